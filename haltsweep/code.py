@@ -81,8 +81,8 @@ def _is_file_of(module: str, source: ModuleType) -> bool:
 def _write_module(trainable: Any, module: ModuleType | None, sweep: str) -> str:
     """Write a function and the objects that it uses to a module; return the `module:name` of the function."""
     content = {"trainable": trainable}
-    if isinstance(declared := getattr(module, DECLARES, None), Mapping):
-        content[DECLARES] = declared
+    if isinstance(declaration := getattr(module, DECLARES, None), Mapping):
+        content[DECLARES] = declaration
     by_value = module is not None and module.__name__ != "__main__"
     try:
         if by_value:

@@ -151,10 +151,10 @@ class Sweep:
     @property
     def _name(self) -> str:
         """Name of the sweep in the spec; InputError if the spec has no name."""
-        written = read_file(self._spec).data if isinstance(self._spec, Path) else self._spec
-        if not isinstance(written, Mapping) or not isinstance(written.get("name"), str):
+        spec_content = read_file(self._spec).data if isinstance(self._spec, Path) else self._spec
+        if not isinstance(spec_content, Mapping) or not isinstance(spec_content.get("name"), str):
             raise InputError("a spec must have a name, got none; write name: my-sweep")
-        return str(written["name"])
+        return str(spec_content["name"])
 
     def _planned(self) -> "tuple[SpecFile, Plan]":
         from orchestrator.plan.planner import plan_file
@@ -207,7 +207,7 @@ def _plain(spec: Mapping[str, Any]) -> Any:
 def _write_report(folder: SweepFolder) -> "ArmSummary":
     """Write the report to the folder of the sweep; return its summary for MLflow."""
     from orchestrator.cli.commands.track import summarise_arms, write_report
-    from orchestrator.cli.stored_sweep import opened
+    from orchestrator.cli.stored_sweep import open_stored_sweep
 
-    with opened(str(folder.root), folder.root.parent) as sweep:
+    with open_stored_sweep(str(folder.root), folder.root.parent) as sweep:
         return summarise_arms(write_report(sweep))

@@ -119,10 +119,10 @@ class FaultyInput(InputError):
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         assert faults, "a faulty input must have at least one fault"
-        more = len(faults) - self.most_lines
+        num_omitted = len(faults) - self.most_lines
         lines = [
             *map(str, faults[: self.most_lines]),
-            *([f"... and {amount(more, 'fault')} more"] * (more > 0)),
+            *([f"... and {amount(num_omitted, 'fault')} more"] * (num_omitted > 0)),
         ]
         super().__init__("\n".join([*lines, *self.closing]))
         self.faults = tuple(faults)

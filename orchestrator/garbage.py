@@ -12,12 +12,12 @@ With the default of 700, collections take a tenth of the time to import PyTorch 
 """
 
 
-def look_seldom() -> None:
+def collect_rarely() -> None:
     """Collect garbage rarely; call at the start of a process."""
     gc.set_threshold(SELDOM, *USUAL[1:])
 
 
-def look_as_usual() -> None:
+def collect_normally() -> None:
     """Restore the default frequency of garbage collection; call before long-running work.
 
     All objects that exist at the first call are excluded from later collections. Further calls have no

@@ -34,7 +34,9 @@ OURS = "haltsweep"
 """Name of haltsweep among the parts of the code."""
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 CPUS = Path("/proc/cpuinfo")
-NAME, VERSION = (re.compile(rf"^{each}:[ \t]*(\S.*?)[ \t]*$", re.MULTILINE) for each in ("Name", "Version"))
+NAME, VERSION = (
+    re.compile(rf"^{header}:[ \t]*(\S.*?)[ \t]*$", re.MULTILINE) for header in ("Name", "Version")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +75,8 @@ class Provenance:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values, as stored in an `opened` event and in provenance.json."""
-        listed = {name: [*getattr(self, name)] for name in ("devices", "command", "packages")}
-        return asdict(self) | listed
+        lists = {name: [*getattr(self, name)] for name in ("devices", "command", "packages")}
+        return asdict(self) | lists
 
 
 def provenance(
@@ -113,14 +115,16 @@ def provenance(
         code=code,
         code_parts=dict(code_parts),
         code_diff=code_diff,
-        packages=installed(),
+        packages=installed_distributions(),
     )
 
 
-def installed() -> tuple[str, ...]:
+def installed_distributions() -> tuple[str, ...]:
     """Return the distributions installed for this interpreter, as `name==version`."""
-    found = {f"{name}=={version}" for name, version in map(_identity, metadata.distributions()) if name}
-    return tuple(sorted(found, key=str.casefold))
+    installed_packages = {
+        f"{name}=={version}" for name, version in map(_identity, metadata.distributions()) if name
+    }
+    return tuple(sorted(installed_packages, key=str.casefold))
 
 
 def _identity(distribution: metadata.Distribution) -> tuple[str | None, str | None]:
@@ -145,13 +149,13 @@ def _cpu_count() -> int:
 def _code(folder: Path) -> tuple[str | None, str | None, str]:
     """Return the commit of the code in `folder`, the digest of its changes, and the beginning of its diff."""
     # If Git ignores the folder, e.g. a virtual environment in a checkout, the commit belongs to other code.
-    if not _answer("git", "-C", str(folder), "ls-files", "orchestrator"):
+    if not _program_output("git", "-C", str(folder), "ls-files", "orchestrator"):
         return None, None, ""
-    changes = _answer("git", "-C", str(folder), *DIFF)
+    changes = _program_output("git", "-C", str(folder), *DIFF)
     digest = blake2b(changes.encode(), digest_size=8).hexdigest() if changes else changes
     # Other files of the repository may contain private data and are never stored.
-    sources = _answer("git", "-C", str(folder), *DIFF, "--", *SOURCES) if changes else ""
-    return _answer("git", "-C", str(folder), "rev-parse", "HEAD"), digest, _shortened(sources or "")
+    sources = _program_output("git", "-C", str(folder), *DIFF, "--", *SOURCES) if changes else ""
+    return _program_output("git", "-C", str(folder), "rev-parse", "HEAD"), digest, _shortened(sources or "")
 
 
 def _shortened(changes: str) -> str:
@@ -159,26 +163,28 @@ def _shortened(changes: str) -> str:
     first = changes[: DIFF_MOST + 1]
     if len(changes) > DIFF_MOST:
         first = first[: first.rfind("\n") + 1]
-    left = len(changes) - len(first)
-    return escape_unstorable(redact_code(first)) + (f"... {left:,} more characters" if left else "")
+    num_omitted = len(changes) - len(first)
+    return escape_unstorable(redact_code(first)) + (
+        f"... {num_omitted:,} more characters" if num_omitted else ""
+    )
 
 
 def _git(directory: Path) -> tuple[str | None, bool | None]:
-    commit = _answer("git", "-C", str(directory), "rev-parse", "HEAD")
+    commit = _program_output("git", "-C", str(directory), "rev-parse", "HEAD")
     if not commit:
         return None, None
-    changes = _answer("git", "-C", str(directory), "status", "--porcelain", "--untracked-files=no")
+    changes = _program_output("git", "-C", str(directory), "status", "--porcelain", "--untracked-files=no")
     return commit, None if changes is None else bool(changes)
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _versions_of(modules: Iterable[str]) -> dict[str, str]:
@@ -186,8 +192,8 @@ def _versions_of(modules: Iterable[str]) -> dict[str, str]:
     packages = {module.partition(".")[0] for module in modules}
     if not packages:
         return {}
-    known = metadata.packages_distributions()
-    names = {name for package in packages for name in known.get(package, ())}
+    distributions = metadata.packages_distributions()
+    names = {name for package in packages for name in distributions.get(package, ())}
     return {name: metadata.version(name) for name in sorted(names)}
 
 
@@ -203,10 +209,12 @@ def _devices() -> tuple[str, ...]:
             line for file in sorted(NVIDIA.glob("*/information")) for line in file.read_text().splitlines()
         ]
         return tuple(line.partition(":")[2].strip() for line in lines if line.startswith("Model:"))
-    return tuple((_answer("nvidia-smi", "--query-gpu=name", "--format=csv,noheader") or "").splitlines())
+    return tuple(
+        (_program_output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader") or "").splitlines()
+    )
 
 
-def _answer(program: str, *arguments: str) -> str | None:
+def _program_output(program: str, *arguments: str) -> str | None:
     """Return the output of the program; None if it is missing, fails or does not end in time."""
     path = shutil.which(program)
     if path is None:

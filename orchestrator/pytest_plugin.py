@@ -27,7 +27,7 @@ import pytest
 
 if TYPE_CHECKING:
     from orchestrator.plan.ablation_check.probe import Probe
-    from orchestrator.testing.chaos import Sessions, Survived
+    from orchestrator.testing.chaos import ChaosResult, Sessions
     from orchestrator.testing.spec_under_test import Overrides, SpecUnderTest
 
 OPTION = "haltsweep"
@@ -70,24 +70,24 @@ def sweep_spec(request: pytest.FixtureRequest) -> "Callable[..., SpecUnderTest]"
     """
     from orchestrator.testing.spec_under_test import SpecUnderTest, as_texts, spec_file
 
-    taken: set[Path] = set()
+    used_paths: set[Path] = set()
 
     def keep(text: str, name: str) -> None:
         from orchestrator.testing.spec_under_test import check_snapshot, snapshot_file
 
         __tracebackhide__ = True
         file = snapshot_file(request.path, request.node.name, name)
-        if file in taken:
+        if file in used_paths:
             raise ValueError(f"a snapshot must have a name of its own in its test, got {name!r} twice")
-        taken.add(file)
+        used_paths.add(file)
         check_snapshot(file, text, update=bool(request.config.getoption(UPDATE)))
 
     def read(path: str | Path, overrides: "Overrides" = (), profile: str | None = None) -> SpecUnderTest:
         __tracebackhide__ = True
-        found = spec_file(path, (request.path.parent, request.config.invocation_params.dir))
-        tested = SpecUnderTest(found, as_texts(overrides), profile, keep)
-        assert tested.plan, "a faulty spec is reported here, not where its plan is first looked at"
-        return tested
+        spec_path = spec_file(path, (request.path.parent, request.config.invocation_params.dir))
+        spec_under_test = SpecUnderTest(spec_path, as_texts(overrides), profile, keep)
+        assert spec_under_test.plan, "a faulty spec is reported here, not where its plan is first looked at"
+        return spec_under_test
 
     return read
 
@@ -107,7 +107,7 @@ def chaos(
     tmp_path: Path,
     tmp_path_factory: pytest.TempPathFactory,
     _chaos_sessions: "Sessions",
-) -> "Callable[..., Survived]":
+) -> "Callable[..., ChaosResult]":
     """Return a function `chaos(spec, kill_at=k)` that checks that a killed sweep can be resumed.
 
     It runs a small version of the sweep, kills it at event k of its ledger, resumes it, and fails unless the
@@ -128,15 +128,15 @@ def chaos(
         small: bool = True,
         ignore: Collection[str] = (),
         timeout_s: float | None = None,
-    ) -> "Survived":
+    ) -> "ChaosResult":
         from orchestrator.testing import chaos as of_specs
 
         nonlocal runs
         __tracebackhide__ = True
         runs += 1
-        tested = sweep_spec(spec) if isinstance(spec, str | Path) else spec
+        spec_under_test = sweep_spec(spec) if isinstance(spec, str | Path) else spec
         folder, data = tmp_path / f"chaos-{runs}", tmp_path_factory.getbasetemp() / "haltsweep-data"
-        run_as = of_specs.small(tested) if small else tested
+        run_as = of_specs.small(spec_under_test) if small else spec_under_test
         limit_s = of_specs.TIMEOUT_S if timeout_s is None else timeout_s
         sessions = _chaos_sessions
         return of_specs.chaos(run_as, kill_at, folder, data, ignore, sessions=sessions, timeout_s=limit_s)
@@ -179,7 +179,7 @@ class SpecItem(pytest.Item):
         """
         from orchestrator.spec.load import read_spec
 
-        source = read_spec(self._shown, profile=self.profile)
+        source = read_spec(self._displayed_path, profile=self.profile)
         # Imported only once the file is known to be a spec, since these modules load torch.
         from orchestrator.execution.trial.rehearsal import rehearse
         from orchestrator.plan.ablation_check.probe import Probe
@@ -204,10 +204,10 @@ class SpecItem(pytest.Item):
     def reportinfo(self) -> tuple[Path, None, str]:
         """Return the file and heading of a failure."""
         profile = f" with the profile {self.profile}" if self.profile else ""
-        return self.path, None, f"{self._shown}{profile}"
+        return self.path, None, f"{self._displayed_path}{profile}"
 
     @property
-    def _shown(self) -> Path:
+    def _displayed_path(self) -> Path:
         """Return the file relative to the folder in which pytest was started, if it is inside that folder."""
         start = self.config.invocation_params.dir
         return self.path.relative_to(start) if self.path.is_relative_to(start) else self.path

@@ -29,8 +29,8 @@ def is_usable(value: float) -> bool:
 def error_line(reason: str) -> str:
     """Return the first line of the reason of a crash, with the innermost location of its traceback."""
     places = _PLACE.findall(reason)
-    where = " ({}:{})".format(*places[-1]) if places else ""
-    return reason.partition("\n")[0] + where
+    place_text = " ({}:{})".format(*places[-1]) if places else ""
+    return reason.partition("\n")[0] + place_text
 
 
 class DeathCause(StrEnum):
@@ -215,9 +215,11 @@ class Record:
 
     def judged_by(self, objectives: Sequence[str]) -> tuple[float, ...]:
         """Return the objective values that count for the search; empty if no report has all of them."""
-        for each in (self.judged, self.last):
-            if each is not None and all(is_usable(each.metrics.get(name, nan)) for name in objectives):
-                return tuple(each.metrics[name] for name in objectives)
+        for measurement in (self.judged, self.last):
+            if measurement is not None and all(
+                is_usable(measurement.metrics.get(name, nan)) for name in objectives
+            ):
+                return tuple(measurement.metrics[name] for name in objectives)
         return ()
 
     @property
@@ -236,16 +238,16 @@ OfArm = TypeVar("OfArm", PlannedTrial, Record)
 
 def by_arm(trials: Iterable[OfArm]) -> Mapping[str, Sequence[OfArm]]:
     """Return records or planned trials by arm; an arm without any has an empty list."""
-    found: dict[str, list[OfArm]] = defaultdict(list)
-    for each in trials:
-        found[each.arm].append(each)
-    return found
+    values_by_arm: dict[str, list[OfArm]] = defaultdict(list)
+    for item in trials:
+        values_by_arm[item.arm].append(item)
+    return values_by_arm
 
 
 def with_usable_metrics(records: Iterable[Record]) -> list[Record]:
     """Return `records` without metrics in their last reports that statistics cannot use."""
-    found = ((each, each.last and with_usable(each.last)) for each in records)
-    return [each if last is each.last else replace(each, last=last) for each, last in found]
+    pairs = ((record, record.last and with_usable(record.last)) for record in records)
+    return [record if last is record.last else replace(record, last=last) for record, last in pairs]
 
 
 def with_usable(measurement: Measurement) -> Measurement:
@@ -256,11 +258,11 @@ def with_usable(measurement: Measurement) -> Measurement:
 
 def num_ended(records: Iterable[Record]) -> int:
     """Return how many trials have ended finally; infeasible ones do not count, since they are replaced."""
-    ended = (each.outcome for each in records if each.outcome is not None and each.outcome.final)
-    return sum(kind is not OutcomeKind.INFEASIBLE for kind in ended)
+    kinds = (record.outcome for record in records if record.outcome is not None and record.outcome.final)
+    return sum(kind is not OutcomeKind.INFEASIBLE for kind in kinds)
 
 
 def skipped(records: Iterable[Record]) -> tuple[str, ...]:
     """Return one sentence per reason for skipped trials, with the number of trials skipped for it."""
-    found = Counter(each.reason for each in records if each.outcome is OutcomeKind.SKIPPED)
-    return tuple(f"{reason} ({amount(count, 'trial')} skipped)" for reason, count in found.items())
+    counts = Counter(record.reason for record in records if record.outcome is OutcomeKind.SKIPPED)
+    return tuple(f"{reason} ({amount(count, 'trial')} skipped)" for reason, count in counts.items())

@@ -74,9 +74,9 @@ class TransformersTrialCallback(TrainerCallback):
         self._trains = False
 
     def _report(self, state: Any) -> None:
-        if measured := self._measured:
+        if metrics := self._measured:
             self._measured = {}
-            self._trial.report(state.global_step, measured)
+            self._trial.report(state.global_step, metrics)
 
 
 def _with_split(name: str) -> str:

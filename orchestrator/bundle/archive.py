@@ -73,13 +73,17 @@ def write(path: Path, files: Mapping[str, bytes | Path]) -> None:
             member.external_attr = (stat.S_IFREG | 0o644) << 16
             member.compress_type = zipfile.ZIP_DEFLATED
             content = files[name]
-            with archive.open(member, "w", force_zip64=True) as target, _opened(content) as source:
+            with archive.open(member, "w", force_zip64=True) as target, _open_content(content) as source:
                 shutil.copyfileobj(source, target, _PIECE)
         archive.close()
-        total, most = sum(each.file_size for each in archive.infolist()), most_unpacked(stream.tell())
-        if total > most:
+        total, max_bytes = (
+            sum(zip_member.file_size for zip_member in archive.infolist()),
+            most_unpacked(stream.tell()),
+        )
+        if total > max_bytes:
             raise InputError(
-                f"the files of a bundle of {stream.tell():,} bytes must have at most {most:,} together, or "
+                f"the files of a bundle of {stream.tell():,} bytes must have at most {max_bytes:,} "
+                "together, or "
                 f"`haltsweep verify` would not read it, got {total:,}; hand on the sweep's folder instead"
             )
 
@@ -102,7 +106,7 @@ def _refuse_unreadable(files: Mapping[str, bytes | Path]) -> None:
         )
 
 
-def _opened(content: bytes | Path) -> IO[bytes]:
+def _open_content(content: bytes | Path) -> IO[bytes]:
     return io.BytesIO(content) if isinstance(content, bytes) else open_regular(content)
 
 
@@ -112,21 +116,21 @@ def unpack(path: Path, folder: Path) -> list[str]:
     Raises InputError for an archive that `write` cannot have written; files unpacked by then remain in
     `folder`.
     """
-    _refuse_odd(path)
+    _check_archive_end(path)
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
-            most = most_unpacked(path.stat().st_size)
-            _refuse_members(path, members, most)
-            left = most
+            max_bytes = most_unpacked(path.stat().st_size)
+            _refuse_members(path, members, max_bytes)
+            bytes_left = max_bytes
             for member in members:
-                left -= _put(archive, member, folder / member.filename, left, path)
+                bytes_left -= _put(archive, member, folder / member.filename, bytes_left, path)
     except _UNREADABLE as error:
         raise _refused(path, f"it cannot be read ({type(error).__name__}: {error})") from error
     return [member.filename for member in members]
 
 
-def _refuse_odd(path: Path) -> None:
+def _check_archive_end(path: Path) -> None:
     """Check the end of the archive, which states the size of its directory, before the directory is read."""
     if kind := describe_non_file(path):
         raise _refused(path, f"it is {kind}")
@@ -151,21 +155,21 @@ def most_unpacked(size: int) -> int:
 def _refuse_members(path: Path, members: list[zipfile.ZipInfo], max_bytes: int) -> None:
     if len(members) > MAX_FILES:
         raise _refused(path, f"it holds {len(members):,} files")
-    if sum(each.file_size for each in members) > max_bytes:
+    if sum(member.file_size for member in members) > max_bytes:
         raise _too_much(path, max_bytes)
-    names = [each.filename.casefold() for each in members]
-    for each in members:
-        if not _NAME.fullmatch(each.filename) or each.orig_filename != each.filename:
-            raise _refused(path, f"it holds {each.orig_filename!r}")
-        if names.count(each.filename.casefold()) > 1:
-            raise _refused(path, f"it holds {each.filename!r} twice")
-        mode = each.external_attr >> 16
-        if stat.S_IFMT(mode) not in (0, stat.S_IFREG) or each.flag_bits & 1:
-            raise _refused(path, f"{each.filename!r} must be a regular file that every user may read")
-        if each.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise _refused(path, f"{each.filename!r} has an unsupported compression method")
-        if each.file_size > most_of(each.filename):
-            raise _too_long(path, each.filename)
+    names = [member.filename.casefold() for member in members]
+    for member in members:
+        if not _NAME.fullmatch(member.filename) or member.orig_filename != member.filename:
+            raise _refused(path, f"it holds {member.orig_filename!r}")
+        if names.count(member.filename.casefold()) > 1:
+            raise _refused(path, f"it holds {member.filename!r} twice")
+        mode = member.external_attr >> 16
+        if stat.S_IFMT(mode) not in (0, stat.S_IFREG) or member.flag_bits & 1:
+            raise _refused(path, f"{member.filename!r} must be a regular file that every user may read")
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise _refused(path, f"{member.filename!r} has an unsupported compression method")
+        if member.file_size > most_of(member.filename):
+            raise _too_long(path, member.filename)
 
 
 def most_of(name: str) -> int:
@@ -184,16 +188,16 @@ def _too_long(path: Path, name: str) -> InputError:
 def _put(archive: zipfile.ZipFile, member: zipfile.ZipInfo, file: Path, bytes_left: int, path: Path) -> int:
     """Write one member of at most `bytes_left` bytes to `file` and return its number of bytes."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    written = 0
+    num_written = 0
     with archive.open(member) as source, file.open("xb") as target:
         while piece := source.read(_PIECE):
-            written += len(piece)
-            if written > most_of(member.filename):
+            num_written += len(piece)
+            if num_written > most_of(member.filename):
                 raise _too_long(path, member.filename)
-            if written > bytes_left:
+            if num_written > bytes_left:
                 raise _too_much(path, most_unpacked(path.stat().st_size))
             target.write(piece)
-    return written
+    return num_written
 
 
 def _refused(path: Path, reason: str) -> InputError:

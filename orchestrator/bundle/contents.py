@@ -17,7 +17,7 @@ from orchestrator.ledger.sql.rows import from_row
 from orchestrator.plan.consistency import MOST_TRIALS
 from orchestrator.plan.serialise import from_json
 from orchestrator.plan.types import Plan
-from orchestrator.provenance import installed
+from orchestrator.provenance import installed_distributions
 
 FORMAT: Final = 1
 LIST: Final = "bundle.json"
@@ -46,12 +46,12 @@ SPEC: Final = "spec.yaml"
 DATA: Final = "data.json"
 
 
-def oversized(plan: Plan) -> str:
+def report_size_problem(plan: Plan) -> str:
     """Return the reason why the report of a plan would take too long to create; empty if it would not."""
     outcomes = len(plan.answer.outcomes) if plan.answer is not None else 0
     seeds = len(plan.confirm.seeds) if plan.confirm is not None else 0
-    each = len(plan.metrics) + outcomes + seeds + len(plan.posthoc) + len(plan.published)
-    if (cells := len(plan.arms) * each) > MAX_CELLS:
+    number = len(plan.metrics) + outcomes + seeds + len(plan.posthoc) + len(plan.published)
+    if (cells := len(plan.arms) * number) > MAX_CELLS:
         return (
             "arms times metrics, outcomes, seeds, re-evaluations and published rows of a bundle must be at "
             f"most {MAX_CELLS:,}, got {cells:,}; hand on the sweep's folder instead"
@@ -78,7 +78,7 @@ def ledger_lines(uid: str, rows: Iterable[Sequence[Any]]) -> Iterator[bytes]:
 
 def environment() -> bytes:
     """Return the installed distributions, one per line."""
-    return ("\n".join(installed()) + "\n").encode()
+    return ("\n".join(installed_distributions()) + "\n").encode()
 
 
 def code_digest() -> str:
@@ -107,12 +107,12 @@ def listing(sweep: str, files: Mapping[str, bytes | Path], extra: Mapping[str, A
 def read_listing(folder: Path) -> dict[str, Any]:
     """Return the content of bundle.json in an unpacked bundle. Raise StoreError if it is invalid."""
     try:
-        return _of_this_format(unseal_json(bounded((folder / LIST).read_bytes())))
+        return _check_format(unseal_json(bounded((folder / LIST).read_bytes())))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise StoreError(f"{LIST} must be as `haltsweep bundle` wrote it: {error}") from error
 
 
-def _of_this_format(values: dict[str, Any]) -> dict[str, Any]:
+def _check_format(values: dict[str, Any]) -> dict[str, Any]:
     if values["format"] != FORMAT or not isinstance(values["files"], dict):
         raise ValueError(f"its format must be {FORMAT}, got {values['format']!r}")
     return values
@@ -130,11 +130,13 @@ def bounded(text: bytes) -> bytes:
     return text
 
 
-def unlike(folder: Path, names: Iterable[str], digests: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def differing_files(
+    folder: Path, names: Iterable[str], digests: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
     """Yield names of files that are missing, added or changed, and the fault of each."""
-    there = set(names) - {LIST}
-    for name in sorted(there | set(digests)):
-        if name not in there:
+    present_names = set(names) - {LIST}
+    for name in sorted(present_names | set(digests)):
+        if name not in present_names:
             yield name, "it is missing"
         elif name not in digests:
             yield name, "nobody wrote it"
@@ -151,7 +153,7 @@ def read_plan(folder: Path) -> Plan:
         plan = from_json(bounded((folder / PLAN).read_bytes()))
     except ValueError as error:
         raise StoreError(f"{PLAN} is too large to be read: {error}; ask for the sweep's folder") from error
-    if refusal := oversized(plan):
+    if refusal := report_size_problem(plan):
         raise StoreError(refusal)
     if not plan.metrics and plan.trainable is None:
         raise StoreError(
@@ -166,10 +168,10 @@ def read_events(folder: Path) -> Iterator[Event]:
     with (folder / LEDGER).open("rb") as stream:
         try:
             (uid,) = parse_json(bounded(_line(stream)))
-            previous, after = chain.first_digest(str(uid)), 0
+            previous, after_seq = chain.first_digest(str(uid)), 0
             while line := _line(stream):
-                row = _row(line, previous, after)
-                previous, after = row[-1], row[0]
+                row = _parse_event_row(line, previous, after_seq)
+                previous, after_seq = row[-1], row[0]
                 yield from_row(row)
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise StoreError(f"{LEDGER} must hold events as they were written: {error}") from error
@@ -183,7 +185,7 @@ def _line(stream: IO[bytes]) -> bytes:
     return line
 
 
-def _row(line: bytes, previous: str, after_seq: int) -> list[Any]:
+def _parse_event_row(line: bytes, previous: str, after_seq: int) -> list[Any]:
     """Return the columns of the event after position `after_seq`. Raise ValueError if its digest is wrong."""
     row = [*parse_json(bounded(line))]
     if len(row) != len(chain.CHAINED) + 1:
@@ -208,25 +210,28 @@ def disagreements(
     """
     if not sessions:
         return
-    last, before = sessions[-1], f"extensions/{len(plan.extended) - 1}/"
-    specs = {plan.spec_digest, *(each.spec_digest for each in plan.extended[-1:])}
+    last, prefix = sessions[-1], f"extensions/{len(plan.extended) - 1}/"
+    specs = {plan.spec_digest, *(extension.spec_digest for extension in plan.extended[-1:])}
     if last.get("spec_digest") not in specs:
         yield f"the spec of {PLAN} must be that of the ledger, {last['spec_digest']}, got {plan.spec_digest}"
     files = last.get("provenance", {}).get("files")
-    for name, known in files.items() if isinstance(files, dict) else ():
-        if known not in (digests.get(name), digests.get(before + name)):
-            here = digests.get(name)
-            yield f"{name} must be that by which trials ran, digest {known} in the ledger, got {here}"
+    for name, recorded_digest in files.items() if isinstance(files, dict) else ():
+        if recorded_digest not in (digests.get(name), digests.get(prefix + name)):
+            digest = digests.get(name)
+            yield (
+                f"{name} must be the file that the trials ran with, digest {recorded_digest} in the ledger, "
+                f"got {digest}"
+            )
 
 
 def data_fault(folder: Path) -> str:
     """Return the fault of data.json if it has no digests of data; empty if it has, or if it is missing."""
     try:
-        found = parse_json(bounded((folder / DATA).read_bytes()))
+        digests = parse_json(bounded((folder / DATA).read_bytes()))
     except FileNotFoundError:
         return ""
     except (ValueError, RecursionError) as error:
         return f"{DATA} must be JSON as `haltsweep bundle` writes it: {error}"
-    if isinstance(found, dict) and all(isinstance(each, str) for each in found.values()):
+    if isinstance(digests, dict) and all(isinstance(digest, str) for digest in digests.values()):
         return ""
-    return f"{DATA} must hold digests of data by name, got {json.dumps(found)[:40]}"
+    return f"{DATA} must hold digests of data by name, got {json.dumps(digests)[:40]}"

@@ -18,7 +18,7 @@ AGAIN_S = 0.05
 _INTERRUPTED = threading.Event()
 
 
-def hear() -> None:
+def handle_ctrl_c() -> None:
     """Handle Ctrl-C from now on, unless it is ignored or has another handler."""
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -26,8 +26,8 @@ def hear() -> None:
         sys.unraisablehook = _raise_again
 
 
-def was_heard() -> bool:
-    """Return whether Ctrl-C was pressed since `hear`; later errors may be consequences of it."""
+def was_pressed() -> bool:
+    """Return whether Ctrl-C was pressed since `handle_ctrl_c`; later errors may be consequences of it."""
     return _INTERRUPTED.is_set()
 
 
@@ -37,13 +37,13 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     signal.default_int_handler(number, frame)
 
 
-def _raise_again(raised: Any) -> None:
+def _raise_again(exception: Any) -> None:
     """Print exceptions that cannot be caught, but raise KeyboardInterrupt again."""
-    if raised.exc_type is not KeyboardInterrupt:
-        sys.__unraisablehook__(raised)
+    if exception.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(exception)
         return
     signal.signal(signal.SIGINT, _interrupt)
     main = threading.main_thread().ident or 0
-    again = threading.Timer(AGAIN_S, signal.pthread_kill, (main, signal.SIGINT))
-    again.daemon = True
-    again.start()
+    timer = threading.Timer(AGAIN_S, signal.pthread_kill, (main, signal.SIGINT))
+    timer.daemon = True
+    timer.start()

@@ -8,8 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from orchestrator.cli.commands.listing import folders
-from orchestrator.cli.display.running_trials import roughly
+from orchestrator.cli.commands.listing import sweep_folders
+from orchestrator.cli.display.running_trials import format_rough_seconds
 from orchestrator.cli.locations import runs_root
 from orchestrator.errors import HaltsweepError
 from orchestrator.files.json_values import to_json_values
@@ -48,8 +48,8 @@ def estimate_duration(plan: Plan, runs: Path | None) -> str:
     concurrency = f", {amount(at_once, 'trial')} at a time" if at_once > 1 else ", one trial after the other"
     if timed := _calibrated_seconds(plan):
         return (
-            f"About {roughly(timed / at_once)} on this machine{concurrency}, from timed steps, if no trial "
-            "stops early; without validation and re-evaluations."
+            f"About {format_rough_seconds(timed / at_once)} on this machine{concurrency}, from timed steps, "
+            "if no trial stops early; without validation and re-evaluations."
         )
     durations = _earlier_durations(plan, runs)
     seconds = {
@@ -57,14 +57,16 @@ def estimate_duration(plan: Plan, runs: Path | None) -> str:
     }
     if not seconds:
         return ""
-    used = [durations[name] for name in seconds]
-    sweeps = ", ".join(sorted({duration.sweep for duration in used}))
-    basis = f"{amount(sum(duration.trials for duration in used), 'trial')} of such arms in {sweeps}"
+    durations_of_arms = [durations[name] for name in seconds]
+    sweeps = ", ".join(sorted({duration.sweep for duration in durations_of_arms}))
+    basis = (
+        f"{amount(sum(duration.trials for duration in durations_of_arms), 'trial')} of such arms in {sweeps}"
+    )
     missing = [arm.name for arm in plan.arms if arm.name not in seconds]
     note = f" Without arms that no earlier sweep has run: {', '.join(missing)}." if missing else ""
     return (
-        f"About {roughly(sum(seconds.values()) / at_once)} on this machine{concurrency}, from the durations "
-        f"of {basis} on this kind of machine.{note}"
+        f"About {format_rough_seconds(sum(seconds.values()) / at_once)} on this machine{concurrency}, from "
+        f"the durations of {basis} on this kind of machine.{note}"
     )
 
 
@@ -103,14 +105,14 @@ def _earlier_durations(plan: Plan, runs: Path | None) -> dict[str, TrialDuration
             break  # older sweeps would be ignored
         names_by_digest = {arm_.digest: arm_.name for arm_ in earlier.arms}
         speeds = {_speed_digest(arm_): arm_.name for arm_ in earlier.arms}
-        wanted = {
+        workload_keys = {
             arm.name: names_by_digest.get(arm.digest) or speeds.get(_speed_digest(arm)) for arm in plan.arms
         }
-        if not any(wanted.values()):
+        if not any(workload_keys.values()):
             continue
         records = _records(folder)
         for arm in plan.arms:
-            trials = [arm_ for arm_ in records if arm_.arm == wanted[arm.name]]
+            trials = [arm_ for arm_ in records if arm_.arm == workload_keys[arm.name]]
             stopped = _stopper(plan) == _stopper(earlier)
             if (
                 duration := _mean_durations(
@@ -131,7 +133,7 @@ def _sweeps(plan: Plan, runs: Path | None) -> Iterator[tuple[SweepFolder, Plan]]
     from orchestrator.plan.serialise import read_plan
 
     this_machine, share = machine(), (plan.resources.cpus, plan.resources.gpus)
-    all_folders = folders(runs_root(runs))
+    all_folders = sweep_folders(runs_root(runs))
     for folder in sorted(
         all_folders, key=lambda folder_: (folder_.name != plan.name, -_launched_at(folder_))
     ):
@@ -154,10 +156,10 @@ def _launched_at(folder: SweepFolder) -> float:
 
 
 def _records(folder: SweepFolder) -> list[Record]:
-    from orchestrator.cli.stored_sweep import opened
+    from orchestrator.cli.stored_sweep import open_stored_sweep
 
     try:
-        with opened(str(folder.root), folder.root.parent) as sweep:
+        with open_stored_sweep(str(folder.root), folder.root.parent) as sweep:
             return sweep.newest_records()
     except HaltsweepError:
         return []
@@ -178,7 +180,7 @@ def _mean_durations(
         by_trial: Whether to compute the mean seconds per trial.
         stopped: Whether to include trials that ended early, since both sweeps have the same early stopper.
     """
-    ended = [
+    ended_records = [
         record
         for record in records
         if record.attempts == 1
@@ -187,19 +189,21 @@ def _mean_durations(
         and record.outcome.final
         and record.started_at
     ]
-    finished = [
-        record for record in ended if record.outcome is OutcomeKind.FINISHED and record.phase != "posthoc"
+    finished_records = [
+        record
+        for record in ended_records
+        if record.outcome is OutcomeKind.FINISHED and record.phase != "posthoc"
     ]
-    if not finished:
+    if not finished_records:
         return None
     seconds: dict[str, list[float]] = {}
-    for record in (ended if stopped else finished) if by_trial else ():
+    for record in (ended_records if stopped else finished_records) if by_trial else ():
         seconds.setdefault(record.phase, []).append((record.ended_at or 0.0) - (record.started_at or 0.0))
-    steps = sum(record.last.step for record in finished if record.last)
-    worked = sum((record.ended_at or 0.0) - (record.started_at or 0.0) for record in finished)
+    steps = sum(record.last.step for record in finished_records if record.last)
+    worked = sum((record.ended_at or 0.0) - (record.started_at or 0.0) for record in finished_records)
     per_step = worked / steps if steps and plan.trainable is None else None
     means = {phase: sum(values) / len(values) for phase, values in seconds.items()}
-    return TrialDurations(plan.name, len(ended), means, per_step)
+    return TrialDurations(plan.name, len(ended_records), means, per_step)
 
 
 def _steps(arm: Arm) -> int | None:

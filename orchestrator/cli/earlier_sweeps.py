@@ -15,31 +15,31 @@ def read_best_params(runs: Path | None, name: str) -> Mapping[str, Assignment]:
         InputError: The sweep is missing, has no search, or is still searching.
         StoreError: The sweep is not readable.
     """
-    from orchestrator.cli.stored_sweep import opened
+    from orchestrator.cli.stored_sweep import open_stored_sweep
     from orchestrator.conductor.winners import Candidate, best_first
     from orchestrator.trials import OutcomeKind, num_ended
 
-    with opened(name, runs_root(runs)) as sweep:
+    with open_stored_sweep(name, runs_root(runs)) as sweep:
         plan, records = sweep.plan, sweep.newest_records()
         resume = command("resume", sweep.folder)
     if plan.search is None:
         raise InputError(f"must name a sweep that searched, got {name}, which has no search")
-    searched = [record for record in records if record.phase == "search"]
-    ended = num_ended(searched)
-    if ended < (planned := sum(record.phase == "search" for record in plan.trials)):
+    search_records = [record for record in records if record.phase == "search"]
+    num_search_ended = num_ended(search_records)
+    if num_search_ended < (planned := sum(record.phase == "search" for record in plan.trials)):
         raise InputError(
-            f"must name a sweep whose search has ended, got {name}, where {ended} of {planned} search trials "
-            f"have; `{resume}` continues it"
+            f"must name a sweep whose search has ended, got {name}, where {num_search_ended} of {planned} "
+            f"search trials have; `{resume}` continues it"
         )
-    wanted = [record.metric for record in plan.search.objectives]
+    objective_metrics = [record.metric for record in plan.search.objectives]
     best_params: dict[str, Assignment] = {}
     for arm in plan.arms:
         candidates = [
             Candidate(record.number, record.assignment, values)
-            for record in searched
+            for record in search_records
             if record.arm == arm.name
             and record.outcome is OutcomeKind.FINISHED
-            and (values := record.judged_by(wanted))
+            and (values := record.judged_by(objective_metrics))
         ]
         if not candidates:
             raise InputError(
@@ -61,21 +61,21 @@ def read_spread(runs: Path | None, name: str, metric: str | None) -> float:
         InputError: Fewer than 3 seeds measured the metric, or all values are equal.
         StoreError: The sweep is not readable.
     """
-    from orchestrator.cli.stored_sweep import opened
+    from orchestrator.cli.stored_sweep import open_stored_sweep
     from orchestrator.report.results.summary import summarise
     from orchestrator.statistics.paired import deviation
     from orchestrator.statistics.verdicts import SEEDS_LEAST
 
-    with opened(name, runs_root(runs)) as sweep:
+    with open_stored_sweep(name, runs_root(runs)) as sweep:
         report = summarise(sweep.plan, sweep.records())
     outcome = metric or next(iter(report.outcomes), "")
     cell = report.cell(report.arms[0], outcome)
     values = [value for _, value in cell.by_unit] if cell else []
     if len(values) < SEEDS_LEAST:
-        wanted = (
+        requirement = (
             f"must name a sweep with at least {SEEDS_LEAST} confirmed seeds of {outcome or 'its outcome'}"
         )
-        raise InputError(f"{wanted}, got {name}, whose {report.arms[0]} has {len(values)}")
+        raise InputError(f"{requirement}, got {name}, whose {report.arms[0]} has {len(values)}")
     if not (spread := deviation(values)):
         raise InputError(
             f"must name a sweep whose seeds differ, got {name}, where all seeds have the same {outcome}"

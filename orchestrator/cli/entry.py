@@ -2,16 +2,16 @@
 
 import sys
 
-from orchestrator.cli.ctrl_c import hear, was_heard
+from orchestrator.cli.ctrl_c import handle_ctrl_c, was_pressed
 
 
 def run() -> None:
     """Run the command line and exit. Ctrl-C during imports exits without a traceback."""
-    hear()
+    handle_ctrl_c()
     try:
         from orchestrator.cli import main
     except BaseException:
-        if not was_heard():
+        if not was_pressed():
             raise
         if sys.stderr is not None:
             sys.stderr.write("interrupted\n")

@@ -98,7 +98,7 @@ def error_advice(error: str, folder: SweepFolder) -> str:
     return f"the sweep has stopped: {error}; correct that, then `{retry}`, or run the others with `{go_on}`"
 
 
-def existing(folder: Path) -> Path:
+def nearest_existing(folder: Path) -> Path:
     """Return the folder or its nearest existing parent. Raise `InputError` for an unusable path."""
     try:
         resolved = folder.resolve()
@@ -112,7 +112,7 @@ def existing(folder: Path) -> Path:
 
 
 def _folder(path: Path, content: str, option: str) -> Path:
-    folder = existing(path)
+    folder = nearest_existing(path)
     if not folder.is_dir():
         raise InputError(f"{content} need a folder, but {folder} is a file; choose another {option}")
     return path

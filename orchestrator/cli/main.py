@@ -33,35 +33,35 @@ from orchestrator.cli.commands import (
     ui,
     verify,
 )
-from orchestrator.cli.ctrl_c import hear, was_heard
-from orchestrator.cli.display.console import complain, say
+from orchestrator.cli.ctrl_c import handle_ctrl_c, was_pressed
+from orchestrator.cli.display.console import print_error, print_line
 from orchestrator.errors import HaltsweepError, InputError
 from orchestrator.files.disk_errors import disk_remedy
 from orchestrator.files.redact import redact, redacted_stderr
-from orchestrator.garbage import look_seldom
+from orchestrator.garbage import collect_rarely
 from search_spaces.wording import visible
 
 USAGE_ERROR: type[Exception] = next(
-    each for each in typer.BadParameter.__mro__ if each.__name__ == "ClickException"
+    error_class for error_class in typer.BadParameter.__mro__ if error_class.__name__ == "ClickException"
 )
 """Base class of Typer's errors for a command line, which Typer does not export."""
 
 
-class _Interrupted(HaltsweepError):
+class _UnhandledInterrupt(HaltsweepError):
     """Raised for a Ctrl-C that no command handled, since Typer would exit without a message."""
 
     exit_code = 130
 
 
 class _Commands(TyperGroup):
-    """Group of all commands, which converts KeyboardInterrupt to `_Interrupted`."""
+    """Group of all commands, which converts KeyboardInterrupt to `_UnhandledInterrupt`."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the selected command."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            raise _Interrupted("interrupted") from None
+            raise _UnhandledInterrupt("interrupted") from None
 
 
 app = typer.Typer(
@@ -81,7 +81,7 @@ def _print_version(show_version: bool) -> None:
     if show_version:
         from importlib import metadata
 
-        say(f"haltsweep {metadata.version('haltsweep')}")
+        print_line(f"haltsweep {metadata.version('haltsweep')}")
         raise typer.Exit
 
 
@@ -140,11 +140,11 @@ def run(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit. Errors of haltsweep become one message instead of a traceback."""
     is_main = arguments is None  # this process runs only the command
     if is_main:
-        hear()
+        handle_ctrl_c()
         os.umask(os.umask(0o077) | 0o002)  # never create files that all users can write
         _open_streams()
         faulthandler.enable()  # print the Python line if native code crashes the process
-        look_seldom()
+        collect_rarely()
     with redacted_stderr():
         _run(arguments)
 
@@ -171,19 +171,19 @@ def _run(arguments: Sequence[str] | None) -> None:
     except USAGE_ERROR as error:
         _print_usage_error(error)
     except typer.Abort:
-        complain("aborted")
+        print_error("aborted")
         sys.exit(1)
     except HaltsweepError as error:
-        complain(str(error))
+        print_error(str(error))
         sys.exit(error.exit_code)
     except OSError as error:
         message = (
             f"the system refused: {error}; {disk_remedy(error)}, and try again; nothing recorded is lost"
         )
-        complain(message)
+        print_error(message)
         sys.exit(InputError.exit_code if error.errno == errno.ENAMETOOLONG else 1)
     except KeyboardInterrupt:
-        complain("interrupted")
+        print_error("interrupted")
         sys.exit(130)
     sys.exit(code)
 
@@ -205,8 +205,8 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        if was_heard():
-            raise _Interrupted("interrupted") from None
+        if was_pressed():
+            raise _UnhandledInterrupt("interrupted") from None
         from trainables.custom.extensions import custom_code_error
 
         fault = custom_code_error(error)

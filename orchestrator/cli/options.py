@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.errors import InputError
-from orchestrator.files.known_addresses import remember
+from orchestrator.files.known_addresses import record_addresses
 
 
 def _folder(text: str) -> Path:
@@ -26,7 +26,7 @@ def _place(text: str) -> str:
 def _own_address(text: str) -> str:
     """Return the address of an option, and record that this user named it. Raise `InputError`."""
     address = _place(text)
-    remember(address)
+    record_addresses(address)
     return address
 
 

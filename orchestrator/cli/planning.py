@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.display.wait_display import Waiting
+from orchestrator.cli.display.wait_display import WaitDisplay
 from orchestrator.cli.earlier_sweeps import read_best_params, read_spread
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ FIRST_S = 10.0
 
 
 @contextmanager
-def planning() -> Iterator[Waiting]:
+def planning() -> Iterator[WaitDisplay]:
     """Display progress while a plan is made, which imports custom code that may never return.
 
     Output of that code goes to standard error, since standard output contains only the answer of a command.
     """
     hint = "Ctrl-C ends it, nothing is written"
-    with redirect_stdout(sys.stderr), Waiting(hint, "planning", first_s=FIRST_S) as waiting:
+    with redirect_stdout(sys.stderr), WaitDisplay(hint, "planning", first_s=FIRST_S) as waiting:
         yield waiting
 
 
@@ -42,7 +42,7 @@ def omitted_results(source: "SpecFile") -> str:
     )
 
 
-def planned(
+def read_and_plan(
     path: Path,
     overrides: Sequence[str] = (),
     profile: str | None = None,

@@ -62,9 +62,9 @@ def _called_attribute(call: ast.Call) -> str:
 
 
 def _read_flags(call: ast.Call) -> Iterator[Flag]:
-    names = [value for each in call.args if isinstance(value := _literal(each), str)]
+    names = [value for node in call.args if isinstance(value := _literal(node), str)]
     long = next((name for name in names if name.startswith("--")), None)
-    keywords = {each.arg: _literal(each.value) for each in call.keywords}
+    keywords = {keyword.arg: _literal(keyword.value) for keyword in call.keywords}
     if long is None:
         return  # a positional argument, which cannot be set by a setting
     action = keywords.get("action")
@@ -75,7 +75,7 @@ def _read_flags(call: ast.Call) -> Iterator[Flag]:
     default = action == "store_false" if switch else keywords.get("default")
     # argparse.BooleanOptionalAction is not a literal.
     optional = any(
-        each.arg == "action" and not isinstance(each.value, ast.Constant) for each in call.keywords
+        keyword.arg == "action" and not isinstance(keyword.value, ast.Constant) for keyword in call.keywords
     )
     choices = keywords.get("choices") or _choices_in_help(keywords.get("help"), default)
     yield Flag(
@@ -89,7 +89,7 @@ def _read_flags(call: ast.Call) -> Iterator[Flag]:
 
 def _choices_in_help(text: Any, default: Any) -> list[str]:
     """Return the choices that a help text lists with the default among them, as in `sgd|adam`."""
-    lists = [found.split("|") for found in LISTED.findall(text)] if isinstance(text, str) else []
+    lists = [match.split("|") for match in LISTED.findall(text)] if isinstance(text, str) else []
     return next((choices for choices in lists if default in choices), [])
 
 

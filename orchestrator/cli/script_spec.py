@@ -81,7 +81,7 @@ def write_spec_for_script(file: Path) -> str:
     settings = {flag.name: flag.default for flag in script.flags if flag.default is not None}
     arms = dict(_example_arms(script))
     # The search of the spec varies the learning rate, so arms set it only if there are no others.
-    arms = {name: changed for name, changed in arms.items() if not changed.keys() & {*LEARNING_RATES}} or arms
+    arms = {name: changes for name, changes in arms.items() if not changes.keys() & {*LEARNING_RATES}} or arms
     arms = dict(list(arms.items())[:MAX_ARMS])
     if not settings or not arms:
         raise InputError(
@@ -108,13 +108,13 @@ def _lines(
         if flag.is_required and flag.default is None:
             yield f"  # {flag.name}: the script requires a value\n"
     yield "arms: # the baseline with only these settings changed; write your own\n"
-    for arm, changed in arms.items():
-        yield f"  {arm}: {dump({'why': WHY, 'set': changed}, flow=True)}\n"
+    for arm, changes in arms.items():
+        yield f"  {arm}: {dump({'why': WHY, 'set': changes}, flow=True)}\n"
     yield from _search_sketch(script, settings)
     metric = _metric(script)
-    tested = is_named_for_test_data(metric)
-    splits = ", splits: [test]" if tested else ""
-    split = "" if "/" in metric else f", split: {'test' if tested else 'valid'}"
+    is_test_metric = is_named_for_test_data(metric)
+    splits = ", splits: [test]" if is_test_metric else ""
+    split = "" if "/" in metric else f", split: {'test' if is_test_metric else 'valid'}"
     comment = "" if script.metrics else " # replace it by a metric that the script reports"
     yield f"confirm: {{seeds: {SEEDS}{splits}}}\nanswer: {{metric: {metric}{split}}}{comment}\n"
 
@@ -130,13 +130,13 @@ def _search_sketch(script: ScriptFlags, settings: dict[str, Any]) -> Iterator[st
     if name is None or settings[name] <= 0:
         return
     low, high = (float(f"{settings[name] * factor:.3g}") for factor in (0.1, 10))
-    reported = [name for name in script.metrics if not is_named_for_test_data(name)]
-    metric = next(iter(reported), METRIC)
+    search_metrics = [name for name in script.metrics if not is_named_for_test_data(name)]
+    metric = next(iter(search_metrics), METRIC)
     goal = "max" if "acc" in metric else "min"
     yield "# Remove these marks to search the learning rate of every arm by a metric of validation data.\n"
     yield "# Then answer must name a metric of test data, which the script reports only if\n"
     yield "# haltsweep.current_trial().splits is not empty.\n"
-    if not reported:
+    if not search_metrics:
         yield f"# The script must report {metric} for this.\n"
     yield "# search:\n"
     yield f"#   also: {{{name}: {{float: [{low}, {high}], log: true}}}}\n"
@@ -155,7 +155,7 @@ def _example_arms(script: ScriptFlags) -> Iterator[tuple[str, dict[str, Any]]]:
     for flag in flags:
         if flag.is_switch or isinstance(flag.default, bool):
             yield f"{'minus' if flag.default else 'plus'}-{_arm(flag)}", {flag.name: not flag.default}
-    for flag in sorted(flags, key=lambda each: not FIRST_NUMBERS & _words(each.name)):
+    for flag in sorted(flags, key=lambda flag: not FIRST_NUMBERS & _words(flag.name)):
         is_number = isinstance(flag.default, int | float) and not isinstance(flag.default, bool)
         if is_number and flag.default > 0 and not flag.choices:
             yield f"twice-{_arm(flag)}", {flag.name: 2 * flag.default}

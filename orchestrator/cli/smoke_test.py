@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from orchestrator.cli.display.console import complain, say
+from orchestrator.cli.display.console import print_error, print_line
 from orchestrator.errors import InputError
 from search_spaces.wording import listed
 from trainables.custom.source_files import SCRIPT
@@ -27,7 +27,7 @@ def run_smoke_test(plan: "Plan", data_dir: Path) -> None:
     """
     from orchestrator.execution.trial.rehearsal import first_reports
 
-    failed: dict[str, list[str]] = {}
+    failures: dict[str, list[str]] = {}
     metrics: dict[str, None] = {}
     reports = first_reports(plan, data_dir)
     arms = {arm.name: arm for arm in plan.arms}
@@ -36,16 +36,16 @@ def run_smoke_test(plan: "Plan", data_dir: Path) -> None:
             report = next(reports)
         metrics |= dict.fromkeys(report.metrics)
         if report.error:
-            failed.setdefault(report.error, []).append(report.arm)
+            failures.setdefault(report.error, []).append(report.arm)
         else:
             result = "; ".join(["ok", *_remarks(arms[report.arm], report)])
-            say(f"{plan.name}: smoke test of {report.arm}: {result}")
-    for error, names in failed.items():
-        complain(f"{plan.name}: smoke test of {listed(names)}: {error}")
+            print_line(f"{plan.name}: smoke test of {report.arm}: {result}")
+    for error, names in failures.items():
+        print_error(f"{plan.name}: smoke test of {listed(names)}: {error}")
     if warning := _test_data_warning(plan, metrics):
-        complain(f"{plan.name}: {warning}")
-    if failed:
-        complain(f"{plan.name}: nothing was written; correct this first")
+        print_error(f"{plan.name}: {warning}")
+    if failures:
+        print_error(f"{plan.name}: nothing was written; correct this first")
         raise typer.Exit(InputError.exit_code)
 
 
@@ -74,12 +74,12 @@ def _test_data_warning(plan: "Plan", metrics: "Iterable[str]") -> str:
     if plan.search is None:
         return ""
     splits = metric_splits(plan.search, plan.confirm, plan.answer)
-    tested = sorted(filter(splits.is_test, metrics))
-    if not tested:
+    test_metrics = sorted(filter(splits.is_test, metrics))
+    if not test_metrics:
         return ""
     is_script = plan.trainable is not None and plan.trainable.endswith(SCRIPT)
     trial = "haltsweep.current_trial()" if is_script else "trial"
     return (
-        f"warning: search trials should not measure test data, got reports of {', '.join(tested)}. Report "
-        f"these metrics only if {trial}.splits is not empty, as in confirm trials"
+        f"warning: search trials should not measure test data, got reports of {', '.join(test_metrics)}. "
+        f"Report these metrics only if {trial}.splits is not empty, as in confirm trials"
     )

@@ -46,21 +46,21 @@ class StoredSweep:
         The `best` value of other trials is from their newest measurements unless earlier reports count too.
         """
         confirmed = {trial.trial_id for trial in self.plan.trials if trial.phase == "confirm"}
-        measured: list[Event] = []
+        measured_events: list[Event] = []
 
         def collect_measured(events: Iterable[Event]) -> Iterator[Event]:
             for event in events:
                 if event.kind in OF_MEASUREMENTS and event.trial_id in confirmed:
-                    measured.append(event)
+                    measured_events.append(event)
                 yield event
 
         with garbage_collection_off():
             if not self._counts_earlier_reports:
                 trial_records = records(collect_measured(self.ledger.last_reports(confirmed)), self.plan)
                 if not self._lacks_objective(trial_records):
-                    return trial_records, measurements(measured)
-                measured.clear()
-            return records(collect_measured(self.ledger.events()), self.plan), measurements(measured)
+                    return trial_records, measurements(measured_events)
+                measured_events.clear()
+            return records(collect_measured(self.ledger.events()), self.plan), measurements(measured_events)
 
     def newest_records(self) -> list[Record]:
         """Return all records faster than `records`, with the last measurement as `best`.
@@ -74,16 +74,18 @@ class StoredSweep:
     def overview(self) -> Overview:
         """Return the data for `status`; trials that had ended at the newest snapshot are not read again."""
         snapshot = self.ledger.snapshot()
-        ended = EndedTotals.kept(snapshot) if snapshot is not None else None
-        if snapshot is not None and ended is not None:
+        ended_totals = EndedTotals.kept(snapshot) if snapshot is not None else None
+        if snapshot is not None and ended_totals is not None:
             every_report, seq = self._counts_earlier_reports, snapshot.seq
             new = [
-                *self.ledger.newest(after_seq=seq, extra_counts=ended.open_trials, every_report=every_report)
+                *self.ledger.newest(
+                    after_seq=seq, extra_counts=ended_totals.open_trials, every_report=every_report
+                )
             ]
             if not any(event.kind is EventKind.RETRIED and (event.seq or 0) > seq for event in new):
                 newest = records(new, self.plan)
                 if not self._lacks_objective(newest):
-                    return Overview.of(self.plan, self.planned, newest, ended)
+                    return Overview.of(self.plan, self.planned, newest, ended_totals)
         return Overview.of(self.plan, self.planned, self.newest_records())
 
     @property
@@ -94,9 +96,9 @@ class StoredSweep:
     def _lacks_objective(self, trial_records: Iterable[Record]) -> bool:
         """Return whether a finished search trial lacks an objective in the reports that were read."""
         objectives = self.plan.search.objectives if self.plan.search is not None else ()
-        wanted = [record.metric for record in objectives]
-        return bool(wanted) and not all(
-            record.judged_by(wanted)
+        objective_metrics = [record.metric for record in objectives]
+        return bool(objective_metrics) and not all(
+            record.judged_by(objective_metrics)
             for record in trial_records
             if record.phase == "search" and record.outcome is OutcomeKind.FINISHED
         )
@@ -143,7 +145,7 @@ def found(
 
 
 @contextmanager
-def readable(url: str, folder: SweepFolder) -> Iterator[str]:
+def readable_url(url: str, folder: SweepFolder) -> Iterator[str]:
     """Yield a URL to read the ledger: of a temporary copy if the folder is not writable.
 
     SQLite must write next to a database to read it, so a copy allows reading on a read-only file system.
@@ -158,7 +160,7 @@ def readable(url: str, folder: SweepFolder) -> Iterator[str]:
 
 
 @contextmanager
-def opened(
+def open_stored_sweep(
     name: str, runs: Path, storage: str | None = None, *, writes: bool = False, outline: bool = False
 ) -> Iterator[StoredSweep]:
     """Open the sweep called `name` and yield it.
@@ -182,5 +184,5 @@ def opened(
             f"start it with `{command('resume', folder)}`; otherwise restore the ledger from a backup"
         )
     with ExitStack() as stack:
-        place = url if writes else stack.enter_context(readable(url, folder))
+        place = url if writes else stack.enter_context(readable_url(url, folder))
         yield StoredSweep(folder, plan, planned, stack.enter_context(Ledger.open(place, plan.name)), url)

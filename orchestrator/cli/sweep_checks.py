@@ -130,9 +130,9 @@ def check_trials(store: "Ledger", folder: SweepFolder) -> Iterator[Finding]:
 
 def check_checkpoints(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Finding]:
     """Yield findings on every file of every checkpoint."""
-    from orchestrator.execution.checkpoints.checkpoint_stores import COMMAND_PATIENCE_S, store_at
+    from orchestrator.execution.checkpoints.checkpoint_stores import COMMAND_PATIENCE_S, make_store
 
-    store, trials, sound = store_at(sweep.setup.checkpoints, COMMAND_PATIENCE_S), sweep.plan.trials, 0
+    store, trials, sound = make_store(sweep.setup.checkpoints, COMMAND_PATIENCE_S), sweep.plan.trials, 0
     try:
         for number, trial in enumerate(trials):
             on_progress(f"checkpoints of {amount(len(trials) - number, 'trial')} to read")
@@ -232,7 +232,7 @@ def check_parquet(sweep: CheckedSweep) -> Iterator[Finding]:
 
 def check_mlflow(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Finding]:
     """Yield findings on every run in MLflow, compared with the ledger."""
-    from orchestrator.cli.display.tracking_status import tracked, tracking_store
+    from orchestrator.cli.display.tracking_status import read_tracking_status, tracking_store
     from orchestrator.report.results.summary import arm_metrics, summarise
     from orchestrator.tracking.inputs import read_inputs
     from orchestrator.tracking.mlflow.desired_runs import DesiredRuns
@@ -250,15 +250,15 @@ def check_mlflow(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Findi
         return
     sync = command("sync", sweep.folder)
     # A trial that ends while MLflow is read may be missing in the result.
-    before, held = sweep.ledger.last_seq(), sweep.ledger.held()
-    state = tracked(sweep.folder, uri, before)
+    last_seq, held = sweep.ledger.last_seq(), sweep.ledger.held()
+    state = read_tracking_status(sweep.folder, uri, last_seq)
     settled = not (held or state.active or state.behind)
     try:
-        stored = read_runs(uri, sweep.plan.name, sweep.ledger.uid, on_progress)
+        stored_runs = read_runs(uri, sweep.plan.name, sweep.ledger.uid, on_progress)
     except StoreError as error:
         yield Finding("mlflow", "unknown", str(error))
         return
-    if not stored:
+    if not stored_runs:
         yield Finding("mlflow", "behind", "the sweep is not in it", f"`{sync}` puts it there")
         return
     # Read after MLflow, which is never ahead of the ledger.
@@ -271,9 +271,9 @@ def check_mlflow(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Findi
     for event in sweep.ledger.events():
         desired_runs.hear(event)
     desired_runs.hold(is_locked=held)
-    settled = settled and sweep.ledger.last_seq() == before
+    settled = settled and sweep.ledger.last_seq() == last_seq
     means = arm_metrics(summarise(sweep.plan, sweep.records))
-    yield from compare(desired_runs, stored, means, is_final=settled, sync=sync)
+    yield from compare(desired_runs, stored_runs, means, is_final=settled, sync=sync)
 
 
 def check_snapshot(sweep: CheckedSweep) -> Iterator[Finding]:
@@ -283,25 +283,25 @@ def check_snapshot(sweep: CheckedSweep) -> Iterator[Finding]:
     remedy = f"no event is lost; `{command('verify', sweep.folder, '--repair')}` deletes it"
     if sweep.ledger.has_unfit_snapshot():
         yield Finding("snapshot", "damaged", "it is not as it was written, or of other events", remedy)
-    stored = sweep.ledger.snapshot()
-    if stored is None:
+    snapshot = sweep.ledger.snapshot()
+    if snapshot is None:
         return
-    if stored.made_for != snapshot_key(sweep.plan):
+    if snapshot.made_for != snapshot_key(sweep.plan):
         yield Finding("snapshot", "sound", "of an earlier plan or another version, so it is not used")
         return
     fold = SweepFold(sweep.plan)
-    for event in islice(sweep.ledger.events(), stored.seq):
+    for event in islice(sweep.ledger.events(), snapshot.seq):
         fold.hear(event)
-    if fold.matches(stored.content):
-        yield Finding("snapshot", "sound", f"{amount(stored.seq, 'event')} fold to it")
+    if fold.matches(snapshot.content):
+        yield Finding("snapshot", "sound", f"{amount(snapshot.seq, 'event')} fold to it")
     else:
-        yield Finding("snapshot", "damaged", f"the first {stored.seq} events fold to another state", remedy)
+        yield Finding("snapshot", "damaged", f"the first {snapshot.seq} events fold to another state", remedy)
 
 
 @contextmanager
 def open_ledger(folder: SweepFolder, setup: Setup, name: str) -> "Iterator[Ledger]":
     """Yield the ledger, or a copy of it if its folder is not writable. Raise `StoreError`."""
-    from orchestrator.cli.stored_sweep import readable
+    from orchestrator.cli.stored_sweep import readable_url
     from orchestrator.files.sqlite_files import why_no_database
     from orchestrator.ledger.sql.engine import connect
     from orchestrator.ledger.store import Ledger
@@ -310,5 +310,5 @@ def open_ledger(folder: SweepFolder, setup: Setup, name: str) -> "Iterator[Ledge
     if url == folder.ledger_url and why_no_database(folder.ledger):
         raise StoreError(f"the ledger {folder.ledger} is missing or empty; restore it from a backup")
     connect(url).dispose()  # fail for an invalid file before copying it
-    with readable(url, folder) as place, Ledger.open(place, name) as ledger:
+    with readable_url(url, folder) as place, Ledger.open(place, name) as ledger:
         yield ledger

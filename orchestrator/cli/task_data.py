@@ -66,14 +66,14 @@ def subjects(
     if not is_task and not is_file:
         raise InputError(_unknown_name_message(task_or_spec))
     if not is_task:
-        chosen = _read_spec(Path(task_or_spec), overrides, profile, tests=bool(only))
+        test_subjects = _read_spec(Path(task_or_spec), overrides, profile, tests=bool(only))
     elif profile is None:
-        chosen = [_read_task(task_or_spec, overrides)]
+        test_subjects = [_read_task(task_or_spec, overrides)]
     else:
         raise InputError(
             f"--profile goes with a spec, got the task {task_or_spec!r} and --profile {profile}; drop it"
         )
-    return [_select_splits(subject, only) for subject in chosen] if only else chosen
+    return [_select_splits(subject, only) for subject in test_subjects] if only else test_subjects
 
 
 def _unknown_name_message(task_or_spec: str) -> str:

@@ -49,10 +49,10 @@ class ArmSearch:
         self._plan = plan
         # Repeats are paired by index: in repeat n, all arms except controls draw with the same seed. With a
         # single search, the arm name is part of the seed, so that arms draw independently.
-        own = (arm.name,) if plan.repeats == 1 else ()
-        self._root: tuple[str | int, ...] = (search_root(plan, repeat, arm), *own)
-        self._sampler, pruner = _chosen(plan)
-        self._grid = [*_first_first(arm)] if self._sampler.is_grid else []
+        key_parts = (arm.name,) if plan.repeats == 1 else ()
+        self._root: tuple[str | int, ...] = (search_root(plan, repeat, arm), *key_parts)
+        self._sampler, pruner = _choose_components(plan)
+        self._grid = [*_all_points(arm)] if self._sampler.is_grid else []
         self._neutral = optuna.samplers.RandomSampler(seed=0)
         self._trials: dict[int, optuna.Trial] = {}
         self._seen: dict[int, Sequence[float]] = {}
@@ -79,7 +79,7 @@ class ArmSearch:
             assignment = self._grid[number] if self._sampler.is_grid else self._arm.first[number]
             self.record_assignment(number, assignment)
             return assignment
-        with self._working("sampler", number):
+        with self._convert_errors("sampler", number):
             try:
                 trial, assignment = self._draw(number)
             except NothingAdmitted:  # leave the study as a replay by `record_assignment` and `failed` does
@@ -97,14 +97,14 @@ class ArmSearch:
         """
         # Draws that violated a constraint are trials of the study too, and some stoppers use trial numbers.
         redraw = not self._sampler.is_stateless or self._arm.space.constraints
-        drawn = not self._sampler.is_grid and number >= len(self._arm.first)
-        with self._working("sampler", number):
-            if drawn and redraw and self._redrawn(number, assignment):
+        is_drawn = not self._sampler.is_grid and number >= len(self._arm.first)
+        with self._convert_errors("sampler", number):
+            if is_drawn and redraw and self._redraw(number, assignment):
                 return
         self._enqueue(number, assignment)
 
     def _enqueue(self, number: int, assignment: Assignment) -> None:
-        self._study.enqueue_trial(_encoded(self._arm.space.dimensions, assignment))
+        self._study.enqueue_trial(_encode_params(self._arm.space.dimensions, assignment))
         trial = self._study.ask()
         for path in assignment:
             suggest(trial, path, self._arm.space[path].domain)
@@ -133,38 +133,38 @@ class ArmSearch:
         self._trials[number].report(values[0], step)
         if self._plan.stopper is None:
             return False
-        with self._working("stopper", number):
+        with self._convert_errors("stopper", number):
             return bool(self._trials[number].should_prune())
 
     def finished(self, number: int) -> None:
         """Record that the trial finished with the values of its last `report`."""
-        self._tell(number, TrialState.COMPLETE, self._seen[number])
+        self._report_to_study(number, TrialState.COMPLETE, self._seen[number])
         for waiting in self._unranked:
-            self._tell(waiting, TrialState.COMPLETE, self._worst())
+            self._report_to_study(waiting, TrialState.COMPLETE, self._worst())
         self._unranked.clear()
 
     def pruned(self, number: int) -> None:
         """Record that the early stopper ended the trial."""
-        self._tell(number, TrialState.PRUNED)
+        self._report_to_study(number, TrialState.PRUNED)
 
     def infeasible(self, number: int) -> None:
         """Record that the settings cannot be trained; samplers get a value worse than all others."""
         self._seen.pop(number, None)
-        self._tell(number, TrialState.PRUNED)
+        self._report_to_study(number, TrialState.PRUNED)
 
     def diverged(self, number: int) -> None:
         """Record that the trial diverged; rank it with the worst value so far, once any value exists."""
         if self._seen:
-            self._tell(number, TrialState.COMPLETE, self._worst())
+            self._report_to_study(number, TrialState.COMPLETE, self._worst())
         else:
             self._unranked.append(number)
 
     def failed(self, number: int) -> None:
         """Record that the trial failed and gives no information about its assignment."""
-        self._tell(number, TrialState.FAIL)
+        self._report_to_study(number, TrialState.FAIL)
 
     @contextmanager
-    def _working(self, part: Literal["sampler", "stopper"], number: int) -> Iterator[None]:
+    def _convert_errors(self, part: Literal["sampler", "stopper"], number: int) -> Iterator[None]:
         """Convert exceptions of a sampler, stopper or constraint to `SearchError`."""
         try:
             yield
@@ -175,14 +175,14 @@ class ArmSearch:
                 f"a constraint failed at search trial {number} of arm {self._arm.name!r}: {error}"
             ) from error
         except BaseException as error:
-            given = self._plan.sampler if part == "sampler" else self._plan.stopper
-            assert given is not None, "only what there is can fail"
+            component_spec = self._plan.sampler if part == "sampler" else self._plan.stopper
+            assert component_spec is not None, "only what there is can fail"
             raise SearchError(
-                f"the {part} {given['name']} failed at search trial {number} of arm {self._arm.name!r}, with "
-                f"{describe_error(error)}"
+                f"the {part} {component_spec['name']} failed at search trial {number} of arm "
+                f"{self._arm.name!r}, with {describe_error(error)}"
             ) from error
 
-    def _tell(self, number: int, state: TrialState, values: Sequence[float] | None = None) -> None:
+    def _report_to_study(self, number: int, state: TrialState, values: Sequence[float] | None = None) -> None:
         self._study.tell(self._trials.pop(number), values, state)
 
     def _worst(self) -> list[float]:
@@ -195,8 +195,8 @@ class ArmSearch:
     def _draw(self, number: int) -> tuple[optuna.Trial, Assignment]:
         broken: Rule | None = None
         for attempt in range(TRIES):
-            trial, assignment = self._attempt(self._fresh(number, attempt))
-            broken = self._broken(assignment)
+            trial, assignment = self._attempt(self._random_sampler(number, attempt))
+            broken = self._broken_constraint(assignment)
             if broken is None:
                 return trial, assignment
             self._study.tell(trial, state=TrialState.FAIL)
@@ -217,7 +217,7 @@ class ArmSearch:
         self._study.sampler = self._neutral
         return trial, assignment
 
-    def _fresh(self, number: int, attempt: int) -> optuna.samplers.BaseSampler:
+    def _random_sampler(self, number: int, attempt: int) -> optuna.samplers.BaseSampler:
         place: tuple[int, ...] = (
             () if self._sampler.is_seeded_once else (number, attempt) if attempt else (number,)
         )
@@ -226,22 +226,22 @@ class ArmSearch:
             return make_sampler(self._sampler, seed)
         return optuna.samplers.RandomSampler(seed=derive_seed(seed, attempt))
 
-    def _redrawn(self, number: int, assignment: Assignment) -> bool:
+    def _redraw(self, number: int, assignment: Assignment) -> bool:
         """Draw trial `number` again so that the study holds the sampler's notes; return whether it matched.
 
         Another version of Optuna may draw another assignment.
         """
         try:
-            trial, drawn = self._draw(number)
+            trial, drawn_params = self._draw(number)
         except NothingAdmitted:
             return False
-        if drawn == assignment:
+        if drawn_params == assignment:
             self._trials[number] = trial
             return True
         self._study.tell(trial, state=TrialState.FAIL)
         return False
 
-    def _broken(self, assignment: Assignment) -> Rule | None:
+    def _broken_constraint(self, assignment: Assignment) -> Rule | None:
         constraints = self._arm.space.constraints
         return next(
             (
@@ -253,13 +253,13 @@ class ArmSearch:
         )
 
 
-def _first_first(arm: Arm) -> Iterator[Assignment]:
+def _all_points(arm: Arm) -> Iterator[Assignment]:
     """Yield every combination of the arm's space; those in `arm.first` come first."""
     yield from arm.first
-    yield from (each for each in combinations(arm.space, arm.settings) if each not in arm.first)
+    yield from (params for params in combinations(arm.space, arm.settings) if params not in arm.first)
 
 
-def _encoded(dimensions: Sequence[Dimension], assignment: Assignment) -> dict[str, Any]:
+def _encode_params(dimensions: Sequence[Dimension], assignment: Assignment) -> dict[str, Any]:
     """Return `assignment` as Optuna stores it: choices by position, fixed values omitted."""
     encoded: dict[str, Any] = {}
     for dimension in dimensions:
@@ -271,10 +271,10 @@ def _encoded(dimensions: Sequence[Dimension], assignment: Assignment) -> dict[st
 
 
 def _position(values: Sequence[Value], value: Value) -> int:
-    return next(position for position, each in enumerate(values) if same(each, value))
+    return next(position for position, param_value in enumerate(values) if same(param_value, value))
 
 
-def _chosen(plan: SearchPlan) -> tuple[ComponentChoice, optuna.pruners.BasePruner]:
+def _choose_components(plan: SearchPlan) -> tuple[ComponentChoice, optuna.pruners.BasePruner]:
     """Return the sampler and the stopper of the plan.
 
     Raises:

@@ -78,16 +78,16 @@ class Attempts:
 
     def to_json(self) -> list[Any]:
         """Return the state as a list of JSON values, in the order of the fields."""
-        values = [getattr(self, each.name) for each in fields(self)]
+        values = [getattr(self, field.name) for field in fields(self)]
         return [dict(value) if isinstance(value, Mapping) else value for value in values]
 
     @classmethod
     def from_json(cls, values: Sequence[Any]) -> "Attempts":
         """Return the attempts from the values that `to_json` returned."""
-        made = cls(*values)
-        made.phase, made.attributes = sys.intern(made.phase), made.attributes or _NONE
-        made.ended = made.ended and OutcomeKind(made.ended)
-        return made
+        attempts = cls(*values)
+        attempts.phase, attempts.attributes = sys.intern(attempts.phase), attempts.attributes or _NONE
+        attempts.ended = attempts.ended and OutcomeKind(attempts.ended)
+        return attempts
 
     def loss(self, subject: str, reason: str, retries: int, cause: DeathCause = DeathCause.TRIAL) -> Outcome:
         """Return the outcome of the trial after another death of its process.

@@ -83,26 +83,26 @@ class Spending:
         """Add the resources that a trial used between its reports `previous` and `current`."""
         seconds = current.seconds - (previous.seconds if previous else 0.0)
         flops = _flops(current) - (_flops(previous) if previous else 0.0)
-        used = [
+        resource_uses = [
             self._sweep,
             *([self._searches[_search(planned_trial)]] if planned_trial.phase == "search" else []),
         ]
-        for each in used:
-            each.device_s += max(0.0, seconds) * self._devices
-            each.flops += max(0.0, flops)
+        for use in resource_uses:
+            use.device_s += max(0.0, seconds) * self._devices
+            use.flops += max(0.0, flops)
 
     def to_json(self) -> list[Any]:
         """Return the used resources as JSON values."""
-        used = [[*search, astuple(each)] for search, each in self._searches.items()]
-        progress = [[*search, astuple(each)] for search, each in self._progress.items()]
-        return [astuple(self._sweep), sorted(used), sorted(progress)]
+        search_uses = [[*search, astuple(use)] for search, use in self._searches.items()]
+        progress = [[*search, astuple(search_progress)] for search, search_progress in self._progress.items()]
+        return [astuple(self._sweep), sorted(search_uses), sorted(progress)]
 
     def load(self, values: Sequence[Any]) -> None:
         """Restore the used resources from the values that `to_json` returned."""
-        sweep, used, progress = values
+        sweep, search_uses, progress = values
         self._sweep = ResourceUse(*sweep)
-        self._searches.update({(arm, repeat): ResourceUse(*each) for arm, repeat, each in used})
-        self._progress.update({(arm, repeat): SearchProgress(*each) for arm, repeat, each in progress})
+        self._searches.update({(arm, repeat): ResourceUse(*used_s) for arm, repeat, used_s in search_uses})
+        self._progress.update({(arm, repeat): SearchProgress(*state) for arm, repeat, state in progress})
 
     def search_ended(self, planned_trial: PlannedTrial, value: float | None) -> None:
         """Record that a search trial ended for good, with `value` of the first objective if it finished."""
@@ -134,8 +134,8 @@ class Spending:
         if limits.target is not None and progress.best >= self._sign * limits.target:
             return f"{self._metric}={best:.6g} has reached the target of {limits.target:g}"
         if limits.no_improvement is not None and progress.stale >= limits.no_improvement:
-            ended = amount(progress.stale, "trial")
-            return f"{ended} in a row ended without a better {self._metric} than {best:.6g}"
+            trial_count = amount(progress.stale, "trial")
+            return f"{trial_count} in a row ended without a better {self._metric} than {best:.6g}"
         return ""
 
 
@@ -183,10 +183,10 @@ def budget_end(last: Event | None, plan: Plan) -> str:
     """
     if last is None or last.kind is not EventKind.CLOSED or last.payload.get("reason") != BUDGET:
         return ""
-    known = last.payload.get("extensions")
-    if known is None:  # ledgers of older versions do not record the number of extensions
-        known = sum(each.at <= last.at for each in plan.extended)
-    if len(plan.extended) > known:
+    extensions = last.payload.get("extensions")
+    if extensions is None:  # ledgers of older versions do not record the number of extensions
+        extensions = sum(extension.at <= last.at for extension in plan.extended)
+    if len(plan.extended) > extensions:
         return ""
     # Older ledgers record that the budget ended the sweep, but not which limit.
     return str(last.payload.get("why", "the budget is used up"))

@@ -17,7 +17,7 @@ from orchestrator.conductor.first_errors import FirstErrors
 from orchestrator.conductor.messages import Continue, NothingAdmitted, Progress, Stop, TrialDecision
 from orchestrator.conductor.outlook import Outlook
 from orchestrator.conductor.report_judge import ReportJudge
-from orchestrator.conductor.rounds import Rounds, measured
+from orchestrator.conductor.rounds import Rounds, metrics_for_look
 from orchestrator.conductor.state import ArmState, TrialState, TrialStatus, outlook, progress, trial_of
 from orchestrator.conductor.winners import Candidate, best_first
 from orchestrator.errors import StoreError
@@ -86,7 +86,7 @@ class Conductor:
                 return self._run(self._states[trial_id])
         while (state := self._next()) is not None:
             try:
-                state.trial = self._trial(state, self._assignment(state))
+                state.trial = self._build_trial(state, self._assignment(state))
             except NothingAdmitted as error:
                 self._end_unrun(state, str(error))
             else:
@@ -107,7 +107,7 @@ class Conductor:
         if state.standing is None:
             state.standing = self._judge.fault(state, measurement)
         if state.standing is None:
-            pruned = self._pruned(state, measurement)
+            pruned = self._prune_stop(state, measurement)
             state.standing = self._judge.overtime(measurement) or pruned
         if state.planned.phase == "search":
             self._skip_if_over(arm_state)
@@ -131,9 +131,9 @@ class Conductor:
         if outcome.kind.final:
             self._again.pop(trial_id, None)
             if state.planned.phase == "search":
-                self._teach(state, outcome.kind)
+                self._report_to_search(state, outcome.kind)
             self._first.ended(state.planned, outcome)
-            self._end(state, outcome)
+            self._end_trial_state(state, outcome)
         else:
             self._again[trial_id] = None
 
@@ -168,33 +168,35 @@ class Conductor:
         state.counted = state.saved_counted.copy() if step >= 0 and state.saved_counted else None
         state.saved_counted = state.counted and state.counted.copy()
         self._first.forget(planned)
-        others: list[TrialState] = []
+        other_states: list[TrialState] = []
         if planned.phase == "search":
             self._search_of(planned).retried(planned.number, state.trial.assignment)
             arm_state.searching += 1
             confirms = [*arm_state.phase("confirm"), *self._crossings.of(arm_state)]
-            for each in confirms:
-                self._repeat_of(each.planned).withdraw([each])
-                each.is_released = False
-            others = [each for each in confirms if each.status is TrialStatus.ENDED]
+            for trial_state in confirms:
+                self._repeat_of(trial_state.planned).withdraw([trial_state])
+                trial_state.is_released = False
+            other_states = [
+                trial_state for trial_state in confirms if trial_state.status is TrialStatus.ENDED
+            ]
         elif planned.phase == "confirm":
             self._confirmed.pop((planned.arm, planned.seed), None)
-            others = self._skipped_too_early()
-        for each in [state, *others]:
-            posthoc = self._posthoc.get(each.planned.trial_id, ())
-            others += [later for later in posthoc if later.status is TrialStatus.ENDED]
-        for each in others:
-            self._reopen(each)
+            other_states = self._skipped_too_early()
+        for trial_state in [state, *other_states]:
+            posthoc = self._posthoc.get(trial_state.planned.trial_id, ())
+            other_states += [later for later in posthoc if later.status is TrialStatus.ENDED]
+        for trial_state in other_states:
+            self._reopen(trial_state)
         for each_arm in self._arms.values():
             self._release(each_arm)
-        return [each.planned.trial_id for each in others]
+        return [trial_state.planned.trial_id for trial_state in other_states]
 
     def _skipped_too_early(self) -> list[TrialState]:
         """Recompute the completed rounds; return skipped trials that may now be needed."""
         self._rounds = Rounds(self._plan)
         while self._rounds.advance(self._confirmed) is not None:
             pass
-        skipped = [
+        skipped_states = [
             state
             for (name, _), arm_state in self._arms.items()
             if name not in self._rounds.decided
@@ -202,10 +204,10 @@ class Conductor:
             for state in arm_state.trials
             if state.is_skipped and state.planned.phase != "posthoc"
         ]
-        for state in skipped:
+        for state in skipped_states:
             self._repeat_of(state.planned).searching += state.planned.phase == "search"
             state.is_released = False
-        return skipped
+        return skipped_states
 
     def _reopen(self, state: TrialState) -> None:
         """Reset an ended trial to the state before it was asked for."""
@@ -227,8 +229,8 @@ class Conductor:
 
     def stopped_while_waiting(self) -> list[tuple[str, Stop]]:
         """Return stops decided for trials that are not running; such trials end without running again."""
-        found = ((trial_id, self._states[trial_id].standing) for trial_id in self._again)
-        return [(trial_id, stop) for trial_id, stop in found if stop is not None]
+        standings = ((trial_id, self._states[trial_id].standing) for trial_id in self._again)
+        return [(trial_id, stop) for trial_id, stop in standings if stop is not None]
 
     def take_unrunnable(self) -> list[tuple[Trial, Outcome]]:
         """Return the trials that ended without running, each only once.
@@ -301,7 +303,10 @@ class Conductor:
 
     def _link(self, arm_state: ArmState) -> None:
         """Link posthoc trials to their confirm trials, and release the first trials of the arm."""
-        confirms = {(each.planned.rank, each.planned.seed): each for each in arm_state.phase("confirm")}
+        confirms = {
+            (trial_state.planned.rank, trial_state.planned.seed): trial_state
+            for trial_state in arm_state.phase("confirm")
+        }
         for state in arm_state.phase("posthoc"):
             source = confirms[state.planned.rank, state.planned.seed].planned.trial_id
             state.source_id = source
@@ -323,7 +328,7 @@ class Conductor:
                 ready.append((arm_state.repeat, arm_state.ready[0][0], order, arm_state))
         if not ready:
             return None
-        *_, arm_state = min(ready, key=lambda each: each[:3])
+        *_, arm_state = min(ready, key=lambda entry: entry[:3])
         return self._states[heapq.heappop(arm_state.ready)[1]]
 
     def _repeat_of(self, planned_trial: PlannedTrial) -> ArmState:
@@ -350,7 +355,7 @@ class Conductor:
         assert planned.rank is not None, "a trial after the search must name its rank"
         return self._repeat_of(planned).winners[planned.rank]
 
-    def _trial(self, state: TrialState, assignment: Assignment) -> Trial:
+    def _build_trial(self, state: TrialState, assignment: Assignment) -> Trial:
         return trial_of(self._plan, self._repeat_of(state.planned).arm, state, assignment)
 
     def _open(self, trial_id: str) -> TrialState:
@@ -359,7 +364,7 @@ class Conductor:
         assert under_way, f"{trial_id} must be under way, is {state.status}"
         return state
 
-    def _pruned(self, state: TrialState, measurement: Measurement) -> Stop | None:
+    def _prune_stop(self, state: TrialState, measurement: Measurement) -> Stop | None:
         plan, planned = self._plan.search, state.planned
         if plan is None or planned.phase != "search":
             return None
@@ -374,7 +379,7 @@ class Conductor:
         value = f"{counted_name(plan.objectives[0])}={state.values[0]:.6g} at step {measurement.step}"
         return Stop(OutcomeKind.PRUNED, f"{plan.stopper['name']} keeps better trials of the arm, got {value}")
 
-    def _end(self, state: TrialState, outcome: Outcome) -> None:
+    def _end_trial_state(self, state: TrialState, outcome: Outcome) -> None:
         planned, arm_state = state.planned, self._repeat_of(state.planned)
         state.end(outcome)
         self._left -= 1
@@ -392,7 +397,7 @@ class Conductor:
                 self._skip_if_over(arm_state)
         if planned.phase == "confirm" and outcome.kind is not OutcomeKind.SKIPPED:
             metrics = state.last.metrics if state.last is not None else None
-            self._confirmed[planned.arm, planned.seed] = measured(outcome.kind, metrics)
+            self._confirmed[planned.arm, planned.seed] = metrics_for_look(outcome.kind, metrics)
         for posthoc in self._posthoc.get(planned.trial_id, ()):
             if outcome.kind is OutcomeKind.FINISHED:
                 arm_state.push(posthoc)
@@ -402,7 +407,7 @@ class Conductor:
                 reason = f"its confirmed trial {planned.trial_id} must have finished, but {outcome.kind}"
                 self._end_unrun(posthoc, f"{reason}: {outcome.reason}")
         if planned.phase == "confirm" and outcome.kind is not OutcomeKind.SKIPPED:
-            self._look()
+            self._evaluate_rounds()
 
     def _replace(self, infeasible: TrialState) -> None:
         """Add a search trial in place of an infeasible one, unless the search has to end."""
@@ -415,16 +420,20 @@ class Conductor:
         self._states[planned.trial_id] = state
         self._left += 1
         arm_state.searching += 1
-        why = arm_state.why_not_replaced(self._plan.search, number)
-        if not why:
+        reason = arm_state.why_not_replaced(self._plan.search, number)
+        if not reason:
             arm_state.push(state)
             return
-        waiting = [each for each in arm_state.phase("search") if each.status is TrialStatus.WAITING]
-        over = f"the search of {arm_state.arm.name} ended: {why}"
-        for each in waiting if arm_state.has_too_many_infeasible else [state]:
-            self._end_unrun(each, over, OutcomeKind.SKIPPED)
+        waiting = [
+            trial_state
+            for trial_state in arm_state.phase("search")
+            if trial_state.status is TrialStatus.WAITING
+        ]
+        over = f"the search of {arm_state.arm.name} ended: {reason}"
+        for trial_state in waiting if arm_state.has_too_many_infeasible else [state]:
+            self._end_unrun(trial_state, over, OutcomeKind.SKIPPED)
 
-    def _look(self) -> None:
+    def _evaluate_rounds(self) -> None:
         """Evaluate completed rounds: skip trials of decided arms and release the next seeds of others."""
         while (decided := self._rounds.advance(self._confirmed)) is not None:
             for name, decision in decided.items():
@@ -440,8 +449,8 @@ class Conductor:
     def _search_ended(self, arm_state: ArmState) -> None:
         assert self._plan.search is not None
         ranked = best_first(arm_state.candidates, self._plan.search.objectives)
-        wanted = self._plan.confirm.best if self._plan.confirm is not None else 0
-        arm_state.winners = [each.assignment for each in ranked[:wanted]]
+        num_best = self._plan.confirm.best if self._plan.confirm is not None else 0
+        arm_state.winners = [candidate.assignment for candidate in ranked[:num_best]]
         self._confirm(arm_state)
         for state, why_not in self._crossings.decided(arm_state):
             if why_not:
@@ -453,18 +462,22 @@ class Conductor:
         """Skip the search trials of the arm that have not begun, if its search is over."""
         if not self._spending.limits_searches:
             return
-        waiting = [each for each in arm_state.phase("search") if each.status is TrialStatus.WAITING]
+        waiting = [
+            trial_state
+            for trial_state in arm_state.phase("search")
+            if trial_state.status is TrialStatus.WAITING
+        ]
         if not waiting:
             return
         distinct = {canonical(dict(candidate.assignment)) for candidate in arm_state.candidates}
-        wanted = self._plan.confirm.best if self._plan.confirm is not None else 1
-        why = self._spending.search_over(waiting[0].planned, len(distinct), wanted)
+        num_best = self._plan.confirm.best if self._plan.confirm is not None else 1
+        reason = self._spending.search_over(waiting[0].planned, len(distinct), num_best)
         planned = amount(sum(1 for _ in arm_state.phase("search")), "trial")
-        for state in waiting if why else ():
-            message = f"the search of {arm_state.arm.name} ended before its {planned} had begun: {why}"
+        for state in waiting if reason else ():
+            message = f"the search of {arm_state.arm.name} ended before its {planned} had begun: {reason}"
             self._end_unrun(state, message, OutcomeKind.SKIPPED)
 
-    def _teach(self, state: TrialState, kind: OutcomeKind) -> None:
+    def _report_to_search(self, state: TrialState, kind: OutcomeKind) -> None:
         """Report the outcome to the search of the arm, and add a finished trial to the candidates."""
         search, number = self._search_of(state.planned), state.planned.number
         match kind:
@@ -502,10 +515,10 @@ class Conductor:
 
     def _end_unrun(self, state: TrialState, reason: str, kind: OutcomeKind = OutcomeKind.CRASHED) -> None:
         """End a trial that cannot run or is not needed; the end is recorded as for any other trial."""
-        state.trial = self._trial(state, {})
+        state.trial = self._build_trial(state, {})
         outcome = Outcome(kind, reason)
         self._unrunnable[state.planned.trial_id] = (state.trial, outcome)
-        self._end(state, outcome)
+        self._end_trial_state(state, outcome)
 
 
 _REPLAYED = frozenset(

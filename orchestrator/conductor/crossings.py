@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from orchestrator.conductor.state import ArmState, TrialState, TrialStatus
-from orchestrator.plan.crossing import exchanged, shared_fields
+from orchestrator.plan.crossing import exchange_values, shared_fields
 from orchestrator.trials import PlannedTrial
 from search_spaces.dimensions import Assignment
 
@@ -31,9 +31,9 @@ class Crossings:
 
     def assignment(self, planned_trial: PlannedTrial) -> Assignment:
         """Return the arm's chosen assignment, with the other arm's values in shared searched fields."""
-        own, other = self._both(planned_trial)
-        shared = shared_fields(own.arm, other.arm)
-        return exchanged(own.winners[0], other.winners[0], shared)
+        own_state, other_state = self._arm_states(planned_trial)
+        shared_paths = shared_fields(own_state.arm, other_state.arm)
+        return exchange_values(own_state.winners[0], other_state.winners[0], shared_paths)
 
     def decided(self, arm_state: ArmState) -> Iterator[tuple[TrialState, str]]:
         """Yield the waiting trials of which both searches have ended, after that of `arm_state` has.
@@ -42,11 +42,23 @@ class Crossings:
             Pairs of a trial and the reason for which it cannot run; the reason is empty if it can.
         """
         for state in self.of(arm_state):
-            both = self._both(state.planned)
-            if state.status is TrialStatus.WAITING and not any(each.searching for each in both):
-                yield state, next((each.nothing_to_confirm(0) for each in both if not each.winners), "")
+            both_states = self._arm_states(state.planned)
+            if state.status is TrialStatus.WAITING and not any(
+                arm_state.searching for arm_state in both_states
+            ):
+                yield (
+                    state,
+                    next(
+                        (
+                            arm_state.nothing_to_confirm(0)
+                            for arm_state in both_states
+                            if not arm_state.winners
+                        ),
+                        "",
+                    ),
+                )
 
-    def _both(self, planned_trial: PlannedTrial) -> tuple[ArmState, ArmState]:
+    def _arm_states(self, planned_trial: PlannedTrial) -> tuple[ArmState, ArmState]:
         names = planned_trial.arm, planned_trial.settings_of
-        own, other = (self._arms[name, planned_trial.repeat] for name in names)
-        return own, other
+        own_state, other_state = (self._arms[name, planned_trial.repeat] for name in names)
+        return own_state, other_state

@@ -43,12 +43,12 @@ class FirstErrors:
 
     def repeated(self) -> str:
         """Return a message if the first trials of an arm crashed with the same error; else empty."""
-        for name, known in self._by_arm.items():
-            errors = set(known.values())
+        for name, message_by_trial in self._by_arm.items():
+            errors = set(message_by_trial.values())
             if len(errors) != 1 or not (error := errors.pop()):
                 continue
-            wanted = min(FIRST_TRIALS, self._trains[name])
-            if len(known) >= wanted:
-                first = "the only trial" if wanted == 1 else f"the first {wanted} trials"
+            num_trials = min(FIRST_TRIALS, self._trains[name])
+            if len(message_by_trial) >= num_trials:
+                first = "the only trial" if num_trials == 1 else f"the first {num_trials} trials"
                 return f"{first} of arm {name} crashed with the same error: {error}"
         return ""

@@ -106,8 +106,8 @@ class Remaining:
         """Return a text that states the basis of the estimate."""
         parts = [amount(self.ended, "ended trial")] if self.ended else []
         parts += [amount(self.rates, "running rate")] if self.rates else []
-        without = f", not counting {amount(self.unknown, 'trial')} of unknown duration"
-        return f"from {' and '.join(parts)}" + without * bool(self.unknown)
+        exclusion = f", not counting {amount(self.unknown, 'trial')} of unknown duration"
+        return f"from {' and '.join(parts)}" + exclusion * bool(self.unknown)
 
 
 @dataclass(slots=True)
@@ -134,8 +134,8 @@ class OutlookBuilder:
             silent_s: Seconds since the trial's newest start or report; None if unknown.
         """
         self._phase(planned)
-        metric, value = _watched(self.plan, last)
-        made = RunningTrial(
+        metric, value = _watched_metric(self.plan, last)
+        trial = RunningTrial(
             planned.trial_id,
             planned.arm,
             planned.phase,
@@ -149,7 +149,7 @@ class OutlookBuilder:
             silent_s,
             planned.repeat,
         )
-        self.running.append(made)
+        self.running.append(trial)
 
     def waits(self, planned_trial: PlannedTrial) -> None:
         """Add a trial that has not begun, or that was stopped and will be resumed."""
@@ -168,11 +168,11 @@ class OutlookBuilder:
 
     def outlook(self) -> Outlook:
         """Return the outlook of all added trials."""
-        arms = {each.name: place for place, each in enumerate(self.plan.arms)}
+        arms = {arm.name: place for place, arm in enumerate(self.plan.arms)}
         phases = get_args(Phase)
         running = sorted(
             self.running,
-            key=lambda each: (phases.index(each.phase), each.repeat, arms[each.arm], each.number),
+            key=lambda trial: (phases.index(trial.phase), trial.repeat, arms[trial.arm], trial.number),
         )
         return Outlook(tuple(running), tuple(self.phases.values()))
 
@@ -193,24 +193,26 @@ def remaining(outlook: Outlook) -> Remaining | None:
       are kept separate,
     - rates of running trials.
     """
-    known = sum(phase.ended for phase in outlook.phases)
-    rates = [each for each in outlook.running if each.left_s is not None]
-    if known < LEAST_ENDED and (not rates or len(rates) < len(outlook.running)):
+    num_known = sum(phase.ended for phase in outlook.phases)
+    rates = [trial for trial in outlook.running if trial.left_s is not None]
+    if num_known < LEAST_ENDED and (not rates or len(rates) < len(outlook.running)):
         return None
     work = longest = 0.0
     unknown = 0
     for phase in outlook.phases:
         cost = _cost(phase, outlook.phases, rates)
-        for each in outlook.running:
-            if (each.arm, each.phase) == (phase.arm, phase.phase):
-                own = each.left_s
-                left = own if own is not None else max(0.0, (cost or 0.0) - each.seconds)
-                work, longest = work + left, max(longest, left)
+        for trial in outlook.running:
+            if (trial.arm, trial.phase) == (phase.arm, phase.phase):
+                own_left_s = trial.left_s
+                trial_left_s = (
+                    own_left_s if own_left_s is not None else max(0.0, (cost or 0.0) - trial.seconds)
+                )
+                work, longest = work + trial_left_s, max(longest, trial_left_s)
         if cost is None:
             unknown += phase.waiting
         else:
             work += cost * phase.waiting
-    return Remaining(work, longest, known, len(rates), unknown)
+    return Remaining(work, longest, num_known, len(rates), unknown)
 
 
 def _cost(phase: PhaseWork, phases: Sequence[PhaseWork], rates: Sequence[RunningTrial]) -> float | None:
@@ -218,16 +220,16 @@ def _cost(phase: PhaseWork, phases: Sequence[PhaseWork], rates: Sequence[Running
     if phase.ended:
         return phase.seconds / phase.ended
     trains = phase.phase != "posthoc"
-    alike = [each for each in phases if (each.phase != "posthoc") == trains]
-    for near in (
-        [each for each in alike if each.arm == phase.arm],
-        [each for each in alike if each.phase == phase.phase],
-        alike,
+    similar_phases = [phase_work for phase_work in phases if (phase_work.phase != "posthoc") == trains]
+    for similar_work in (
+        [phase_work for phase_work in similar_phases if phase_work.arm == phase.arm],
+        [phase_work for phase_work in similar_phases if phase_work.phase == phase.phase],
+        similar_phases,
     ):
-        if many := sum(each.finished for each in near):
-            return sum(each.finished_s for each in near) / many
-    whole = [each.steps / each.rate for each in rates if trains and each.steps and each.rate]
-    return sum(whole) / len(whole) if whole else None
+        if many := sum(phase_work.finished for phase_work in similar_work):
+            return sum(phase_work.finished_s for phase_work in similar_work) / many
+    step_hours = [trial.steps / trial.rate for trial in rates if trains and trial.steps and trial.rate]
+    return sum(step_hours) / len(step_hours) if step_hours else None
 
 
 def _steps(plan: Plan, phase: Phase, settings: Mapping[str, Any]) -> int | None:
@@ -241,12 +243,14 @@ def _steps(plan: Plan, phase: Phase, settings: Mapping[str, Any]) -> int | None:
     return steps if isinstance(steps, int) else None
 
 
-def _watched(plan: Plan, last: Measurement | None) -> tuple[str, float | None]:
+def _watched_metric(plan: Plan, last: Measurement | None) -> tuple[str, float | None]:
     if last is None or not last.metrics:
         return "", None
-    wanted = [objective.metric for objective in plan.search.objectives] if plan.search else []
+    objective_names = [objective.metric for objective in plan.search.objectives] if plan.search else []
     splits = (*VALIDATION_SPLITS, "", TRAIN)
     by_split = [(split_and_quantity(name)[0], name) for name in sorted(last.metrics)]
-    near = [name for each in splits for split, name in by_split if split == each]
-    metric = next((each for each in [*wanted, *near] if each in last.metrics), min(last.metrics))
+    same_split_names = [name for wanted_split in splits for split, name in by_split if split == wanted_split]
+    metric = next(
+        (name for name in [*objective_names, *same_split_names] if name in last.metrics), min(last.metrics)
+    )
     return metric, last.metrics[metric]

@@ -151,22 +151,22 @@ class Overview:
         ended_totals: EndedTotals | None = None,
     ) -> "Overview":
         """Return the overview of `records`; ended trials are added to the sums in `ended_totals`."""
-        ended_totals, others = ended_totals or EndedTotals(), []
+        ended_totals, other_records = ended_totals or EndedTotals(), []
         objectives = plan.search.objectives if plan.search is not None else ()
-        wanted = [objective.metric for objective in objectives]
+        objective_names = [objective.metric for objective in objectives]
         for record in records:
             if record.outcome is None or not record.outcome.final:
-                others.append(record)
+                other_records.append(record)
                 continue
             ended_totals.add(
                 record,
                 Outcome(record.outcome, record.reason),
                 record.last,
-                values=record.judged_by(wanted) if wanted else (),
+                values=record.judged_by(objective_names) if objective_names else (),
                 attempts=record.attempts,
                 objectives=objectives,
             )
-        return cls(plan, num_planned, ended_totals, others)
+        return cls(plan, num_planned, ended_totals, other_records)
 
     def progress(self, *, is_locked: bool) -> tuple[Progress, ...]:
         """Return the progress of every arm.
@@ -178,28 +178,32 @@ class Overview:
         planned: Counter[str] = Counter()
         for (arm, _), count in self.planned.items():
             planned[arm] += count
-        others: dict[str, list[Record]] = {}
-        for each in self.others:
-            others.setdefault(each.arm, []).append(each)
+        records_by_arm: dict[str, list[Record]] = {}
+        for record in self.others:
+            records_by_arm.setdefault(record.arm, []).append(record)
         return tuple(
-            self._of_arm(arm.name, planned[arm.name], others.get(arm.name, ()), is_locked=is_locked)
+            self._arm_progress(
+                arm.name, planned[arm.name], records_by_arm.get(arm.name, ()), is_locked=is_locked
+            )
             for arm in self.plan.arms
         )
 
-    def _of_arm(self, arm: str, num_planned: int, others: Sequence[Record], *, is_locked: bool) -> Progress:
+    def _arm_progress(
+        self, arm: str, num_planned: int, other_records: Sequence[Record], *, is_locked: bool
+    ) -> Progress:
         phases, outcomes = self.ended.arms.get(arm, {}), Counter[OutcomeKind]()
         for phase in phases.values():
             outcomes.update(phase.outcomes)
         return Progress(
             arm=arm,
             planned=num_planned,
-            running=sum(each.outcome is None for each in others) if is_locked else 0,
+            running=sum(record.outcome is None for record in other_records) if is_locked else 0,
             finished=outcomes[OutcomeKind.FINISHED],
             pruned=outcomes[OutcomeKind.PRUNED],
             failed=sum(count for kind, count in outcomes.items() if kind.failed),
             best=phases["search"].best if "search" in phases else None,
             seconds=sum(phase.seconds for phase in phases.values())
-            + sum(each.last.seconds for each in others if each.last),
+            + sum(record.last.seconds for record in other_records if record.last),
             skipped=outcomes[OutcomeKind.SKIPPED],
             infeasible=outcomes[OutcomeKind.INFEASIBLE],
         )
@@ -213,19 +217,19 @@ class Overview:
         """
         watch = OutlookBuilder(self.plan)
         for (arm, phase), count in self.planned.items():
-            ended = self.ended.arms.get(arm, {}).get(phase, PhaseTotals())
+            totals = self.ended.arms.get(arm, {}).get(phase, PhaseTotals())
             watch.phases[arm, phase] = PhaseWork(
                 arm,
                 phase,
-                count - ended.planned,
-                ended.reported,
-                ended.seconds,
-                ended.finished,
-                ended.finished_s,
+                count - totals.planned,
+                totals.reported,
+                totals.seconds,
+                totals.finished,
+                totals.finished_s,
             )
-        for each in self.others if is_locked else ():
-            if each.outcome is None and (each.arm, each.phase) in watch.phases:
-                watch.phases[each.arm, each.phase].waiting -= 1
-                silent_s = None if each.heard_at is None else max(0.0, now - each.heard_at)
-                watch.runs(each, each.settings, each.last, silent_s)
+        for record in self.others if is_locked else ():
+            if record.outcome is None and (record.arm, record.phase) in watch.phases:
+                watch.phases[record.arm, record.phase].waiting -= 1
+                silent_s = None if record.heard_at is None else max(0.0, now - record.heard_at)
+                watch.runs(record, record.settings, record.last, silent_s)
         return watch.outlook()

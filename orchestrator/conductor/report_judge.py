@@ -29,8 +29,8 @@ class ReportJudge:
     def fault(self, state: TrialState, measurement: Measurement) -> Stop | None:
         """Return the stop of a trial with an invalid report; None for a valid report."""
         return (
-            diverged(self._decisive, measurement)
-            or self._impossible(measurement)
+            stop_for_divergence(self._decisive, measurement)
+            or self._stop_for_range(measurement)
             or self._without_objective(state, measurement)
         )
 
@@ -39,8 +39,10 @@ class ReportJudge:
         minutes = self._plan.resources.minutes
         if minutes is None or measurement.seconds <= minutes * 60:
             return None
-        used = f"{measurement.seconds / 60:.1f} of {minutes:g} minutes were used at step {measurement.step}"
-        return Stop(OutcomeKind.TIMED_OUT, used)
+        time_use = (
+            f"{measurement.seconds / 60:.1f} of {minutes:g} minutes were used at step {measurement.step}"
+        )
+        return Stop(OutcomeKind.TIMED_OUT, time_use)
 
     def judge_outcome(self, state: TrialState, outcome: Outcome, *, wants_flops: bool) -> Outcome:
         """Return the outcome to record for an outcome that a driver reports.
@@ -54,16 +56,19 @@ class ReportJudge:
             return Outcome(OutcomeKind.CRASHED, reason)
         if outcome.kind is not OutcomeKind.FINISHED:
             return outcome
-        trains, reported = state.planned.phase != "posthoc", state.last.metrics if state.last else {}
-        if wants_flops and trains and TRAIN_FLOPS not in reported:
+        trains, reported_metrics = state.planned.phase != "posthoc", state.last.metrics if state.last else {}
+        if wants_flops and trains and TRAIN_FLOPS not in reported_metrics:
             reason = f"a trial of a sweep with a budget of FLOPs must report {TRAIN_FLOPS}, and did not"
             return Outcome(OutcomeKind.CRASHED, f"{reason}; report it, or give the budget in device hours")
         if state.planned.phase != "search" or state.values:
             return outcome
         assert self._plan.search is not None
-        wanted = ", ".join(objective.metric for objective in self._plan.search.objectives)
-        given = ", ".join(sorted(state.last.metrics) or ["none"]) if state.last else "no measurement"
-        reason = f"a search trial must report its objectives {wanted}, got {given}; check search.objectives"
+        objective_names = ", ".join(objective.metric for objective in self._plan.search.objectives)
+        metric_names = ", ".join(sorted(state.last.metrics) or ["none"]) if state.last else "no measurement"
+        reason = (
+            f"a search trial must report its objectives {objective_names}, got {metric_names}; "
+            "check search.objectives"
+        )
         return Outcome(OutcomeKind.CRASHED, reason)
 
     def _without_objective(self, state: TrialState, measurement: Measurement) -> Stop | None:
@@ -75,9 +80,9 @@ class ReportJudge:
         if plan is None or state.planned.phase != "search" or state.evaluated:
             return None
         state.evaluated = evaluates(measurement)
-        return lacking(plan.objectives, measurement)
+        return stop_for_missing_objectives(plan.objectives, measurement)
 
-    def _impossible(self, measurement: Measurement) -> Stop | None:
+    def _stop_for_range(self, measurement: Measurement) -> Stop | None:
         """Return the stop of a trial with a value outside of its declared range; else None."""
         for name, value in measurement.metrics.items():
             if name not in self._spans:
@@ -86,14 +91,14 @@ class ReportJudge:
             slack = ROUNDING * max(1.0, abs(value))
             if isfinite(value) and not low - slack <= value <= high + slack:
                 message = (
-                    f"{name} must be {_within(low, high)}, as it is declared, got {value:.6g} at step "
+                    f"{name} must be {_range_text(low, high)}, as it is declared, got {value:.6g} at step "
                     f"{measurement.step}; correct what is reported, or the range in `metrics`"
                 )
                 return Stop(OutcomeKind.CRASHED, message)
         return None
 
 
-def _within(low: float, high: float) -> str:
+def _range_text(low: float, high: float) -> str:
     if isinf(low) or isinf(high):
         return f"at most {high:g}" if isinf(low) else f"at least {low:g}"
     return f"from {low:g} to {high:g}"
@@ -102,7 +107,9 @@ def _within(low: float, high: float) -> str:
 def judge_report(plan: Plan, measurement: Measurement) -> Stop | None:
     """Return the stop of a trial whose first report is invalid; None if the trial continues."""
     objectives = plan.search.objectives if plan.search is not None else ()
-    return diverged(decisive(plan), measurement) or lacking(objectives, measurement)
+    return stop_for_divergence(decisive(plan), measurement) or stop_for_missing_objectives(
+        objectives, measurement
+    )
 
 
 def decisive(plan: Plan) -> tuple[str, ...]:
@@ -112,7 +119,7 @@ def decisive(plan: Plan) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*objectives, *outcomes, TRAINING_LOSS]))
 
 
-def diverged(names: Iterable[str], measurement: Measurement) -> Stop | None:
+def stop_for_divergence(names: Iterable[str], measurement: Measurement) -> Stop | None:
     """Return the stop of a trial if a metric in `names` is not finite; None if all are finite."""
     for name in names:
         value = measurement.metrics.get(name, 0.0)
@@ -127,17 +134,17 @@ def evaluates(measurement: Measurement) -> bool:
     return not all(name.startswith(TRAINING) for name in measurement.metrics)
 
 
-def lacking(objectives: Sequence[Objective], measurement: Measurement) -> Stop | None:
+def stop_for_missing_objectives(objectives: Sequence[Objective], measurement: Measurement) -> Stop | None:
     """Return the stop of a trial whose first evaluation lacks objectives; None if it has all."""
-    reported = sorted(measurement.metrics)
+    reported_names = sorted(measurement.metrics)
     missing = [objective.metric for objective in objectives if objective.metric not in measurement.metrics]
     if not missing or not evaluates(measurement):
         return None
     # The message already lists the reported names.
-    near = hint(missing[0], reported).partition("Known:")[0].strip()
+    suggestion = hint(missing[0], reported_names).partition("Known:")[0].strip()
     message = (
         f"the first report of a search trial must have its objectives {', '.join(missing)}, got "
-        f"{', '.join(reported)} at step {measurement.step}. {near + ' ' * bool(near)}Correct "
-        "search.objectives, or the code that reports"
+        f"{', '.join(reported_names)} at step {measurement.step}. "
+        f"{suggestion + ' ' * bool(suggestion)}Correct search.objectives, or the code that reports"
     )
     return Stop(OutcomeKind.CRASHED, message)

@@ -50,38 +50,44 @@ def choose(plan: Plan, records: Iterable[Record], selectors: Sequence[str]) -> R
     Raises:
         InputError: For an unknown name, and for a named trial that cannot run again.
     """
-    known = {each.trial_id: each for each in records}
-    planned = [*plan.trials, *(trial for trial in replacements(plan) if trial.trial_id in known)]
-    failed = [
-        known[trial.trial_id]
+    record_by_id = {record.trial_id: record for record in records}
+    planned = [*plan.trials, *(trial for trial in replacements(plan) if trial.trial_id in record_by_id)]
+    failing_records = [
+        record_by_id[trial.trial_id]
         for trial in planned
-        if trial.trial_id in known and _has_failed(known[trial.trial_id])
+        if trial.trial_id in record_by_id and _has_failed(record_by_id[trial.trial_id])
     ]
     confirming = {
         (arm, trial.repeat)
         for trial in plan.trials
-        if trial.phase in {"confirm", "cross"} and trial.trial_id in known and known[trial.trial_id].attempts
+        if trial.phase in {"confirm", "cross"}
+        and trial.trial_id in record_by_id
+        and record_by_id[trial.trial_id].attempts
         for arm in (trial.arm, trial.settings_of)
     }
-    chosen: set[str] = set()
+    chosen_ids: set[str] = set()
     left_out: dict[str, int] = {}
     for word in selectors:
-        named = KINDS.get(word) is None
-        found = [_named(planned, known, failed, word)] if named else _of_kind(failed, KINDS[word])
-        for record in found:
-            if not (why := _refusal(record, confirming)):
-                chosen.add(record.trial_id)
-            elif named:
-                raise InputError(f"--retry {word}: trial {record.place} cannot run again: {why}")
+        is_single_trial = KINDS.get(word) is None
+        choices = (
+            [_find_failed_record(planned, record_by_id, failing_records, word)]
+            if is_single_trial
+            else _select_kinds(failing_records, KINDS[word])
+        )
+        for record in choices:
+            if not (reason := _refusal(record, confirming)):
+                chosen_ids.add(record.trial_id)
+            elif is_single_trial:
+                raise InputError(f"--retry {word}: trial {record.place} cannot run again: {reason}")
             else:
-                left_out[why] = left_out.get(why, 0) + 1
+                left_out[reason] = left_out.get(reason, 0) + 1
     return RetryChoice(
-        tuple(trial.trial_id for trial in planned if trial.trial_id in chosen),
-        tuple(f"{amount(count, 'trial')} not retried: {why}" for why, count in left_out.items()),
+        tuple(trial.trial_id for trial in planned if trial.trial_id in chosen_ids),
+        tuple(f"{amount(count, 'trial')} not retried: {reason}" for reason, count in left_out.items()),
     )
 
 
-def _of_kind(failed_records: Sequence[Record], kinds: frozenset[OutcomeKind]) -> list[Record]:
+def _select_kinds(failed_records: Sequence[Record], kinds: frozenset[OutcomeKind]) -> list[Record]:
     """Return the failed trials of these kinds that have begun.
 
     Trials that never began are reopened with the trials that they depend on.
@@ -100,30 +106,40 @@ def _refusal(record: Record, confirming: set[tuple[str, int]]) -> str:
     return ""
 
 
-def _named(
+def _find_failed_record(
     planned_trials: Sequence[PlannedTrial],
     record_by_id: Mapping[str, Record],
     failed_records: Sequence[Record],
     word: str,
 ) -> Record:
-    found = [trial for trial in planned_trials if word in (trial.trial_id, trial.place)]
-    found = found or [trial for trial in planned_trials if word and trial.trial_id.startswith(word)]
-    listed = ", ".join(f"{each.trial_id} ({each.place}: {each.outcome})" for each in failed_records[:LISTED])
-    more = f" and {len(failed_records) - LISTED} more" if len(failed_records) > LISTED else ""
-    there = f"failed trials: {listed or 'none'}{more}"
-    if len(found) != 1:
-        near = hint(
+    matches = [trial for trial in planned_trials if word in (trial.trial_id, trial.place)]
+    matches = matches or [trial for trial in planned_trials if word and trial.trial_id.startswith(word)]
+    listing = ", ".join(
+        f"{record.trial_id} ({record.place}: {record.outcome})" for record in failed_records[:LISTED]
+    )
+    remainder = f" and {len(failed_records) - LISTED} more" if len(failed_records) > LISTED else ""
+    failed_listing = f"failed trials: {listing or 'none'}{remainder}"
+    if len(matches) != 1:
+        suggestion = hint(
             word,
-            [*KINDS, *(each.trial_id for each in failed_records), *(each.place for each in failed_records)],
+            [
+                *KINDS,
+                *(record.trial_id for record in failed_records),
+                *(record.place for record in failed_records),
+            ],
         ).partition("Known:")
         raise InputError(
             f"--retry must name {', '.join(KINDS)} or one trial by id or ARM/PHASE/NUMBER, got {word!r}, "
-            f"which names {len(found) or 'none'}. {near[0].strip()} {there}".replace("  ", " ")
+            f"which names {len(matches) or 'none'}. {suggestion[0].strip()} {failed_listing}".replace(
+                "  ", " "
+            )
         )
-    record = record_by_id.get(found[0].trial_id)
+    record = record_by_id.get(matches[0].trial_id)
     if record is None or not _has_failed(record):
-        how = "has not begun" if record is None else record.standing
-        raise InputError(f"--retry must name failed trials, and {found[0].place} ({how}) is none; {there}")
+        standing = "has not begun" if record is None else record.standing
+        raise InputError(
+            f"--retry must name failed trials, and {matches[0].place} ({standing}) is none; {failed_listing}"
+        )
     return record
 
 

@@ -9,10 +9,10 @@ begins with its search. The clock is never read.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from orchestrator.plan.answer import better
+from orchestrator.plan.answer import better_direction
 from orchestrator.plan.types import Plan
 from orchestrator.statistics.paired import by_unit
-from orchestrator.statistics.sequential import EarlyVerdict, Question, Values, look, looks
+from orchestrator.statistics.sequential import EarlyVerdict, Question, Values, decide_arms, looks
 from orchestrator.trials import OutcomeKind, PlannedTrial, is_usable
 from search_spaces.wording import amount
 from trainables.metrics import look_up
@@ -34,10 +34,10 @@ class Rounds:
     """Seeds that may run, and arms that are decided."""
 
     def __init__(self, plan: Plan) -> None:
-        compared = [arm for arm in plan.arms if arm.reference]
-        self._compared_with = {arm.name: arm.reference for arm in compared if not arm.control}
+        compared_arms = [arm for arm in plan.arms if arm.reference]
+        self._compared_with = {arm.name: arm.reference for arm in compared_arms if not arm.control}
         self._references = frozenset(self._compared_with.values())
-        controls = {arm.name for arm in compared if arm.control}
+        controls = {arm.name for arm in compared_arms if arm.control}
         self._run_all = self._references | controls
         looking = plan.confirm is not None and plan.confirm.stop == "decided" and bool(self._references)
         self._unit_of = plan.units
@@ -82,9 +82,9 @@ class Rounds:
         ]
         new: dict[str, EarlyVerdict] = {}
         for question in self._questions:
-            values, failed = _values(question, self._used(confirmations), self._unit_of)
-            own = [arm for arm in undecided if arm in question.references]
-            new |= look(question, values, first, own, failed)
+            values, failed_seeds = _values(question, self._drop_surplus_seeds(confirmations), self._unit_of)
+            own_arms = [arm for arm in undecided if arm in question.references]
+            new |= decide_arms(question, values, first, own_arms, failed_seeds)
         self.decided |= new
         if all(arm in self.decided or arm in self._references for arm in self._compared_with):
             self._left.clear()
@@ -92,15 +92,21 @@ class Rounds:
 
     def _says_nothing(self, arm: str, seeds: Sequence[int], confirmations: Confirmed) -> bool:
         """Return whether no look can decide, since all seeds agree in the arm and in its reference."""
-        both = (arm, self._compared_with[arm])
+        both_arms = (arm, self._compared_with[arm])
         return all(
-            one_run([found for seed in seeds if (found := confirmations.get((each, seed))) is not None])
-            for each in both
+            one_run(
+                [
+                    values
+                    for seed in seeds
+                    if (values := confirmations.get((objective_name, seed))) is not None
+                ]
+            )
+            for objective_name in both_arms
         )
 
-    def _used(self, confirmations: Confirmed) -> Confirmed:
+    def _drop_surplus_seeds(self, confirmations: Confirmed) -> Confirmed:
         """Return `confirmations` without surplus seeds of decided arms."""
-        last = {arm: self._seeds(each.seeds) for arm, each in self.decided.items()}
+        last = {arm: self._seeds(verdict.seeds) for arm, verdict in self.decided.items()}
         return {
             (arm, seed): metrics
             for (arm, seed), metrics in confirmations.items()
@@ -109,9 +115,9 @@ class Rounds:
 
     def reason(self, decision: EarlyVerdict) -> str:
         """Return the displayed reason for which an arm needs no more seeds."""
-        said = "; ".join(f"{name}: {each.text}" for name, each in decision.verdicts.items())
+        texts = "; ".join(f"{name}: {verdict.text}" for name, verdict in decision.verdicts.items())
         seeds = amount(len(self._units), self._unit)
-        return f"{decision.arm} ended at the look after {decision.seeds} of {seeds} ({said})"
+        return f"{decision.arm} ended at the look after {decision.seeds} of {seeds} ({texts})"
 
 
 def one_run(seeds: Sequence[Mapping[str, float]]) -> bool:
@@ -120,13 +126,13 @@ def one_run(seeds: Sequence[Mapping[str, float]]) -> bool:
     Such seeds contain no information about random variation. All metrics are compared because a single metric
     can be equal in all seeds by chance, for example if every answer is correct.
     """
-    found = [
+    values_of_seeds = [
         {name: value for name, value in metrics.items() if not name.startswith(TRAINING)} for metrics in seeds
     ]
-    return len(found) > 1 and all(each == found[0] for each in found)
+    return len(values_of_seeds) > 1 and all(values == values_of_seeds[0] for values in values_of_seeds)
 
 
-def measured(kind: OutcomeKind, metrics: Mapping[str, float] | None) -> Mapping[str, float] | None:
+def metrics_for_look(kind: OutcomeKind, metrics: Mapping[str, float] | None) -> Mapping[str, float] | None:
     """Return the metrics that an ended confirm trial contributes to a look; None if the trial failed."""
     if kind is not OutcomeKind.FINISHED or metrics is None:
         return None
@@ -143,7 +149,9 @@ def _questions(plan: Plan) -> Iterator[Question]:
 def _question(plan: Plan, references: Mapping[str, str]) -> Question:
     answer = plan.answer
     assert answer is not None, "a plan with looks must have primary outcomes"
-    goals = {name: better(look_up(plan.metrics, name), name, plan.search) for name in answer.outcomes}
+    goals = {
+        name: better_direction(look_up(plan.metrics, name), name, plan.search) for name in answer.outcomes
+    }
     assert plan.confirm is not None, "a plan with looks must confirm"
     return Question(
         references,
@@ -168,13 +176,13 @@ def _values(
     """
     arms = {*question.references, *question.references.values()}
     values: dict[tuple[str, str], dict[int, float]] = {}
-    failed: dict[str, set[int]] = {}
+    failed_seeds: dict[str, set[int]] = {}
     for (arm, seed), metrics in confirmations.items():
         if arm not in arms:
             continue
         if metrics is None or any(name not in metrics for name in question.outcomes):
-            failed.setdefault(arm, set()).add(units[seed])
+            failed_seeds.setdefault(arm, set()).add(units[seed])
         for name in question.outcomes:
             if metrics is not None and name in metrics:
                 values.setdefault((arm, name), {})[seed] = metrics[name]
-    return {key: by_unit(by_seed, units) for key, by_seed in values.items()}, failed
+    return {key: by_unit(by_seed, units) for key, by_seed in values.items()}, failed_seeds

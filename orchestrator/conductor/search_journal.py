@@ -120,11 +120,11 @@ class SearchJournal:
             self._assignments[number] = assignment
 
     def _catch_up(self) -> None:
-        for name, *arguments in self._waiting():
+        for name, *arguments in self._pending_calls():
             getattr(self._search, name)(*arguments)
         self._passed_on = len(self._calls)
 
-    def _waiting(self) -> Iterator[tuple[Any, ...]]:
+    def _pending_calls(self) -> Iterator[tuple[Any, ...]]:
         calls, at = self._calls, self._passed_on
         while at < len(calls):
             number, operation = divmod(int(calls[at]), _PLACES)

@@ -29,23 +29,23 @@ CHUNK = 1000
 
 
 def ended_trials(
-    conductor: "Conductor", attempts: Mapping[str, Attempts], asked: Mapping[str, int]
+    conductor: "Conductor", attempts: Mapping[str, Attempts], retry_counts: Mapping[str, int]
 ) -> EndedTotals:
     """Return sums over the ended trials, and the positions of the open ones.
 
     Args:
         conductor: A conductor that has replayed the events.
         attempts: Attempts by trial id.
-        asked: Ledger positions of the `asked` events of the trials that have not ended, by trial id.
+        retry_counts: Ledger positions of the `asked` events of the trials that have not ended, by trial id.
     """
-    plan, found = conductor._plan, EndedTotals()
+    plan, ended_totals = conductor._plan, EndedTotals()
     objectives = plan.search.objectives if plan.search is not None else ()
     for trial_id, of_trial in attempts.items():
         state = conductor._states[trial_id]
         if of_trial.ended is None or state.outcome is None:
-            found.open_trials[trial_id] = asked[trial_id]
+            ended_totals.open_trials[trial_id] = retry_counts[trial_id]
             continue
-        found.add(
+        ended_totals.add(
             state.planned,
             state.outcome,
             state.last,
@@ -53,7 +53,7 @@ def ended_trials(
             attempts=of_trial.token,
             objectives=objectives,
         )
-    return found
+    return ended_totals
 
 
 def to_chunks(conductor: "Conductor") -> Iterator[Any]:
@@ -79,8 +79,12 @@ def to_chunks(conductor: "Conductor") -> Iterator[Any]:
     for key, arm_state in conductor._arms.items():
         calls = conductor._searches[key].to_json() if conductor._plan.search is not None else None
         yield [_arm_to_json(arm_state, conductor._states, planned[key]), calls]
-    changed = (_trial_to_json(each) for each in conductor._states.values() if each != _fresh(each))
-    while chunk := list(islice(changed, CHUNK)):
+    changed_states = (
+        _trial_to_json(trial_state)
+        for trial_state in conductor._states.values()
+        if trial_state != _initial_state(trial_state)
+    )
+    while chunk := list(islice(changed_states, CHUNK)):
         yield chunk
 
 
@@ -121,7 +125,7 @@ def from_chunks(conductor: "Conductor", chunks: Iterator[Any]) -> None:
         pass
 
 
-def _fresh(state: TrialState) -> TrialState:
+def _initial_state(state: TrialState) -> TrialState:
     return TrialState(state.planned, state.place, is_released=state.is_released, source_id=state.source_id)
 
 
@@ -180,7 +184,9 @@ def _trial_to_json(state: TrialState) -> list[Any]:
 def _load_trial(
     state: TrialState, values: Sequence[Any], objectives: Sequence[Objective], ends: dict[Any, Any]
 ) -> None:
-    status, trial, last, evaluated, saved, found, counted, saved_counted, standing, outcome = values
+    status, trial, last, evaluated, stored_step, loss_values, counted, saved_counted, standing, outcome = (
+        values
+    )
 
     def end(make: Callable[[OutcomeKind, str], Any], pair: Sequence[str] | None) -> Any:
         # Most trials end for the same reason, so that equal outcomes share one object.
@@ -195,8 +201,8 @@ def _load_trial(
     state.trial = trial and trial_from_json(trial)
     state.last = last and _measurement(*last)
     state.evaluated = evaluated
-    state.saved = saved and _measurement(*saved)
-    state.values = found and tuple(found)
+    state.saved = stored_step and _measurement(*stored_step)
+    state.values = loss_values and tuple(loss_values)
     state.counted = counted and CountedReports.from_json(objectives, counted)
     state.saved_counted = saved_counted and CountedReports.from_json(objectives, saved_counted)
     state.standing = end(Stop, standing)

@@ -96,16 +96,16 @@ class ArmState:
     def has_too_many_infeasible(self) -> bool:
         """Return whether the search has reached its limit of infeasible trials."""
         infeasible = self.ended[OutcomeKind.INFEASIBLE]
-        asked = sum(1 for _ in self.phase("search")) - infeasible
-        return infeasible >= INFEASIBLE_MAX * asked
+        num_drawn = sum(1 for _ in self.phase("search")) - infeasible
+        return infeasible >= INFEASIBLE_MAX * num_drawn
 
     def why_not_replaced(self, search: SearchPlan, number: int) -> str:
         """Return why search trial `number` cannot replace an infeasible one; empty if it can."""
         if self.has_too_many_infeasible:
-            ended = amount(self.ended[OutcomeKind.INFEASIBLE], "trial")
+            num_ended = amount(self.ended[OutcomeKind.INFEASIBLE], "trial")
             return (
-                f"{ended} called their settings infeasible, {INFEASIBLE_MAX} for each that was asked for; "
-                "write a constraint or narrow the ranges"
+                f"{num_ended} called their settings infeasible, {INFEASIBLE_MAX} for each that was asked "
+                "for; write a constraint or narrow the ranges"
             )
         if not self.arm.space.dimensions:
             return "it has no other settings to try in place of infeasible ones"
@@ -131,10 +131,10 @@ class ArmState:
     def nothing_to_confirm(self, rank: int) -> str:
         """Return why no assignment has `rank`."""
         kinds = Counter(state.outcome.kind for state in self.phase("search") if state.outcome is not None)
-        ended = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+        kinds_text = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         return (
             f"a confirm trial needs an assignment whose search trial finished, and {self.search_name} found "
-            f"{len(self.winners)} where {rank + 1} are needed; its trials: {ended}"
+            f"{len(self.winners)} where {rank + 1} are needed; its trials: {kinds_text}"
         )
 
     @property
@@ -153,8 +153,8 @@ def trial_of(plan: Plan, arm: Arm, state: TrialState, assignment: Assignment) ->
     settings = with_values(settings, planned.overrides)
     splits = confirm.splits if confirm is not None and state.planned.phase != "search" else ()
     splits = state.planned.late_splits or splits
-    kept = confirm.halting_examples if confirm is not None and state.planned.phase == "confirm" else 0
-    return Trial(state.planned, assignment, settings, splits, state.source_id, kept)
+    max_examples = confirm.halting_examples if confirm is not None and state.planned.phase == "confirm" else 0
+    return Trial(state.planned, assignment, settings, splits, state.source_id, max_examples)
 
 
 def progress(repeats: Sequence[ArmState], goal: str | None) -> Progress:
@@ -166,18 +166,18 @@ def progress(repeats: Sequence[ArmState], goal: str | None) -> Progress:
     """
     firsts = [candidate.values[0] for state in repeats for candidate in state.candidates]
     best = (max(firsts) if goal == "max" else min(firsts)) if firsts else None
-    ended = sum((state.ended for state in repeats), Counter[OutcomeKind]())
+    ended_counts = sum((state.ended for state in repeats), Counter[OutcomeKind]())
     return Progress(
         arm=repeats[0].arm.name,
-        planned=sum(len(state.trials) for state in repeats) - ended[OutcomeKind.INFEASIBLE],
+        planned=sum(len(state.trials) for state in repeats) - ended_counts[OutcomeKind.INFEASIBLE],
         running=sum(state.running for state in repeats),
-        finished=ended[OutcomeKind.FINISHED],
-        pruned=ended[OutcomeKind.PRUNED],
-        failed=sum(count for kind, count in ended.items() if kind.failed),
+        finished=ended_counts[OutcomeKind.FINISHED],
+        pruned=ended_counts[OutcomeKind.PRUNED],
+        failed=sum(count for kind, count in ended_counts.items() if kind.failed),
         best=best,
         seconds=sum(state.seconds for state in repeats),
-        skipped=ended[OutcomeKind.SKIPPED],
-        infeasible=ended[OutcomeKind.INFEASIBLE],
+        skipped=ended_counts[OutcomeKind.SKIPPED],
+        infeasible=ended_counts[OutcomeKind.INFEASIBLE],
     )
 
 

@@ -27,18 +27,18 @@ def best_first(candidates: Iterable[Candidate], objectives: Sequence[Objective])
     """
     goals = [1.0 if objective.goal == "max" else -1.0 for objective in objectives]
     scored = [
-        (tuple(goal * value for goal, value in zip(goals, each.values, strict=True)), each)
-        for each in sorted(candidates, key=lambda each: each.number)
+        (tuple(goal * value for goal, value in zip(goals, candidate.values, strict=True)), candidate)
+        for candidate in sorted(candidates, key=lambda candidate: candidate.number)
     ]
-    left = _first_of_each_assignment(sorted(scored, key=lambda pair: pair[0][0], reverse=True))
+    candidates_left = _first_of_each_assignment(sorted(scored, key=lambda pair: pair[0][0], reverse=True))
     if len(objectives) == 1:
-        return [each for _, each in left]
+        return [candidate for _, candidate in candidates_left]
     order: list[Candidate] = []
-    while left:
-        scores = [score for score, _ in left]
-        front = [not any(_dominates(other, score) for other in scores) for score in scores]
-        order += [each for (_, each), best in zip(left, front, strict=True) if best]
-        left = [pair for pair, best in zip(left, front, strict=True) if not best]
+    while candidates_left:
+        scores = [score for score, _ in candidates_left]
+        front = [not any(_dominates(other_score, score) for other_score in scores) for score in scores]
+        order += [candidate for (_, candidate), best in zip(candidates_left, front, strict=True) if best]
+        candidates_left = [pair for pair, best in zip(candidates_left, front, strict=True) if not best]
     return order
 
 
@@ -46,10 +46,10 @@ Scored = tuple[tuple[float, ...], Candidate]
 
 
 def _first_of_each_assignment(scored: Iterable[Scored]) -> list[Scored]:
-    kept: dict[str, Scored] = {}
+    first_scored: dict[str, Scored] = {}
     for pair in scored:
-        kept.setdefault(canonical(dict(pair[1].assignment)), pair)
-    return list(kept.values())
+        first_scored.setdefault(canonical(dict(pair[1].assignment)), pair)
+    return list(first_scored.values())
 
 
 def _dominates(first: tuple[float, ...], second: tuple[float, ...]) -> bool:

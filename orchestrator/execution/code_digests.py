@@ -67,7 +67,7 @@ def code_parts(workload: str, tasks: Iterable[str] = (), models: Iterable[str] =
     Raises:
         InputError: Custom code is missing.
     """
-    parts = {HALTSWEEP: _built_in(), workload: _contents(_of_module(workload.partition(":")[0]))}
+    parts = {HALTSWEEP: _built_in(), workload: _contents(_source_files(workload.partition(":")[0]))}
     parts |= {f"task {name}": _contents(_sources("tasks", [name])) for name in tasks}
     parts |= {f"model {name}": _contents(_sources("models", [name])) for name in models}
     return {name: _digest(files) for name, files in parts.items() if files}
@@ -75,9 +75,9 @@ def code_parts(workload: str, tasks: Iterable[str] = (), models: Iterable[str] =
 
 def custom_modules(workload: str, tasks: Iterable[Mapping[str, Any]], models: Iterable[str]) -> list[str]:
     """Return the modules of the trainable, tasks and models that are not built in."""
-    named = [catalog.load("tasks", name) for name in task_names(tasks)]
-    named += [catalog.load("models", name) for name in models]
-    modules = (workload.partition(":")[0], *(each.__name__ for each in named))
+    task_types = [catalog.load("tasks", name) for name in task_names(tasks)]
+    task_types += [catalog.load("models", name) for name in models]
+    modules = (workload.partition(":")[0], *(module_type.__name__ for module_type in task_types))
     return [module for module in modules if module.partition(".")[0] not in OURS]
 
 
@@ -94,16 +94,18 @@ def require_same_code(plan: Plan, records: Sequence[Record], origin: Mapping[str
     Raises:
         InputError: The code has changed.
     """
-    ran = [each.provenance.get("code_parts") or {} for each in records if each.attempts]
+    versions_of_trials = [record.provenance.get("code_parts") or {} for record in records if record.attempts]
     for part, now in origin.get("code_parts", {}).items():
-        before = Counter(each[part] for each in ran if part in each)
-        if part == HALTSWEEP or not before or now in before:
+        counts_before = Counter(versions[part] for versions in versions_of_trials if part in versions)
+        if part == HALTSWEEP or not counts_before or now in counts_before:
             continue
-        which = ", ".join(f"{each} ({amount(count, 'trial')})" for each, count in before.items())
+        versions_text = ", ".join(
+            f"{version} ({amount(count, 'trial')})" for version, count in counts_before.items()
+        )
         raise InputError(
             f"trials of one sweep must run the same training code, but {part} of {plan.name} changed "
-            f"after trials had run: digest {which}, now {now}; put it back, launch a new sweep under another "
-            "name, or continue with --changed-code, which the report states first"
+            f"after trials had run: digest {versions_text}, now {now}; put it back, launch a new sweep "
+            "under another name, or continue with --changed-code, which the report states first"
         )
 
 
@@ -116,12 +118,12 @@ def _digest(contents: Mapping[Path, bytes]) -> str:
 
 def _contents(files: Iterable[Path]) -> dict[Path, bytes]:
     """Return the syntax tree of each source file, which does not depend on comments and formatting."""
-    found = {}
+    digests = {}
     for file in files:
-        found[file] = file.read_bytes()
+        digests[file] = file.read_bytes()
         with suppress(SyntaxError, ValueError):  # a compiled module
-            found[file] = ast.dump(ast.parse(found[file])).encode()
-    return found
+            digests[file] = ast.dump(ast.parse(digests[file])).encode()
+    return digests
 
 
 def _sources(kind: catalog.Kind, names: Iterable[str]) -> Iterator[Path]:
@@ -133,15 +135,15 @@ def _sources(kind: catalog.Kind, names: Iterable[str]) -> Iterator[Path]:
 
 
 def _built_in() -> dict[Path, bytes]:
-    found = {}
+    digests = {}
     for package in OURS:
         spec = importlib.util.find_spec(package)
         if spec is None or spec.origin is None:
             raise InputError(f"the package {package} is not installed")
-        found.update({file: file.read_bytes() for file in sorted(Path(spec.origin).parent.rglob("*.py"))})
-    return found
+        digests.update({file: file.read_bytes() for file in sorted(Path(spec.origin).parent.rglob("*.py"))})
+    return digests
 
 
-def _of_module(module: str) -> list[Path]:
+def _source_files(module: str) -> list[Path]:
     """Return the source files of a custom trainable; empty for the built-in trainable."""
     return [] if module.partition(".")[0] in OURS else source_files(module)

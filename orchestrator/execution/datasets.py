@@ -11,7 +11,7 @@ from orchestrator.execution.sweep.launch_folder import DEFAULT_WORKLOAD, Setup
 from orchestrator.identity import canonical, digest
 from orchestrator.plan.planned_trials import with_data_seed
 from orchestrator.plan.types import Plan
-from orchestrator.tracking.inputs import Input, apart, data_read, split_digests
+from orchestrator.tracking.inputs import Input, data_read, split_digest_set, split_digests
 from orchestrator.trials import Record
 from search_spaces.wording import amount
 from trainables.data.progress import Watcher, watched_by
@@ -47,19 +47,19 @@ def build_datasets(
     from trainables.task_catalog import task_name
 
     confirmed = plan.confirm.splits if plan.confirm is not None else ()
-    wanted = [
+    dataset_keys = [
         (config, info.name)
         for config, infos in tasks_with_splits(arm_tasks(plan), confirmed)
         for info in infos
         if not info.streamed
     ]
     with watched_by(watcher or Watcher()):
-        for ready, (config, name) in enumerate(wanted):
+        for ready, (config, name) in enumerate(dataset_keys):
             if on_data is not None:
-                on_data(task_name(config), name, ready, len(wanted))
+                on_data(task_name(config), name, ready, len(dataset_keys))
             open_or_build_split(config, name, data_dir)
-    if on_data is not None and wanted:
-        on_data(task_name(wanted[-1][0]), wanted[-1][1], len(wanted), len(wanted))
+    if on_data is not None and dataset_keys:
+        on_data(task_name(dataset_keys[-1][0]), dataset_keys[-1][1], len(dataset_keys), len(dataset_keys))
 
 
 def arm_tasks(plan: Plan) -> Iterator[Mapping[str, Any]]:
@@ -80,16 +80,16 @@ def warn_about_repeated_inputs(plan: Plan, data_dir: Path) -> Iterator[str]:
 
     confirmed = plan.confirm.splits if plan.confirm is not None else ()
     for config, infos in tasks_with_splits((arm.settings["task"] for arm in plan.arms), confirmed):
-        trained = next(info for info in infos if info.role == "train")
-        if trained.streamed or not is_outside("tasks", task_name(config)):
+        train_info = next(info for info in infos if info.role == "train")
+        if train_info.streamed or not is_outside("tasks", task_name(config)):
             continue
-        train = open_or_build_split(config, trained.name, data_dir)
-        for name in (info.name for info in infos if info is not trained and not info.streamed):
+        train = open_or_build_split(config, train_info.name, data_dir)
+        for name in (info.name for info in infos if info is not train_info and not info.streamed):
             split = open_or_build_split(config, name, data_dir)
-            if shared := split.repeated_in(train):
+            if num_shared := split.repeated_in(train):
                 yield (
-                    f"Warning: {task_name(config)}: {shared:,} of {amount(len(split), 'input')} of {name} "
-                    f"are in {trained.name} too: what is measured there may be remembered"
+                    f"Warning: {task_name(config)}: {num_shared:,} of {amount(len(split), 'input')} of "
+                    f"{name} are in {train_info.name} too: what is measured there may be remembered"
                 )
 
 
@@ -102,12 +102,12 @@ def collect_inputs(plan: Plan, data_dir: Path) -> dict[str, list[Input]]:
     from trainables.task_catalog import task_name
 
     confirmed = plan.confirm.splits if plan.confirm is not None else ()
-    found: dict[str, list[Input]] = {}
+    inputs: dict[str, list[Input]] = {}
     for raw in arm_tasks(plan):
-        if (key := digest(raw)) in found:
+        if (key := digest(raw)) in inputs:
             continue
         ((config, infos),) = tasks_with_splits([raw], confirmed)
-        found[key] = [
+        inputs[key] = [
             Input(
                 f"{task_name(config)}/{info.name}",
                 open_or_build_split(config, info.name, data_dir).content_hash,
@@ -117,7 +117,7 @@ def collect_inputs(plan: Plan, data_dir: Path) -> dict[str, list[Input]]:
             for info in infos
             if not info.streamed
         ]
-    return found
+    return inputs
 
 
 def require_same_data(plan: Plan, records: Sequence[Record], digests: Mapping[str, str]) -> None:
@@ -133,17 +133,25 @@ def require_same_data(plan: Plan, records: Sequence[Record], digests: Mapping[st
     Raises:
         InputError: The content of a split has changed.
     """
-    changed = []
+    changes = []
     for split, now in sorted(digests.items()):
-        read = Counter(seen for each in records if each.attempts and (seen := data_read(each).get(split)))
-        other = {seen: count for seen, count in read.items() if not apart(seen) <= apart(now)}
-        if other:
-            which = ", ".join(f"{seen} ({amount(count, 'trial')})" for seen, count in other.items())
-            changed.append(f"{split} was of digest {which}, and is {now}")
-    if changed:
+        digest_counts = Counter(
+            digest for record in records if record.attempts and (digest := data_read(record).get(split))
+        )
+        other_digests = {
+            digest: count
+            for digest, count in digest_counts.items()
+            if not split_digest_set(digest) <= split_digest_set(now)
+        }
+        if other_digests:
+            digests_text = ", ".join(
+                f"{digest} ({amount(count, 'trial')})" for digest, count in other_digests.items()
+            )
+            changes.append(f"{split} was of digest {digests_text}, and is {now}")
+    if changes:
         raise InputError(
             f"trials of one sweep must read the same data, but those of {plan.name} have changed: "
-            f"{'; '.join(changed)}. Restore the folder of data, or the files that it is built from, "
+            f"{'; '.join(changes)}. Restore the folder of data, or the files that it is built from, "
             "launch a new sweep under another name, or continue with --changed-code, which the report "
             "states first"
         )
@@ -239,14 +247,16 @@ def data_digests(plan: Plan, setup: Setup) -> dict[str, str]:
     from trainables.data.store import split_path
     from trainables.task_catalog import task_name
 
-    found: dict[str, set[str]] = defaultdict(set)
+    digests_by_split: dict[str, set[str]] = defaultdict(set)
     confirmed = plan.confirm.splits if plan.confirm is not None else ()
     with suppress(ValueError, LookupError):  # a custom task that is no longer installed
         for config, infos in tasks_with_splits(arm_tasks(plan), confirmed):
             for info in infos:
                 if info.streamed or not (path := split_path(config, info.name, setup.data_dir)).exists():
                     continue
-                seen = inspect_file(path)
-                assert seen is not None, "data are looked at themselves"
-                found[f"{task_name(config)}/{info.name}"].add(seen.content_hash or seen.verdict)
-    return {name: ", ".join(sorted(digests)) for name, digests in found.items()}
+                data_file = inspect_file(path)
+                assert data_file is not None, "data are looked at themselves"
+                digests_by_split[f"{task_name(config)}/{info.name}"].add(
+                    data_file.content_hash or data_file.verdict
+                )
+    return {name: ", ".join(sorted(digests)) for name, digests in digests_by_split.items()}

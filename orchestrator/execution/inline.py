@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.conductor.messages import Continue, Reply
-from orchestrator.execution.checkpoints.checkpoint_stores import store_at
+from orchestrator.execution.checkpoints.checkpoint_stores import make_store
 from orchestrator.execution.sweep.recorder import Recorder
 from orchestrator.execution.trial.trial_jobs import Attempt, JobEncoder, WorkerJob
 from orchestrator.execution.trial.trial_process import ChildDied, Instruction, ProcessSlot
@@ -70,7 +70,7 @@ def run_inline(
         workload, checkpoint_seconds, cpus, 0.0, data_dir, checkpoints, None, folder, keep, working_folder
     )
     slot = DebuggedSlot(orders, stop) if debug else ProcessSlot(workload, folder, cpus)
-    run = _InlineRun(recorder, slot, orders, stop, on_change or _nothing, silence_s, check or _nothing)
+    run = _InlineRun(recorder, slot, orders, stop, on_change or _do_nothing, silence_s, check or _do_nothing)
     with closing(slot):
         while not stop.is_set() and (attempt := recorder.ask()) is not None:
             run.changed()
@@ -80,7 +80,7 @@ def run_inline(
     assert recorder.finished or recorder.draining, "with nothing running, something must be left to hand out"
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass
 
 
@@ -97,7 +97,7 @@ class _InlineRun:
     def trial(self, attempt: Attempt) -> None:
         """Run one attempt until it ends or is stopped."""
         if not self._wait_until_written():
-            self._take(attempt, Reply(ended=Outcome(OutcomeKind.STOPPED, INTERRUPTED)))
+            self._take_reply(attempt, Reply(ended=Outcome(OutcomeKind.STOPPED, INTERRUPTED)))
             return
         self.slot.start(self.orders.order(attempt))
         heard_at = time.monotonic()
@@ -111,33 +111,33 @@ class _InlineRun:
                 if self.silence_s is not None and silent_s > self.silence_s:
                     self.slot.kill()
                     reason = hang_reason(self.silence_s)
-                    self._take(attempt, Reply(ended=Outcome(OutcomeKind.TIMED_OUT, reason)))
+                    self._take_reply(attempt, Reply(ended=Outcome(OutcomeKind.TIMED_OUT, reason)))
                     return
                 continue
             if isinstance(reply, ChildDied):
-                self._lost(attempt, reply)
+                self._take_lost_attempt(attempt, reply)
                 return
             heard_at = time.monotonic()
-            if self._take(attempt, reply):
+            if self._take_reply(attempt, reply):
                 return
 
-    def _take(self, attempt: Attempt, reply: Reply) -> bool:
+    def _take_reply(self, attempt: Attempt, reply: Reply) -> bool:
         """Record a reply and answer it; return whether the attempt has ended."""
         decision = self.recorder.record(attempt.trial_id, attempt.token, reply)
         self.changed()
         if reply.ended is not None:
             return True
-        written = self.recorder.written()
+        is_written = self.recorder.written()
         if isinstance(decision, Continue):
-            self.slot.instruct(Instruction(is_recorded=written))
+            self.slot.instruct(Instruction(is_recorded=is_written))
         else:
-            save = decision.kind is OutcomeKind.STOPPED and written
-            self.slot.instruct(Instruction(stop=decision.outcome, save=save, is_recorded=written))
+            save = decision.kind is OutcomeKind.STOPPED and is_written
+            self.slot.instruct(Instruction(stop=decision.outcome, save=save, is_recorded=is_written))
         return False
 
-    def _lost(self, attempt: Attempt, died: ChildDied) -> None:
+    def _take_lost_attempt(self, attempt: Attempt, died: ChildDied) -> None:
         if died.outcome is not None:
-            self._take(attempt, Reply(ended=died.outcome))
+            self._take_reply(attempt, Reply(ended=died.outcome))
         else:
             self.recorder.record_death(attempt.trial_id, died.reason, died.cause)
             self.changed()
@@ -161,7 +161,7 @@ class DebuggedSlot:
         """Create a slot that sets `stop` when the user leaves the debugger with `quit`."""
         self._stop = stop
         self._answer = Instruction()
-        store = store_at(orders.store)
+        store = make_store(orders.store)
         self._harness = Harness(
             orders.workload, orders.checkpoint_seconds, store=store, on_error=self._examine
         )
@@ -179,8 +179,8 @@ class DebuggedSlot:
         """Continue the trial until its next reply."""
         answer = self._answer
         if answer.stop is not None:
-            saved = self._harness.stop(save=answer.save)
-            return Reply(checkpoint=saved.checkpoint, ended=answer.stop)
+            saved_reply = self._harness.stop(save=answer.save)
+            return Reply(checkpoint=saved_reply.checkpoint, ended=answer.stop)
         return self._harness.advance(is_recorded=answer.is_recorded)
 
     def instruct(self, instruction: Instruction) -> None:

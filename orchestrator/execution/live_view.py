@@ -37,7 +37,7 @@ class Snapshot:
     @property
     def running(self) -> int:
         """Number of trials that workers run."""
-        return sum(each.running for each in self.arms)
+        return sum(progress.running for progress in self.arms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ class NoAttempt(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class SchedulerTurn:
     """Instructions for a scheduler at one turn of its loop."""
 
     silent: Sequence[str]
@@ -102,30 +102,30 @@ class Session:
         """
         return self._record(key, replies), self.recorder.written()
 
-    def update(self, started: Sequence[str]) -> Turn:
+    def update(self, started: Sequence[str]) -> SchedulerTurn:
         """Update the session with the runs that workers have taken; must be called often."""
         self.check_stop()
         for key in started:
             if key in self._running:
                 self._reported_at.setdefault(key, self.clock())
-        return Turn(self._silent_runs(), bool(self.recorder.draining))
+        return SchedulerTurn(self._silent_runs(), bool(self.recorder.draining))
 
     def _record(self, key: str, replies: Iterable[Reply]) -> Stop | None:
         attempt = self._running[key]
         self._reported_at[key] = self.clock()
         stop: Stop | None = None
-        ended = False
+        has_ended = False
         with self.recorder.together():
             for reply in replies:
                 decision = self.recorder.record(attempt.trial_id, attempt.token, reply)
-                ended = reply.ended is not None
+                has_ended = reply.ended is not None
                 if isinstance(decision, Stop):
                     stop = decision
         self.changed()
-        if ended:
+        if has_ended:
             del self._running[key], self._reported_at[key]
             self._stopping.discard(key)
-        if ended or stop is None or key in self._stopping:
+        if has_ended or stop is None or key in self._stopping:
             return None
         if not (self.recorder.written() or self.recorder.draining):
             return None  # a later report is answered, once the ledger contains this one

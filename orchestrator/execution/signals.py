@@ -89,14 +89,14 @@ class Interrupts:
             if numbers[0] not in SIGNALS:
                 continue
             if numbers[0] == signal.SIGHUP:
-                _let_go_of_terminal()
+                _discard_terminal_output()
             count += 1
             if count == 1:
                 self._on_signal(self._first or self._meaning())
             elif count == 2:
                 self.hurry.set()
                 self._on_signal(SignalEffect.HURRY)
-                threading.Thread(target=self._hasten, daemon=True).start()
+                threading.Thread(target=self._end_at_once, daemon=True).start()
 
     def leave(self) -> None:
         """Record that the main thread has left the context of `interrupts`."""
@@ -109,7 +109,7 @@ class Interrupts:
         self._pending, self._raised = False, True
         raise KeyboardInterrupt
 
-    def _hasten(self) -> None:
+    def _end_at_once(self) -> None:
         if not self._left.wait(AT_ONCE_S) and not (self._raised or self._pending):
             # Two signals arrived, but Python called the handler only once.
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
@@ -132,9 +132,9 @@ def interrupts(on_signal: Callable[[SignalEffect], None] | None = None) -> Itera
         on_signal: Called in another thread with the effect of each signal.
     """
     global _CURRENT  # noqa: PLW0603 - handlers of signals are global too
-    mine = Interrupts(on_signal or (lambda _: None))
+    signal_interrupts = Interrupts(on_signal or (lambda _: None))
     if threading.current_thread() is not threading.main_thread():
-        yield mine
+        yield signal_interrupts
         return
     if _CURRENT is not None:
         yield _CURRENT
@@ -142,19 +142,26 @@ def interrupts(on_signal: Callable[[SignalEffect], None] | None = None) -> Itera
     ear, mouth = socket.socketpair()
     mouth.setblocking(False)  # noqa: FBT003 - its only argument
     nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    wanted = [each for each in SIGNALS if not (nohup and each is signal.SIGHUP)]
-    before = {each: signal.signal(each, mine.handle) for each in wanted}
+    wanted_signals = [
+        signal_number for signal_number in SIGNALS if not (nohup and signal_number is signal.SIGHUP)
+    ]
+    old_handlers = {
+        signal_number: signal.signal(signal_number, signal_interrupts.handle)
+        for signal_number in wanted_signals
+    }
     woken = signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
-    thread = threading.Thread(target=mine.listen, args=(ear,), name="haltsweep-signals", daemon=True)
+    thread = threading.Thread(
+        target=signal_interrupts.listen, args=(ear,), name="haltsweep-signals", daemon=True
+    )
     thread.start()
-    _CURRENT = mine
+    _CURRENT = signal_interrupts
     try:
-        yield mine
+        yield signal_interrupts
     finally:
         _CURRENT = None
-        mine.leave()
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        signal_interrupts.leave()
+        for signal_number, handler in old_handlers.items():
+            signal.signal(signal_number, handler)
         signal.set_wakeup_fd(woken)
         mouth.close()
         thread.join()
@@ -190,7 +197,7 @@ def end_process(code: int) -> None:
     _exit(code)
 
 
-def _let_go_of_terminal() -> None:
+def _discard_terminal_output() -> None:
     """Discard output to the closed terminal, since writing to it would raise an error."""
     for stream in (sys.__stdout__, sys.__stderr__):
         with suppress(OSError, ValueError, AttributeError):

@@ -25,7 +25,7 @@ def count_slots(nodes: Iterable[Mapping[str, float]], resources: Resources) -> i
         nodes: Amounts of `CPU` and `GPU` of each node.
         resources: Resources of a trial: a share of one GPU, or one or more complete GPUs.
     """
-    room = sum(_on_node(node, resources) for node in nodes)
+    room = sum(_slots_on_node(node, resources) for node in nodes)
     return room if resources.max_concurrent is None else min(room, resources.max_concurrent)
 
 
@@ -33,12 +33,12 @@ def require_room(nodes: Sequence[Mapping[str, float]], resources: Resources) -> 
     """Return how many trials fit on `nodes` at once. Raise `InputError` if no trial fits."""
     room = count_slots(nodes, resources)
     if not room:
-        given = "; ".join(
+        request_text = "; ".join(
             f"a node with CPU={node.get('CPU', 0):g} GPU={node.get('GPU', 0):g}" for node in nodes
         )
         raise InputError(
             f"a trial must fit on one node: it needs cpus={resources.cpus:g} and gpus={resources.gpus:g}, "
-            f"but {given} is available; request less with --cpus and --gpus, or name a larger cluster "
+            f"but {request_text} is available; request less with --cpus and --gpus, or name a larger cluster "
             "(--address)"
         )
     return room
@@ -52,7 +52,7 @@ def local_resources(num_cpus: int | None) -> dict[str, float]:
     return {"CPU": float(num_cpus or cpus), "GPU": float(torch.cuda.device_count())}
 
 
-def _on_node(node: Mapping[str, float], resources: Resources) -> int:
+def _slots_on_node(node: Mapping[str, float], resources: Resources) -> int:
     room = []
     if resources.cpus > 0:
         room.append(_times(node.get("CPU", 0.0), resources.cpus))
@@ -81,12 +81,16 @@ def missing_gpus(plan: Plan, driver: Driver) -> str:
 
     Driver `inline` runs trials on the available devices.
     """
-    asked = plan.resources.gpus
-    if driver != "inline" or not asked or ceil(asked) <= (there := local_resources(None)["GPU"]):
+    num_asked_gpus = plan.resources.gpus
+    if (
+        driver != "inline"
+        or not num_asked_gpus
+        or ceil(num_asked_gpus) <= (num_gpus := local_resources(None)["GPU"])
+    ):
         return ""
     return (
-        f"a trial asks for gpus={asked:g}, and PyTorch finds {there:g} on this machine: with --driver inline "
-        "it runs on what is there, and its device hours count what it asked for"
+        f"a trial asks for gpus={num_asked_gpus:g}, and PyTorch finds {num_gpus:g} on this machine: with "
+        "--driver inline it runs on what is there, and its device hours count what it asked for"
     )
 
 
@@ -113,4 +117,4 @@ def _precision_on_cuda(arm: Arm) -> str | None:
                 values = (value,)
             case _:
                 values = ()
-    return next((each for each in values if each in ON_CUDA), None)
+    return next((precision for precision in values if precision in ON_CUDA), None)

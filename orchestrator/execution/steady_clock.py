@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 
-def steady_clock() -> Callable[[], float]:
+def make_steady_clock() -> Callable[[], float]:
     """Return a clock that starts at the current Unix time and then advances one second per second.
 
     Later changes of the system clock have no effect. The clock continues while the machine is suspended if

@@ -36,7 +36,7 @@ def clear_folders(parent: Path, prefix: str) -> None:
     If the process cannot be checked, because it ran in another container or on another machine, its folder is
     removed once it `is_silent`.
     """
-    for path in _named(parent, prefix):
+    for path in _list_prefixed(parent, prefix):
         state = state_of_label(path.name.removeprefix(prefix))
         if state in {None, ProcessState.ALIVE} or not is_own_folder(path):
             continue
@@ -71,23 +71,23 @@ def _raise(error: OSError) -> None:
 
 def is_own_folder(path: Path) -> bool:
     """Return whether `path` is a folder of this user; a link to a folder does not count."""
-    return _own(path, stat.S_ISDIR)
+    return _is_own(path, stat.S_ISDIR)
 
 
 def is_own_file(path: Path) -> bool:
     """Return whether `path` is a regular file of this user; a link, a pipe or a device does not count."""
-    return _own(path, stat.S_ISREG)
+    return _is_own(path, stat.S_ISREG)
 
 
-def _own(path: Path, is_kind: Callable[[int], bool]) -> bool:
+def _is_own(path: Path, is_kind: Callable[[int], bool]) -> bool:
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return False
-    return is_kind(found.st_mode) and found.st_uid == os.getuid()
+    return is_kind(status.st_mode) and status.st_uid == os.getuid()
 
 
-def _named(parent: Path, prefix: str) -> Iterator[Path]:
+def _list_prefixed(parent: Path, prefix: str) -> Iterator[Path]:
     try:
         names = [entry.name for entry in os.scandir(parent)]
     except OSError:

@@ -88,10 +88,10 @@ def damaged_files(folder: Path) -> dict[str, str]:
             f"{folder / MANIFEST} is missing; it must contain the digests of the files next to it; "
             "restore it from a backup"
         )
-    return {name: _unlike(folder / name, digest) for name, digest in digests.items()}
+    return {name: _difference_of_file(folder / name, digest) for name, digest in digests.items()}
 
 
-def _unlike(file: Path, digest: str) -> str:
+def _difference_of_file(file: Path, digest: str) -> str:
     try:
         return "" if file_digest(file) == digest else "it was changed or damaged since it was written"
     except OSError as error:
@@ -122,11 +122,11 @@ def find_edition(file: Path) -> Path:
         OSError, StoreError: If the manifest cannot be read.
     """
     digests = read_manifest(file.parent)
-    wanted = None if digests is None else digests.get(file.name)
-    if wanted is None or _unlike(file, wanted) == "":
+    expected_digest = None if digests is None else digests.get(file.name)
+    if expected_digest is None or _difference_of_file(file, expected_digest) == "":
         return file
     editions = sorted(file.parent.glob(f"{EDITIONS}/*/{file.name}"))
-    return next((each for each in editions if _unlike(each, wanted) == ""), file)
+    return next((path for path in editions if _difference_of_file(path, expected_digest) == ""), file)
 
 
 def read_edition(file: Path, remedy: str) -> bytes:

@@ -38,20 +38,20 @@ def from_json_values(kind: type[T], values: Any) -> T:
     Raises:
         ValueError: For missing, unknown or wrongly typed fields; the message lists all of them.
     """
-    wanted: Any = kind
-    unknown = sorted(set(values) - {field.name for field in fields(wanted)})
+    target_type: Any = kind
+    unknown = sorted(set(values) - {field.name for field in fields(target_type)})
     if unknown:
         raise ValueError(f"{kind.__name__} has unknown fields: {', '.join(unknown)}")
     try:
-        made: T = _adapter(wanted).validate_python(values)
+        value: T = _adapter(target_type).validate_python(values)
     except ValidationError as error:
         # The message omits the input, which may be a URL with a password.
         reasons = (
-            f"{'.'.join(map(str, each['loc'])) or kind.__name__}: {each['msg']}"
-            for each in error.errors(include_url=False, include_context=False, include_input=False)
+            f"{'.'.join(map(str, details['loc'])) or kind.__name__}: {details['msg']}"
+            for details in error.errors(include_url=False, include_context=False, include_input=False)
         )
         raise ValueError("; ".join(reasons)) from None
-    return made
+    return value
 
 
 @cache

@@ -31,10 +31,10 @@ _named: set[str] = set()
 """Digests of the addresses that were named in this process."""
 
 
-def remember(*addresses: str | None) -> None:
+def record_addresses(*addresses: str | None) -> None:
     """Record that the user has named the addresses, so that later commands may log in there."""
     for address in addresses:
-        if address is None or not _scheme(address) or (digest := _digest(address)) in _recorded():
+        if address is None or not _scheme(address) or (digest := _digest(address)) in _recorded_names():
             continue
         _named.add(digest)
         file = _file()
@@ -59,7 +59,10 @@ def require_known(address: str | None, option: str) -> None:
     """
     if address is None or not (sent := _credentials(address)):
         return
-    if address.rstrip("/") == os.environ.get(TRACKING, "").rstrip("/") or _digest(address) in _recorded():
+    if (
+        address.rstrip("/") == os.environ.get(TRACKING, "").rstrip("/")
+        or _digest(address) in _recorded_names()
+    ):
         return
     raise InputError(
         "credentials are sent only to servers that you have named, but only the files of the sweep name "
@@ -107,7 +110,7 @@ def _digest(address: str) -> str:
     return hashlib.sha256(address.rstrip("/").encode(errors="backslashreplace")).hexdigest()
 
 
-def _recorded() -> set[str]:
+def _recorded_names() -> set[str]:
     with suppress(OSError):
         return _named | set(_file().read_text(encoding="utf-8").split())
     return _named

@@ -122,27 +122,27 @@ def redact(text: object) -> str:
     space; for a value that is only a URL see `redact_url`.
     """
     message = _without_environment(_KEY_BLOCK.sub(MASK, str(text)))
-    message = _WEBHOOK.sub(lambda found: found["start"] + MASK, message)
+    message = _WEBHOOK.sub(lambda match: match["start"] + MASK, message)
     parts: list[str] = []
     done = 0
-    for found in _SEPARATOR.finditer(message):
-        if found.start() < done:
+    for match in _SEPARATOR.finditer(message):
+        if match.start() < done:
             continue
-        end = _RUN_END.search(message, found.end())
+        end = _RUN_END.search(message, match.end())
         stop = end.start() if end else len(message)
-        parts.append(_without_parameters(message[done : found.start()]))
-        parts.append(_masked(_scheme(message, found.start()), found[0], message[found.end() : stop]))
+        parts.append(_without_parameters(message[done : match.start()]))
+        parts.append(_mask_url_rest(_scheme(message, match.start()), match[0], message[match.end() : stop]))
         done = stop
     message = "".join(parts) + _without_parameters(message[done:])
-    message = _ISSUED.sub(lambda found: MASK if _is_mixed(found[0]) else found[0], message)
-    for whole in (_COOKIE, _LOGIN):
-        message = whole.sub(lambda found: found["start"] + MASK, message)
+    message = _ISSUED.sub(lambda match: MASK if _is_mixed(match[0]) else match[0], message)
+    for pattern in (_COOKIE, _LOGIN):
+        message = pattern.sub(lambda match: match["start"] + MASK, message)
     for fields in (_FIELD, _ELEMENT, _VARIABLE):
         message = fields.sub(
-            lambda found: found["start"] + MASK if _holds_secret(found["key"]) else found[0], message
+            lambda match: match["start"] + MASK if _holds_secret(match["key"]) else match[0], message
         )
     message = _HEADER.sub(
-        lambda found: found["start"] + (MASK if _is_mixed(found["value"]) else found["value"]), message
+        lambda match: match["start"] + (MASK if _is_mixed(match["value"]) else match["value"]), message
     )
     return _OPTION.sub(_without_option, _ASSIGNED.sub(_without_assigned, message))
 
@@ -154,11 +154,11 @@ def redact_value(value: Any) -> Any:
             return redact(value)
         case Mapping():
             return {
-                key: MASK if isinstance(each, str) and is_named_secret(str(key)) else redact_value(each)
-                for key, each in value.items()
+                key: MASK if isinstance(item, str) and is_named_secret(str(key)) else redact_value(item)
+                for key, item in value.items()
             }
         case list() | tuple():
-            return [redact_value(each) for each in value]
+            return [redact_value(item) for item in value]
         case _:
             return value
 
@@ -171,8 +171,8 @@ def _without_assigned(match: re.Match[str]) -> str:
         return match[0]
     if not _is_value_of_secret(match["key"], value):
         return f"{match['start']}{match['quote'] or ''}{_ASSIGNED.sub(_without_assigned, value)}"
-    after = "" if match["quoted"] else value[len(value.rstrip(_AFTER_VALUE)) :]
-    return f"{match['start']}{match['quote'] or ''}{MASK}{after}"
+    rest_of_value = "" if match["quoted"] else value[len(value.rstrip(_AFTER_VALUE)) :]
+    return f"{match['start']}{match['quote'] or ''}{MASK}{rest_of_value}"
 
 
 def _is_prose(match: re.Match[str]) -> bool:
@@ -210,9 +210,9 @@ def _without_environment(text: str) -> str:
         # A short value without digits may occur in any text, and some of these variables name a file.
         if (len(value) < _SHORTEST_WORD and not _is_mixed(value)) or _is_path(value):
             continue
-        for each in {value, quote(value, safe="")}:
-            if each in text:
-                text = re.sub(rf"(?<!\w){re.escape(each)}(?!\w)", MASK, text)
+        for spelling in {value, quote(value, safe="")}:
+            if spelling in text:
+                text = re.sub(rf"(?<!\w){re.escape(spelling)}(?!\w)", MASK, text)
     return text
 
 
@@ -225,11 +225,11 @@ def _is_path(value: str) -> bool:
 
 def redact_url(url: str) -> str:
     """Return `url` with its secrets masked; the text must be only a URL, but may contain white space."""
-    found = _SEPARATOR.search(url)
-    if found is None:
+    match = _SEPARATOR.search(url)
+    if match is None:
         return _without_secrets(url)
-    before = url[: found.start()]
-    return before + _masked(_scheme(url, found.start()), found[0], url[found.end() :])
+    scheme_part = url[: match.start()]
+    return scheme_part + _mask_url_rest(_scheme(url, match.start()), match[0], url[match.end() :])
 
 
 def redact_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
@@ -237,20 +237,24 @@ def redact_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
 
     A URL may lack a scheme, or be written as `--option=URL`.
     """
-    found: list[str] = []
-    before = ""
+    redacted_arguments: list[str] = []
+    previous_argument = ""
     for argument in arguments:
         option, equals, value = argument.partition("=")
-        if before.startswith("--") and "=" not in before and _is_value_of_secret(before[2:], argument):
-            found.append(MASK)
-        elif before in URL_OPTIONS or "://" in argument:
-            found.append(redact_url(argument))
+        if (
+            previous_argument.startswith("--")
+            and "=" not in previous_argument
+            and _is_value_of_secret(previous_argument[2:], argument)
+        ):
+            redacted_arguments.append(MASK)
+        elif previous_argument in URL_OPTIONS or "://" in argument:
+            redacted_arguments.append(redact_url(argument))
         elif option in URL_OPTIONS:
-            found.append(f"{option}{equals}{redact_url(value)}")
+            redacted_arguments.append(f"{option}{equals}{redact_url(value)}")
         else:
-            found.append(redact(argument))
-        before = argument
-    return tuple(found)
+            redacted_arguments.append(redact(argument))
+        previous_argument = argument
+    return tuple(redacted_arguments)
 
 
 def redact_code(text: str) -> str:
@@ -267,7 +271,7 @@ def redact_code(text: str) -> str:
     """
     message = _ISSUED.sub(MASK, _PRIVATE_KEY.sub(MASK, redact(text)))
     message = _REMARK.sub(
-        lambda found: f"{found['start']} {MASK}" if _is_secret(found["key"]) else found[0], message
+        lambda match: f"{match['start']} {MASK}" if _is_secret(match["key"]) else match[0], message
     )
     return "\n".join(map(_without_bare, _without_quoted(message.split("\n"))))
 
@@ -277,12 +281,12 @@ def _without_bare(line: str) -> str:
     if line.startswith(_HEAD_OF_CHANGES):
         return line
     message = _IN_PROSE.sub(
-        lambda found: (
-            f"{found['start']}{MASK}" if _is_secret(found["key"]) and _is_mixed(found["value"]) else found[0]
+        lambda match: (
+            f"{match['start']}{MASK}" if _is_secret(match["key"]) and _is_mixed(match["value"]) else match[0]
         ),
         line,
     )
-    return _RUN.sub(lambda found: MASK if _is_drawn(found[0]) else found[0], message)
+    return _RUN.sub(lambda match: MASK if _is_drawn(match[0]) else match[0], message)
 
 
 def _holds_secret(name: str) -> bool:
@@ -318,22 +322,22 @@ def _without_quoted(lines: Iterable[str]) -> Iterator[str]:
         if quote and quote not in line:
             yield MASK
             continue
-        begun, ended, rest = line.rpartition(quote) if quote else ("", "", line)
+        begun, closed_part, rest = line.rpartition(quote) if quote else ("", "", line)
         quote = ""
-        if depth <= 0 and not ended and not any(map(_is_secret, _WORD.findall(line))):
+        if depth <= 0 and not closed_part and not any(map(_is_secret, _WORD.findall(line))):
             yield line
             continue
-        open_ones = [each["quote"] for each in _QUOTED.finditer(rest) if not each["end"]]
-        quote = next((each for each in open_ones if len(each) > 1), "")
+        open_ones = [match["quote"] for match in _QUOTED.finditer(rest) if not match["end"]]
+        quote = next((opener for opener in open_ones if len(opener) > 1), "")
         code = _QUOTED.sub("", rest)
-        depth = max(0, depth) + sum((one in _OPEN) - (one in _CLOSED) for one in code)
-        masked = _QUOTED.sub(lambda found: f"{found['quote']}{MASK}{found['end']}", rest)
-        yield f"{MASK if begun else ''}{ended}{masked}"
+        depth = max(0, depth) + sum((character in _OPEN) - (character in _CLOSED) for character in code)
+        masked = _QUOTED.sub(lambda match: f"{match['quote']}{MASK}{match['end']}", rest)
+        yield f"{MASK if begun else ''}{closed_part}{masked}"
 
 
 def is_named_secret(field: str) -> bool:
     """Return whether a field, by its name or its path, always contains a secret."""
-    return any(_NAMED.search(_NO_LETTER.sub("", each.lower())) for each in _WORD.findall(field)[-1:])
+    return any(_NAMED.search(_NO_LETTER.sub("", word.lower())) for word in _WORD.findall(field)[-1:])
 
 
 def redact_setting(field: str, text: str) -> str:
@@ -357,7 +361,7 @@ def _scheme(text: str, at: int) -> str:
     return scheme[0].partition("+")[0].lower() if scheme else ""
 
 
-def _masked(scheme: str, separator: str, rest: str) -> str:
+def _mask_url_rest(scheme: str, separator: str, rest: str) -> str:
     """Return `separator` and `rest`, which follow `scheme`, with secrets masked."""
     if separator == "://":
         return separator + _without_secrets(rest, user_is_name=scheme in _DATABASES)
@@ -379,7 +383,7 @@ def _masked_once(rest: str, *, user_is_name: bool) -> str:
 
 def _without_parameters(text: str) -> str:
     """Return a text without full URLs, with secret parameters of partial URLs (path and query) masked."""
-    return _PATH.sub(lambda found: _cut_out(found[0], _parameter_spans(found[0])), text)
+    return _PATH.sub(lambda match: _cut_out(match[0], _parameter_spans(match[0])), text)
 
 
 def _cut_out(text: str, spans: Iterable[tuple[int, int]]) -> str:
@@ -398,8 +402,8 @@ def _user_span(rest: str, *, user_is_name: bool) -> Iterator[tuple[int, int]]:
     info, at, _ = rest.rpartition("@")
     user, colon, password = info.partition(":")
     if colon:
-        named = _USER.match(user) and password not in _NO_PASSWORDS
-        yield len(user) + 1 if named else 0, len(info)
+        is_user_named = _USER.match(user) and password not in _NO_PASSWORDS
+        yield len(user) + 1 if is_user_named else 0, len(info)
     elif at and _USER.match(info) and not user_is_name:
         yield 0, len(info)
     elif not at and (cut := _NO_PORT.match(rest)):
@@ -409,14 +413,14 @@ def _user_span(rest: str, *, user_is_name: bool) -> Iterator[tuple[int, int]]:
 def _parameter_spans(text: str) -> Iterator[tuple[int, int]]:
     """Yield the spans of the values of secret parameters, in order."""
     done = 0
-    for found in _PARAMETER.finditer(text):
-        start, stop = found.span("value")
+    for match in _PARAMETER.finditer(text):
+        start, stop = match.span("value")
         if start < done:
             continue
-        if _is_secret(found["key"]):
+        if _is_secret(match["key"]):
             end = text.find("&", start)
             stop = end if end >= 0 else len(text)
-        elif "://" not in (nested := unquote(found["value"])) or not _may_hold_secret(nested):
+        elif "://" not in (nested := unquote(match["value"])) or not _may_hold_secret(nested):
             continue
         if stop > start:
             yield start, stop
@@ -425,7 +429,7 @@ def _parameter_spans(text: str) -> Iterator[tuple[int, int]]:
 
 def _may_hold_secret(url: str) -> bool:
     """Return whether a URL within a URL may contain a secret; such a URL is masked completely."""
-    return "@" in url or any(_is_secret(found["key"]) for found in _PARAMETER.finditer(url))
+    return "@" in url or any(_is_secret(match["key"]) for match in _PARAMETER.finditer(url))
 
 
 def _is_secret(key: str) -> bool:
@@ -455,12 +459,12 @@ class RedactedStream:
 @contextmanager
 def redacted_stderr() -> Iterator[None]:
     """Redact everything that Python code writes to standard error inside the block."""
-    before = sys.stderr
-    sys.stderr = cast("TextIO", RedactedStream(before))
+    original_stderr = sys.stderr
+    sys.stderr = cast("TextIO", RedactedStream(original_stderr))
     try:
         yield
     finally:
-        sys.stderr = before
+        sys.stderr = original_stderr
 
 
 def escape_unstorable(text: str) -> str:
@@ -468,7 +472,7 @@ def escape_unstorable(text: str) -> str:
 
     Lone surrogates and NULs are written as escapes.
     """
-    return _REFUSED.sub(lambda found: repr(found[0])[1:-1], text)
+    return _REFUSED.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def escape_unstorable_values(value: Any) -> Any:
@@ -478,9 +482,9 @@ def escape_unstorable_values(value: Any) -> Any:
             return escape_unstorable(value)
         case Mapping():
             return {
-                escape_unstorable(str(key)): escape_unstorable_values(each) for key, each in value.items()
+                escape_unstorable(str(key)): escape_unstorable_values(item) for key, item in value.items()
             }
         case list() | tuple():
-            return [escape_unstorable_values(each) for each in value]
+            return [escape_unstorable_values(item) for item in value]
         case _:
             return value

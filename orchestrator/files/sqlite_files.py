@@ -21,7 +21,7 @@ _OF_SERVER = re.compile(r"sqlite(\+\w+)?:///[^/?]*:[^/?]*@", re.IGNORECASE)
 
 def sqlite_url(file: Path) -> str:
     """Return the URL of a file."""
-    return f"{SQLITE}{_quoted(file)}"
+    return f"{SQLITE}{_quote_path(file)}"
 
 
 def sqlite_file(url: str) -> Path | None:
@@ -37,8 +37,8 @@ def url_for_mlflow(url: str) -> str:
     return url.replace(SQLITE, "sqlite+pysqlite:///", 1) if url.startswith(SQLITE) and "%" in url else url
 
 
-def _quoted(path: Path) -> str:
-    return re.sub("[%?#]", lambda found: f"%{ord(found[0]):02X}", str(path))
+def _quote_path(path: Path) -> str:
+    return re.sub("[%?#]", lambda match: f"%{ord(match[0]):02X}", str(path))
 
 
 def has_password(url: str) -> bool:
@@ -63,7 +63,7 @@ def to_relative_url(url: str, folder: Path) -> str:
     file, around = sqlite_file(url), folder.resolve().parent
     if file is None or not file.is_absolute() or not file.is_relative_to(around):
         return url
-    return f"{_BESIDE}{_quoted(file.relative_to(around))}{_parameters(url)}"
+    return f"{_BESIDE}{_quote_path(file.relative_to(around))}{_parameters(url)}"
 
 
 def from_relative_url(url: str, folder: Path) -> str:
@@ -115,7 +115,7 @@ def copy_database(file: Path) -> Iterator[Path]:
         else:
             # SQLite must create files next to a database to read it. No process of this user can write to
             # this folder, so the files can be copied.
-            for each in (file, file.with_name(f"{file.name}-wal")):
-                if each.exists():
-                    shutil.copyfile(each, copy.with_name(each.name))
+            for path in (file, file.with_name(f"{file.name}-wal")):
+                if path.exists():
+                    shutil.copyfile(path, copy.with_name(path.name))
         yield copy

@@ -47,9 +47,9 @@ def run_child(order: ChildOrder, connection: int, output: int | None, files: Lau
         _set_up(output)
         module, _, name = order.target.partition(":")
         function = getattr(importlib.import_module(module), name)
-        own = Connection(fcntl.fcntl(connection, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR))
+        own_connection = Connection(fcntl.fcntl(connection, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR))
         os.close(connection)
-        function(order.payload, own, files)
+        function(order.payload, own_connection, files)
         exit_code = 0
     except EOFError:
         pass  # the other end was closed
@@ -78,13 +78,13 @@ class _SignalRecorder:
 
     def begin(self) -> None:
         """Start recording signals that this process receives."""
-        for each in (ours := os.pipe()):
-            os.set_blocking(each, False)
+        for descriptor in (pipe_ends := os.pipe()):
+            os.set_blocking(descriptor, False)
         self.descriptor, writing = (
-            fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR) for each in ours
+            fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR) for descriptor in pipe_ends
         )
-        for each in ours:
-            os.close(each)
+        for descriptor in pipe_ends:
+            os.close(descriptor)
         signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
 
@@ -97,7 +97,7 @@ def received_signal() -> int:
     if _received.descriptor is not None:
         with suppress(OSError):  # the pipe is empty, or user code has closed it
             _received.numbers += os.read(_received.descriptor, io.DEFAULT_BUFFER_SIZE)
-    return next((each for each in _received.numbers if each in END_SIGNALS), 0)
+    return next((number for number in _received.numbers if number in END_SIGNALS), 0)
 
 
 def _set_up(output: int | None) -> None:

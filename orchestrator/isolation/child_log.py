@@ -35,7 +35,7 @@ class ChildLog:
 
     def __init__(self, file: Path | None) -> None:
         """Open the raw log of `file`. Without a file, or if it cannot be created, output is discarded."""
-        self._file = _opened(file)
+        self._file = _open_log(file)
 
     @property
     def descriptor(self) -> int | None:
@@ -102,14 +102,14 @@ class _RawFile:
                 return
             tail = os.pread(self.descriptor, TAIL_BYTES, size - TAIL_BYTES)
             # The first descriptor can only append, so a second one overwrites the middle.
-            other = os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            log_descriptor = os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 begin = os.pread(self.descriptor, GAP_LENGTH_MAX, HEAD_BYTES)
-                kept = _gap(size - HEAD_BYTES - TAIL_BYTES, begin) + tail
-                os.pwrite(other, kept, HEAD_BYTES)
-                os.ftruncate(other, HEAD_BYTES + len(kept))
+                kept_content = _gap(size - HEAD_BYTES - TAIL_BYTES, begin) + tail
+                os.pwrite(log_descriptor, kept_content, HEAD_BYTES)
+                os.ftruncate(log_descriptor, HEAD_BYTES + len(kept_content))
             finally:
-                os.close(other)
+                os.close(log_descriptor)
 
     def close(self) -> None:
         """Close the log and convert it to a readable log."""
@@ -117,7 +117,7 @@ class _RawFile:
         _seal(self._path)
 
 
-def _opened(file: Path | None) -> _RawFile | None:
+def _open_log(file: Path | None) -> _RawFile | None:
     """Open a raw log; return None if the folder of the sweep is missing on this machine."""
     if file is None or not file.parent.parent.parent.is_dir():
         return None

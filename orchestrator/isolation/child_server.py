@@ -45,8 +45,8 @@ def settings_here(
         del environment["MLFLOW_TRACKING_URI"]
     if hides_gpus:
         environment["CUDA_VISIBLE_DEVICES"] = ""
-    here = str(Path.cwd())
-    places = tuple(each or here for each in sys.path)
+    current_folder = str(Path.cwd())
+    places = tuple(folder or current_folder for folder in sys.path)
     return ServerSettings(module, tuple(preloaded), places, launch_folder, environment)
 
 
@@ -86,9 +86,9 @@ class ChildServer:
         self._connect()
 
     def _connect(self) -> None:
-        self._control, theirs = Pipe()
-        with theirs:
-            self._process = self.start_process(theirs)
+        self._control, child_end = Pipe()
+        with child_end:
+            self._process = self.start_process(child_end)
         with suppress(OSError):  # the next read detects a dead server
             self._control.send(self._settings)
 
@@ -98,26 +98,28 @@ class ChildServer:
         if self._control is None:
             self._connect()
         assert self._control is not None, "a server was started"
-        self._child, theirs = Pipe()
+        self._child, child_end = Pipe()
         self._is_running = True
-        with theirs, suppress(OSError):
+        with child_end, suppress(OSError):
             self._control.send(order)
-            send_handle(self._control, theirs.fileno(), None)
+            send_handle(self._control, child_end.fileno(), None)
 
     def receive(self, timeout_s: float | None = None) -> Any:
         """Return the child's next message, `ChildEnded` after the last one, or None after the timeout."""
         until = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         while self._control is not None:
-            left = None if timeout_s is None else max(0.0, until - time.monotonic())
-            ready = wait([each for each in (self._child, self._control) if each is not None], left)
+            wait_s = None if timeout_s is None else max(0.0, until - time.monotonic())
+            ready = wait(
+                [connection for connection in (self._child, self._control) if connection is not None], wait_s
+            )
             if self._child is not None and self._child in ready:
                 try:
                     return self._child.recv()
                 except (EOFError, OSError):  # the server sends the exit code
                     self._close_child()
             elif self._control in ready:
-                if (ended := self._read_control()) is not None:
-                    return ended
+                if (ending := self._read_control()) is not None:
+                    return ending
             elif time.monotonic() >= until:
                 return None
         return ChildEnded(-signal.SIGKILL)

@@ -75,7 +75,7 @@ class FileListener:
             path, mode, flags = arguments
             if _is_path(path):
                 by_flags = isinstance(flags, int)
-                writes = flags & WRITE_FLAGS if by_flags else any(each in mode for each in "wax+")
+                writes = flags & WRITE_FLAGS if by_flags else any(letter in mode for letter in "wax+")
                 (self.on_write if writes else self.on_read)(os.fsdecode(path))
         elif event == "os.truncate":
             if _is_path(arguments[0]):
@@ -85,9 +85,9 @@ class FileListener:
         else:
             path, descriptor = arguments[1 if event in REPLACED else 0], arguments[-1]
             if descriptor in NO_DESCRIPTOR and _is_path(path):
-                for each in _files_of(os.fsdecode(path)) if event == "shutil.rmtree" else [os.fsdecode(path)]:
-                    if event in REPLACED or os.path.lexists(each):
-                        self.on_replace(each)
+                for file in _files_of(os.fsdecode(path)) if event == "shutil.rmtree" else [os.fsdecode(path)]:
+                    if event in REPLACED or os.path.lexists(file):
+                        self.on_replace(file)
 
 
 _HANDLED = REPLACED | REMOVED | PROGRAMS_STARTED | {"os.truncate"}

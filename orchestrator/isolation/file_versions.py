@@ -25,8 +25,8 @@ def version_of(path: str) -> Version:
     Raises:
         OSError: The file is not readable.
     """
-    found = Path(path).stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    status = Path(path).stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def versions_below(
@@ -42,7 +42,7 @@ def versions_below(
     Returns:
         Versions by absolute path.
     """
-    found: dict[str, Version] = {}
+    versions: dict[str, Version] = {}
     waiting = deque([str(root)])
     while waiting and max_entries > 0:
         try:
@@ -57,10 +57,10 @@ def versions_below(
                 waiting.append(entry.path)
             else:
                 try:
-                    found[entry.path] = version_of(entry.path)
+                    versions[entry.path] = version_of(entry.path)
                 except OSError:  # deleted meanwhile
                     continue
-    return found
+    return versions
 
 
 def files_written_by_session() -> tuple[Path, ...]:
@@ -68,7 +68,7 @@ def files_written_by_session() -> tuple[Path, ...]:
 
     An example is the target of `> launch.log` or `| tee launch.log`.
     """
-    session, found = os.getsid(0), set[Path]()
+    session, written_paths = os.getsid(0), set[Path]()
     for process in _numbered(Path("/proc")):
         try:
             if os.getsid(int(process.name)) != session:
@@ -76,18 +76,22 @@ def files_written_by_session() -> tuple[Path, ...]:
             descriptors = _numbered(process / "fd")
         except OSError:
             continue
-        found.update(path for each in descriptors if (path := _written(process, each.name)) is not None)
-    return tuple(sorted(found))
+        written_paths.update(
+            path
+            for descriptor in descriptors
+            if (path := _written_file(process, descriptor.name)) is not None
+        )
+    return tuple(sorted(written_paths))
 
 
 def _numbered(folder: Path) -> Collection[Path]:
     try:
-        return [each for each in folder.iterdir() if each.name.isdecimal()]
+        return [path for path in folder.iterdir() if path.name.isdecimal()]
     except OSError:  # the process has ended, or belongs to another user
         return ()
 
 
-def _written(process: Path, descriptor: str) -> Path | None:
+def _written_file(process: Path, descriptor: str) -> Path | None:
     try:
         flags = (process / "fdinfo" / descriptor).read_text(encoding="ascii").split("flags:")[1].split()[0]
         path = (process / "fd" / descriptor).readlink()

@@ -45,10 +45,10 @@ class MemoryKills:
 
     def _count(self) -> int:
         try:
-            found = _COUNT.search(self._counter.read_text(encoding="ascii")) if self._counter else None
+            match = _COUNT.search(self._counter.read_text(encoding="ascii")) if self._counter else None
         except (OSError, ValueError):
             return 0
-        return int(found[1]) if found else 0
+        return int(match[1]) if match else 0
 
 
 def memory_kills() -> MemoryKills:
@@ -69,11 +69,11 @@ def counter_file(root: Path) -> Path | None:
         # In a container, the path may be that on the machine, while only the container's group is mounted.
         inside = [group.strip("/"), ""]
         if controllers == "":
-            places += [mount / each / "memory.events" for each in inside]
+            places += [mount / cgroup / "memory.events" for cgroup in inside]
         elif CONTROLLER in controllers.split(","):
-            places += [mount / CONTROLLER / each / "memory.oom_control" for each in inside]
+            places += [mount / CONTROLLER / cgroup / "memory.oom_control" for cgroup in inside]
     places.append(root / "proc/vmstat")
-    return next((each for each in places if _counts(each)), None)
+    return next((path for path in places if _counts(path)), None)
 
 
 def _counts(path: Path) -> bool:

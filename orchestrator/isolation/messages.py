@@ -58,7 +58,7 @@ class ChildEnded:
         """The exit code in words, e.g. `was ended by SIGSEGV`."""
         if self.exit_code >= 0:
             return f"ended with exit code {self.exit_code}"
-        names = {each.value: each.name for each in signal.Signals}
+        names = {signal_number.value: signal_number.name for signal_number in signal.Signals}
         # Real-time signals have no names.
         return f"was ended by {names.get(-self.exit_code, f'signal {-self.exit_code}')}"
 

@@ -70,8 +70,8 @@ def serve(control: Connection) -> None:
         sys.argv = [settings.module]
         with suppress(OSError):
             os.chdir(settings.launch_folder)
-        for each in settings.preloaded:
-            importlib.import_module(each)
+        for name in settings.preloaded:
+            importlib.import_module(name)
         spawn_reason = prepare(settings.module)
         control.send(ServerReady(spawn_reason))
         _Server(control, settings, forks=not spawn_reason).run()
@@ -133,7 +133,7 @@ class _Server:
                 start = self._fork if self._forks else self._spawn
                 child = start(order, connection, log)
                 os.close(connection)
-                ended = self._wait_for(child, log)
+                child_end = self._wait_for(child, log)
             finally:
                 # SIGTERM arrives when the owner ends, and must not interrupt the cleanup.
                 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -142,7 +142,7 @@ class _Server:
                 if order.scratch is not None:
                     shutil.rmtree(order.scratch, ignore_errors=True)
             signal.signal(signal.SIGTERM, _on_sigterm)
-            self._control.send(ended)
+            self._control.send(child_end)
 
     def _fork(self, order: ChildOrder, connection: int, log: ChildLog) -> int:
         if child := os.fork():
@@ -154,19 +154,19 @@ class _Server:
             os._exit(1)
 
     def _spawn(self, order: ChildOrder, connection: int, log: ChildLog) -> int:
-        ours, theirs = Pipe()
-        call = f"from {__name__} import run_spawned; run_spawned({theirs.fileno()})"
+        parent_end, child_end = Pipe()
+        call = f"from {__name__} import run_spawned; run_spawned({child_end.fileno()})"
         output = subprocess.DEVNULL if log.descriptor is None else log.descriptor
         process = subprocess.Popen(  # noqa: S603 - our own interpreter and module  # nosec B603
             [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {call}"],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            pass_fds=[theirs.fileno(), connection],
+            pass_fds=[child_end.fileno(), connection],
         )
-        theirs.close()
-        with suppress(OSError), ours:
-            ours.send((sys.argv, order, connection, self._files))
+        child_end.close()
+        with suppress(OSError), parent_end:
+            parent_end.send((sys.argv, order, connection, self._files))
         return process.pid
 
     def _wait_for(self, child: int, log: ChildLog) -> ChildEnded:
@@ -181,8 +181,8 @@ class _Server:
                     raise EOFError("the owner closes the server")
                 if self._control in ready:
                     kill_descendants()
-                ended, status = os.waitpid(child, os.WNOHANG)
-                if ended:
+                ended_pid, status = os.waitpid(child, os.WNOHANG)
+                if ended_pid:
                     with suppress(OSError):
                         os.killpg(child, signal.SIGKILL)  # for platforms without adoption of orphans
                     code = os.waitstatus_to_exitcode(status)
@@ -214,7 +214,7 @@ def _fork_from_reaper(control: Connection) -> None:
         return
     try:
         control.close()
-        signal.signal(signal.SIGTERM, lambda *_: _end(server))
+        signal.signal(signal.SIGTERM, lambda *_: _end_server(server))
         die_with_parent(signal.SIGTERM)
         os.waitpid(server, 0)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -223,16 +223,16 @@ def _fork_from_reaper(control: Connection) -> None:
         os._exit(0)
 
 
-def _end(server: int) -> None:
+def _end_server(server: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(server, signal.SIGTERM)
 
 
 def kill_descendants() -> None:
     """Kill all descendants of this process."""
-    for each in psutil.Process().children(recursive=True):
+    for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
-            each.kill()
+            process.kill()
 
 
 def end_descendants() -> None:

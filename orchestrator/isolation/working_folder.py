@@ -99,7 +99,7 @@ class LaunchFiles:
     @classmethod
     def of(cls, root: Path) -> "LaunchFiles":
         """Return the content of `root`, breadth first; a missing folder counts as empty."""
-        found = cls(root)
+        launch_files = cls(root)
         bytes_left, entries_left = ALL_COPIED_BYTES, MOST_ENTRIES
         large: set[str] = set()
         waiting = [""]
@@ -111,10 +111,10 @@ class LaunchFiles:
                 large.add(top)
                 continue
             if folder == top != "" and _are_sources(entries):
-                found.linked.append(folder)
+                launch_files.linked.append(folder)
                 continue
             if folder:
-                found.folders.append(folder)
+                launch_files.folders.append(folder)
             entries_left -= len(entries)
             holds_sweeps = any(map(_is_sweep, entries))
             for entry in entries:
@@ -132,12 +132,12 @@ class LaunchFiles:
                     and size <= min(COPIED_BYTES, bytes_left)
                 ):
                     bytes_left -= size
-                    found.copied.append(path)
+                    launch_files.copied.append(path)
                 elif size is not None or os.path.isdir(entry.path):
-                    found.linked.append(path)
-        found._link_whole(large)
-        found._link_above(entries_left)
-        return found
+                    launch_files.linked.append(path)
+        launch_files._link_whole(large)
+        launch_files._link_above(entries_left)
+        return launch_files
 
     def _link_whole(self, names: Set[str]) -> None:
         """Link folders of the launch folder instead of their content.
@@ -154,10 +154,10 @@ class LaunchFiles:
         If a folder next to the launch folder contains only files, the trial gets a real folder with links to
         the files. New files in that folder then belong to the trial.
         """
-        here = self.root.resolve()
-        for level in range(1, LEVELS_ABOVE + 1 if here.is_dir() else 0):
-            entries = [entry for entry in _entries(here.parent) if entry.name != here.name]
-            here = here.parent
+        real_root = self.root.resolve()
+        for level in range(1, LEVELS_ABOVE + 1 if real_root.is_dir() else 0):
+            entries = [entry for entry in _entries(real_root.parent) if entry.name != real_root.name]
+            real_root = real_root.parent
             if len(entries) > max_entries:
                 return
             max_entries -= len(entries)
@@ -167,13 +167,13 @@ class LaunchFiles:
                 if (
                     inside is None
                     or len(inside) > max_entries
-                    or not all(os.path.isfile(each.path) for each in inside)
+                    or not all(os.path.isfile(folder_entry.path) for folder_entry in inside)
                 ):
                     self.linked.append(path)
                     continue
                 max_entries -= len(inside)
                 self.folders.append(path)
-                self.linked += [os.path.join(path, each.name) for each in inside]
+                self.linked += [os.path.join(path, folder_entry.name) for folder_entry in inside]
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:
@@ -190,10 +190,10 @@ def _entries(folder: Path) -> list["os.DirEntry[str]"]:
 def _size_of_file(entry: "os.DirEntry[str]") -> int | None:
     """Return the size in bytes of a regular file or a link to one; None for anything else."""
     try:
-        found = entry.stat()
+        status = entry.stat()
     except OSError:
         return None
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 def _has_suffix(entry: "os.DirEntry[str]", suffixes: frozenset[str]) -> bool:
@@ -214,9 +214,9 @@ def _are_sources(entries: Sequence["os.DirEntry[str]"]) -> bool:
     """Return whether a folder and its subfolders contain only source files."""
     waiting = [entries]
     while waiting:
-        if not (found := waiting.pop()):
+        if not (folder_entries := waiting.pop()):
             return False
-        for entry in found:
+        for entry in folder_entries:
             if entry.is_dir(follow_symlinks=False):
                 if not _is_program(entry):
                     waiting.append(_entries(Path(entry.path)))
@@ -284,20 +284,20 @@ class WorkingFolder:
         chdir, start_program = os.chdir, subprocess.Popen.__init__
 
         def private_chdir(path: Any) -> None:
-            chdir(self._private(path))
+            chdir(self._private_path(path))
 
         @functools.wraps(start_program)
         def start_privately(program: Any, *arguments: Any, **options: Any) -> None:
             if options.get("cwd") is not None:
-                options["cwd"] = self._private(options["cwd"])
+                options["cwd"] = self._private_path(options["cwd"])
             elif len(arguments) > CWD and arguments[CWD] is not None:
-                arguments = (*arguments[:CWD], self._private(arguments[CWD]), *arguments[CWD + 1 :])
+                arguments = (*arguments[:CWD], self._private_path(arguments[CWD]), *arguments[CWD + 1 :])
             start_program(program, *arguments, **options)
 
         os.chdir = private_chdir
         subprocess.Popen.__init__ = start_privately  # type: ignore[assignment, method-assign]
 
-    def _private(self, folder: Any) -> Any:
+    def _private_path(self, folder: Any) -> Any:
         """Return the private counterpart of a folder, or the folder itself if it has none."""
         real = "" if isinstance(folder, int) else os.path.realpath(os.fsdecode(folder))
         if not real or not _is_below(real, self._root) or _is_below(real, os.path.realpath(self.scratch)):
@@ -365,8 +365,10 @@ class WorkingFolder:
 
     def _has_neighbours(self) -> bool:
         """Return whether other trials run, or ran in this session, beside this one."""
-        own = (self.scratch.name, LOCKS_FOLDER)
-        return any(entry.is_dir() and entry.name not in own for entry in _entries(self.scratch.parent))
+        own_entries = (self.scratch.name, LOCKS_FOLDER)
+        return any(
+            entry.is_dir() and entry.name not in own_entries for entry in _entries(self.scratch.parent)
+        )
 
     def _versions_now(self) -> dict[str, Version]:
         return versions_below(Path(self._root), self._is_ignored, MOST_ENTRIES)
@@ -477,10 +479,10 @@ class WorkingFolder:
         if self._is_exempt(real_path) or any(map(_is_tool, Path(name).parts)) or name.endswith(LOCK_FILE):
             return
         if os.path.isdir(real_path) or (
-            name == real_path and any(_is_below(real_path, each) for each in SYSTEM)
+            name == real_path and any(_is_below(real_path, folder) for folder in SYSTEM)
         ):
             return  # a folder is opened for writing to create an unnamed temporary file
-        if self._record_writer(real_path, self._trial) not in (b"", self._trial):
+        if self._record_writer(real_path, self._trial_key) not in (b"", self._trial_key):
             self._refuse(
                 f"{name} was already written by another trial, and its absolute path names the same file in "
                 f"all trials; {PRIVATE_REMEDY}"
@@ -488,12 +490,12 @@ class WorkingFolder:
 
     def _refuse(self, message: str) -> NoReturn:
         """Raise `SharedFileWritten` now and, by a stored message, when the trial ends."""
-        with open(self.scratch / REFUSED, "w", encoding="utf-8") as refused:
-            refused.write(message)
+        with open(self.scratch / REFUSED, "w", encoding="utf-8") as refusal_file:
+            refusal_file.write(message)
         raise SharedFileWritten(message)
 
     @property
-    def _trial(self) -> bytes:
+    def _trial_key(self) -> bytes:
         """Id of the trial, the same for each attempt."""
         return self.scratch.name.rpartition("-")[0].encode()
 
@@ -506,25 +508,25 @@ class WorkingFolder:
         """
         lock = self._lock_of(real_path)
         fcntl.flock(lock, fcntl.LOCK_EX)
-        before = os.read(lock, 100)
-        if not before:
+        earlier_writer = os.read(lock, 100)
+        if not earlier_writer:
             os.write(lock, writer)
         os.close(lock)
-        return before
+        return earlier_writer
 
     @functools.cached_property
     def _root(self) -> str:
         return os.path.realpath(self.files.root)
 
     @functools.cached_property
-    def _exempt(self) -> tuple[str, ...]:
+    def _exempt_paths(self) -> tuple[str, ...]:
         return tuple(map(os.path.realpath, (*self.exempt, self.scratch.parent / LOCKS_FOLDER)))
 
     def _is_shared(self, real_path: str) -> bool:
         return _is_below(real_path, self._root) and not self._is_exempt(real_path)
 
     def _is_exempt(self, real_path: str) -> bool:
-        return any(_is_below(real_path, each) for each in self._exempt)
+        return any(_is_below(real_path, folder) for folder in self._exempt_paths)
 
     def _lock_of(self, real_path: str) -> int:
         """Open the lock file of `real_path`, which all trials of the sweep on this machine share."""

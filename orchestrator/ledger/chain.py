@@ -21,7 +21,7 @@ _dumps = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
-class Break:
+class ChainBreak:
     """One place where the chain is broken."""
 
     place: str
@@ -52,7 +52,7 @@ def is_sealed(sweep: Mapping[str, Any]) -> bool:
         return False
 
 
-def find_breaks(previous: str, after_seq: int, rows: Iterable[Sequence[Any]]) -> Iterator[Break]:
+def find_breaks(previous: str, after_seq: int, rows: Iterable[Sequence[Any]]) -> Iterator[ChainBreak]:
     """Yield the places at which `rows` are not as written.
 
     Args:
@@ -63,11 +63,11 @@ def find_breaks(previous: str, after_seq: int, rows: Iterable[Sequence[Any]]) ->
     for row in rows:
         *values, digest = row
         if not _holds(previous, values, digest):
-            yield _break(after_seq, values)
+            yield _make_break(after_seq, values)
         previous, after_seq = digest, values[0]
 
 
-def find_end_break(previous: str, at: int, sweep: Mapping[str, Any]) -> Break | None:
+def find_end_break(previous: str, at: int, sweep: Mapping[str, Any]) -> ChainBreak | None:
     """Return the fault at the end of a chain, or None.
 
     Args:
@@ -79,8 +79,8 @@ def find_end_break(previous: str, at: int, sweep: Mapping[str, Any]) -> Break | 
     if (at, previous) == (last, head):
         return None
     if at < last:
-        return Break(f"events {at + 1} to {last}", "must be at the end, and are missing")
-    return Break(f"event {at}", f"must be the newest, and the sweep's row says that event {last} is")
+        return ChainBreak(f"events {at + 1} to {last}", "must be at the end, and are missing")
+    return ChainBreak(f"event {at}", f"must be the newest, and the sweep's row says that event {last} is")
 
 
 def _holds(previous: str, values: Sequence[Any], digest: Any) -> bool:
@@ -90,16 +90,16 @@ def _holds(previous: str, values: Sequence[Any], digest: Any) -> bool:
         return False
 
 
-def _break(after_seq: int, values: Sequence[Any]) -> Break:
+def _make_break(after_seq: int, values: Sequence[Any]) -> ChainBreak:
     seq, kind, _, trial_id = values[:4]
-    what = f"{_shown(kind)}, trial {_shown(trial_id)}" if trial_id is not None else _shown(kind)
-    place = f"event {_shown(seq)} ({what})"
+    event_text = f"{_shorten(kind)}, trial {_shorten(trial_id)}" if trial_id is not None else _shorten(kind)
+    place = f"event {_shorten(seq)} ({event_text})"
     if isinstance(seq, int) and isinstance(after_seq, int) and seq > after_seq + 1:
-        return Break(place, f"does not follow event {after_seq}: what was written between them is missing")
-    return Break(place, "is not as it was written, or was not written here")
+        return ChainBreak(place, f"does not follow event {after_seq}: the events between them are missing")
+    return ChainBreak(place, "is not as it was written, or was not written here")
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     return str(value)[:_SHOWN]
 
 

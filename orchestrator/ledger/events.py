@@ -99,7 +99,7 @@ def measured(time: float, trial_id: str, measurement: Measurement) -> Event:
 
 def kept(time: float, trial_id: str, measurement: Measurement) -> Event:
     """Create the event that stores the measurement's values of single examples."""
-    payload = {"step": measurement.step, "examples": [dict(each) for each in measurement.examples]}
+    payload = {"step": measurement.step, "examples": [dict(example) for example in measurement.examples]}
     return Event(EventKind.KEPT, time, trial_id, payload)
 
 
@@ -157,16 +157,16 @@ def read(time: float, digests: Mapping[str, str]) -> Event:
     return Event(EventKind.READ, time, payload=dict(digests))
 
 
-def closed(time: float, reason: str, why: str = "", *, extensions: int | None = None) -> Event:
+def closed(time: float, reason: str, detail: str = "", *, extensions: int | None = None) -> Event:
     """Create the event that the process released the sweep.
 
     Args:
         time: Unix time in seconds.
         reason: `done`, `interrupted`, `budget` or `error`.
-        why: The budget that is used up, or the error.
+        detail: The budget that is used up, or the error.
         extensions: Number of times the sweep had been extended, if its budget is used up.
     """
-    payload: dict[str, Any] = {"reason": reason} | ({"why": why} if why else {})
+    payload: dict[str, Any] = {"reason": reason} | ({"why": detail} if detail else {})
     return Event(
         EventKind.CLOSED, time, payload=payload | ({} if extensions is None else {"extensions": extensions})
     )

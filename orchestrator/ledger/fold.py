@@ -34,20 +34,20 @@ def measurements(events: Iterable[Event]) -> dict[str, list[Measurement]]:
 
     Measurements of a retried trial after the checkpoint from which it resumed are omitted.
     """
-    found: dict[str, dict[int, Measurement]] = {}
+    by_trial: dict[str, dict[int, Measurement]] = {}
     for event in events:
         if event.kind is EventKind.MEASURED:
             assert event.trial_id is not None
             measurement = read_measurement(event)
-            found.setdefault(event.trial_id, {}).setdefault(measurement.step, measurement)
-        elif event.kind is EventKind.KEPT and event.payload["step"] in found.get(event.trial_id or "", {}):
-            of_trial, step = found[event.trial_id or ""], event.payload["step"]
+            by_trial.setdefault(event.trial_id, {}).setdefault(measurement.step, measurement)
+        elif event.kind is EventKind.KEPT and event.payload["step"] in by_trial.get(event.trial_id or "", {}):
+            of_trial, step = by_trial[event.trial_id or ""], event.payload["step"]
             of_trial[step] = replace(of_trial[step], examples=tuple(event.payload["examples"]))
         elif event.kind is EventKind.RETRIED:
-            of_trial, kept = found.get(event.trial_id or "", {}), event.payload.get("step", -1)
-            for step in [each for each in of_trial if each > kept]:
+            of_trial, kept_step = by_trial.get(event.trial_id or "", {}), event.payload.get("step", -1)
+            for step in [report_step for report_step in of_trial if report_step > kept_step]:
                 del of_trial[step]
-    return {trial_id: [steps[step] for step in sorted(steps)] for trial_id, steps in found.items()}
+    return {trial_id: [steps[step] for step in sorted(steps)] for trial_id, steps in by_trial.items()}
 
 
 def read_measurement(event: Event) -> Measurement:
@@ -56,12 +56,12 @@ def read_measurement(event: Event) -> Measurement:
     return Measurement(payload["step"], payload["seconds"], payload["metrics"])
 
 
-def is_better(one: Measurement, other: Measurement | None, objective: Objective) -> bool:
-    """Return whether `one` is better than `other`; a value that is not finite is never better."""
-    value = one.metrics.get(objective.metric, nan)
+def is_better(measurement: Measurement, best: Measurement | None, objective: Objective) -> bool:
+    """Return whether `measurement` is better than `best`; a value that is not finite is never better."""
+    value = measurement.metrics.get(objective.metric, nan)
     if not is_usable(value):
         return False
-    rival = other.metrics[objective.metric] if other is not None else None
+    rival = best.metrics[objective.metric] if best is not None else None
     return rival is None or (value > rival if objective.goal == "max" else value < rival)
 
 
@@ -94,13 +94,13 @@ class Fold:
             history = _History(trial_from_json(event.payload), self._provenance)
             self._histories.setdefault(event.trial_id, history)
         else:
-            known = self._histories.get(event.trial_id)
-            if known is None:
+            trial_history = self._histories.get(event.trial_id)
+            if trial_history is None:
                 raise StoreError(
                     f"a ledger must hold trials of its plan, and {event.trial_id} is none of "
                     f"{self._plan.name!r}, or was never asked for; `haltsweep verify` says what else is wrong"
                 )
-            known.hear(event, self._objectives, self._provenance)
+            trial_history.hear(event, self._objectives, self._provenance)
 
     def records(self) -> list[Record]:
         """Return one record for each trial, in the order in which the trials were asked for."""
@@ -145,9 +145,9 @@ class _History:
             self.outcome, self.reason = OutcomeKind(event.payload["kind"]), event.payload["reason"]
             self.ended_at = event.at
         elif event.kind is EventKind.RETRIED:
-            self._retry(event)
+            self._retry_trial(event)
 
-    def _retry(self, event: Event) -> None:
+    def _retry_trial(self, event: Event) -> None:
         self.retried = (*self.retried, event.at)
         self.outcome, self.reason, self.ended_at = None, "", None
         if event.payload["step"] < 0:

@@ -72,22 +72,22 @@ class LeaseHeldError(InputError):
         """
         holder, sweep, silent_s = lease.holder, lease.sweep, lease.silent_s(now)
         if holder.state() is ProcessState.ALIVE:
-            known = (
+            holder_text = (
                 f"{holder} holds it; stop it (`haltsweep stop {sweep}`, or kill {holder.pid}) and try again"
             )
         elif silent_s is not None and silent_s < LEASE_S:
-            known = (
+            holder_text = (
                 f"{holder} holds it; stop it (`haltsweep stop {sweep}`), or if that process is gone wait "
                 f"{LEASE_S - silent_s:.0f} s and try again"
             )
         else:
             sign = "at an unknown time" if silent_s is None else f"{silent_s:.0f} s ago"
-            known = (
-                f"{holder} held it, whose last sign of life was {sign}; nobody can tell from here whether it "
-                "is still alive, so look there first"
+            holder_text = (
+                f"{holder} held the sweep, and its last sign of life was {sign}; this machine cannot check "
+                "whether the process is alive, so look there first"
             )
         super().__init__(
-            f"sweep {sweep!r} must have one holder at a time, and {known}. `haltsweep status {sweep}` shows "
-            "it; --take-over of launch, resume and remove shuts that process out"
+            f"sweep {sweep!r} must have one holder at a time, and {holder_text}. `haltsweep status {sweep}` "
+            "shows it; --take-over of launch, resume and remove shuts that process out"
         )
         self.lease = lease

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Select, and_, func, or_, select
 
 from orchestrator.errors import Fault, StoreError
 from orchestrator.ledger import chain
-from orchestrator.ledger.chain import Break
+from orchestrator.ledger.chain import ChainBreak
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.sql.database import Database
 from orchestrator.ledger.sql.engine import DAMAGED
@@ -38,9 +38,9 @@ class Reader:
         Raises:
             StoreError: If the row is missing or changed.
         """
-        row = self._row(connection, lock=lock)
+        row = self._read_sweep_row(connection, lock=lock)
         if row is None or not chain.is_sealed(row):
-            raise self._damaged(_row_break(self._name, row))
+            raise self._damage_error(_row_break(self._name, row))
         return row
 
     def holds(self, connection: Connection, seq: int, digest: str) -> bool:
@@ -57,15 +57,15 @@ class Reader:
         previous: str | None = None
         while True:
             sweep, previous, rows = self._page(after_seq, previous)
-            for each in chain.find_breaks(previous, after_seq, rows):
-                raise self._damaged(each)
+            for chain_break in chain.find_breaks(previous, after_seq, rows):
+                raise self._damage_error(chain_break)
             if rows:
                 after_seq, previous = rows[-1][0], rows[-1][-1]
             if (
                 len(rows) < READ_ROWS
                 and (last := chain.find_end_break(previous, after_seq, sweep)) is not None
             ):
-                raise self._damaged(last)
+                raise self._damage_error(last)
             yield from rows
             if len(rows) < READ_ROWS:
                 return
@@ -93,65 +93,70 @@ class Reader:
             return str(self.sweep(connection)["uid"]), connection.execute(query).all()
 
         uid, rows = self._database.run(read, write=False)
-        for *row, before in rows:
-            for each in chain.find_breaks(before or chain.first_digest(uid), row[0] - 1, [row]):
-                raise self._damaged(each)
+        for *row, previous_digest in rows:
+            for chain_break in chain.find_breaks(
+                previous_digest or chain.first_digest(uid), row[0] - 1, [row]
+            ):
+                raise self._damage_error(chain_break)
         return [row[:-1] for row in rows]
 
     def _newest(self, after_seq: int, extra_counts: Mapping[str, int], *, every_report: bool) -> Select[Any]:
-        since = min([after_seq, *(asked - 1 for asked in extra_counts.values())])
-        mine, measured = and_(self._mine, events.c.seq > since), events.c.step.is_not(None)
+        since = min([after_seq, *(count - 1 for count in extra_counts.values())])
+        is_own, is_measured = and_(self._mine, events.c.seq > since), events.c.step.is_not(None)
         if extra_counts:
-            mine = and_(mine, or_(events.c.seq > after_seq, events.c.trial_id.in_(extra_counts)))
+            is_own = and_(is_own, or_(events.c.seq > after_seq, events.c.trial_id.in_(extra_counts)))
         last = (
             select(events.c.trial_id, func.max(events.c.step).label("step"))
-            .where(mine, measured)
+            .where(is_own, is_measured)
             .group_by(events.c.trial_id)
             .subquery()
         )
-        before = events.alias()
-        again = events.c.trial_id.in_(select(events.c.trial_id).where(self._mine, is_retry()))
+        earlier_events = events.alias()
+        is_retried = events.c.trial_id.in_(select(events.c.trial_id).where(self._mine, is_retry()))
         unread = (EventKind.CHECKPOINTED.value, EventKind.KEPT.value)
-        wanted = [
+        conditions = [
             and_(events.c.step.is_(None), events.c.kind.not_in(unread)),
             last.c.step.is_not(None),
-            again,
+            is_retried,
         ]
         return (
-            select(*_COLUMNS, before.c.digest)
+            select(*_COLUMNS, earlier_events.c.digest)
             .outerjoin(last, and_(events.c.trial_id == last.c.trial_id, events.c.step == last.c.step))
-            .outerjoin(before, and_(before.c.sweep_id == self._id, before.c.seq == events.c.seq - 1))
-            .where(mine, or_(*wanted, *([measured] if every_report else [])))
+            .outerjoin(
+                earlier_events,
+                and_(earlier_events.c.sweep_id == self._id, earlier_events.c.seq == events.c.seq - 1),
+            )
+            .where(is_own, or_(*conditions, *([is_measured] if every_report else [])))
             .order_by(events.c.seq)
         )
 
     def faults(self) -> list[Fault]:
         """Return the faults of the ledger, at most `MAX_FAULTS`."""
-        found: list[Break] = []
+        chain_breaks: list[ChainBreak] = []
         try:
-            found.extend(self._all_breaks())
-            found.extend(self._database.run(_integrity, write=False))
+            chain_breaks.extend(self._all_breaks())
+            chain_breaks.extend(self._database.run(_integrity, write=False))
         except StoreError as error:
-            return [*map(self._fault, found), Fault(str(error))]
-        return [self._fault(each) for each in found[:MAX_FAULTS]]
+            return [*map(self._fault, chain_breaks), Fault(str(error))]
+        return [self._fault(chain_break) for chain_break in chain_breaks[:MAX_FAULTS]]
 
-    def _all_breaks(self) -> Iterator[Break]:
-        row = self._database.run(self._row, write=False)
+    def _all_breaks(self) -> Iterator[ChainBreak]:
+        row = self._database.run(self._read_sweep_row, write=False)
         if row is None or not chain.is_sealed(row):
             yield _row_break(self._name, row)
             return
-        after, previous, reported = 0, None, 0
+        last_checked_seq, previous, num_reported = 0, None, 0
         while True:
-            sweep, previous, rows = self._page(after, previous)
-            for each in chain.find_breaks(previous, after, rows):
-                reported += 1
-                yield each
+            sweep, previous, rows = self._page(last_checked_seq, previous)
+            for chain_break in chain.find_breaks(previous, last_checked_seq, rows):
+                num_reported += 1
+                yield chain_break
             if rows:
-                after, previous = rows[-1][0], rows[-1][-1]
-            if len(rows) < READ_ROWS or reported >= MAX_FAULTS:
+                last_checked_seq, previous = rows[-1][0], rows[-1][-1]
+            if len(rows) < READ_ROWS or num_reported >= MAX_FAULTS:
                 break
-        last = chain.find_end_break(previous, after, sweep)
-        if last is not None and reported < MAX_FAULTS:
+        last = chain.find_end_break(previous, last_checked_seq, sweep)
+        if last is not None and num_reported < MAX_FAULTS:
             yield last
 
     def _page(self, after_seq: int, previous: str | None) -> tuple[Mapping[str, Any], str, Rows]:
@@ -162,43 +167,43 @@ class Reader:
 
         def read(connection: Connection) -> tuple[Mapping[str, Any], str, Rows]:
             sweep = self.sweep(connection)
-            before = (
+            earlier_rows = (
                 previous if previous is not None else self._digest_at(connection, after_seq, sweep["uid"])
             )
             query = select(*_COLUMNS).where(self._mine, events.c.seq > after_seq)
             rows = connection.execute(query.order_by(events.c.seq).limit(READ_ROWS)).all()
-            return sweep, before, rows
+            return sweep, earlier_rows, rows
 
         return self._database.run(read, write=False)
 
     def _digest_at(self, connection: Connection, at: int, uid: str) -> str:
         query = select(events.c.digest).where(self._mine, events.c.seq <= at).order_by(events.c.seq.desc())
-        found = connection.scalar(query.limit(1)) if at else None
-        return str(found) if found is not None else chain.first_digest(uid)
+        digest = connection.scalar(query.limit(1)) if at else None
+        return str(digest) if digest is not None else chain.first_digest(uid)
 
-    def _row(self, connection: Connection, *, lock: bool = False) -> Mapping[str, Any] | None:
+    def _read_sweep_row(self, connection: Connection, *, lock: bool = False) -> Mapping[str, Any] | None:
         query = select(sweeps).where(sweeps.c.id == self._id)
-        found = connection.execute(query.with_for_update() if lock else query).mappings().all()
-        return dict(found[0]) if len(found) == 1 else None
+        row = connection.execute(query.with_for_update() if lock else query).mappings().all()
+        return dict(row[0]) if len(row) == 1 else None
 
-    def _damaged(self, chain_break: Break) -> StoreError:
+    def _damage_error(self, chain_break: ChainBreak) -> StoreError:
         return StoreError(
             f"the ledger at {self._where} must be as it was written: "
             f"{chain_break.place} {chain_break.what}; {DAMAGED}"
         )
 
-    def _fault(self, chain_break: Break) -> Fault:
+    def _fault(self, chain_break: ChainBreak) -> Fault:
         return Fault(chain_break.what, path=chain_break.place, file=self._where)
 
 
-def _row_break(name: str, row: Mapping[str, Any] | None) -> Break:
-    what = "is missing" if row is None else "is not as it was written"
-    return Break(f"the row of sweep {name!r}", what)
+def _row_break(name: str, row: Mapping[str, Any] | None) -> ChainBreak:
+    fault = "is missing" if row is None else "is not as it was written"
+    return ChainBreak(f"the row of sweep {name!r}", fault)
 
 
-def _integrity(connection: Connection) -> list[Break]:
+def _integrity(connection: Connection) -> list[ChainBreak]:
     """Return the faults that SQLite's integrity check finds, for example in indexes."""
     if connection.dialect.name != "sqlite":
         return []
     lines = [str(line) for (line,) in connection.exec_driver_sql(f"PRAGMA integrity_check({MAX_FAULTS})")]
-    return [Break("the file", line) for line in lines if line != "ok"]
+    return [ChainBreak("the file", line) for line in lines if line != "ok"]

@@ -27,8 +27,8 @@ def lines(content: bytes) -> Iterator[bytes]:
     """
     unpacker, rest = zlib.decompressobj(), b""
     for start in range(0, len(content), 1 << 16):
-        *found, rest = (rest + unpacker.decompress(content[start : start + (1 << 16)])).split(b"\n")
-        yield from found
+        *complete_lines, rest = (rest + unpacker.decompress(content[start : start + (1 << 16)])).split(b"\n")
+        yield from complete_lines
         if len(rest) > MOST_LINE:
             raise ValueError(f"a line of a snapshot must have at most {MOST_LINE:,} bytes")
     if rest or not unpacker.eof:

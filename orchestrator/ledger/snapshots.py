@@ -65,18 +65,18 @@ def write(connection: Connection, sweep_id: int, head: str, new: LedgerSnapshot)
 
 def read(connection: Connection, sweep_id: int) -> LedgerSnapshot | None:
     """Return the snapshot of a sweep; None if no snapshot fits the events."""
-    row = _row(connection, sweep_id)
+    row = _read_row(connection, sweep_id)
     if row is None or not isinstance(row.content, bytes) or not isinstance(row.seq, int):
         return None
-    found = LedgerSnapshot(row.seq, str(row.made_for), row.content)
-    at = select(events.c.digest).where(events.c.sweep_id == sweep_id, events.c.seq == found.seq)
-    fits = connection.scalar(at) == row.head and _digest(str(row.head), found) == row.digest
-    return found if fits else None
+    snapshot = LedgerSnapshot(row.seq, str(row.made_for), row.content)
+    at = select(events.c.digest).where(events.c.sweep_id == sweep_id, events.c.seq == snapshot.seq)
+    fits = connection.scalar(at) == row.head and _digest(str(row.head), snapshot) == row.digest
+    return snapshot if fits else None
 
 
 def is_unfit(connection: Connection, sweep_id: int) -> bool:
     """Return whether the sweep has a snapshot that does not fit its events."""
-    return _row(connection, sweep_id) is not None and read(connection, sweep_id) is None
+    return _read_row(connection, sweep_id) is not None and read(connection, sweep_id) is None
 
 
 def remove(connection: Connection, sweep_id: int) -> None:
@@ -85,7 +85,7 @@ def remove(connection: Connection, sweep_id: int) -> None:
         connection.execute(delete(snapshots).where(snapshots.c.sweep_id == sweep_id))
 
 
-def _row(connection: Connection, sweep_id: int) -> Row[Any] | None:
+def _read_row(connection: Connection, sweep_id: int) -> Row[Any] | None:
     if not inspect(connection).has_table(snapshots.name):
         return None
     return connection.execute(select(snapshots).where(snapshots.c.sweep_id == sweep_id)).one_or_none()

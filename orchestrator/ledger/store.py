@@ -84,8 +84,8 @@ class Ledger:
         """
         database = Database(connect(url, write_ahead=create), patience_s, on_outage)
         try:
-            found = sweep_row.create(database, sweep) if create else sweep_row.find(database, sweep)
-            return cls(database, sweep, found, clock)
+            sweep_id = sweep_row.create(database, sweep) if create else sweep_row.find(database, sweep)
+            return cls(database, sweep, sweep_id, clock)
         except BaseException:
             database.close()
             raise
@@ -108,8 +108,8 @@ class Ledger:
     @property
     def begun(self) -> bool:
         """Return whether a trial was ever asked for."""
-        asked = (events.c.sweep_id == self._id) & (events.c.kind == EventKind.ASKED.value)
-        first = select(events.c.seq).where(asked).limit(1)
+        is_start = (events.c.sweep_id == self._id) & (events.c.kind == EventKind.ASKED.value)
+        first = select(events.c.seq).where(is_start).limit(1)
         return self._database.run(lambda connection: connection.scalar(first), write=False) is not None
 
     def last_seq(self) -> int:
@@ -125,7 +125,7 @@ class Ledger:
 
         def look(connection: Connection) -> bool:
             lease = read_lease(self._reader.sweep(connection))
-            return lease is not None and lease.stands(self._now(connection))
+            return lease is not None and lease.stands(self._read_clock(connection))
 
         return self._database.run(look, write=False)
 
@@ -136,7 +136,7 @@ class Ledger:
         """
 
         def look(connection: Connection) -> tuple[Holder, float | None] | None:
-            lease, now = read_lease(self._reader.sweep(connection)), self._now(connection)
+            lease, now = read_lease(self._reader.sweep(connection)), self._read_clock(connection)
             if lease is None or lease.stands(now) or lease.holder.state() is not ProcessState.UNKNOWN:
                 return None
             return lease.holder, lease.silent_s(now)
@@ -171,13 +171,13 @@ class Ledger:
             LeaseHeldError: Another process holds the sweep, or may hold it.
         """
         sweep_row.bring_up_to_date(self._database)
-        unrenewed = self._unrenewed(on_wait) if on_fenced is None and not grace_s else None
+        unrenewed = self._wait_for_expiry(on_wait) if on_fenced is None and not grace_s else None
         tried: list[Lease] = []
         fenced: list[Lease] = []
 
         def take(connection: Connection) -> Lease:
             row = self._reader.sweep(connection, lock=True)
-            now = self._now(connection)
+            now = self._read_clock(connection)
             current = read_lease(row)
             if current is not None and current in tried:  # committed before; only the answer was lost
                 return current
@@ -192,17 +192,17 @@ class Ledger:
             self._put(connection, row, token=lease.token, holder=text, expires_at=lease.expires_at)
             return lease
 
-        taken = self._database.run(take, write=True)
+        claimed_lease = self._database.run(take, write=True)
         if on_fenced is not None and fenced:
             on_fenced(fenced[0])
-        return taken
+        return claimed_lease
 
-    def _unrenewed(self, on_wait: Callable[[str], None]) -> Lease | None:
+    def _wait_for_expiry(self, on_wait: Callable[[str], None]) -> Lease | None:
         """Return a lease with a void expiry if its unknown holder does not renew it for `WATCHED_S`."""
 
         def look(connection: Connection) -> Lease | None:
             lease = read_lease(self._reader.sweep(connection))
-            return lease if lease is not None and lease.is_void(self._now(connection)) else None
+            return lease if lease is not None and lease.is_void(self._read_clock(connection)) else None
 
         first = self._database.run(look, write=False)
         if first is None or first.holder.state() is not ProcessState.UNKNOWN:
@@ -224,8 +224,8 @@ class Ledger:
         """
 
         def prolong(connection: Connection) -> float:
-            row = self._fenced(self._reader.sweep(connection, lock=True), lease)
-            expires_at = self._now(connection) + LEASE_S
+            row = self._check_lease(self._reader.sweep(connection, lock=True), lease)
+            expires_at = self._read_clock(connection) + LEASE_S
             self._put(connection, row, expires_at=expires_at)
             return expires_at
 
@@ -255,7 +255,7 @@ class Ledger:
 
         def ask(connection: Connection) -> Lease | None:
             lease = read_lease(self._reader.sweep(connection, lock=True))
-            now = self._now(connection)
+            now = self._read_clock(connection)
             if lease is None or not lease.stands(now):
                 return None
             stop_requests.write(connection, self._id, lease.token, StopRequest(requester, now, at_once))
@@ -293,20 +293,22 @@ class Ledger:
         def write(connection: Connection) -> None:
             row = self._reader.sweep(connection, lock=True)
             # This check needs the lock: a commit without an answer may not have arrived before.
-            if any(self._reader.holds(connection, *each) for each in tried):
+            if any(self._reader.holds(connection, *record) for record in tried):
                 return
-            self._fenced(row, lease)
+            self._check_lease(row, lease)
             last, head = row["last_seq"], row["head"]
             fresh = []
-            for each in filter_new_events(connection, self._id, rows):
+            for ledger_row in filter_new_events(connection, self._id, rows):
                 last += 1
-                values = dict(each) | {"seq": last}
+                values = dict(ledger_row) | {"seq": last}
                 head = chain.link_digest(head, [values[name] for name in chain.CHAINED])
                 fresh.append(values | {"sweep_id": self._id, "digest": head})
             if fresh:
                 tried.append((last, head))
                 connection.execute(insert(events), fresh)
-            self._put(connection, row, last_seq=last, head=head, expires_at=self._now(connection) + LEASE_S)
+            self._put(
+                connection, row, last_seq=last, head=head, expires_at=self._read_clock(connection) + LEASE_S
+            )
 
         self._database.run(write, write=True)
 
@@ -325,7 +327,7 @@ class Ledger:
         """
 
         def save(connection: Connection) -> None:
-            row = self._fenced(self._reader.sweep(connection, lock=True), lease)
+            row = self._check_lease(self._reader.sweep(connection, lock=True), lease)
             if row["last_seq"] == new.seq:
                 snapshots.write(connection, self._id, row["head"], new)
 
@@ -343,14 +345,14 @@ class Ledger:
         """
         return map(from_row, self._reader.rows(after_seq))
 
-    def last_reports(self, whole: Container[str]) -> Iterator[Event]:
+    def last_reports(self, complete_ids: Container[str]) -> Iterator[Event]:
         """Yield all events except measurements that are followed by a newer one of the same trial.
 
         The last measurement of a trial is yielded late: just before the next other event of its trial, or at
         the end.
 
         Args:
-            whole: Ids of trials of which all measurements are yielded.
+            complete_ids: Ids of trials of which all measurements are yielded.
 
         Raises:
             StoreError: If an event is not as written; raised at the first such event.
@@ -358,7 +360,7 @@ class Ledger:
         newest: dict[str, Sequence[Any]] = {}
         for row in self._reader.rows(0):
             _, _, _, trial_id, step, *_ = row
-            if step is not None and trial_id not in whole:
+            if step is not None and trial_id not in complete_ids:
                 newest[trial_id] = row
                 continue
             if trial_id in newest:
@@ -410,24 +412,24 @@ class Ledger:
     def _read(self) -> Mapping[str, Any]:
         return self._database.run(self._reader.sweep, write=False)
 
-    def _now(self, connection: Connection) -> float:
+    def _read_clock(self, connection: Connection) -> float:
         return self._clock() if self._clock is not None else store_time(connection)
 
-    def _put(self, connection: Connection, row: Mapping[str, Any], **changed: Any) -> None:
+    def _put(self, connection: Connection, row: Mapping[str, Any], **changes: Any) -> None:
         """Change the sweep's row, which must be locked."""
-        seal = chain.seal_digest(dict(row) | changed)
-        connection.execute(update(sweeps).where(sweeps.c.id == self._id).values(**changed, seal=seal))
+        seal = chain.seal_digest(dict(row) | changes)
+        connection.execute(update(sweeps).where(sweeps.c.id == self._id).values(**changes, seal=seal))
 
-    def _fenced(self, row: Mapping[str, Any], lease: Lease) -> Mapping[str, Any]:
+    def _check_lease(self, row: Mapping[str, Any], lease: Lease) -> Mapping[str, Any]:
         """Return the sweep's row if `lease` is the newest; raise `LeaseLost` otherwise."""
         if row["token"] == lease.token and row["holder"] is not None:
             return row
         current = read_lease(row)
-        what = "was released"
+        reason = "was released"
         if current is not None:
-            what = f"was taken by {current.holder}"
+            reason = f"was taken by {current.holder}"
         raise LeaseLost(
-            f"only the newest holder may write to sweep {self._sweep!r}: it {what} with token "
+            f"only the newest holder may write to sweep {self._sweep!r}: it {reason} with token "
             f"{row['token']}, ours is {lease.token}; nothing of ours was written, so stop this process"
         )
 

@@ -78,8 +78,8 @@ def has_sweep(url: str, name: str) -> bool:
         if engine.dialect.name == "sqlite" and not database_file(engine.url).exists():
             return False
         with transaction(engine, write=False) as connection:
-            known = select(sweeps.c.id).where(sweeps.c.name == name)
-            return inspect(connection).has_table(sweeps.name) and connection.scalar(known) is not None
+            query = select(sweeps.c.id).where(sweeps.c.name == name)
+            return inspect(connection).has_table(sweeps.name) and connection.scalar(query) is not None
     finally:
         engine.dispose()
 
@@ -90,29 +90,29 @@ def _read(connection: Connection, name: str | None) -> list[Summary]:
     if name is not None and not rows:
         raise StoreError(f"the ledger must hold the sweep {name!r}, and does not")
     ids, now = [row.id for row in rows], store_time(connection)
-    ended, newest = _outcomes(connection, ids), _newest(connection, ids)
-    found = []
+    outcomes_by_sweep, newest = _outcomes(connection, ids), _newest(connection, ids)
+    summaries = []
     for row in rows:
-        whole = dict(row._mapping)
-        if not chain.is_sealed(whole):
-            raise StoreError(f"the row of sweep {whole['name']!r} is not as it was written; {DAMAGED}")
-        lease = read_lease(whole)
+        row_values = dict(row._mapping)
+        if not chain.is_sealed(row_values):
+            raise StoreError(f"the row of sweep {row_values['name']!r} is not as it was written; {DAMAGED}")
+        lease = read_lease(row_values)
         held = lease is not None and lease.stands(now)
         beats = [lease.expires_at - LEASE_S] if lease is not None and not lease.is_void(now) else []
         last = newest.get(row.id)
         happened = [last.at] if last is not None else []
-        found.append(
+        summaries.append(
             Summary(
                 name=row.name,
                 uid=row.uid,
                 held=held,
                 holder=f"process {lease.holder.pid} on {lease.holder.host}" if lease and held else "",
-                ended=ended.get(row.id, {}),
+                ended=outcomes_by_sweep.get(row.id, {}),
                 heard_at=max([*beats, *happened], default=None),
                 done=last is not None and last.kind == EventKind.CLOSED and '"done"' in last.payload,
             )
         )
-    return found
+    return summaries
 
 
 def _outcomes(connection: Connection, ids: Sequence[int]) -> dict[int, dict[OutcomeKind, int]]:
@@ -131,10 +131,10 @@ def _outcomes(connection: Connection, ids: Sequence[int]) -> dict[int, dict[Outc
         .where(retried.c.seq.is_(None) | (events.c.seq > retried.c.seq))
         .group_by(events.c.sweep_id, events.c.outcome)
     )
-    found: dict[int, dict[OutcomeKind, int]] = {}
+    outcomes_by_sweep: dict[int, dict[OutcomeKind, int]] = {}
     for sweep_id, outcome, count in connection.execute(query):
-        found.setdefault(sweep_id, {})[OutcomeKind(outcome)] = count
-    return found
+        outcomes_by_sweep.setdefault(sweep_id, {})[OutcomeKind(outcome)] = count
+    return outcomes_by_sweep
 
 
 def _newest(connection: Connection, ids: Sequence[int]) -> dict[int, Any]:

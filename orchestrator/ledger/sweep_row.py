@@ -14,13 +14,13 @@ from orchestrator.ledger.sql.schema import events, sweeps
 
 def create(database: Database, sweep: str) -> int:
     """Return the id of the sweep; create its row and the tables if they are missing."""
-    where = _place(database)
+    place = _place(database)
 
     def make(connection: Connection) -> int:
         schema.create(connection)
-        _bring_up_to_date(connection, where)
-        known = _known(connection, sweep, where)
-        return known if known is not None else _make(connection, sweep)
+        _bring_up_to_date(connection, place)
+        sweep_id = _find_id(connection, sweep, place)
+        return sweep_id if sweep_id is not None else _make(connection, sweep)
 
     return database.run(make, write=True)
 
@@ -31,7 +31,7 @@ def find(database: Database, sweep: str) -> int:
     Raises:
         StoreError: If the ledger or the sweep is missing.
     """
-    where = _place(database)
+    place = _place(database)
     if database.engine.dialect.name == "sqlite" and not database_file(database.engine.url).exists():
         raise StoreError(
             f"no ledger at {str(database_file(database.engine.url))!r}; check the path, or launch the sweep "
@@ -39,14 +39,14 @@ def find(database: Database, sweep: str) -> int:
         )
 
     def look(connection: Connection) -> int:
-        schema.version(connection, where)
-        known = _known(connection, sweep, where)
-        if known is None:
+        schema.version(connection, place)
+        sweep_id = _find_id(connection, sweep, place)
+        if sweep_id is None:
             names = sorted(map(str, connection.scalars(select(sweeps.c.name))))
             raise StoreError(
-                f"no sweep {sweep!r} in the ledger at {where}; it holds: {', '.join(names) or 'none'}"
+                f"no sweep {sweep!r} in the ledger at {place}; it holds: {', '.join(names) or 'none'}"
             )
-        return known
+        return sweep_id
 
     return database.run(look, write=False)
 
@@ -54,13 +54,13 @@ def find(database: Database, sweep: str) -> int:
 def bring_up_to_date(database: Database) -> None:
     """Upgrade a ledger that an older version of haltsweep wrote."""
     if _version(database) < schema.SCHEMA_VERSION:
-        where = _place(database)
-        database.run(lambda connection: _bring_up_to_date(connection, where), write=True)
+        place = _place(database)
+        database.run(lambda connection: _bring_up_to_date(connection, place), write=True)
 
 
 def _version(database: Database) -> int:
-    where = _place(database)
-    return database.run(lambda connection: schema.version(connection, where), write=False)
+    place = _place(database)
+    return database.run(lambda connection: schema.version(connection, place), write=False)
 
 
 def _place(database: Database) -> str:
@@ -75,22 +75,22 @@ def _bring_up_to_date(connection: Connection, location: str) -> None:
 def _make(connection: Connection, sweep: str) -> int:
     values = {"name": sweep, "uid": uuid.uuid4().hex, "last_seq": 0, "token": 0, "expires_at": 0.0}
     values["head"] = chain.first_digest(str(values["uid"]))
-    made = connection.scalar(insert(sweeps).values(**values).returning(sweeps.c.id))
-    assert made is not None, "the row just inserted has an id"
-    seal = chain.seal_digest(values | {"id": made, "holder": None})
-    connection.execute(update(sweeps).where(sweeps.c.id == made).values(seal=seal))
-    return int(made)
+    sweep_id = connection.scalar(insert(sweeps).values(**values).returning(sweeps.c.id))
+    assert sweep_id is not None, "the row just inserted has an id"
+    seal = chain.seal_digest(values | {"id": sweep_id, "holder": None})
+    connection.execute(update(sweeps).where(sweeps.c.id == sweep_id).values(seal=seal))
+    return int(sweep_id)
 
 
-def _known(connection: Connection, sweep: str, location: str) -> int | None:
+def _find_id(connection: Connection, sweep: str, location: str) -> int | None:
     """Return the id of the sweep; None if the ledger has none of that name.
 
     Raises:
         StoreError: If the row of a sweep is lost or changed, so that a new row could replace it.
     """
-    known = connection.scalar(select(sweeps.c.id).where(sweeps.c.name == sweep))
-    if isinstance(known, int):
-        return known
+    sweep_id = connection.scalar(select(sweeps.c.id).where(sweeps.c.name == sweep))
+    if isinstance(sweep_id, int):
+        return sweep_id
     for row in connection.execute(select(sweeps)).mappings():
         if not chain.is_sealed(dict(row)) or row["name"] == sweep:
             raise StoreError(

@@ -48,12 +48,12 @@ class Writer:
         written after it.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._error is not None or self._idle(), timeout_s)
+            self._changed.wait_for(lambda: self._error is not None or self._is_idle(), timeout_s)
             if self._error is not None:
                 raise self._error
-            return self._idle()
+            return self._is_idle()
 
-    def _idle(self) -> bool:
+    def _is_idle(self) -> bool:
         return not self._waiting and not self._writing
 
     def _work(self) -> None:
@@ -61,8 +61,8 @@ class Writer:
             error = None
             try:
                 self._log.append(batch, self._lease)
-            except Exception as raised:  # raised by `settled`
-                error = raised
+            except Exception as failure:  # raised by `settled`
+                error = failure
             with self._changed:
                 self._writing, self._error = False, error
                 self._changed.notify_all()

@@ -32,7 +32,7 @@ SEEN = (
 """Warning for a task whose valid split contains test examples."""
 
 
-def better(metric_info: Metric, metric: str, search: SearchPlan | None) -> Goal | None:
+def better_direction(metric_info: Metric, metric: str, search: SearchPlan | None) -> Goal | None:
     """Return which values of `metric` are good.
 
     Args:
@@ -50,11 +50,11 @@ def metric_splits(
 ) -> MetricSplits:
     """Return the splits of the metrics that a plan declares."""
     test = confirm.splits if confirm is not None else ()
-    declared = dict(_declared(search, answer, test))
-    return MetricSplits(declared, test)
+    declared_splits = dict(_declared_splits(search, answer, test))
+    return MetricSplits(declared_splits, test)
 
 
-def _declared(
+def _declared_splits(
     search: SearchPlan | None, answer: AnswerPlan | None, test: tuple[str, ...]
 ) -> Iterator[tuple[str, str]]:
     for metric in answer.outcomes if answer is not None else ():
@@ -69,7 +69,7 @@ def answer_plan(
     confirm: ConfirmPlan,
     search: SearchPlan | None,
     metrics: Sequence[Metric],
-    compared: int,
+    num_compared: int,
 ) -> AnswerPlan:
     """Return the requested answer, with defaults for missing fields.
 
@@ -78,12 +78,12 @@ def answer_plan(
         confirm: Confirmation settings.
         search: Search settings, for the default outcome.
         metrics: Declared metrics, for the default outcome.
-        compared: Number of comparisons per outcome.
+        num_compared: Number of comparisons per outcome.
     """
     primary = (answer.metric if answer else None) or default_outcome(confirm, search, metrics)
     outcomes = (*([primary] if primary else []), *(answer.also if answer else ()))
     level, margin = (answer.level, answer.margin) if answer else (LEVEL, None)
-    family = compared * max(1, len(outcomes))
+    family = num_compared * max(1, len(outcomes))
     split = (answer.split or "") if answer else ""
     pooled, moderated = bool(answer and answer.pool), bool(answer and answer.variance)
     return AnswerPlan(outcomes, margin, level, family, pooled=pooled, split=split, moderated=moderated)
@@ -132,13 +132,13 @@ def with_spread(source: "SpecFile", spread_of: SpreadOf) -> "SpecFile":
     if answer is None or not isinstance(spread, Mapping) or FOUND in spread:
         return source
     try:
-        known = {**spread, FOUND: spread_of(spread[FROM], answer.metric)}
+        extended_spread = {**spread, FOUND: spread_of(spread[FROM], answer.metric)}
     except HaltsweepError as error:
         raise SpecError(
             [source.fault(str(error), "answer", "spread", code=FaultCode.UNKNOWN_NAME)]
         ) from error
-    made = answer.model_copy(update={"spread": known})
-    return replace(source, spec=source.spec.model_copy(update={"answer": made}))
+    answer_with_spread = answer.model_copy(update={"spread": extended_spread})
+    return replace(source, spec=source.spec.model_copy(update={"answer": answer_with_spread}))
 
 
 def check_answer(
@@ -152,30 +152,30 @@ def check_answer(
         metric_names: Names of the metrics that a trial reports in training; empty if unknown.
         faults: Collects the problems.
     """
-    asked = spec.answer
-    if asked is None:
+    answer = spec.answer
+    if answer is None:
         return
-    known = sorted({name for each in metric_names for name in _on_splits(each, spec)})
-    for keys, name in primary_outcomes(asked):
-        if known and name not in known:
+    known_names = sorted({name for metric in metric_names for name in _on_splits(metric, spec)})
+    for keys, name in primary_outcomes(answer):
+        if known_names and name not in known_names:
             faults.add(
-                f"no metric named {name!r}. {hint(name, known)}", "answer", *keys, code=FaultCode.UNKNOWN_NAME
+                f"no metric named {name!r}. {hint(name, known_names)}", "answer", *keys, code=FaultCode.UNKNOWN_NAME
             )
-        elif (given := look_up(metrics, name).given) != "":
+        elif (given_by := look_up(metrics, name).given) != "":
             faults.add(
-                f"must differ between arms, got {name}, which {given}",
+                f"must differ between arms, got {name}, which {given_by}",
                 "answer",
                 *keys,
                 code=FaultCode.METRIC_DOES_NOT_VARY,
             )
     default = default_outcome(spec.confirm, spec.search, metrics) if spec.confirm is not None else None
-    primary = asked.metric or default or ""
+    primary = answer.metric or default or ""
     low, high = look_up(metrics, primary).span
-    limits: dict[str, Any] = {"margin": asked.margin, "spread": asked.spread}
-    for key, given in limits.items():
-        if isinstance(given, int | float) and given >= high - low:
-            wanted = f"smaller than {high - low:g}, the whole range of {primary}"
-            faults.add(f"must be {wanted}, got {shown(given)}", "answer", key)
+    limits: dict[str, Any] = {"margin": answer.margin, "spread": answer.spread}
+    for key, given_by in limits.items():
+        if isinstance(given_by, int | float) and given_by >= high - low:
+            requirement = f"smaller than {high - low:g}, the whole range of {primary}"
+            faults.add(f"must be {requirement}, got {shown(given_by)}", "answer", key)
 
 
 def check_stop(
@@ -197,11 +197,15 @@ def check_stop(
         )
 
 
-def _on_splits(reported: str, spec: "Spec") -> list[str]:
+def _on_splits(full_name: str, spec: "Spec") -> list[str]:
     """Return a validation metric on all splits; any other metric unchanged."""
-    split, quantity = split_and_quantity(reported)
+    split, quantity = split_and_quantity(full_name)
     splits = (*(spec.confirm.splits if spec.confirm else ()), SELECTION_SPLIT)
-    return [metric_name(each, quantity) for each in splits] if split == SELECTION_SPLIT else [reported]
+    return (
+        [metric_name(one_split, quantity) for one_split in splits]
+        if split == SELECTION_SPLIT
+        else [full_name]
+    )
 
 
 def primary_outcomes(answer: "Answer") -> list[tuple[tuple[str | int, ...], str]]:

@@ -48,12 +48,12 @@ class ArmRequest:
     @property
     def name(self) -> str:
         """Name with the cell, e.g. `minus-gate[model.max_layers=20]`."""
-        return _name(self.label, self.cell)
+        return _arm_name(self.label, self.cell)
 
     @property
     def name_in_context(self) -> str:
         """Return the name without the values of contexts, which is the same in all contexts."""
-        return _name(
+        return _arm_name(
             self.label, {path: value for path, value in self.cell.items() if path not in self.context}
         )
 
@@ -73,7 +73,7 @@ class ArmRequest:
         return ("arms", self.label)
 
 
-def _name(label: str, cell: Mapping[str, Any]) -> str:
+def _arm_name(label: str, cell: Mapping[str, Any]) -> str:
     return f"{label}[{assignments(cell)}]" if cell else label
 
 
@@ -174,51 +174,51 @@ def resolve_by(
     raw = spec.settings
     plain = checked(raw)
     base_faults = set(plain) if isinstance(plain, list) else set()
-    for problem in sorted(base_faults, key=lambda each: each.path):
+    for problem in sorted(base_faults, key=lambda fault: fault.path):
         faults.add(problem.message, *in_baseline(problem.path), code=problem.code)
-    read = readable(raw) if isinstance(plain, list) else plain.settings
-    base = {**raw, **read} if isinstance(plain, list) else read
-    known_roots = set(read) if base_faults else None
+    checked_settings = readable(raw) if isinstance(plain, list) else plain.settings
+    base = {**raw, **checked_settings} if isinstance(plain, list) else checked_settings
+    known_roots = set(checked_settings) if base_faults else None
     bases: dict[str, Mapping[str, Any]] = {}
     of_cells: dict[str, set[SettingFault]] = {}
-    found: dict[str, CheckedArm[S]] = {}
+    arms_by_name: dict[str, CheckedArm[S]] = {}
     for number, request in enumerate(requested_arms(spec)):
         progress(f"the settings of {amount(number, 'arm')} read")
         home = base if request.is_baseline else bases.get(_cell_key(request), base)
-        changed = _changed(home, request, known_roots, faults)
-        if changed is None:
+        changed_settings = _changed(home, request, known_roots, faults)
+        if changed_settings is None:
             continue
         if request.is_baseline:
-            bases[_cell_key(request)] = changed
-        result = checked(changed)
+            bases[_cell_key(request)] = changed_settings
+        result = checked(changed_settings)
         if isinstance(result, list):
-            known = base_faults | of_cells.setdefault(_cell_key(request), set())
+            field_path = base_faults | of_cells.setdefault(_cell_key(request), set())
             if request.is_baseline:
                 of_cells[_cell_key(request)].update(result)
-            _tell([each for each in result if each not in known], request, faults)
+            _note_problems([fault for fault in result if fault not in field_path], request, faults)
         elif not base_faults:
             if request.is_baseline:
                 bases[_cell_key(request)] = result.settings
-            first = next((each for each in found.values() if _same_context(each.request, request)), None)
-            found[request.name] = _compared(request, result, home, first, faults)
-    return list(found.values())
+            first = next((arm for arm in arms_by_name.values() if _same_context(arm.request, request)), None)
+            arms_by_name[request.name] = _checked_arm(request, result, home, first, faults)
+    return list(arms_by_name.values())
 
 
-def _same_context(one: ArmRequest, other: ArmRequest) -> bool:
-    return equality_key(one.context) == equality_key(other.context)
+def _same_context(first: ArmRequest, second: ArmRequest) -> bool:
+    return equality_key(first.context) == equality_key(second.context)
 
 
 def _cell_key(request: ArmRequest) -> str:
     return repr(sorted(request.cell.items()))
 
 
-def _compared(
+def _checked_arm(
     request: ArmRequest, system: S, home: Mapping[str, Any], first: CheckedArm[S] | None, faults: Faults
 ) -> CheckedArm[S]:
     changes = differences(home, system.settings)
-    declared = request.cell if request.is_baseline else request.changes
-    for change in undeclared(changes, declared):
-        path = next(iter(declared), change.path)
+    declared_values = request.cell if request.is_baseline else request.changes
+    for change in undeclared(changes, declared_values):
+        path = next(iter(declared_values), change.path)
         faults.add(
             f"must change only what it declares, but {change.path} goes from {shown(change.before)} to "
             f"{shown(change.after)} with it: set {change.path} too, or leave it as it is",
@@ -230,12 +230,12 @@ def _compared(
             return CheckedArm(request, system, (), "")
         # Compare with the first cell: no cell may have the values in the spec's baseline.
         return CheckedArm(request, system, differences(first.system.settings, system.settings), first.name)
-    _refuse_what_is_there(request, home, system, faults)
-    reference = _name(BASELINE, request.cell)
+    _refuse_baseline_values(request, home, system, faults)
+    reference = _arm_name(BASELINE, request.cell)
     return CheckedArm(request, system, changes, reference)
 
 
-def _refuse_what_is_there(
+def _refuse_baseline_values(
     request: ArmRequest, home: Mapping[str, Any], system: HasSettings, faults: Faults
 ) -> None:
     """Note fields that an arm sets to the baseline's value, unless it also changes the model or task."""
@@ -246,10 +246,10 @@ def _refuse_what_is_there(
         root = path.split(".")[0]
         if root in renamed and lookup(home, f"{root}.name") != lookup(system.settings, f"{root}.name"):
             continue
-        before, after = lookup(home, path), lookup(system.settings, path)
-        if before is not MISSING and equality_key(before) == equality_key(after):
+        old_value, new_value = lookup(home, path), lookup(system.settings, path)
+        if old_value is not MISSING and equality_key(old_value) == equality_key(new_value):
             faults.add(
-                f"must differ from the baseline, which has {shown(before)} already: this changes nothing",
+                f"must differ from the baseline, which has {shown(old_value)} already: this changes nothing",
                 *request.keys(path),
                 code=FaultCode.ARM_HAS_NO_EFFECT,
             )
@@ -268,14 +268,14 @@ def _changed(
     right = True
     for path, value in _names_first(sets):
         if path in {"task.name", "model.name"}:
-            settings = _renamed(settings, path.split(".")[0], value)
+            settings = _settings_of_component(settings, path.split(".")[0], value)
         try:
             settings = with_value(settings, path, value)
         except ValueError as error:
             right = False
             if known_roots is None or path.split(".")[0] in known_roots:
-                near = nearest(path, [known for known, _ in leaves(home)])
-                question = f". Did you mean {near!r}?" if near is not None else ""
+                suggestion = nearest(path, [field_path for field_path, _ in leaves(home)])
+                question = f". Did you mean {suggestion!r}?" if suggestion is not None else ""
                 faults.add(f"{error}{question}", *request.keys(path), code=FaultCode.UNKNOWN_FIELD)
     return settings if right else None
 
@@ -284,20 +284,20 @@ def _names_first(sets: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return sorted(sets.items(), key=lambda item: item[0] not in {"task.name", "model.name"})
 
 
-def _renamed(settings: Mapping[str, Any], root: str, name: Any) -> dict[str, Any]:
+def _settings_of_component(settings: Mapping[str, Any], root: str, name: Any) -> dict[str, Any]:
     """Return the settings with only those fields of `root` that the model or task called `name` also has."""
     try:
-        shared = field_names(root, name)
+        shared_names = field_names(root, name)
     except BadName:
         return dict(settings)
-    return {**settings, root: {key: value for key, value in settings[root].items() if key in shared}}
+    return {**settings, root: {key: value for key, value in settings[root].items() if key in shared_names}}
 
 
-def _tell(problems: list[SettingFault], request: ArmRequest, faults: Faults) -> None:
+def _note_problems(problems: list[SettingFault], request: ArmRequest, faults: Faults) -> None:
     sets = request.cell if request.is_baseline else request.changes
     for problem in problems:
         under = [path for path in sets if f"{problem.path}.".startswith(f"{path}.")]
-        beside = [path for path in sets if path.split(".")[0] == problem.path.split(".")[0]]
-        path = next(iter(under or beside), problem.path)
+        neighbours = [path for path in sets if path.split(".")[0] == problem.path.split(".")[0]]
+        path = next(iter(under or neighbours), problem.path)
         place = "" if path == problem.path or problem.path in problem.message else f"{problem.path}: "
         faults.add(f"{place}{problem.message}", *request.keys(path), code=problem.code)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from orchestrator.errors import FaultCode
-from orchestrator.plan.display.format import amount
+from orchestrator.plan.display.format import format_amount
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.planned_trials import CONFIRM, CROSS, SEARCH
 from orchestrator.plan.types import Arm, ArmEstimate, ArmLimits, Limits, Plan, SearchPlan
@@ -17,35 +17,35 @@ from trainables.metrics import TRAIN_FLOPS, Metric, look_up, split_and_quantity
 
 def sweep_limits(spec: Spec) -> Limits | None:
     """Return the limits of `spec` other than wall clock; None if it has none."""
-    asked = spec.budget
-    if asked is None:
+    budget = spec.budget
+    if budget is None:
         return None
-    each = ArmLimits(**dict(asked.each_arm)) if asked.each_arm is not None else None
-    found = Limits(asked.device_hours, asked.flops, each)
-    return None if found == Limits() else found
+    limits = ArmLimits(**dict(budget.each_arm)) if budget.each_arm is not None else None
+    caps = Limits(budget.device_hours, budget.flops, limits)
+    return None if caps == Limits() else caps
 
 
 def check_budget(spec: Spec, trainable: str | None, metrics: Iterable[Metric], faults: Faults) -> None:
     """Note FLOPs limits without reported FLOPs, and targets that the objective cannot have."""
-    limits, known = sweep_limits(spec), tuple(metrics)
+    limits, known_metrics = sweep_limits(spec), tuple(metrics)
     if limits is None:
         return
     split, quantity = split_and_quantity(TRAIN_FLOPS)
-    declared = any(each.name == quantity and each.split in ("", split) for each in known)
-    each = limits.each_arm or ArmLimits()
-    for keys, given in (("flops",), limits.flops), (("each_arm", "flops"), each.flops):
-        if given is not None and trainable is not None and not declared:
+    is_declared = any(metric.name == quantity and metric.split in ("", split) for metric in known_metrics)
+    arm_limits = limits.each_arm or ArmLimits()
+    for keys, limit in (("flops",), limits.flops), (("each_arm", "flops"), arm_limits.flops):
+        if limit is not None and trainable is not None and not is_declared:
             faults.add(
                 f"needs {TRAIN_FLOPS}, and {trainable} declares no {quantity}: report those so "
                 f"far under that name and declare {quantity} in its `metrics`, or limit device_hours",
                 "budget",
                 *keys,
             )
-    target = each.target
+    target = arm_limits.target
     if target is None or spec.search is None:
         return
     metric = spec.search.objectives[0].metric
-    low, high = look_up(known, metric).span
+    low, high = look_up(known_metrics, metric).span
     if not low <= target <= high:
         faults.add(
             f"must be a value that {metric} can have, {low:g} to {high:g}, got {shown(target)}",
@@ -71,19 +71,19 @@ def check_afforded(
     faults: Faults,
 ) -> None:
     """Note FLOPs limits below the cost of one trial, and patience that can never end a search."""
-    asked = limits or Limits()
-    _check_binding(asked, prices, search, faults)
+    caps = limits or Limits()
+    _check_binding(caps, prices, search, faults)
     costs = [
         price.train_flops_max * arm.settings["train"]["steps"]
         for arm, price in zip(arms, prices, strict=True)
         if price.train_flops_max is not None and "train.steps" not in arm.space.paths
     ]
-    each = None if asked.each_arm is None else asked.each_arm.flops
-    for keys, given in (("flops",), asked.flops), (("each_arm", "flops"), each):
-        if given is not None and costs and given < min(costs):
+    flops_limit = None if caps.each_arm is None else caps.each_arm.flops
+    for keys, limit in (("flops",), caps.flops), (("each_arm", "flops"), flops_limit):
+        if limit is not None and costs and limit < min(costs):
             faults.add(
-                f"must be at least the FLOPs of one trial, {amount(min(costs))} in the arm that needs least, "
-                f"got {shown(given)}: it would be used up by the first one",
+                f"must be at least the FLOPs of one trial, {format_amount(min(costs))} in the arm that "
+                f"needs least, got {shown(limit)}: it would be used up by the first one",
                 "budget",
                 *keys,
             )
@@ -93,13 +93,18 @@ def _check_binding(
     limits: Limits, prices: Sequence[ArmEstimate], search: SearchPlan | None, faults: Faults
 ) -> None:
     """Note a `no_improvement` that is at least the number of trials of a search."""
-    each = limits.each_arm or ArmLimits()
+    arm_limits = limits.each_arm or ArmLimits()
     repeats = search.repeats if search is not None else 1
-    searched = max((price.trials.get(SEARCH, 0) // repeats for price in prices), default=0)
-    if each.no_improvement is not None and search is not None and each.no_improvement >= searched:
+    num_trials = max((price.trials.get(SEARCH, 0) // repeats for price in prices), default=0)
+    if (
+        arm_limits.no_improvement is not None
+        and search is not None
+        and arm_limits.no_improvement >= num_trials
+    ):
         faults.add(
-            f"must be fewer than the trials of a search, at most {searched:,}, got {each.no_improvement}: it "
-            "ends no search before its last trial; lower it, or leave it out",
+            f"must be fewer than the trials of a search, at most {num_trials:,}, got "
+            f"{arm_limits.no_improvement}: "
+            "it ends no search before its last trial; lower it, or leave it out",
             *("budget", "each_arm", "no_improvement"),
             code=FaultCode.CONFLICTING_FIELDS,
         )
@@ -107,27 +112,30 @@ def _check_binding(
 
 def _idle_caps(plan: Plan) -> Iterator[str]:
     """Yield warnings for FLOPs limits that all trials together cannot reach."""
-    asked = plan.limits or Limits()
-    each = asked.each_arm or ArmLimits()
+    limits = plan.limits or Limits()
+    arm_limits = limits.each_arm or ArmLimits()
     if any(
         price.train_flops_max is None or _varies(arm)
         for arm, price in zip(plan.arms, plan.prices, strict=True)
     ):
         return
-    whole, one_search = 0.0, 0.0
+    total, one_search = 0.0, 0.0
     for arm, price in zip(plan.arms, plan.prices, strict=True):
         trial = (price.train_flops_max or 0.0) * arm.settings["train"]["steps"]
-        searched = trial * price.trials.get(SEARCH, 0)
-        whole, one_search = (
-            whole + searched + trial * (price.trials.get(CONFIRM, 0) + price.trials.get(CROSS, 0)),
-            max(one_search, searched / plan.repeats),
+        search_cost = trial * price.trials.get(SEARCH, 0)
+        total, one_search = (
+            total + search_cost + trial * (price.trials.get(CONFIRM, 0) + price.trials.get(CROSS, 0)),
+            max(one_search, search_cost / plan.repeats),
         )
-    for name, given, most, what in (
-        ("budget.flops", asked.flops, whole, "all trials together train with at most"),
-        ("budget.each_arm.flops", each.flops, one_search, "the search of no arm trains with more than"),
+    for name, limit, most_used, noun in (
+        ("budget.flops", limits.flops, total, "all trials together train with at most"),
+        ("budget.each_arm.flops", arm_limits.flops, one_search, "the search of no arm trains with more than"),
     ):
-        if given is not None and given >= most:
-            yield (f"Warning: {name} of {amount(given)} ends nothing, for {what} {amount(most)}.")
+        if limit is not None and limit >= most_used:
+            yield (
+                f"Warning: {name} of {format_amount(limit)} ends nothing, for {noun} "
+                f"{format_amount(most_used)}."
+            )
 
 
 def _varies(arm: Arm) -> bool:
@@ -142,18 +150,22 @@ _SIZES = frozenset({"train.steps", "train.batch_size", "train.batch_tokens", "tr
 def budget_lines(plan: Plan) -> Iterator[str]:
     """Yield sentences that describe which limits end the sweep, or the search of an arm."""
     limits, devices = plan.limits or Limits(), "GPU" if plan.resources.gpus else "CPU core"
-    whole = [f"{_hours(plan.wall_clock_hours)} of wall clock"] if plan.wall_clock_hours is not None else []
-    whole += _amounts(limits.device_hours, limits.flops, devices)
-    if whole:
-        yield f"Nothing more begins after {' or '.join(whole)}."
+    limit_texts = (
+        [f"{_hours(plan.wall_clock_hours)} of wall clock"] if plan.wall_clock_hours is not None else []
+    )
+    limit_texts += _amounts(limits.device_hours, limits.flops, devices)
+    if limit_texts:
+        yield f"Nothing more begins after {' or '.join(limit_texts)}."
     yield from _idle_caps(plan)
     if limits.each_arm is None or plan.search is None:
         return
-    each, metric = limits.each_arm, counted_name(plan.search.objectives[0])
-    ends = _amounts(each.device_hours, each.flops, devices)
-    ends += [f"{metric} of {each.target:g}"] if each.target is not None else []
-    if each.no_improvement is not None:
-        ends.append(f"{count(each.no_improvement, 'trial')} in a row that ended without a better {metric}")
+    arm_limits, metric = limits.each_arm, counted_name(plan.search.objectives[0])
+    ends = _amounts(arm_limits.device_hours, arm_limits.flops, devices)
+    ends += [f"{metric} of {arm_limits.target:g}"] if arm_limits.target is not None else []
+    if arm_limits.no_improvement is not None:
+        ends.append(
+            f"{count(arm_limits.no_improvement, 'trial')} in a row that ended without a better {metric}"
+        )
     yield (
         f"The search of each arm begins no further trial after {' or '.join(ends)}; trials that run by then "
         "go on to their end, and the table counts the most there can be."
@@ -165,5 +177,5 @@ def _hours(hours: float) -> str:
 
 
 def _amounts(hours: float | None, flops: float | None, devices: str) -> list[str]:
-    found = [f"{_hours(hours)} of work times {devices}s"] if hours is not None else []
-    return [*found, *([f"{amount(flops)} FLOPs of training"] if flops is not None else [])]
+    amounts = [f"{_hours(hours)} of work times {devices}s"] if hours is not None else []
+    return [*amounts, *([f"{format_amount(flops)} FLOPs of training"] if flops is not None else [])]

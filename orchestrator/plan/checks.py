@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _ON_GPUS: Final[Sequence[tuple[str, object, str, str]]] = (
-    *(("precision", each, each, "choose bf16 or fp32") for each in ON_CUDA),
+    *(("precision", precision, precision, "choose bf16 or fp32") for precision in ON_CUDA),
     ("graph", True, "graph: true", "drop train.graph"),
 )
 """Training fields with the value that requires a GPU, its name in messages, and the alternative."""
@@ -78,27 +78,27 @@ def check_stopper(
     grace, metric = waits.steps, search.objectives[0].metric
     low, high = look_up(metrics, metric).span
     if grace >= steps:
-        why = f"it waits for step {grace} and train.steps is {steps}"
+        reason = f"it waits for step {grace} and train.steps is {steps}"
     elif between * max(1, ceil(grace / between)) >= steps:
-        why = (
+        reason = (
             f"it is measured every {between} steps, at step {steps} for the first time"
             f"{f' after {grace}' if grace else ''}, where the training ends; lower train.report_every"
         )
     elif waits.trials >= search.trials_per_arm:
-        why = (
+        reason = (
             f"it waits for {waits.trials} trials, and trials_per_arm is {search.trials_per_arm}; let it wait "
             "for fewer, or let every trial run to its end (stopper: null)"
         )
     elif waits.keeps_all:
-        why = "it keeps the best 100 percent; give a percentile below"
+        reason = "it keeps the best 100 percent; give a percentile below"
     elif waits.bounds and waits.bounds[0] <= low and waits.bounds[1] >= high:
         ends = zip(("below", "above"), waits.bounds, strict=True)
         beyond = " or ".join(f"{side} {end:g}" for side, end in ends if isfinite(end))
-        why = f"no {metric} is {beyond}; narrow its bounds"
+        reason = f"no {metric} is {beyond}; narrow its bounds"
     else:
         return
     faults.add(
-        f"can never stop a trial of {arm.name}: {why}",
+        f"can never stop a trial of {arm.name}: {reason}",
         "search",
         "stopper",
         about=("stopper", steps, between),
@@ -110,19 +110,19 @@ def check_gpu_settings(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
     """Note precisions and CUDA graphs that require a GPU if trials have no GPU."""
     if spec.resources.gpus:
         return
-    for field, value, written, remedy in _ON_GPUS:
+    for field, value, written_value, remedy in _ON_GPUS:
         path = f"train.{field}"
-        searched = () if spec.search is None or path in arm.request.drop else spec.search.also
-        ranges = [each.domain for each in searched if each.path == path]
-        drawn = any(isinstance(each, Choice) and value in each.values for each in ranges)
-        if not drawn and getattr(arm.system.train, field) != value:
+        dimensions = () if spec.search is None or path in arm.request.drop else spec.search.also
+        ranges = [dimension.domain for dimension in dimensions if dimension.path == path]
+        is_drawn = any(isinstance(domain, Choice) and value in domain.values for domain in ranges)
+        if not is_drawn and getattr(arm.system.train, field) != value:
             continue
-        own = path in arm.request.changes or path in arm.request.cell
-        keys = arm.request.keys(path) if own else ("baseline", "train", field)
-        keys = ("search", "also", path) if drawn else keys
+        is_own = path in arm.request.changes or path in arm.request.cell
+        keys = arm.request.keys(path) if is_own else ("baseline", "train", field)
+        keys = ("search", "also", path) if is_drawn else keys
         faults.add(
-            f"{written} must run on a CUDA device, and resources.gpus is 0: give each trial one or a part of "
-            f"it (resources.gpus: 0.25), or {remedy}",
+            f"{written_value} must run on a CUDA device, and resources.gpus is 0: give each trial one or a "
+            f"part of it (resources.gpus: 0.25), or {remedy}",
             *keys,
             about=(field, *keys),
             code=FaultCode.CONFLICTING_FIELDS,
@@ -146,11 +146,11 @@ def check_splits(spec: Spec, task: Settings, faults: Faults) -> None:
     """Note confirm splits that are not test splits of the task."""
     if spec.confirm is None:
         return
-    known = [split.name for split in splits(task) if split.role == "test"]
+    test_splits = [split.name for split in splits(task) if split.role == "test"]
     for place, name in enumerate(spec.confirm.splits):
-        if name not in known:
+        if name not in test_splits:
             faults.add(
-                f"the task {task_name(task)} has no test split {name!r}. {hint(name, known)}",
+                f"the task {task_name(task)} has no test split {name!r}. {hint(name, test_splits)}",
                 "confirm",
                 "splits",
                 place,
@@ -162,8 +162,8 @@ def check_seeds(spec: Spec, search: SearchPlan | None, faults: Faults) -> None:
     """Note confirm seeds that the search also uses."""
     if spec.confirm is None or search is None:
         return
-    listed = spec.confirm.seeds
-    places = {seed: place for place, seed in enumerate(confirm_seeds(listed, search.repeats))}
+    confirm_seeds_listed = spec.confirm.seeds
+    places = {seed: place for place, seed in enumerate(confirm_seeds(confirm_seeds_listed, search.repeats))}
     for repeat, number in product(range(search.repeats), range(search.trials_per_arm)):
         if (seed := search_seed(search, number, repeat)) in places:
             faults.add(
@@ -171,6 +171,6 @@ def check_seeds(spec: Spec, search: SearchPlan | None, faults: Faults) -> None:
                 "choose another",
                 "confirm",
                 "seeds",
-                places[seed] % len(listed),
+                places[seed] % len(confirm_seeds_listed),
                 code=FaultCode.CONFLICTING_FIELDS,
             )

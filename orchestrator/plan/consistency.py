@@ -30,29 +30,34 @@ def _faults(plan: Plan) -> Iterator[str]:
         )
     if 2 ** len(plan.factors) > MOST_ARMS:
         yield f"every combination of factors must be an arm, got {len(plan.factors)} factors"
-    yield from _repeated("arms", (each.name for each in plan.arms))
-    yield from _repeated("trials", (trial.trial_id for trial in plan.trials))
-    names = {each.name for each in plan.arms}
+    yield from _duplicate_faults("arms", (arm.name for arm in plan.arms))
+    yield from _duplicate_faults("trials", (trial.trial_id for trial in plan.trials))
+    names = {arm.name for arm in plan.arms}
     for arm in plan.arms:
         if arm.reference and arm.reference not in names:
             yield f"an arm must be compared with an arm of the plan, got {arm.reference!r} for {arm.name}"
         always = (dimension.path for dimension in arm.space.dimensions if not dimension.when)
-        yield from _unsettable(arm.name, arm.settings, always)
+        yield from _unsettable_paths(arm.name, arm.settings, always)
     if plan.search is not None:
-        named = [plan.search.sampler, *([plan.search.stopper] if plan.search.stopper is not None else [])]
-        if not plan.search.objectives or not all(isinstance(each.get("name"), str) for each in named):
+        component_specs = [
+            plan.search.sampler,
+            *([plan.search.stopper] if plan.search.stopper is not None else []),
+        ]
+        if not plan.search.objectives or not all(
+            isinstance(entry.get("name"), str) for entry in component_specs
+        ):
             yield "a search must have objectives, and a sampler and a stopper by name"
     if plan.confirm is not None and (plan.repeats < 1 or len(plan.confirm.seeds) % plan.repeats):
-        given = len(plan.confirm.seeds)
-        yield f"every repeat must have as many seeds, got {given} for {plan.repeats} repeats"
+        num_seeds = len(plan.confirm.seeds)
+        yield f"every repeat must have as many seeds, got {num_seeds} for {plan.repeats} repeats"
     for row in plan.published:
         if any(key not in row for key in PUBLISHED) or not isinstance(row["value"], int | float):
             yield f"a published row must have {', '.join(PUBLISHED)}, got {dict(row)}"
-    yield from _of_trials(plan, names)
+    yield from _trial_faults(plan, names)
 
 
-def _of_trials(plan: Plan, arms: set[str]) -> Iterator[str]:
-    yield from _repeated(
+def _trial_faults(plan: Plan, arms: set[str]) -> Iterator[str]:
+    yield from _duplicate_faults(
         "trials", ((trial.arm, trial.phase, trial.repeat, trial.number) for trial in plan.trials)
     )
     of_phase = {"search": plan.search is not None}
@@ -80,19 +85,21 @@ def _of_trials(plan: Plan, arms: set[str]) -> Iterator[str]:
     for trial in plan.trials:
         if (trial.phase == "cross") != (trial.settings_of in arms):
             yield f"a trial of the phase cross alone must be at the settings of another arm, got {trial}"
-        yield from _unsettable(trial.arm, settings[trial.arm], trial.overrides)
+        yield from _unsettable_paths(trial.arm, settings[trial.arm], trial.overrides)
         if trial.phase == "posthoc" and (trial.arm, trial.rank, trial.seed) not in confirmed:
             yield f"a posthoc trial must have a confirm trial to read again, got {trial}"
-        known = plan.confirm.splits if plan.confirm is not None else ()
-        if trial.late_splits and (trial.phase != "posthoc" or not set(trial.late_splits) <= set(known)):
+        confirm_splits = plan.confirm.splits if plan.confirm is not None else ()
+        if trial.late_splits and (
+            trial.phase != "posthoc" or not set(trial.late_splits) <= set(confirm_splits)
+        ):
             yield f"late splits must be those of a posthoc trial and of confirm, got {trial}"
 
 
-def _repeated(subject: str, keys: Iterable[Any]) -> Iterator[str]:
+def _duplicate_faults(subject: str, keys: Iterable[Any]) -> Iterator[str]:
     yield from (f"{subject} must be unique, got {key!r} twice" for key, n in Counter(keys).items() if n > 1)
 
 
-def _unsettable(arm: str, settings: Mapping[str, Any], paths: Iterable[str]) -> Iterator[str]:
+def _unsettable_paths(arm: str, settings: Mapping[str, Any], paths: Iterable[str]) -> Iterator[str]:
     """Yield a message for every path at which no value can be set."""
     for path in paths:
         try:

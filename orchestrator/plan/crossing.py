@@ -11,8 +11,8 @@ from search_spaces.dimensions import Fixed, Value
 
 def check_cross(spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
     """Note a `confirm.cross` without anything to exchange, or with other settings that it excludes."""
-    asked = spec.confirm
-    if asked is None or not asked.cross:
+    confirm = spec.confirm
+    if confirm is None or not confirm.cross:
         return
     if spec.search is None:
         faults.add(
@@ -21,10 +21,10 @@ def check_cross(spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
             "cross",
             code=FaultCode.CONFLICTING_FIELDS,
         )
-    elif asked.best > 1:
-        message = f"needs confirm.best of 1, got {asked.best}: several assignments have no one verdict"
+    elif confirm.best > 1:
+        message = f"needs confirm.best of 1, got {confirm.best}: several assignments have no one verdict"
         faults.add(message, "confirm", "cross", code=FaultCode.CONFLICTING_FIELDS)
-    elif asked.stop is not None:
+    elif confirm.stop is not None:
         message = "must be left out with confirm.stop: a decided arm runs no more seeds to compare with"
         faults.add(message, "confirm", "cross", code=FaultCode.CONFLICTING_FIELDS)
     elif not any(crossed_pairs(arms)):
@@ -48,18 +48,18 @@ def searched_fields(arm: Arm) -> tuple[str, ...]:
     )
 
 
-def shared_fields(arm: Arm, other: Arm) -> tuple[str, ...]:
+def shared_fields(arm: Arm, other_arm: Arm) -> tuple[str, ...]:
     """Return the paths that the searches of both arms vary."""
-    others = searched_fields(other)
-    return tuple(path for path in searched_fields(arm) if path in others)
+    other_fields = searched_fields(other_arm)
+    return tuple(path for path in searched_fields(arm) if path in other_fields)
 
 
-def exchanged(
-    arm_values: Mapping[str, Value], other_values: Mapping[str, Value], shared: Sequence[str]
+def exchange_values(
+    arm_values: Mapping[str, Value], other_values: Mapping[str, Value], shared_paths: Sequence[str]
 ) -> dict[str, Value]:
     """Return the winner of an arm with the values of another arm in the fields `shared`.
 
     A shared field that the other winner does not have is left out: it has no meaning with its other values.
     """
-    kept = {path: value for path, value in arm_values.items() if path not in shared}
-    return kept | {path: other_values[path] for path in shared if path in other_values}
+    kept_values = {path: value for path, value in arm_values.items() if path not in shared_paths}
+    return kept_values | {path: other_values[path] for path in shared_paths if path in other_values}

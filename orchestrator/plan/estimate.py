@@ -75,19 +75,21 @@ def by_arm(trials: Iterable[PlannedTrial]) -> dict[str, Counter[str]]:
 
 def _peak_memory(system: System, structure: Structure) -> int:
     rows, length = rows_at_once(system), system.shape.length_max
-    again = system.train.checkpoint_activations
-    return peak_memory_bytes(system.model, system.shape, rows, length, structure.parameters, recomputes=again)
+    recomputes = system.train.checkpoint_activations
+    return peak_memory_bytes(
+        system.model, system.shape, rows, length, structure.parameters, recomputes=recomputes
+    )
 
 
 def _checkpoint(system: System, structure: Structure) -> int:
     """Return the bytes of a checkpoint: weights, optimizer moments, and best, slow and average weights."""
     train = system.train
-    kept = (
+    checkpoint_bytes = (
         train.average_best * (train.select == "best")
         + (train.optimizer == "ranger")
         + (train.ema is not None)
     )
-    copies = 1 + ADAM_MOMENTS + kept
+    copies = 1 + ADAM_MOMENTS + checkpoint_bytes
     return copies * BYTES * structure.parameters
 
 
@@ -100,15 +102,15 @@ def _seconds_per_step(system: System) -> float:
         with cpu_threads(system.train.threads):
             learner = Learner(build_model(system.model, system.shape, SEED, device), system.train, seed=SEED)
             if device.type == "cuda" or batch_size <= larger:
-                return _timed(learner, system, batch_size)
-            few, more = _timed(learner, system, fewer), _timed(learner, system, larger)
-            seconds = more + max(0.0, more - few) / (larger - fewer) * (batch_size - larger)
-            return _timed(learner, system, batch_size) if seconds < AFFORDABLE_S else seconds
+                return _time_step(learner, system, batch_size)
+            few, more_s = _time_step(learner, system, fewer), _time_step(learner, system, larger)
+            seconds = more_s + max(0.0, more_s - few) / (larger - fewer) * (batch_size - larger)
+            return _time_step(learner, system, batch_size) if seconds < AFFORDABLE_S else seconds
     except ValueError as error:
         raise InputError(f"a step cannot be timed here: {error}") from error
 
 
-def _timed(learner: Learner, system: System, examples: int) -> float:
+def _time_step(learner: Learner, system: System, examples: int) -> float:
     """Return the median seconds of a step on `examples` examples, without the first step."""
     batch = synthetic_batch(system.shape, examples, system.shape.length_max, SEED).to(learner.device)
     seconds = []

@@ -12,7 +12,7 @@ MOST_FLOPS = 1e27
 """Maximum FLOPs of a trial, slightly above the largest published trainings."""
 
 
-def too_large(system: System, count: Callable[[System], int]) -> str | None:
+def size_problem(system: System, count: Callable[[System], int]) -> str | None:
     """Return why no machine could train `system`; None if one could.
 
     Args:
@@ -23,10 +23,10 @@ def too_large(system: System, count: Callable[[System], int]) -> str | None:
         ValueError: The system cannot be built.
     """
     length, rows = system.shape.length_max, rows_per_step(system)
-    again = system.train.checkpoint_activations
+    recomputes = system.train.checkpoint_activations
     work = (
         system.train.steps
-        * passes(recomputes=again)
+        * passes(recomputes=recomputes)
         * rows
         * flops(system.model, system.shape, length, depth_range(system.model, length)[0])
     )
@@ -37,7 +37,7 @@ def too_large(system: System, count: Callable[[System], int]) -> str | None:
         )
     weights = count(system)
     at_once = rows_at_once(system)
-    needed = peak_memory_bytes(system.model, system.shape, at_once, length, weights, recomputes=again)
+    needed = peak_memory_bytes(system.model, system.shape, at_once, length, weights, recomputes=recomputes)
     if needed > MOST_BYTES:
         return (
             f"a training step must fit into {bytes_amount(MOST_BYTES)} of memory, got {bytes_amount(needed)} "
@@ -48,13 +48,13 @@ def too_large(system: System, count: Callable[[System], int]) -> str | None:
 
 def rows_per_step(system: System) -> int:
     """Return the number of examples per step if all examples have the maximum length."""
-    return system.train.batch_rows(_longest(system))
+    return system.train.batch_rows(_longest_sequence(system))
 
 
 def rows_at_once(system: System) -> int:
     """Return the number of examples per forward pass if all examples have the maximum length."""
-    return system.train.part_rows(_longest(system))
+    return system.train.part_rows(_longest_sequence(system))
 
 
-def _longest(system: System) -> int:
+def _longest_sequence(system: System) -> int:
     return max(system.shape.length_max, system.shape.answer_length_max or 0)

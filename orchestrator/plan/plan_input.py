@@ -46,11 +46,11 @@ def check_size(spec: Spec, faults: Faults) -> None:
             code=FaultCode.OVERSIZED_VALUE,
         )
     repeats = spec.search.repeats if spec.search else 1
-    searched = repeats * spec.search.trials_per_arm if spec.search else 0
+    num_search_trials = repeats * spec.search.trials_per_arm if spec.search else 0
     seeds = repeats * spec.confirm.best * len(spec.confirm.seeds) if spec.confirm else 0
-    trials = arms * (searched + seeds * (1 + sum(map(len, spec.posthoc.values()))))
+    trials = arms * (num_search_trials + seeds * (1 + sum(map(len, spec.posthoc.values()))))
     if trials > MOST_TRIALS >= arms:
-        key = ("search", "trials_per_arm") if searched > seeds else ("confirm",)
+        key = ("search", "trials_per_arm") if num_search_trials > seeds else ("confirm",)
         faults.add(
             f"must ask for at most {MOST_TRIALS:,} trials over all arms, got {trials:,}: ask for fewer",
             *key,

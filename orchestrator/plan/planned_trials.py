@@ -51,18 +51,20 @@ def planned_trials(
     cells = [*product(range(search.repeats if search is not None else 1), arms)]
     if search is not None:
         for repeat, arm in cells:
-            yield from _searched(arm, search, repeat, confirm.best if confirm is not None else 1)
+            yield from _search_trials(arm, search, repeat, confirm.best if confirm is not None else 1)
     if confirm is not None:
-        known = [
-            (_found(arm, search, repeat, limits, confirm), confirm_pairs(confirm, search, repeat))
+        identities = [
+            (_winner_identity(arm, search, repeat, limits, confirm), confirm_pairs(confirm, search, repeat))
             for repeat, arm in cells
         ]
-        for (repeat, arm), (found, pairs) in zip(cells, known, strict=True):
-            yield from _confirmed(arm, repeat, found, pairs)
+        for (repeat, arm), (identity, pairs) in zip(cells, identities, strict=True):
+            yield from _confirmed(arm, repeat, identity, pairs)
         if search is not None and confirm.cross:
-            yield from _crossed(arms, search, confirm, limits)
-        for (repeat, arm), (found, pairs) in zip(cells, known, strict=True):
-            yield from _reread(arm, repeat, found, pairs, posthoc_overrides(arm, posthoc))
+            yield from _cross_trials(arms, search, confirm, limits)
+        for (repeat, arm), (cell_identity, pairs) in zip(cells, identities, strict=True):
+            yield from _reevaluation_trials(
+                arm, repeat, cell_identity, pairs, posthoc_overrides(arm, posthoc)
+            )
 
 
 def is_grid(sampler: Mapping[str, Any]) -> bool:
@@ -115,22 +117,26 @@ def search_seed(search: SearchPlan, number: int, repeat: int = 0, arm: Arm | Non
     return derive_seed(search_root(search, repeat, arm), SEARCH, number)
 
 
-def confirm_seeds(listed: Sequence[int], repeats: int) -> tuple[int, ...]:
+def confirm_seeds(listed_seeds: Sequence[int], repeats: int) -> tuple[int, ...]:
     """Return the confirm seeds of all repeats.
 
-    The first repeat has the seeds `listed`, the others have derived seeds.
+    The first repeat has the seeds `listed_seeds`, the others have derived seeds.
     """
-    found = dict.fromkeys(listed)
-    for repeat, seed in product(range(1, repeats), listed):
+    seed_set = dict.fromkeys(listed_seeds)
+    for repeat, seed in product(range(1, repeats), listed_seeds):
         derived = (derive_seed("confirm", seed, "repeat", repeat, attempt) for attempt in count())
-        found[next(each for each in derived if each not in found)] = None
-    return tuple(found)
+        seed_set[next(seed for seed in derived if seed not in seed_set)] = None
+    return tuple(seed_set)
 
 
 def confirm_pairs(confirm: ConfirmPlan, search: SearchPlan | None, repeat: int) -> list[tuple[int, int]]:
     """Return rank and seed of all confirm trials of one repeat of an arm."""
-    each = len(confirm.seeds) // (search.repeats if search is not None else 1)
-    return [*product(range(confirm.best), confirm.seeds[repeat * each : (repeat + 1) * each])]
+    seeds_per_repeat = len(confirm.seeds) // (search.repeats if search is not None else 1)
+    return [
+        *product(
+            range(confirm.best), confirm.seeds[repeat * seeds_per_repeat : (repeat + 1) * seeds_per_repeat]
+        )
+    ]
 
 
 def with_data_seed(seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,7 +154,7 @@ def posthoc_overrides(arm: Arm, posthoc: Sequence[Mapping[str, Value]]) -> list[
     ]
 
 
-def _searched(arm: Arm, search: SearchPlan, repeat: int, trial_number: int) -> Iterator[PlannedTrial]:
+def _search_trials(arm: Arm, search: SearchPlan, repeat: int, trial_number: int) -> Iterator[PlannedTrial]:
     for number in range(num_searched(arm, search, trial_number, repeat)):
         yield search_trial(arm, search, repeat, number)
 
@@ -178,24 +184,24 @@ def _confirmed(
         yield PlannedTrial(trial_id, arm.name, CONFIRM, number, seed, rank, repeat=repeat)
 
 
-def _crossed(
+def _cross_trials(
     arms: Sequence[Arm], search: SearchPlan, confirm: ConfirmPlan, limits: Limits | None
 ) -> Iterator[PlannedTrial]:
     """Yield the trials of every arm with the winners of the arms that it is compared with."""
     pairs = [*crossed_pairs(arms)]
     for repeat, arm in product(range(search.repeats), arms):
-        others = [reference for one, reference in pairs if one.name == arm.name]
-        others += [one for one, reference in pairs if reference.name == arm.name]
-        own = _found(arm, search, repeat, limits, confirm)
-        wanted = product(others, confirm_pairs(confirm, search, repeat))
-        for number, (other, (rank, seed)) in enumerate(wanted):
-            chosen = [other.digest, _found(other, search, repeat, limits, confirm)]
-            name = digest(arm.digest, own, CROSS, chosen, seed)
-            made = PlannedTrial(name, arm.name, CROSS, number, seed, rank, repeat=repeat)
-            yield replace(made, settings_of=other.name)
+        other_arms = [reference for first, reference in pairs if first.name == arm.name]
+        other_arms += [first for first, reference in pairs if reference.name == arm.name]
+        own_identity = _winner_identity(arm, search, repeat, limits, confirm)
+        combinations = product(other_arms, confirm_pairs(confirm, search, repeat))
+        for number, (other_arm, (rank, seed)) in enumerate(combinations):
+            identity_parts = [other_arm.digest, _winner_identity(other_arm, search, repeat, limits, confirm)]
+            name = digest(arm.digest, own_identity, CROSS, identity_parts, seed)
+            trial = PlannedTrial(name, arm.name, CROSS, number, seed, rank, repeat=repeat)
+            yield replace(trial, settings_of=other_arm.name)
 
 
-def _reread(
+def _reevaluation_trials(
     arm: Arm,
     repeat: int,
     identity: Identity,
@@ -209,9 +215,9 @@ def _reread(
 
 def _identity(search: SearchPlan, arm: Arm, repeat: int) -> dict[str, Any]:
     """Return the settings that determine a search, except for the arm's content and the number of trials."""
-    more: dict[str, Any] = {"first": [dict(each) for each in arm.first]} if arm.first else {}
-    more |= {"repeat": repeat} if repeat else {}
-    return more | {
+    first_points: dict[str, Any] = {"first": [dict(params) for params in arm.first]} if arm.first else {}
+    first_points |= {"repeat": repeat} if repeat else {}
+    return first_points | {
         "sampler": dict(search.sampler),
         "stopper": None if search.stopper is None else dict(search.stopper),
         "objectives": [
@@ -222,14 +228,14 @@ def _identity(search: SearchPlan, arm: Arm, repeat: int) -> dict[str, Any]:
     }
 
 
-def _found(
+def _winner_identity(
     arm: Arm, search: SearchPlan | None, repeat: int, limits: Limits | None, confirm: ConfirmPlan
 ) -> Identity:
     """Return the settings that determine the winner and its data, except for the arm's content."""
     resampled = {"resample_data": True} if confirm.resample_data else {}
     if search is None:
         return resampled or None
-    found = resampled | {**_identity(search, arm, repeat), "trials_per_arm": search.trials_per_arm}
+    content = resampled | {**_identity(search, arm, repeat), "trials_per_arm": search.trials_per_arm}
     if limits is not None and limits.each_arm is not None:
-        found["each_arm"] = to_json_values(limits.each_arm)
-    return found
+        content["each_arm"] = to_json_values(limits.each_arm)
+    return content

@@ -28,7 +28,7 @@ from orchestrator.plan.space_check.first import Found, check_first, with_first_p
 from orchestrator.plan.space_check.spaces import ArmSpace, arm_space, check_grid
 from orchestrator.plan.training_code.built_in import BuiltIn
 from orchestrator.plan.training_code.custom import CustomTrainable
-from orchestrator.plan.training_code.settings import written
+from orchestrator.plan.training_code.settings import to_stored_settings
 from orchestrator.plan.training_code.trainable import TrainableForPlan
 from orchestrator.plan.types import Arm, ArmCheck, ArmEstimate, ConfirmPlan, Plan, SearchPlan
 from orchestrator.spec.combine import removed_components
@@ -48,7 +48,7 @@ OnProgress = Callable[[str], None]
 """Callback for progress messages: a plan of thousands of arms takes minutes."""
 
 
-def _nobody(_: str) -> None:
+def _ignore_progress(_: str) -> None:
     pass
 
 
@@ -56,7 +56,7 @@ def plan(
     source: Spec | SpecFile,
     *,
     calibrate: bool = False,
-    on_progress: OnProgress = _nobody,
+    on_progress: OnProgress = _ignore_progress,
     probe: Probe | None = None,
 ) -> Plan:
     """Return the plan of `source`: checked arms, cost estimates, and all trials with ids.
@@ -81,18 +81,18 @@ def plan(
     _check_seeds(spec, resolved, faults)
     on_progress(f"{amount(len(resolved), 'arm')} compared with each other")
     _check(spec, trainable, resolved, stopper, faults)
-    proofs, arms = _proved(spec, trainable, resolved, on_progress, faults)
-    arms = _together(arms, resolved, spec, trainable, faults)
+    proofs, arms = _check_arms(spec, trainable, resolved, on_progress, faults)
+    arms = _add_first_points(arms, resolved, spec, trainable, faults)
     faults.raise_if_any()
     search, confirm, posthoc = _search_plan(spec), _confirm_plan(spec), _overrides(spec)
     limits = sweep_limits(spec)
     trials = tuple(planned_trials(arms, search, confirm, posthoc, limits))
-    prices = _prices(trainable, resolved, trials, on_progress, calibrate=calibrate)
+    prices = _estimate_arms(trainable, resolved, trials, on_progress, calibrate=calibrate)
     check_afforded(limits, arms, prices, search, faults)
     faults.raise_if_any()
     metrics, published = trainable.metrics(resolved), spec.published_rows
-    compared, spread = _num_compared(arms, spec), spec.answer.spread if spec.answer else None
-    answer = answer_plan(spec.answer, confirm, search, metrics, compared) if confirm else None
+    num_compared, spread = _num_compared(arms, spec), spec.answer.spread if spec.answer else None
+    answer = answer_plan(spec.answer, confirm, search, metrics, num_compared) if confirm else None
     return Plan(
         name=spec.name,
         question=spec.question,
@@ -123,9 +123,9 @@ def plan(
 
 def _num_compared(arms: Sequence[Arm], spec: Spec) -> int:
     """Return the number of comparisons per outcome: one per arm with a reference, and one per pooled arm."""
-    compared = [arm for arm in arms if arm.reference and not arm.control]
-    pooled = {arm.name_in_context for arm in compared} if spec.answer and spec.answer.pool else ()
-    return len(compared) + len(pooled)
+    compared_arms = [arm for arm in arms if arm.reference and not arm.control]
+    pooled = {arm.name_in_context for arm in compared_arms} if spec.answer and spec.answer.pool else ()
+    return len(compared_arms) + len(pooled)
 
 
 def _selected_on(arms: Sequence[CheckedArm[Any]], spec: Spec) -> tuple[str, ...]:
@@ -163,7 +163,7 @@ def _check(
     check_same(arms, faults)
 
 
-def _proved(
+def _check_arms(
     spec: Spec,
     trainable: TrainableForPlan,
     resolved: Sequence[CheckedArm[Any]],
@@ -176,16 +176,16 @@ def _proved(
         check_dimensions(resolved, spec.search, lambda path: trainable.measures(path, resolved), faults)
     proofs, arms = [], []
     for number, arm in enumerate(resolved):
-        left = f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to build and check"
-        on_progress(f"{left}, first {arm.name}")
+        progress_text = f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to build and check"
+        on_progress(f"{progress_text}, first {arm.name}")
         proved = trainable.prove(arm, by_name.get(arm.reference), faults)
-        searched = ArmSpace()
+        searched_space = ArmSpace()
         if spec.search is not None:
             # A built-in arm without a result of the check cannot be trained; custom code may have no check.
             runs = proved is not None or trainable.path is not None
-            searched = _searched(arm, spec, spec.search, trainable, faults, runs=runs)
+            searched_space = _search_space(arm, spec, spec.search, trainable, faults, runs=runs)
         proofs += [] if proved is None else [proved]
-        arms.append(_arm(arm, searched, trainable.path, removed_components(spec)))
+        arms.append(_arm(arm, searched_space, trainable.path, removed_components(spec)))
     return proofs, arms
 
 
@@ -202,7 +202,7 @@ def _trainable(spec: Spec, faults: Faults, probe: Probe | None, on_progress: OnP
         raise AssertionError("a fault was added") from error
 
 
-def _prices(
+def _estimate_arms(
     trainable: TrainableForPlan,
     arms: Sequence[CheckedArm[Any]],
     trials: Sequence[PlannedTrial],
@@ -217,7 +217,7 @@ def _prices(
     return tuple(prices)
 
 
-def _searched(
+def _search_space(
     arm: CheckedArm[Any],
     spec: Spec,
     search: Search,
@@ -227,24 +227,24 @@ def _searched(
     runs: bool,
 ) -> ArmSpace:
     trainable.check_objectives(search, arm, faults)
-    found = arm_space(arm, search, faults)
+    space = arm_space(arm, search, faults)
     try:
         if runs:  # otherwise drawn values would repeat the error of the arm
-            found = replace(
-                found, space=check_draws(arm, found.space, trainable.settings_check, spec, faults)
+            space = replace(
+                space, space=check_draws(arm, space.space, trainable.settings_check, spec, faults)
             )
-        check_grid(arm, found.space, spec, search, faults)
+        check_grid(arm, space.space, spec, search, faults)
     except PredicateFailed as error:
         faults.add(
             str(error), *constraints.PLACE, about=("predicate", str(error)), code=FaultCode.CUSTOM_CODE
         )
-        return found
+        return space
     if runs:
-        trainable.check_space(arm, found.space, search, faults)
-    return found
+        trainable.check_space(arm, space.space, search, faults)
+    return space
 
 
-def _together(
+def _add_first_points(
     arms: list[Arm],
     resolved: Sequence[CheckedArm[Any]],
     spec: Spec,
@@ -275,7 +275,7 @@ def plan_file(
     profile: str | None = None,
     *,
     calibrate: bool = False,
-    on_progress: OnProgress = _nobody,
+    on_progress: OnProgress = _ignore_progress,
     probe: Probe | None = None,
     best_params_of: Found | None = None,
     spread_of: SpreadOf | None = None,
@@ -314,11 +314,13 @@ def _arm(
     trainable: str | None,
     removed_components: Mapping[str, tuple[str, ...]],
 ) -> Arm:
-    settings = resolved.system.settings if trainable is not None else written(resolved.system.settings)
-    own: list[Any] = [] if trainable is None else [trainable]
+    settings = (
+        resolved.system.settings if trainable is not None else to_stored_settings(resolved.system.settings)
+    )
+    identity_parts: list[Any] = [] if trainable is None else [trainable]
     is_control = resolved.request.control
     # The trials of a control are not those of the baseline.
-    own += [{"control": resolved.request.label}] if is_control else []
+    identity_parts += [{"control": resolved.request.label}] if is_control else []
     return Arm(
         name=resolved.name,
         why=resolved.request.why,
@@ -326,7 +328,7 @@ def _arm(
         changes=resolved.changes,
         space=arm_space.space,
         dropped=arm_space.dropped,
-        digest=digest(settings, to_json_values(arm_space.space), *own),
+        digest=digest(settings, to_json_values(arm_space.space), *identity_parts),
         reference=resolved.reference,
         without=removed_components.get(resolved.request.label, ()),
         context=resolved.request.context,
@@ -351,16 +353,16 @@ def _search_plan(spec: Spec) -> SearchPlan | None:
 def _confirm_plan(spec: Spec) -> ConfirmPlan | None:
     if spec.confirm is None:
         return None
-    asked = spec.confirm
-    seeds = confirm_seeds(asked.seeds, spec.search.repeats if spec.search is not None else 1)
+    confirm = spec.confirm
+    seeds = confirm_seeds(confirm.seeds, spec.search.repeats if spec.search is not None else 1)
     return ConfirmPlan(
-        asked.best,
+        confirm.best,
         seeds,
-        asked.splits,
-        asked.stop,
-        asked.halting_examples,
-        cross=asked.cross,
-        resample_data=asked.resample_data,
+        confirm.splits,
+        confirm.stop,
+        confirm.halting_examples,
+        cross=confirm.cross,
+        resample_data=confirm.resample_data,
     )
 
 

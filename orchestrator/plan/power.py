@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.plan.answer import metric_splits
-from orchestrator.plan.readings.published_rows import name_of, of_cell
+from orchestrator.plan.readings.published_rows import is_of_cell, name_of
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan, Plan, Power, SearchPlan
 from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.kinds import FOUND, FROM
@@ -43,39 +43,41 @@ def power(
     seeds = search.repeats if search is not None and unit == "repeat" else len(confirm.seeds)
     family = answer.family
     if not family:
-        shown = "its spread and no effect" if seeds > 1 else "neither its spread nor an effect"
-        given = amount(seeds, unit)
-        return Power(seeds, 0, f"With no arm beside the baseline, {given} can show {shown}.")
-    given = f"{amount(seeds, unit)} and {amount(family, 'comparison')}"
+        missing_text = "its spread and no effect" if seeds > 1 else "neither its spread nor an effect"
+        amount_text = amount(seeds, unit)
+        return Power(seeds, 0, f"With no arm beside the baseline, {amount_text} can show {missing_text}.")
+    amount_text = f"{amount(seeds, unit)} and {amount(family, 'comparison')}"
     if seeds < SEEDS_LEAST:
-        sentence = f"With {given} there can be no verdict: {SEEDS_LEAST} {unit}s are the fewest."
+        sentence = f"With {amount_text} there can be no verdict: {SEEDS_LEAST} {unit}s are the fewest."
         return Power(seeds, family, sentence)
     if search is not None and not answer.outcomes and not confirm.splits:
-        sentence = (
-            f"With {given} there can be no verdict: they are read on validation data alone, which chose."
-        )
+        no_verdict = "there can be no verdict: they are read on validation data alone, which chose."
+        sentence = f"With {amount_text} {no_verdict}"
         return Power(seeds, family, sentence)
     effect = smallest_effect(seeds, family, answer.level)
     if stated is not None:
-        spread, source = _known(stated)
+        spread, source = _spread_and_source(stated)
     else:
         spread, source = _published(confirm, answer, published, baseline or {})
-    found = f"found {round(10 * POWER)} times in 10 at level {answer.level:g} over all of them"
-    what = f"in {answer.outcomes[0]}" if answer.outcomes else "in the first quantity that is measured"
+    chance_text = f"found {round(10 * POWER)} times in 10 at level {answer.level:g} over all of them"
+    quantity_text = (
+        f"in {answer.outcomes[0]}" if answer.outcomes else "in the first quantity that is measured"
+    )
     if spread is None:
         sentence = (
-            f"With {given}, a difference {what} of {effect:.2g} standard deviations over {unit}s is {found}; "
-            f"{_needed(LARGE, family, answer, unit)} for one of {LARGE:g}.{_moderated(seeds, answer)}"
+            f"With {amount_text}, a difference {quantity_text} of {effect:.2g} standard deviations over "
+            f"{unit}s is {chance_text}; "
+            f"{_seeds_text(LARGE, family, answer, unit)} for one of {LARGE:g}.{_moderated(seeds, answer)}"
         )
         return Power(seeds, family, sentence, effect)
     margin = (
-        f"; {_needed(answer.margin / spread, family, answer, unit)} for the margin of {answer.margin:g}"
+        f"; {_seeds_text(answer.margin / spread, family, answer, unit)} for the margin of {answer.margin:g}"
         if answer.margin is not None
         else ""
     )
     sentence = (
-        f"With {given}, a difference {what} of {effect * spread:.2g} is {found}, with a standard deviation "
-        f"over {unit}s of {spread:.3g} ({source}){margin}.{_moderated(seeds, answer)}"
+        f"With {amount_text}, a difference {quantity_text} of {effect * spread:.2g} is {chance_text}, with "
+        f"a standard deviation over {unit}s of {spread:.3g} ({source}){margin}.{_moderated(seeds, answer)}"
     )
     return Power(seeds, family, sentence, effect, spread, source)
 
@@ -93,14 +95,14 @@ def _moderated(seeds: int, answer: AnswerPlan) -> str:
     return " Moderated variances find more than this."
 
 
-def _known(stated: float | Mapping[str, Any]) -> tuple[float | None, str]:
+def _spread_and_source(stated: float | Mapping[str, Any]) -> tuple[float | None, str]:
     """Return the spread of a spec and its source: a number, or the spread of another sweep."""
     if isinstance(stated, Mapping):
         return stated.get(FOUND), f"baseline of {stated[FROM]}"
     return stated, "stated"
 
 
-def _needed(effect: float, family: int, answer: AnswerPlan, unit: str) -> str:
+def _seeds_text(effect: float, family: int, answer: AnswerPlan, unit: str) -> str:
     needed = seeds_needed(effect, family, answer.level)
     return f"{'more than 1,000' if needed is None else needed} {unit}s would be needed"
 
@@ -115,7 +117,7 @@ def _published(
     outcome = next(iter(answer.outcomes), "")
     names = metric_splits(None, confirm, answer)
     belongs = (names.split(outcome), names.quantity(outcome))
-    known = [
+    published_rows = [
         row
         for row in rows
         if (row.get("split"), row.get("metric")) == belongs
@@ -123,12 +125,12 @@ def _published(
         and not row.get("alone")
         and not row.get("posthoc")
     ]
-    if not known:
+    if not published_rows:
         return None, ""
     # Order: the baseline in its own grid cell, the baseline in other cells, then other rows as listed.
-    row = min(known, key=lambda each: (each["arm"] != BASELINE, not of_cell(each, baseline)))
-    own = row["arm"] == BASELINE and of_cell(row, baseline)
-    return float(row["std"]), f"published{'' if own else f' of {name_of(row)}'}, {row['source']}"
+    row = min(published_rows, key=lambda row: (row["arm"] != BASELINE, not is_of_cell(row, baseline)))
+    is_own = row["arm"] == BASELINE and is_of_cell(row, baseline)
+    return float(row["std"]), f"published{'' if is_own else f' of {name_of(row)}'}, {row['source']}"
 
 
 def rounds_sentence(plan: Plan) -> str:
@@ -137,11 +139,13 @@ def rounds_sentence(plan: Plan) -> str:
         return ""
     seeds, answer, unit = plan.num_units, plan.answer, plan.unit
     means = [expected_seeds(effect, seeds, answer.family, answer.level) for effect in EXPECTED_FOR]
-    listed = ", ".join(f"{mean:.1f} by {effect:g}" for effect, mean in zip(EXPECTED_FOR, means, strict=True))
+    means_text = ", ".join(
+        f"{mean:.1f} by {effect:g}" for effect, mean in zip(EXPECTED_FOR, means, strict=True)
+    )
     return (
         f"{unit.capitalize()}s run in rounds, {FIRST_LOOK} and then one at a time, and a round waits for "
         f"its slowest trial. An arm that is certain at level {answer.level * LOOK_SHARE:g} after a round "
         f"needs no more {unit}s; what others are compared with runs all of them. An arm that differs by so "
-        f"many standard deviations over {unit}s needs on average, of {seeds} {unit}s: {listed}. Arms that "
-        f"all {unit}s would hardly decide are given up, which saves more."
+        f"many standard deviations over {unit}s needs on average, of {seeds} {unit}s: {means_text}. Arms "
+        f"that all {unit}s would hardly decide are given up, which saves more."
     )

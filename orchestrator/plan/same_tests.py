@@ -37,7 +37,7 @@ def check_same_tests(arms: Sequence[BuiltInArm], tests: Sequence[str], faults: F
             continue
         for field, names in changed_splits(reference.system.task, arm.system.task, tests):
             keys = arm.request.keys(f"task.{field}")
-            new, old = (getattr(each.system.task, field, None) for each in (arm, reference))
+            new, old = (getattr(built_in_arm.system.task, field, None) for built_in_arm in (arm, reference))
             faults.add(
                 f"task.{field} changes the examples of {', '.join(names)}, got {new!r} for {arm.name} and "
                 f"{old!r} for {reference.name}, and arms are compared on the same examples only. To run all "
@@ -67,29 +67,29 @@ def check_resampled(spec: Spec, arms: Sequence[BuiltInArm], faults: Faults) -> N
 def _is_drawn(task: Settings) -> bool:
     if SEED not in type(task).model_fields:
         return False
-    others = [settled(task.model_copy(update={SEED: seed})) for seed in (0, 1)]
+    other_settings = [settled(task.model_copy(update={SEED: seed})) for seed in (0, 1)]
     try:
         reads_files = source_digest(task_module(task_name(task)), task) is not None
     except ValueError:  # the files are missing
         return False
-    return others[0] != others[1] and not reads_files
+    return other_settings[0] != other_settings[1] and not reads_files
 
 
 def changed_splits(
-    before: Settings, after: Settings, tests: Sequence[str]
+    old_settings: Settings, new_settings: Settings, tests: Sequence[str]
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield the fields that differ between two tasks, with the valid and test splits that they may change.
 
     Fields that only affect training data, step counts or the form of examples are left out.
     """
-    if type(before) is not type(after):
-        yield "name", _measured(after, tests)
+    if type(old_settings) is not type(new_settings):
+        yield "name", _measured_splits(new_settings, tests)
         return
-    old, new = (settled(task).model_dump(mode="json") for task in (before, after))
-    alone = training_only(after) | presentation_fields(after)
+    old, new = (settled(task).model_dump(mode="json") for task in (old_settings, new_settings))
+    alone = training_only(new_settings) | presentation_fields(new_settings)
     for field in [name for name in old if name not in alone]:
-        mark = in_splits(type(after), field)
-        names = _measured(after, tests)
+        mark = in_splits(type(new_settings), field)
+        names = _measured_splits(new_settings, tests)
         if mark is not None:
             names = [name for name in names if mark.among([name])]
             if mark.read(old[field], names) == mark.read(new[field], names):
@@ -98,5 +98,5 @@ def changed_splits(
             yield field, names
 
 
-def _measured(task: Settings, tests: Sequence[str]) -> list[str]:
+def _measured_splits(task: Settings, tests: Sequence[str]) -> list[str]:
     return [info.name for info in splits(task) if info.role == "valid" or info.name in tests]

@@ -34,10 +34,10 @@ def to_json(plan: Plan) -> str:
     later += [(proof, _LATER_OF_PROOFS) for proof in values["proofs"]]
     later += [(values["answer"], _LATER_OF_ANSWERS)] if values["answer"] else []
     later += [(values["confirm"], _LATER_OF_CONFIRM)] if values["confirm"] else []
-    for one, fields in later:
+    for field_name, fields in later:
         for field in fields:
-            if not one[field]:
-                del one[field]
+            if not field_name[field]:
+                del field_name[field]
     if values["search"] is not None and values["search"]["repeats"] == 1:
         del values["search"]["repeats"]
     if values["answer"] is not None and not values["answer"]["split"]:
@@ -59,16 +59,16 @@ def from_json(
     """
     try:
         data = parse_json(text)
-        written = data.pop("format")
+        format_number = data.pop("format")
         on_trials(data["trials"])
-        plan = from_json_values(Plan, data) if written == FORMAT else None
+        plan = from_json_values(Plan, data) if format_number == FORMAT else None
         if plan is not None:
             check_consistency(plan)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise StoreError(f"a plan must be JSON as haltsweep writes it, got {reason}") from error
     if plan is None:
-        raise StoreError(f"a plan must have format {FORMAT}, got {written!r}: another version wrote it")
+        raise StoreError(f"a plan must have format {FORMAT}, got {format_number!r}: another version wrote it")
     return plan
 
 
@@ -99,7 +99,7 @@ def _read(folder: SweepFolder, parse: Callable[[bytes], Plan]) -> Plan:
             f"`haltsweep verify {shlex.quote(str(folder.root))} --repair` makes it again from spec.yaml, or "
             "restore it from a backup",
         )
-        return _parsed(folder, text, parse)
+        return _parse_plan(folder, text, parse)
     except OSError as error:
         raise StoreError(
             f"{str(folder.plan)!r} must hold the plan of a sweep and cannot be read "
@@ -107,7 +107,7 @@ def _read(folder: SweepFolder, parse: Callable[[bytes], Plan]) -> Plan:
         ) from error
 
 
-def _parsed(folder: SweepFolder, text: bytes, parse: Callable[[bytes], Plan]) -> Plan:
+def _parse_plan(folder: SweepFolder, text: bytes, parse: Callable[[bytes], Plan]) -> Plan:
     try:
         return parse(text)
     except StoreError as error:

@@ -294,11 +294,11 @@ class Plan:
     @property
     def pools(self) -> dict[str, tuple[Arm, ...]]:
         """Return the arms with a reference, grouped by their name without the context."""
-        found: dict[str, list[Arm]] = {}
+        arms_by_pool: dict[str, list[Arm]] = {}
         for arm in self.arms:
             if arm.reference and arm.name_in_context:
-                found.setdefault(arm.name_in_context, []).append(arm)
-        return {name: tuple(arms) for name, arms in found.items()}
+                arms_by_pool.setdefault(arm.name_in_context, []).append(arm)
+        return {name: tuple(arms) for name, arms in arms_by_pool.items()}
 
     @property
     def baseline(self) -> Arm:
@@ -328,10 +328,10 @@ class Plan:
     @property
     def unit_seeds(self) -> Mapping[int, tuple[int, ...]]:
         """Return the seeds of every independent observation."""
-        found: dict[int, tuple[int, ...]] = {}
+        seeds_by_unit: dict[int, tuple[int, ...]] = {}
         for seed, unit in self.units.items():
-            found[unit] = (*found.get(unit, ()), seed)
-        return found
+            seeds_by_unit[unit] = (*seeds_by_unit.get(unit, ()), seed)
+        return seeds_by_unit
 
     @property
     def unit(self) -> Literal["seed", "repeat"]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.locations import runs_root
-from orchestrator.cli.stored_sweep import opened
+from orchestrator.cli.stored_sweep import open_stored_sweep
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +40,7 @@ def trials(name: str, *, runs: Path | str | None = None, storage: str | None = N
     """
     from orchestrator.tracking.flat_tables import trials_table
 
-    with opened(name, _root(runs), storage) as sweep:
+    with open_stored_sweep(name, _root(runs), storage) as sweep:
         return trials_table(sweep.newest_records(), sweep.plan)
 
 
@@ -52,7 +52,7 @@ def measurements(name: str, *, runs: Path | str | None = None, storage: str | No
     """
     from orchestrator.tracking.flat_tables import measurements_table
 
-    with opened(name, _root(runs), storage) as sweep:
+    with open_stored_sweep(name, _root(runs), storage) as sweep:
         return measurements_table(sweep.ledger.events(), sweep.plan)
 
 
@@ -60,7 +60,7 @@ def report(name: str, *, runs: Path | str | None = None, storage: str | None = N
     """Return the report as an object: results of every arm, differences and verdicts."""
     from orchestrator.report.results.summary import summarise
 
-    with opened(name, _root(runs), storage) as sweep:
+    with open_stored_sweep(name, _root(runs), storage) as sweep:
         return summarise(sweep.plan, sweep.records(), sweep.spent())
 
 

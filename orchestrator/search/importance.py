@@ -41,9 +41,13 @@ def importance(
         assignments: Assignment of each trial.
         values: Value of the objective for each trial.
     """
-    shared = [dimension for dimension in dimensions if all(dimension.path in one for one in assignments)]
+    shared_dimensions = [
+        dimension for dimension in dimensions if all(dimension.path in params for params in assignments)
+    ]
     varied = [
-        dimension for dimension in shared if len({repr(one[dimension.path]) for one in assignments}) > 1
+        dimension
+        for dimension in shared_dimensions
+        if len({repr(params[dimension.path]) for params in assignments}) > 1
     ]
     if len(values) < TRIALS_LEAST or len(varied) < 2 or len(set(values)) < 2:
         return None
@@ -56,19 +60,20 @@ def importance(
         [
             optuna.trial.create_trial(
                 params={
-                    dimension.path: _internal(dimension.domain, one[dimension.path]) for dimension in varied
+                    dimension.path: _internal(dimension.domain, params[dimension.path])
+                    for dimension in varied
                 },
                 distributions=distributions,
                 value=value,
             )
-            for one, value in zip(assignments, values, strict=True)
+            for params, value in zip(assignments, values, strict=True)
         ]
     )
     method, evaluator = _evaluator(len(values))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = optuna.importance.get_param_importances(study, evaluator=evaluator)
-    return Importance(method, {path: float(share) for path, share in found.items()}, len(values))
+        importances = optuna.importance.get_param_importances(study, evaluator=evaluator)
+    return Importance(method, {path: float(share) for path, share in importances.items()}, len(values))
 
 
 def _evaluator(trials: int) -> "tuple[str, BaseImportanceEvaluator]":
@@ -95,5 +100,5 @@ def _distribution(domain: Domain) -> "BaseDistribution":
 
 def _internal(domain: Domain, value: Value) -> Value:
     if isinstance(domain, Choice | Powers):
-        return next(place for place, each in enumerate(domain.values) if same(each, value))
+        return next(place for place, param_value in enumerate(domain.values) if same(param_value, value))
     return value

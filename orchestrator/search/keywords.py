@@ -24,26 +24,29 @@ def parameters(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
         ValueError: If the signature is not available.
     """
     try:
-        found = inspect.signature(target).parameters
+        signature_parameters = inspect.signature(target).parameters
     except (TypeError, ValueError) as error:
         raise ValueError(f"its parameters cannot be known: {error}") from error
-    return {name: each.replace(annotation=_annotation(target, each)) for name, each in found.items()}
+    return {
+        name: parameter.replace(annotation=_annotation(target, parameter))
+        for name, parameter in signature_parameters.items()
+    }
 
 
-class NotThere:
+class MissingAnnotation:
     """Placeholder type for an annotation with names that do not exist at run time."""
 
 
 def _annotation(target: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    given = parameter.annotation
-    if given is inspect.Parameter.empty:
+    annotation = parameter.annotation
+    if annotation is inspect.Parameter.empty:
         return Any
     function = inspect.unwrap(target.__init__ if inspect.isclass(target) else target)
-    holder = types.SimpleNamespace(__annotations__={"given": given})
+    holder = types.SimpleNamespace(__annotations__={"given": annotation})
     try:
         return typing.get_type_hints(holder, getattr(function, "__globals__", {}))["given"]
     except (NameError, AttributeError, TypeError, SyntaxError):
-        return NotThere
+        return MissingAnnotation
 
 
 def is_required(parameter: inspect.Parameter) -> bool:
@@ -55,7 +58,8 @@ def is_required(parameter: inspect.Parameter) -> bool:
 def can_be_written(parameter: inspect.Parameter) -> bool:
     """Return whether a spec can express a value of the parameter other than null."""
     return parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY) and any(
-        each is Any or (typing.get_origin(each) or each) in _WRITTEN for each in _parts(parameter.annotation)
+        annotation is Any or (typing.get_origin(annotation) or annotation) in _WRITTEN
+        for annotation in _parts(parameter.annotation)
     )
 
 
@@ -73,10 +77,12 @@ def type_words(parameter: inspect.Parameter) -> str:
     """Return the types that a spec can express as text, such as `None or bool`."""
     parts = _parts(parameter.annotation)
     plain = [part for part in parts if part is type(None) or (typing.get_origin(part) or part) in _WRITTEN]
-    return " or ".join(sorted("None" if each is type(None) else _named(each) for each in plain))
+    return " or ".join(
+        sorted("None" if annotation is type(None) else _type_name(annotation) for annotation in plain)
+    )
 
 
-def _named(part: Any) -> str:
+def _type_name(part: Any) -> str:
     return part.__name__ if inspect.isclass(part) and not typing.get_args(part) else str(part)
 
 

@@ -18,9 +18,9 @@ from orchestrator.search.samplers import (
     NamedComponent,
     Refusal,
     SamplerRefused,
+    load_component,
     make_sampler,
     make_stopper,
-    named,
 )
 from orchestrator.search.suggestions import suggest
 from search_spaces.dimensions import Domain, Float, Int, Value
@@ -47,29 +47,29 @@ def check_sampler(component_spec: Mapping[str, Any], objectives: int, space: Seq
     Raises:
         SamplerRefused: If the sampler cannot be used.
     """
-    found = named(component_spec, SAMPLER)
-    chosen = found.chosen(component_spec)
-    if chosen.is_grid:
+    component = load_component(component_spec, SAMPLER)
+    choice = component.chosen(component_spec)
+    if choice.is_grid:
         return
-    if chosen.is_exhaustive and (size := _num_combinations(space)) > COUNTED_MAX:
+    if choice.is_exhaustive and (size := _num_combinations(space)) > COUNTED_MAX:
         message = (
-            f"{found.label} keeps all combinations in memory, and there must be at most {COUNTED_MAX:,}, got "
-            f"{size:,}: leave values out, or choose another sampler"
+            f"{component.label} keeps all combinations in memory, and there must be at most "
+            f"{COUNTED_MAX:,}, got {size:,}: leave values out, or choose another sampler"
         )
         raise SamplerRefused([Refusal("", message)])
-    failure = _failure(_use_sampler, chosen, objectives, space)
-    if failure and objectives > 1 and failure != _failure(_use_sampler, chosen, 1, space):
+    failure = _failure(_use_sampler, choice, objectives, space)
+    if failure and objectives > 1 and failure != _failure(_use_sampler, choice, 1, space):
         message = (
             f"{component_spec['name']} searches for one objective, got {objectives}: choose nsga2 or tpe"
         )
         raise SamplerRefused([Refusal("", message)])
     if failure:
-        _require_use(found, chosen, lambda chosen: _use_sampler(chosen, 1, space))
+        _require_use(component, choice, lambda used_choice: _use_sampler(used_choice, 1, space))
 
 
 def _num_combinations(space: Sequence[Domain]) -> int:
     """Return the number of combinations of the finite domains."""
-    return prod(count_values(each) for each in space if is_finite(each))
+    return prod(count_values(domain) for domain in space if is_finite(domain))
 
 
 def check_stopper(component_spec: Mapping[str, Any]) -> ComponentChoice:
@@ -78,14 +78,16 @@ def check_stopper(component_spec: Mapping[str, Any]) -> ComponentChoice:
     Raises:
         SamplerRefused: If the stopper cannot be used.
     """
-    found = named(component_spec, STOPPER)
-    chosen = found.chosen(component_spec)
-    low, high = (chosen.keywords.get(f"{end}_resource") for end in ("min", "max"))
+    component = load_component(component_spec, STOPPER)
+    choice = component.chosen(component_spec)
+    low, high = (choice.keywords.get(f"{end}_resource") for end in ("min", "max"))
     if isinstance(low, int) and isinstance(high, int) and low >= high:
-        least, most = found.written("min_resource"), found.written("max_resource")
-        raise SamplerRefused([Refusal(most, f"{most} must be more than {least}, {low}, got {high}")])
-    _require_use(found, chosen, _use_stopper)
-    return chosen
+        least, max_resource = component.written("min_resource"), component.written("max_resource")
+        raise SamplerRefused(
+            [Refusal(max_resource, f"{max_resource} must be more than {least}, {low}, got {high}")]
+        )
+    _require_use(component, choice, _use_stopper)
+    return choice
 
 
 def or_refusals(check: Callable[[], Checked]) -> tuple[Checked | None, Sequence[Refusal]]:
@@ -106,12 +108,12 @@ def _require_use(
     alone = {}
     if len(choice.keywords) == 1 or not _failure(try_component, replace(choice, keywords=needed)):
         for key, value in choice.keywords.items():
-            if why := _failure(try_component, replace(choice, keywords=needed | {key: value})):
+            if reason := _failure(try_component, replace(choice, keywords=needed | {key: value})):
                 word = component.written(key)
-                alone[word] = f"with {word} = {shown(value)}: {why.replace(key, word)}"
+                alone[word] = f"with {word} = {shown(value)}: {reason.replace(key, word)}"
     refusals = alone or {"": f"as asked: {failure}"}
     raise SamplerRefused(
-        [Refusal(key, f"{component.label} cannot be used {why}") for key, why in refusals.items()]
+        [Refusal(key, f"{component.label} cannot be used {reason}") for key, reason in refusals.items()]
     )
 
 
@@ -135,7 +137,7 @@ def _use_sampler(choice: ComponentChoice, objectives: int, space: Sequence[Domai
     Raises:
         ValueError: If another instance draws other values, since resuming a search needs equal values.
     """
-    if "n_startup_trials" in named({"name": choice.class_name}, SAMPLER).parameters:
+    if "n_startup_trials" in load_component({"name": choice.class_name}, SAMPLER).parameters:
         choice = replace(choice, keywords={**choice.keywords, "n_startup_trials": 1})
 
     trials = _REPEATED_TRIALS if choice.is_from_outside else _TRIED_TRIALS
@@ -163,7 +165,7 @@ def _study(
     trials: int = _TRIED_TRIALS,
 ) -> list[Value]:
     """Return the values drawn in a study of a few trials, each with a new sampler."""
-    drawn = []
+    drawn_trials = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         directions = [StudyDirection.MAXIMIZE] * objectives
@@ -171,7 +173,9 @@ def _study(
         for number in range(trials):
             study.sampler = sampler(number)
             trial = study.ask()
-            drawn += [suggest(trial, f"x{place}", domain) for place, domain in enumerate(space or _SMALL)]
+            drawn_trials += [
+                suggest(trial, f"x{place}", domain) for place, domain in enumerate(space or _SMALL)
+            ]
             value = 1.0 / (1 + number)
             for step in _TRIED_STEPS if stopper is not None else ():
                 trial.report(value, step)
@@ -180,4 +184,4 @@ def _study(
             # here.
             study.sampler = optuna.samplers.RandomSampler(seed=0)
             study.tell(trial, [value] * objectives)
-    return drawn
+    return drawn_trials

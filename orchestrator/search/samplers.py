@@ -216,7 +216,7 @@ def chosen_sampler(component_spec: Mapping[str, Any]) -> ComponentChoice:
     Raises:
         SamplerRefused: If a name or type is invalid.
     """
-    return named(component_spec, SAMPLER).chosen(component_spec)
+    return load_component(component_spec, SAMPLER).chosen(component_spec)
 
 
 def chosen_stopper(component_spec: Mapping[str, Any]) -> ComponentChoice:
@@ -225,45 +225,45 @@ def chosen_stopper(component_spec: Mapping[str, Any]) -> ComponentChoice:
     Raises:
         SamplerRefused: If a name or type is invalid.
     """
-    return named(component_spec, STOPPER).chosen(component_spec)
+    return load_component(component_spec, STOPPER).chosen(component_spec)
 
 
 def make_sampler(choice: ComponentChoice, seed: int) -> BaseSampler:
     """Return a new sampler; raise the errors of its class, and TypeError if it is not a sampler."""
     seeded = {"seed": seed} if "seed" in _parameters(choice.class_name, SAMPLER) else {}
-    found = _made(choice, SAMPLER, seeded)
-    assert isinstance(found, BaseSampler), "what is made is of its kind"
-    return found
+    sampler = _make_component(choice, SAMPLER, seeded)
+    assert isinstance(sampler, BaseSampler), "what is made is of its kind"
+    return sampler
 
 
 def make_stopper(choice: ComponentChoice) -> BasePruner:
     """Return a new pruner; raise the errors of its class, and TypeError if it is not a pruner."""
-    found = _made(choice, STOPPER, {})
-    assert isinstance(found, BasePruner), "what is made is of its kind"
-    return found
+    stopper = _make_component(choice, STOPPER, {})
+    assert isinstance(stopper, BasePruner), "what is made is of its kind"
+    return stopper
 
 
-def _made(choice: ComponentChoice, kind: ComponentKind, seeded: Mapping[str, int]) -> Any:
+def _make_component(choice: ComponentChoice, kind: ComponentKind, seeded: Mapping[str, int]) -> Any:
     keywords = {**_ALWAYS.get(choice.class_name, {}), **choice.keywords, **seeded}
-    for key, each in _wrapped(choice, kind).items():
-        keywords[key] = make_stopper(each)
+    for key, component_choice in _wrapped_stoppers(choice, kind).items():
+        keywords[key] = make_stopper(component_choice)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = _class(choice.class_name, kind)(**keywords)
-    if not isinstance(found, kind.base):
+        component = _class(choice.class_name, kind)(**keywords)
+    if not isinstance(component, kind.base):
         raise TypeError(
-            f"it must be an optuna.{kind.package}.{kind.base.__name__}, got {type(found).__name__}"
+            f"it must be an optuna.{kind.package}.{kind.base.__name__}, got {type(component).__name__}"
         )
-    return found
+    return component
 
 
-def _wrapped(choice: ComponentChoice, kind: ComponentKind) -> Mapping[str, ComponentChoice]:
+def _wrapped_stoppers(choice: ComponentChoice, kind: ComponentKind) -> Mapping[str, ComponentChoice]:
     """Return the stoppers among the keywords of `choice`; raise `SamplerRefused` for an invalid one."""
-    declared = _parameters(choice.class_name, kind)
+    known_parameters = _parameters(choice.class_name, kind)
     return {
         key: chosen_stopper(_component(value))
         for key, value in choice.keywords.items()
-        if value is not None and key in declared and _takes_stopper(declared[key])
+        if value is not None and key in known_parameters and _takes_stopper(known_parameters[key])
     }
 
 
@@ -278,12 +278,12 @@ def _takes_stopper(parameter: inspect.Parameter) -> bool:
 
 def patience(stopper: ComponentChoice) -> StopperPatience:
     """Return the conditions under which `stopper` begins to stop trials, from keywords and defaults."""
-    declared = _parameters(stopper.class_name, STOPPER)
-    for wrapped in _wrapped(stopper, STOPPER).values():
+    known_parameters = _parameters(stopper.class_name, STOPPER)
+    for wrapped in _wrapped_stoppers(stopper, STOPPER).values():
         return patience(wrapped)  # wrapped and wrapping stopper must agree
 
     def number(keyword: str) -> int:
-        default = declared[keyword].default if keyword in declared else 0
+        default = known_parameters[keyword].default if keyword in known_parameters else 0
         value = stopper.keywords.get(keyword, default)
         return value if isinstance(value, int) else 0  # the value may be determined from the first trial
 
@@ -297,7 +297,7 @@ def patience(stopper: ComponentChoice) -> StopperPatience:
 
 
 def _bounds(stopper: ComponentChoice) -> tuple[float, float]:
-    lower, upper = (stopper.keywords.get(each) for each in ("lower", "upper"))
+    lower, upper = (stopper.keywords.get(keyword) for keyword in ("lower", "upper"))
     return (-inf if lower is None else float(lower), inf if upper is None else float(upper))
 
 
@@ -316,36 +316,48 @@ class NamedComponent:
         Raises:
             SamplerRefused: If a name or type is invalid.
         """
-        written = {self.alias.keywords.get(key, key): key for key in component_spec if key != "name"}
+        written_keys = {self.alias.keywords.get(key, key): key for key in component_spec if key != "name"}
         twice = [
-            each for each in component_spec if each != self.alias.keywords.get(each, each) in component_spec
+            keyword
+            for keyword in component_spec
+            if keyword != self.alias.keywords.get(keyword, keyword) in component_spec
         ]
         refusals = [
             *(
                 Refusal("", f"{self.label} must be given {self.written(key)}")
-                for key in self.required - set(written)
+                for key in self.required - set(written_keys)
             ),
-            *(Refusal(each, f"{each} is {self.alias.keywords[each]}: give one of them") for each in twice),
             *(
-                each
-                for keyword, key in written.items()
-                for each in self._refusals(key, keyword, component_spec[key])
+                Refusal(keyword, f"{keyword} is {self.alias.keywords[keyword]}: give one of them")
+                for keyword in twice
+            ),
+            *(
+                refusal
+                for keyword, key in written_keys.items()
+                for refusal in self._refusals(key, keyword, component_spec[key])
             ),
         ]
         if refusals:
             raise SamplerRefused(refusals)
         return ComponentChoice(
-            self.alias.class_name, {keyword: component_spec[key] for keyword, key in written.items()}
+            self.alias.class_name, {keyword: component_spec[key] for keyword, key in written_keys.items()}
         )
 
     @property
     def required(self) -> set[str]:
         """Return the keywords that must be given."""
-        return {key for key, each in self.parameters.items() if is_required(each) and key not in _DERIVED}
+        return {
+            key
+            for key, parameter in self.parameters.items()
+            if is_required(parameter) and key not in _DERIVED
+        }
 
     def written(self, keyword: str) -> str:
         """Return the alternative name of a keyword of the class."""
-        return next((ours for ours, theirs in self.alias.keywords.items() if theirs == keyword), keyword)
+        return next(
+            (own_name for own_name, optuna_name in self.alias.keywords.items() if optuna_name == keyword),
+            keyword,
+        )
 
     def _refusals(self, keyword_path: str, keyword: str, value: Any) -> Iterator[Refusal]:
         """Yield the faults of one keyword."""
@@ -360,7 +372,8 @@ class NamedComponent:
             yield from _refused_stopper(keyword_path, value)
         elif takes is None or not can_be_written(takes):
             if takes is not None or not self._takes_any:
-                message = f"{self.label} has no keyword {keyword_path!r}. {hint(keyword_path, self._known())}"
+                advice = hint(keyword_path, self._known_keywords())
+                message = f"{self.label} has no keyword {keyword_path!r}. {advice}"
                 yield Refusal(keyword_path, message)
         elif not fits(value, takes):
             yield Refusal(keyword_path, f"{keyword_path} must be {type_words(takes)}, got {value!r}")
@@ -371,11 +384,11 @@ class NamedComponent:
     def _takes_any(self) -> bool:
         return any(parameter.kind is parameter.VAR_KEYWORD for parameter in self.parameters.values())
 
-    def _known(self) -> list[str]:
+    def _known_keywords(self) -> list[str]:
         return sorted(
             self.written(key)
-            for key, each in self.parameters.items()
-            if (can_be_written(each) or _takes_stopper(each)) and key not in _DERIVED
+            for key, parameter in self.parameters.items()
+            if (can_be_written(parameter) or _takes_stopper(parameter)) and key not in _DERIVED
         )
 
 
@@ -392,7 +405,7 @@ def _refused_stopper(keyword_path: str, value: Any) -> Iterator[Refusal]:
         yield from (Refusal(keyword_path, f"{keyword_path}: {refusal.message}") for refusal in error.refusals)
 
 
-def named(component_spec: Mapping[str, Any], kind: ComponentKind) -> NamedComponent:
+def load_component(component_spec: Mapping[str, Any], kind: ComponentKind) -> NamedComponent:
     """Return the class that `component_spec` names.
 
     Raises:
@@ -402,8 +415,8 @@ def named(component_spec: Mapping[str, Any], kind: ComponentKind) -> NamedCompon
     short = _rays_name(name, kind)
     full = _optunas_name(name, kind)
     alias = kind.aliases.get(short) or kind.aliases.get(full) or Alias(full)
-    if why := kind.instead.get(short):
-        raise SamplerRefused([Refusal("", f"{kind.noun} {name!r} cannot be used: {why}")])
+    if reason := kind.instead.get(short):
+        raise SamplerRefused([Refusal("", f"{kind.noun} {name!r} cannot be used: {reason}")])
     is_optunas = alias.class_name in constructors(kind)
     if not is_optunas and alias.class_name != GRID and not _is_dotted(alias.class_name):
         message = f"no {kind.noun} named {name!r}. {hint(name, known_names(kind))}"
@@ -438,21 +451,21 @@ def _class(name: str, kind: ComponentKind) -> Callable[..., Any]:
         return cast(Callable[..., Any], getattr(getattr(optuna, kind.package), name))
     module_name, _, inner = name.partition(":") if ":" in name else name.rpartition(".")
     try:
-        found: Any = import_named(module_name, f"a {kind.noun}'s module")
+        target: Any = import_named(module_name, f"a {kind.noun}'s module")
         for part in inner.split("."):
-            found = getattr(found, part)
+            target = getattr(target, part)
     except BadName as error:
         raise SamplerRefused([Refusal("", str(error))]) from error
     except AttributeError as error:
-        near = nearest(inner, dir(sys.modules[module_name]))
-        question = f". Did you mean {near!r}?" if near is not None else f": {error}"
+        suggestion = nearest(inner, dir(sys.modules[module_name]))
+        question = f". Did you mean {suggestion!r}?" if suggestion is not None else f": {error}"
         raise SamplerRefused([Refusal("", f"{module_name} has no {inner}{question}")]) from error
-    if not callable(found):
-        raise SamplerRefused([Refusal("", f"{name} must be a class, got {type(found).__name__}")])
-    if why := _why_not_called(found, kind):
-        raise SamplerRefused([Refusal("", f"{kind.noun} {name!r} cannot be used: {why}")])
-    made: Callable[..., Any] = found
-    return made
+    if not callable(target):
+        raise SamplerRefused([Refusal("", f"{name} must be a class, got {type(target).__name__}")])
+    if reason := _why_not_called(target, kind):
+        raise SamplerRefused([Refusal("", f"{kind.noun} {name!r} cannot be used: {reason}")])
+    constructor: Callable[..., Any] = target
+    return constructor
 
 
 def _why_not_called(target: Callable[..., Any], kind: ComponentKind) -> str | None:
@@ -467,16 +480,16 @@ def _why_not_called(target: Callable[..., Any], kind: ComponentKind) -> str | No
         signature = inspect.signature(target, eval_str=True)
     except Exception:  # a builtin without a signature, or an annotation with an unknown name
         signature = inspect.Signature()
-    made, takes = signature.return_annotation, signature.parameters
-    if (inspect.isclass(made) and issubclass(made, kind.base)) or (
+    result_type, takes = signature.return_annotation, signature.parameters
+    if (inspect.isclass(result_type) and issubclass(result_type, kind.base)) or (
         kind.base is BaseSampler and "seed" in takes
     ):
         return None
-    shown = getattr(target, "__name__", type(target).__name__)
+    target_name = getattr(target, "__name__", type(target).__name__)
     sign = " or takes a keyword seed" if kind.base is BaseSampler else ""
     return (
         f"it must be an {base}, or a function that returns one and says so (`-> {kind.base.__name__}`)"
-        f"{sign}, got the function {shown}"
+        f"{sign}, got the function {target_name}"
     )
 
 
@@ -488,9 +501,9 @@ def _parameters(name: str, kind: ComponentKind) -> Mapping[str, inspect.Paramete
     """
     if name == GRID:
         return {}
-    known = constructors(kind)
-    if name in known:
-        return known[name]
+    known_parameters = constructors(kind)
+    if name in known_parameters:
+        return known_parameters[name]
     try:
         return parameters(_class(name, kind))
     except ValueError as error:
@@ -507,13 +520,16 @@ def known_names(kind: ComponentKind) -> list[str]:
 @cache
 def constructors(kind: ComponentKind) -> Mapping[str, Mapping[str, inspect.Parameter]]:
     """Return the parameters of every class of Optuna that YAML can describe, by class name."""
-    found: dict[str, Mapping[str, inspect.Parameter]] = {}
+    parameters_by_class: dict[str, Mapping[str, inspect.Parameter]] = {}
     for name in getattr(optuna, kind.package).__all__:
-        made = _class(name, kind)
-        if not inspect.isclass(made) or name.startswith("Base") or name == "NopPruner":
+        constructor = _class(name, kind)
+        if not inspect.isclass(constructor) or name.startswith("Base") or name == "NopPruner":
             continue
-        declared = parameters(made)
-        required = [each for each in declared.values() if is_required(each)]
-        if all(can_be_written(each) or (kind is STOPPER and _takes_stopper(each)) for each in required):
-            found[name] = declared
-    return {name: each for name, each in found.items() if name not in kind.instead}
+        declared_parameters = parameters(constructor)
+        required = [parameter for parameter in declared_parameters.values() if is_required(parameter)]
+        if all(
+            can_be_written(parameter) or (kind is STOPPER and _takes_stopper(parameter))
+            for parameter in required
+        ):
+            parameters_by_class[name] = declared_parameters
+    return {name: parameter for name, parameter in parameters_by_class.items() if name not in kind.instead}

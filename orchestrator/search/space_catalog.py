@@ -28,13 +28,13 @@ def names() -> tuple[str, ...]:
 
 def full_names() -> tuple[str, ...]:
     """Return the names of all listed spaces with their variants, except unusable spaces of other packages."""
-    found = []
+    full_names_found = []
     for name in names():
         try:
-            found += list(_full_names(name, variants(_SPACES.load(name))))
+            full_names_found += list(_full_names(name, variants(_SPACES.load(name))))
         except BadName:
             continue
-    return tuple(found)
+    return tuple(full_names_found)
 
 
 def load(full_name: str) -> Space:
@@ -43,7 +43,7 @@ def load(full_name: str) -> Space:
     Raises:
         BadName: If there is no such space.
     """
-    return _found(full_name)[1]
+    return _find_space(full_name)[1]
 
 
 def describe(full_name: str) -> str:
@@ -52,11 +52,11 @@ def describe(full_name: str) -> str:
     Raises:
         BadName: If there is no such space.
     """
-    module, space = _found(full_name)
-    known = {id(each): name for name, each in variants(module).items()}
-    variant = known.get(id(space), DEFAULT_VARIANT)
-    which = "" if variant == DEFAULT_VARIANT else f" ({variant}: not the published ranges)"
-    return (module.__doc__ or "").strip().partition("\n")[0] + which
+    module, space = _find_space(full_name)
+    names_by_id = {id(space): name for name, space in variants(module).items()}
+    variant = names_by_id.get(id(space), DEFAULT_VARIANT)
+    variant_text = "" if variant == DEFAULT_VARIANT else f" ({variant}: not the published ranges)"
+    return (module.__doc__ or "").strip().partition("\n")[0] + variant_text
 
 
 def origin(full_name: str) -> str:
@@ -64,22 +64,22 @@ def origin(full_name: str) -> str:
     return _SPACES.origin(full_name.partition(".")[0])
 
 
-def _found(full_name: str) -> tuple[ModuleType, Space]:
+def _find_space(full_name: str) -> tuple[ModuleType, Space]:
     """Return the module and the space called `full_name`."""
     name = full_name.partition(".")[0]
     if name in names():
         module = _SPACES.load(name)
-        if full_name in (known := _full_names(name, variants(module))):
-            return module, known[full_name]
+        if full_name in (spaces_by_name := _full_names(name, variants(module))):
+            return module, spaces_by_name[full_name]
     try:
-        return _of_module(full_name)
+        return _load_foreign(full_name)
     except UnknownName:
         if name not in names() and is_module_name(full_name):
             raise
     raise UnknownName(f"no search space named {full_name!r}. {hint(full_name, full_names())}")
 
 
-def _of_module(full_name: str) -> tuple[ModuleType, Space]:
+def _load_foreign(full_name: str) -> tuple[ModuleType, Space]:
     """Return a module of another package with its published space, or with the named variant."""
     if not is_module_name(full_name):
         raise UnknownName
@@ -98,7 +98,7 @@ def _of_module(full_name: str) -> tuple[ModuleType, Space]:
 
 def _full_names(name: str, spaces: Mapping[str, Space]) -> dict[str, Space]:
     """Return the spaces of the module `name` by their names in a spec."""
-    others = {
+    other_spaces = {
         f"{name}.{variant}": spaces[variant] for variant in sorted(spaces) if variant != DEFAULT_VARIANT
     }
-    return {name: spaces[DEFAULT_VARIANT], **others}
+    return {name: spaces[DEFAULT_VARIANT], **other_spaces}

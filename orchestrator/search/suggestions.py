@@ -13,14 +13,14 @@ def suggest(trial: optuna.Trial, name: str, domain: Domain) -> Value:
     Raises:
         ValueError: For a value outside of `domain`, since Optuna checks neither samplers nor enqueued values.
     """
-    value = _suggested(trial, name, domain)
+    value = _suggest_value(trial, name, domain)
     if isinstance(domain, Float | Int) and not contains(domain, value):
         steps = "" if domain.step in (None, 1) else f" in steps of {domain.step}"
         raise ValueError(f"a sampler must draw {name} from {domain.low} to {domain.high}{steps}, got {value}")
     return value
 
 
-def _suggested(trial: optuna.Trial, name: str, domain: Domain) -> Value:
+def _suggest_value(trial: optuna.Trial, name: str, domain: Domain) -> Value:
     match domain:
         case Fixed(value):
             return value

@@ -41,12 +41,12 @@ def _is_custom(spec: Spec) -> bool:
     return isinstance(spec, CustomSpec)
 
 
-def _searched(spec: Spec) -> dict[str, Dimension]:
+def _searched_dimensions(spec: Spec) -> dict[str, Dimension]:
     """Return all searched fields by path."""
     if spec.search is None:
         return {}
-    listed = [dimension for space in _spaces(spec.search) for dimension in space.dimensions]
-    return {dimension.path: dimension for dimension in (*listed, *spec.search.also)}
+    dimensions = [dimension for space in _spaces(spec.search) for dimension in space.dimensions]
+    return {dimension.path: dimension for dimension in (*dimensions, *spec.search.also)}
 
 
 def _spaces(search: Search) -> list[Space]:
@@ -72,8 +72,8 @@ def _phases(spec: Spec) -> Problems:
         yield ("posthoc",), "needs confirm, whose checkpoints are evaluated again"
     for path in () if _is_custom(spec) else spec.posthoc:
         if path.startswith("train.") and path not in EVALUATION_FIELDS:
-            wanted = f"must be a field of model or task, or one of {', '.join(EVALUATION_FIELDS)}"
-            yield ("posthoc", path), f"{wanted}: a stored checkpoint is evaluated without training"
+            advice = f"must be a field of model or task, or one of {', '.join(EVALUATION_FIELDS)}"
+            yield ("posthoc", path), f"{advice}: a stored checkpoint is evaluated without training"
 
 
 def _nesting(spec: Spec) -> Problems:
@@ -96,11 +96,11 @@ def _search(spec: Spec) -> Problems:
     search = spec.search
     if search is None:
         return
-    spaces, dimensions = _spaces(search), _searched(spec).values()
+    spaces, dimensions = _spaces(search), _searched_dimensions(spec).values()
     if not search.spaces and all(isinstance(dimension.domain, Fixed) for dimension in dimensions):
         yield ("search",), "must vary something: name a space under spaces or write a range under also"
     for place, (name, space) in enumerate(zip(search.spaces, spaces, strict=True)):
-        later = {path for each in (Space(search.also), *spaces[place + 1 :]) for path in each.paths}
+        later = {path for space in (Space(search.also), *spaces[place + 1 :]) for path in space.paths}
         if later.issuperset(space.paths) and not space.constraints:
             message = f"{name} has no effect, because later ranges replace all of its ranges: leave it out"
             yield ("search", "spaces", place), message
@@ -112,7 +112,7 @@ def _search(spec: Spec) -> Problems:
         message = f"must be null with {len(search.objectives)} objectives: early stopping needs a single one"
         yield ("search", "stopper"), message
     for place, objective in enumerate(search.objectives):
-        if objective.metric in [each.metric for each in search.objectives[:place]]:
+        if objective.metric in [objective.metric for objective in search.objectives[:place]]:
             message = "must be another metric than the objectives before it"
             yield ("search", "objectives", place, "metric"), message
         yield from _objective(spec, place, objective, len(search.objectives))
@@ -123,8 +123,8 @@ def _objective(spec: Spec, index: int, objective: Objective, count: int) -> Prob
     metric, split = objective.metric, objective.split
     tests = spec.confirm.splits if spec.confirm is not None else ()
     if count > 1 and objective.scope == "best":
-        why = "the best report may be another one for each"
-        yield (*keys, "scope"), f"must be last or mean-of-last-N with {count} objectives, got best: {why}"
+        reason = "the best report may be another one for each"
+        yield (*keys, "scope"), f"must be last or mean-of-last-N with {count} objectives, got best: {reason}"
     if _is_split_for_tests(objective, spec):
         message = f"must not be a test split, got {split!r}: searches never use test data"
         yield (*keys, "split"), f"{message}. {VALIDATE}"
@@ -141,8 +141,8 @@ def _is_split_for_tests(objective: Objective, spec: Spec) -> bool:
 def _names_test_data(objective: Objective, spec: Spec) -> bool:
     """Return whether an objective is on test data by its name, such as `test/loss` or `test_loss`."""
     tests = spec.confirm.splits if spec.confirm is not None else ()
-    named = split_and_quantity(objective.metric)[0] in tests
-    return named or (objective.split is None and is_named_for_test_data(objective.metric))
+    is_test_metric = split_and_quantity(objective.metric)[0] in tests
+    return is_test_metric or (objective.split is None and is_named_for_test_data(objective.metric))
 
 
 def _confirm(spec: Spec) -> Problems:
@@ -184,7 +184,7 @@ def _stop(spec: Spec) -> Problems:
         yield keys, "needs arms, whose difference to the baseline is decided"
 
 
-def _answer(spec: Spec) -> Problems:
+def _check_answer(spec: Spec) -> Problems:
     answer, confirm = spec.answer, spec.confirm
     if answer is None:
         return
@@ -218,11 +218,11 @@ def _outcome_problem(name: str, spec: Spec) -> str | None:
     """Return why a primary outcome cannot be on the split that it names; None if it can."""
     assert spec.confirm is not None
     assert spec.answer is not None
-    splits, given = spec.confirm.splits, spec.answer.split
+    splits, answer_split = spec.confirm.splits, spec.answer.split
     prefix, quantity = split_and_quantity(name)
-    if prefix not in ("", TRAIN, *VALIDATION_SPLITS, *splits) and given is None:
+    if prefix not in ("", TRAIN, *VALIDATION_SPLITS, *splits) and answer_split is None:
         return f"must be on a split of confirm.splits, got {name}. {_split_remedy(prefix, splits)}"
-    split = outcome_split(name, given, splits)
+    split = outcome_split(name, answer_split, splits)
     objectives = spec.search.objectives if spec.search is not None else ()
     for objective in objectives:
         if objective.metric != name or prefix == split:
@@ -291,38 +291,40 @@ def _published(spec: Spec) -> Problems:
             yield (*keys, "arm"), f"no arm named {row.arm!r}. {hint(row.arm, names)}"
         if row.arm is None and row.reference is None:
             yield keys, "must name its arm, or a reference where no arm is the published system"
-        written = {"arm": row.arm, "cell": row.cell, "posthoc": row.posthoc}
-        for inner, message in cell_problems(written, spec.axes, spec.posthoc):
+        row_fields = {"arm": row.arm, "cell": row.cell, "posthoc": row.posthoc}
+        for inner, message in cell_problems(row_fields, spec.axes, spec.posthoc):
             yield (*keys, *inner), message
 
 
 def _arms(spec: Spec) -> Problems:
     if BASELINE in spec.arms:
         yield ("arms", BASELINE), "must have another name: baseline is the system without changes"
-    searched = _searched(spec)
+    searched_dimensions = _searched_dimensions(spec)
     crossed = (("the grid", Paths(spec.grid)), ("contexts", Paths(spec.contexts)))
     for name, arm in spec.arms.items():
-        before = Paths()
-        own = {path: dimension for path, dimension in searched.items() if path not in arm.drop}
+        earlier_paths = Paths()
+        arm_dimensions = {
+            path: dimension for path, dimension in searched_dimensions.items() if path not in arm.drop
+        }
         for path, value in arm.set.items():
             keys = ("arms", name, "set", path)
-            for other in before.touching(path):
+            for other_path in earlier_paths.touching(path):
                 yield (
                     keys,
-                    f"must not be set together with {other}, one contains the other: write one of them",
+                    f"must not be set together with {other_path}, one contains the other: write one of them",
                 )
-            before.add(path)
+            earlier_paths.add(path)
             for words, axes in crossed:
                 for axis in axes.touching(path):
                     yield (
                         keys,
                         f"must not be set by an arm and by {words} ({axis}): take it out of one of them",
                     )
-            for problem in _conflicts_with_search(own, path, value):
+            for problem in _conflicts_with_search(arm_dimensions, path, value):
                 yield keys, problem
-        for place, path in enumerate(arm.drop) if searched else ():
-            if path not in searched:
-                message = f"drops {path!r}, which no search varies. {hint(path, searched)}"
+        for place, path in enumerate(arm.drop) if searched_dimensions else ():
+            if path not in searched_dimensions:
+                message = f"drops {path!r}, which no search varies. {hint(path, searched_dimensions)}"
                 yield ("arms", name, "drop", place), message
 
 
@@ -334,35 +336,35 @@ def _conflicts_with_search(dimensions: Mapping[str, Dimension], path: str, value
         return
     if path in dimensions:
         yield f"sets {path}, which its search varies: add {path} to the arm's drop, or do not set it"
-    for other, dimension in dimensions.items():
+    for other_path, dimension in dimensions.items():
         # The planner checks dimensions with conditions, because they may not exist in this arm.
-        if not isinstance(value, Mapping) and other.startswith(f"{path}.") and not dimension.when:
-            yield f"leaves no {other} for its search to vary: add {other} to the arm's drop"
+        if not isinstance(value, Mapping) and other_path.startswith(f"{path}.") and not dimension.when:
+            yield f"leaves no {other_path} for its search to vary: add {other_path} to the arm's drop"
 
 
 def _axes(spec: Spec) -> Problems:
     """Yield fields that are set by two of contexts, grid, posthoc and search."""
-    before, searched, posthoc = Paths(), Paths(_searched(spec)), Paths(spec.posthoc)
+    earlier_paths, searched_paths, posthoc = Paths(), Paths(_searched_dimensions(spec)), Paths(spec.posthoc)
     for section, axes in (("grid", spec.grid), ("contexts", spec.contexts)):
         for path in axes:
-            for other in before.touching(path):
-                in_grid = section == "contexts" and other in spec.grid
+            for other_path in earlier_paths.touching(path):
+                in_grid = section == "contexts" and other_path in spec.grid
                 message = (
-                    f"must not be set by the grid too ({other}): take it out of one of them"
+                    f"must not be set by the grid too ({other_path}): take it out of one of them"
                     if in_grid
-                    else f"must not overlap {other}, one contains the other: write one of them"
+                    else f"must not overlap {other_path}, one contains the other: write one of them"
                 )
                 yield (section, path), message
-            before.add(path)
-            for other in searched.touching(path):
-                message = f"must not set what the search varies ({other}): take it out of one of them"
+            earlier_paths.add(path)
+            for other_path in searched_paths.touching(path):
+                message = f"must not set what the search varies ({other_path}): take it out of one of them"
                 yield (section, path), message
     for path in spec.contexts:
-        for other in posthoc.touching(path):
-            yield (
-                ("contexts", path),
-                f"must not be evaluated with other values ({other}): take it out of posthoc or of contexts",
+        for other_path in posthoc.touching(path):
+            message = (
+                f"must not be evaluated with other values ({other_path}): take it out of posthoc or contexts"
             )
+            yield ("contexts", path), message
 
 
 def _threads(spec: Spec) -> Problems:
@@ -375,10 +377,10 @@ def _threads(spec: Spec) -> Problems:
         (("search", "also"), dict.fromkeys(Space(spec.search.also if spec.search is not None else ()).paths)),
         *((("arms", name, "set"), arm.set) for name, arm in spec.arms.items()),
     ]
-    found: list[Keys] = [(*keys, THREADS) for keys, fields in places if THREADS in fields]
+    keys_found: list[Keys] = [(*keys, THREADS) for keys, fields in places if THREADS in fields]
     if "threads" in spec.baseline.train:
-        found.append((BASELINE, "train", "threads"))
-    for keys in found:
+        keys_found.append((BASELINE, "train", "threads"))
+    for keys in keys_found:
         yield keys, "is set by resources.cpus, one thread for each core: leave it out and set that"
 
 
@@ -387,7 +389,7 @@ _RULES: Final[tuple[Callable[[Spec], Problems], ...]] = (
     _nesting,
     _search,
     _confirm,
-    _answer,
+    _check_answer,
     _budget,
     _published,
     _arms,

@@ -26,7 +26,7 @@ _SHORT: Final = 64
 Problem = tuple[Keys, str]
 
 
-def chosen(names: Sequence[str], way: str) -> Iterator[tuple[str, ...]]:
+def removed_sets(names: Sequence[str], way: str) -> Iterator[tuple[str, ...]]:
     """Yield every set of components that an arm removes, in the order of the arms."""
     sizes = {
         "leave-one-out": [1],
@@ -51,7 +51,7 @@ def removed_components(spec: Spec) -> dict[str, tuple[str, ...]]:
     if spec.combine is None:
         return {}
     names, way = spec.combine.of, spec.combine.way
-    return {arm_name(away, names, way): away for away in chosen(names, way)}
+    return {arm_name(removed, names, way): removed for removed in removed_sets(names, way)}
 
 
 def expand(document: Document) -> list[Problem]:
@@ -64,72 +64,80 @@ def expand(document: Document) -> list[Problem]:
             if not components
             else [((COMPONENTS,), "needs combine, which says which arms to make of them")]
         )
-    known = components if isinstance(components, Mapping) else {}
-    listed = _section(document).get("of")
+    component_section = components if isinstance(components, Mapping) else {}
+    listed_names = _section(document).get("of")
     unknown: list[Problem] = [
-        ((COMBINE, "of", place), f"no component named {name!r}. {hint(name, known)}")
-        for place, name in enumerate(listed if isinstance(listed, list) else ())
-        if isinstance(name, str) and name not in known
+        ((COMBINE, "of", place), f"no component named {name!r}. {hint(name, component_section)}")
+        for place, name in enumerate(listed_names if isinstance(listed_names, list) else ())
+        if isinstance(name, str) and name not in component_section
     ]
-    if unknown or (asked := _asked(document)) is None:
+    if unknown or (request := _requested_components(document)) is None:
         return unknown  # all other problems are reported as faults of the section
-    names, way = asked
+    names, way = request
     least = 2 if way in {"pairs", "all", "add-one-in"} else 1
     if len(names) < least:
         return [((COMBINE, "of"), f"must name at least {least} components for {way}, got {len(names)}")]
-    if too_many(document) or not all(_is_arm(known[name]) for name in names):
+    if too_many(document) or not all(_is_arm(component_section[name]) for name in names):
         return []
-    return [problem for away in chosen(names, way) for problem in _add(document, known, away, names, way)]
+    return [
+        problem
+        for removed in removed_sets(names, way)
+        for problem in _add(document, component_section, removed, names, way)
+    ]
 
 
 def too_many(document: Document) -> Problem | None:
     """Return the problem that `document` requests too many arms; None if it does not."""
-    if (asked := _asked(document)) is None:
+    if (request := _requested_components(document)) is None:
         return None
-    names, way = asked
+    names, way = request
     if (arms := _count(len(names), way)) <= MOST_ARMS:
         return None
-    most = f"must make at most {MOST_ARMS} arms, got {counted(arms)} of {len(names)} components with {way}"
-    return (COMBINE, "of"), f"{most}; name fewer components, or choose another way"
+    limit_text = (
+        f"must make at most {MOST_ARMS} arms, got {counted(arms)} of {len(names)} components with {way}"
+    )
+    return (COMBINE, "of"), f"{limit_text}; name fewer components, or choose another way"
 
 
-def made(document: Document) -> frozenset[str]:
+def requested_names(document: Document) -> frozenset[str]:
     """Return the names of the arms that `document` requests, whether or not it already contains them."""
-    if (asked := _asked(document)) is None or too_many(document):
+    if (request := _requested_components(document)) is None or too_many(document):
         return frozenset()
-    names, way = asked
-    return frozenset(arm_name(away, names, way) for away in chosen(names, way))
+    names, way = request
+    return frozenset(arm_name(removed, names, way) for removed in removed_sets(names, way))
 
 
 def _section(document: Document) -> Any:
     return document.data.get(COMBINE) if isinstance(document.data, dict) else None
 
 
-def _asked(document: Document) -> tuple[list[str], str] | None:
+def _requested_components(document: Document) -> tuple[list[str], str] | None:
     """Return the names of the components and the way to combine them; None if either is invalid."""
-    written = _section(document)
-    names, way = (written.get("of"), written.get("as")) if isinstance(written, Mapping) else (None, None)
+    section = _section(document)
+    names, way = (section.get("of"), section.get("as")) if isinstance(section, Mapping) else (None, None)
     if not isinstance(names, list) or way not in WAYS or not all(isinstance(name, str) for name in names):
         return None
     return names, way
 
 
-def unused(found: Document, original: Document) -> Iterator[Problem]:
-    """Yield components that are in no combination, either in `found` or in the file as `original`.
+def unused_components(expanded: Document, original: Document) -> Iterator[Problem]:
+    """Yield components that are in no combination, either in `expanded` or in the file as `original`.
 
     The file is included because profiles and overrides may combine fewer components.
     """
-    named = {each for document in (found, original) for each in combined(document.data)}
-    components = found.data.get(COMPONENTS) if isinstance(found.data, dict) else None
-    for name in components if named and isinstance(components, Mapping) else ():
-        if name not in named:
+    named_components = {
+        component for document in (expanded, original) for component in combined_components(document.data)
+    }
+    components = expanded.data.get(COMPONENTS) if isinstance(expanded.data, dict) else None
+    for name in components if named_components and isinstance(components, Mapping) else ():
+        if name not in named_components:
             yield (
                 (COMPONENTS, name),
                 f"must be in combine.of, or no arm is made of it: add {name} there, or take it out",
             )
 
 
-def combined(data: Any) -> Sequence[str]:
+def combined_components(data: Any) -> Sequence[str]:
     """Return the names of the components under `combine` in the spec `data`."""
     section = data.get(COMBINE) if isinstance(data, dict) else None
     names = section.get("of") if isinstance(section, Mapping) else None
@@ -163,10 +171,12 @@ def _add(
     if clash := _clash(components, removed):
         return [clash]
     arm: dict[str, Any] = {
-        "why": _why(components, removed, names, way),
-        "set": {path: value for each in removed for path, value in components[each]["set"].items()},
+        "why": _describe_removal(components, removed, names, way),
+        "set": {path: value for component in removed for path, value in components[component]["set"].items()},
     }
-    if drop := list(dict.fromkeys(path for each in removed for path in components[each].get("drop", []))):
+    if drop := list(
+        dict.fromkeys(path for component in removed for path in components[component].get("drop", []))
+    ):
         arm["drop"] = drop
     arms = document.data.get("arms")
     if arms is None:
@@ -182,9 +192,9 @@ def _add(
         return [] if same else [(("arms", name), message)]
     arms[name] = arm
     document.origins[("arms", name)] = document.origins.get((COMBINE,), document.origin)
-    for each in removed:
-        for path in components[each]["set"]:
-            place = (COMPONENTS, each, "set", path)
+    for component in removed:
+        for path in components[component]["set"]:
+            place = (COMPONENTS, component, "set", path)
             if place in document.origins:
                 document.origins[("arms", name, "set", path)] = document.origins[place]
     return []
@@ -192,21 +202,24 @@ def _add(
 
 def _clash(components: Mapping[str, Any], removed: Sequence[str]) -> Problem | None:
     """Return the problem that two components set one field, so that both cannot be removed together."""
-    for one, other in combinations(removed, 2):
-        for path in components[one]["set"]:
-            for rival in components[other]["set"]:
+    for first, second in combinations(removed, 2):
+        for path in components[first]["set"]:
+            for rival in components[second]["set"]:
                 if overlap(str(path), str(rival)):
-                    what = f"{path}, which {one} sets" if path != rival else f"what {one} sets"
+                    conflict = f"{path}, which {first} sets" if path != rival else f"what {first} sets"
                     message = (
-                        f"must not set {what}, where both are taken away together: choose other components"
+                        f"must not set {conflict}, where both are taken away together: "
+                        "choose other components"
                     )
-                    return (COMPONENTS, other, "set", rival), message
+                    return (COMPONENTS, second, "set", rival), message
     return None
 
 
-def _why(components: Mapping[str, Any], removed: Sequence[str], names: Sequence[str], way: str) -> str:
-    reasons = "; ".join(f"{each}: {components[each].get('why')}" for each in removed)
-    kept = [name for name in names if name not in removed]
-    if way == "add-one-in" and len(kept) == 1:
-        return f"{kept[0]} alone, without {reasons}"
+def _describe_removal(
+    components: Mapping[str, Any], removed: Sequence[str], names: Sequence[str], way: str
+) -> str:
+    reasons = "; ".join(f"{component}: {components[component].get('why')}" for component in removed)
+    kept_names = [name for name in names if name not in removed]
+    if way == "add-one-in" and len(kept_names) == 1:
+        return f"{kept_names[0]} alone, without {reasons}"
     return f"without {reasons}"

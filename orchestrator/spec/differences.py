@@ -26,10 +26,10 @@ class Difference:
         return ".".join(self.keys)
 
     def __str__(self) -> str:
-        after = _shown(self.after)
-        if after.endswith(CUT) and (added := _added(self.before, self.after)):
-            after = f"the same and {_shown(added)}"
-        return f"{self.path}: {_shown(self.before)} -> {after}"
+        new_text = _shorten(self.after)
+        if new_text.endswith(CUT) and (added := _appended_items(self.before, self.after)):
+            new_text = f"the same and {_shorten(added)}"
+        return f"{self.path}: {_shorten(self.before)} -> {new_text}"
 
 
 def differences(
@@ -50,14 +50,14 @@ def differences(
             yield Difference((*inside, str(key)), old, new)
 
 
-def _added(old: Any, new: Any) -> list[Any]:
+def _appended_items(old: Any, new: Any) -> list[Any]:
     """Return the items that the list `new` appends to the list `old`; empty if it does not extend it."""
     if not isinstance(old, list | tuple) or not isinstance(new, list | tuple):
         return []
     return list(new[len(old) :]) if list(new[: len(old)]) == list(old) else []
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     if value is ABSENT:
         return "(nothing)"
     text = scalars.dump(value, flow=True)

@@ -124,16 +124,16 @@ def _bytes(path: Path) -> bytes:
             key = (str(path), status.st_dev, status.st_ino)
             # One additional byte detects a file that is too large; it also ends the reading of an endless
             # pipe.
-            found = file.read(MAX_BYTES + 1)
+            content = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = getattr(error, "strerror", None) or str(error)
         raise _NotReadable(f"cannot be read: {reason.lower()}{_similar_file(path)}") from error
-    if len(found) > MAX_BYTES:
+    if len(content) > MAX_BYTES:
         size = f"{status.st_size:,}" if status.st_size > MAX_BYTES else "more"
         raise _NotReadable(f"must have at most {MAX_BYTES:,} bytes, got {size}: no spec is so long")
     if stat.S_ISFIFO(status.st_mode):
-        _piped[key] = found
-    return found
+        _piped[key] = content
+    return content
 
 
 def _kind(mode: int) -> str:
@@ -153,7 +153,7 @@ def read_text(text: str, file: str, *, lines: bool = True) -> Document:
     document = Document(None, Origin(file, 1 if lines else None))
     reader = _NodeReader(document, file, lines)
     try:
-        node = _composed(text)
+        node = _compose(text)
         document.data = reader.value(node, ()) if node is not None else None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -170,7 +170,7 @@ def read_text(text: str, file: str, *, lines: bool = True) -> Document:
 
 
 @lru_cache(maxsize=32)
-def _composed(text: str) -> yaml.Node | None:
+def _compose(text: str) -> yaml.Node | None:
     """Return the nodes of `text`; they are cached because a command reads a spec several times.
 
     The nodes must not be changed.
@@ -218,10 +218,10 @@ class _NodeReader:
         self.count += 1
         if self.count > MAX_VALUES:
             raise _TooLarge
-        here = node.start_mark.line if line is None else line
-        self.document.origins[keys] = Origin(self.file, here + 1 if self.lines else None)
+        line_number = node.start_mark.line if line is None else line
+        self.document.origins[keys] = Origin(self.file, line_number + 1 if self.lines else None)
         if id(node) in self.open:
-            self.refuse(keys, "must not contain itself through an alias", here)
+            self.refuse(keys, "must not contain itself through an alias", line_number)
             return None
         self.open.add(id(node))
         try:
@@ -231,57 +231,59 @@ class _NodeReader:
                 case yaml.SequenceNode(tag="tag:yaml.org,2002:seq"):
                     return [self.value(item, (*keys, place)) for place, item in enumerate(node.value)]
                 case yaml.ScalarNode():
-                    return self._scalar(node, keys, here)
+                    return self._scalar(node, keys, line_number)
                 case _:
-                    self.refuse(keys, f"tags are not read, got {_short(node.tag)}", here)
+                    self.refuse(keys, f"tags are not read, got {_short_tag(node.tag)}", line_number)
                     return None
         finally:
             self.open.discard(id(node))
 
     def _mapping(self, node: yaml.MappingNode, keys: Keys) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         inherited: dict[str, Any] = {}
         first_lines: dict[Hashable, int] = {}
         for key_node, value_node in node.value:
             if _is_merge(key_node):
-                inherited |= self._inherited(value_node, keys, key_node.start_mark.line)
+                inherited |= self._merged_fields(value_node, keys, key_node.start_mark.line)
         for key_node, value_node in node.value:
             if _is_merge(key_node):
                 continue
             line = key_node.start_mark.line
             if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != scalars.STR:
-                given = key_node.value if isinstance(key_node, yaml.ScalarNode) else "a list or mapping"
+                key_text = key_node.value if isinstance(key_node, yaml.ScalarNode) else "a list or mapping"
                 remedy = (
-                    f": write '{given}' in quotes" if isinstance(key_node, yaml.ScalarNode) and given else ""
+                    f": write '{key_text}' in quotes"
+                    if isinstance(key_node, yaml.ScalarNode) and key_text
+                    else ""
                 )
-                self.refuse(keys, f"keys must be texts, got {given or 'an empty key'}{remedy}", line)
+                self.refuse(keys, f"keys must be texts, got {key_text or 'an empty key'}{remedy}", line)
                 continue
             key = key_node.value
             value = self.value(value_node, (*keys, key), line)
-            if key in found:
+            if key in values:
                 also = f", also on line {first_lines[key] + 1}" if self.lines else f", got {key} twice"
                 self.refuse((*keys, key), f"must be given once{also}", line, FaultCode.DUPLICATE_KEY)
                 continue
-            found[key] = value
+            values[key] = value
             first_lines[key] = line
-        return {**inherited, **found}
+        return {**inherited, **values}
 
-    def _inherited(self, node: yaml.Node, keys: Keys, line: int) -> dict[str, Any]:
+    def _merged_fields(self, node: yaml.Node, keys: Keys, line: int) -> dict[str, Any]:
         """Return the fields that a merge key (<<) adds to the mapping at `keys`; the first source wins."""
         sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
-        found: dict[str, Any] = {}
+        origins: dict[str, Any] = {}
         for source in reversed(sources):
             if not isinstance(source, yaml.MappingNode) or id(source) in self.open:
                 self.refuse(keys, "a merge key (<<) must have an alias of a mapping, or a list of them", line)
                 continue
-            here = self.document.origins[keys]
-            found |= self.value(source, keys) or {}
-            self.document.origins[keys] = here
-        return found
+            origin_of_keys = self.document.origins[keys]
+            origins |= self.value(source, keys) or {}
+            self.document.origins[keys] = origin_of_keys
+        return origins
 
     def _scalar(self, node: yaml.ScalarNode, keys: Keys, line: int) -> bool | int | float | str | None:
         if node.tag not in {scalars.NULL, scalars.BOOL, scalars.INT, scalars.FLOAT, scalars.STR}:
-            self.refuse(keys, f"tags are not read, got {_short(node.tag)}", line)
+            self.refuse(keys, f"tags are not read, got {_short_tag(node.tag)}", line)
             return None
         try:
             value = scalars.value_of(node.tag, node.value)
@@ -318,7 +320,7 @@ _REMEDIES: Final = {
 """Advice by part of a message of PyYAML; the first match is used."""
 
 
-def _short(tag: str) -> str:
+def _short_tag(tag: str) -> str:
     return tag.replace("tag:yaml.org,2002:", "!!")
 
 

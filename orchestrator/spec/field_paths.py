@@ -10,17 +10,22 @@ from orchestrator.spec.types import Spec
 from search_spaces.dimensions import Dimension
 
 
-def below(kind: Any, key: str | int) -> Any:
+def type_below(kind: Any, key: str | int) -> Any:
     """Return the type at `key` inside a value of type `kind`.
 
     `Any` if any value is allowed, None if there is no such key.
     """
-    kind = bare(kind)
+    kind = bare_type(kind)
     if kind is Any:
         return Any
     if isinstance(kind, type) and issubclass(kind, Section):
         return next(
-            (one.annotation for name, one in kind.model_fields.items() if (one.alias or name) == key), None
+            (
+                field_info.annotation
+                for name, field_info in kind.model_fields.items()
+                if (field_info.alias or name) == key
+            ),
+            None,
         )
     arguments = get_args(kind)
     if get_origin(kind) is Mapping and isinstance(key, str):
@@ -30,36 +35,36 @@ def below(kind: Any, key: str | int) -> Any:
     return None
 
 
-def at(keys: tuple[str | int, ...], spec: type[Spec] = Spec) -> Any:
+def type_at(keys: tuple[str | int, ...], spec: type[Spec] = Spec) -> Any:
     """Return the type at `keys` inside a spec of type `spec`; None if there is no such place."""
     kind: Any = spec
     for key in keys:
-        kind = below(kind, key)
+        kind = type_below(kind, key)
     return kind
 
 
 def has_dotted_keys(kind: Any) -> bool:
     """Return whether a value of type `kind` is a mapping by field paths, so that dots are part of the key."""
-    kind = bare(kind)
+    kind = bare_type(kind)
     return get_origin(kind) is Mapping and get_args(kind)[0] == Path
 
 
-def known(kind: Any) -> tuple[str, ...]:
+def known_keys(kind: Any) -> tuple[str, ...]:
     """Return the keys of a section of type `kind`; empty for any other type."""
-    kind = bare(kind)
+    kind = bare_type(kind)
     if not (isinstance(kind, type) and issubclass(kind, Section)):
         return ()
     return tuple(field.alias or name for name, field in kind.model_fields.items())
 
 
-def bare(kind: Any) -> Any:
+def bare_type(kind: Any) -> Any:
     """Return `kind` without annotations and null, or the written form if that is another type."""
     if get_origin(kind) is Annotated:
-        return bare(get_args(kind)[0])
+        return bare_type(get_args(kind)[0])
     if kind == tuple[Dimension, ...]:
         return Mapping[Path, Any]
     if get_origin(kind) in {Union, UnionType}:
-        others = [bare(part) for part in get_args(kind) if part is not NoneType]
-        sections = [part for part in others if isinstance(part, type) and issubclass(part, Section)]
-        return others[0] if len(others) == 1 or sections == others else kind
+        kinds = [bare_type(part) for part in get_args(kind) if part is not NoneType]
+        sections = [part for part in kinds if isinstance(part, type) and issubclass(part, Section)]
+        return kinds[0] if len(kinds) == 1 or sections == kinds else kind
     return kind

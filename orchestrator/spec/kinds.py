@@ -75,39 +75,39 @@ def described_as(words: str) -> WrapValidator:
         try:
             return validate(value)
         except (ValidationError, PydanticCustomError) as error:
-            most = _most(error)
-            limit = words if most is None else f"at most {most:,}"
+            max_length = _max_value(error)
+            limit = words if max_length is None else f"at most {max_length:,}"
             raise refusal(f"must be {limit}, got {shown(value)}") from error
 
     return WrapValidator(reword)
 
 
-def _most(error: ValidationError | PydanticCustomError) -> int | None:
+def _max_value(error: ValidationError | PydanticCustomError) -> int | None:
     """Return the maximum value if exceeding it is the only error; else None."""
-    one = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else None
-    return int(one["ctx"]["le"]) if one is not None and one["type"] == "less_than_equal" else None
+    details = error.errors(include_url=False)[0] if isinstance(error, ValidationError) else None
+    return int(details["ctx"]["le"]) if details is not None and details["type"] == "less_than_equal" else None
 
 
-def _listed(value: Any) -> Any:
+def _to_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def repetition(values: Iterable[Any]) -> str | None:
+def repetition_message(values: Iterable[Any]) -> str | None:
     """Return the error message for a list that contains a value twice; None if it does not."""
-    seen: set[Hashable] = set()
+    seen_values: set[Hashable] = set()
     double = []
     for value in values:
         key = equality_key(value)
-        if key in seen:
+        if key in seen_values:
             double.append(shown(str(value) if isinstance(value, Rule) else value))
-        seen.add(key)
+        seen_values.add(key)
     if not double:
         return None
     return f"must not repeat itself, got {', '.join(dict.fromkeys(double))} more than once"
 
 
-def _differ(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    if (problem := repetition(values)) is not None:
+def _require_distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if (problem := repetition_message(values)) is not None:
         raise refusal(problem)
     return values
 
@@ -148,25 +148,25 @@ def _whole_or_part(gpus: float) -> float:
 _Item = TypeVar("_Item")
 _UNIQUE: Final[dict[str, JsonValue]] = {"uniqueItems": True}
 
-Listed = Annotated[tuple[_Item, ...], BeforeValidator(_listed)]
-NonEmpty = Annotated[tuple[_Item, ...], Field(min_length=1), BeforeValidator(_listed)]
+Listed = Annotated[tuple[_Item, ...], BeforeValidator(_to_tuple)]
+NonEmpty = Annotated[tuple[_Item, ...], Field(min_length=1), BeforeValidator(_to_tuple)]
 Distinct = Annotated[
     tuple[_Item, ...],
     Field(json_schema_extra=_UNIQUE),
-    BeforeValidator(_listed),
-    AfterValidator(_differ),
+    BeforeValidator(_to_tuple),
+    AfterValidator(_require_distinct),
 ]
 NonEmptyDistinct = Annotated[
     tuple[_Item, ...],
     Field(min_length=1, json_schema_extra=_UNIQUE),
-    BeforeValidator(_listed),
-    AfterValidator(_differ),
+    BeforeValidator(_to_tuple),
+    AfterValidator(_require_distinct),
 ]
 
 Text = Annotated[str, Field(min_length=1, pattern=r"\S"), described_as("a text that is not empty")]
 
 
-def _stays_inside(pattern: str) -> str:
+def _require_inside(pattern: str) -> str:
     try:
         next(File("nowhere").glob(pattern), None)
         is_fit = ".." not in File(pattern).parts
@@ -180,7 +180,7 @@ def _stays_inside(pattern: str) -> str:
     return pattern
 
 
-Pattern = Annotated[Text, AfterValidator(_stays_inside)]
+Pattern = Annotated[Text, AfterValidator(_require_inside)]
 Name = Annotated[
     str,
     Field(pattern=NAME_PATTERN),
@@ -212,7 +212,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**31), described_as("an integer from 0 to 
 MOST_SEEDS: Final = 10_000
 
 
-def _derived(value: Any) -> Any:
+def _expand_seeds(value: Any) -> Any:
     """Expand a number of seeds to a list; a smaller number always gives the beginning of the same list."""
     if not isinstance(value, int) or isinstance(value, bool):
         return value
@@ -232,10 +232,10 @@ Seeds = Annotated[
             "maximum": MOST_SEEDS,
         }
     ),
-    AfterValidator(_differ),
+    AfterValidator(_require_distinct),
     Field(min_length=1),
-    BeforeValidator(_listed),
-    BeforeValidator(_derived),
+    BeforeValidator(_to_tuple),
+    BeforeValidator(_expand_seeds),
 ]
 """Seeds, written as a list or as a number of seeds."""
 Number = Annotated[float, Field(allow_inf_nan=False), described_as("a number")]
@@ -275,7 +275,7 @@ def _read_space(value: Any, info: ValidationInfo) -> Any:
 
 def range_schema() -> dict[str, Any]:
     """Return the JSON Schema of a written range."""
-    when = {"type": "object", "additionalProperties": {"type": "array", "minItems": 1}}
+    condition_schema = {"type": "object", "additionalProperties": {"type": "array", "minItems": 1}}
     values: dict[str, Any] = {
         "float": {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
         "int": {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2},
@@ -284,12 +284,13 @@ def range_schema() -> dict[str, Any]:
     }
     factor = {"type": "string", "pattern": FACTOR_PATTERN}
     step = {"anyOf": [{"type": "number", "exclusiveMinimum": 0}, factor]}
-    beside: dict[str, Any] = {"log": {"type": "boolean"}, "step": step}
+    properties: dict[str, Any] = {"log": {"type": "boolean"}, "step": step}
     forms = [
         {
             "type": "object",
             "required": [form],
-            "properties": {form: values[form], "when": when} | {key: beside[key] for key in sorted(keys)},
+            "properties": {form: values[form], "when": condition_schema}
+            | {key: properties[key] for key in sorted(keys)},
             "additionalProperties": False,
         }
         for form, keys in FORMS.items()
@@ -322,12 +323,14 @@ def _point(value: Any, info: ValidationInfo) -> Any:
         raise refusal(f"must name a sweep alone where it has {FROM!r}, got {', '.join(unknown)} beside it")
     if not isinstance(value[FROM], str) or not value[FROM].strip():
         raise refusal(f"must have the name of a sweep as {FROM!r}, got {shown(value[FROM])}")
-    found = value.get(FOUND)
+    found_params = value.get(FOUND)
     if FOUND not in value:
         return dict(value)
-    if not isinstance(found, Mapping) or not all(isinstance(each, Mapping) for each in found.values()):
-        raise refusal(f"must have a mapping from arm to values as {FOUND!r}, got {shown(found)}")
-    return {**value, FOUND: {arm: _values_by_path(each, info) for arm, each in found.items()}}
+    if not isinstance(found_params, Mapping) or not all(
+        isinstance(item, Mapping) for item in found_params.values()
+    ):
+        raise refusal(f"must have a mapping from arm to values as {FOUND!r}, got {shown(found_params)}")
+    return {**value, FOUND: {arm: _values_by_path(values, info) for arm, values in found_params.items()}}
 
 
 def _values_by_path(values: Mapping[str, Any], info: ValidationInfo) -> dict[str, Any]:
@@ -368,24 +371,24 @@ def _comparison(formula: ParsedFormula) -> Constraint | None:
     """Return the formula as a comparison of a field with a field or a number; None for any other formula."""
     match formula.tree:
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _OPERATORS:
-            one, other = _side(left, formula), _side(right, formula)
+            left_side, right_side = _parse_side(left, formula), _parse_side(right, formula)
         case _:
             return None
     sign = _OPERATORS[type(op)]
-    if isinstance(one, str) and other is not None:
-        return Constraint(one, sign, other)
-    if isinstance(other, str) and one is not None:
-        return Constraint(other, sign.translate(_TURNED), one)
+    if isinstance(left_side, str) and right_side is not None:
+        return Constraint(left_side, sign, right_side)
+    if isinstance(right_side, str) and left_side is not None:
+        return Constraint(right_side, sign.translate(_TURNED), left_side)
     return None
 
 
-def _side(tree: ast.expr, formula: ParsedFormula) -> str | float | None:
+def _parse_side(tree: ast.expr, formula: ParsedFormula) -> str | float | None:
     """Return one side of a comparison as a path or a number; None for anything else."""
     match tree:
         case ast.Name(id=name):
             return formula.fields[name]
         case ast.UnaryOp(op=ast.USub() | ast.UAdd() as sign, operand=operand):
-            number = _side(operand, formula)
+            number = _parse_side(operand, formula)
             if number is None or isinstance(number, str):
                 return None
             return -number if isinstance(sign, ast.USub) else number
@@ -410,11 +413,11 @@ def _spread(value: Any) -> Any:
         return float(value)
     if not isinstance(value, Mapping):
         raise refusal(f"must be a number > 0 or {{from: SWEEP}}, got {shown(value)}")
-    name, found = value.get(FROM), value.get(FOUND, 1.0)
+    name, spread = value.get(FROM), value.get(FOUND, 1.0)
     if not isinstance(name, str) or not name.strip() or set(value) - {FROM, FOUND}:
         raise refusal(f"must have the name of a sweep as {FROM!r} and nothing beside it, got {shown(value)}")
-    if not isinstance(found, int | float) or isinstance(found, bool) or not 0 < found < float("inf"):
-        raise refusal(f"must have a number > 0 as {FOUND!r}, got {shown(found)}")
+    if not isinstance(spread, int | float) or isinstance(spread, bool) or not 0 < spread < float("inf"):
+        raise refusal(f"must have a number > 0 as {FOUND!r}, got {shown(spread)}")
     return dict(value)
 
 
@@ -448,7 +451,7 @@ def _component(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
-def _named(component: Any) -> Any:
+def _expand_name(component: Any) -> Any:
     if not isinstance(component, Mapping):
         raise refusal(f"must be a mapping with a name, got {shown(component)}")
     if "name" in component and not isinstance(component["name"], str):
@@ -460,13 +463,13 @@ def _named(component: Any) -> Any:
 
 Named = Annotated[
     Mapping[str, Json],
-    BeforeValidator(_named),
+    BeforeValidator(_expand_name),
     Field(json_schema_extra={"required": ["name"]}),
 ]
 """Settings of a task or a model, with its `name`."""
 Component = Annotated[
     Mapping[str, Json],
-    BeforeValidator(_named),
+    BeforeValidator(_expand_name),
     BeforeValidator(_component),
     WithJsonSchema(
         {

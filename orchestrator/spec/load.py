@@ -13,7 +13,7 @@ from orchestrator.files.redact import escape_unstorable, redact_setting
 from orchestrator.spec import checks, combine, document, field_paths, published_cells, scalars, sizes
 from orchestrator.spec.document import Document, Keys
 from orchestrator.spec.kinds import FAULTS, OWN
-from orchestrator.spec.overrides import BadOverride, apply, parse, profile_overrides, said
+from orchestrator.spec.overrides import BadOverride, apply, displayed_name, parse, profile_overrides
 from orchestrator.spec.retired import RETIRED
 from orchestrator.spec.types import CHANGED_ARM, CONTROL_ARM, ControlSpec, Spec, names_trainable, spec_class
 from search_spaces.paths import ROOTS
@@ -54,33 +54,51 @@ def load_spec(path: Path, overrides: Sequence[str] = (), profile: str | None = N
 
 def read_spec(path: Path, overrides: Sequence[str] = (), profile: str | None = None) -> SpecFile:
     """Return the spec at `path` with the lines of all values; arguments and errors as for `load_spec`."""
-    written = document.read_file(path)
-    if not isinstance(written.data, dict):
-        raise SpecError(written.faults or [_no_spec(written)])
-    found = _changed(written, overrides, profile)
+    written_document = document.read_file(path)
+    if not isinstance(written_document.data, dict):
+        raise SpecError(written_document.faults or [_no_spec(written_document)])
+    changed_document = _changed(written_document, overrides, profile)
     # Secrets are reported first and alone, because the message of any other fault may quote them.
-    if secret := find_secrets(written) or find_secrets(found):
-        raise SpecError(in_order(secret))
-    _, known_faults = validate(copy.deepcopy(written))
-    spec, faults = validate(found)
+    if secret := find_secrets(written_document) or find_secrets(changed_document):
+        raise SpecError(sort_faults(secret))
+    _, known_faults = validate(copy.deepcopy(written_document))
+    spec, faults = validate(changed_document)
     if not faults:
         faults += [
-            found.fault(keys, message, FaultCode.CONFLICTING_FIELDS)
-            for keys, message in combine.unused(found, written)
+<<<<<<< ours
+
+            found
+||||||| base
+found
+=======
+
+            changed_document
+>>>>>>> theirs
+.fault(keys, message
+<<<<<<< ours
+, FaultCode.CONFLICTING_FIELDS)
+            
+||||||| base
+) 
+=======
+)
+            
+>>>>>>> theirs
+for keys, message in combine.unused_components(changed_document, written_document)
         ]
-    faults += _profile_faults(written, profile, [*known_faults, *faults])
+    faults += _profile_faults(written_document, profile, [*known_faults, *faults])
     if faults or spec is None:
-        raise SpecError(in_order(faults))
-    return SpecFile(spec.model_copy(update={"profiles": {}}), found)
+        raise SpecError(sort_faults(faults))
+    return SpecFile(spec.model_copy(update={"profiles": {}}), changed_document)
 
 
 def _changed(original: Document, overrides: Sequence[str], profile: str | None) -> Document:
-    found = copy.deepcopy(original)
+    document_copy = copy.deepcopy(original)
     if profile is not None:
-        _apply_profile(found, profile)
-    _apply_overrides(found, overrides)
-    published_cells.remove_stale_rows(found, original)
-    return found
+        _apply_profile(document_copy, profile)
+    _apply_overrides(document_copy, overrides)
+    published_cells.remove_stale_rows(document_copy, original)
+    return document_copy
 
 
 def profile_names(path: Path) -> tuple[str, ...]:
@@ -99,8 +117,8 @@ def validate(document: Document) -> tuple[Spec | None, list[Fault]]:
         for keys, message in combine.expand(document)
     ]
     try:
-        own = names_trainable(document.data)
-        spec = spec_class(document.data).model_validate(document.data, context={OWN: own})
+        has_custom_code = names_trainable(document.data)
+        spec = spec_class(document.data).model_validate(document.data, context={OWN: has_custom_code})
     except ValidationError as error:
         faults = [*_faults_of(error, document), *faults]
     else:
@@ -114,8 +132,8 @@ def validate(document: Document) -> tuple[Spec | None, list[Fault]]:
 
 
 def _no_spec(document: Document) -> Fault:
-    given = "an empty file" if document.data is None else shown(document.data)
-    return document.fault((), f"must be a mapping with name, question, baseline, ..., got {given}")
+    content_text = "an empty file" if document.data is None else shown(document.data)
+    return document.fault((), f"must be a mapping with name, question, baseline, ..., got {content_text}")
 
 
 def _apply_profile(document: Document, name: str) -> None:
@@ -124,14 +142,14 @@ def _apply_profile(document: Document, name: str) -> None:
     Both sweeps can then be run.
     """
     try:
-        chosen = profile_overrides(document, name)
+        overrides_of_profile = profile_overrides(document, name)
     except BadOverride as error:
         document.faults.append(document.fault(("profiles",), str(error), error.code))
     else:
-        apply(document, chosen)
-        own = document.data.get("name")
-        if isinstance(own, str) and "name" not in {each.key for each in chosen}:
-            document.data["name"] = f"{own}-{name}"
+        apply(document, overrides_of_profile)
+        spec_name = document.data.get("name")
+        if isinstance(spec_name, str) and "name" not in {override.key for override in overrides_of_profile}:
+            document.data["name"] = f"{spec_name}-{name}"
 
 
 def _apply_overrides(document: Document, texts: Sequence[str]) -> None:
@@ -139,7 +157,7 @@ def _apply_overrides(document: Document, texts: Sequence[str]) -> None:
         try:
             apply(document, [parse(text)])
         except BadOverride as error:
-            document.faults.append(Fault(str(error), file=said(text), code=error.code))
+            document.faults.append(Fault(str(error), file=displayed_name(text), code=error.code))
 
 
 def _profile_faults(original: Document, profile: str | None, known_faults: Sequence[Fault]) -> list[Fault]:
@@ -152,15 +170,15 @@ def _profile_faults(original: Document, profile: str | None, known_faults: Seque
         return []
     for name in profiles if isinstance(profiles, dict) else ():
         if name != profile:
-            found = _changed(original, (), name)
-            new = [fault for fault in validate(found)[1] if fault not in known_faults]
+            document_with_profile = _changed(original, (), name)
+            new = [fault for fault in validate(document_with_profile)[1] if fault not in known_faults]
             messages += [
                 replace(fault, message=f"{fault.message} (with the profile {name!r})") for fault in new
             ]
     return messages
 
 
-def in_order(faults: Sequence[Fault]) -> list[Fault]:
+def sort_faults(faults: Sequence[Fault]) -> list[Fault]:
     """Return each fault once, ordered by line; faults without a line come last."""
     return sorted(dict.fromkeys(faults), key=lambda fault: (fault.line is None, fault.line or 0))
 
@@ -168,21 +186,33 @@ def in_order(faults: Sequence[Fault]) -> list[Fault]:
 def _faults_of(error: ValidationError, document: Document) -> list[Fault]:
     """Convert the errors of pydantic to faults with messages of haltsweep."""
     faults: list[Fault] = []
-    for one in error.errors(include_url=False):
-        keys = tuple(key for key in one["loc"] if key not in ("[key]", CHANGED_ARM, CONTROL_ARM))
-        if CONTROL_ARM in one["loc"] and one["type"] == "extra_forbidden":
-            known = ", ".join(ControlSpec.model_fields)
+    for details in error.errors(include_url=False):
+        keys = tuple(key for key in details["loc"] if key not in ("[key]", CHANGED_ARM, CONTROL_ARM))
+        if CONTROL_ARM in details["loc"] and details["type"] == "extra_forbidden":
+            known_fields = ", ".join(ControlSpec.model_fields)
             faults.append(
-                document.fault(keys, f"is not a key of a control. Known: {known}", FaultCode.UNKNOWN_FIELD)
+                document.fault(keys, f"is not a key of a control. Known: {known_fields}", FaultCode.UNKNOWN_FIELD)
             )
             continue
-        given = one["input"]
-        if one["type"] == FAULTS:
-            faults += [document.fault((*keys, *inner), message) for inner, message in one["ctx"]["faults"]]
-        elif one["type"] != "too_short" or not given:  # otherwise the items are wrong and reported one by one
-            message = _sentence(one["type"], one["msg"], given, keys, spec_class(document.data))
+        value = details["input"]
+        if details["type"] == FAULTS:
+            faults += [
+                document.fault((*keys, *inner), message) for inner, message in details["ctx"]["faults"]
+            ]
+        elif (
+            details["type"] != "too_short" or not value
+        ):  # otherwise the items are wrong and reported one by one
+            message = _sentence(details["type"], details["msg"], value, keys, spec_class(document.data))
             oversized = FaultCode.OVERSIZED_VALUE if sizes.is_absurd(given) else FaultCode.INVALID_VALUE
-            faults.append(document.fault(keys, message, PYDANTIC_CODES.get(one["type"], oversized)))
+            faults.append(document.fault(keys, message, PYDANTIC_CODES.get(
+<<<<<<< ours
+one["type"], oversized
+||||||| base
+given
+=======
+value
+>>>>>>> theirs
+)))
     return faults
 
 
@@ -192,17 +222,16 @@ def _sentence(kind: str, message: str, value: Any, keys: Keys, spec: type[Spec])
             return RETIRED[path]
         if len(keys) == 1 and keys[0] in ROOTS:
             return f"is not a known key here. Write it into baseline, as baseline.{keys[0]}"
-        return (
-            f"is not a known key. {hint(str(keys[-1]), field_paths.known(field_paths.at(keys[:-1], spec)))}"
-        )
-    wanted = {
+        known_keys = field_paths.known_keys(field_paths.type_at(keys[:-1], spec))
+        return f"is not a known key. {hint(str(keys[-1]), known_keys)}"
+    requirements = {
         "model_type": "be a mapping",
         "dict_type": "be a mapping",
         "tuple_type": "be a list",
         "too_short": "not be empty",
     }
-    if kind in wanted:
-        return f"must {wanted[kind]}, got {shown(value)}"
+    if kind in requirements:
+        return f"must {requirements[kind]}, got {shown(value)}"
     return {"missing": "is required", "refusal": message}.get(kind, f"{message}, got {shown(value)}")
 
 
@@ -213,7 +242,7 @@ def to_yaml(spec: Spec) -> str:
 
 def find_secrets(document: Document) -> list[Fault]:
     """Return a fault for each text or key that contains a password or cannot be stored."""
-    found = []
+    secrets = []
     for keys, text, field in _texts(document.data, ()):
         code = FaultCode.INVALID_VALUE
         if (shown_as := redact_setting(field, text)) != text:
@@ -228,8 +257,8 @@ def find_secrets(document: Document) -> list[Fault]:
             )
         else:
             continue
-        found.append(document.fault(keys, message, code))
-    return found
+        secrets.append(document.fault(keys, message, code))
+    return secrets
 
 
 def _texts(value: Any, keys: Keys, field: str = "") -> Iterator[tuple[Keys, str, str]]:
@@ -238,9 +267,9 @@ def _texts(value: Any, keys: Keys, field: str = "") -> Iterator[tuple[Keys, str,
         case str():
             yield keys, value, field
         case dict():
-            for key, each in value.items():
+            for key, item in value.items():
                 yield keys, key, ""
-                yield from _texts(each, (*keys, key), str(key))
+                yield from _texts(item, (*keys, key), str(key))
         case list():
-            for place, each in enumerate(value):
-                yield from _texts(each, (*keys, place), field)
+            for place, item in enumerate(value):
+                yield from _texts(item, (*keys, place), field)

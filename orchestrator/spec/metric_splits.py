@@ -11,20 +11,20 @@ SELECTION_SPLIT = "valid"
 """Default split of an objective."""
 
 
-def declared_split(metric: str, given: str | None, test_splits: Collection[str]) -> str:
+def declared_split(metric: str, declared_split_name: str | None, test_splits: Collection[str]) -> str:
     """Return the split of a metric that is an objective or a primary outcome.
 
     Args:
         metric: Name of the metric.
-        given: The `split` of the metric in the spec, if any.
+        declared_split_name: The `split` of the metric in the spec, if any.
         test_splits: `confirm.splits` of the spec.
 
     Returns:
-        `given`; else the part of the name before its first slash, if it is a word for validation data,
-        `train` or a test split; else `valid`.
+        `declared_split_name`; else the part of the name before its first slash, if it is a word for
+        validation data, `train` or a test split; else `valid`.
     """
-    if given:
-        return given
+    if declared_split_name:
+        return declared_split_name
     split, _ = split_and_quantity(metric)
     return split if split in {*VALIDATION_SPLITS, TRAIN, *test_splits} else SELECTION_SPLIT
 
@@ -62,8 +62,8 @@ class MetricSplits:
     @cached_property
     def selection(self) -> tuple[str, ...]:
         """Return the splits of validation data, which searches and training code use for selection."""
-        chosen = (*VALIDATION_SPLITS, *self.declared.values())
-        return tuple(each for each in dict.fromkeys(chosen) if each not in {TRAIN, *self.test})
+        chosen_splits = (*VALIDATION_SPLITS, *self.declared.values())
+        return tuple(split for split in dict.fromkeys(chosen_splits) if split not in {TRAIN, *self.test})
 
     def is_selection(self, metric: str) -> bool:
         """Return whether `metric` is measured on validation data."""
@@ -80,5 +80,5 @@ def outcome_split(metric: str, split: str | None, test_splits: Collection[str]) 
 
     An answer has one `split` for several outcomes, so a split in the name of an outcome takes precedence.
     """
-    named = declared_split(metric, None, test_splits)
-    return named if split_and_quantity(metric)[0] == named else split or SELECTION_SPLIT
+    declared = declared_split(metric, None, test_splits)
+    return declared if split_and_quantity(metric)[0] == declared else split or SELECTION_SPLIT

@@ -59,16 +59,16 @@ def parse(text: str) -> Override:
     parts = _KEY.fullmatch(text)
     if parts is None or not (key := parts[1].strip()):
         raise BadOverride(f"an override must be key=value, got {text!r}")
-    written = parts[2]
-    found = read_text(written, said(text), lines=False)
-    if found.faults:
-        is_oversized = any(fault.code is FaultCode.OVERSIZED_VALUE for fault in found.faults)
+    value = parts[2]
+    value = read_text(value, displayed_name(text), lines=False)
+    if value.faults:
+        is_oversized = any(fault.code is FaultCode.OVERSIZED_VALUE for fault in value.faults)
         code = FaultCode.OVERSIZED_VALUE if is_oversized else FaultCode.INVALID_OVERRIDE
         raise BadOverride("; ".join(fault.message for fault in found.faults), code)
-    return Override(key, found.data, Origin(said(text)))
+    return Override(key, value.data, Origin(displayed_name(text)))
 
 
-def said(text: str) -> str:
+def displayed_name(text: str) -> str:
     """Return the name of the override `text` for messages, with possible secrets in the value masked."""
     # Redact more text than is quoted, so that the quoted text does not end within an unmasked token.
     field, is_one, value = text[: 4 * MOST_SAID].partition("=")
@@ -119,10 +119,10 @@ def resolve(key: str, data: Any) -> Keys:
         BadOverride: If there is no such place.
     """
     keys: Keys = ()
-    kind: Any = field_paths.at((), spec_class(data))
+    kind: Any = field_paths.type_at((), spec_class(data))
     rest = f".{key}"
     while rest:
-        inside = _inside(data, keys)
+        inside = _value_at(data, keys)
         part, rest = _next(kind, inside, rest)
         kind = _kind_below(kind, inside, part, keys, data, last=not rest)
         keys = (*keys, part)
@@ -135,12 +135,12 @@ def _next(kind: Any, inside: Any, rest: str) -> tuple[str | int, str]:
         return int(index[1]), rest[index.end() :]
     if quoted := _QUOTED.match(rest):
         return quoted[1] if quoted[1] is not None else quoted[2], rest[quoted.end() :]
-    whole = rest[1:]
-    written = inside if isinstance(inside, dict) else {}
-    fits = [one for one in written if whole == one or whole.startswith((f"{one}.", f"{one}["))]
+    rest_of_path = rest[1:]
+    fields = inside if isinstance(inside, dict) else {}
+    fits = [key for key in fields if rest_of_path == key or rest_of_path.startswith((f"{key}.", f"{key}["))]
     if fits or field_paths.has_dotted_keys(kind):
-        found = max(fits, key=len, default=whole)
-        return found, whole[len(found) :]
+        part = max(fits, key=len, default=rest_of_path)
+        return part, rest_of_path[len(part) :]
     name = _NAME.match(rest)
     if name is not None and isinstance(inside, list) and name[1].isdecimal():
         return int(name[1]), rest[name.end() :]
@@ -151,40 +151,40 @@ def _next(kind: Any, inside: Any, rest: str) -> tuple[str | int, str]:
 
 def _kind_below(kind: Any, inside: Any, part: str | int, keys: Keys, spec: Any, *, last: bool) -> Any:
     """Return the type at `part`; raise `BadOverride` if there is no such place or no value to change."""
-    found = field_paths.below(kind, part)
+    kind_of_part = field_paths.type_below(kind, part)
     at = f"{dotted(keys)} " if keys else "a spec "
-    if found is None and (names := field_paths.known(kind)):
-        likely = None if keys else _elsewhere(str(part), spec)
+    if kind_of_part is None and (names := field_paths.known_keys(kind)):
+        likely = None if keys else _path_elsewhere(str(part), spec)
         raise BadOverride(f"{at}has no key {str(part)!r}. {hint(str(part), names, likely)}")
     if isinstance(part, str) and isinstance(inside, list):
         raise BadOverride(f"{at}is {shown(inside)}: select an item by a position like [0]")
-    if found is None or (inside is not None and not isinstance(inside, dict | list)):
+    if kind_of_part is None or (inside is not None and not isinstance(inside, dict | list)):
         raise BadOverride(f"{at}is {shown(inside)} and has no parts: set it as one value")
     if isinstance(part, int) and not (isinstance(inside, list) and part < len(inside)):
         raise BadOverride(f"{at}has no position {part}, it is {shown(inside)}")
     if keys == ("arms",) and not last and part not in (inside or {}):
         raise BadOverride(f"no arm named {part!r}. {hint(str(part), inside or {})}")
-    return found
+    return kind_of_part
 
 
-def _elsewhere(name: str, spec: Any) -> str | None:
+def _path_elsewhere(name: str, spec: Any) -> str | None:
     """Return the path that begins with `name` if its section was omitted; None if there is none.
 
     Examples: `baseline.train` for `train`, `baseline.train.lr` for `lr`, `search.sampler` for `sampler`.
     """
     kind = spec_class(spec)
-    for section in field_paths.known(kind):
-        if name in field_paths.known(field_paths.below(kind, section)):
+    for section in field_paths.known_keys(kind):
+        if name in field_paths.known_keys(field_paths.type_below(kind, section)):
             return f"{section}.{name}"
-    baseline = _inside(spec, ("baseline",))
+    baseline = _value_at(spec, ("baseline",))
     parts = baseline if isinstance(baseline, dict) else {}
     if name in parts:
         return f"baseline.{name}"
-    holder = next((one for one, fields in parts.items() if isinstance(fields, dict) and name in fields), None)
+    holder = next((key for key, fields in parts.items() if isinstance(fields, dict) and name in fields), None)
     return None if holder is None else f"baseline.{holder}.{name}"
 
 
-def _inside(data: Any, keys: Keys) -> Any:
+def _value_at(data: Any, keys: Keys) -> Any:
     """Return the value written at `keys`; None if there is none."""
     for key in keys:
         if isinstance(data, dict):
@@ -212,7 +212,7 @@ def _apply(document: Document, keys: Keys, override: Override) -> None:
         return
     if isinstance(inside, dict) and last not in inside:
         document.added.add(keys)
-    for inner in [one for one in document.origins if one[: len(keys)] == keys]:
+    for inner in [keys_of_value for keys_of_value in document.origins if keys_of_value[: len(keys)] == keys]:
         del document.origins[inner]
     document.origins[keys] = override.origin
     inside[last] = override.value

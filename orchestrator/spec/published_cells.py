@@ -26,20 +26,23 @@ def cell_problems(
     cell, reading = row.get("cell", {}), row.get("posthoc", {})
     for path in axes if isinstance(cell, dict) and row.get("arm") is not None else ():
         if path not in cell:
-            wanted = f"must name its cell of contexts and grid, cell: {{{path}: ...}}"
-            yield (), f"{wanted}: a value belongs to one evaluation"
+            requirement = f"must name its cell of contexts and grid, cell: {{{path}: ...}}"
+            yield (), f"{requirement}: a value belongs to one evaluation"
     if isinstance(reading, dict) and len(reading) > 1:
-        wanted = f"must name one setting, got {len(reading)} ({', '.join(map(str, reading))})"
-        yield ("posthoc",), f"{wanted}: checkpoints are evaluated again with one changed setting at a time"
-    for part, section, known, given in (
+        requirement = f"must name one setting, got {len(reading)} ({', '.join(map(str, reading))})"
+        yield (
+            ("posthoc",),
+            f"{requirement}: checkpoints are evaluated again with one changed setting at a time",
+        )
+    for part, section, known_values, row_values in (
         ("cell", "contexts or grid", axes, cell),
         ("posthoc", "posthoc", posthoc, reading),
     ):
-        for path, value in given.items() if isinstance(given, dict) else ():
-            values = known.get(path)
-            if path not in known:
-                yield (part, path), f"is not in {section}. {hint(str(path), map(str, known))}"
-            elif isinstance(values, list | tuple) and not any(same(value, each) for each in values):
+        for path, value in row_values.items() if isinstance(row_values, dict) else ():
+            values = known_values.get(path)
+            if path not in known_values:
+                yield (part, path), f"is not in {section}. {hint(str(path), map(str, known_values))}"
+            elif isinstance(values, list | tuple) and not any(same(value, item) for item in values):
                 choices = ", ".join(map(shown, values))
                 yield (part, path), f"must be a value of {section} ({choices}), got {shown(value)}"
 
@@ -54,46 +57,54 @@ def remove_stale_rows(document: Document, original: Document) -> None:
     if document.data == original.data:
         return
     rows = document.data.get("published") if isinstance(document.data, dict) else None
-    before = original.data.get("published")
-    if not isinstance(rows, list) or not isinstance(before, list):
+    rows_before = original.data.get("published")
+    if not isinstance(rows, list) or not isinstance(rows_before, list):
         return
-    known = set(map(repr, before))
+    known_rows = set(map(repr, rows_before))
 
     @cache
     def same_training(arm: str) -> bool:
-        return _trained(arm, document.data) == _trained(arm, original.data)
+        return _training_settings(arm, document.data) == _training_settings(arm, original.data)
 
     def gone(row: Any) -> bool:
-        stood = isinstance(row, dict) and repr(row) in known
-        return stood and _gone(row, document.data, original.data, same_training)
+        stood = isinstance(row, dict) and repr(row) in known_rows
+        return stood and _is_stale(row, document.data, original.data, same_training)
 
-    kept = [place for place, row in enumerate(rows) if not gone(row)]
-    document.left_out += len(rows) - len(kept)
-    _keep(document, kept)
+    kept_places = [place for place, row in enumerate(rows) if not gone(row)]
+    document.left_out += len(rows) - len(kept_places)
+    _keep(document, kept_places)
 
 
-def _gone(
+def _is_stale(
     row: Mapping[str, Any],
     new_document: Mapping[str, Any],
     old_document: Mapping[str, Any],
     same_training: Callable[[str], bool],
 ) -> bool:
-    had, has = (
+    had_row, has = (
         not any(cell_problems(row, _axes(data), _mapping(data, "posthoc")))
         for data in (old_document, new_document)
     )
     if not isinstance(arm := row.get("arm"), str):  # a row without an arm, or with an invalid one
-        return had and not has
-    return had and not (has and same_training(arm))
+        return had_row and not has
+    return had_row and not (has and same_training(arm))
 
 
-def _trained(arm: Any, data: Mapping[str, Any]) -> dict[str, Any]:
+def _training_settings(arm: Any, data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the training settings of an arm in `data`, without settings that affect no result."""
     arms, components = _mapping(data, "arms"), _mapping(data, "components")
     # An arm that is not written is created from components.
-    named = [arms[arm]] if arm in arms else [] if arm == "baseline" else [*components.values()]
-    said = {path: value for each in named for path, value in leaves(_mapping(_as_mapping(each), "set"))}
-    settings = {"trainable": data.get("trainable"), **dict(leaves(_mapping(data, "baseline"))), **said}
+    settings_of_arm = [arms[arm]] if arm in arms else [] if arm == "baseline" else [*components.values()]
+    values_by_path = {
+        path: value
+        for settings in settings_of_arm
+        for path, value in leaves(_mapping(_as_mapping(settings), "set"))
+    }
+    settings = {
+        "trainable": data.get("trainable"),
+        **dict(leaves(_mapping(data, "baseline"))),
+        **values_by_path,
+    }
     return {path: value for path, value in settings.items() if path not in _without_effect()}
 
 
@@ -123,7 +134,7 @@ def _keep(document: Document, positions: Sequence[int]) -> None:
     if len(positions) == len(rows):
         return
     rows[:] = [rows[place] for place in positions]
-    moved: Mapping[Any, int] = {before: now for now, before in enumerate(positions)}
+    moved: Mapping[Any, int] = {old_place: now for now, old_place in enumerate(positions)}
     of_rows = [keys for keys in document.origins if keys[:1] == ("published",) and len(keys) > 1]
     origins = {keys: document.origins.pop(keys) for keys in of_rows}
     document.origins |= {

@@ -30,14 +30,16 @@ def json_schema() -> Schema:
     """Return the schema of a spec file; this loads every task and model, and torch with them."""
     definitions: Schema = {}
     _adopt("built-in", _built_in(), definitions)
-    _adopt("own", _own(), definitions)
+    _adopt("own", _custom_schema(), definitions)
     fields = definitions["built-in"]["properties"].items()
     return {
         "$schema": DIALECT,
         "title": "haltsweep spec",
         "type": "object",
         # Editors display these descriptions; validation uses the definitions below.
-        "properties": {name: {"description": _description(one, definitions)} for name, one in fields},
+        "properties": {
+            name: {"description": _description(field_info, definitions)} for name, field_info in fields
+        },
         "if": {"properties": {"trainable": {"type": "string"}}, "required": ["trainable"]},
         "then": {"$ref": "#/$defs/own"},
         "else": {"$ref": "#/$defs/built-in"},
@@ -50,11 +52,11 @@ def _description(field: Schema, definitions: Schema) -> str:
     if "description" in field:
         return str(field["description"])
     refers = [field, *field.get("anyOf", []), field.get("items", {})]
-    names = [each["$ref"].rpartition("/")[2] for each in refers if "$ref" in each]
+    names = [reference["$ref"].rpartition("/")[2] for reference in refers if "$ref" in reference]
     return next((str(definitions[name]["description"]) for name in names if name in definitions), "")
 
 
-def _own() -> Schema:
+def _custom_schema() -> Schema:
     """Return the schema of a spec with a custom trainable, whose settings may have any value."""
     schema: Schema = CustomSpec.model_json_schema()
     _replace(schema, PATH_PATTERN, OWN_PATH_PATTERN)
@@ -83,8 +85,8 @@ def _replace(schema: Any, old: str, new: str) -> None:
 
 
 def _built_in() -> Schema:
-    whole: Schema = Spec.model_json_schema()
-    definitions: Schema = whole["$defs"]
+    full_schema: Schema = Spec.model_json_schema()
+    definitions: Schema = full_schema["$defs"]
     settings = _settings(definitions)
     definitions["Baseline"]["properties"] |= settings
     fields = _fields(settings, definitions)
@@ -97,10 +99,10 @@ def _built_in() -> Schema:
     search["also"]["default"] = {}
     search["first"]["items"] = {"anyOf": [_by_path(fields), _EARLIER]}
     search["spaces"]["items"] = {"anyOf": [{"enum": list(spaces.full_names())}, MODULE_NAME]}
-    properties = whole["properties"]
+    properties = full_schema["properties"]
     axes = {
-        path: {"type": "array", "minItems": 1, "uniqueItems": True, "items": one}
-        for path, one in fields.items()
+        path: {"type": "array", "minItems": 1, "uniqueItems": True, "items": field_schema}
+        for path, field_schema in fields.items()
     }
     properties["grid"] |= _by_path(axes)
     properties["contexts"] |= _by_path(axes)
@@ -113,7 +115,7 @@ def _built_in() -> Schema:
         properties[section] |= {"patternProperties": arms, "additionalProperties": False}
     properties["arms"]["propertyNames"] = {"not": {"const": "baseline"}}
     properties["profiles"]["additionalProperties"] = False
-    return whole
+    return full_schema
 
 
 def _by_path(fields: Mapping[str, Schema]) -> Schema:
@@ -126,57 +128,63 @@ def _settings(definitions: Schema) -> Schema:
     from trainables import catalog
     from trainables.training.config import TrainConfig
 
-    found: Schema = {}
+    schema: Schema = {}
     kinds: tuple[tuple[str, catalog.Kind], ...] = (("task", "tasks"), ("model", "models"))
     for root, kind in kinds:
-        known = [name for name, _ in catalog.usable(kind)]
-        for name in known:
+        component_names = [name for name, _ in catalog.usable(kind)]
+        for name in component_names:
             _adopt(f"{root}.{name}", catalog.config_class(kind, name).model_json_schema(), definitions)
-        found[root] = {
+        schema[root] = {
             "type": "object",
             "required": ["name"],
-            "properties": {"name": {"anyOf": [{"enum": known}, MODULE_NAME]}},
+            "properties": {"name": {"anyOf": [{"enum": component_names}, MODULE_NAME]}},
             "allOf": [
                 {
                     "if": {"properties": {"name": {"const": name}}, "required": ["name"]},
                     "then": {"$ref": f"#/$defs/{root}.{name}"},
                 }
-                for name in known
+                for name in component_names
             ],
         }
     _adopt("train", TrainConfig.model_json_schema(), definitions)
-    found["train"] = {"$ref": "#/$defs/train"}
-    return found
+    schema["train"] = {"$ref": "#/$defs/train"}
+    return schema
 
 
 def _adopt(name: str, schema: Schema, definitions: Schema) -> None:
     """Add `schema` to `definitions` as `name`, and its own definitions with `name` as prefix."""
     brought = schema.pop("$defs", {})
-    definitions[name] = _renamed(schema, name)
-    for inner, one in brought.items():
-        definitions[f"{name}.{inner}"] = _renamed(one, name)
+    definitions[name] = _rename_references(schema, name)
+    for inner, definition in brought.items():
+        definitions[f"{name}.{inner}"] = _rename_references(definition, name)
 
 
-def _renamed(schema: Any, name: str) -> Any:
+def _rename_references(schema: Any, name: str) -> Any:
     match schema:
         case {"$ref": str(target), **rest}:
-            return {"$ref": target.replace("#/$defs/", f"#/$defs/{name}."), **_renamed(rest, name)}
+            return {"$ref": target.replace("#/$defs/", f"#/$defs/{name}."), **_rename_references(rest, name)}
         case dict():
-            return {key: _renamed(value, name) for key, value in schema.items() if key != "discriminator"}
+            return {
+                key: _rename_references(value, name)
+                for key, value in schema.items()
+                if key != "discriminator"
+            }
         case list():
-            return [_renamed(item, name) for item in schema]
+            return [_rename_references(item, name) for item in schema]
         case _:
             return schema
 
 
 def _fields(settings: Schema, definitions: Schema) -> dict[str, Schema]:
     """Return the schema of every field path of all tasks, models and training."""
-    found: dict[str, list[Schema]] = {}
+    schemas_by_path: dict[str, list[Schema]] = {}
     for root, schema in settings.items():
-        for path, one in _walk(root, schema, definitions):
-            if one not in found.setdefault(path, []):
-                found[path].append(one)
-    return {path: ones[0] if len(ones) == 1 else {"anyOf": ones} for path, ones in sorted(found.items())}
+        for path, schema_at_path in _walk(root, schema, definitions):
+            if schema_at_path not in schemas_by_path.setdefault(path, []):
+                schemas_by_path[path].append(schema_at_path)
+    return {
+        path: ones[0] if len(ones) == 1 else {"anyOf": ones} for path, ones in sorted(schemas_by_path.items())
+    }
 
 
 def _walk(path: str, schema: Schema, definitions: Schema) -> Iterator[tuple[str, Schema]]:

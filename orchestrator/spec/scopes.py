@@ -30,30 +30,30 @@ class CountedReports:
 
     def copy(self) -> "CountedReports":
         """Return an independent copy, to which reports may be added."""
-        other = CountedReports(self._objectives)
-        other._last_values = {name: values.copy() for name, values in self._last_values.items()}
-        other.measurement, other.reports = self.measurement, self.reports
-        return other
+        reports = CountedReports(self._objectives)
+        reports._last_values = {name: values.copy() for name, values in self._last_values.items()}
+        reports.measurement, reports.reports = self.measurement, self.reports
+        return reports
 
     def to_json(self) -> list[Any]:
         """Return the state as JSON values."""
         counts = self.measurement
-        found = counts and [counts.step, counts.seconds, dict(counts.metrics)]
-        return [[list(values) for values in self._last_values.values()], found, self.reports]
+        counted_values = counts and [counts.step, counts.seconds, dict(counts.metrics)]
+        return [[list(values) for values in self._last_values.values()], counted_values, self.reports]
 
     @classmethod
     def from_json(cls, objectives: Sequence[Objective], values: Sequence[Any]) -> "CountedReports":
         """Return the reports from the values that `to_json` returned."""
-        made = cls(objectives)
-        last_values, found, made.reports = values
-        for kept, numbers in zip(made._last_values.values(), last_values, strict=True):
-            kept.extend(numbers)
-        made.measurement = found and Measurement(*found)
-        return made
+        reports = cls(objectives)
+        last_values, counted_values, reports.reports = values
+        for kept_values, numbers in zip(reports._last_values.values(), last_values, strict=True):
+            kept_values.extend(numbers)
+        reports.measurement = counted_values and Measurement(*counted_values)
+        return reports
 
     def add(self, report: Measurement) -> bool:
         """Add a report of the trial; return whether it has a usable value of every objective."""
-        values = [report.metrics.get(each.metric, nan) for each in self._objectives]
+        values = [report.metrics.get(objective.metric, nan) for objective in self._objectives]
         if not values or not all(map(is_usable, values)):
             return False
         self.reports += 1
@@ -70,7 +70,7 @@ class CountedReports:
         """Return the counted value of every objective; empty before the first report that counts."""
         if self.measurement is None:
             return ()
-        return tuple(self.measurement.metrics[each.metric] for each in self._objectives)
+        return tuple(self.measurement.metrics[objective.metric] for objective in self._objectives)
 
     def _is_worse(self, report: Measurement) -> bool:
         """Return whether the scope is `best` and an earlier report is at least as good."""

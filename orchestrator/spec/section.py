@@ -27,7 +27,7 @@ _OBJECTIVE_DEFAULTS: Final = (("split", None), ("scope", "last"))
 
 
 class Objective(Section):
-    """What a search makes large or small."""
+    """Metric that a search maximises or minimises."""
 
     metric: Metric
     """Name of a metric as trials report it, e.g. valid/accuracy, val/mAP@50 or eval_loss."""
@@ -38,8 +38,9 @@ class Objective(Section):
     before its first slash if that is valid, val, validation, eval, dev or train, else validation data."""
     scope: Scope = "last"
     """Which reports of a trial count: `last` for its last report, `best` for its best by `goal`, and
-    `mean-of-last-3` for the mean of its last three, or fewer if it has fewer. Early stopping compares what
-    counts so far. `best` needs a single objective; the best of many reports is an optimistic value."""
+    `mean-of-last-3` for the mean of its last three, or fewer if it has fewer. Early stopping compares this
+    value over the reports so far. `best` needs a single objective; the best of many reports is an optimistic
+    value."""
 
     @property
     def mean_of(self) -> int:
@@ -47,42 +48,42 @@ class Objective(Section):
         return int(self.scope.rpartition("-")[2]) if self.scope.startswith("mean-of-last-") else 1
 
     @model_serializer(mode="wrap")
-    def _without_defaults(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = whole(self)
+    def _without_defaults(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = serialize(self)
         # Fields with default values are omitted, so that older plans and specs keep their digests.
         return {key: value for key, value in fields.items() if (key, value) not in _OBJECTIVE_DEFAULTS}
 
 
 class Resources(Section):
-    """What one trial may use."""
+    """Resources and limits of one trial."""
 
     cpus: Positive = 1.0
     """CPU cores, and threads of PyTorch; several trials share one core if it is a part like 0.5."""
     gpus: Gpus = 0.0
-    """GPUs; several trials share one if it is a part like 0.25. Where it is two or more, each takes its share
-    of every batch (`train.ranks`), and all must be on one machine."""
+    """GPUs of a trial; several trials share one GPU if the number is a fraction like 0.25. Two or more GPUs
+    each process a part of every batch (`train.ranks`), and all must be in one machine."""
     minutes: Positive | None = None
-    """Limit of work; beyond it, or after longer silence, the trial has timed out."""
+    """Maximum minutes of work. A trial that works longer, or is silent for longer, times out."""
     silent_minutes: Positive | None = None
-    """A trial without a report for longer has timed out. null: no limit; after 10 minutes `haltsweep status`
-    and the screen show the time since the last report."""
+    """Maximum minutes without a report, after which the trial times out. null: no limit; after 10 minutes
+    `haltsweep status` and the screen show the time since the last report."""
     checkpoint_seconds: Positive = 30.0
-    """Least time between two checkpoints."""
+    """Minimum number of seconds between two checkpoints."""
     working_folder: Annotated[Literal["private", "shared"], described_as("private or shared")] = "private"
     """`private`: each trial has its own working folder, with the files of the launch folder; files that it
     writes by relative paths stay in that folder. `shared`: all trials work in the launch folder."""
     retries: Natural = 3
-    """How often in a row, without progress between, a trial that ended its process is started again. A trial
-    that is killed from outside (SIGKILL, SIGTERM, a lost machine) is started again as long as anything in the
-    sweep makes progress; when nothing does, the sweep stops after 10 kills of a trial."""
+    """Number of times in a row, without progress, that a trial is started again after it ended its process. A
+    trial that is killed from outside (SIGKILL, SIGTERM, a lost machine) is started again as long as any trial
+    of the sweep makes progress; without progress the sweep stops after 10 kills of a trial."""
 
     max_concurrent: Annotated[int, Field(ge=1), described_as("an integer >= 1")] | None = None
     """Maximum number of trials that run at once."""
 
     @model_serializer(mode="wrap")
-    def _as_written(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        said: dict[str, Any] = whole(self)
-        return {key: value for key, value in said.items() if (key, value) not in _LATER.items()}
+    def _without_unset(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        content: dict[str, Any] = serialize(self)
+        return {key: value for key, value in content.items() if (key, value) not in _LATER.items()}
 
 
 _LATER: Final = {"working_folder": "private", "silent_minutes": None, "max_concurrent": None}

@@ -34,11 +34,11 @@ def check(document: Document) -> list[Fault]:
     ]
     if names_trainable(document.data) or not isinstance(document.data, dict):
         return faults
-    written = list(_written(document.data))
-    ours = {root for root in ROOTS if not _is_outside(root, written)}
-    for keys, path, value in written:
-        if _is_number(value) and (most := _most(path, ours)) is not None and value > most:
-            faults.append(document.fault(keys, beyond(most, value), FaultCode.OVERSIZED_VALUE))
+    written_values = list(_written_values(document.data))
+    built_in_roots = {root for root in ROOTS if not _is_outside(root, written_values)}
+    for keys, path, value in written_values:
+        if _is_number(value) and (limit := _max_number(path, built_in_roots)) is not None and value > limit:
+            faults.append(document.fault(keys, too_large_message(limit, value), FaultCode.OVERSIZED_VALUE))
     return faults
 
 
@@ -49,7 +49,7 @@ def _too_many_profiles(document: Document) -> tuple[Keys, str] | None:
     return ("profiles",), f"must be at most {MOST_PROFILES}, as the spec is read with each, got {many:,}"
 
 
-def beyond(limit: int, value: float) -> str:
+def too_large_message(limit: int, value: float) -> str:
     """Return the error message for a number larger than `limit`."""
     return f"must be at most {limit:,}, got {f'{value:,}' if isinstance(value, int) else f'{value:g}'}"
 
@@ -59,7 +59,7 @@ def is_absurd(value: Any) -> bool:
     return _is_number(value) and value > REFUSED_FROM
 
 
-def _most(path: str, built_in_names: set[str]) -> int | None:
+def _max_number(path: str, built_in_names: set[str]) -> int | None:
     """Return the largest valid number of the field `path`; None if it is unknown."""
     root, _, field = path.partition(".")
     if root not in built_in_names or not field or path.endswith("seed"):
@@ -89,14 +89,14 @@ def _is_number(value: Any) -> bool:
 
 def _is_outside(root: str, written_values: list[Written]) -> bool:
     """Return whether any task or model that the spec names is custom, not built-in."""
-    named = {value for _, path, value in written_values if path == f"{root}.name" and isinstance(value, str)}
-    return root in _KINDS and any(catalog.is_outside(_KINDS[root], name) for name in named)
+    names = {value for _, path, value in written_values if path == f"{root}.name" and isinstance(value, str)}
+    return root in _KINDS and any(catalog.is_outside(_KINDS[root], name) for name in names)
 
 
-def _written(data: Mapping[str, Any]) -> Iterator[Written]:
+def _written_values(data: Mapping[str, Any]) -> Iterator[Written]:
     """Yield every value for a field of the settings, from all places where a spec can have one."""
     for root in ROOTS:
-        yield from _at(data, ("baseline", root), root)
+        yield from _values_at(data, ("baseline", root), root)
     for section in ("arms", "components"):
         for name in _mapping(data, section):
             yield from _by_path(data, (section, name, "set"))
@@ -104,7 +104,7 @@ def _written(data: Mapping[str, Any]) -> Iterator[Written]:
         yield from _by_path(data, (section,))
     for path in _mapping(data, "search", "also"):
         for form in FORMS:
-            yield from _at(data, ("search", "also", path, form), path)
+            yield from _values_at(data, ("search", "also", path, form), path)
     points = _mapping(data, "search").get("first")
     for place, _ in enumerate(points if isinstance(points, list) else ()):
         yield from _by_path(data, ("search", "first", place))
@@ -113,21 +113,21 @@ def _written(data: Mapping[str, Any]) -> Iterator[Written]:
 def _by_path(data: Mapping[str, Any], keys: Keys) -> Iterator[Written]:
     """Yield the values in the mapping at `keys`, whose keys are paths of fields."""
     for path in _mapping(data, *keys):
-        yield from _at(data, (*keys, path), path)
+        yield from _values_at(data, (*keys, path), path)
 
 
-def _at(data: Any, keys: Keys, path: str) -> Iterator[Written]:
+def _values_at(data: Any, keys: Keys, path: str) -> Iterator[Written]:
     """Yield the values at `keys`: one for the field `path`, or several in mappings and lists."""
-    yield from _inside(_value(data, keys), keys, path)
+    yield from _values_inside(_value(data, keys), keys, path)
 
 
-def _inside(value: Any, keys: Keys, path: str) -> Iterator[Written]:
+def _values_inside(value: Any, keys: Keys, path: str) -> Iterator[Written]:
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield from _inside(inner, (*keys, key), f"{path}.{key}")
+            yield from _values_inside(inner, (*keys, key), f"{path}.{key}")
     elif isinstance(value, list):
         for place, inner in enumerate(value):
-            yield from _inside(inner, (*keys, place), path)
+            yield from _values_inside(inner, (*keys, place), path)
     else:
         yield keys, path, value
 
@@ -144,5 +144,5 @@ def _value(data: Any, keys: Keys) -> Any:
 
 
 def _mapping(data: Any, *keys: str | int) -> Mapping[str, Any]:
-    found = _value(data, keys)
-    return found if isinstance(found, dict) else {}
+    value = _value(data, keys)
+    return value if isinstance(value, dict) else {}

@@ -40,17 +40,18 @@ def contrasts(
     Raises:
         ValueError: A key of `values` is not a combination of `factors`.
     """
-    wanted = [frozenset(each) for each in ((), *terms(factors))]
-    if unknown := set(values) - set(wanted):
-        given = sorted(map(sorted, unknown))
-        raise ValueError(f"arms must remove some of {', '.join(factors)}, got {given}")
-    if set(values) != set(wanted):
+    cells = [frozenset(term) for term in ((), *terms(factors))]
+    if unknown := set(values) - set(cells):
+        unknown_arms = sorted(map(sorted, unknown))
+        raise ValueError(f"arms must remove some of {', '.join(factors)}, got {unknown_arms}")
+    if set(values) != set(cells):
         return {}
     seeds = sorted(set.intersection(*(set(by_seed) for by_seed in values.values())))
     scale = 2 ** (len(factors) - 1)
     return {
         term: {
-            seed: _sum([_sign(term, away) * values[away][seed] for away in wanted]) / scale for seed in seeds
+            seed: _sum([_sign(term, removed) * values[removed][seed] for removed in cells]) / scale
+            for seed in seeds
         }
         for term in terms(factors)
         if seeds
@@ -59,8 +60,8 @@ def contrasts(
 
 def _sum(values: Sequence[float]) -> float:
     """Return the sum of `values`; 0 if it differs from 0 only by rounding."""
-    found = math.fsum(values)
-    return 0.0 if abs(found) <= ROUNDING * max(map(abs, values)) else found
+    total = math.fsum(values)
+    return 0.0 if abs(total) <= ROUNDING * max(map(abs, values)) else total
 
 
 def _sign(term: Term, removed: Away) -> int:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from orchestrator.statistics.paired import Paired, critical, deviation
+from orchestrator.statistics.paired import PairedEstimate, deviation, half_width
 from orchestrator.statistics.power import smallest_effect
 from orchestrator.statistics.verdicts import ALONE_FACTOR, ALONE_FROM
 
@@ -53,7 +53,7 @@ class DecisionChance:
     """Smallest difference that all units together detect 8 times in 10, in units of the outcome."""
 
 
-def decision_chances(paired: Paired, margin: float | None = None) -> tuple[DecisionChance, ...]:
+def decision_chances(paired: PairedEstimate, margin: float | None = None) -> tuple[DecisionChance, ...]:
     """Return the decision chance for 0.5, 1 and 3 times as many additional units.
 
     Args:
@@ -62,14 +62,14 @@ def decision_chances(paired: Paired, margin: float | None = None) -> tuple[Decis
     """
     assert paired.spread is not None, "without a spread nothing can be said of further units"
     numbers = [math.ceil(times * paired.n) for times in TIMES]
-    values = _continued(paired, max(numbers))
+    values = _simulate(paired, max(numbers))
     return tuple(
         DecisionChance(
-            more,
-            float(_decided(values[:, : paired.n + more], paired, margin).mean()),
-            smallest_effect(paired.n + more, paired.family, paired.level) / math.sqrt(2) * paired.spread,
+            number,
+            float(_get_verdict(values[:, : paired.n + number], paired, margin).mean()),
+            smallest_effect(paired.n + number, paired.family, paired.level) / math.sqrt(2) * paired.spread,
         )
-        for more in numbers
+        for number in numbers
     )
 
 
@@ -81,9 +81,9 @@ def log_odds(n: int, mean: float, squares: float) -> float:
         mean: Mean of the differences.
         squares: Sum of squared deviations of the differences from their mean.
     """
-    without, having = _scales(n, mean, squares)
+    null_scale, prior_scale = _scales(n, mean, squares)
     prior = math.log((1 - NO_EFFECT) / NO_EFFECT)
-    return prior - math.log1p(n * EFFECT_SPREAD**2) / 2 + n / 2 * math.log(without / having)
+    return prior - math.log1p(n * EFFECT_SPREAD**2) / 2 + n / 2 * math.log(null_scale / prior_scale)
 
 
 def _scales(n: int, mean: float, squares: float) -> tuple[float, float]:
@@ -91,23 +91,23 @@ def _scales(n: int, mean: float, squares: float) -> tuple[float, float]:
     return squares + n * mean**2, squares + n * mean**2 / (1 + n * EFFECT_SPREAD**2)
 
 
-def _continued(paired: Paired, additional: int) -> "NDArray[np.float64]":
+def _simulate(paired: PairedEstimate, additional: int) -> "NDArray[np.float64]":
     """Return the present differences followed by simulated ones, one row per simulation."""
     import numpy as np
 
     assert paired.spread is not None
     n, mean, g = paired.n, paired.mean, EFFECT_SPREAD**2
     deviations = (n - 1) * max(paired.spread, deviation(list(paired.by_seed.values()))) ** 2
-    without, having = _scales(n, mean, deviations)
+    null_scale, prior_scale = _scales(n, mean, deviations)
     shares, chi, shift, noise = _draws(n, additional)
     has_effect = shares < 1 / (1 + math.exp(-log_odds(n, mean, deviations)))
-    spreads = np.sqrt(np.where(has_effect, having, without) / chi)
+    spreads = np.sqrt(np.where(has_effect, prior_scale, null_scale) / chi)
     effects = np.where(
         has_effect, mean * n * g / (1 + n * g) + shift * spreads * math.sqrt(g / (1 + n * g)), 0
     )
     to_come = effects[:, None] + spreads[:, None] * noise
-    known = np.broadcast_to(np.array([*paired.by_seed.values()]), (len(to_come), n))
-    return np.concatenate([known, to_come], axis=1)
+    known_values = np.broadcast_to(np.array([*paired.by_seed.values()]), (len(to_come), n))
+    return np.concatenate([known_values, to_come], axis=1)
 
 
 @lru_cache(maxsize=8)
@@ -128,22 +128,24 @@ def _draws(
     )
 
 
-def _decided(values: "NDArray[np.float64]", paired: Paired, margin: float | None) -> "NDArray[np.bool_]":
+def _get_verdict(
+    values: "NDArray[np.float64]", paired: PairedEstimate, margin: float | None
+) -> "NDArray[np.bool_]":
     """Return which rows of differences get a verdict from `statistics.verdicts`."""
     import numpy as np
 
     units = values.shape[1]
     mean = np.abs(values.mean(1))
-    used = np.maximum(values.std(1, ddof=1), paired.spread_least)
-    half = critical(units, paired.family, paired.level) * used / math.sqrt(units)
-    shown = mean > half
-    decided: NDArray[np.bool_] = shown & _without_each(values, paired)
+    deviations_used = np.maximum(values.std(1, ddof=1), paired.spread_least)
+    half = half_width(units, paired.family, paired.level) * deviations_used / math.sqrt(units)
+    is_larger = mean > half
+    decided: NDArray[np.bool_] = is_larger & _survives_removal(values, paired)
     if margin is not None:
-        decided |= ~shown & (mean + half < margin)
+        decided |= ~is_larger & (mean + half < margin)
     return decided
 
 
-def _without_each(values: "NDArray[np.float64]", paired: Paired) -> "NDArray[np.bool_]":
+def _survives_removal(values: "NDArray[np.float64]", paired: PairedEstimate) -> "NDArray[np.bool_]":
     """Return which rows still have a difference after the removal of any single unit."""
     import numpy as np
 
@@ -153,7 +155,11 @@ def _without_each(values: "NDArray[np.float64]", paired: Paired) -> "NDArray[np.
     centred = values - values.mean(1, keepdims=True)
     means = values.mean(1, keepdims=True) - centred / (units - 1)
     squares = (centred**2).sum(1, keepdims=True) - centred**2 * units / (units - 1)
-    used = np.maximum(np.sqrt(np.maximum(squares, 0) / (units - 2)), paired.spread_least)
-    least = critical(units - 1, 1, min(1.0, ALONE_FACTOR * paired.level)) * used / math.sqrt(units - 1)
+    deviations_used = np.maximum(np.sqrt(np.maximum(squares, 0) / (units - 2)), paired.spread_least)
+    least = (
+        half_width(units - 1, 1, min(1.0, ALONE_FACTOR * paired.level))
+        * deviations_used
+        / math.sqrt(units - 1)
+    )
     alone: NDArray[np.bool_] = (np.abs(means) >= least).all(1)
     return alone

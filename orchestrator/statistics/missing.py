@@ -16,7 +16,7 @@ from dataclasses import replace
 from itertools import product
 from typing import Literal
 
-from orchestrator.statistics.paired import Paired
+from orchestrator.statistics.paired import PairedEstimate
 from orchestrator.statistics.verdicts import SEEDS_LEAST, verdict
 
 MOST_MISSING = 8
@@ -26,13 +26,13 @@ Bounds = Mapping[int, tuple[float, float]]
 
 
 def verdict_despite_missing(
-    paired: Paired,
+    paired: PairedEstimate,
     bounds: Bounds,
-    compare_with: Callable[[Mapping[int, float]], Paired],
+    compare_with: Callable[[Mapping[int, float]], PairedEstimate],
     *,
     margin: float | None = None,
     better: Literal["max", "min"] | None = None,
-) -> Paired:
+) -> PairedEstimate:
     """Return the result that holds for every value of the missing units; `paired` if the verdict varies.
 
     Args:
@@ -48,20 +48,20 @@ def verdict_despite_missing(
     """
     if not bounds or len(bounds) > MOST_MISSING or paired.n < SEEDS_LEAST:
         return paired
-    at_bounds: list[Paired] = []
+    at_bounds: list[PairedEstimate] = []
     kind = None
-    for given in _combinations(bounds):
-        each = compare_with(given)
-        said = verdict(each, margin=margin, better=better).kind
-        if said == "undecided" or (kind is not None and said != kind):
+    for values_by_unit in _combinations(bounds):
+        estimate = compare_with(values_by_unit)
+        verdict_kind = verdict(estimate, margin=margin, better=better).kind
+        if verdict_kind == "undecided" or (kind is not None and verdict_kind != kind):
             return paired
-        kind = said
-        at_bounds.append(each)
+        kind = verdict_kind
+        at_bounds.append(estimate)
     return replace(
         paired,
-        low=min(paired.mean, *(each.low for each in at_bounds if each.low is not None)),
-        high=max(paired.mean, *(each.high for each in at_bounds if each.high is not None)),
-        p=max(each.p for each in at_bounds if each.p is not None),
+        low=min(paired.mean, *(estimate.low for estimate in at_bounds if estimate.low is not None)),
+        high=max(paired.mean, *(estimate.high for estimate in at_bounds if estimate.high is not None)),
+        p=max(estimate.p for estimate in at_bounds if estimate.p is not None),
         missing=len(bounds),
     )
 
@@ -72,6 +72,6 @@ def _combinations(bounds: Bounds) -> Iterator[dict[int, float]]:
     yield lows
     yield highs
     for ends in product(*bounds.values()):
-        given = dict(zip(bounds, ends, strict=True))
-        if given not in (lows, highs):
-            yield given
+        values_by_unit = dict(zip(bounds, ends, strict=True))
+        if values_by_unit not in (lows, highs):
+            yield values_by_unit

@@ -73,23 +73,25 @@ def priors(differences: Mapping[str, Mapping[int, float]], spreads: Mapping[str,
         differences: By arm, the differences of one outcome by unit.
         spreads: By arm, the sample standard deviation of its differences.
     """
-    units = max((frozenset(each) for each in differences.values()), key=len, default=frozenset[int]())
-    whole = [arm for arm, each in differences.items() if frozenset(each) == units and spreads.get(arm)]
-    if len(units) < UNITS_LEAST or len(whole) < ARMS_LEAST:
+    units = max((frozenset(values) for values in differences.values()), key=len, default=frozenset[int]())
+    complete_arms = [
+        arm for arm, values in differences.items() if frozenset(values) == units and spreads.get(arm)
+    ]
+    if len(units) < UNITS_LEAST or len(complete_arms) < ARMS_LEAST:
         return {}
     freedom = len(units) - 1
-    variances = {arm: spreads[arm] ** 2 for arm in whole}
-    tame = [arm for arm in whole if not _is_wild(arm, variances, freedom)]
+    variances = {arm: spreads[arm] ** 2 for arm in complete_arms}
+    tame = [arm for arm in complete_arms if not _is_wild(arm, variances, freedom)]
     if len(tame) < ARMS_LEAST:
         return {}
     import numpy as np
 
     order = sorted(units)
     values = np.array([[differences[arm][unit] for unit in order] for arm in tame])
-    shared = _mean_squared_correlation(values)
-    found = _prior([variances[arm] for arm in tame], freedom, shared)
-    most = len(tame) * freedom / (1 + (len(tame) - 1) * shared)
-    capped = Prior(max(0.0, min(found.freedom, most - freedom)), found.spread)
+    correlation = _mean_squared_correlation(values)
+    prior = _prior([variances[arm] for arm in tame], freedom, correlation)
+    max_freedom = len(tame) * freedom / (1 + (len(tame) - 1) * correlation)
+    capped = Prior(max(0.0, min(prior.freedom, max_freedom - freedom)), prior.spread)
     return dict.fromkeys(tame, capped)
 
 
@@ -97,7 +99,7 @@ def _is_wild(arm: str, variances: Mapping[str, float], freedom: int) -> bool:
     """Return whether the variance of an arm is improbably large under the prior of the other arms."""
     from scipy import special
 
-    prior = _prior([each for other, each in variances.items() if other != arm], freedom, 0.0)
+    prior = _prior([variance for other_arm, variance in variances.items() if other_arm != arm], freedom, 0.0)
     ratio = variances[arm] / prior.spread**2
     return bool(special.fdtrc(freedom, min(prior.freedom, INFINITE), ratio) < WILD)
 
@@ -111,24 +113,27 @@ def _mean_squared_correlation(values: "NDArray[np.float64]") -> float:
     return float((squares.sum() - arms) / (arms * (arms - 1)))
 
 
-def _prior(variances: Sequence[float], freedom: int, shared: float) -> Prior:
+def _prior(variances: Sequence[float], freedom: int, correlation: float) -> Prior:
     """Return the prior by Smyth (2004), section 6.2.
 
     Args:
         variances: Sample variances of at least two arms.
         freedom: Degrees of freedom of each variance.
-        shared: Mean squared correlation between the differences of two arms.
+        correlation: Mean squared correlation between the differences of two arms.
     """
     from scipy import special
 
     half = freedom / 2
-    logs = [math.log(each) - float(special.digamma(half)) + math.log(half) for each in variances]
+    logs = [math.log(variance) - float(special.digamma(half)) + math.log(half) for variance in variances]
     mean = math.fsum(logs) / len(logs)
-    scatter = math.fsum((each - mean) ** 2 for each in logs) / (len(logs) - 1)
-    found = 2 * _inverse_trigamma(scatter - float(special.polygamma(1, half)) * (1 - shared))
-    if found >= INFINITE:
+    scatter = math.fsum((logarithm - mean) ** 2 for logarithm in logs) / (len(logs) - 1)
+    freedom_of_prior = 2 * _inverse_trigamma(scatter - float(special.polygamma(1, half)) * (1 - correlation))
+    if freedom_of_prior >= INFINITE:
         return Prior(math.inf, math.exp(mean / 2))
-    return Prior(found, math.exp((mean + float(special.digamma(found / 2)) - math.log(found / 2)) / 2))
+    return Prior(
+        freedom_of_prior,
+        math.exp((mean + float(special.digamma(freedom_of_prior / 2)) - math.log(freedom_of_prior / 2)) / 2),
+    )
 
 
 def _inverse_trigamma(value: float) -> float:

@@ -56,7 +56,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Paired:
+class PairedEstimate:
     """Estimate, interval and p-value for the differences of one arm in one outcome."""
 
     by_seed: Mapping[int, float]
@@ -90,7 +90,7 @@ class Paired:
         return len(self.by_seed)
 
     @property
-    def without_chance(self) -> "Paired":
+    def without_chance(self) -> "PairedEstimate":
         """Return the difference without spread, interval and p, for seeds that say nothing about chance."""
         return replace(self, spread=None, low=None, high=None, p=None, raised=False)
 
@@ -111,9 +111,9 @@ def by_unit(by_seed: Mapping[int, float], units: Mapping[int, int]) -> dict[int,
     for seed, unit in units.items():
         seeds.setdefault(unit, []).append(seed)
     return {
-        unit: math.fsum(by_seed[seed] for seed in own) / len(own)
-        for unit, own in seeds.items()
-        if all(seed in by_seed for seed in own)
+        unit: math.fsum(by_seed[seed] for seed in unit_seeds) / len(unit_seeds)
+        for unit, unit_seeds in seeds.items()
+        if all(seed in by_seed for seed in unit_seeds)
     }
 
 
@@ -124,7 +124,7 @@ def compare(
     level: float = LEVEL,
     resolutions: Mapping[str, float] | None = None,
     moderated: bool = False,
-) -> dict[Key, Paired]:
+) -> dict[Key, PairedEstimate]:
     """Return estimate, interval and p for the differences of all arms in all primary outcomes.
 
     Args:
@@ -138,31 +138,37 @@ def compare(
     Raises:
         ValueError: The family is smaller than the number of comparisons, or the level is not in (0, 1).
     """
-    given = {key: dict(sorted(values.items())) for key, values in differences.items() if values}
-    if family < len(given):
-        raise ValueError(f"a family must hold all comparisons, got {family=} for {len(given)}")
+    sorted_differences = {key: dict(sorted(values.items())) for key, values in differences.items() if values}
+    if family < len(sorted_differences):
+        raise ValueError(f"a family must hold all comparisons, got {family=} for {len(sorted_differences)}")
     if not 0 < level < 1:
         raise ValueError(f"a level must be between 0 and 1, got {level=}")
-    spreads = {key: deviation(list(values.values())) for key, values in given.items() if len(values) > 1}
-    prior = _priors(given, spreads) if moderated else {}
-    found = {}
-    for key, values in given.items():
-        alike = [spread for (_, outcome), spread in spreads.items() if outcome == key[1]]
+    spreads = {
+        key: deviation(list(values.values())) for key, values in sorted_differences.items() if len(values) > 1
+    }
+    prior = _priors(sorted_differences, spreads) if moderated else {}
+    estimates = {}
+    for key, values in sorted_differences.items():
+        outcome_spreads = [spread for (_, outcome), spread in spreads.items() if outcome == key[1]]
         step = (resolutions or {}).get(key[1], 0.0)
-        least = least_spread(alike, step)
-        spread, own = spreads.get(key), prior.get(key)
-        found[key] = _paired(values, spread, least, family=family, level=level, prior=own)
-    return found
+        least = least_spread(outcome_spreads, step)
+        spread, own_prior = spreads.get(key), prior.get(key)
+        estimates[key] = _make_paired(values, spread, least, family=family, level=level, prior=own_prior)
+    return estimates
 
 
 def _priors(differences: Mapping[Key, Mapping[int, float]], spreads: Mapping[Key, float]) -> dict[Key, Prior]:
     """Return the priors of all outcomes."""
-    found: dict[Key, Prior] = {}
+    priors_by_key: dict[Key, Prior] = {}
     for outcome in dict.fromkeys(key[1] for key in differences):
-        own = {arm: values for (arm, name), values in differences.items() if name == outcome}
-        known = {arm: spread for (arm, name), spread in spreads.items() if name == outcome}
-        found |= {(arm, outcome): each for arm, each in priors(own, known).items()}
-    return found
+        differences_of_outcome = {
+            arm: values for (arm, name), values in differences.items() if name == outcome
+        }
+        spread_by_arm = {arm: spread for (arm, name), spread in spreads.items() if name == outcome}
+        priors_by_key |= {
+            (arm, outcome): prior for arm, prior in priors(differences_of_outcome, spread_by_arm).items()
+        }
+    return priors_by_key
 
 
 def least_spread(spreads: Iterable[float], step: float) -> float:
@@ -172,12 +178,12 @@ def least_spread(spreads: Iterable[float], step: float) -> float:
         spreads: Spreads of all arms in the outcome.
         step: Least step between two values of the outcome.
     """
-    known = list(spreads)
-    median = statistics.median_low(known) if known else 0.0
+    known_spreads = list(spreads)
+    median = statistics.median_low(known_spreads) if known_spreads else 0.0
     return max(step / math.sqrt(6), MEDIAN_SHARE * median)
 
 
-def _paired(
+def _make_paired(
     by_seed: Mapping[int, float],
     spread: float | None,
     least: float,
@@ -185,47 +191,47 @@ def _paired(
     family: int,
     level: float,
     prior: Prior | None,
-) -> Paired:
+) -> PairedEstimate:
     mean = math.fsum(by_seed.values()) / len(by_seed)
-    more = prior.freedom if prior is not None else 0.0
+    extra_freedom = prior.freedom if prior is not None else 0.0
     if prior is not None and spread is not None:
         spread = prior.moderate(spread, len(by_seed) - 1)
-    used = None if spread is None else max(spread, least)
-    if not used:
-        return Paired(by_seed, family, level, mean, None, None, None, None)
+    used_spread = None if spread is None else max(spread, least)
+    if not used_spread:
+        return PairedEstimate(by_seed, family, level, mean, None, None, None, None)
     n = len(by_seed)
-    error = used / math.sqrt(n)
-    half = critical(n, family, level, more) * error
-    p = min(1.0, family * _p_alone(mean / error, n - 1 + more))
+    error = used_spread / math.sqrt(n)
+    half = half_width(n, family, level, extra_freedom) * error
+    p = min(1.0, family * _p_alone(mean / error, n - 1 + extra_freedom))
     # If interval and p round differently, the interval decides, so that a report is consistent.
     p = min(p, level) if abs(mean) > half else max(p, math.nextafter(level, 1))
-    raised = spread is not None and used > spread
+    is_raised = spread is not None and used_spread > spread
     ends = mean - half, mean + half
-    return Paired(by_seed, family, level, mean, used, *ends, p, raised, least, prior=prior)
+    return PairedEstimate(by_seed, family, level, mean, used_spread, *ends, p, is_raised, least, prior=prior)
 
 
-def minus(value: float, other: float) -> float:
-    """Return `value - other`; 0 if they differ only by rounding."""
-    return 0.0 if same((value, other)) else value - other
+def subtract(value: float, subtrahend: float) -> float:
+    """Return `value - subtrahend`; 0 if they differ only by rounding."""
+    return 0.0 if are_equal((value, subtrahend)) else value - subtrahend
 
 
-def same(values: Collection[float]) -> bool:
+def are_equal(values: Collection[float]) -> bool:
     """Return whether the values differ only by rounding; raise ValueError if there are none."""
     return max(values) - min(values) <= ROUNDING * max(map(abs, values))
 
 
-def critical(n: int, family: int, level: float = LEVEL, more: float = 0.0) -> float:
+def half_width(n: int, family: int, level: float = LEVEL, extra_freedom: float = 0.0) -> float:
     """Return the half-width of an interval of `n` seeds in standard errors.
 
     Args:
         n: Number of seeds.
         family: Number of comparisons.
         level: Family-wise error.
-        more: Additional degrees of freedom from a prior.
+        extra_freedom: Additional degrees of freedom from a prior.
     """
     from scipy import special  # `stats.t` uses it; importing it alone is much faster
 
-    return float(-special.stdtrit(n - 1 + more, level / (2 * family)))
+    return float(-special.stdtrit(n - 1 + extra_freedom, level / (2 * family)))
 
 
 def _p_alone(t: float, freedom: float) -> float:
@@ -234,30 +240,32 @@ def _p_alone(t: float, freedom: float) -> float:
     return float(2 * special.stdtr(freedom, -abs(t)))
 
 
-def p_without(paired: Paired, seed: int) -> float | None:
+def p_without(paired: PairedEstimate, seed: int) -> float | None:
     """Return the two-sided p of this comparison without one seed, not corrected for the family.
 
     Returns:
         None if fewer than 2 seeds remain, or without a spread.
     """
-    rest = [value for each, value in paired.by_seed.items() if each != seed]
+    rest = [value for other_seed, value in paired.by_seed.items() if other_seed != seed]
     if len(rest) < 2 or paired.spread is None:
         return None
     freedom, spread = len(rest) - 1, deviation(rest)
-    more = paired.prior.freedom if paired.prior is not None else 0.0
+    extra_freedom = paired.prior.freedom if paired.prior is not None else 0.0
     if paired.prior is not None:
         spread = paired.prior.moderate(spread, freedom)
-    used = max(spread, paired.spread_least)
-    if not used:
+    used_spread = max(spread, paired.spread_least)
+    if not used_spread:
         return 0.0 if any(rest) else 1.0
-    return _p_alone(math.fsum(rest) / len(rest) / (used / math.sqrt(len(rest))), freedom + more)
+    return _p_alone(
+        math.fsum(rest) / len(rest) / (used_spread / math.sqrt(len(rest))), freedom + extra_freedom
+    )
 
 
 def deviation(values: list[float]) -> float:
     """Return the sample standard deviation of at least two values; 0 if they differ only by rounding."""
     mean = math.fsum(values) / len(values)
-    found = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
-    return found if found > _NOISE * max(map(abs, values)) else 0.0
+    standard_deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    return standard_deviation if standard_deviation > _NOISE * max(map(abs, values)) else 0.0
 
 
 def resolution(values: Iterable[float]) -> float:
@@ -267,7 +275,5 @@ def resolution(values: Iterable[float]) -> float:
     of values determines its own rounding tolerance, so an arm with huge values does not affect the other
     arms.
     """
-    steps = (
-        (after - before, max(abs(before), abs(after))) for before, after in pairwise(sorted(set(values)))
-    )
+    steps = ((high - low, max(abs(low), abs(high))) for low, high in pairwise(sorted(set(values))))
     return min((step for step, size in steps if step > _NOISE * size), default=0.0)

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
-from orchestrator.statistics.paired import LEVEL, critical
+from orchestrator.statistics.paired import LEVEL, half_width
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,11 +37,13 @@ def smallest_effect(seeds: int, family: int, level: float = LEVEL, power: float 
         return math.inf
     from scipy import optimize
 
-    most = 1.0
-    while _power(most, seeds, family, level) < power:
-        most *= 2
-    found = optimize.brentq(lambda effect: _power(effect, seeds, family, level) - power, 0.0, most, rtol=1e-6)
-    return float(found)
+    upper = 1.0
+    while _power(upper, seeds, family, level) < power:
+        upper *= 2
+    effect_found = optimize.brentq(
+        lambda effect: _power(effect, seeds, family, level) - power, 0.0, upper, rtol=1e-6
+    )
+    return float(effect_found)
 
 
 def seeds_needed(effect: float, family: int, level: float = LEVEL, power: float = POWER) -> int | None:
@@ -58,8 +60,8 @@ def seeds_needed(effect: float, family: int, level: float = LEVEL, power: float 
     """
     # Power increases with the number of seeds, so bisection finds the fewest.
     numbers = range(FEWEST, MOST_SEEDS + 1)
-    found = FEWEST + bisect_left(numbers, power, key=lambda seeds: chance(effect, seeds, family, level))
-    return found if found <= MOST_SEEDS else None
+    num_seeds = FEWEST + bisect_left(numbers, power, key=lambda seeds: chance(effect, seeds, family, level))
+    return num_seeds if num_seeds <= MOST_SEEDS else None
 
 
 def chance(effect: float, seeds: int, family: int, level: float = LEVEL) -> float:
@@ -83,7 +85,7 @@ def _power(effect: float, seeds: int, family: int, level: float) -> float:
     from scipy import special
 
     spreads = _spreads(seeds)
-    half, shift = critical(seeds, family, level) * spreads, effect / _PAIR * math.sqrt(seeds)
+    half, shift = half_width(seeds, family, level) * spreads, effect / _PAIR * math.sqrt(seeds)
     return float(np.mean(special.ndtr(shift - half) + special.ndtr(-shift - half)))
 
 

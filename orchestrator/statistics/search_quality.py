@@ -41,10 +41,10 @@ def expected_best(values: Sequence[float], draws: Sequence[int], *, larger: bool
         raise ValueError(f"an expected best needs at least one value, got {values=}")
     sign = 1.0 if larger else -1.0
     ordered = sorted(sign * value for value in values)
-    return [_expected(ordered, number, sign) for number in draws]
+    return [_expected_best(ordered, number, sign) for number in draws]
 
 
-def _expected(ordered: Sequence[float], draws: int, sign: float) -> ExpectedBest:
+def _expected_best(ordered: Sequence[float], draws: int, sign: float) -> ExpectedBest:
     below = [(place / len(ordered)) ** draws for place in range(len(ordered) + 1)]
     mean = sum(value * (below[place + 1] - below[place]) for place, value in enumerate(ordered))
     ends = [_quantile(ordered, below, share) for share in (0.1, 0.9)]
@@ -64,15 +64,15 @@ def hypervolume(points: Sequence[Point], reference: Point) -> float:
     coordinate. Large values are good in every coordinate. The result is exact, by slices along the last
     coordinate: n points in d coordinates take time of about n^(d - 1).
     """
-    inside = [each for each in points if all(one > low for one, low in zip(each, reference, strict=True))]
+    inside = [point for point in points if all(one > low for one, low in zip(point, reference, strict=True))]
     if not inside:
         return 0.0
     if len(reference) == 1:
-        return max(each[0] for each in inside) - reference[0]
-    ordered = sorted(inside, key=lambda each: each[-1], reverse=True)
-    ends = [*(each[-1] for each in ordered[1:]), reference[-1]]
+        return max(point[0] for point in inside) - reference[0]
+    ordered = sorted(inside, key=lambda point: point[-1], reverse=True)
+    ends = [*(point[-1] for point in ordered[1:]), reference[-1]]
     return sum(
-        (each[-1] - end) * hypervolume([one[:-1] for one in ordered[: place + 1]], reference[:-1])
-        for place, (each, end) in enumerate(zip(ordered, ends, strict=True))
-        if each[-1] > end
+        (point[-1] - end) * hypervolume([point[:-1] for point in ordered[: place + 1]], reference[:-1])
+        for place, (point, end) in enumerate(zip(ordered, ends, strict=True))
+        if point[-1] > end
     )

@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
-from orchestrator.statistics.paired import Key, Paired, compare, critical, minus, resolution
+from orchestrator.statistics.paired import Key, PairedEstimate, compare, half_width, resolution, subtract
 from orchestrator.statistics.power import chance
 from orchestrator.statistics.verdicts import SEEDS_LEAST, Verdict, verdict
 from search_spaces.wording import amount
@@ -83,7 +83,7 @@ class EarlyVerdict:
     """Number of seeds that had run."""
     level: float
     """Level of the look, to which its intervals and p-values refer."""
-    found: Mapping[str, Paired]
+    found: Mapping[str, PairedEstimate]
     """Comparisons by outcome."""
     verdicts: Mapping[str, Verdict]
 
@@ -109,12 +109,12 @@ def expected_seeds(effect: float, seeds: int, family: int, level: float) -> floa
     return seeds - sum(accumulate(decided, max))
 
 
-def look(
+def decide_arms(
     question: Question,
     values: Values,
     first: Sequence[int],
     undecided: Collection[str],
-    failed: Mapping[str, Collection[int]],
+    failed_seeds: Mapping[str, Collection[int]],
 ) -> dict[str, EarlyVerdict]:
     """Return the arms that are decided after the seeds `first`, with their verdicts.
 
@@ -124,15 +124,20 @@ def look(
             `first` are used.
         first: Seeds of this look.
         undecided: Arms to decide.
-        failed: Failed seeds by arm. An arm remains undecided if a seed of `first` failed for the arm or its
-            reference.
+        failed_seeds: Failed seeds by arm. An arm remains undecided if a seed of `first` failed for the
+            arm or its reference.
     """
-    seen = {key: {seed: each[seed] for seed in first if seed in each} for key, each in values.items()}
-    at_look, at_end = (_compared(question, seen, question.level * share) for share in (LOOK_SHARE, 1.0))
+    values_at_look = {
+        key: {seed: values_by_seed[seed] for seed in first if seed in values_by_seed}
+        for key, values_by_seed in values.items()
+    }
+    at_look, at_end = (
+        _compare_values(question, values_at_look, question.level * share) for share in (LOOK_SHARE, 1.0)
+    )
     decided = {}
     for arm in undecided:
         reference = question.references[arm]
-        if any(seed in failed.get(each, ()) for each in (arm, reference) for seed in first):
+        if any(seed in failed_seeds.get(arm_name, ()) for arm_name in (arm, reference) for seed in first):
             continue
         if any(
             len(at_look[arm, name].by_seed) < len(first)
@@ -140,32 +145,36 @@ def look(
             if (arm, name) in at_look
         ):
             continue
-        found = {name: at_look[arm, name] for name in question.outcomes if (arm, name) in at_look}
-        said = {name: _said(question, name, found[name], at_end[arm, name]) for name in found}
-        if len(said) < len(question.outcomes) or not all(said.values()):
+        estimates = {name: at_look[arm, name] for name in question.outcomes if (arm, name) in at_look}
+        verdict_texts = {
+            name: _certain_verdict(question, name, estimates[name], at_end[arm, name]) for name in estimates
+        }
+        if len(verdict_texts) < len(question.outcomes) or not all(verdict_texts.values()):
             continue
-        verdicts = {name: each for name, each in said.items() if each is not None}
-        decided[arm] = EarlyVerdict(arm, len(first), question.level * LOOK_SHARE, found, verdicts)
+        verdicts = {name: verdict for name, verdict in verdict_texts.items() if verdict is not None}
+        decided[arm] = EarlyVerdict(arm, len(first), question.level * LOOK_SHARE, estimates, verdicts)
     return decided
 
 
-def _said(question: Question, outcome: str, at_look: Paired, at_end: Paired) -> Verdict | None:
+def _certain_verdict(
+    question: Question, outcome: str, at_look: PairedEstimate, at_end: PairedEstimate
+) -> Verdict | None:
     """Return the verdict of a look; None if it is not certain."""
     margin = question.margin if outcome == question.outcomes[0] else None
     if at_look.shown:
         # Test for a decisive seed at the sweep's level: at the level of looks few verdicts would pass.
-        said = verdict(at_end, margin=margin, better=question.better.get(outcome), unit=question.unit)
-        return None if said.withheld else said
-    said = verdict(at_look, margin=margin, better=question.better.get(outcome), unit=question.unit)
-    if said.kind == "no difference":
-        return said
+        statement = verdict(at_end, margin=margin, better=question.better.get(outcome), unit=question.unit)
+        return None if statement.withheld else statement
+    statement = verdict(at_look, margin=margin, better=question.better.get(outcome), unit=question.unit)
+    if statement.kind == "no difference":
+        return statement
     if at_end.shown or chance_left(at_end, question.seeds, margin) >= HOPELESS:
         return None
     all_units = amount(question.seeds, question.unit)
     return Verdict("undecided", f"undecided: all {all_units} would hardly decide it")
 
 
-def chance_left(paired: Paired, seeds: int, margin: float | None) -> float:
+def chance_left(paired: PairedEstimate, seeds: int, margin: float | None) -> float:
     """Return the probability that the interval after all `seeds` seeds excludes 0 or is within the margin.
 
     The mean of future seeds follows its posterior predictive distribution (Student's t, uniform prior of the
@@ -175,20 +184,20 @@ def chance_left(paired: Paired, seeds: int, margin: float | None) -> float:
 
     if paired.spread is None or paired.n < SEEDS_LEAST:
         return 1.0
-    half = critical(seeds, paired.family, paired.level) * paired.spread / math.sqrt(seeds)
+    half = half_width(seeds, paired.family, paired.level) * paired.spread / math.sqrt(seeds)
     moves = paired.spread * math.sqrt((seeds - paired.n) / (seeds * paired.n))
-    mean, drawn = abs(paired.mean), stats.t(paired.n - 1)
-    chance = float(drawn.sf((half - mean) / moves) + drawn.cdf((-half - mean) / moves))
+    mean, distribution = abs(paired.mean), stats.t(paired.n - 1)
+    chance = float(distribution.sf((half - mean) / moves) + distribution.cdf((-half - mean) / moves))
     if margin is not None and margin > half:
         room = margin - half
-        chance += float(drawn.cdf((room - mean) / moves) - drawn.cdf((-room - mean) / moves))
+        chance += float(distribution.cdf((room - mean) / moves) - distribution.cdf((-room - mean) / moves))
     return min(1.0, chance)
 
 
-def _compared(question: Question, values: Values, level: float) -> dict[Key, Paired]:
+def _compare_values(question: Question, values: Values, level: float) -> dict[Key, PairedEstimate]:
     differences = {
         (arm, name): {
-            seed: minus(value, values[reference, name][seed])
+            seed: subtract(value, values[reference, name][seed])
             for seed, value in values[arm, name].items()
             if seed in values[reference, name]
         }
@@ -197,7 +206,12 @@ def _compared(question: Question, values: Values, level: float) -> dict[Key, Pai
         if (arm, name) in values and (reference, name) in values
     }
     steps = {
-        name: resolution(value for key, each in values.items() if key[1] == name for value in each.values())
+        name: resolution(
+            value
+            for key, values_by_seed in values.items()
+            if key[1] == name
+            for value in values_by_seed.values()
+        )
         for name in question.outcomes
     }
     return compare(differences, family=question.family, level=level, resolutions=steps)

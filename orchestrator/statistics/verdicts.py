@@ -20,7 +20,7 @@ no collapsed run in 41% of cases (`no_collapse_probability`).
 from dataclasses import dataclass
 from typing import Literal
 
-from orchestrator.statistics.paired import Paired, p_without
+from orchestrator.statistics.paired import PairedEstimate, p_without
 from search_spaces.wording import amount
 
 Kind = Literal["better", "worse", "higher", "lower", "no difference", "undecided"]
@@ -45,7 +45,7 @@ class Verdict:
 
 
 def verdict(
-    paired: Paired | None,
+    paired: PairedEstimate | None,
     *,
     margin: float | None = None,
     better: Literal["max", "min"] | None = None,
@@ -63,11 +63,11 @@ def verdict(
         unit: Word for an independent observation: seed or repeat.
     """
     if paired is not None and paired.missing:
-        return _at_any_value(paired, margin, better, unit)
+        return _verdict_at_any_value(paired, margin, better, unit)
     if paired is None or num_failed or paired.n < SEEDS_LEAST or paired.spread is None:
-        return _unusable(paired, num_failed, unit)
+        return _verdict_without_interval(paired, num_failed, unit)
     if paired.shown:
-        return _shown(paired, margin, better, unit)
+        return _verdict_of_interval(paired, margin, better, unit)
     assert paired.low is not None
     assert paired.high is not None
     if margin is not None and -margin < paired.low and paired.high < margin:
@@ -75,35 +75,39 @@ def verdict(
     return Verdict("undecided", "undecided")
 
 
-def _at_any_value(
-    paired: Paired, margin: float | None, better: Literal["max", "min"] | None, unit: str
+def _verdict_at_any_value(
+    paired: PairedEstimate, margin: float | None, better: Literal["max", "min"] | None, unit: str
 ) -> Verdict:
     """Return the verdict that holds for every value of the failed units."""
     kind: Kind = _direction(paired.mean, better) if paired.shown else "no difference"
-    said = kind + _small(paired, margin) if paired.shown else f"no difference larger than {margin:g}"
-    return Verdict(kind, f"{said}, for any value of {amount(paired.missing, f'failed {unit}')}")
+    text = (
+        kind + _small_effect_text(paired, margin) if paired.shown else f"no difference larger than {margin:g}"
+    )
+    return Verdict(kind, f"{text}, for any value of {amount(paired.missing, f'failed {unit}')}")
 
 
-def _unusable(paired: Paired | None, num_failed: int, unit: str) -> Verdict:
+def _verdict_without_interval(paired: PairedEstimate | None, num_failed: int, unit: str) -> Verdict:
     """Return an undecided verdict with the reason why there is no interval."""
     if num_failed:
-        return _withheld(f"{num_failed} {'seed' if num_failed == 1 else 'seeds'} failed")
+        return _withhold(f"{num_failed} {'seed' if num_failed == 1 else 'seeds'} failed")
     if paired is None:
-        return _withheld(f"no pairs of {unit}s")
+        return _withhold(f"no pairs of {unit}s")
     if paired.n < SEEDS_LEAST:
-        return _withheld(f"fewer than {SEEDS_LEAST} {unit}s")
-    return _withheld("all values are the same, which tells nothing of chance")
+        return _withhold(f"fewer than {SEEDS_LEAST} {unit}s")
+    return _withhold("all values are the same, which tells nothing of chance")
 
 
-def _shown(paired: Paired, margin: float | None, better: Literal["max", "min"] | None, unit: str) -> Verdict:
+def _verdict_of_interval(
+    paired: PairedEstimate, margin: float | None, better: Literal["max", "min"] | None, unit: str
+) -> Verdict:
     seed = _decisive_seed(paired)
     if seed is None:
         kind = _direction(paired.mean, better)
-        return Verdict(kind, kind + _small(paired, margin))
-    return _withheld(f"it hangs on {unit} {seed}")
+        return Verdict(kind, kind + _small_effect_text(paired, margin))
+    return _withhold(f"it hangs on {unit} {seed}")
 
 
-def _withheld(reason: str) -> Verdict:
+def _withhold(reason: str) -> Verdict:
     return Verdict("undecided", f"undecided: {reason}", reason)
 
 
@@ -113,7 +117,7 @@ def _direction(mean: float, better: Literal["max", "min"] | None) -> Kind:
     return "better" if (mean > 0) == (better == "max") else "worse"
 
 
-def _small(paired: Paired, margin: float | None) -> str:
+def _small_effect_text(paired: PairedEstimate, margin: float | None) -> str:
     """Return the addition for a difference that is real but below the margin; empty otherwise."""
     assert paired.low is not None
     assert paired.high is not None
@@ -121,13 +125,13 @@ def _small(paired: Paired, margin: float | None) -> str:
     return f", by less than {margin:g}" if within else ""
 
 
-def _decisive_seed(paired: Paired) -> int | None:
+def _decisive_seed(paired: PairedEstimate) -> int | None:
     """Return the seed without which p is largest, if that p is too large; None otherwise."""
     if paired.n < ALONE_FROM:
         return None
-    without = {seed: p for seed in paired.by_seed if (p := p_without(paired, seed)) is not None}
-    worst = max(without, key=lambda seed: without[seed])
-    return worst if without[worst] > min(1.0, ALONE_FACTOR * paired.level) else None
+    p_by_seed = {seed: p for seed in paired.by_seed if (p := p_without(paired, seed)) is not None}
+    worst = max(p_by_seed, key=lambda seed: p_by_seed[seed])
+    return worst if p_by_seed[worst] > min(1.0, ALONE_FACTOR * paired.level) else None
 
 
 def no_collapse_probability(share: float, seeds: int) -> float:

@@ -37,7 +37,7 @@ Log = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Survived:
+class ChaosResult:
     """The results of a sweep that was killed and resumed."""
 
     events: int
@@ -56,7 +56,7 @@ def chaos(
     *,
     sessions: "Sessions",
     timeout_s: float = TIMEOUT_S,
-) -> Survived:
+) -> ChaosResult:
     """Run `spec` undisturbed, then kill it at event `kill_at` of its ledger, resume it and compare.
 
     If `kill_at` has several events, each is a separate run; the undisturbed sweep runs once. Params,
@@ -85,7 +85,7 @@ def chaos(
         raise TypeError(f"spec must be what sweep_spec returned, or a path, got {spec!r}")
     calm = ChaosSession(str(spec.path), spec.overrides, spec.profile, str(folder / "calm"), str(data))
     sessions.timeout_s = timeout_s
-    return _survived(spec.plan, sessions, calm, kills, ignore)
+    return _check_survival(spec.plan, sessions, calm, kills, ignore)
 
 
 def _kills(kill_at: Any) -> tuple[int, ...]:
@@ -97,20 +97,20 @@ def _kills(kill_at: Any) -> tuple[int, ...]:
     """
     __tracebackhide__ = True
     kills = tuple(kill_at) if isinstance(kill_at, Collection) and not isinstance(kill_at, str) else (kill_at,)
-    if wrong := [each for each in kills if not isinstance(each, int) or isinstance(each, bool)]:
+    if wrong := [kill for kill in kills if not isinstance(kill, int) or isinstance(kill, bool)]:
         raise TypeError(f"kill_at must be the number of an event, or several, got {wrong[0]!r}")
     if not kills:
         raise ValueError("kill_at must name at least one event, got none: nothing would be killed")
     return tuple(dict.fromkeys(kills))
 
 
-def _survived(
+def _check_survival(
     plan: Plan,
     sessions: "Sessions",
     calm: ChaosSession,
     kills: Collection[int],
     ignore: Collection[str],
-) -> Survived:
+) -> ChaosResult:
     __tracebackhide__ = True
     sessions.run(calm)
     expected = _events(plan, calm)
@@ -119,16 +119,16 @@ def _survived(
             raise ValueError(
                 f"kill_at must be from 1 to {len(expected):,}, the events of {plan.name!r}, got {kill}"
             )
-    ended = _outcomes(expected)
+    expected_outcomes = _outcomes(expected)
     if not any(event.kind is EventKind.MEASURED for event in expected):
-        outcomes = ", ".join(sorted({kind.value for kind in ended.values()})) or "no trial ended"
+        outcomes = ", ".join(sorted({kind.value for kind in expected_outcomes.values()})) or "no trial ended"
         raise AssertionError(f"trials of {plan.name!r} must measure something, got none that did: {outcomes}")
     for kill in kills:
         killed = replace(calm, runs=str(Path(calm.runs).with_name(f"killed-{kill}")))
         sessions.run(replace(killed, kill_at=kill))
         sessions.run(killed)
         _check_same(plan, _log(_events(plan, killed), ignore), _log(expected, ignore), kill)
-    return Survived(len(expected), len(ended), ended)
+    return ChaosResult(len(expected), len(expected_outcomes), expected_outcomes)
 
 
 def _check_same(plan: Plan, log: Log, expected: Log, kill: int) -> None:
@@ -136,11 +136,11 @@ def _check_same(plan: Plan, log: Log, expected: Log, kill: int) -> None:
     __tracebackhide__ = True
     differences = [*_differences(log, expected, plan)]
     if differences:
-        more = f"\nand {len(differences) - SHOWN:,} more" if len(differences) > SHOWN else ""
+        remainder = f"\nand {len(differences) - SHOWN:,} more" if len(differences) > SHOWN else ""
         raise AssertionError(
             f"killed at event {kill} and resumed, {plan.name!r} must find what it finds undisturbed\n"
             + "\n".join(differences[:SHOWN])
-            + more
+            + remainder
         )
 
 
@@ -150,16 +150,16 @@ def small(spec: SpecUnderTest) -> SpecUnderTest:
     With the built-in trainable the number of steps is reduced too. Steps that an arm, the grid or the search
     sets stay the same, as do those of other trainables. A checkpoint is written at every report.
     """
-    written = spec.source.spec
+    full_spec = spec.source.spec
     changes: dict[str, Any] = dict(ALWAYS)
-    if written.search is not None:
-        changes |= {"search.trials_per_arm": min(TRIALS, written.search.trials_per_arm)}
-        if written.search.repeats > 1:
+    if full_spec.search is not None:
+        changes |= {"search.trials_per_arm": min(TRIALS, full_spec.search.trials_per_arm)}
+        if full_spec.search.repeats > 1:
             changes |= {"search.repeats": REPEATS}
-        changes |= {"search.sampler": _sampler(written.search.sampler), "search.stopper": None}
-    if written.confirm is not None:
-        changes |= {"confirm.seeds": list(written.confirm.seeds)[:SEEDS], "confirm.best": 1}
-    if written.trainable is None:
+        changes |= {"search.sampler": _sampler(full_spec.search.sampler), "search.stopper": None}
+    if full_spec.confirm is not None:
+        changes |= {"confirm.seeds": list(full_spec.confirm.seeds)[:SEEDS], "confirm.best": 1}
+    if full_spec.trainable is None:
         changes |= _fewer_steps(spec)
     texts = tuple(f"{path}={json.dumps(value)}" for path, value in changes.items())
     return replace(spec, overrides=(*spec.overrides, *texts))
@@ -171,25 +171,27 @@ def _sampler(sampler_spec: Mapping[str, Any]) -> dict[str, Any]:
     A grid sampler needs all combinations, so it is replaced by one that can stop earlier and tries each
     combination once.
     """
-    from orchestrator.search.samplers import DRAWN_AT_RANDOM, SAMPLER, named
+    from orchestrator.search.samplers import DRAWN_AT_RANDOM, SAMPLER, load_component
 
     if sampler_spec["name"] == GRID:
         return {"name": "bruteforce"}
-    kept = {key: value for key, value in sampler_spec.items() if key not in DRAWN_AT_RANDOM}
-    takes = named(sampler_spec, SAMPLER).parameters
-    return kept | ({"n_startup_trials": 1} if "n_startup_trials" in takes else {})
+    kept_keywords = {key: value for key, value in sampler_spec.items() if key not in DRAWN_AT_RANDOM}
+    takes = load_component(sampler_spec, SAMPLER).parameters
+    return kept_keywords | ({"n_startup_trials": 1} if "n_startup_trials" in takes else {})
 
 
 def _fewer_steps(spec: SpecUnderTest) -> dict[str, Any]:
-    taken = {each.path for arm in spec.plan.arms for each in arm.changes}
-    taken |= {each.path for arm in spec.plan.arms for each in arm.space.dimensions}
+    used_fields = {change.path for arm in spec.plan.arms for change in arm.changes}
+    used_fields |= {dimension.path for arm in spec.plan.arms for dimension in arm.space.dimensions}
     train = spec.plan.baseline.settings["train"]
     fewer = {name: min(value, train.get(name) or value) for name, value in STEPS.items()}
     if train.get("batch_tokens") is not None:
         del fewer["batch_size"]
     if (train.get("warmup_steps") or 0) > fewer["steps"]:
         fewer["warmup_steps"] = fewer["steps"] // 2
-    return {f"baseline.train.{name}": value for name, value in fewer.items() if f"train.{name}" not in taken}
+    return {
+        f"baseline.train.{name}": value for name, value in fewer.items() if f"train.{name}" not in used_fields
+    }
 
 
 class Sessions:
@@ -208,24 +210,24 @@ class Sessions:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end()
+        self._end_process()
 
     def run(self, session: ChaosSession) -> None:
         """Run the session to its end, or until it kills itself. Raise AssertionError for any other end."""
-        process = self._begun()
+        process = self._start_process()
         try:
             self._run(process, session)
         except BaseException:
-            self._end()
+            self._end_process()
             raise
 
-    def _begun(self) -> "subprocess.Popen[str]":
+    def _start_process(self) -> "subprocess.Popen[str]":
         # The variable that pytest changes for every test is no reason for a restart.
         variables = {name: value for name, value in os.environ.items() if name != CURRENT_TEST}
         path = os.pathsep.join(filter(None, sys.path))
         surroundings = (variables, path, Path.cwd())
         if self._process is not None and self._surroundings != surroundings:
-            self._end()
+            self._end_process()
         if self._process is None:
             self._surroundings = surroundings
             self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
@@ -240,7 +242,7 @@ class Sessions:
             )
         return self._process
 
-    def _end(self) -> None:
+    def _end_process(self) -> None:
         if (process := self._process) is None:
             return
         self._process = None
@@ -250,7 +252,7 @@ class Sessions:
             process.__exit__(None, None, None)
 
     def _run(self, process: "subprocess.Popen[str]", session: ChaosSession) -> None:
-        before = os.fstat(self._said.fileno()).st_size
+        size_before = os.fstat(self._said.fileno()).st_size
         assert process.stdin is not None
         assert process.stdout is not None
         with suppress(BrokenPipeError):  # the process is dead, which the next lines detect
@@ -258,16 +260,16 @@ class Sessions:
         if not select.select([process.stdout], [], [], self.timeout_s)[0]:
             raise AssertionError(
                 f"the sweep must end within {self.timeout_s:g} s, and was killed: let it train less, or "
-                f"give chaos(..., timeout_s=...); it said:\n{self._heard(before)}"
+                f"give chaos(..., timeout_s=...); it said:\n{self._read_errors(size_before)}"
             )
         reply = process.stdout.readline()
         code = int(reply) if reply else process.wait()
         if not reply or code != (0 if session.kill_at is None else -signal.SIGKILL):
             raise AssertionError(
-                f"the sweep must run to its end, got exit code {code}:\n{self._heard(before)}"
+                f"the sweep must run to its end, got exit code {code}:\n{self._read_errors(size_before)}"
             )
 
-    def _heard(self, since: int) -> str:
+    def _read_errors(self, since: int) -> str:
         """Return the standard error from position `since`; the write position does not change."""
         size = os.fstat(self._said.fileno()).st_size
         return os.pread(self._said.fileno(), size - since, since).decode(errors="replace")
@@ -289,9 +291,9 @@ def _outcomes(events: list[Event]) -> dict[str, OutcomeKind]:
 
 def _log(events: list[Event], ignore: Collection[str]) -> Log:
     """Return all values that must be equal in every run of a sweep."""
-    found: dict[str, dict[str, Any]] = {}
+    entries: dict[str, dict[str, Any]] = {}
     for event in events:
-        of_trial = found.setdefault(event.trial_id or "", {})
+        of_trial = entries.setdefault(event.trial_id or "", {})
         if event.kind is EventKind.ASKED:
             of_trial["assignment"] = event.payload["assignment"]
         elif event.kind is EventKind.MEASURED:
@@ -300,8 +302,8 @@ def _log(events: list[Event], ignore: Collection[str]) -> Log:
                     # Compared as text, since NaN does not equal NaN.
                     of_trial[f"{name} of step {event.payload['step']}"] = repr(value)
     for trial_id, kind in _outcomes(events).items():
-        found[trial_id]["outcome"] = kind.value
-    return found
+        entries[trial_id]["outcome"] = kind.value
+    return entries
 
 
 def _differences(log: Log, expected: Log, plan: Plan) -> Iterator[str]:
@@ -311,8 +313,8 @@ def _differences(log: Log, expected: Log, plan: Plan) -> Iterator[str]:
         for trial in plan.trials
     }
     for trial_id, name in names.items():
-        ours, theirs = log.get(trial_id, {}), expected.get(trial_id, {})
-        for what in dict.fromkeys((*theirs, *ours)):
-            here, there = ours.get(what), theirs.get(what)
-            if here != there:
-                yield f"{name}: {what} must be {there}, got {here}"
+        actual, wanted = log.get(trial_id, {}), expected.get(trial_id, {})
+        for key in dict.fromkeys((*wanted, *actual)):
+            actual_value, expected_value = actual.get(key), wanted.get(key)
+            if actual_value != expected_value:
+                yield f"{name}: {key} must be {expected_value}, got {actual_value}"

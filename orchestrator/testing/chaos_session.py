@@ -64,13 +64,13 @@ def run(session: ChaosSession) -> None:
 
 def _die_after(events: int) -> None:
     """Kill this process as soon as it has written `events` events to the ledger."""
-    append, left = Ledger.append, events
+    append, events_left = Ledger.append, events
 
     def counted(ledger: Ledger, new: "tuple[Event, ...]", lease: Lease) -> None:
-        nonlocal left
-        append(ledger, new[:left], lease)
-        left -= len(new)
-        if left <= 0:
+        nonlocal events_left
+        append(ledger, new[:events_left], lease)
+        events_left -= len(new)
+        if events_left <= 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
     Ledger.append = counted  # type: ignore[method-assign,assignment]

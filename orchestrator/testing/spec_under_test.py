@@ -79,7 +79,7 @@ class SpecUnderTest:
         for part in render(self.plan):
             console.print(part)
         lines = [line.rstrip() for line in file.getvalue().splitlines()]
-        ids = digest("trials", [each.trial_id for each in self.trials])
+        ids = digest("trials", [trial.trial_id for trial in self.trials])
         return "\n".join([*lines, f"{len(self.trials):,} trials with the ids {ids}", ""])
 
     def check_snapshot(self, name: str = "") -> None:
@@ -108,7 +108,7 @@ def as_texts(overrides: Overrides) -> tuple[str, ...]:
     __tracebackhide__ = True
     if isinstance(overrides, Mapping):
         return tuple(f"{path}={_as_text(path, value)}" for path, value in overrides.items())
-    if isinstance(overrides, str) or not all(isinstance(each, str) for each in overrides):
+    if isinstance(overrides, str) or not all(isinstance(override, str) for override in overrides):
         raise TypeError(
             f"overrides must be values by path, or a list of texts like 'train.lr=1', got {overrides!r}"
         )
@@ -144,8 +144,8 @@ def spec_file(path: str | Path, folders: Sequence[Path]) -> Path:
         raise FileNotFoundError(
             f"a spec must be a file to be tested, got the folder {folder}; name one in it"
         )
-    found = f"neither {' nor '.join(map(str, places))}" if len(places) > 1 else f"no {places[0]}"
-    raise FileNotFoundError(f"a test of a spec needs a spec, found {found}")
+    message = f"neither {' nor '.join(map(str, places))}" if len(places) > 1 else f"no {places[0]}"
+    raise FileNotFoundError(f"a test of a spec needs a spec, found {message}")
 
 
 def snapshot_file(test_file: Path, test: str, name: str) -> Path:
@@ -165,10 +165,10 @@ def check_snapshot(file: Path, text: str, *, update: bool) -> None:
         raise AssertionError(
             f"the snapshot {file} does not exist; write it with pytest {UPDATE}, read it, and commit it"
         )
-    kept = file.read_text(encoding="utf-8")
-    if kept != text:
+    stored_text = file.read_text(encoding="utf-8")
+    if stored_text != text:
         names = ("snapshot", "now")
-        lines = difflib.unified_diff(kept.splitlines(), text.splitlines(), *names, lineterm="", n=1)
+        lines = difflib.unified_diff(stored_text.splitlines(), text.splitlines(), *names, lineterm="", n=1)
         message = "\n".join(lines)
         raise AssertionError(
             f"the expansion must be that of {file}; if it was changed on purpose, pytest {UPDATE}\n{message}"

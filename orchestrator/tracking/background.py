@@ -92,7 +92,7 @@ class Follower:
         noted = read_state(self._folder)
         state = noted or TrackingState(0, "", time.time())
         if self.detached or prefix:
-            return replace(state, error=f"{prefix}{_doing(noted)}")
+            return replace(state, error=f"{prefix}{_activity_text(noted)}")
         early = f"the background writer ended before all was written; see {self._folder.root / LOG}"
         return replace(state, error=state.error or early)
 
@@ -107,7 +107,7 @@ class Follower:
         """Wait until the writer has ended or reports an outage; detach it after `timeout_s`."""
         # Times of the writer are only compared with each other, since the system clock may be changed
         # meanwhile.
-        before, began = _failed_at(read_state(self._folder)), time.monotonic()
+        failed_before, began = _failed_at(read_state(self._folder)), time.monotonic()
         failed_s: float | None = None
         self._send(FINISH)
         while (waited := time.monotonic() - began) < timeout_s:
@@ -115,11 +115,11 @@ class Follower:
                 return
             state = read_state(self._folder)
             # Once an outage is over, writing to MLflow may take as long as it needs.
-            failing = state is not None and state.error and _failed_at(state) != before
+            failing = state is not None and state.error and _failed_at(state) != failed_before
             failed_s = failed_s or waited if failing else None
             if failed_s is not None and waited - failed_s >= outage_s:
                 return
-            waiting(_doing(state))
+            waiting(_activity_text(state))
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(POLL_S)
         self.detached = True
@@ -147,7 +147,7 @@ def _failed_at(state: TrackingState | None) -> float:
     return 0.0 if state is None else state.failed_at
 
 
-def _doing(state: TrackingState | None) -> str:
+def _activity_text(state: TrackingState | None) -> str:
     return "starting" if state is None else state.waited_for(time.time())
 
 

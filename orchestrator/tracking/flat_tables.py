@@ -61,7 +61,7 @@ def trials_table(records: Sequence[Record], plan: Plan | None = None) -> pa.Tabl
     Columns `assignment.<path>`, `overrides.<path>`, `attribute.<name>` and `metric.<name>` follow `TRIALS`.
     `counted.<metric>` follows if an objective of `plan` has another scope than the last report.
     """
-    table = pa.Table.from_pylist([_fixed(record) for record in records], schema=TRIALS)
+    table = pa.Table.from_pylist([_fixed_columns(record) for record in records], schema=TRIALS)
     for prefix, mappings in (
         ("assignment", [record.assignment for record in records]),
         ("overrides", [record.overrides for record in records]),
@@ -87,11 +87,11 @@ def trials_table(records: Sequence[Record], plan: Plan | None = None) -> pa.Tabl
 
 def measurements_table(events: Iterable[Event], plan: Plan) -> pa.Table:
     """Return one row per trial, step and metric in the log."""
-    trials = {each.trial_id: each for each in plan.trials}
+    trials = {planned_trial.trial_id: planned_trial for planned_trial in plan.trials}
     columns: dict[str, list[Any]] = {name: [] for name in MEASURED.names}
     for event in events:
         if event.kind is EventKind.RETRIED:
-            _drop(columns, event)
+            _drop_retried(columns, event)
         if event.kind is EventKind.ASKED and event.trial_id not in trials:  # replaces an infeasible trial
             trial = trial_from_json(event.payload).planned
             trials[trial.trial_id] = trial
@@ -107,7 +107,7 @@ def measurements_table(events: Iterable[Event], plan: Plan) -> pa.Table:
     return pa.Table.from_pydict(columns, schema=MEASURED)
 
 
-def _drop(columns: dict[str, list[Any]], retried: Event) -> None:
+def _drop_retried(columns: dict[str, list[Any]], retried: Event) -> None:
     """Remove measurements of a retried trial after the checkpoint from which it resumes."""
     last_step = retried.payload.get("step", -1)
     rows = [
@@ -119,7 +119,7 @@ def _drop(columns: dict[str, list[Any]], retried: Event) -> None:
         column[:] = [row[place] for row in rows]
 
 
-def _fixed(record: Record) -> dict[str, Any]:
+def _fixed_columns(record: Record) -> dict[str, Any]:
     row = {name: getattr(record, name) for name in TRIALS.names if hasattr(record, name)}
     made_with = record.provenance
     return row | {

@@ -20,7 +20,7 @@ from typing import Any
 
 from orchestrator.errors import HaltsweepError, StoreError
 from orchestrator.files.redact import redact_url, redacted_stderr
-from orchestrator.garbage import look_as_usual, look_seldom
+from orchestrator.garbage import collect_normally, collect_rarely
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan
@@ -125,7 +125,7 @@ class FollowerLoop:
                     self._note_progress,
                     inputs=inputs,
                 )
-                look_as_usual()  # restore usual garbage collection, since MLflow is imported now
+                collect_normally()  # restore usual garbage collection, since MLflow is imported now
                 if self._state.error:
                     self._note(error="")  # MLflow responds again
             self._writer.update()
@@ -185,7 +185,7 @@ def _follow() -> int:
     ledger_url, uri = os.environ[LEDGER_VARIABLE], os.environ[URI_VARIABLE]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(NICENESS)
-    look_seldom()
+    collect_rarely()
     folder = SweepFolder(args.folder)
     try:
         with projection_lock(folder.root, LOCK_WAIT_S), Ledger.open(ledger_url, folder.name) as ledger:

@@ -74,7 +74,7 @@ def data_read(record: Record) -> Mapping[str, str]:
     return digests
 
 
-def apart(digests: str) -> frozenset[str]:
+def split_digest_set(digests: str) -> frozenset[str]:
     """Return the separate digests in a string from `split_digests`."""
     return frozenset(digests.split(JOINT))
 

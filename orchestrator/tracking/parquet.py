@@ -186,7 +186,7 @@ class Tables:
         """Return the table of records, one row per trial."""
         records = self._fold.records()
         rows = [to_row(record) | {"repeat": record.repeat} for record in records]
-        schema = RECORDS.append(REPEAT) if any(each.repeat for each in records) else RECORDS
+        schema = RECORDS.append(REPEAT) if any(record.repeat for record in records) else RECORDS
         return TableFile(self._folder.records, pa.Table.from_pylist(rows, schema=schema), self.heard)
 
 
@@ -204,7 +204,7 @@ def to_row(record: Record) -> dict[str, Any]:
         row[name] = canonical(row[name])
     row["outcome"] = record.outcome.value if record.outcome is not None else None
     for name in ("last", "best"):
-        row[name] = _measured(row[name])
+        row[name] = _measured_columns(row[name])
     return row
 
 
@@ -219,7 +219,7 @@ def from_row(row: Mapping[str, Any]) -> Record:
     return Record(**values)
 
 
-def _measured(measurement: Measurement | None) -> dict[str, Any] | None:
+def _measured_columns(measurement: Measurement | None) -> dict[str, Any] | None:
     if measurement is None:
         return None
     return {
@@ -231,7 +231,7 @@ def _measured(measurement: Measurement | None) -> dict[str, Any] | None:
 
 def read_table(folder: SweepFolder, file: Path) -> pa.Table:
     """Return the table of a file. Raise `StoreError` if it is missing, damaged or of another version."""
-    return _opened(file, _content(folder, file)).read()
+    return _open_parquet(file, _content(folder, file)).read()
 
 
 def _content(folder: SweepFolder, file: Path) -> bytes:
@@ -241,7 +241,7 @@ def _content(folder: SweepFolder, file: Path) -> bytes:
         raise _no_file_of_ours(file, error) from error
 
 
-def _opened(file: Path, content: bytes) -> pq.ParquetFile:
+def _open_parquet(file: Path, content: bytes) -> pq.ParquetFile:
     """Return a file after reading only its footer. Raise `StoreError` if haltsweep did not write it."""
     try:
         parquet = pq.ParquetFile(pa.BufferReader(content))
@@ -290,7 +290,7 @@ def check_files(folder: SweepFolder, plan: Plan, ledger: Ledger) -> dict[Path, s
     for file in files:
         try:
             content = _content(folder, file)
-            contents[file] = int(_opened(file, content).metadata.metadata[POSITION]), content
+            contents[file] = int(_open_parquet(file, content).metadata.metadata[POSITION]), content
         except StoreError as error:
             faults[file] = str(error)
     faults |= dict.fromkeys(contents, "it has rows that are not in the ledger")

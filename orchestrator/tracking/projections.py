@@ -29,18 +29,18 @@ class Projections:
 
     def holds(self, file: Path, content: bytes) -> bool:
         """Return whether the file has this content and a matching digest in the list."""
-        wanted = digest_of(content)
+        digest = digest_of(content)
         try:
             current = digest_of(read_regular(file))
         except OSError:  # `put` reports the obstacle
             return False
-        return current == wanted == self._digests.get(self._name(file))
+        return current == digest == self._digests.get(self._relative_name(file))
 
     def put(self, file: Path, content: bytes) -> None:
         """Replace the file. Raise `OSError` if that fails."""
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, content)
-        self._digests[self._name(file)] = digest_of(content)
+        self._digests[self._relative_name(file)] = digest_of(content)
         self._write()
 
     def drop_others(self, needed: set[Path]) -> int:
@@ -52,14 +52,14 @@ class Projections:
         ]
         for file in extra_files:
             file.unlink()
-        names = {self._name(file) for file in needed}
+        names = {self._relative_name(file) for file in needed}
         if extra := self._digests.keys() - names:
             for name in extra:
                 del self._digests[name]
             self._write()
         return len(extra_files)
 
-    def _name(self, file: Path) -> str:
+    def _relative_name(self, file: Path) -> str:
         return file.relative_to(self._folder.root).as_posix()
 
     def _write(self) -> None:

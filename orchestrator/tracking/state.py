@@ -86,7 +86,7 @@ def projection_lock(root: Path, wait_s: float) -> Iterator[None]:
     try:
         lock.__enter__()
     except OSError as error:
-        raise _not_made(file, error) from error
+        raise _lock_error(file, error) from error
     try:
         clear_unfinished(root / STATE)  # remove unfinished files of a killed writer
         yield
@@ -94,7 +94,7 @@ def projection_lock(root: Path, wait_s: float) -> Iterator[None]:
         lock.__exit__(None, None, None)
 
 
-def _not_made(file: Path, error: OSError) -> StoreError:
+def _lock_error(file: Path, error: OSError) -> StoreError:
     kind = "a symbolic link" if file.is_symlink() else describe_non_file(file)
     if kind:
         return StoreError(f"the lock {str(file)!r} must be a file, and is {kind}; delete it")

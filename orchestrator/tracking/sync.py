@@ -8,7 +8,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan
 from orchestrator.tracking.inputs import read_inputs
-from orchestrator.tracking.mlflow.mlflow_writer import Counts, MlflowWriter, OnProgress
+from orchestrator.tracking.mlflow.mlflow_writer import MlflowWriter, OnProgress, WriteCounts
 from orchestrator.tracking.parquet import ParquetFiles
 from orchestrator.tracking.state import TrackingState, projection_lock, write_state
 from orchestrator.tracking.summary import ArmSummary
@@ -22,7 +22,7 @@ def sync(
     uri: str,
     summary: ArmSummary | None = None,
     on_progress: OnProgress = lambda _: None,
-) -> Counts:
+) -> WriteCounts:
     """Bring the Parquet files and the MLflow store at `uri` up to date; return the number of written items.
 
     The Parquet files are written first, so that an MLflow outage does not delay them.
@@ -39,7 +39,7 @@ def sync(
     """
     plan = read_plan(folder)
     with projection_lock(folder.root, LOCK_WAIT_S):
-        counts = Counts(files=ParquetFiles(folder, plan, ledger).update())
+        counts = WriteCounts(files=ParquetFiles(folder, plan, ledger).update())
         writer = MlflowWriter(
             uri, plan, ledger, artifact_root(folder), on_progress, inputs=read_inputs(folder)
         )

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from orchestrator.cli.commands.track import write_report
-from orchestrator.cli.stored_sweep import opened
+from orchestrator.cli.stored_sweep import open_stored_sweep
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import Event
 from orchestrator.ledger.store import Ledger
@@ -68,7 +68,7 @@ def main() -> None:
 
 def _measure(runs: Path, part: str) -> None:
     began = time.perf_counter()
-    with opened("synthetic", runs) as sweep:
+    with open_stored_sweep("synthetic", runs) as sweep:
         if part == "read":
             sweep.records()
         else:

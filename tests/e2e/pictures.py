@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from PIL import Image
 
 from orchestrator.cli.locations import tracking_uri
-from orchestrator.cli.stored_sweep import opened
+from orchestrator.cli.stored_sweep import open_stored_sweep
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.serialise import read_plan
 from orchestrator.trials import Record
@@ -94,7 +94,7 @@ def run_example_sweep(root: Path, name: str, changes: Iterable[str]) -> Sweep:
 
 def records_of(folder: SweepFolder) -> list[Record]:
     """Return the ledger's record of every trial."""
-    with opened(folder.name, folder.root.parent) as sweep:
+    with open_stored_sweep(folder.name, folder.root.parent) as sweep:
         return sweep.records()
 
 

@@ -34,14 +34,14 @@ def best(
     storage: Storage = None,
 ) -> None:
     """Print a runnable spec of the best config; its first lines state how it was chosen."""
-    from orchestrator.cli.stored_sweep import opened
+    from orchestrator.cli.stored_sweep import open_stored_sweep
     from orchestrator.files.file_digests import read_verified
     from orchestrator.report.results.summary import summarise
     from orchestrator.report.results.winner import find_winner
     from orchestrator.spec.load import load_spec
     from orchestrator.spec.scalars import dump
 
-    with opened(name, runs_root(runs), storage) as sweep:
+    with open_stored_sweep(name, runs_root(runs), storage) as sweep:
         records = sweep.records()
         report = summarise(sweep.plan, records)
         choice = find_winner(sweep.plan, records, report, arm, context)
@@ -59,8 +59,8 @@ def _state(choice: "Winner", report: "Report") -> Iterator[str]:
     from orchestrator.report.caveats.warning_texts import warning_texts
 
     if report.left:
-        left = amount(report.left, "trial")
-        yield f"{left} of the sweep had not ended, so the best config may still change."
+        remainder = amount(report.left, "trial")
+        yield f"{remainder} of the sweep had not ended, so the best config may still change."
     if choice.by == "confirm" and (verdict := report.verdict(choice.arm)) is not None:
         yield f"Verdict in the report{_scope_of_verdict(choice, report)}: {verdict.line}"
         yield from warning_texts(report, of_verdicts=True)
@@ -112,7 +112,7 @@ def _content(spec: "Spec", choice: "Winner", arm: "Arm") -> dict[str, Any]:
         "trainable": original.get("trainable"),
         "baseline": _settings(spec, choice, arm),
         "confirm": {key: confirm[key] for key in OF_ONE_ARM if key in confirm},
-        "answer": _answer(original, choice) if "confirm" in original else None,
+        "answer": _restrict_answer(original, choice) if "confirm" in original else None,
         "posthoc": {
             path: values
             for path, values in original.get("posthoc", {}).items()
@@ -123,7 +123,7 @@ def _content(spec: "Spec", choice: "Winner", arm: "Arm") -> dict[str, Any]:
     return {key: value for key, value in content.items() if value not in ({}, None)}
 
 
-def _answer(original: Mapping[str, Any], choice: "Winner") -> dict[str, Any]:
+def _restrict_answer(original: Mapping[str, Any], choice: "Winner") -> dict[str, Any]:
     """Return the original `answer` section, restricted to metrics of the winner's confirm trials."""
     of_several = {"also", "pool", "variance"}
     answer = {
@@ -174,6 +174,6 @@ def _settings(spec: "Spec", choice: "Winner", arm: "Arm") -> dict[str, Any]:
         settings["train"] = {key: value for key, value in settings["train"].items() if key != "threads"}
     if spec.confirm is not None and spec.confirm.resample_data:
         path = "task.data_seed"
-        drawn = choice.records[0].assignment.get(path, lookup(arm.settings, path))
-        settings = with_value(settings, path, drawn)
+        param_value = choice.records[0].assignment.get(path, lookup(arm.settings, path))
+        settings = with_value(settings, path, param_value)
     return settings

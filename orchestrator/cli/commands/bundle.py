@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestrator.cli.display.console import say
+from orchestrator.cli.display.console import print_line
 from orchestrator.cli.locations import runs_root
 from orchestrator.cli.options import Runs, Storage, SweepName
 from orchestrator.errors import InputError, StoreError
@@ -36,9 +36,9 @@ def bundle(
 ) -> None:
     """Pack spec, plan, ledger, report, provenance and digests of a sweep into one archive without weights."""
     from orchestrator.bundle import archive
-    from orchestrator.cli.stored_sweep import opened
+    from orchestrator.cli.stored_sweep import open_stored_sweep
 
-    with opened(name, runs_root(runs), storage) as sweep:
+    with open_stored_sweep(name, runs_root(runs), storage) as sweep:
         target = to or Path(f"{sweep.plan.name}{SUFFIX}")
         if target.exists():
             raise InputError(f"--to: {target} exists, and no file is overwritten. Give another --to.")
@@ -50,8 +50,8 @@ def bundle(
         with TemporaryDirectory(prefix="haltsweep-bundle-") as place:
             files = _files(sweep, Path(place))
             archive.write(target, files)
-    say(f"{target}: {amount(len(files), 'file')}, {target.stat().st_size:,} bytes")
-    say(f"`haltsweep verify {target}` checks that the report follows from the ledger")
+    print_line(f"{target}: {amount(len(files), 'file')}, {target.stat().st_size:,} bytes")
+    print_line(f"`haltsweep verify {target}` checks that the report follows from the ledger")
 
 
 def _files(sweep: "StoredSweep", target_folder: Path) -> "dict[str, bytes | Path]":
@@ -63,7 +63,7 @@ def _files(sweep: "StoredSweep", target_folder: Path) -> "dict[str, bytes | Path
     from orchestrator.files.file_digests import read_edition
 
     folder = sweep.folder
-    if refusal := contents.oversized(sweep.plan):
+    if refusal := contents.report_size_problem(sweep.plan):
         raise InputError(refusal)
     files: dict[str, bytes | Path] = {
         file.name: read_edition(file, "restore it from a backup")
@@ -105,20 +105,22 @@ def report_files(
     from orchestrator.report.writers.write import write_report_folder
 
     confirmed = {trial.trial_id for trial in plan.trials if trial.phase == "confirm"}
-    measured: list[Event] = []
+    measured_events: list[Event] = []
     last: Event | None = None
 
     def collect_measured() -> "Iterator[Event]":
         nonlocal last
         for last in events:
             if last.kind in OF_MEASUREMENTS and last.trial_id in confirmed:
-                measured.append(last)
+                measured_events.append(last)
             yield last
 
     trial_records = records(collect_measured(), plan)
     new_report = summarise(plan, trial_records, budget_end(last, plan))
     folder = target_folder / REPORT
-    write_report_folder(new_report, folder, details(plan, new_report, trial_records, measurements(measured)))
+    write_report_folder(
+        new_report, folder, details(plan, new_report, trial_records, measurements(measured_events))
+    )
     return {f"{REPORT}/{file.name}": file for file in folder.iterdir()}, trial_records
 
 
@@ -144,10 +146,10 @@ def check_bundle(path: Path, rerun: int, data_dir: Path) -> "Iterator[Finding]":
         names = archive.unpack(path, folder)
         try:
             listing = contents.read_listing(folder)
-            changed = dict(contents.unlike(folder, names, listing["files"]))
-            for name, fault in changed.items():
+            changed_files = dict(contents.differing_files(folder, names, listing["files"]))
+            for name, fault in changed_files.items():
                 yield Finding("files", "damaged", f"{name}: {fault}", "ask for the bundle again")
-            if changed:
+            if changed_files:
                 return
             yield Finding("files", "sound", f"{amount(len(names), 'file')} as written")
             plan, events = contents.read_plan(folder), Counter[str]()
@@ -207,9 +209,11 @@ def _compare_reports(
     from orchestrator.files.findings import Finding
 
     stored_files = (folder / contents.REPORT).glob("*")
-    stored = {f"{contents.REPORT}/{file.name}": file_digest(file) for file in stored_files}
+    stored_digests = {f"{contents.REPORT}/{file.name}": file_digest(file) for file in stored_files}
     created = {name: file_digest(file) for name, file in new_report.items()}
-    differing = [name for name in sorted(stored | created) if stored.get(name) != created.get(name)]
+    differing = [
+        name for name in sorted(stored_digests | created) if stored_digests.get(name) != created.get(name)
+    ]
     differing = [
         name for name in differing if not name.endswith("/manifest.json")
     ]  # depends on the other files

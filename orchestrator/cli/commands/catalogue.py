@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestrator.cli.display.console import emit_json, out, say
+from orchestrator.cli.display.console import emit_json, out, print_line
 from orchestrator.cli.options import Json
 from orchestrator.errors import InputError
 
@@ -24,15 +24,17 @@ Name = Annotated[str | None, typer.Argument(help="Show the fields of this one; w
 
 def models(name: Name = None, as_json: Json = False) -> None:
     """List the models, or show the settings of one."""
-    _show("models", name, as_json)
+    _print_catalog("models", name, as_json)
 
 
 def tasks(name: Name = None, as_json: Json = False) -> None:
     """List the tasks, or show the settings, splits and metrics of one."""
-    _show("tasks", name, as_json)
+    _print_catalog("tasks", name, as_json)
 
 
-def training(as_json: Json = False) -> None:
+def 
+<<<<<<< ours
+training(as_json: Json = False) -> None:
     """Show the settings of training: the fields of `baseline.train`."""
     from orchestrator.cli.display.fields import rows
     from trainables.training.config import TrainConfig
@@ -43,14 +45,22 @@ def training(as_json: Json = False) -> None:
         _print_table(("field", "type", "default", "meaning"), rows(TrainConfig))
 
 
-def _show(kind: "Kind", name: str | None, as_json: bool) -> None:
+def _show
+||||||| base
+_show
+=======
+_print_catalog
+>>>>>>> theirs
+(kind: "Kind", name: str | None, as_json: bool) -> None:
     from trainables import catalog
     from trainables.custom.extensions import BadName
 
     try:
         if as_json:
-            wanted = [name] if name else catalog.names(kind)
-            emit_json({entry: catalog.config_class(kind, entry).model_json_schema() for entry in wanted})
+            chosen_names = [name] if name else catalog.names(kind)
+            emit_json(
+                {entry: catalog.config_class(kind, entry).model_json_schema() for entry in chosen_names}
+            )
         elif name:
             _print_settings(kind, name)
         else:
@@ -87,9 +97,9 @@ def _print_settings(kind: "Kind", name: str) -> None:
     from trainables.custom.extensions import display_path
 
     module, config = catalog.load(kind, name), catalog.config_class(kind, name)
-    say(f"{name}: {_first_line(module.__doc__)}\n")
+    print_line(f"{name}: {_first_line(module.__doc__)}\n")
     if outside := catalog.outside_sources(kind, name):
-        say(f"from {display_path(module.__file__ or outside[0])}\n")
+        print_line(f"from {display_path(module.__file__ or outside[0])}\n")
     _print_table(("field", "type", "default", "meaning"), rows(config))
     if kind == "tasks":
         _print_splits(name, module, config)
@@ -98,11 +108,11 @@ def _print_settings(kind: "Kind", name: str) -> None:
 def _print_splits(name: str, module: Any, config: Any) -> None:
     from pydantic import ValidationError
 
-    say("\nsplits, by default:")
+    print_line("\nsplits, by default:")
     try:
         default = config()
     except ValidationError:
-        say("none: it has settings without defaults")
+        print_line("none: it has settings without defaults")
         return
     _print_table(("split", "role", "tokens", "examples"), map(_split_row, module.splits(default)))
     _print_metrics(name, module.shape(default).head)
@@ -140,10 +150,10 @@ def spaces(name: Name = None, as_json: Json = False) -> None:
 
     try:
         if as_json:
-            wanted = [name] if name else space_catalog.full_names()
-            emit_json({entry: to_json_values(space_catalog.load(entry)) for entry in wanted})
+            full_names = [name] if name else space_catalog.full_names()
+            emit_json({entry: to_json_values(space_catalog.load(entry)) for entry in full_names})
         elif name:
-            say(f"{name}: {space_catalog.describe(name)}\n")
+            print_line(f"{name}: {space_catalog.describe(name)}\n")
             _print_dimensions(space_catalog.load(name))
         else:
             names = dict.fromkeys((*space_catalog.full_names(), *space_catalog.names()))
@@ -173,7 +183,7 @@ def _print_dimensions(space: "Space") -> None:
         ),
     )
     for constraint in space.constraints:
-        say(f"only with {constraint}")
+        print_line(f"only with {constraint}")
 
 
 def _first_line(docstring: str | None) -> str:
@@ -183,7 +193,7 @@ def _first_line(docstring: str | None) -> str:
 def _print_list(summaries: dict[str, str]) -> None:
     width = max(map(len, summaries), default=0)
     for name, summary in summaries.items():
-        say(f"{name:<{width}}  {summary}")
+        print_line(f"{name:<{width}}  {summary}")
 
 
 def _print_table(headers: Iterable[str], rows: Iterable[Iterable[str]]) -> None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.display.console import complain, emit_json, out, say
+from orchestrator.cli.display.console import emit_json, out, print_error, print_line
 from orchestrator.cli.options import Data, Json, Overrides, Profile, Runs, SpecPath
-from orchestrator.cli.planning import omitted_results, planned
+from orchestrator.cli.planning import omitted_results, read_and_plan
 from orchestrator.cli.smoke_test import run_smoke_test
 from orchestrator.errors import InputError
 from search_spaces.wording import shown
@@ -37,20 +37,20 @@ def check(
             f"check accepts only spec files, got {shown(overrides[0])}; give overrides with a single "
             "spec: `haltsweep plan SPEC KEY=VALUE`"
         )
-    failed = False
+    has_failed = False
     new_probe = cache(_new_probe)  # specs share models that were built
     for path in files:
         profiles, faults, warnings = _check_file(path, new_probe)
-        failed = failed or bool(faults)
+        has_failed = has_failed or bool(faults)
         if not faults:
             with_profiles = f" (and with {', '.join(profiles)})" if profiles else ""
-            say(f"{path}: {'valid' if run else 'ok'}{with_profiles}")
+            print_line(f"{path}: {'valid' if run else 'ok'}{with_profiles}")
         for line in faults or warnings:
-            complain(line)
-    if failed:
+            print_error(line)
+    if has_failed:
         raise typer.Exit(2)
     for path in files if run else ():
-        run_smoke_test(planned(path)[1], data_root(data))
+        run_smoke_test(read_and_plan(path)[1], data_root(data))
 
 
 def _new_probe() -> "Probe":
@@ -68,7 +68,7 @@ def _check_file(path: Path, new_probe: "Callable[[], Probe]") -> tuple[Sequence[
     profiles = profile_names(path)
     for profile in (None, *profiles):
         try:
-            _, plan_of_profile = planned(path, profile=profile, probe=new_probe)
+            _, plan_of_profile = read_and_plan(path, profile=profile, probe=new_probe)
         except InputError as error:
             addition = f" (with the profile {profile!r})" if profile else ""
             faults |= {line: line + addition for line in str(error).splitlines() if line not in faults}
@@ -103,7 +103,7 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Dry run: arms and what they change, trials, proof of ablation, price, and what the seeds can show."""
-    spec_file, sweep_plan = planned(spec, overrides or (), profile, calibrate=calibrate, runs=runs)
+    spec_file, sweep_plan = read_and_plan(spec, overrides or (), profile, calibrate=calibrate, runs=runs)
     if as_json:
         from orchestrator.plan.serialise import to_json
 
@@ -130,7 +130,7 @@ def _warn_about_missing_resources(sweep_plan: "Plan") -> None:
         try:
             require(sweep_plan)
         except InputError as error:
-            complain(f"launch will not start here: {error}")
+            print_error(f"launch will not start here: {error}")
 
 
 def schema() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestrator.cli.display.console import emit_json, out, say
+from orchestrator.cli.display.console import emit_json, out, print_line
 from orchestrator.cli.locations import runs_root
 from orchestrator.cli.options import Json, Runs
 from orchestrator.errors import InputError
@@ -40,14 +40,14 @@ def compare(
         emit_json([_json(comparison) for comparison in comparisons])
         return
     for comparison in comparisons:
-        _show(comparison)
+        _print_comparison(comparison)
     differences = (arm.difference for comparison in comparisons for arm in comparison.arms)
     if any(difference is not None and difference.low is not None for difference in differences):
-        say(NOTE)
+        print_line(NOTE)
 
 
 def _read_sweep(name: str, runs: Path, names: list[str]) -> "SweepData":
-    from orchestrator.cli.stored_sweep import opened
+    from orchestrator.cli.stored_sweep import open_stored_sweep
     from orchestrator.execution.datasets import data_digests
     from orchestrator.execution.sweep.launch_folder import read_setup
     from orchestrator.files.file_digests import find_edition, read_edition
@@ -55,7 +55,7 @@ def _read_sweep(name: str, runs: Path, names: list[str]) -> "SweepData":
     from orchestrator.report.results.summary import summarise
     from orchestrator.spec.load import load_spec
 
-    with opened(name, runs) as sweep:
+    with open_stored_sweep(name, runs) as sweep:
         records = sweep.records()
         read_edition(sweep.folder.spec, "restore it from a backup")
         spec = load_spec(find_edition(sweep.folder.spec)).content()
@@ -75,31 +75,31 @@ def _json(comparison: "Comparison") -> dict[str, Any]:
     return {**asdict(comparison), "spec": spec}
 
 
-def _show(comparison: "Comparison") -> None:
+def _print_comparison(comparison: "Comparison") -> None:
     from orchestrator.report.writers.tables import as_rich
 
     for line in comparison.notices:
-        say(line)
+        print_line(line)
     if comparison.arms:
         out().print(as_rich(_grid(comparison)))
     else:
-        say(f"no arm of {comparison.first} was confirmed with the same content in {comparison.second}")
+        print_line(f"no arm of {comparison.first} was confirmed with the same content in {comparison.second}")
     for line in (
         *_tests(comparison),
         *_unmatched_arms(comparison),
         *comparison.unmeasured,
         *comparison.assignments,
     ):
-        say(line)
+        print_line(line)
     for title, lines in (
         ("spec", [str(difference) for difference in comparison.spec]),
-        ("code and machine", [f"{field}: {before} -> {after}" for field, before, after in comparison.code]),
-        ("data", [f"{field}: {before} -> {after}" for field, before, after in comparison.data]),
+        ("code and machine", [f"{field}: {old} -> {new}" for field, old, new in comparison.code]),
+        ("data", [f"{field}: {old} -> {new}" for field, old, new in comparison.data]),
     ):
         none = "no difference" if title != "data" or comparison.data_known else UNKNOWN
-        say(f"{title}: {'' if lines else none}".rstrip())
+        print_line(f"{title}: {'' if lines else none}".rstrip())
         for line in lines:
-            say(f"  {line}")
+            print_line(f"  {line}")
 
 
 def _tests(comparison: "Comparison") -> Iterator[str]:
@@ -114,10 +114,10 @@ def _tests(comparison: "Comparison") -> Iterator[str]:
 
 def _unmatched_arms(comparison: "Comparison") -> Iterator[str]:
     """Yield lines on arms without an arm of equal content in the other sweep, including equal names."""
-    if changed := [arm for arm in comparison.alone[0] if arm in comparison.alone[1]]:
-        yield f"of one name and different content: {', '.join(changed)}"
+    if changed_arms := [arm for arm in comparison.alone[0] if arm in comparison.alone[1]]:
+        yield f"of one name and different content: {', '.join(changed_arms)}"
     for name, arms in zip((comparison.first, comparison.second), comparison.alone, strict=True):
-        if only := [arm for arm in arms if arm not in changed]:
+        if only := [arm for arm in arms if arm not in changed_arms]:
             yield f"only in {name}: {', '.join(only)}"
 
 

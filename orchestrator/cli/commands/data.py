@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.display.console import complain, emit_json, out, say
-from orchestrator.cli.display.data_progress import Bars
+from orchestrator.cli.display.console import emit_json, out, print_error, print_line
+from orchestrator.cli.display.data_progress import ProgressBars
 from orchestrator.cli.locations import data_root
 from orchestrator.cli.options import Data, Json, Profile
 from orchestrator.errors import InputError, StoreError
@@ -48,7 +48,7 @@ def build(
     root = data_root(data)
     tasks = subjects(task_or_spec, changes or (), profile, split or ())
     _refuse_streamed(tasks, split or ())
-    with Bars() as bars:
+    with ProgressBars() as bars:
         for subject in tasks:
             for info in subject.splits:
                 if not info.streamed:
@@ -65,18 +65,18 @@ def _refuse_streamed(tasks: "list[Subject]", names: list[str] | tuple[str, ...])
                 )
 
 
-def _build(subject: "Subject", split: str, root: Path, bars: Bars) -> None:
+def _build(subject: "Subject", split: str, root: Path, bars: ProgressBars) -> None:
     """Build one split and print a line about it."""
     from trainables.data.store import open_sealed, split_path
 
     path = _path(subject, split, root)
     sealed, _ = open_sealed(path)
     begin = time.monotonic()
-    data_of_split = _opened(subject, split, root, bars)
+    data_of_split = _open_split(subject, split, root, bars)
     state = f"built in {time.monotonic() - begin:.1f} s" if sealed is None else "exists"
     size = split_path(subject.config, split, root).stat().st_size
     content = f"{len(data_of_split):,} examples, {size:,} bytes, {data_of_split.content_hash}"
-    say(f"{subject.name}/{split}: {state}: {content}, {path}")
+    print_line(f"{subject.name}/{split}: {state}: {content}, {path}")
 
 
 def _path(subject: "Subject", split: str, root: Path) -> Path:
@@ -89,7 +89,7 @@ def _path(subject: "Subject", split: str, root: Path) -> Path:
         raise InputError(f"the split {split} of {subject.name} cannot be built: {error}") from error
 
 
-def _opened(subject: "Subject", split: str, root: Path, bars: Bars) -> "Split":
+def _open_split(subject: "Subject", split: str, root: Path, bars: ProgressBars) -> "Split":
     """Return a split, building it first if it is missing. Raise `InputError` or `StoreError`."""
     from orchestrator.execution.datasets import open_or_build_split
     from trainables.data.store import DataError
@@ -116,17 +116,17 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show examples with answers, lengths, labels, floors and padding; missing data are built."""
-    from orchestrator.cli.display.data_views import SplitView, render, shown, view_to_json
+    from orchestrator.cli.display.data_views import SplitView, displayed_split, render, view_to_json
     from orchestrator.cli.task_data import subjects
 
     root = data_root(data)
     _check_figure(figure)
     views: list[SplitView] = []
-    with Bars() as bars:
+    with ProgressBars() as bars:
         for subject in subjects(task_or_spec, changes or (), profile, split or ()):
             for info in subject.splits:
-                stored = None if info.streamed else _opened(subject, info.name, root, bars)
-                views.append(shown(subject, info, stored, examples))
+                dataset = None if info.streamed else _open_split(subject, info.name, root, bars)
+                views.append(displayed_split(subject, info, dataset, examples))
     if as_json:
         emit_json([view_to_json(view) for view in views])
     else:
@@ -136,7 +136,7 @@ def show(
         from orchestrator.cli.display.data_figure import draw
 
         draw(views, figure)
-        complain(f"figure: {figure}")
+        print_error(f"figure: {figure}")
 
 
 def _check_figure(figure: Path | None) -> None:
@@ -166,7 +166,7 @@ def verify(
         raise InputError(
             f"DIR: the folder of datasets {root} does not exist. Build data first, or name another folder."
         )
-    with Bars() as bars, bars.part(str(root)):
+    with ProgressBars() as bars, bars.part(str(root)):
         files = list(inspect(root))
     removed, failures = [], []
     for file in files if remove else ():
@@ -180,10 +180,12 @@ def verify(
         emit_json([file_to_json(file, removed=file in removed) for file in files])
     else:
         for file in files:
-            say(file_line(file, removed=file in removed))
+            print_line(file_line(file, removed=file in removed))
         counts = Counter(file.verdict for file in files)
-        say(f"{root}: " + (", ".join(f"{n} {kind}" for kind, n in sorted(counts.items())) or "no data"))
+        print_line(
+            f"{root}: " + (", ".join(f"{n} {kind}" for kind, n in sorted(counts.items())) or "no data")
+        )
     for line in failures:
-        complain(line)
+        print_error(line)
     if failures or any(file.verdict == "damaged" for file in files if file not in removed):
         raise typer.Exit(1)

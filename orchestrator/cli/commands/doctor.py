@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import typer
 
-from orchestrator.cli.display.console import emit_json, say
-from orchestrator.cli.locations import data_root, existing, runs_root, tracking_uri
+from orchestrator.cli.display.console import emit_json, print_line
+from orchestrator.cli.locations import data_root, nearest_existing, runs_root, tracking_uri
 from orchestrator.cli.options import Data, Json, Runs, Storage, Tracking
 from orchestrator.errors import HaltsweepError
 from orchestrator.files.redact import redact, redact_url
@@ -59,7 +59,7 @@ def _print(findings: list[MachineCheck]) -> None:
     marks = {"ok": "ok   ", "note": "note ", "fault": "FAULT"}
     for finding in findings:
         advice = f" ({finding.advice})" if finding.advice else ""
-        say(f"{marks[finding.verdict]} {finding.what:<14} {finding.found}{advice}")
+        print_line(f"{marks[finding.verdict]} {finding.what:<14} {finding.found}{advice}")
 
 
 def _versions() -> Iterator[MachineCheck]:
@@ -110,7 +110,7 @@ def _attention() -> MachineCheck:
 
 def _disks(runs: Path, data: Path) -> Iterator[MachineCheck]:
     for option, folder in (("runs", runs), ("data", data)):
-        place = existing(folder)
+        place = nearest_existing(folder)
         free = shutil.disk_usage(place).free
         free_space = f"{folder}: {free / 2**30:.1f} GiB free"
         if not os.access(place, os.W_OK | os.X_OK):
@@ -126,13 +126,13 @@ def _disks(runs: Path, data: Path) -> Iterator[MachineCheck]:
 def _stores(tracking: str, storage: str | None) -> list[MachineCheck]:
     from orchestrator.ledger.sql.engine import require_answer
 
-    findings = [_reach("tracking", tracking, _ask_tracking)]
+    findings = [_check_connection("tracking", tracking, _ask_tracking)]
     if storage is not None:
-        findings.append(_reach("storage", storage, require_answer))
+        findings.append(_check_connection("storage", storage, require_answer))
     return findings
 
 
-def _reach(option: str, url: str, reach: Callable[[str], None]) -> MachineCheck:
+def _check_connection(option: str, url: str, reach: Callable[[str], None]) -> MachineCheck:
     try:
         reach(url)
     except (HaltsweepError, OSError, ValueError) as error:

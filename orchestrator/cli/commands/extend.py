@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli.commands.launch import ChangedCode, DriverOption, resume
-from orchestrator.cli.display.console import complain, say
+from orchestrator.cli.display.console import print_error, print_line
 from orchestrator.cli.display.lease_messages import report_fenced
 from orchestrator.cli.locations import runs_root
 from orchestrator.cli.options import Address, Profile, Runs, SweepName, TakeOver
@@ -22,7 +22,7 @@ from search_spaces.wording import amount, hint
 
 if TYPE_CHECKING:
     from orchestrator.ledger.store import OnFenced
-    from orchestrator.plan.extension.extension_rules import Begun
+    from orchestrator.plan.extension.extension_rules import RequestedWork
     from orchestrator.plan.types import Extension, Plan
     from orchestrator.spec.load import SpecFile
     from orchestrator.trials import Record
@@ -71,10 +71,10 @@ def extend(
     runs: Runs = None,
 ) -> None:
     """Add arms, seeds, trials or re-evaluations to a sweep; only added trials run."""
-    from orchestrator.cli.stored_sweep import opened
+    from orchestrator.cli.stored_sweep import open_stored_sweep
 
     path, changes = _split_arguments(changes_or_spec or ())
-    with opened(name, runs_root(runs)) as sweep:
+    with open_stored_sweep(name, runs_root(runs)) as sweep:
         folder, old, trial_records = sweep.folder, sweep.plan, sweep.newest_records()
     if arms is not None:
         path, changes = None, [*copy_arms(path, arms, folder, profile), *changes]
@@ -95,7 +95,7 @@ def extend(
         {record.trial_id for record in trial_records if record.outcome is not None and record.outcome.final},
     )
     if dry_run:
-        say("nothing was written")
+        print_line("nothing was written")
         return
     resume(str(folder.root), driver, address, changed_code=changed_code)
 
@@ -127,10 +127,10 @@ def _seed_and_trial_overrides(
     )
     if isinstance(new_seeds, int) and not isinstance(new_seeds, bool) and 1 <= new_seeds <= MOST_SEEDS:
         _require_ended(plan, records, "seeds", new_seeds)
-        drawn = (
+        drawn_seeds = (
             derive_seed("confirm", number) for number in range(len(old_seeds) + new_seeds + len(old_seeds))
         )
-        new_seeds = [seed for seed in drawn if seed not in old_seeds][:new_seeds]
+        new_seeds = [seed for seed in drawn_seeds if seed not in old_seeds][:new_seeds]
     if not isinstance(new_seeds, list):
         raise InputError(
             f"--seeds must be a number of seeds or a list of new seeds such as '[105, 106]', got {seeds}"
@@ -153,9 +153,9 @@ def _require_ended(plan: "Plan", records: "Sequence[Record]", option: str, count
     if not plan.extended:
         return
     launched = set(plan.extended[0].seeds)
-    ended = {trial.trial_id for trial in records if trial.outcome is not None and trial.outcome.final}
+    ended_ids = {trial.trial_id for trial in records if trial.outcome is not None and trial.outcome.final}
     num_left = sum(
-        trial.phase == "confirm" and trial.seed not in launched and trial.trial_id not in ended
+        trial.phase == "confirm" and trial.seed not in launched and trial.trial_id not in ended_ids
         for trial in plan.trials
     )
     if num_left:
@@ -193,7 +193,7 @@ def _plan_extended_spec(
     folder: SweepFolder, path: Path | None, changes: Sequence[str], profile: str | None, runs: Path | None
 ) -> "tuple[SpecFile, Plan]":
     """Return the extended spec and its plan, as for a launch."""
-    from orchestrator.cli.planning import planned
+    from orchestrator.cli.planning import read_and_plan
     from orchestrator.execution.sweep.launch_folder import read_setup
     from trainables.custom.extensions import add_to_path
 
@@ -201,7 +201,7 @@ def _plan_extended_spec(
     if (code := read_setup(folder).code) is not None:
         add_to_path(Path(code))
     spec = path or find_edition(folder.spec)
-    return planned(spec, changes, profile, runs=runs)
+    return read_and_plan(spec, changes, profile, runs=runs)
 
 
 def _extend_plan(
@@ -223,7 +223,7 @@ def _extend_plan(
     from orchestrator.ledger.fold import records
     from orchestrator.ledger.lease import Holder
     from orchestrator.ledger.store import Ledger
-    from orchestrator.plan.extension.extending import changes_allowed, extended
+    from orchestrator.plan.extension.extending import changes_allowed, extend_plan
     from orchestrator.plan.serialise import read_plan
     from orchestrator.spec.load import load_spec, to_yaml
 
@@ -236,13 +236,13 @@ def _extend_plan(
             if read_plan(folder) != old:
                 raise StoreError(f"{old.name} was extended by another process meanwhile; try again")
             trial_records = records(ledger.newest(), old)
-            before = load_spec(find_edition(folder.spec)).content()
+            old_content = load_spec(find_edition(folder.spec)).content()
             allowed = changes_allowed(
-                old.name, before, spec.spec.content(), _started_phases(old, trial_records)
+                old.name, old_content, spec.spec.content(), _started_phases(old, trial_records)
             )
             extension = _describe_extension(old, trial_records, [str(change) for change in allowed])
-            never = {record.trial_id for record in trial_records if _unreadable(record)}
-            extended_plan = extended(
+            never = {record.trial_id for record in trial_records if _lacks_checkpoint(record)}
+            extended_plan = extend_plan(
                 old, new, {record.trial_id for record in trial_records}, extension, never
             )
             require_checkpoints(folder, setup.checkpoints, extended_plan, trial_records)
@@ -259,7 +259,7 @@ def _extend_plan(
     return extended_plan
 
 
-def _unreadable(record: "Record") -> bool:
+def _lacks_checkpoint(record: "Record") -> bool:
     """Return whether the trial ended without a checkpoint that can be re-evaluated."""
     from orchestrator.trials import OutcomeKind
 
@@ -267,12 +267,12 @@ def _unreadable(record: "Record") -> bool:
     return kind is not None and kind.final and kind is not OutcomeKind.FINISHED
 
 
-def _started_phases(plan: "Plan", trial_records: "Sequence[Record]") -> "Begun":
-    from orchestrator.plan.extension.extension_rules import Begun
+def _started_phases(plan: "Plan", trial_records: "Sequence[Record]") -> "RequestedWork":
+    from orchestrator.plan.extension.extension_rules import RequestedWork
 
     phases = {record.phase for record in trial_records}
     decides = plan.confirm is not None and plan.confirm.stop is not None
-    return Begun("search" in phases, "confirm" in phases, decides, plan.trainable is not None)
+    return RequestedWork("search" in phases, "confirm" in phases, decides, plan.trainable is not None)
 
 
 def _describe_extension(
@@ -281,7 +281,7 @@ def _describe_extension(
     from orchestrator.files.redact import redact_arguments
     from orchestrator.plan.types import Extension
 
-    measured = {
+    measured_seeds = {
         (record.arm, record.seed)
         for record in trial_records
         if record.phase == "confirm" and record.outcome is not None and record.last is not None
@@ -293,7 +293,7 @@ def _describe_extension(
         changes=tuple(changes),
         arms=tuple(arm.name for arm in plan.arms),
         seeds=plan.confirm.seeds if plan.confirm is not None else (),
-        seen=dict(sorted(Counter(arm for arm, _ in measured).items())),
+        seen=dict(sorted(Counter(arm for arm, _ in measured_seeds).items())),
     )
 
 
@@ -307,18 +307,20 @@ def _print_extension(old: "Plan", extended_plan: "Plan", ended_ids: "Collection[
     """
     extension = extended_plan.extended[-1]
     for change in extension.changes:
-        say(change)
+        print_line(change)
     old_ids = {trial.trial_id for trial in old.trials}
     added = Counter(trial.phase for trial in extended_plan.trials if trial.trial_id not in old_ids)
     by_phase = ", ".join(f"{count} {phase}" for phase, count in added.items())
-    say(
+    print_line(
         f"{extended_plan.name}: {amount(sum(added.values()), 'trial')} added to {len(old_ids):,}"
         + (f" ({by_phase})" if by_phase else "")
     )
     if open_ids := old_ids.difference(ended_ids):  # for example after a used-up budget was raised
-        say(f"{len(open_ids):,} of the {len(old_ids):,} earlier trials have not ended and may continue, too")
+        print_line(
+            f"{len(open_ids):,} of the {len(old_ids):,} earlier trials have not ended and may continue, too"
+        )
     if extension.seen and added["confirm"]:
-        complain(
+        print_error(
             "results of confirm trials were known before this extension: the report marks claims from both "
             "as exploratory"
         )
@@ -344,8 +346,8 @@ def copy_arms(path: Path | None, names: str, folder: SweepFolder, profile: str |
     from orchestrator.spec.load import load_spec
     from orchestrator.spec.overrides import render
 
-    wanted = list(dict.fromkeys(filter(None, map(str.strip, names.split(",")))))
-    if path is None or not wanted:
+    arm_names = list(dict.fromkeys(filter(None, map(str.strip, names.split(",")))))
+    if path is None or not arm_names:
         raise InputError(
             "--arms needs a SPEC with these arms, as in `extend NAME SPEC --arms wide,deep`, "
             f"got {names!r}{'' if path else ' without SPEC'}; without a spec, write the arm in full: "
@@ -353,7 +355,7 @@ def copy_arms(path: Path | None, names: str, folder: SweepFolder, profile: str |
         )
     content = load_spec(path, profile=profile).content()
     arms = content.get("arms", {})
-    for name in wanted:
+    for name in arm_names:
         if name not in arms:
             raise InputError(
                 f"--arms must name arms under `arms` of {path}, got {name!r}. {hint(name, arms)}"
@@ -363,8 +365,8 @@ def copy_arms(path: Path | None, names: str, folder: SweepFolder, profile: str |
         str(difference) for difference in differences(sweep_content["baseline"], content["baseline"])
     ]
     if differing:
-        complain(
+        print_error(
             f"the arms change the baseline of {folder.name}, which differs from the baseline in {path}: "
             + "; ".join(differing)
         )
-    return [render(f"arms.{name}", arms[name]) for name in wanted]
+    return [render(f"arms.{name}", arms[name]) for name in arm_names]

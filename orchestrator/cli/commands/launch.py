@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.display.console import complain, out, say
+from orchestrator.cli.display.console import out, print_error, print_line
 from orchestrator.cli.display.lease_messages import report_fenced
 from orchestrator.cli.locations import (
     budget_advice,
@@ -32,12 +32,12 @@ from orchestrator.cli.options import (
     SweepName,
     TakeOver,
 )
-from orchestrator.cli.planning import omitted_results, planned
+from orchestrator.cli.planning import omitted_results, read_and_plan
 from orchestrator.cli.smoke_test import run_smoke_test
 from orchestrator.errors import InputError, SearchError, StoreError
 from orchestrator.files.file_digests import damaged_files, read_manifest
 from orchestrator.files.redact import redact_url
-from orchestrator.garbage import look_as_usual
+from orchestrator.garbage import collect_normally
 from orchestrator.identity import SweepFolder
 from search_spaces.wording import amount
 
@@ -122,7 +122,7 @@ def launch(
         return
     chosen_driver = driver or Driver.RAY
     _check_driver(chosen_driver, address, debug=debug)
-    spec_file, sweep_plan = planned(spec, changes, profile, runs=runs)
+    spec_file, sweep_plan = read_and_plan(spec, changes, profile, runs=runs)
     from orchestrator.execution.sweep.launch import run_sweep
     from orchestrator.execution.sweep.launch_folder import refuse_existing
     from orchestrator.execution.sweep.launch_undo import clear_unstarted
@@ -183,7 +183,7 @@ def resume(
     if given_driver is not None:
         _check_driver(given_driver, address, debug=debug)
     folder, sweep_plan, _ = found(name, runs_root(runs))
-    retries = _retry(folder, sweep_plan, retry or (), from_scratch=from_scratch)
+    retries = _select_retries(folder, sweep_plan, retry or (), from_scratch=from_scratch)
     if retry and retries is None:
         return
     chosen_driver = given_driver or Driver(read_setup(folder).driver)
@@ -206,7 +206,7 @@ def resume(
     )
 
 
-def _retry(
+def _select_retries(
     folder: SweepFolder, plan: "Plan", selectors: Sequence[str], *, from_scratch: bool
 ) -> "Retry | None":
     """Return the trials selected by `--retry`; None without `--retry`, or if no trial is left to run.
@@ -214,7 +214,7 @@ def _retry(
     Raises:
         InputError: A name matches no trial that can be retried.
     """
-    from orchestrator.cli.stored_sweep import opened
+    from orchestrator.cli.stored_sweep import open_stored_sweep
     from orchestrator.conductor.retrying import Retry, choose
 
     words = [word for selector in selectors for word in map(str.strip, selector.split(",")) if word]
@@ -222,19 +222,19 @@ def _retry(
         if selectors or from_scratch:
             raise InputError("--retry must say which trials run again, e.g. --retry failed, got none")
         return None
-    with opened(str(folder.root), folder.root.parent) as sweep:
+    with open_stored_sweep(str(folder.root), folder.root.parent) as sweep:
         records = sweep.newest_records()
     trials = choose(plan, records, words)
     for selector in trials.left_out:
-        complain(selector)
-    ended = {
+        print_error(selector)
+    ended_ids = {
         selector.trial_id for selector in records if selector.outcome is not None and selector.outcome.final
     }
     if trials.trial_ids:
-        say(f"{plan.name}: {amount(len(trials.trial_ids), 'failed trial')} will run again")
+        print_line(f"{plan.name}: {amount(len(trials.trial_ids), 'failed trial')} will run again")
     else:
-        num_left = sum(selector.trial_id not in ended for selector in plan.trials)
-        say(
+        num_left = sum(selector.trial_id not in ended_ids for selector in plan.trials)
+        print_line(
             f"{plan.name}: nothing to retry"
             + (f"; {amount(num_left, 'trial')} left to run" if num_left else "")
         )
@@ -246,9 +246,9 @@ def _retry(
 def _warn_about_edited_spec(folder: SweepFolder) -> None:
     """Print a warning if the sweep's own spec was edited, since the edit has no effect."""
     if read_manifest(folder.root) is not None and damaged_files(folder.root).get(folder.spec.name):
-        complain(
-            f"{folder.spec} was changed since the launch, and what runs is still what was planned then; "
-            f"to ask for more: `{command('extend', folder)} SPEC`; another question: `launch` by another name"
+        print_error(
+            f"{folder.spec} was changed since the launch, and the sweep still runs the plan of the launch; "
+            f"to add to it: `{command('extend', folder)} SPEC`; another question: `launch` with another name"
         )
 
 
@@ -283,21 +283,21 @@ def _print_start(spec_file: "SpecFile", sweep_plan: "Plan", folder: SweepFolder,
     from orchestrator.plan.space_check.objective_descriptions import objective_lines
 
     counts = f"{amount(len(sweep_plan.arms), 'arm')}, {amount(len(sweep_plan.trials), 'trial')}"
-    say(f"{sweep_plan.name}: {counts}, in {folder.root}")
+    print_line(f"{sweep_plan.name}: {counts}, in {folder.root}")
     if message := omitted_results(spec_file):
-        say(message)
+        print_line(message)
     _warn_about_missing_gpus(sweep_plan, driver)
     for line in objective_lines(sweep_plan, unusual=True):
-        say(line)
+        print_line(line)
     for line in plan_warnings(sweep_plan):
-        complain(line)
+        print_error(line)
 
 
 def _warn_about_missing_gpus(plan: "Plan", driver: Driver) -> None:
     from orchestrator.execution.slots import missing_gpus
 
     if message := missing_gpus(plan, driver.value):
-        complain(message)
+        print_error(message)
 
 
 def _checkpoints(uri: str | None, name: str) -> str | None:
@@ -343,30 +343,30 @@ def _run(
     from trainables.data.progress import Watcher
     from trainables.data.store import DataError
 
-    look_as_usual()
+    collect_normally()
     view = View(plan, live=not debug)
-    reported: list[Report] = []
+    reports: list[Report] = []
 
     def report() -> "ArmSummary | None":
         view.show_starting("writing the report")
         try:
-            reported.append(_report(folder))
+            reports.append(_report(folder))
         except KeyboardInterrupt:
-            complain(f"the report was left at Ctrl-C; `{command('report', folder)}` writes it")
+            print_error(f"the report was left at Ctrl-C; `{command('report', folder)}` writes it")
             return None
-        return summarise_arms(reported[0])
+        return summarise_arms(reports[0])
 
     with interrupts(view.show_interrupt) as interrupt:
         try:
             with view:
-                building = Watcher(view.show_build, complain)
+                building = Watcher(view.show_build, print_error)
                 listeners = Listeners(
                     view.show,
                     view.show_data,
                     building,
                     on_starting=view.show_starting,
-                    on_open=lambda: say(when_open) if when_open else None,
-                    on_trouble=complain,
+                    on_open=lambda: print_line(when_open) if when_open else None,
+                    on_trouble=print_error,
                     on_failure=first_failure(plan, command("status", folder)),
                     on_end=report,
                     on_tracking=view.show_tracking,
@@ -374,31 +374,31 @@ def _run(
                 )
                 finish = start(watch=listeners)
         except DataError as error:
-            raise StoreError(f"{error}; then {_go_on(folder)}") from error
+            raise StoreError(f"{error}; then {_next_step_text(folder)}") from error
         except SearchError as error:
-            raise SearchError(f"{error}; correct it, then {_go_on(folder)}") from error
-        words = [] if interrupt.hurry.is_set() or not reported else _show(reported[0])
-        _print_results(folder, finish, is_new_report=bool(reported))
+            raise SearchError(f"{error}; correct it, then {_next_step_text(folder)}") from error
+        words = [] if interrupt.hurry.is_set() or not reports else _print_report(reports[0])
+        _print_results(folder, finish, is_new_report=bool(reports))
         for line in words:
-            say(line)
+            print_line(line)
     if finish.exit_code:
         raise typer.Exit(finish.exit_code)
 
 
-def _go_on(folder: SweepFolder) -> str:
+def _next_step_text(folder: SweepFolder) -> str:
     return f"`{command('resume', folder)}`" if folder.plan.is_file() else "launch it again"
 
 
 def _report(folder: SweepFolder) -> "Report":
     """Write the report of the current results."""
     from orchestrator.cli.commands.track import write_report
-    from orchestrator.cli.stored_sweep import opened
+    from orchestrator.cli.stored_sweep import open_stored_sweep
 
-    with opened(str(folder.root), folder.root.parent) as sweep:
+    with open_stored_sweep(str(folder.root), folder.root.parent) as sweep:
         return write_report(sweep)
 
 
-def _show(report: "Report") -> list[str]:
+def _print_report(report: "Report") -> list[str]:
     """Print the headline tables, and return the verdicts as sentences."""
     from orchestrator.report.caveats.notes import verdict_lines
     from orchestrator.report.caveats.warning_texts import warning_texts
@@ -407,9 +407,9 @@ def _show(report: "Report") -> list[str]:
     for grid in screen_tables(report):
         out().print(as_rich(grid))
     for notice in warning_texts(report):
-        complain(notice)
+        print_error(notice)
     if report.power:
-        say(report.power)
+        print_line(report.power)
     return verdict_lines(report)
 
 
@@ -418,30 +418,30 @@ def _print_results(folder: SweepFolder, finish: "SweepResult", *, is_new_report:
     from orchestrator.execution.sweep.launch_folder import read_setup
     from orchestrator.tracking.state import read_state
 
-    ended = ", ".join(f"{count} {kind.value}" for kind, count in sorted(finish.counts.items()))
+    counts = ", ".join(f"{count} {kind.value}" for kind, count in sorted(finish.counts.items()))
     never = f" ({finish.never_began} of those that failed never began)" if finish.never_began else ""
-    say(f"trials: {ended or 'none ended'}" + (f", {finish.left} left" if finish.left else "") + never)
-    if failed := sum(count for kind, count in finish.counts.items() if kind.failed):
-        complain(f"{amount(failed, 'trial')} failed; why: {command('status', folder)}")
+    print_line(f"trials: {counts or 'none ended'}" + (f", {finish.left} left" if finish.left else "") + never)
+    if num_failed := sum(count for kind, count in finish.counts.items() if kind.failed):
+        print_error(f"{amount(num_failed, 'trial')} failed; why: {command('status', folder)}")
     if finish.failing:
-        complain(error_advice(finish.failing, folder))
+        print_error(error_advice(finish.failing, folder))
     elif finish.spent:
-        complain(budget_advice(finish.spent, folder))
+        print_error(budget_advice(finish.spent, folder))
     elif finish.left:
-        complain(f"continue with: {command('resume', folder)}")
+        print_error(f"continue with: {command('resume', folder)}")
     if finish.tracking_pid is not None:
-        complain(
+        print_error(
             f"MLflow is slow and not complete yet ({finish.untracked}). Process {finish.tracking_pid} writes "
             f"the rest in the background; whether it is complete: {command('status', folder)}"
         )
     elif finish.untracked:
-        complain(f"MLflow or the Parquet files lack something: {finish.untracked}")
-        complain(f"catch up with: {command('sync', folder)}")
+        print_error(f"MLflow or the Parquet files lack something: {finish.untracked}")
+        print_error(f"catch up with: {command('sync', folder)}")
     if (page := folder.report / "report.html").exists():
         stale = f" (of an earlier state; `{command('report', folder)}` renews it)"
-        say(f"report:  {page}{stale * (not is_new_report)}")
+        print_line(f"report:  {page}{stale * (not is_new_report)}")
     if read_setup(folder).tracking_uri is None:
         content = "it" if read_state(folder) is None else "what is new"
-        say(f"not tracked: {command('sync', folder)} brings {content} into MLflow")
+        print_line(f"not tracked: {command('sync', folder)} brings {content} into MLflow")
     else:
-        say(f"MLflow UI: {command('ui', folder)}")
+        print_line(f"MLflow UI: {command('ui', folder)}")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.commands.status import SweepState, sweep_state
-from orchestrator.cli.display.console import emit_json, out, say
+from orchestrator.cli.display.console import emit_json, out, print_line
 from orchestrator.cli.display.progress import duration
 from orchestrator.cli.locations import runs_root
 from orchestrator.cli.options import Json, Runs, Storage
@@ -49,7 +49,7 @@ def list_sweeps(runs: Runs = None, storage: Storage = None, as_json: Json = Fals
         emit_json([asdict(row) for row in rows])
         return
     if not rows:
-        say(f"no sweeps in {root}; `haltsweep launch SPEC` starts one")
+        print_line(f"no sweeps in {root}; `haltsweep launch SPEC` starts one")
         return
     _print(rows)
 
@@ -60,14 +60,14 @@ def list_rows(root: Path, storage: str | None) -> Iterator[Row]:
 
     by_name = {summary.name: summary for summary in summaries(storage)} if storage is not None else {}
     local_names = set()
-    for folder in folders(root):
+    for folder in sweep_folders(root):
         local_names.add(folder.name)
         yield _read_row(folder, by_name)
     for name in sorted(by_name.keys() - local_names):
         yield _remote_row(by_name[name])
 
 
-def folders(root: Path) -> list[SweepFolder]:
+def sweep_folders(root: Path) -> list[SweepFolder]:
     """Return the folders in `root` that may contain a sweep, except hidden ones."""
     try:
         names = sorted(root.iterdir()) if root.is_dir() else []
@@ -100,7 +100,7 @@ def _read_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
 
 
 def _readable_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
-    from orchestrator.cli.stored_sweep import readable
+    from orchestrator.cli.stored_sweep import readable_url
     from orchestrator.execution.sweep.launch_folder import read_setup
     from orchestrator.files.sqlite_files import why_no_database
     from orchestrator.ledger.summary import summaries
@@ -113,20 +113,20 @@ def _readable_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
     is_missing = setup.storage is None and bool(why_no_database(folder.ledger))
     summary = by_name.get(plan.name)
     if summary is None and not is_missing:
-        with readable(setup.ledger_url(folder), folder) as url:
+        with readable_url(setup.ledger_url(folder), folder) as url:
             (summary,) = summaries(url, plan.name)
     if summary is None and folder.has_traces:
         raise StoreError(f"the sweep has begun, but its ledger {folder.ledger} is missing or empty")
     planned = len(plan.trials)
-    ended, failed = (summary.num_ended, summary.num_failed) if summary else (0, 0)
+    num_ended, num_failed = (summary.num_ended, summary.num_failed) if summary else (0, 0)
     held = summary is not None and summary.held
     return Row(
         name=plan.name,
-        state=sweep_state(is_locked=held, num_planned=planned, num_ended=ended, num_failed=failed),
+        state=sweep_state(is_locked=held, num_planned=planned, num_ended=num_ended, num_failed=num_failed),
         arms=len(plan.arms),
-        ended=ended,
+        ended=num_ended,
         planned=planned,
-        failed=failed,
+        failed=num_failed,
         heard_at=summary.heard_at if summary else None,
         question=plan.question,
         folder=str(folder.root),
@@ -135,15 +135,17 @@ def _readable_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
 
 def _remote_row(summary: "Summary") -> Row:
     """Return the row of a sweep whose folder is on another machine, so that its plan is unknown."""
-    ended, failed = summary.num_ended, summary.num_failed
-    planned = ended if summary.done else ended + 1
-    state = sweep_state(is_locked=summary.held, num_planned=planned, num_ended=ended, num_failed=failed)
+    num_ended, num_failed = summary.num_ended, summary.num_failed
+    planned = num_ended if summary.done else num_ended + 1
+    state = sweep_state(
+        is_locked=summary.held, num_planned=planned, num_ended=num_ended, num_failed=num_failed
+    )
     return Row(
         summary.name,
         state,
-        ended=ended,
-        planned=ended if summary.done else None,
-        failed=failed,
+        ended=num_ended,
+        planned=num_ended if summary.done else None,
+        failed=num_failed,
         heard_at=summary.heard_at,
         why="its folder is on another machine",
     )
@@ -168,15 +170,15 @@ def _print(rows: list[Row]) -> None:
             progress,
             "-" if row.failed is None else str(row.failed),
             age,
-            _short(row.why or row.question),
+            _shorten_question(row.why or row.question),
         )
         table.add_row(*map(Text, cells))
     out().print(table)
     for row in rows:
         if row.state in (SweepState.DAMAGED, SweepState.FOREIGN):
-            say(f"{row.state}: {printable(row.name)}: {printable(row.why)}")
+            print_line(f"{row.state}: {printable(row.name)}: {printable(row.why)}")
 
 
-def _short(text: str) -> str:
+def _shorten_question(text: str) -> str:
     line = printable(" ".join(text.split()))
     return line if len(line) <= QUESTION_CHARACTERS else f"{line[: QUESTION_CHARACTERS - 3]}..."

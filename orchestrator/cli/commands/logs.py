@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from orchestrator.cli.display.console import emit_json, say
+from orchestrator.cli.display.console import emit_json, print_line
 from orchestrator.cli.display.progress import shortened
 from orchestrator.cli.locations import command, runs_root
 from orchestrator.cli.options import Json, Runs, Storage, SweepName
@@ -53,9 +53,9 @@ def logs(
     as_json: Json = False,
 ) -> None:
     """Show the whole output and traceback of a trial; without TRIAL, list the failed trials."""
-    from orchestrator.cli.stored_sweep import opened
+    from orchestrator.cli.stored_sweep import open_stored_sweep
 
-    with opened(name, runs_root(runs), storage) as sweep:
+    with open_stored_sweep(name, runs_root(runs), storage) as sweep:
         if trial is None:
             _list(sweep, as_json=as_json)
             return
@@ -100,17 +100,23 @@ def find_trial(text: str, trials: Sequence[AnyTrial]) -> AnyTrial:
 
 
 def _list(sweep: "StoredSweep", *, as_json: bool) -> None:
-    failed = [each for each in sweep.records() if each.outcome is not None and each.outcome.failed]
+    failed_records = [
+        record for record in sweep.records() if record.outcome is not None and record.outcome.failed
+    ]
     if as_json:
-        emit_json([_identity(record) | _ending_fields(record) for record in failed])
+        emit_json([_identity(record) | _ending_fields(record) for record in failed_records])
         return
-    for record in failed:
-        say(f"{record.trial_id}  {record.place}  {record.outcome}: {printable(shortened(record.reason))}")
-    if failed:
-        say(f"show the whole output of one: {command('logs', sweep.folder, failed[0].trial_id)}")
+    for record in failed_records:
+        print_line(
+            f"{record.trial_id}  {record.place}  {record.outcome}: {printable(shortened(record.reason))}"
+        )
+    if failed_records:
+        print_line(
+            f"show the whole output of one: {command('logs', sweep.folder, failed_records[0].trial_id)}"
+        )
     else:
         any_trial = shlex.quote(sweep.plan.trials[0].place)
-        say(f"no trial has failed; show the output of any: {command('logs', sweep.folder, any_trial)}")
+        print_line(f"no trial has failed; show the output of any: {command('logs', sweep.folder, any_trial)}")
 
 
 def _ending_fields(record: Record) -> dict[str, object]:
@@ -148,25 +154,25 @@ def _attempts(sweep: "StoredSweep", trial_id: str) -> list[AttemptLog]:
 
 
 def _print(trial: PlannedTrial | Record, attempts: Sequence[AttemptLog]) -> None:
-    say(f"{trial.trial_id}  {trial.place}  seed {trial.seed}")
+    print_line(f"{trial.trial_id}  {trial.place}  seed {trial.seed}")
     if not attempts:
-        say("not started yet")
+        print_line("not started yet")
     for attempt in attempts:
         end = (
             "has not ended"
             if attempt.ended_at is None
             else f"{attempt.outcome} {_format_time(attempt.ended_at)}"
         )
-        say(f"--- attempt {attempt.number}, started {_format_time(attempt.started_at)}, {end}")
+        print_line(f"--- attempt {attempt.number}, started {_format_time(attempt.started_at)}, {end}")
         if attempt.output is None:
             for line in attempt.reason.splitlines():
-                say(printable(line))
-            say(f"(its output is not stored in {Path(attempt.file).parent})")
+                print_line(printable(line))
+            print_line(f"(its output is not stored in {Path(attempt.file).parent})")
             continue
         first = printable(attempt.reason.partition("\n")[0])
         if first:
-            say(first)
-        say(attempt.output.rstrip("\n"))
+            print_line(first)
+        print_line(attempt.output.rstrip("\n"))
 
 
 def _format_time(time: float) -> str:

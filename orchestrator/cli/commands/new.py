@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import orchestrator
-from orchestrator.cli.display.console import say
+from orchestrator.cli.display.console import print_line
 from orchestrator.cli.script_spec import write_spec_for_script
 from orchestrator.errors import InputError
 from search_spaces.wording import hint
@@ -43,8 +43,8 @@ def new(
     box = {path.stem: path for path in sorted(BOX.glob("*.yaml"))}
     if only_list:
         for name, path in box.items():
-            say(f"{name:32} {_question(path)}")
-        say(f"{OWN:32} your own training code: a spec and a function that trains")
+            print_line(f"{name:32} {_question(path)}")
+        print_line(f"{OWN:32} your own training code: a spec and a function that trains")
         return
     if example == OWN:
         sources = [HOME / "starters" / name for name in OWN_FILES]
@@ -65,8 +65,8 @@ def _write(files: Mapping[Path, str]) -> None:
     for file, text in files.items():
         with file.open("x", encoding="utf-8") as stream:
             stream.write(text)
-        say(f"wrote {file}")
-    say(f"show its plan: haltsweep plan {next(iter(files))}")
+        print_line(f"wrote {file}")
+    print_line(f"show its plan: haltsweep plan {next(iter(files))}")
 
 
 def _question(spec: Path) -> str:
@@ -75,6 +75,6 @@ def _question(spec: Path) -> str:
     for line in lines:
         if line.startswith("question:"):
             question = line.partition(":")[2].strip()
-            folded = takewhile(lambda each: each.startswith(" ") or not each.strip(), lines)
+            folded = takewhile(lambda line: line.startswith(" ") or not line.strip(), lines)
             return " ".join(" ".join(folded).split()) if question[:1] in FOLDED else question
     return ""

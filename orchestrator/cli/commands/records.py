@@ -47,10 +47,10 @@ def records(
             "--format parquet: binary output cannot be displayed on a terminal. "
             f"Add > {name}.parquet, or use --format csv."
         )
-    from orchestrator.cli.stored_sweep import opened
+    from orchestrator.cli.stored_sweep import open_stored_sweep
     from orchestrator.tracking.flat_tables import measurements_table, trials_table
 
-    with opened(name, runs_root(runs), storage) as sweep:
+    with open_stored_sweep(name, runs_root(runs), storage) as sweep:
         if measurements:
             table = measurements_table(sweep.ledger.events(), sweep.plan)
         else:
@@ -75,15 +75,15 @@ def _csv(table: "pa.Table") -> bytes:
 
     for place, field in enumerate(table.schema):
         if pa.types.is_string(field.type):
-            guarded = pa.array(map(_guarded, table.column(place).to_pylist()), pa.string())
+            guarded = pa.array(map(_escape_formula, table.column(place).to_pylist()), pa.string())
             table = table.set_column(place, field.name, guarded)
-    table = table.rename_columns([_guarded(name) or "" for name in table.column_names])
+    table = table.rename_columns([_escape_formula(name) or "" for name in table.column_names])
     sink = pa.BufferOutputStream()
     csv.write_csv(table, sink)
     return bytes(sink.getvalue())
 
 
-def _guarded(text: str | None) -> str | None:
+def _escape_formula(text: str | None) -> str | None:
     """Return the text, with a leading apostrophe if a spreadsheet would evaluate it as a formula."""
     if text is None or not text.startswith(FORMULA):
         return text

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.display.console import complain, say
+from orchestrator.cli.display.console import print_error, print_line
 from orchestrator.cli.display.lease_messages import report_fenced
 from orchestrator.cli.locations import is_sweep, runs_root, tracking_uri
 from orchestrator.cli.options import Runs, Storage, SweepName, TakeOver, Tracking
@@ -42,7 +42,7 @@ def remove(
     if not yes:
         _confirm(subject, uri if mlflow else None)
     _delete(subject, uri if mlflow else None, take_over=take_over)
-    say(f"{subject.name}: removed")
+    print_line(f"{subject.name}: removed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def _finish_removals(root: Path) -> bool:
     for folder in leftover_folders:
         finish_removal(folder)
     if leftover_folders and not root.exists():
-        say(f"{root.name}: removed; an earlier removal had been interrupted")
+        print_line(f"{root.name}: removed; an earlier removal had been interrupted")
         return True
     return False
 
@@ -78,10 +78,10 @@ def _find(name: str, root: Path, storage: str | None) -> _SweepToRemove:
     Raises:
         InputError: No sweep matches; the message lists similar names.
     """
-    from orchestrator.cli.commands.listing import folders
+    from orchestrator.cli.commands.listing import sweep_folders
     from orchestrator.execution.sweep.launch_folder import Setup, read_setup
 
-    sweeps = folders(root)
+    sweeps = sweep_folders(root)
     path = SweepFolder(Path(name))
     candidates = [sweep for sweep in (SweepFolder(root / name), path) if is_sweep(sweep.root)]
     match = next(
@@ -99,7 +99,7 @@ def _find(name: str, root: Path, storage: str | None) -> _SweepToRemove:
     except NotAllowed:
         raise
     except StoreError as error:
-        complain(f"damaged: {error}")
+        print_error(f"damaged: {error}")
         given_storage = Setup(Path(), storage=storage) if storage is not None else None
         return _SweepToRemove(match.name, match.root.parent, match, given_storage, storage)
     return _SweepToRemove(match.name, match.root.parent, match, setup, setup.storage or storage)
@@ -117,11 +117,11 @@ def _confirm(subject: _SweepToRemove, uri: str | None) -> None:
             f"to remove {subject.name!r} somebody must agree, and there is no terminal to ask on; "
             "give --yes if you are sure"
         )
-    say(f"this deletes of {subject.name}:")
+    print_line(f"this deletes of {subject.name}:")
     for line in _describe_deletion(subject, uri):
-        say(f"  {line}")
+        print_line(f"  {line}")
     if not typer.confirm("Delete it?", default=False):
-        say("nothing was deleted")
+        print_line("nothing was deleted")
         raise typer.Exit(1)
 
 

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.display.console import emit_json, out, say
+from orchestrator.cli.display.console import emit_json, out, print_line
 from orchestrator.cli.display.lease_messages import describe_silent_holder
 from orchestrator.cli.display.progress import line, may_end_early, shortened, tables
 from orchestrator.cli.display.running_trials import time_left
@@ -76,14 +76,14 @@ def status(
 
         watch_sweep(name, runs_root(runs), storage)
     with garbage_collection_off():
-        _show(name, runs, storage, trials=trials, as_json=as_json)
+        _print_status(name, runs, storage, trials=trials, as_json=as_json)
 
 
-def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as_json: bool) -> None:
-    from orchestrator.cli.stored_sweep import opened
+def _print_status(name: str, runs: Path | None, storage: str | None, *, trials: bool, as_json: bool) -> None:
+    from orchestrator.cli.stored_sweep import open_stored_sweep
 
     every_trial = as_json or trials
-    with opened(name, runs_root(runs), storage, outline=not every_trial) as sweep:
+    with open_stored_sweep(name, runs_root(runs), storage, outline=not every_trial) as sweep:
         records, held = sweep.newest_records() if every_trial else [], sweep.ledger.held()
         overview = Overview.of(sweep.plan, sweep.planned, records) if every_trial else sweep.overview()
         tracking = sweep_tracking_status(sweep)
@@ -104,7 +104,7 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
                 "arms": [asdict(arm) | {"ended": arm.ended} for arm in progress],
                 "running": [asdict(arm) | {"rate": arm.rate} for arm in outlook.running],
                 "tracking": asdict(tracking) if tracking else None,
-                "trials": [_trial(record) for record in records],
+                "trials": [_trial_fields(record) for record in records],
             }
         )
         _exit_if_failed(state)
@@ -113,21 +113,21 @@ def _show(name: str, runs: Path | None, storage: str | None, *, trials: bool, as
     for part in tables(progress, objective, outlook):
         out().print(part)
     remaining = time_left(outlook, float(len(outlook.running)), shorter=may_end_early(sweep.plan))
-    say(f"{sweep.plan.name}: {state}; {line(progress, remaining)}")
+    print_line(f"{sweep.plan.name}: {state}; {line(progress, remaining)}")
     for advice in _next_steps(sweep.folder, state, silence, spent, failing):
-        say(advice)
+        print_line(advice)
     if tracking is not None:
-        say(tracking.line(command("sync", sweep.folder), is_locked=held))
+        print_line(tracking.line(command("sync", sweep.folder), is_locked=held))
     for reason, count in overview.ended.skipped.items():
-        say(f"ended early: {reason} ({amount(count, 'trial')} skipped)")
+        print_line(f"ended early: {reason} ({amount(count, 'trial')} skipped)")
     for reason, count in Counter(overview.ended.infeasible).most_common(MOST_REASONS):
-        say(f"infeasible: {shortened(reason)} ({amount(count, 'trial')}, each replaced by another)")
+        print_line(f"infeasible: {shortened(reason)} ({amount(count, 'trial')}, each replaced by another)")
     if state is SweepState.FINISHED:
         for verdict in _verdicts(sweep.folder, sum(arm.ended + arm.infeasible for arm in progress)):
-            say(verdict)
+            print_line(verdict)
     _print_failures(overview.ended, sum(arm.failed for arm in progress))
     if overview.ended.traced:
-        say(f"show the whole traceback: {command('logs', sweep.folder, overview.ended.traced)}")
+        print_line(f"show the whole traceback: {command('logs', sweep.folder, overview.ended.traced)}")
     if trials:
         _print_trials(records)
     _exit_if_failed(state)
@@ -147,7 +147,7 @@ def _next_steps(
     return lines
 
 
-def _verdicts(folder: SweepFolder, ended: int) -> list[str]:
+def _verdicts(folder: SweepFolder, num_finished: int) -> list[str]:
     """Return warnings and verdicts of the report, if it covers all `ended` trials.
 
     An outdated report gives a hint to renew it. A missing report, or one without verdicts, gives no lines.
@@ -161,17 +161,17 @@ def _verdicts(folder: SweepFolder, ended: int) -> list[str]:
         num_ended = sum(sum(counts.values()) - counts.get("open", 0) for counts in outcomes)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return []
-    if verdicts and (content.get("left") or num_ended != ended):
+    if verdicts and (content.get("left") or num_ended != num_finished):
         return [f"the report is older than the last trials; write it again: {command('report', folder)}"]
     return [*notices, *verdicts]
 
 
 def _state(progress: Sequence[Progress], *, is_locked: bool) -> SweepState:
-    planned, ended = sum(arm.planned for arm in progress), sum(arm.ended for arm in progress)
+    planned, num_ended = sum(arm.planned for arm in progress), sum(arm.ended for arm in progress)
     return sweep_state(
         is_locked=is_locked,
         num_planned=planned,
-        num_ended=ended,
+        num_ended=num_ended,
         num_failed=sum(arm.failed for arm in progress),
     )
 
@@ -181,7 +181,7 @@ def _exit_if_failed(state: SweepState) -> None:
         raise typer.Exit(1)
 
 
-def _trial(record: Record) -> dict[str, object]:
+def _trial_fields(record: Record) -> dict[str, object]:
     return {
         "trial_id": record.trial_id,
         "arm": record.arm,
@@ -200,9 +200,11 @@ def _trial(record: Record) -> dict[str, object]:
 
 def _print_failures(ended_totals: EndedTotals, count: int) -> None:
     for failure in ended_totals.failures:
-        say(f"failed: {failure.place} ({failure.trial_id}): {failure.standing}: {shortened(failure.reason)}")
+        print_line(
+            f"failed: {failure.place} ({failure.trial_id}): {failure.standing}: {shortened(failure.reason)}"
+        )
     if count > len(ended_totals.failures):
-        say(f"... and {count - len(ended_totals.failures)} more failures; all with --json")
+        print_line(f"... and {count - len(ended_totals.failures)} more failures; all with --json")
 
 
 def _print_trials(records: list[Record]) -> None:

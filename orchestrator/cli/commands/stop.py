@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.display.console import say
+from orchestrator.cli.display.console import print_line
 from orchestrator.cli.display.lease_messages import describe_silent_holder
 from orchestrator.cli.locations import command, find_sweep, runs_root
 from orchestrator.cli.options import Runs, Storage, SweepName
@@ -46,20 +46,20 @@ def stop(
         lease = ledger.ask_to_stop(_requester(), at_once=now)
         if lease is None:
             state = describe_silent_holder(ledger) or "no process runs it"
-            say(f"{ledger.sweep}: {state}; continue with: {resume}")
+            print_line(f"{ledger.sweep}: {state}; continue with: {resume}")
             return
         holder = f"process {lease.holder.pid} on {lease.holder.host}"
-        when = "at once" if now else "after each trial has stored a checkpoint at its next report"
-        say(f"{ledger.sweep}: {holder} was asked to stop {when}")
+        moment = "at once" if now else "after each trial has stored a checkpoint at its next report"
+        print_line(f"{ledger.sweep}: {holder} was asked to stop {moment}")
         if wait:
             _wait(ledger, lease, timeout)
-            say(f"{ledger.sweep}: stopped; continue with: {resume}")
+            print_line(f"{ledger.sweep}: stopped; continue with: {resume}")
 
 
 @contextmanager
 def _open_ledger(name: str, runs: "Path", storage: str | None) -> "Iterator[tuple[Ledger, str]]":
     """Yield the sweep's ledger and the command to resume. Without the folder, `storage` suffices."""
-    from orchestrator.cli.stored_sweep import opened
+    from orchestrator.cli.stored_sweep import open_stored_sweep
     from orchestrator.ledger.store import Ledger
 
     try:
@@ -70,7 +70,7 @@ def _open_ledger(name: str, runs: "Path", storage: str | None) -> "Iterator[tupl
         with Ledger.open(storage, name) as ledger:
             yield ledger, f"haltsweep resume {name}, where its folder is"
         return
-    with opened(str(folder.root), runs, storage, writes=True) as sweep:
+    with open_stored_sweep(str(folder.root), runs, storage, writes=True) as sweep:
         yield sweep.ledger, command("resume", sweep.folder)
 
 
@@ -96,5 +96,7 @@ def _wait(ledger: "Ledger", lease_to_end: "Lease", timeout_s: float) -> None:
             )
         if now - shown_at >= REPEATED_EVERY_S:
             shown_at = now
-            say(f"waiting {now - began:.0f} s for the next report of its trials; --now does not wait for it")
+            print_line(
+                f"waiting {now - began:.0f} s for the next report of its trials; --now does not wait for it"
+            )
         time.sleep(POLL_S)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from orchestrator.cli.display.console import complain, out, say
-from orchestrator.cli.display.wait_display import Waiting
+from orchestrator.cli.display.console import out, print_error, print_line
+from orchestrator.cli.display.wait_display import WaitDisplay
 from orchestrator.cli.locations import command, find_sweep, runs_root, tracking_uri
 from orchestrator.cli.options import Json, Runs, Storage, SweepName, Tracking
 from orchestrator.errors import InputError
@@ -55,14 +55,14 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Compute the report from the ledger, write it and print it."""
-    from orchestrator.cli.stored_sweep import opened
+    from orchestrator.cli.stored_sweep import open_stored_sweep
     from orchestrator.report.caveats.notes import verdict_lines
     from orchestrator.report.caveats.warning_texts import warning_texts
     from orchestrator.report.writers.tables import all_tables, as_rich
 
     if watch and as_json:
         raise InputError("--watch and --json exclude each other, got both. Give one of them.")
-    with opened(name, runs_root(runs), storage) as sweep:
+    with open_stored_sweep(name, runs_root(runs), storage) as sweep:
 
         def write() -> "Report":
             return write_report(sweep, figures=figures.value if figures else None, latex=latex)
@@ -74,25 +74,25 @@ def report(
     for grid in all_tables(new_report):
         out().print(as_rich(grid))
     if new_report.power:
-        say(new_report.power)
+        print_line(new_report.power)
     for notice in warning_texts(new_report):
-        complain(notice)
-    say(f"written to {sweep.folder.report}")
+        print_error(notice)
+    print_line(f"written to {sweep.folder.report}")
     for line in verdict_lines(new_report):
-        say(line)
+        print_line(line)
 
 
 def sync(name: SweepName, runs: Runs = None, storage: Storage = None, tracking: Tracking = None) -> None:
     """Bring report, Parquet files and MLflow up to date with the ledger; a second time writes nothing."""
     root = runs_root(runs)
     folder = find_sweep(name, root)
-    with _waiting(folder, tracking) as waiting:  # before the imports, which take seconds
+    with _wait_display(folder, tracking) as waiting:  # before the imports, which take seconds
         waiting.update("writing report and Parquet files first")
-        from orchestrator.cli.stored_sweep import opened
+        from orchestrator.cli.stored_sweep import open_stored_sweep
         from orchestrator.execution.sweep.launch_folder import read_setup, refuse_copy
         from orchestrator.tracking.mlflow.mlflow_runs import check_uri
 
-        with opened(name, root, storage) as sweep:
+        with open_stored_sweep(name, root, storage) as sweep:
             setup = read_setup(sweep.folder)
             if not tracking:
                 require_known(setup.tracking_uri, "--tracking")
@@ -101,12 +101,12 @@ def sync(name: SweepName, runs: Runs = None, storage: Storage = None, tracking: 
             if setup.storage is None:  # else both write the same runs from one ledger
                 refuse_copy(folder, replace(setup, tracking_uri=uri), ["tracking_uri"])
             summary = publish(sweep, write_report(sweep), uri, waiting.update)
-    say(f"{sweep.plan.name}: {summary}")
+    print_line(f"{sweep.plan.name}: {summary}")
 
 
-def _waiting(folder: SweepFolder, uri: str | None) -> Waiting:
+def _wait_display(folder: SweepFolder, uri: str | None) -> WaitDisplay:
     location = "" if uri is None else f"; it is at {redact_url(uri)}"
-    return Waiting(f"Ctrl-C leaves it for `{command('sync', folder)}`{location}", "waiting for MLflow")
+    return WaitDisplay(f"Ctrl-C leaves it for `{command('sync', folder)}`{location}", "waiting for MLflow")
 
 
 def write_while_running(
@@ -129,7 +129,7 @@ def write_while_running(
         new_report = write()
         if not held:
             return new_report
-        say(f"{sweep.plan.name}: {amount(new_report.left, 'trial')} left; {page} is up to date")
+        print_line(f"{sweep.plan.name}: {amount(new_report.left, 'trial')} left; {page} is up to date")
         pause = max(WATCH_S, WATCH_SHARE * (time.monotonic() - began))
         sleep(pause)
         while sweep.ledger.held() and sweep.ledger.last_seq() == last_seq:
@@ -144,12 +144,12 @@ def write_report(
     from orchestrator.report.results.summary import summarise
     from orchestrator.report.writers.write import write_report_folder
 
-    records, measured = sweep.measured_records()
+    records, measurements_by_trial = sweep.measured_records()
     new_report = summarise(sweep.plan, records, sweep.spent())
     write_report_folder(
         new_report,
         sweep.folder.report,
-        details(sweep.plan, new_report, records, measured),
+        details(sweep.plan, new_report, records, measurements_by_trial),
         figures=figures,
         latex=latex,
     )

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from orchestrator.cli.display.console import say
+from orchestrator.cli.display.console import print_line
 from orchestrator.cli.locations import find_sweep, runs_root, tracking_uri
 from orchestrator.cli.options import Runs, Tracking
 from orchestrator.errors import InputError
@@ -57,22 +57,22 @@ def ui(
     uri = _uri(folder, root, tracking)
     _check_uri(uri)
     if urlsplit(uri).scheme in REMOTE:
-        page = _show(uri, folder)
+        page = _print_addresses(uri, folder)
         if browser and _can_browse():
             webbrowser.open(page)
         return
     from orchestrator.tracking.mlflow.moved_store import follow_move
-    from orchestrator.tracking.mlflow.server import serving
+    from orchestrator.tracking.mlflow.server import serve_store
 
     artifacts = (folder.root.resolve().parent if folder else root) / "mlartifacts"
     with suppress(sqlite3.Error):  # a read-only store is displayed unchanged
         follow_move(uri, artifacts)
-    with ended_by_signals(), serving(uri, artifacts, port) as server:
-        page = _show(server.url, folder)
+    with ended_by_signals(), serve_store(uri, artifacts, port) as server:
+        page = _print_addresses(server.url, folder)
         with _redirect(page, artifacts.parent) if browser and _can_browse() else nullcontext() as file:
             if file is not None:
                 webbrowser.open(file.as_uri())
-            say("Ctrl-C ends it")
+            print_line("Ctrl-C ends it")
             server.wait()
 
 
@@ -106,21 +106,21 @@ def _check_uri(uri: str) -> None:
         )
 
 
-def _show(server: str, folder: SweepFolder | None) -> str:
+def _print_addresses(server: str, folder: SweepFolder | None) -> str:
     """Print the addresses of one or all sweeps; return the address for the browser."""
     from orchestrator.tracking.mlflow.links import find_links, without_user
 
     if folder is None:
         page = without_user(server)
-        say(f"MLflow:   {page}")
+        print_line(f"MLflow:   {page}")
         return page
     from orchestrator.plan.serialise import read_plan
 
     plan = read_plan(folder)
     links = find_links(server, plan.name, [arm.name for arm in plan.arms])
-    say(f"all runs: {links.runs}")
-    say(f"arms:     {links.arms}")
-    say(f"compared: {links.comparison}")
+    print_line(f"all runs: {links.runs}")
+    print_line(f"arms:     {links.arms}")
+    print_line(f"compared: {links.comparison}")
     return links.arms
 
 
@@ -161,11 +161,11 @@ def ended_by_signals() -> Iterator[None]:
             signal.signal(signal_number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    before = {signal_number: signal.signal(signal_number, end) for signal_number in ENDS}
+    old_handlers = {signal_number: signal.signal(signal_number, end) for signal_number in ENDS}
     try:
         yield
     except KeyboardInterrupt:
         pass
     finally:
-        for signal_number, handler in before.items():
+        for signal_number, handler in old_handlers.items():
             signal.signal(signal_number, handler)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli.commands import bundle
-from orchestrator.cli.display.console import emit_json, say
+from orchestrator.cli.display.console import emit_json, print_line
 from orchestrator.cli.locations import command, data_root, find_sweep, runs_root
 from orchestrator.cli.options import Data, Json, Runs, SweepName
 from orchestrator.errors import HaltsweepError, InputError, StoreError
@@ -64,16 +64,20 @@ def verify(
     for finding in parts:
         all_findings.append(finding)
         if not as_json:
-            say(_format_finding(finding))
+            print_line(_format_finding(finding))
     bad = [finding for finding in all_findings if finding.verdict in BAD]
     if as_json:
         emit_json(
-            {"sweep": folder.name, "sound": not bad, "findings": [asdict(each) for each in all_findings]}
+            {
+                "sweep": folder.name,
+                "sound": not bad,
+                "findings": [asdict(finding) for finding in all_findings],
+            }
         )
     else:
-        say(f"{folder.name}: {_summary(bad)}")
+        print_line(f"{folder.name}: {_summary(bad)}")
     if bad:
-        raise typer.Exit(1 if any(each.verdict != "unknown" for each in bad) else 2)
+        raise typer.Exit(1 if any(finding.verdict != "unknown" for finding in bad) else 2)
 
 
 def _refuse_options(name: str, *, is_bundle: bool, repair: bool, rerun: bool) -> None:
@@ -89,7 +93,7 @@ def _refuse_options(name: str, *, is_bundle: bool, repair: bool, rerun: bool) ->
 def check_sweep(folder: SweepFolder) -> Iterator[Finding]:
     """Yield findings on all parts of a sweep, in the order of the checks."""
     from orchestrator.cli import sweep_checks
-    from orchestrator.cli.display.wait_display import Waiting
+    from orchestrator.cli.display.wait_display import WaitDisplay
     from orchestrator.execution.sweep.launch_folder import Setup, read_setup
     from orchestrator.ledger.fold import records
     from orchestrator.plan.serialise import read_plan
@@ -102,7 +106,7 @@ def check_sweep(folder: SweepFolder) -> Iterator[Finding]:
         plan = read_plan(folder)
     except StoreError:
         pass  # reported by the check of the files
-    with Waiting("Ctrl-C ends the check", "checking") as waiting:
+    with WaitDisplay("Ctrl-C ends the check", "checking") as waiting:
         try:
             with sweep_checks.open_ledger(folder, setup or Setup(folder.root), folder.name) as ledger:
                 faults = list(sweep_checks.check_ledger(ledger))
@@ -178,4 +182,4 @@ def _repair_plan(folder: SweepFolder) -> None:
             "another version; restore plan.json from a backup"
         )
     write_atomically(folder.plan, text)
-    say(f"{folder.plan} was made again; `{command('verify', folder)}` follows")
+    print_line(f"{folder.plan} was made again; `{command('verify', folder)}` follows")

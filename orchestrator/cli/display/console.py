@@ -41,19 +41,19 @@ def err() -> "Console":
     return _console(width=None if sys.stderr.isatty() else PLAIN_WIDTH, stderr=True)
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Print a line of plain text to standard output, without wrapping."""
     out().print(visible(redact(text)), soft_wrap=True)
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     """Print an error or a warning, above a live display if both are on a terminal."""
     terminal = sys.stderr.isatty()
     console = out() if terminal and _DRAWN.is_set() else err()
     console.print(visible(redact(text)), soft_wrap=True, style="red" if terminal else None)
 
 
-def drawn(*, begins: bool) -> None:
+def mark_live_display(*, begins: bool) -> None:
     """Record that a live display on standard output begins or ends."""
     (_DRAWN.set if begins else _DRAWN.clear)()
 
@@ -71,7 +71,7 @@ def _finite(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-class Visible:
+class VisibleText:
     """Renderable whose texts contain no control characters, except those that Rich adds."""
 
     def __init__(self, inner: "RenderableType") -> None:
@@ -90,7 +90,7 @@ def _console(*, width: int | None, stderr: bool = False) -> "Console":
 
     class EverythingVisible(RenderHook):
         def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-            return [Visible(renderable) for renderable in renderables]
+            return [VisibleText(renderable) for renderable in renderables]
 
     console = Console(width=width, stderr=stderr, highlight=False, markup=False, emoji=False)
     console.push_render_hook(EverythingVisible())

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from orchestrator.cli.display.console import complain, err
+from orchestrator.cli.display.console import err, print_error
 from search_spaces.wording import printable
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ PLAIN_EVERY_S = 10.0
 """Minimum seconds between two lines in a log."""
 
 
-class Bars:
+class ProgressBars:
     """Progress bars on standard error, one at a time, for data that are built or read."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -57,13 +57,13 @@ class Bars:
         if self._bars is not None:
             self._bar = self._bars.add_task(printable(name), total=None)
         try:
-            with watched_by(Watcher(self._show, complain)):
+            with watched_by(Watcher(self._show_step, print_error)):
                 yield
         finally:
             if self._bars is not None and self._bar is not None:
                 self._bars.remove_task(self._bar)
 
-    def _show(self, step: str, done: int, total: int) -> None:
+    def _show_step(self, step: str, done: int, total: int) -> None:
         if self._bars is not None and self._bar is not None:
             self._bars.update(
                 self._bar, description=printable(f"{self._name}: {step}"), completed=done, total=total
@@ -73,7 +73,7 @@ class Bars:
         if done == total:
             return
         if now - self._began >= SHOWN_AFTER_S and now - self._shown_at >= PLAIN_EVERY_S:
-            complain(f"{self._name}: {share(done, total)} of {total:,} {step}")
+            print_error(f"{self._name}: {share(done, total)} of {total:,} {step}")
             self._shown_at = now
 
 

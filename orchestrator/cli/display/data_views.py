@@ -45,7 +45,7 @@ class SplitView:
         return f"{self.subject.name}/{self.info.name}"
 
 
-def shown(subject: Subject, info: SplitInfo, split: Split | None, count: int) -> SplitView:
+def displayed_split(subject: Subject, info: SplitInfo, split: Split | None, count: int) -> SplitView:
     """Return a split for display.
 
     Args:

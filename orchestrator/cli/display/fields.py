@@ -23,7 +23,7 @@ def rows(config: type[Settings], prefix: str = "") -> Iterator[Row]:
     for name, field in config.model_fields.items():
         meaning = " ".join((field.description or "").split())
         yield f"{prefix}{name}", type_text(field), _default(field), meaning
-        for nested in _nested(field.annotation):
+        for nested in _nested_settings(field.annotation):
             yield from rows(nested, f"{prefix}{name}.")
 
 
@@ -66,7 +66,7 @@ def _alternatives(annotation: Any) -> tuple[Any, ...]:
     return get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
 
 
-def _nested(annotation: Any) -> list[type[Settings]]:
+def _nested_settings(annotation: Any) -> list[type[Settings]]:
     return [
         kind for kind in _alternatives(annotation) if isinstance(kind, type) and issubclass(kind, Settings)
     ]

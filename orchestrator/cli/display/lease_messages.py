@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.display.console import complain
-from orchestrator.cli.display.running_trials import roughly
+from orchestrator.cli.display.console import print_error
+from orchestrator.cli.display.running_trials import format_rough_seconds
 
 if TYPE_CHECKING:
     from orchestrator.ledger.lease import Lease
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def report_fenced(lease: "Lease") -> None:
     """Print which session held `lease` and can no longer write."""
-    complain(
+    print_error(
         f"{lease.sweep}: taken over from session {lease.token}, {lease.holder}; that session can write "
         f"nothing more. If its process is still there, end it (kill {lease.holder.pid}), since its trials "
         "use that machine"
@@ -25,8 +25,8 @@ def describe_silent_holder(ledger: "Ledger") -> str:
     if silence is None:
         return ""
     holder, silent_s = silence
-    when = "at an unknown time" if silent_s is None else f"{roughly(silent_s)} ago"
+    moment = "at an unknown time" if silent_s is None else f"{format_rough_seconds(silent_s)} ago"
     return (
-        f"{holder} held it and last renewed its lease {when}; whether that process is still alive cannot be "
-        "told from here"
+        f"{holder} held it and last renewed its lease {moment}; this machine cannot check whether that "
+        "process is alive"
     )

@@ -6,12 +6,19 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from orchestrator.cli.display.console import Name, Visible, complain, drawn, out, say
+from orchestrator.cli.display.console import (
+    Name,
+    VisibleText,
+    mark_live_display,
+    out,
+    print_error,
+    print_line,
+)
 from orchestrator.cli.display.data_progress import PLAIN_EVERY_S, SHOWN_AFTER_S, share
 from orchestrator.cli.display.running_trials import (
     HOUR_S,
-    Pace,
-    roughly,
+    WorkRate,
+    format_rough_seconds,
     running_table,
     seconds_left,
     silence,
@@ -80,14 +87,14 @@ def table(progress: Sequence[Progress], objective: str) -> "Table":
 
 def line(progress: Sequence[Progress], time_left: str) -> str:
     """Return the progress of the sweep as one line."""
-    ended, planned = sum(arm.ended for arm in progress), sum(arm.planned for arm in progress)
-    running, failed = sum(arm.running for arm in progress), sum(arm.failed for arm in progress)
-    pruned, skipped = sum(arm.pruned for arm in progress), sum(arm.skipped for arm in progress)
-    unneeded = f", {skipped} skipped" if skipped else ""
+    num_ended, planned = sum(arm.ended for arm in progress), sum(arm.planned for arm in progress)
+    running, num_failed = sum(arm.running for arm in progress), sum(arm.failed for arm in progress)
+    pruned, num_skipped = sum(arm.pruned for arm in progress), sum(arm.skipped for arm in progress)
+    unneeded = f", {num_skipped} skipped" if num_skipped else ""
     if infeasible := sum(arm.infeasible for arm in progress):
         unneeded += f", {infeasible} infeasible"
-    of_them = f" ({failed} of them failed)" if failed else ""
-    return f"{ended}/{planned} ended{of_them}, {running} running, {pruned} pruned{unneeded}{time_left}"
+    of_them = f" ({num_failed} of them failed)" if num_failed else ""
+    return f"{num_ended}/{planned} ended{of_them}, {running} running, {pruned} pruned{unneeded}{time_left}"
 
 
 def duration(seconds: float) -> str:
@@ -115,7 +122,7 @@ class View:
         self._began = clock()
         self._plan = plan
         self._hint = hint
-        self._pace = Pace()
+        self._pace = WorkRate()
         self._shorter = may_end_early(plan)
         self._snapshot: Snapshot | None = None
         self._tracking_since: float | None = None
@@ -131,12 +138,12 @@ class View:
 
             self._live = Live(console=out(), refresh_per_second=4, transient=True)
             self._live.start()
-            drawn(begins=True)
+            mark_live_display(begins=True)
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         if self._live is not None:
-            drawn(begins=False)
+            mark_live_display(begins=False)
             self._live.stop()
 
     def show(self, snapshot: "Snapshot") -> None:
@@ -146,7 +153,7 @@ class View:
             self._began = now
         self._snapshot = snapshot
         progress = line(arms, "") + (f"; stopping: {snapshot.draining}" if snapshot.draining else "")
-        time_left = self._left(snapshot, now)
+        time_left = self._time_left_text(snapshot, now)
         if self._live is not None:
             hint = "" if snapshot.draining else f"; {self._hint}"
             self._draw(progress + time_left + hint, *tables(arms, self._objective, snapshot.outlook))
@@ -156,12 +163,12 @@ class View:
             quiet = progress == self._last_text and now - self._last_at >= QUIET_S
             if quiet:
                 self._last_text = ""
-            self._say(progress, now, time_left + (_moving(snapshot) if quiet else ""))
+            self._print_if_new(progress, now, time_left + (_running_text(snapshot) if quiet else ""))
 
     def show_starting(self, step: str) -> None:
         """Display a step before or after the trials, e.g. the start of Ray or the report."""
         if self._live is None:
-            say(f"[{duration(self._clock() - self._began)}] {step}")
+            print_line(f"[{duration(self._clock() - self._began)}] {step}")
             return
         arms = self._snapshot.arms if self._snapshot is not None else ()
         self._draw(step, *([table(arms, self._objective)] if arms else []))
@@ -176,7 +183,7 @@ class View:
         if self._live is not None:
             self._draw(self._data)
         elif is_ready:
-            say(self._data)
+            print_line(self._data)
 
     def show_build(self, step: str, done: int, total: int) -> None:
         """Display the progress of the split being built; in a log only if the build takes long."""
@@ -187,19 +194,19 @@ class View:
         elif (
             done < total and now - self._data_since >= SHOWN_AFTER_S and now - self._last_at >= PLAIN_EVERY_S
         ):
-            self._say(text, now)
+            self._print_if_new(text, now)
 
     def show_interrupt(self, interrupt: "SignalEffect") -> None:
         """Display the effect of Ctrl-C; called in another thread."""
-        complain(HEARD[interrupt.name])
+        print_error(HEARD[interrupt.name])
 
     def show_outage(self, outage: "Outage | None") -> None:
         """Display that the ledger's database is unreachable or reachable again; called in any thread."""
         if outage is None:
-            complain("the ledger's database is back; what was reported meanwhile is written now")
+            print_error("the ledger's database is back; reports of the meantime are now being written")
             return
         since, until = (time.strftime("%H:%M:%S", time.localtime(at)) for at in (outage.since, outage.until))
-        complain(
+        print_error(
             f"the ledger's database has been away since {since} ({redact(outage.cause)}); trials that run go "
             f"on, and their reports are kept until it is back; at {until} the sweep ends, to be resumed"
         )
@@ -215,7 +222,7 @@ class View:
         if self._live is not None:
             self._draw(text)
         elif now - self._last_at >= PLAIN_EVERY_S:
-            self._say(text, now)
+            self._print_if_new(text, now)
 
     def _draw(self, text: str, *below: "Table") -> None:
         """Draw the line above the tables, since the terminal cuts off the end of a tall display."""
@@ -223,15 +230,15 @@ class View:
         from rich.text import Text
 
         assert self._live is not None, "only a terminal is drawn on"
-        self._live.update(Visible(Group(Text(text), *below)))
+        self._live.update(VisibleText(Group(Text(text), *below)))
 
-    def _say(self, text: str, now: float, suffix: str = "") -> None:
+    def _print_if_new(self, text: str, now: float, suffix: str = "") -> None:
         """Print a line if `text` is new; a change of `suffix` alone prints nothing."""
         if text != self._last_text:
-            say(f"[{duration(now - self._began)}] {text}{suffix}")
+            print_line(f"[{duration(now - self._began)}] {text}{suffix}")
             self._last_text, self._last_at = text, now
 
-    def _left(self, snapshot: "Snapshot", now: float) -> str:
+    def _time_left_text(self, snapshot: "Snapshot", now: float) -> str:
         """Return the estimated time left, or when the wall-clock budget ends the sweep."""
         worked = sum(arm.seconds for arm in snapshot.arms)
         speed = self._pace.speed(worked, now, snapshot.running)
@@ -242,7 +249,7 @@ class View:
             and hours is not None
             and (until := hours * HOUR_S - snapshot.held_open_s) < work_left_s
         ):
-            return f", the budget of {hours:g} h ends it in about {roughly(max(0.0, until))}"
+            return f", the budget of {hours:g} h ends it in about {format_rough_seconds(max(0.0, until))}"
         return time_left(snapshot.outlook, speed, shorter=self._shorter)
 
 
@@ -267,8 +274,8 @@ def first_failure(plan: Plan, status: str) -> Callable[[str, Outcome], None]:
         trial = next(candidate for candidate in trials if candidate.trial_id == trial_id)
         place = f"{trial.arm} {trial.phase} {numbered(trial.repeat, trial.number)} ({trial_id})"
         reason = shortened(outcome.reason)
-        complain(
-            f"first failure: {place} {outcome.kind}: {reason}; the sweep goes on, `{status}` tells of others"
+        print_error(
+            f"first failure: {place} {outcome.kind}: {reason}; the sweep continues, `{status}` lists others"
         )
 
     return complain_once
@@ -287,7 +294,7 @@ def may_end_early(plan: Plan) -> bool:
     )
 
 
-def _moving(snapshot: "Snapshot") -> str:
+def _running_text(snapshot: "Snapshot") -> str:
     """Return the progress of running trials, for a log in which no trial has ended for a long time."""
     running = snapshot.outlook.running
     trials = [trial for trial in running if silence(trial)] or running[:1]

@@ -30,7 +30,7 @@ def running_table(outlook: Outlook) -> "Table":
         table.add_column(header, justify="right", no_wrap=True)
     for trial_ in trials:
         trial = Name(f"{trial_.arm} {trial_.phase} {numbered(trial_.repeat, trial_.number)}{silence(trial_)}")
-        time_left = "" if trial_.left_s is None else roughly(trial_.left_s)
+        time_left = "" if trial_.left_s is None else format_rough_seconds(trial_.left_s)
         table.add_row(trial, _step(trial_), _rate(trial_), _value(trial_, with_metric=not common), time_left)
     if (num_hidden := len(outlook.running) - SHOWN) > 0:
         table.add_row(f"... and {num_hidden} more", "", "", "", "")
@@ -41,10 +41,10 @@ def silence(trial: RunningTrial) -> str:
     """Return the time since the trial's last report as text; empty if the time is short."""
     if trial.silent_s is None or trial.silent_s < SILENT_SHOWN_S:
         return ""
-    return f", silent for {roughly(trial.silent_s)}"
+    return f", silent for {format_rough_seconds(trial.silent_s)}"
 
 
-def roughly(seconds: float) -> str:
+def format_rough_seconds(seconds: float) -> str:
     """Format seconds with the precision of an estimate: `40s`, `12m`, `2h 10m`, `3 days`."""
     if seconds < 1.5 * MINUTE_S:
         return f"{max(1, round(seconds / 10)) * 10}s"
@@ -84,7 +84,7 @@ def time_left(outlook: Outlook, speed: float | None, *, shorter: bool = False) -
     seconds, work = seconds_left(outlook, speed), remaining(outlook)
     if seconds is None or work is None:
         return ""
-    return f", {'at most ' * shorter}about {roughly(seconds)} left ({work.ground})"
+    return f", {'at most ' * shorter}about {format_rough_seconds(seconds)} left ({work.ground})"
 
 
 def _step(trial: RunningTrial) -> str:
@@ -101,7 +101,7 @@ def _value(trial: RunningTrial, *, with_metric: bool) -> str:
     return "" if trial.value is None else f"{trial.metric} " * with_metric + f"{trial.value:.4g}"
 
 
-class Pace:
+class WorkRate:
     """Estimate of the seconds of work per wall-clock second, since the first observed work."""
 
     def __init__(self) -> None:

@@ -58,7 +58,7 @@ def sweep_tracking_status(sweep: "StoredSweep") -> TrackingStatus | None:
     """Return the state of MLflow; None for a sweep that was never written to MLflow."""
     setup = read_setup(sweep.folder)
     uri = tracking_store(sweep.folder, setup)
-    return tracked(sweep.folder, uri, sweep.ledger.last_seq()) if uri is not None else None
+    return read_tracking_status(sweep.folder, uri, sweep.ledger.last_seq()) if uri is not None else None
 
 
 def tracking_store(folder: SweepFolder, setup: Setup) -> str | None:
@@ -72,7 +72,7 @@ def tracking_store(folder: SweepFolder, setup: Setup) -> str | None:
     return (state.store or None) if state is not None else None
 
 
-def tracked(folder: SweepFolder, uri: str, newest: int) -> TrackingStatus:
+def read_tracking_status(folder: SweepFolder, uri: str, newest: int) -> TrackingStatus:
     """Return the state of MLflow at `uri` relative to the newest event, at position `newest`."""
     store, state, active = redact_url(uri), read_state(folder), is_writing(folder)
     if state is None or state.store != store:

@@ -5,7 +5,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from orchestrator.cli.display.console import complain, err
+from orchestrator.cli.display.console import err, print_error
 from orchestrator.cli.display.data_progress import PLAIN_EVERY_S
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ FIRST_S = 1.0
 """Seconds of waiting before a line is printed in a log, unless `first_s` overrides it."""
 
 
-class Waiting:
+class WaitDisplay:
     """Context that displays the latest `update` and its age while a command waits.
 
     Args:
@@ -30,7 +30,7 @@ class Waiting:
         self._update = ("starting", time.monotonic())
         self._shown_at = time.monotonic() + first_s - PLAIN_EVERY_S
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="waiting", daemon=True)
+        self._thread = threading.Thread(target=self._refresh_until_end, name="waiting", daemon=True)
         self._status: Status | None = None
 
     def update(self, step: str) -> None:
@@ -50,7 +50,7 @@ class Waiting:
         if self._status is not None:
             self._status.stop()
 
-    def _look(self) -> None:
+    def _refresh_until_end(self) -> None:
         while not self._over.wait(LOOK_S):
             step, since = self._update
             now = time.monotonic()
@@ -62,4 +62,4 @@ class Waiting:
                 self._status.update(Text(text))
             elif now - self._shown_at >= PLAIN_EVERY_S:
                 self._shown_at = now
-                complain(text)
+                print_error(text)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.cli.display.progress import View
-from orchestrator.cli.stored_sweep import StoredSweep, opened
+from orchestrator.cli.stored_sweep import StoredSweep, open_stored_sweep
 from orchestrator.execution.live_view import LOOK_SHARE, Snapshot, ThrottledView
 
 EVERY_S = 2.0
@@ -21,20 +21,20 @@ def watch_sweep(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Display the sweep `name` until no session holds it. Raise the errors of `opened`."""
-    with opened(name, runs, storage, outline=True) as sweep:
+    """Display the sweep `name` until no session holds it. Raise the errors of `open_stored_sweep`."""
+    with open_stored_sweep(name, runs, storage, outline=True) as sweep:
         # The time for which sessions had the sweep open is not read, so the wall-clock budget is not
         # displayed.
         plan = replace(sweep.plan, wall_clock_hours=None)
         with View(plan, hint=HINT) as view:
-            throttled = ThrottledView(lambda: _look(sweep), view.show, lambda: None)
+            throttled = ThrottledView(lambda: _read_snapshot(sweep), view.show, lambda: None)
             while sweep.ledger.held():
                 began = time.monotonic()
                 throttled.changed()
                 sleep(max(EVERY_S, LOOK_SHARE * (time.monotonic() - began)))
 
 
-def _look(sweep: StoredSweep) -> Snapshot:
+def _read_snapshot(sweep: StoredSweep) -> Snapshot:
     overview = sweep.overview()
     return Snapshot(
         overview.progress(is_locked=True), 0.0, "", overview.outlook(is_locked=True, now=time.time())

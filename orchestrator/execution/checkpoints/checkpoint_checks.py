@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from orchestrator.errors import InputError
-from orchestrator.execution.checkpoints.checkpoint_stores import CheckpointStore, store_at
+from orchestrator.execution.checkpoints.checkpoint_stores import CheckpointStore, make_store
 from orchestrator.execution.checkpoints.worker_checkpoints import CheckpointDamaged
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.types import Plan
@@ -26,37 +26,39 @@ def require_checkpoints(folder: SweepFolder, uri: str | None, plan: Plan, record
     Raises:
         InputError: A checkpoint is missing or damaged.
     """
-    asked = {each.trial_id for each in records}
+    trial_ids = {record.trial_id for record in records}
     late = {
-        (each.arm, each.rank, each.seed)
-        for each in plan.trials
-        if each.late_splits and each.trial_id not in asked
+        (trial.arm, trial.rank, trial.seed)
+        for trial in plan.trials
+        if trial.late_splits and trial.trial_id not in trial_ids
     }
     if not late:
         return
     sources = [
-        each
-        for each in records
-        if each.phase == "confirm"
-        and each.outcome is OutcomeKind.FINISHED
-        and (each.arm, each.rank, each.seed) in late
+        record
+        for record in records
+        if record.phase == "confirm"
+        and record.outcome is OutcomeKind.FINISHED
+        and (record.arm, record.rank, record.seed) in late
     ]
-    faults = list(_faults(folder, store_at(uri), sources))
+    faults = list(_faults(folder, make_store(uri), sources))
     if faults:
-        more = [f"  and {amount(len(faults) - MOST_NAMED, 'trial')} more"] if len(faults) > MOST_NAMED else []
-        what = (
+        remainder = (
+            [f"  and {amount(len(faults) - MOST_NAMED, 'trial')} more"] if len(faults) > MOST_NAMED else []
+        )
+        missing_text = (
             f"{plan.name} cannot be extended by splits: for these the last checkpoint of every finished "
             f"confirm trial is read again, and {amount(len(faults), 'trial')} cannot be read:"
         )
         remedy = "Put back what is missing, or launch the spec with these splits under another name."
-        raise InputError("\n".join([what, *faults[:MOST_NAMED], *more, remedy]))
+        raise InputError("\n".join([missing_text, *faults[:MOST_NAMED], *remainder, remedy]))
 
 
 def _faults(folder: SweepFolder, store: CheckpointStore, sources: Sequence[Record]) -> Iterator[str]:
-    for each in sources:
-        assert each.last is not None, "a finished trial was measured"
-        if why := _fault(store, folder, each.trial_id, each.last.step):
-            yield f"  {each.place} ({each.trial_id}, seed {each.seed}): {why}"
+    for record in sources:
+        assert record.last is not None, "a finished trial was measured"
+        if fault := _fault(store, folder, record.trial_id, record.last.step):
+            yield f"  {record.place} ({record.trial_id}, seed {record.seed}): {fault}"
 
 
 def is_checkpoint_readable(store: CheckpointStore, folder: SweepFolder, trial_id: str, step: int) -> bool:

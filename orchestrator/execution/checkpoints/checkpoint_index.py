@@ -43,7 +43,7 @@ class ExternalCheckpoints:
     def discard(self, trial_ids: Iterable[str]) -> None:
         """Queue the deletion of all checkpoints of these trials; failures are logged."""
         if names := list(trial_ids):
-            self._deletions = [each for each in self._deletions if not each.done()]
+            self._deletions = [deletion for deletion in self._deletions if not deletion.done()]
             self._deletions.append(self._deleter.submit(self._store.discard, names))
 
     def close(self, wait_s: float = 30.0) -> None:

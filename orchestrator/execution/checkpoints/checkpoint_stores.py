@@ -100,7 +100,7 @@ class ExternalStore:
         """Yield complete checkpoints, newest first, downloading each on demand. Raise `StoreUnreachable`."""
         for step in sorted(self._steps(trial.name)[0], reverse=True):
             try:
-                yield self._fetched(trial.name, step)
+                yield self._fetch(trial.name, step)
             except (ValueError, KeyError, TypeError, FileNotFoundError) as error:
                 _log.warning("checkpoint %s is skipped: %r", self.place(trial.name, step), error)
 
@@ -130,13 +130,13 @@ class ExternalStore:
         """
         if not flush:
             return None
-        made = local.write(self._here(trial.name), measurement, save, flush=False)
+        checkpoint = local.write(self._scratch_folder(trial.name), measurement, save, flush=False)
         try:
-            self._upload(trial.name, made, patience_s)
+            self._upload(trial.name, checkpoint, patience_s)
         finally:
-            shutil.rmtree(made.folder, ignore_errors=True)
+            shutil.rmtree(checkpoint.folder, ignore_errors=True)
         self._prune(trial.name)
-        return made.step
+        return checkpoint.step
 
     def place(self, trial_id: str, step: int) -> str:
         """Return the URI of a checkpoint."""
@@ -144,11 +144,11 @@ class ExternalStore:
 
     def discard(self, trial_ids: Iterable[str]) -> None:
         """Delete all checkpoints of these trials, and log a warning if a deletion fails."""
-        wanted = set(trial_ids)
+        discarded_ids = set(trial_ids)
         try:
-            if len(wanted) > FEW:
-                wanted &= self.entries(self._path(), COMMAND_PATIENCE_S).keys()
-            for trial_id in wanted:
+            if len(discarded_ids) > FEW:
+                discarded_ids &= self.entries(self._path(), COMMAND_PATIENCE_S).keys()
+            for trial_id in discarded_ids:
                 self._delete(self._path(trial_id), COMMAND_PATIENCE_S)
         except (StoreUnreachable, InputError) as error:
             _log.warning("checkpoints in %s could not be deleted: %s", self.uri, error)
@@ -166,9 +166,9 @@ class ExternalStore:
         name = f".probe-{uuid.uuid4().hex}"
         try:
             path = self._path(name)
-            self._retried(lambda: self.put(path, b"probe"), COMMAND_PATIENCE_S)
-            found = self._retried(lambda: self.get(path), COMMAND_PATIENCE_S)
-            self._retried(lambda: self._files.rm_file(path), COMMAND_PATIENCE_S)
+            self._retry(lambda: self.put(path, b"probe"), COMMAND_PATIENCE_S)
+            content = self._retry(lambda: self.get(path), COMMAND_PATIENCE_S)
+            self._retry(lambda: self._files.rm_file(path), COMMAND_PATIENCE_S)
         except (StoreUnreachable, FileNotFoundError) as error:
             raise StoreError(
                 "--checkpoints must be a location that allows writing, reading and deleting, got "
@@ -176,14 +176,14 @@ class ExternalStore:
                 f"{_reason(error.__cause__ or error)}; check bucket, region and credentials, which come from "
                 "the environment"
             ) from error
-        assert found == b"probe", "a store must give back what it was given"
+        assert content == b"probe", "a store must give back what it was given"
 
     def entries(self, folder: str, patience_s: float | None = None) -> Mapping[str, bool]:
         """Map the names in a folder to whether each is a folder. Raise `StoreUnreachable`.
 
         The result is empty if the folder does not exist.
         """
-        return self._retried(lambda: self._entries(folder), patience_s)
+        return self._retry(lambda: self._entries(folder), patience_s)
 
     def put(self, path: str, content: bytes) -> None:
         """Write one file. Exceptions of the file system are not converted.
@@ -208,31 +208,31 @@ class ExternalStore:
 
     @property
     def _files(self) -> Any:
-        return self._connected()[0]
+        return self._connect()[0]
 
     def _path(self, *names: str) -> str:
         """Return a path in the file system of the store."""
-        return "/".join([self._retried(self._connected)[1], *names])
+        return "/".join([self._retry(self._connect)[1], *names])
 
-    def _connected(self) -> tuple[Any, str]:
+    def _connect(self) -> tuple[Any, str]:
         if self._connection is None:
             self._connection = file_system(self.uri)
         return self._connection
 
-    def _retried(self, action: Callable[[], _Found], patience_s: float | None = None) -> _Found:
+    def _retry(self, action: Callable[[], _Found], patience_s: float | None = None) -> _Found:
         standard = PATIENCE_S if self._patience_s is None else self._patience_s
         return retry_operation(action, standard if patience_s is None else patience_s, self.uri)
 
     def _prune(self, trial_id: str) -> None:
         """Delete checkpoints that are old or incomplete."""
         try:
-            whole, every = self._steps(trial_id, patience_s=0.0)
-            for step in every - set(sorted(whole)[-KEPT:]):
+            complete_steps, every = self._steps(trial_id, patience_s=0.0)
+            for step in every - set(sorted(complete_steps)[-KEPT:]):
                 self._delete(self._path(trial_id, checkpoint_name(step)), 0.0)
         except StoreUnreachable as error:
             _log.warning("older checkpoints stay: %s", error)
 
-    def _here(self, trial_id: str) -> Path:
+    def _scratch_folder(self, trial_id: str) -> Path:
         if self._scratch is None:
             clear_abandoned()
             self._scratch = Path(tempfile.mkdtemp(prefix=f"{CHECKPOINTS}{process_label()}-"))
@@ -244,42 +244,42 @@ class ExternalStore:
         """Return the steps that have a manifest, and all steps."""
         names = self.entries(self._path(trial_id), patience_s)
         steps = {name: step for name in names if (step := checkpoint_step(name)) is not None}
-        whole = {
+        complete_steps = {
             step
             for name, step in steps.items()
             if MANIFEST in self.entries(self._path(trial_id, name), patience_s)
         }
-        return whole, set(steps.values())
+        return complete_steps, set(steps.values())
 
     def _entries(self, folder: str) -> dict[str, bool]:
         # Do not use `find`, `walk`, `isdir` and `exists` of fsspec, which return an empty result on failure.
         self._files.invalidate_cache()
         try:
-            found = self._files.ls(folder, detail=True)
+            listing = self._files.ls(folder, detail=True)
         except FileNotFoundError:
             return {}
-        paths = {each["name"].strip("/"): each["type"] == "directory" for each in found}
+        paths = {entry["name"].strip("/"): entry["type"] == "directory" for entry in listing}
         paths.pop(folder.strip("/"), None)  # some object stores include the folder itself
         return {path.rpartition("/")[2]: is_folder for path, is_folder in paths.items()}
 
     def _upload(self, trial_id: str, checkpoint: Checkpoint, patience_s: float) -> None:
         target = self._path(trial_id, checkpoint.folder.name)
         state = f"{STATE}-{uuid.uuid4().hex}"
-        for path in sorted(each for each in checkpoint.state.rglob("*") if each.is_file()):
+        for path in sorted(file for file in checkpoint.state.rglob("*") if file.is_file()):
             name = path.relative_to(checkpoint.state).as_posix()
-            self._retried(partial(self._copy_up, path, f"{target}/{state}/{name}"), patience_s)
+            self._retry(partial(self._copy_up, path, f"{target}/{state}/{name}"), patience_s)
         manifest = {"state": state, "manifest": (checkpoint.folder / MANIFEST).read_text(encoding="utf-8")}
-        self._retried(lambda: self.put(f"{target}/{MANIFEST}", json.dumps(manifest).encode()), patience_s)
+        self._retry(lambda: self.put(f"{target}/{MANIFEST}", json.dumps(manifest).encode()), patience_s)
 
     def _copy_up(self, source: Path, target: str) -> None:
         self._make_folder(target.rpartition("/")[0])
         with source.open("rb") as file, self._files.open(target, "wb") as stream:
             shutil.copyfileobj(file, stream, length=1 << 20)
 
-    def _fetched(self, trial_id: str, step: int) -> Checkpoint:
+    def _fetch(self, trial_id: str, step: int) -> Checkpoint:
         source = self._path(trial_id, checkpoint_name(step))
-        target = self._here(trial_id) / checkpoint_name(step)
-        manifest = parse_json(self._retried(lambda: self.get(f"{source}/{MANIFEST}")))
+        target = self._scratch_folder(trial_id) / checkpoint_name(step)
+        manifest = parse_json(self._retry(lambda: self.get(f"{source}/{MANIFEST}")))
         shutil.rmtree(target, ignore_errors=True)
         (target / STATE).mkdir(parents=True)
         for name in unseal_json(manifest["manifest"].encode())["files"]:
@@ -287,7 +287,7 @@ class ExternalStore:
             if not path.resolve().is_relative_to((target / STATE).resolve()):
                 raise ValueError(f"files of a checkpoint must be below its folder, got {name}")
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._retried(partial(self._copy_down, f"{source}/{manifest['state']}/{name}", path))
+            self._retry(partial(self._copy_down, f"{source}/{manifest['state']}/{name}", path))
         (target / MANIFEST).write_text(manifest["manifest"], encoding="utf-8")
         return Checkpoint(target, step)
 
@@ -317,14 +317,14 @@ class ExternalStore:
                 if is_there():  # `rm` of some file systems skips paths that it cannot list
                     raise OSError(f"{folder} could not be deleted as a whole")
 
-        self._retried(delete, patience_s)
+        self._retry(delete, patience_s)
 
 
 CheckpointStore = FolderStore | ExternalStore
 """Store that reads and writes checkpoints. A trial is identified by its folder in the sweep."""
 
 
-def store_at(uri: str | None, patience_s: float | None = None) -> CheckpointStore:
+def make_store(uri: str | None, patience_s: float | None = None) -> CheckpointStore:
     """Return the store at `uri`, or the folder of the sweep if `uri` is None.
 
     Args:

@@ -22,8 +22,8 @@ def child_uri(uri: str, *names: str) -> str:
     The text is edited directly, since `urllib` drops the slashes of `scheme:///path` for unknown schemes.
     """
     scheme, separator, rest = uri.partition("://")
-    path, more = re.fullmatch(r"([^?#]*)(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr]
-    return f"{scheme}{separator}{'/'.join([path.rstrip('/'), *names])}{more}"
+    path, query = re.fullmatch(r"([^?#]*)(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr]
+    return f"{scheme}{separator}{'/'.join([path.rstrip('/'), *names])}{query}"
 
 
 def check_uri(uri: str) -> None:
@@ -34,7 +34,7 @@ def check_uri(uri: str) -> None:
         StoreError: The file system connects on creation, and the connection fails.
     """
     if "://" not in uri:
-        raise _unknown(uri, "a URI has a scheme, such as s3://")
+        raise _unknown_uri_error(uri, "a URI has a scheme, such as s3://")
     try:
         secret = _holds_secret(uri)
         if not secret:
@@ -42,7 +42,7 @@ def check_uri(uri: str) -> None:
     except InputError:
         raise
     except (ImportError, TypeError, ValueError) as error:
-        raise _unknown(uri, error) from error
+        raise _unknown_uri_error(uri, error) from error
     except Exception as error:  # libraries of stores have their own exception classes
         raise StoreError(
             f"--checkpoints must be reachable, got {redact_url(uri)}: {redact(error)}"
@@ -75,9 +75,9 @@ def file_system(uri: str) -> tuple[Any, str]:
         try:
             fsspec.get_filesystem_class(fsspec.utils.get_protocol(uri))
         except (ValueError, ImportError) as error:
-            raise _unknown(uri, error) from error
-        found, path = fsspec.core.url_to_fs(uri)
-        return found, path.rstrip("/")
+            raise _unknown_uri_error(uri, error) from error
+        filesystem, path = fsspec.core.url_to_fs(uri)
+        return filesystem, path.rstrip("/")
     return ArrowFSWrapper(system, skip_instance_cache=True), path.rstrip("/")
 
 
@@ -88,7 +88,7 @@ def _holds_secret(uri: str) -> bool:
     return redact_url(uri) != uri
 
 
-def _unknown(uri: str, error: Exception | str) -> InputError:
+def _unknown_uri_error(uri: str, error: Exception | str) -> InputError:
     return InputError(
         "--checkpoints must be a URI of a known file system, e.g. s3://bucket/folder, got "
         f"{redact_url(uri)!r}: {redact(error)}; fsspec needs the library of that scheme, e.g. adlfs for abfs://"

@@ -60,12 +60,12 @@ class Checkpoint:
         if measurement.step != self.step:
             raise CheckpointDamaged(f"{self.folder} must hold step {self.step}, got {measurement.step}")
         try:
-            found = _digests(self.state)
+            digests = _digests(self.state)
         except OSError as error:
             raise CheckpointDamaged(f"files of {self.folder} must be readable, got {error!r}") from error
-        if found != files:
+        if digests != files:
             names = ", ".join(
-                sorted(name for name in files.keys() | found if files.get(name) != found.get(name))
+                sorted(name for name in files.keys() | digests if files.get(name) != digests.get(name))
             )
             raise CheckpointDamaged(f"files of {self.folder} must be as written, but these differ: {names}")
         return measurement
@@ -73,7 +73,7 @@ class Checkpoint:
 
 def list_checkpoints(folder: Path) -> list[Checkpoint]:
     """Return complete checkpoints, newest first, without checking their files."""
-    names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     steps = sorted((step for name in names if (step := checkpoint_step(name)) is not None), reverse=True)
     return [Checkpoint(folder / checkpoint_name(step), step) for step in steps]
 
@@ -113,20 +113,20 @@ def write(
         (unfinished / MANIFEST).write_text(seal_json(manifest), encoding="utf-8")
         if flush:
             # The targets of symbolic links may be outside the checkpoint or missing.
-            written = [path for path in (*unfinished.rglob("*"), unfinished) if not path.is_symlink()]
+            paths_written = [path for path in (*unfinished.rglob("*"), unfinished) if not path.is_symlink()]
             with ThreadPoolExecutor(FLUSHES) as pool:
-                for _ in pool.map(to_disk, written):
+                for _ in pool.map(to_disk, paths_written):
                     pass
-        made = Checkpoint(folder / checkpoint_name(measurement.step), measurement.step)
-        shutil.rmtree(made.folder, ignore_errors=True)
-        unfinished.rename(made.folder)
+        checkpoint = Checkpoint(folder / checkpoint_name(measurement.step), measurement.step)
+        shutil.rmtree(checkpoint.folder, ignore_errors=True)
+        unfinished.rename(checkpoint.folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     if flush:
         to_disk(folder)
     for old in list_checkpoints(folder)[KEPT:]:
         shutil.rmtree(old.folder, ignore_errors=True)
-    return made
+    return checkpoint
 
 
 def _to_json(value: float) -> float | str:
@@ -155,8 +155,8 @@ def _digests(state: Path) -> dict[str, str]:
 
     walked = os.walk(state, onerror=refuse)
     paths = [Path(folder, name) for folder, _, names in walked for name in names]
-    found = {}
-    for path in sorted(each for each in paths if each.is_file()):
+    digests = {}
+    for path in sorted(file for file in paths if file.is_file()):
         with path.open("rb") as file:
-            found[path.relative_to(state).as_posix()] = hashlib.file_digest(file, "blake2b").hexdigest()
-    return found
+            digests[path.relative_to(state).as_posix()] = hashlib.file_digest(file, "blake2b").hexdigest()
+    return digests

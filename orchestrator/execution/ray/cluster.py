@@ -12,7 +12,7 @@ import ray
 from orchestrator.execution.ray.driver import DriverOrder
 from orchestrator.execution.ray.nodes import Nodes, living_nodes
 from orchestrator.execution.ray.sent_code import runtime_environment
-from orchestrator.execution.ray.survey import no_cluster
+from orchestrator.execution.ray.survey import no_cluster_error
 from orchestrator.execution.slots import count_slots, require_room
 from orchestrator.spec.section import Resources
 
@@ -52,7 +52,7 @@ def connect(order: DriverOrder, scratch: Path) -> Iterator[None]:
                 try:
                     ray.init(address=order.address, runtime_env=environment, **QUIET)
                 except (ConnectionError, ValueError, RuntimeError) as error:
-                    raise no_cluster(order.address, error) from error
+                    raise no_cluster_error(order.address, error) from error
         for name in ("ray.tune", "ray.air", "ray.train"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         yield
@@ -74,17 +74,17 @@ def slot_counter(resources: Resources, nodes: Nodes | None = None) -> Callable[[
         InputError: No trial fits on a private Ray.
         RuntimeError: Raised by the returned function if a private Ray has lost its node.
     """
-    known = require_room(_resources(), resources) if nodes is None else nodes.look()
+    num_slots = require_room(_resources(), resources) if nodes is None else nodes.look()
     read_at = time.monotonic()
 
     def count() -> int:
-        nonlocal known, read_at
+        nonlocal num_slots, read_at
         if time.monotonic() - read_at >= (ANSWER_S if nodes is not None and nodes.asking else REREAD_S):
-            known = count_slots(_resources(), resources) if nodes is None else nodes.look()
+            num_slots = count_slots(_resources(), resources) if nodes is None else nodes.look()
             read_at = time.monotonic()
-            if nodes is None and not known:
+            if nodes is None and not num_slots:
                 raise RuntimeError("its only node is gone")
-        return known if nodes is None or nodes.asking else max(known, 1)
+        return num_slots if nodes is None or nodes.asking else max(num_slots, 1)
 
     return count
 

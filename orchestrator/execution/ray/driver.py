@@ -81,17 +81,17 @@ class RayDriver:
     def __enter__(self) -> Self:
         clear_abandoned()
         self._scratch = Path(tempfile.mkdtemp(prefix=f"{RAY}{process_label()}-", dir=short_folder()))
-        self._connection, theirs = Pipe()
+        self._connection, child_end = Pipe()
         environment = {**os.environ, **ray_environment(private=self._order.address is None)}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
         module = "orchestrator.execution.ray.driver_main"
-        with theirs, Path(self._log or os.devnull).open("ab") as output:
+        with child_end, Path(self._log or os.devnull).open("ab") as output:
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module  # nosec B603
-                [sys.executable, "-P", "-m", module, str(theirs.fileno()), str(self._scratch)],
+                [sys.executable, "-P", "-m", module, str(child_end.fileno()), str(self._scratch)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[child_end.fileno()],
                 start_new_session=True,  # Ctrl-C must reach only the launching process
                 env=environment,
             )

@@ -26,9 +26,9 @@ def main() -> None:
     """Run the order of the launching process and send the result."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     connection: Connection = Connection(int(sys.argv[1]))
-    ended = _end_of(_connect, connection, connection.recv(), Path(sys.argv[2]))
-    if ended.error:
-        connection.send(ended)
+    driver_end = _end_of(_connect, connection, connection.recv(), Path(sys.argv[2]))
+    if driver_end.error:
+        connection.send(driver_end)
 
 
 def _end_of(function: Callable[..., None], *arguments: Any) -> DriverEnded:

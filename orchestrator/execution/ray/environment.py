@@ -36,12 +36,12 @@ def ray_environment(*, private: bool) -> Mapping[str, str]:
             other users of this machine lack its token. For an existing cluster, a token of the user is sent,
             which clusters without tokens ignore.
     """
-    found = SETTINGS | LOOPBACK if private else SETTINGS
+    environment = SETTINGS | LOOPBACK if private else SETTINGS
     if "RAY_AUTH_MODE" in os.environ:
-        return found
+        return environment
     if private:
-        return found | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    return found | ({"RAY_AUTH_MODE": "token"} if token_place() is not None else {})
+        return environment | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    return environment | ({"RAY_AUTH_MODE": "token"} if token_place() is not None else {})
 
 
 def token_place() -> str | None:

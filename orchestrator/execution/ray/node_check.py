@@ -137,17 +137,19 @@ def check_node(needs: NodeRequirements) -> NodeReport:
         code = code_parts(needs.workload, task_names(needs.tasks), needs.models)
     except InputError as error:
         return NodeReport((str(error),))
-    if other := [part for part, digest in needs.code.items() if code.get(part) != digest]:
-        return NodeReport((f"its code of {', '.join(other)} is another one than where the launch is",))
-    unshared = "" if needs.store is not None else _unshared(Path(needs.mark), needs.nonce)
-    found = [unshared, _no_store(needs.store), _no_data(needs)]
-    here = _versions()
+    if different_parts := [part for part, digest in needs.code.items() if code.get(part) != digest]:
+        return NodeReport(
+            (f"its code of {', '.join(different_parts)} is another one than where the launch is",)
+        )
+    unshared = "" if needs.store is not None else _check_shared_folder(Path(needs.mark), needs.nonce)
+    faults = [unshared, _no_store(needs.store), _check_data(needs)]
+    versions = _versions()
     differs = [
-        f"{name} {here.get(name)} instead of {version}"
+        f"{name} {versions.get(name)} instead of {version}"
         for name, version in needs.versions.items()
-        if here.get(name) != version
+        if versions.get(name) != version
     ]
-    return NodeReport(tuple(filter(None, found)), bool(unshared), tuple(differs))
+    return NodeReport(tuple(filter(None, faults)), bool(unshared), tuple(differs))
 
 
 def _versions() -> dict[str, str]:
@@ -162,7 +164,7 @@ def is_marker_readable(mark: Path, nonce: str) -> bool:
         return False
 
 
-def _unshared(mark: Path, nonce: str) -> str:
+def _check_shared_folder(mark: Path, nonce: str) -> str:
     folder = mark.parent
     if not is_marker_readable(mark, nonce):
         return f"it does not see the folder {folder} of the launching machine"
@@ -183,20 +185,24 @@ def _no_store(uri: str | None) -> str:
     return ""
 
 
-def _no_data(needs: NodeRequirements) -> str:
+def _check_data(needs: NodeRequirements) -> str:
     folder = Path(needs.data_dir)
     try:
         if needs.data is not None:
             folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=next(each for each in (folder, *folder.parents) if each.exists())):
+        with tempfile.TemporaryFile(dir=next(path for path in (folder, *folder.parents) if path.exists())):
             pass
         require_task_files(needs.tasks)
         if needs.data is None:
             return ""
-        found = content_hashes(needs.tasks, needs.splits, folder)
+        hashes = content_hashes(needs.tasks, needs.splits, folder)
     except OSError as error:
         return f"it cannot write to {folder} ({error.strerror or error}): choose another --data"
     except Exception as error:  # any error with the data would also stop trials
         return f"{redact(error)}"
-    other = [name for name, content in needs.data.items() if found.get(name) != content]
-    return f"its data differ from the launching machine's: {', '.join(other)}" if other else ""
+    different_names = [name for name, content in needs.data.items() if hashes.get(name) != content]
+    return (
+        f"its data differ from the launching machine's: {', '.join(different_names)}"
+        if different_names
+        else ""
+    )

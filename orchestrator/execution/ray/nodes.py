@@ -31,7 +31,7 @@ def living_nodes() -> list[Mapping[str, Any]]:
 
 
 @ray.remote(num_cpus=0, max_retries=0)
-def _answer(needs: str) -> str:
+def _check_this_node(needs: str) -> str:
     from orchestrator.execution.ray.node_check import check_node
 
     return json.dumps(to_json_values(check_node(NodeRequirements.from_json(needs))))
@@ -68,7 +68,7 @@ class Nodes:
         """
         self._update()
         if self._living and not self._asked and not any(map(self._is_fit, self._living)):
-            raise ExecutorError(self._none_fit())
+            raise ExecutorError(self._unfit_nodes_message())
         fit = (self._living[key]["Resources"] for key in self._living if self._is_fit(key))
         return count_slots(fit, self.wanted)
 
@@ -93,13 +93,14 @@ class Nodes:
         if unshared:
             raise InputError(
                 "all nodes must share the folder of sweeps, which contains the checkpoints, but "
-                f"{len(unshared)} of {len(self._living)} do not: {self._why(unshared)}. Without it, a "
+                f"{len(unshared)} of {len(self._living)} do not: {self._unmet_requirements(unshared)}. "
+                "Without it, a "
                 "trial that moves to another node restarts, and posthoc trials lack their checkpoints: "
                 "give --checkpoints "
                 "s3://bucket/folder or another store, or a --runs that is mounted everywhere"
             )
         if self._living and not any(map(self._is_fit, self._living)):
-            raise InputError(self._none_fit())
+            raise InputError(self._unfit_nodes_message())
 
     def _is_fit(self, key: str) -> bool:
         return key in self._answers and not self._answers[key].lacks
@@ -108,44 +109,47 @@ class Nodes:
         # A node without room for a trial, such as a small head node, is not checked.
         fitting = (node for node in living_nodes() if count_slots([node["Resources"]], self.wanted))
         self._living = {node["NodeID"]: node for node in fitting}
-        self._asked = {key: each for key, each in self._asked.items() if key in self._living}
+        self._asked = {key: request for key, request in self._asked.items() if key in self._living}
         for key in self._living.keys() - self._answers.keys() - self._asked.keys():
-            self._ask(key)
+            self._ask_node(key)
         keys = {reference: key for key, reference in self._asked.items()}
         ready, _ = ray.wait(list(keys), num_returns=len(keys), timeout=0) if keys else ([], [])
         for reference in ready:
             self._read(keys[reference], self._asked.pop(keys[reference]))
 
-    def _ask(self, key: str) -> None:
+    def _ask_node(self, key: str) -> None:
         placed = NodeAffinitySchedulingStrategy(key, soft=False)
-        self._asked[key] = _answer.options(scheduling_strategy=placed).remote(self.needs.to_json())
+        self._asked[key] = _check_this_node.options(scheduling_strategy=placed).remote(self.needs.to_json())
 
     def _read(self, key: str, reference: Any) -> None:
         try:
             self._answers[key] = from_json_values(NodeReport, json.loads(ray.get(reference)))
         except ray.exceptions.RayTaskError as error:
-            why = redact(str(error).strip().splitlines()[-1])
-            self._answers[key] = NodeReport((f"haltsweep cannot be used there as installed ({why})",))
+            reason = redact(str(error).strip().splitlines()[-1])
+            self._answers[key] = NodeReport((f"haltsweep cannot be used there as installed ({reason})",))
         except RayError as error:
             self._tries[key] = self._tries.get(key, 0) + 1
             if self._tries[key] < TRIES:
-                self._ask(key)
+                self._ask_node(key)
                 return
             self._answers[key] = NodeReport((f"it gives no answer ({type(error).__name__})",))
         if self._answers[key].lacks:
-            self.warn(f"node {self._why([key])}; it takes no trials")
+            self.warn(f"node {self._unmet_requirements([key])}; it takes no trials")
         elif differs := self._answers[key].differs:
-            named = _name(self._living[key])
-            self.warn(f"node {named} has {', '.join(differs)}: results may differ in the last digits")
+            node_name = _node_name(self._living[key])
+            self.warn(f"node {node_name} has {', '.join(differs)}: results may differ in the last digits")
 
-    def _none_fit(self) -> str:
-        return f"a node of the cluster must be able to run trials, and none can: {self._why(self._living)}"
+    def _unfit_nodes_message(self) -> str:
+        reasons = self._unmet_requirements(self._living)
+        return f"a node of the cluster must be able to run trials, and none can: {reasons}"
 
-    def _why(self, keys: Iterable[str]) -> str:
+    def _unmet_requirements(self, keys: Iterable[str]) -> str:
         """Return the names of nodes with the requirements that they do not meet."""
-        return "; ".join(f"{_name(self._living[key])}: {'; '.join(self._answers[key].lacks)}" for key in keys)
+        return "; ".join(
+            f"{_node_name(self._living[key])}: {'; '.join(self._answers[key].lacks)}" for key in keys
+        )
 
 
-def _name(node: Mapping[str, Any]) -> str:
+def _node_name(node: Mapping[str, Any]) -> str:
     host, address = str(node["NodeManagerHostname"]), str(node["NodeManagerAddress"])
     return f"{host} ({address})" if host != address else host

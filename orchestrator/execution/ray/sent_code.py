@@ -16,14 +16,14 @@ def code_to_send(modules: Iterable[str], folder: Path) -> dict[str, str]:
     Installed code is excluded, since every node must have it. Code in other folders is excluded, too.
     """
     root = folder.resolve()
-    found: dict[str, str] = {}
+    code_files: dict[str, str] = {}
     for parts in map(find_code_parts, modules):
         if not parts.installed:
             paths = {place: path.resolve() for path, place in parts.places.items()}
-            found |= {
+            code_files |= {
                 place.as_posix(): str(path) for place, path in paths.items() if path.is_relative_to(root)
             }
-    return dict(sorted(found.items()))
+    return dict(sorted(code_files.items()))
 
 
 @contextmanager
@@ -37,10 +37,10 @@ def runtime_environment(sent: Mapping[str, str]) -> Iterator[dict[str, Any] | No
         yield None
         return
     with tempfile.TemporaryDirectory(prefix="haltsweep-code-") as copies:
-        whole = []
+        module_paths = []
         for place, path in sent.items():
             if "/" not in place:
-                whole.append(path)
+                module_paths.append(path)
                 continue
             copy = Path(copies, place)
             copy.parent.mkdir(parents=True, exist_ok=True)
@@ -48,4 +48,6 @@ def runtime_environment(sent: Mapping[str, str]) -> Iterator[dict[str, Any] | No
                 shutil.copytree(path, copy, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copyfile(path, copy)
-        yield {"py_modules": [*whole, *sorted(str(each) for each in Path(copies).iterdir())]}
+        yield {
+            "py_modules": [*module_paths, *sorted(str(copied_path) for copied_path in Path(copies).iterdir())]
+        }

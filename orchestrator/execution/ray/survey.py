@@ -47,25 +47,25 @@ def require_nodes(address: str, resources: Resources, needs: NodeRequirements) -
     order = DriverOrder(resources, address, needs)
     with tempfile.NamedTemporaryFile() as log, RayDriver(order, Path(log.name)) as driver:
         until = time.monotonic() + PATIENCE_S
-        ended: DriverEnded | None = None
-        while ended is None:
+        driver_end: DriverEnded | None = None
+        while driver_end is None:
             if driver.poll(POLL_S):
-                ended = driver.receive()
-            if (ended is None or ended.error) and REFUSED in Path(log.name).read_bytes():
+                driver_end = driver.receive()
+            if (driver_end is None or driver_end.error) and REFUSED in Path(log.name).read_bytes():
                 raise _wrong_token(address)
-            if ended is None and time.monotonic() > until:
-                raise no_cluster(address, f"it gave no answer for {PATIENCE_S:.0f} s")
-    if ended.kind is not None:
-        raise ended.kind(ended.error)
-    if ended.error:
-        raise no_cluster(address, redact(ended.error.partition("\n")[0]))
+            if driver_end is None and time.monotonic() > until:
+                raise no_cluster_error(address, f"it gave no answer for {PATIENCE_S:.0f} s")
+    if driver_end.kind is not None:
+        raise driver_end.kind(driver_end.error)
+    if driver_end.error:
+        raise no_cluster_error(address, redact(driver_end.error.partition("\n")[0]))
 
 
 def _wrong_token(address: str) -> InputError:
     place = token_place()
-    found = f"the one in {place} is not its" if place else "there is none here"
+    fault = f"the one in {place} is not its" if place else "there is none here"
     return InputError(
-        f"the cluster at {address} asks for a token, and {found}; copy ~/.ray/auth_token from its head node, "
+        f"the cluster at {address} asks for a token, and {fault}; copy ~/.ray/auth_token from its head node, "
         "or set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH"
     )
 
@@ -76,7 +76,7 @@ def check_address(address: str) -> None:
         return
     if address.startswith(CLIENT):
         host = address.removeprefix(CLIENT).rpartition("@")[2].partition(":")[0] or "HOST"
-        raise no_cluster(
+        raise no_cluster_error(
             address,
             "Ray Tune must run on a node of the cluster, but a Ray client has none; launch on a machine "
             "of the "
@@ -84,14 +84,14 @@ def check_address(address: str) -> None:
         )
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdecimal() or not 0 < int(port) < 2**16:
-        raise no_cluster(address, "it is not of the form HOST:PORT")
+        raise no_cluster_error(address, "it is not of the form HOST:PORT")
     try:
         socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()
     except (OSError, UnicodeError) as error:
-        raise no_cluster(address, error) from error
+        raise no_cluster_error(address, error) from error
 
 
-def no_cluster(address: str, reason: object) -> InputError:
+def no_cluster_error(address: str, reason: object) -> InputError:
     """Return the error for an address without a cluster."""
     return InputError(
         f"--address must be that of a running Ray cluster, got {redact_url(address)!r}: {reason}; "

@@ -82,8 +82,8 @@ class TrialActor:
             if is_due or reply.checkpoint is not None or self._slot.is_checkpoint_pending:
                 self._must_answer = True
                 return {REPLIES: replies, DIED: None, OVER: False}
-            written = self._is_written and not any(each.measurement for each in replies)
-            self._slot.instruct(Instruction(is_recorded=written))
+            is_written = self._is_written and not any(reply.measurement for reply in replies)
+            self._slot.instruct(Instruction(is_recorded=is_written))
 
     def end_trial(self, outcome: Outcome, save: bool) -> None:
         """End the trial at the next `train`, with a checkpoint if `save` is True."""

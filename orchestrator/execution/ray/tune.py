@@ -84,7 +84,7 @@ class _Link:
         (self.unwritten.discard if allowed else self.unwritten.add)(run.trial_id)
 
 
-class _Drained(Exception):
+class _SessionDrained(Exception):
     """Raised to end Tune when the session drains and no remaining run has started."""
 
 
@@ -107,7 +107,7 @@ def run_session(
     _SESSIONS[key] = link = _Link(session, orders, slots, nodes)
     try:
         _tuner(key, scratch).fit()
-    except _Drained:
+    except _SessionDrained:
         pass
     except Exception as error:
         raise link.failure or error from error
@@ -199,11 +199,11 @@ class SessionScheduler(FIFOScheduler):
         """Record a report. A stop decision is sent to the actor, which ends the trial and reports the end."""
         link = _SESSIONS[self._key]
         with link.storing_failure() as session:
-            stop, written = session.report(trial.trial_id, result[REPLIES])
+            stop, is_written = session.report(trial.trial_id, result[REPLIES])
             if result[DIED] is not None:
                 session.record_death(trial.trial_id, *result[DIED])
                 return str(TrialScheduler.STOP)
-            link.allow_checkpoints(trial, allowed=written)
+            link.allow_checkpoints(trial, allowed=is_written)
         if stop is not None:
             save = stop.kind is OutcomeKind.STOPPED and trial.trial_id not in link.unwritten
             actor: Any = trial.temporary_state.ray_actor
@@ -236,7 +236,7 @@ class SessionScheduler(FIFOScheduler):
             if drained:
                 session.end_unstarted()
         if drained:
-            raise _Drained
+            raise _SessionDrained
         return None
 
 

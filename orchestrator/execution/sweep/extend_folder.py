@@ -51,10 +51,10 @@ def commit_extension(folder: SweepFolder, plan: Plan, spec: str, provenance: Map
         if number == 1:
             _keep(folder, 0, {file.name: read_regular(file) for file in (folder.spec, folder.plan)})
         origin = json.dumps(provenance, indent=2, sort_keys=True) + "\n"
-        made = {folder.spec.name: spec.encode(), folder.plan.name: to_json(plan).encode()}
-        _keep(folder, number, made | {folder.provenance.name: origin.encode()})
+        files = {folder.spec.name: spec.encode(), folder.plan.name: to_json(plan).encode()}
+        _keep(folder, number, files | {folder.provenance.name: origin.encode()})
         digests = dict(read_manifest(folder.root) or {})
-        digests |= {name: digest_of(content) for name, content in made.items()}
+        digests |= {name: digest_of(content) for name, content in files.items()}
         write_atomically(folder.root / MANIFEST, seal_json({"files": digests}))
         flush(folder.root)
         finish_extension(folder)
@@ -75,8 +75,8 @@ def finish_extension(folder: SweepFolder) -> None:
 
 def editions(folder: SweepFolder) -> list[Path]:
     """Return the folders of all editions of spec and plan, oldest first; empty without extensions."""
-    found = (folder.root / EDITIONS).glob("[0-9]*")
-    return sorted((each for each in found if each.name.isdecimal()), key=lambda each: int(each.name))
+    paths = (folder.root / EDITIONS).glob("[0-9]*")
+    return sorted((path for path in paths if path.name.isdecimal()), key=lambda path: int(path.name))
 
 
 def _keep(folder: SweepFolder, number: int, files: Mapping[str, bytes]) -> None:
@@ -87,5 +87,5 @@ def _keep(folder: SweepFolder, number: int, files: Mapping[str, bytes]) -> None:
         clear_unfinished(place / name)  # remove unfinished files of a killed extension
         write_atomically(place / name, content)
     write_manifest(place, [place / name for name in files])
-    for each in (place, place.parent, folder.root):
-        flush(each)
+    for path in (place, place.parent, folder.root):
+        flush(path)

@@ -36,9 +36,9 @@ class FolderWatch:
         if not at_once and now - self._looked_at < LOOK_S:
             return
         self._looked_at = now
-        found = file_identity(self._root)
-        if found != self._identity:
-            raise FolderGone(self._reason(replaced=found is not None))
+        identity = file_identity(self._root)
+        if identity != self._identity:
+            raise FolderGone(self._reason(replaced=identity is not None))
 
     def __enter__(self) -> Self:
         return self
@@ -49,20 +49,20 @@ class FolderWatch:
     def _reason(self, *, replaced: bool) -> str:
         root = shlex.quote(str(self._root))
         resume = f"`haltsweep resume {root}`"
-        moved = self._moved_to()
+        moved = self._current_path()
         if moved is not None:
-            what = f"it was moved to {moved}"
+            event_text = f"it was moved to {moved}"
             remedy = f"move it back, then {resume}; all that was recorded before is in it"
         else:
-            what = "it was replaced by another" if replaced else "it was deleted"
+            event_text = "it was replaced by another" if replaced else "it was deleted"
             remedy = f"restore it from a backup, then {resume}, or launch the sweep again"
         first = f"; what is at {root} now must be moved away first" if replaced else ""
         return (
-            f"the folder of a sweep must stay where it is while the sweep runs, and {what} ({root}): the "
-            f"sweep was stopped; {remedy}{first}"
+            f"the folder of a sweep must stay where it is while the sweep runs, and {event_text} ({root}): "
+            f"the sweep was stopped; {remedy}{first}"
         )
 
-    def _moved_to(self) -> Path | None:
+    def _current_path(self) -> Path | None:
         """Return the current path of a moved folder; None if the system does not provide it."""
         with suppress(OSError):
             place = Path(f"/proc/self/fd/{self._handle}").readlink()

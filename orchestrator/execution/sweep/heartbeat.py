@@ -60,20 +60,20 @@ class Heartbeat:
     def _beat(self) -> None:
         renewed_at = time.monotonic()
         while not self._ended.wait(self._look_s):
-            self._look()
+            self._pass_on_request()
             if time.monotonic() - renewed_at < self._period_s:
                 continue
             renewed_at = time.monotonic()
             try:
                 self._ledger.renew(self._lease)
-            except LeaseLost as lost:
-                self._lost = lost
+            except LeaseLost as error:
+                self._lost = error
                 return
             except StoreError:
                 # The ledger reports the outage. The lease stays valid until another process claims the sweep.
                 continue
 
-    def _look(self) -> None:
+    def _pass_on_request(self) -> None:
         """Pass on at most one request per call: a request to stop at once must not overtake the first one."""
         with contextlib.suppress(StoreError):  # the ledger reports an outage
             request = self._ledger.stop_asked(self._lease)

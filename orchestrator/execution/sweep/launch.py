@@ -11,7 +11,7 @@ from typing import Any
 from orchestrator.conductor.retrying import Retry, choose
 from orchestrator.errors import LeaseLost, Withdrawn
 from orchestrator.execution.checkpoints.checkpoint_checks import is_checkpoint_readable
-from orchestrator.execution.checkpoints.checkpoint_stores import ExternalStore, store_at
+from orchestrator.execution.checkpoints.checkpoint_stores import ExternalStore, make_store
 from orchestrator.execution.code_digests import collect_provenance
 from orchestrator.execution.datasets import (
     build_datasets,
@@ -46,7 +46,7 @@ from orchestrator.execution.sweep.open_sweep import OpenSweep, SweepResult, open
 from orchestrator.execution.trial.watchdog import silence_limit
 from orchestrator.execution.trial.worker import load_workload
 from orchestrator.files.abandoned_folders import clear_abandoned
-from orchestrator.files.known_addresses import remember, require_known
+from orchestrator.files.known_addresses import record_addresses, require_known
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import LeaseHeldError
 from orchestrator.ledger.sql.engine import connect, require_locks
@@ -100,15 +100,15 @@ def run_sweep(
         ExecutorError: Ray ended.
         Withdrawn: An interrupt occurred before the first trial.
     """
-    remember(setup.storage, setup.tracking_uri)
+    record_addresses(setup.storage, setup.tracking_uri)
     _check(setup, folder, address)
     if setup.workload == DEFAULT_WORKLOAD:
         require_files(plan)
-    means = _Means(driver, address, num_cpus, watch or Listeners(), debug)
+    means = _SessionParts(driver, address, num_cpus, watch or Listeners(), debug)
     _require(means, plan, folder, setup)
     origin = collect_provenance(plan, setup)
     clear_unstarted(folder, on_fenced)
-    with _withdrawn_if_unbegun(folder):
+    with _delete_if_unstarted(folder):
         if not folder.root.exists():
             refuse_foreign(folder, setup)
         publish(plan, folder, spec, origin, setup)
@@ -123,9 +123,9 @@ def run_sweep(
 
 
 @contextmanager
-def _withdrawn_if_unbegun(folder: SweepFolder) -> Iterator[None]:
+def _delete_if_unstarted(folder: SweepFolder) -> Iterator[None]:
     """Delete the launched sweep if an error occurs in the context before its first trial."""
-    made = not folder.root.parent.exists()
+    is_new_parent = not folder.root.parent.exists()
     try:
         yield
     except LeaseLost:
@@ -137,7 +137,7 @@ def _withdrawn_if_unbegun(folder: SweepFolder) -> Iterator[None]:
         undo_launch(folder)
         raise
     finally:
-        if made:
+        if is_new_parent:
             with suppress(OSError):  # the folder is not empty
                 folder.root.parent.rmdir()
 
@@ -174,7 +174,7 @@ def resume_sweep(
     refuse_copy(folder, setup)
     finish_extension(folder)
     _check(setup, folder, address)
-    means = _Means(driver, address, num_cpus, watch or Listeners(), debug, on_fenced)
+    means = _SessionParts(driver, address, num_cpus, watch or Listeners(), debug, on_fenced)
     if address is not None:
         _require(means, plan, folder, setup)
     return _session(
@@ -183,7 +183,7 @@ def resume_sweep(
 
 
 @dataclass(frozen=True, slots=True)
-class _Means:
+class _SessionParts:
     """Driver, callbacks and options of one session."""
 
     driver: Driver
@@ -196,7 +196,7 @@ class _Means:
     """See `Ledger.claim`."""
 
 
-def _require(options: _Means, plan: Plan, folder: SweepFolder, setup: Setup) -> None:
+def _require(options: _SessionParts, plan: Plan, folder: SweepFolder, setup: Setup) -> None:
     """Raise `InputError` if trials cannot run here or on the cluster, before any file is written."""
     if options.address is None:
         require_local_resources(plan, options.driver, options.num_cpus)
@@ -224,7 +224,7 @@ def _session(
     folder: SweepFolder,
     setup: Setup,
     origin: Mapping[str, Any],
-    options: _Means,
+    options: _SessionParts,
     *,
     changed_code: bool = False,
     retry: Retry | None = None,
@@ -232,10 +232,13 @@ def _session(
     opening = partial(
         open_sweep, plan, folder, setup, origin, watch=options.watch, on_fenced=options.on_fenced
     )
-    asked = retry.asked if retry is not None else ()
-    with interrupts() as heard, opening(interrupts=heard, changed_code=changed_code, retry=asked) as session:
+    requested_ids = retry.asked if retry is not None else ()
+    with (
+        interrupts() as heard,
+        opening(interrupts=heard, changed_code=changed_code, retry=requested_ids) as session,
+    ):
         if retry is not None:
-            _retry(session, retry)
+            _retry_trials(session, retry)
         try:
             if setup.workload == DEFAULT_WORKLOAD and not session.recorder.finished:
                 build_datasets(plan, setup.data_dir, options.watch.on_data, options.watch.building)
@@ -257,8 +260,8 @@ def _session(
     return session.finish
 
 
-def _retry(session: OpenSweep, retry: Retry) -> None:
-    store = store_at(session.setup.checkpoints)
+def _retry_trials(session: OpenSweep, retry: Retry) -> None:
+    store = make_store(session.setup.checkpoints)
 
     def can_be_read(trial_id: str, step: int) -> bool:
         return not retry.from_scratch and is_checkpoint_readable(store, session.folder, trial_id, step)
@@ -266,7 +269,7 @@ def _retry(session: OpenSweep, retry: Retry) -> None:
     session.recorder.retry(choose(session.plan, session.known(), retry.asked).trial_ids, can_be_read)
 
 
-def _drive(session: OpenSweep, options: _Means, stop: threading.Event) -> None:
+def _drive(session: OpenSweep, options: _SessionParts, stop: threading.Event) -> None:
     """Run the driver until the sweep is finished or drained."""
     view = ThrottledView(session.snapshot, options.watch.on_change, session.begin)
     view.show()
@@ -302,7 +305,7 @@ def _launch_folder(setup: Setup) -> Path:
     return Path.cwd() if setup.code is None else Path(setup.code)
 
 
-def _run_ray(session: OpenSweep, options: _Means, view: ThrottledView, stop: threading.Event) -> None:
+def _run_ray(session: OpenSweep, options: _SessionParts, view: ThrottledView, stop: threading.Event) -> None:
     def check() -> None:
         session.check()
         view.catch_up()
@@ -313,8 +316,10 @@ def _run_ray(session: OpenSweep, options: _Means, view: ThrottledView, stop: thr
 
     plan, setup, folder = session.plan, session.setup, session.folder
     options.watch.on_starting("connecting to Ray" if options.address else "starting Ray")
-    others = nullcontext(None) if options.address is None else requirements_with_data(plan, setup, folder)
-    with others as needs:
+    requirements = (
+        nullcontext(None) if options.address is None else requirements_with_data(plan, setup, folder)
+    )
+    with requirements as needs:
         run_ray(
             session.recorder,
             setup.workload,

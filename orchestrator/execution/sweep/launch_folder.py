@@ -148,8 +148,8 @@ def read_setup(folder: SweepFolder) -> Setup:
         # A folder without a manifest was created by a haltsweep version without digests.
         values = parse_json(content) if read_manifest(folder.root) is None else unseal_json(content)
         tracking = values.get("tracking_uri")
-        found = tracking if tracking is None else from_relative_url(tracking, folder.root)
-        setup = from_json_values(Setup, values | {"tracking_uri": found})
+        tracking_uri = tracking if tracking is None else from_relative_url(tracking, folder.root)
+        setup = from_json_values(Setup, values | {"tracking_uri": tracking_uri})
     except PermissionError as error:
         raise NotAllowed(
             f"{folder.root / SETUP} is readable only for its owner"
@@ -157,9 +157,9 @@ def read_setup(folder: SweepFolder) -> Setup:
             "it may hold passwords; run the command as that user, or ask for a `haltsweep bundle`"
         ) from error
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        why = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {error}"
         raise StoreError(
-            f"{folder.root / SETUP} must be as haltsweep wrote it, but cannot be read ({why}); restore "
+            f"{folder.root / SETUP} must be as haltsweep wrote it, but cannot be read ({reason}); restore "
             "the folder from a backup"
         ) from error
     require_known(setup.storage, "--storage")
@@ -200,10 +200,13 @@ def refuse_copy(folder: SweepFolder, setup: Setup, kinds: Sequence[str] = STORES
     except StoreError:
         original = setup
     places = [(getattr(setup, kind), getattr(original, kind)) for kind in kinds]
-    if shared := [ours for ours, theirs in places if ours is not None and ours == theirs]:
+    if shared_places := [
+        own_place for own_place, other_place in places if own_place is not None and own_place == other_place
+    ]:
         raise InputError(
             f"the stores of a sweep must belong to one folder, but {folder.root} is a copy of "
-            f"{home.root}: both use {' and '.join(map(redact_url, shared))}; use that folder, or move it "
+            f"{home.root}: both use {' and '.join(map(redact_url, shared_places))}; use that folder, or "
+            "move it "
             "away first. The files of the copy can be deleted with `rm -r` without losing measurements"
         )
 

@@ -35,10 +35,10 @@ def clear_unstarted(folder: SweepFolder, on_fenced: OnFenced | None = None) -> N
         StoreError: Files of a dead launch cannot be deleted.
     """
     root = SweepFolder(folder.root.resolve())
-    for gone in unfinished_removals(root.root):
-        finish_removal(gone)
-    with suppress(_Begun):
-        setup = _unbegun(root)
+    for removed_folder in unfinished_removals(root.root):
+        finish_removal(removed_folder)
+    with suppress(_SweepStarted):
+        setup = _read_unstarted_setup(root)
         launcher = _launcher(root)
         if launcher is not None and not launcher.is_same_process(Holder.current()):
             _refuse_living(root, launcher, believed=on_fenced is None)
@@ -66,8 +66,8 @@ def undo_launch(folder: SweepFolder) -> bool:
     launcher = _launcher(root)
     if launcher is None or not launcher.is_same_process(Holder.current()):
         return False
-    with suppress(_Begun, HaltsweepError, OSError):
-        remove(root, _unbegun(root))
+    with suppress(_SweepStarted, HaltsweepError, OSError):
+        remove(root, _read_unstarted_setup(root))
         return True
     return False
 
@@ -81,23 +81,23 @@ def undo_launch_folder(folder: SweepFolder) -> None:
             finish_removal(rename_for_removal(root))
 
 
-class _Begun(Exception):
+class _SweepStarted(Exception):
     """Raised if a sweep has begun, or only a person can decide about its files."""
 
 
-def _unbegun(root: SweepFolder) -> Setup:
-    """Return the setup of a sweep that has started no trial. Raise `_Begun` for any other sweep."""
+def _read_unstarted_setup(root: SweepFolder) -> Setup:
+    """Return the setup of a sweep that has started no trial. Raise `_SweepStarted` for any other sweep."""
     traces = (root.checkpoints, root.records, root.measurements, root.report)
     if root.root.is_symlink() or not root.plan.is_file() or any(trace.exists() for trace in traces):
-        raise _Begun
+        raise _SweepStarted
     try:
         setup = read_setup(root)
         if setup.storage is not None or root.ledger.exists():
             with Ledger.open(setup.ledger_url(root), root.name, create=True) as ledger:
                 if ledger.begun or ledger.held():
-                    raise _Begun
+                    raise _SweepStarted
     except StoreError:
-        raise _Begun from None
+        raise _SweepStarted from None
     return setup
 
 

@@ -129,25 +129,25 @@ class OpenSweep:
         never = sum(kind.failed for trial_id, kind in ends.items() if trial_id not in begun)
         counts = Counter(ends.values())
         # An infeasible trial is replaced by another trial.
-        left = len(self.plan.trials) - counts.total() + counts[OutcomeKind.INFEASIBLE]
-        unanswered = _unanswered(self.plan, ends)
+        num_open = len(self.plan.trials) - counts.total() + counts[OutcomeKind.INFEASIBLE]
+        unanswered = _count_unanswered(self.plan, ends)
         self._finish = SweepResult(
-            counts, left, self.interrupted, untracked, spent, never, unanswered, failing, tracking_pid
+            counts, num_open, self.interrupted, untracked, spent, never, unanswered, failing, tracking_pid
         )
 
 
-def _unanswered(plan: Plan, ends: Mapping[str, OutcomeKind]) -> int:
+def _count_unanswered(plan: Plan, ends: Mapping[str, OutcomeKind]) -> int:
     """Return `SweepResult.unanswered`; `ends` contains final outcomes by trial id."""
     kinds: dict[tuple[str, bool], list[OutcomeKind | None]] = {}
     for trial in plan.trials:
         kinds.setdefault((trial.arm, trial.phase == SEARCH), []).append(ends.get(trial.trial_id))
-    failed = 0
-    for (_, searched), found in kinds.items():
-        if searched:
-            failed += None not in found and OutcomeKind.FINISHED not in found
+    num_failed = 0
+    for (_, is_search), outcomes in kinds.items():
+        if is_search:
+            num_failed += None not in outcomes and OutcomeKind.FINISHED not in outcomes
         else:
-            failed += sum(kind is not None and kind.failed for kind in found)
-    return failed
+            num_failed += sum(kind is not None and kind.failed for kind in outcomes)
+    return num_failed
 
 
 def _recorder(
@@ -193,7 +193,7 @@ def open_sweep(
     opening = Ledger.open(url, folder.name, create=True, patience_s=PATIENCE_S, on_outage=watch.on_outage)
     with FolderWatch(folder) as presence, opening as ledger:
         lease = ledger.claim(Holder.current(), on_fenced=on_fenced, on_wait=watch.on_starting)
-        origin = _taken_over(plan, folder, origin, ledger, lease, retry=None if changed_code else retry)
+        origin = _check_origin(plan, folder, origin, ledger, lease, retry=None if changed_code else retry)
         follower: Follower | None = None
         summary: ArmSummary | None = None
         untracked, tracking_pid = "", None
@@ -217,19 +217,19 @@ def open_sweep(
             if ledger.begun and not interrupts.hurry.is_set():
                 summary = watch.on_end()  # the follower writes new ledger entries meanwhile
         except BaseException as error:
-            gone = _gone(error, presence)
-            if gone is None:
+            loss = _loss_error(error, presence)
+            if loss is None:
                 with suppress(StoreError):
                     ledger.release(lease, patient=False)
-            if follower is not None and (gone is not None or isinstance(error, LeaseLost)):
+            if follower is not None and (loss is not None or isinstance(error, LeaseLost)):
                 follower.kill()  # it would recreate the folder, or write without a lease
                 follower = None
-            if gone is None or gone is error:
+            if loss is None or loss is error:
                 raise
-            raise gone from error
+            raise loss from error
         finally:
             if follower is not None:
-                untracked = _behind(follower, summary, interrupts, watch)
+                untracked = _update_followers(follower, summary, interrupts, watch)
                 if follower.detached:
                     tracking_pid = follower.pid
                 elif (untracked or follower.parquet_behind) and not interrupts.hurry.is_set():
@@ -244,7 +244,9 @@ def _close(recorder: Recorder, run: OpenSweep, places: ExternalCheckpoints | Non
         places.close()
 
 
-def _behind(follower: Follower, summary: ArmSummary | None, interrupts: Interrupts, watch: Listeners) -> str:
+def _update_followers(
+    follower: Follower, summary: ArmSummary | None, interrupts: Interrupts, watch: Listeners
+) -> str:
     """Bring MLflow and the Parquet files up to date; return why MLflow is behind, or an empty string."""
     if interrupts.hurry.is_set():
         follower.kill()
@@ -253,13 +255,13 @@ def _behind(follower: Follower, summary: ArmSummary | None, interrupts: Interrup
     return behind.error if behind is not None else ""
 
 
-def _gone(error: BaseException, presence: FolderWatch) -> StoreError | None:
+def _loss_error(error: BaseException, presence: FolderWatch) -> StoreError | None:
     """Return the error that reports a lost folder or ledger; None if `error` has another cause."""
     if isinstance(error, StoreError | OSError) and not isinstance(error, FolderGone):
         try:
             presence.check(at_once=True)
-        except FolderGone as gone:
-            return gone
+        except FolderGone as folder_error:
+            return folder_error
     return error if isinstance(error, FolderGone | LedgerReplaced) else None
 
 
@@ -276,7 +278,7 @@ def _write_parquet(plan: Plan, folder: SweepFolder, ledger: Ledger) -> str:
     return ""
 
 
-def _taken_over(
+def _check_origin(
     plan: Plan,
     folder: SweepFolder,
     origin: Mapping[str, Any],
@@ -305,7 +307,7 @@ def _taken_over(
     shutil.rmtree(folder.scratch, ignore_errors=True)  # files of trials of a killed session
     for file in (folder.spec, folder.plan, folder.root / INPUTS, folder.root / MANIFEST):
         clear_unfinished(file)  # files of a killed session: only the holder of the lease replaces them
-    return {**origin, "files": _asked_by(folder)}
+    return {**origin, "files": _session_digests(folder)}
 
 
 def _refuse_another_plan(plan: Plan, folder: SweepFolder, ledger: Ledger, lease: Lease) -> None:
@@ -322,26 +324,26 @@ def _refuse_other_code(
     if set(origin.get("code_parts", ())) <= {OURS}:
         return
     try:
-        known = records(ledger.newest(), plan)
-        again = choose(plan, known, retry).trial_ids
-        known = [each for each in known if each.trial_id not in again]
-        if num_ended(known) < len(plan.trials):
-            require_same_code(plan, known, origin)
+        recorded = records(ledger.newest(), plan)
+        retried_ids = choose(plan, recorded, retry).trial_ids
+        recorded = [record for record in recorded if record.trial_id not in retried_ids]
+        if num_ended(recorded) < len(plan.trials):
+            require_same_code(plan, recorded, origin)
     except BaseException:
         ledger.release(lease, patient=False)
         raise
 
 
-def _asked_by(folder: SweepFolder) -> dict[str, str]:
+def _session_digests(folder: SweepFolder) -> dict[str, str]:
     """Return digests of the spec and plan of this session, for comparisons by readers of the ledger."""
-    known = read_manifest(folder.root) or {}
-    return {file.name: known[file.name] for file in (folder.spec, folder.plan) if file.name in known}
+    manifest = read_manifest(folder.root) or {}
+    return {file.name: manifest[file.name] for file in (folder.spec, folder.plan) if file.name in manifest}
 
 
 def _refuse_lost_ledger(folder: SweepFolder, setup: Setup) -> None:
     """Raise `StoreError` instead of creating a new ledger if the sweep has results but no ledger."""
-    if setup.storage is None and folder.has_traces and (gone := why_no_database(folder.ledger)):
+    if setup.storage is None and folder.has_traces and (reason := why_no_database(folder.ledger)):
         raise StoreError(
-            f"the ledger {folder.ledger} must be there, for the sweep has begun, and it {gone}; "
+            f"the ledger {folder.ledger} must be there, for the sweep has begun, and it {reason}; "
             "restore it from a backup, or launch the spec again under another name"
         )

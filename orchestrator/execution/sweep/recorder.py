@@ -15,7 +15,7 @@ from orchestrator.conductor.messages import Continue, Progress, Reply, Stop, Tri
 from orchestrator.conductor.outlook import Outlook
 from orchestrator.errors import StoreError
 from orchestrator.execution.checkpoints.checkpoint_index import Checkpoints, FolderCheckpoints
-from orchestrator.execution.steady_clock import steady_clock
+from orchestrator.execution.steady_clock import make_steady_clock
 from orchestrator.execution.sweep.sweep_fold import SweepFold, snapshot_key
 from orchestrator.execution.trial.trial_jobs import Attempt
 from orchestrator.identity import SweepFolder, checkpoint_name
@@ -84,7 +84,7 @@ class Recorder:
         self._snapshot_every, self._lease = snapshot_every, lease
         self._made_for = snapshot_key(plan) if self._snapshots is not None else ""
         # Budgets add up differences of these times, so they must not jump with the system clock.
-        self._clock = clock = clock or steady_clock()
+        self._clock = clock = clock or make_steady_clock()
         self._hours = plan.wall_clock_hours
         self._extensions = len(plan.extended)
         self._retries = plan.resources.retries
@@ -101,7 +101,7 @@ class Recorder:
         self._closed = False
         self._together: list[Event] | None = None
         self._untidy: list[str] = []
-        self._fold = self._restored(plan) or SweepFold(plan)
+        self._fold = self._restore_fold(plan) or SweepFold(plan)
         self._snapshot_at = self._fold.seq
         for event in ledger.events(self._fold.seq):
             self._fold.hear(event)
@@ -110,8 +110,8 @@ class Recorder:
         self._conductor = self._fold.live() if self._replays else self._fold.conductor
         self._save_snapshot()
         self._write([log.opened(clock(), lease.holder, plan.spec_digest, provenance or {})])
-        self._finish_what_was_decided()
-        self._tidy(self._attempts)
+        self._finish_decisions()
+        self._tidy_folders(self._attempts)
 
     @property
     def finished(self) -> bool:
@@ -129,12 +129,12 @@ class Recorder:
 
     def outlook(self) -> Outlook:
         """Return the running trials and the trials still to come."""
-        found, now = self._conductor.outlook(), self._clock()
+        current_outlook, now = self._conductor.outlook(), self._clock()
         running = (
-            replace(each, silent_s=max(0.0, now - self._attempts[each.trial_id].heard_at))
-            for each in found.running
+            replace(trial, silent_s=max(0.0, now - self._attempts[trial.trial_id].heard_at))
+            for trial in current_outlook.running
         )
-        return replace(found, running=tuple(running))
+        return replace(current_outlook, running=tuple(running))
 
     def held_open_s(self) -> float:
         """Return the seconds for which all sessions together had the sweep open."""
@@ -153,15 +153,15 @@ class Recorder:
         self._check_budget()
         waiting = self._kills.waiting()
         trial = self._conductor.next_trial(waiting)
-        new = self._unrunnable()
+        new = self._unrunnable_events()
         if trial is not None:
-            return self._started(trial, new)
+            return self._start_attempt(trial, new)
         self._write(new)
         if waiting and not self._draining and not any(map(self._conductor.is_running, self._attempts)):
-            return self._give_up(waiting)
+            return self._stop_after_kills(waiting)
         return None
 
-    def _give_up(self, waiting: Mapping[str, str]) -> Attempt | None:
+    def _stop_after_kills(self, waiting: Mapping[str, str]) -> Attempt | None:
         """Stop the sweep because the only remaining trials were killed repeatedly.
 
         With `continue_on_error`, these trials end as crashed instead.
@@ -170,14 +170,17 @@ class Recorder:
             for trial_id, reason in waiting.items():
                 outcome = Outcome(OutcomeKind.CRASHED, reason)
                 self._write(
-                    [self._end(trial_id, outcome, saved_step=self._saved(trial_id)), *self._unrunnable()]
+                    [
+                        self._end_event(trial_id, outcome, saved_step=self._checkpoint_step(trial_id)),
+                        *self._unrunnable_events(),
+                    ]
                 )
             return self.ask()
         self._error = next(iter(waiting.values()))
         self.drain(self._error)
         return None
 
-    def _started(self, trial: Trial, new: list[Event]) -> Attempt:
+    def _start_attempt(self, trial: Trial, new: list[Event]) -> Attempt:
         now = self._clock()
         attempts = self._attempts.get(trial.trial_id)
         if attempts is None:
@@ -235,8 +238,8 @@ class Recorder:
         if reply.measurement is not None and reply.measurement.step > attempts.step:
             decision = self._conductor.report(trial_id, reply.measurement)
             new.append(log.measured(now, trial_id, reply.measurement))
-            known = attempts.attributes
-            texts = {k: v for k, v in reply.measurement.attributes.items() if known.get(k) != v}
+            attributes = attempts.attributes
+            texts = {k: v for k, v in reply.measurement.attributes.items() if attributes.get(k) != v}
             if texts:
                 new.append(log.attributes(now, trial_id, texts))
             if reply.measurement.examples:
@@ -248,13 +251,15 @@ class Recorder:
         if reply.ended is not None:
             outcome = self._conductor.judge_outcome(trial_id, reply.ended)
             # A trial stopped for its values would be stopped again if it resumed from its last checkpoint.
-            saved = (
-                self._saved(trial_id, reply.checkpoint) if outcome is reply.ended and not standing else None
+            saved_step = (
+                self._checkpoint_step(trial_id, reply.checkpoint)
+                if outcome is reply.ended and not standing
+                else None
             )
-            new.append(self._end(trial_id, outcome, saved_step=saved))
-        self._write([*new, *self._unrunnable()])
+            new.append(self._end_event(trial_id, outcome, saved_step=saved_step))
+        self._write([*new, *self._unrunnable_events()])
         if reply.ended is not None:
-            self._tidy([trial_id])
+            self._tidy_folders([trial_id])
         if self._together is None and not self.written():
             decision = Continue()
         if self._draining and isinstance(decision, Continue):
@@ -272,14 +277,19 @@ class Recorder:
             return Outcome(kind, "the trial had let go of its worker before that was lost")
         standing = self._conductor.pending_stop(trial_id)
         outcome = standing.outcome if standing else attempts.loss("worker", reason, self._retries, cause)
-        saved = None if standing else self._saved(trial_id)
-        self._write([self._end(trial_id, outcome, death_cause=cause, saved_step=saved), *self._unrunnable()])
+        saved_step = None if standing else self._checkpoint_step(trial_id)
+        self._write(
+            [
+                self._end_event(trial_id, outcome, death_cause=cause, saved_step=saved_step),
+                *self._unrunnable_events(),
+            ]
+        )
         if cause is DeathCause.OUTSIDE and not standing:
             self._kills.add(trial_id, reason)
-        self._tidy([trial_id])
+        self._tidy_folders([trial_id])
         return outcome
 
-    def _saved(self, trial_id: str, newest: int | None = None) -> int | None:
+    def _checkpoint_step(self, trial_id: str, newest: int | None = None) -> int | None:
         """Return the step of the trial's newest checkpoint; None if it has none."""
         step = max(self._attempts[trial_id].saved, -1 if newest is None else newest)
         return step if step >= 0 else None
@@ -293,13 +303,13 @@ class Recorder:
                 restarts from scratch.
         """
         for trial_id in trial_ids:
-            kept, now = self._attempts[trial_id].kept, self._clock()
-            step = kept if kept is not None and is_sound(trial_id, kept) else -1
-            if step < 0 and kept is not None:
+            kept_step, now = self._attempts[trial_id].kept, self._clock()
+            step = kept_step if kept_step is not None and is_sound(trial_id, kept_step) else -1
+            if step < 0 and kept_step is not None:
                 self._checkpoints.discard([trial_id])
-            others = self._conductor.retry(trial_id, step)
-            again = [log.reopened(now, other, trial_id) for other in others]
-            self._write([log.retried(now, trial_id, step), *again])
+            other_ids = self._conductor.retry(trial_id, step)
+            reopened_events = [log.reopened(now, other_id, trial_id) for other_id in other_ids]
+            self._write([log.retried(now, trial_id, step), *reopened_events])
 
     def drain(self, reason: str) -> None:
         """Start no new trials and stop running trials at their next report; `resume` continues them."""
@@ -336,7 +346,7 @@ class Recorder:
             self._spent = reason
             self.drain(reason)
 
-    def _end(
+    def _end_event(
         self,
         trial_id: str,
         outcome: Outcome,
@@ -347,10 +357,10 @@ class Recorder:
         self._conductor.record_end(trial_id, outcome)
         if outcome.kind.failed:
             self.on_failure(trial_id, outcome)
-        kept = saved_step if outcome.kind in RESUMABLE else None
-        return log.ended(self._clock(), trial_id, outcome, death_cause=death_cause, saved_step=kept)
+        kept_step = saved_step if outcome.kind in RESUMABLE else None
+        return log.ended(self._clock(), trial_id, outcome, death_cause=death_cause, saved_step=kept_step)
 
-    def _unrunnable(self) -> list[Event]:
+    def _unrunnable_events(self) -> list[Event]:
         now = self._clock()
         return [
             event
@@ -358,11 +368,11 @@ class Recorder:
             for event in (log.asked(now, trial), log.ended(now, trial.trial_id, outcome))
         ]
 
-    def _finish_what_was_decided(self) -> None:
+    def _finish_decisions(self) -> None:
         """Write stops that the last session decided but did not write, and trials that cannot run now."""
         stopped = self._conductor.stopped_while_waiting()
-        new = [self._end(trial_id, stop.outcome) for trial_id, stop in stopped]
-        self._write([*new, *self._unrunnable()])
+        new = [self._end_event(trial_id, stop.outcome) for trial_id, stop in stopped]
+        self._write([*new, *self._unrunnable_events()])
 
     def _write(self, new: Sequence[Event]) -> None:
         if self._together is not None:
@@ -386,11 +396,11 @@ class Recorder:
         if take(event):
             self._kills.clear()
 
-    def _restored(self, plan: Plan) -> SweepFold | None:
-        found = self._snapshots.snapshot() if self._snapshots is not None else None
-        if found is None or found.made_for != self._made_for:
+    def _restore_fold(self, plan: Plan) -> SweepFold | None:
+        stored_snapshot = self._snapshots.snapshot() if self._snapshots is not None else None
+        if stored_snapshot is None or stored_snapshot.made_for != self._made_for:
             return None
-        return SweepFold.restored(plan, found.seq, found.content)
+        return SweepFold.restored(plan, stored_snapshot.seq, stored_snapshot.content)
 
     def _save_snapshot(self, *, at_end: bool = False) -> None:
         """Save a snapshot if enough events are new; all events must be in the ledger."""
@@ -401,10 +411,10 @@ class Recorder:
             return
         self._snapshot_at = self._fold.seq
         with suppress(StoreError):  # the events are sufficient without a snapshot
-            found = LedgerSnapshot(self._fold.seq, self._made_for, self._fold.content())
-            self._snapshots.save_snapshot(found, self._lease)
+            snapshot = LedgerSnapshot(self._fold.seq, self._made_for, self._fold.content())
+            self._snapshots.save_snapshot(snapshot, self._lease)
 
-    def _tidy(self, trial_ids: Iterable[str]) -> None:
+    def _tidy_folders(self, trial_ids: Iterable[str]) -> None:
         self._untidy.extend(trial_ids)
         self.written()
 

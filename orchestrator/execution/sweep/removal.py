@@ -71,7 +71,7 @@ def remove(
     if setup is not None:
         refuse_copy(folder, setup, STORES if tracking_uri is not None else STORES[:-1])
     # Claim first: a running sweep also has a running tracker, whose lock would be waited for in vain.
-    with _claimed(folder, setup, on_fenced) as uid, projection_lock(folder.root, LOCK_WAIT_S):
+    with _claim_sweep(folder, setup, on_fenced) as uid, projection_lock(folder.root, LOCK_WAIT_S):
         if setup is not None and setup.checkpoints is not None:
             ExternalStore(setup.checkpoints).require_answer()  # check before any deletion
         if tracking_uri is not None and uid is not None:
@@ -79,8 +79,8 @@ def remove(
         if setup is not None and (setup.storage is not None or setup.checkpoints is not None):
             note = _Note(folder.name, uid, setup.storage, setup.checkpoints)
             write_atomically(folder.root / NOTE, json.dumps(to_json_values(note)), mode=PRIVATE)
-        gone = rename_for_removal(folder)
-    finish_removal(gone)
+        renamed_folder = rename_for_removal(folder)
+    finish_removal(renamed_folder)
 
 
 def remove_rows(
@@ -115,15 +115,15 @@ def remove_rows(
 
 def rename_for_removal(folder: SweepFolder) -> Path:
     """Rename the folder so that the sweep no longer exists; return the new path for `finish_removal`."""
-    gone = folder.root.with_name(f".{folder.name}{_REMOVING}{uuid.uuid4().hex[:8]}")
-    return folder.root.rename(gone)
+    renamed_folder = folder.root.with_name(f".{folder.name}{_REMOVING}{uuid.uuid4().hex[:8]}")
+    return folder.root.rename(renamed_folder)
 
 
 def unfinished_removals(root: Path) -> list[Path]:
     """Return folders of killed removals of the sweep at `root`."""
     prefix = f".{root.name}{_REMOVING}"
-    found = sorted(root.parent.iterdir()) if root.parent.is_dir() else []
-    return [path for path in found if path.name.startswith(prefix) and is_own_folder(path)]
+    paths = sorted(root.parent.iterdir()) if root.parent.is_dir() else []
+    return [path for path in paths if path.name.startswith(prefix) and is_own_folder(path)]
 
 
 def finish_removal(removed_folder: Path) -> None:
@@ -152,7 +152,9 @@ def finish_removal(removed_folder: Path) -> None:
 
 
 @contextmanager
-def _claimed(folder: SweepFolder, setup: Setup | None, on_fenced: OnFenced | None) -> Iterator[str | None]:
+def _claim_sweep(
+    folder: SweepFolder, setup: Setup | None, on_fenced: OnFenced | None
+) -> Iterator[str | None]:
     """Hold the sweep inside the context; yield its uid in the ledger, or None without a ledger."""
     url = setup.ledger_url(folder) if setup is not None else folder.ledger_url
     if (setup is None or setup.storage is None) and not folder.ledger.is_file():

@@ -23,8 +23,10 @@ _REMEDY = "other machines and versions differ in the last digits: judge by how m
 
 def sample_trials(records: Sequence[Record], count: int) -> list[Record]:
     """Return `count` finished confirm trials, or all, in a pseudo-random order that is always the same."""
-    finished = [each for each in records if (each.phase, each.outcome) == ("confirm", OutcomeKind.FINISHED)]
-    return sorted(finished, key=lambda each: digest("rerun", each.trial_id))[:count]
+    finished_records = [
+        record for record in records if (record.phase, record.outcome) == ("confirm", OutcomeKind.FINISHED)
+    ]
+    return sorted(finished_records, key=lambda record: digest("rerun", record.trial_id))[:count]
 
 
 def rerun(plan: Plan, records: Sequence[Record], count: int, data_dir: Path) -> Iterator[Finding]:
@@ -55,46 +57,56 @@ def rerun(plan: Plan, records: Sequence[Record], count: int, data_dir: Path) -> 
             with TemporaryDirectory(prefix="haltsweep-rerun-") as folder:
                 job = Job(record.settings, record.seed, "confirm", splits, data_dir)
                 outcome, last = _run(trials, job, Path(folder))
-            found = _compared(record, outcome, last, names)
-            yield replace(found, detail=found.detail + _other_code(record, parts))
+            finding = _compare_outcome(record, outcome, last, names)
+            yield replace(finding, detail=finding.detail + _changed_code_clause(record, parts))
 
 
-def _other_code(record: Record, here: Mapping[str, str]) -> str:
+def _changed_code_clause(record: Record, current_parts: Mapping[str, str]) -> str:
     """Return a clause with the parts of the code that changed since the trial; empty if none did."""
     then = record.provenance.get("code_parts") or {}
-    other = [name for name in here if then.get(name, here[name]) != here[name]]
-    message = ", ".join(f"{name} (digest {then[name]} then, {here[name]} here)" for name in other)
+    changed_parts = [
+        name for name in current_parts if then.get(name, current_parts[name]) != current_parts[name]
+    ]
+    message = ", ".join(
+        f"{name} (digest {then[name]} then, {current_parts[name]} here)" for name in changed_parts
+    )
     return f"; by other code than then: {message}" if message else ""
 
 
 def _run(trials: SingleTrials, job: Job, folder: Path) -> tuple[Outcome, Measurement | None]:
     """Return the outcome and the last measurement of a trial."""
-    last, ended = None, None
+    last, outcome = None, None
     for reply in trials.replies(job, folder):
-        last, ended = reply.measurement or last, reply.ended
-    assert ended is not None, "the last reply is the end"
-    return ended, last
+        last, outcome = reply.measurement or last, reply.ended
+    assert outcome is not None, "the last reply is the end"
+    return outcome, last
 
 
-def _compared(record: Record, outcome: Outcome, last: Measurement | None, names: MetricSplits) -> Finding:
+def _compare_outcome(
+    record: Record, outcome: Outcome, last: Measurement | None, names: MetricSplits
+) -> Finding:
     name = record.place
     if outcome.kind is not OutcomeKind.FINISHED or last is None:
         first = outcome.reason.partition("\n")[0]
         return Finding("rerun", "unknown", f"{name} did not finish: {outcome.kind}: {first}", _REMEDY)
-    wanted = {
+    expected_metrics = {
         metric: value
         for metric, value in (record.last.metrics if record.last else {}).items()
         if names.split(metric) in (*names.test, *names.selection)
     }
     # NaN does not equal itself, but its string does.
-    other = [
-        metric for metric, value in sorted(wanted.items()) if repr(last.metrics.get(metric)) != repr(value)
+    differing_metrics = [
+        metric
+        for metric, value in sorted(expected_metrics.items())
+        if repr(last.metrics.get(metric)) != repr(value)
     ]
-    if not other:
-        read = ", ".join(dict.fromkeys(map(names.split, wanted)))
-        message = f"{name}: all {len(wanted)} metrics of {read} the same, to the last digit"
+    if not differing_metrics:
+        splits_text = ", ".join(dict.fromkeys(map(names.split, expected_metrics)))
+        message = f"{name}: all {len(expected_metrics)} metrics of {splits_text} the same, to the last digit"
         return Finding("rerun", "sound", message)
-    now = {metric: last.metrics.get(metric, math.nan) for metric in other}
-    message = ", ".join(f"{metric} {wanted[metric]:.9g} -> {value:.9g}" for metric, value in now.items())
-    message = f"{name}: {len(other)} of {len(wanted)} metrics differ: {message}"
+    now = {metric: last.metrics.get(metric, math.nan) for metric in differing_metrics}
+    message = ", ".join(
+        f"{metric} {expected_metrics[metric]:.9g} -> {value:.9g}" for metric, value in now.items()
+    )
+    message = f"{name}: {len(differing_metrics)} of {len(expected_metrics)} metrics differ: {message}"
     return Finding("rerun", "unknown", message, _REMEDY)

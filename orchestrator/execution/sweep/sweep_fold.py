@@ -74,14 +74,14 @@ class SweepFold:
 
     def live(self) -> Conductor:
         """Return an independent conductor with the same state, which may make decisions."""
-        made = Conductor(self._plan)
-        snapshot.from_chunks(made, snapshot.to_chunks(self.conductor))
-        return made
+        conductor = Conductor(self._plan)
+        snapshot.from_chunks(conductor, snapshot.to_chunks(self.conductor))
+        return conductor
 
     def content(self) -> bytes:
         """Return the state for a snapshot as compressed lines of JSON."""
         packer = zlib.compressobj(level=1)
-        packed = [packer.compress(f"{_dumps(each)}\n".encode()) for each in self._chunks()]
+        packed = [packer.compress(f"{_dumps(chunk)}\n".encode()) for chunk in self._chunks()]
         return b"".join([*packed, packer.flush()])
 
     def matches(self, content: bytes) -> bool:
@@ -99,7 +99,7 @@ class SweepFold:
             chunks = map(json.loads, lines(content))
             fold._asked = next(chunks)["open_trials"]
             fold.held.load(next(chunks))
-            ids = {each.trial_id: each.trial_id for each in plan.trials}  # reuse one string object per id
+            ids = {trial.trial_id: trial.trial_id for trial in plan.trials}  # reuse one string object per id
             for _ in range(next(chunks)):
                 for name, values in next(chunks):
                     fold.attempts[ids.get(name, name)] = Attempts.from_json(values)
@@ -114,7 +114,7 @@ class SweepFold:
         if self._has_stopper:
             return
         yield self.held.to_json()
-        attempts = ([name, each.to_json()] for name, each in self.attempts.items())
+        attempts = ([name, attempts.to_json()] for name, attempts in self.attempts.items())
         yield -(-len(self.attempts) // snapshot.CHUNK)
         while chunk := list(islice(attempts, snapshot.CHUNK)):
             yield chunk
@@ -123,5 +123,5 @@ class SweepFold:
 
 def snapshot_key(plan: Plan) -> str:
     """Return a digest of all inputs of the state except the events."""
-    ids = "".join(each.trial_id for each in plan.trials)
+    ids = "".join(trial.trial_id for trial in plan.trials)
     return digest(FORMAT, __version__, to_json(replace(plan, trials=())), ids)

@@ -110,7 +110,7 @@ def first_reports(plan: Plan, data_dir: Path | None = None) -> Iterator[FirstRep
         The first report of each arm.
     """
     if plan.trainable is None:
-        for arms in _alike(plan):
+        for arms in _group_equal_arms(plan):
             error = _one_step(plan, arms[0])
             for arm in arms:
                 yield FirstReport(arm.name, f"one training step must end well, got {error}" if error else "")
@@ -142,12 +142,14 @@ class _CustomArms:
                 self._references[arm.name] = [first.metrics, *second]
                 first = replace(first, error=error)
             if not first.error and not arm.reference:
-                again, _ = self._first_report(arm, f"{number}-again")
-                unsteady = () if again.error else _differing_names(first.metrics, again.metrics)
+                second_report, _ = self._first_report(arm, f"{number}-again")
+                unsteady = (
+                    () if second_report.error else _differing_names(first.metrics, second_report.metrics)
+                )
                 self._unsteady.update(unsteady)
-                error = f"in a second run, {again.error}" if again.error else ""
+                error = f"in a second run, {second_report.error}" if second_report.error else ""
                 first = replace(first, error=error, unsteady=tuple(sorted(unsteady)))
-            yield self._compared(arm, first, replies)
+            yield self._compare_with_reference(arm, first, replies)
 
     def _first_report(self, arm: Arm, name: str) -> tuple[FirstReport, Iterator[Reply]]:
         """Run `arm` until its first report and its checkpoint; return the later replies too."""
@@ -158,17 +160,17 @@ class _CustomArms:
         job = Job(arm.settings, SEED, phase, splits, self._data_dir or folder / "data")
         replies = self._trials.replies(job, folder, saves=True)
         reply = next(replies)
-        why = _bad_end(reply)
-        if not why and reply.measurement is not None:
+        reason = _bad_end(reply)
+        if not reason and reply.measurement is not None:
             stop = judge_report(plan, reply.measurement)
-            why = _outcome_text(stop.kind, stop.reason) if stop is not None else ""
-        if not why and reply.checkpoint is None:
-            why = "no checkpoint: it cannot be saved"
+            reason = _outcome_text(stop.kind, stop.reason) if stop is not None else ""
+        if not reason and reply.checkpoint is None:
+            reason = "no checkpoint: it cannot be saved"
         metrics = {} if reply.measurement is None else reply.measurement.metrics
-        error = f"the first report must come, got {why}" if why else ""
+        error = f"the first report must come, got {reason}" if reason else ""
         return FirstReport(arm.name, error, metrics), replies
 
-    def _compared(self, arm: Arm, first: FirstReport, replies: Iterator[Reply]) -> FirstReport:
+    def _compare_with_reference(self, arm: Arm, first: FirstReport, replies: Iterator[Reply]) -> FirstReport:
         """Return the first report of `arm` with the metrics that equal those of its reference."""
         if first.error or arm.reference not in self._references or not arm.changes or arm.control:
             return first
@@ -177,26 +179,26 @@ class _CustomArms:
         if not equal:
             return first
         second, error = ([], "") if arm.name in self._references else _second_report(replies)
-        own = self._references.get(arm.name, [first.metrics, *second])
+        references = self._references.get(arm.name, [first.metrics, *second])
         if error:
             return replace(first, error=error)
-        if len(own) != len(reference):
+        if len(references) != len(reference):
             return first
-        if len(own) > 1 and not self._equal_names(own[1], reference[1]):
+        if len(references) > 1 and not self._equal_names(references[1], reference[1]):
             return first
-        return replace(first, equal=tuple(sorted(equal)), num_equal_reports=len(own))
+        return replace(first, equal=tuple(sorted(equal)), num_equal_reports=len(references))
 
-    def _equal_names(self, metrics: Mapping[str, Any], compared: Mapping[str, Any]) -> set[str]:
+    def _equal_names(self, metrics: Mapping[str, Any], reference_metrics: Mapping[str, Any]) -> set[str]:
         """Return the metrics of both reports without the unsteady ones; empty if any of them differs."""
-        shared = (metrics.keys() & compared.keys()) - self._unsteady
-        return set() if shared & _differing_names(metrics, compared) else shared
+        shared_names = (metrics.keys() & reference_metrics.keys()) - self._unsteady
+        return set() if shared_names & _differing_names(metrics, reference_metrics) else shared_names
 
 
 def _second_report(replies: Iterator[Reply]) -> tuple[list[Mapping[str, Any]], str]:
     """Return the metrics of the next report of a trial, if any, and the error instead of it, if any."""
     for reply in replies:
-        if why := _bad_end(reply):
-            return [], f"the trial must go on after its first report, got {why}"
+        if reason := _bad_end(reply):
+            return [], f"the trial must go on after its first report, got {reason}"
         if reply.measurement is not None:
             return [reply.measurement.metrics], ""
     return [], ""
@@ -209,19 +211,21 @@ def _bad_end(reply: Reply) -> str:
     return _outcome_text(reply.ended.kind, reply.ended.reason)
 
 
-def _differing_names(metrics: Mapping[str, Any], compared: Mapping[str, Any]) -> set[str]:
-    """Return the names of values in `metrics` that are missing or different in `compared`."""
-    return {name for name, value in metrics.items() if repr(compared.get(name)) != repr(value)}
+def _differing_names(metrics: Mapping[str, Any], reference_metrics: Mapping[str, Any]) -> set[str]:
+    """Return the names of values in `metrics` that are missing or different in `reference_metrics`."""
+    return {name for name, value in metrics.items() if repr(reference_metrics.get(name)) != repr(value)}
 
 
-def _alike(plan: Plan) -> list[list[Arm]]:
+def _group_equal_arms(plan: Plan) -> list[list[Arm]]:
     """Group arms whose rehearsals are identical, in order; a rehearsal uses no data."""
-    found: dict[object, list[Arm]] = {}
+    arms_by_settings: dict[object, list[Arm]] = {}
     for arm in plan.arms:
         system = checked(arm.settings)
-        seen = json.dumps([arm.settings["model"], arm.settings["train"]], sort_keys=True)
-        found.setdefault((system.shape, seen) if isinstance(system, System) else arm.name, []).append(arm)
-    return list(found.values())
+        settings_key = json.dumps([arm.settings["model"], arm.settings["train"]], sort_keys=True)
+        arms_by_settings.setdefault(
+            (system.shape, settings_key) if isinstance(system, System) else arm.name, []
+        ).append(arm)
+    return list(arms_by_settings.values())
 
 
 def _one_step(plan: Plan, arm: Arm) -> str:

@@ -118,7 +118,7 @@ class JobEncoder:
             keep=self.keep,
             working_folder=self.working_folder,
             launch_folder=self.launch_folder,
-            open_files=tuple(each for each in self.open_files if each.is_relative_to(self.launch_folder)),
+            open_files=tuple(path for path in self.open_files if path.is_relative_to(self.launch_folder)),
         )
 
     def encode(self, attempt: Attempt, kept_out: tuple[str, ...] = ()) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from orchestrator.conductor.messages import Reply
 from orchestrator.errors import InputError
-from orchestrator.execution.checkpoints.checkpoint_stores import StoreUnreachable, store_at
+from orchestrator.execution.checkpoints.checkpoint_stores import StoreUnreachable, make_store
 from orchestrator.execution.trial.trial_jobs import WorkerJob
 from orchestrator.execution.trial.worker import Harness
 from orchestrator.isolation.cache_folders import cache_folders
@@ -150,14 +150,14 @@ def run_trial(order: WorkerJob, connection: Connection, files: LaunchFiles) -> N
     """Run a trial in this child process, and send its replies on the connection."""
     _limit_libraries(order)
     seed_generators(order.job.seed)
-    shared = (order.kept.parents[1], order.job.data_dir, *order.open_files)
-    exempt = (*shared, *cache_folders(files.root))
+    shared_folders = (order.kept.parents[1], order.job.data_dir, *order.open_files)
+    exempt = (*shared_folders, *cache_folders(files.root))
     folder = WorkingFolder(files, order.working_folder, order.scratch, exempt)
     try:
         harness = Harness(
             order.workload,
             order.checkpoint_seconds,
-            store=store_at(order.store),
+            store=make_store(order.store),
             check=folder.check_writes,
         )
         folder.enter()
@@ -170,8 +170,8 @@ def run_trial(order: WorkerJob, connection: Connection, files: LaunchFiles) -> N
     answer = Instruction()
     while True:
         if answer.stop is not None:
-            saved = harness.stop(save=answer.save)
-            reply = Reply(checkpoint=saved.checkpoint, ended=answer.stop)
+            saved_reply = harness.stop(save=answer.save)
+            reply = Reply(checkpoint=saved_reply.checkpoint, ended=answer.stop)
         else:
             try:
                 reply = harness.advance(is_recorded=answer.is_recorded)
@@ -197,8 +197,8 @@ def _limit_libraries(order: WorkerJob) -> None:
 
 def _keep(order: WorkerJob, folder: WorkingFolder) -> None:
     """Copy the trial's files that match `keep`. Files that cannot be copied are reported and skipped."""
-    own = [order.scratch / "files", *([folder.path] if order.working_folder == "private" else [])]
-    for source, name in matching_files(order.keep, own):
+    own_paths = [order.scratch / "files", *([folder.path] if order.working_folder == "private" else [])]
+    for source, name in matching_files(order.keep, own_paths):
         if source == folder.path / name and not folder.is_of_trial(str(name)):
             continue
         target = order.kept / name

@@ -118,7 +118,7 @@ class Harness:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # any exception becomes an outcome
-            self._failed(classify_error(error), error)
+            self._failure_reply(classify_error(error), error)
 
     @property
     def is_checkpoint_pending(self) -> bool:
@@ -138,7 +138,7 @@ class Harness:
         Raises:
             StoreUnreachable: The trial could not start, since the store of checkpoints does not respond.
         """
-        return _redacted(self._step(is_recorded=is_recorded))
+        return _redact_reply(self._step(is_recorded=is_recorded))
 
     def _step(self, *, is_recorded: bool) -> Reply:
         if self._unreachable is not None:
@@ -147,12 +147,12 @@ class Harness:
             return Reply(ended=self._failure)
         assert self._workload is not None, "start must come first"
         if self._is_checkpoint_pending and is_recorded:
-            return self._saved(None)
+            return self._save_checkpoint(None)
         if self._is_checkpoint_pending and self._finished:
             time.sleep(OWED_S)
             return Reply()
         try:
-            measurement = self._again or self._measured()
+            measurement = self._again or self._next_report()
             self._finished = measurement is None or bool(self._workload.finished)
             if self._finished or self._clock() - self._checked_at >= CHECK_S:
                 self._check()
@@ -160,7 +160,7 @@ class Harness:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # any exception becomes an outcome
-            return self._failed(classify_error(error), error)
+            return self._failure_reply(classify_error(error), error)
         if self._finished and received_signal():
             raise KeyboardInterrupt("training code ended early, since a signal asked it to")
         self._last, self._again = measurement or self._last, None
@@ -168,17 +168,17 @@ class Harness:
             self._saved_step = -1  # the state may have changed after the last report
         due = self._finished or self._clock() - self._saved_at >= self._checkpoint_seconds
         self._is_checkpoint_pending = self._is_checkpoint_pending or (due and not is_recorded)
-        return self._saved(measurement) if due and is_recorded else Reply(measurement)
+        return self._save_checkpoint(measurement) if due and is_recorded else Reply(measurement)
 
-    def _measured(self) -> Measurement | None:
+    def _next_report(self) -> Measurement | None:
         """Return the next report; None if the workload ended without another one."""
         assert self._workload is not None, "there must be a workload to advance"
-        with _never_left_by_copies():
-            reported = self._workload.advance()
-        ended = reported is None and self._last is not None and bool(self._workload.finished)
-        return None if ended else validate_measurement(reported, self._last)
+        with _end_forked_copies():
+            measurement = self._workload.advance()
+        has_ended = measurement is None and self._last is not None and bool(self._workload.finished)
+        return None if has_ended else validate_measurement(measurement, self._last)
 
-    def _saved(self, measurement: Measurement | None) -> Reply:
+    def _save_checkpoint(self, measurement: Measurement | None) -> Reply:
         """Write a checkpoint, and return `measurement` with it and, after the last step, with the outcome."""
         assert self._workload is not None, "there must be a workload to save"
         assert self._last is not None, "what is saved has been measured"
@@ -186,34 +186,34 @@ class Harness:
         if not self._finished:
             return Reply(measurement, self._save())
         # A search trial's last checkpoint is deleted once its end is recorded, so it is not flushed to disk.
-        searched = self._phase == "search"
-        saved = self._save(flush=not searched, patience_s=0.0 if searched else PATIENCE_S)
-        without = "" if searched or self._saved_step == self._last.step else f", {self._unsaved}"
+        is_search = self._phase == "search"
+        saved_step = self._save(flush=not is_search, patience_s=0.0 if is_search else PATIENCE_S)
+        addition = "" if is_search or self._saved_step == self._last.step else f", {self._unsaved}"
         self._close()
-        reason = f"ran to step {self._last.step}{without}{self._unread(self._last)}"
-        return Reply(measurement, saved, Outcome(OutcomeKind.FINISHED, reason))
+        reason = f"ran to step {self._last.step}{addition}{self._missing_splits_clause(self._last)}"
+        return Reply(measurement, saved_step, Outcome(OutcomeKind.FINISHED, reason))
 
-    def _unread(self, last: Measurement) -> str:
+    def _missing_splits_clause(self, last: Measurement) -> str:
         """Return a clause with the test splits that a confirm trial did not report; empty if none."""
-        measured = {split_and_quantity(name)[0] for name in last.metrics}
-        if "" in measured:
+        measured_splits = {split_and_quantity(name)[0] for name in last.metrics}
+        if "" in measured_splits:
             return ""  # the spec may assign a metric without a split to one of the confirm splits
-        unread = [split for split in self._splits if split not in measured]
+        unread = [split for split in self._splits if split not in measured_splits]
         if self._phase != "confirm" or not unread:
             return ""
         return f", and its last report has nothing of the test splits {', '.join(unread)}"
 
     def stop(self, *, save: bool) -> Reply:
         """End the trial, with a checkpoint to continue from if `save` is True."""
-        saved = self._save() if save and self._workload is not None else None
+        saved_step = self._save() if save and self._workload is not None else None
         self._close()
-        return Reply(checkpoint=saved)
+        return Reply(checkpoint=saved_step)
 
     def _restore(self, job: Job) -> None:
         for checkpoint in self._store.complete(self._folder):
             try:
                 measurement = checkpoint.measurement()
-                self._workload = self._begun(job)
+                self._workload = self._begin_workload(job)
                 self._workload.restore(checkpoint.state)
             except KeyboardInterrupt:
                 raise
@@ -224,10 +224,10 @@ class Harness:
                 self._last = self._again = measurement
                 self._saved_step = checkpoint.step
                 return
-        self._workload = self._begun(job)
+        self._workload = self._begin_workload(job)
 
-    def _begun(self, job: Job) -> Workload:
-        with _never_left_by_copies():
+    def _begin_workload(self, job: Job) -> Workload:
+        with _end_forked_copies():
             return self._begin(replace(job, settings=copy.deepcopy(dict(job.settings))))
 
     def _with_source(self, job: Job) -> Job:
@@ -237,21 +237,21 @@ class Harness:
         """
         if job.source is None:
             return job
-        why = "is not there: it found no room, was deleted, or this machine does not see its folder"
+        reason = "is not there: it found no room, was deleted, or this machine does not see its folder"
         for checkpoint in self._store.complete(job.source.parent):
             if checkpoint.step == checkpoint_step(job.source.name):
                 try:
                     checkpoint.measurement()
                 except CheckpointDamaged as error:
-                    why = f"is damaged ({redact(error)})"
+                    reason = f"is damaged ({redact(error)})"
                 else:
                     return replace(job, source=checkpoint.state)
         raise SourceMissing(
-            f"a posthoc trial reads the last checkpoint of its confirmed trial, and {job.source} {why}; "
+            f"a posthoc trial reads the last checkpoint of its confirmed trial, and {job.source} {reason}; "
             "fix this, then `haltsweep resume NAME --retry failed`"
         )
 
-    def _failed(self, outcome: Outcome, error: BaseException) -> Reply:
+    def _failure_reply(self, outcome: Outcome, error: BaseException) -> Reply:
         if received_signal():
             raise error  # not an outcome: training code raises in response to an external signal
         self._failure = outcome
@@ -267,11 +267,11 @@ class Harness:
             return None
         began, wasted = self._clock(), 0.0
         try:
-            made = self._store.write(
+            saved_step = self._store.write(
                 self._folder, self._last, self._workload.save, flush=flush, patience_s=patience_s
             )
-            self._saved_step = self._saved_step if made is None else made
-            return made
+            self._saved_step = self._saved_step if saved_step is None else saved_step
+            return saved_step
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a full disk or a failed upload must not end the trial
@@ -289,7 +289,7 @@ class Harness:
         workload, self._workload = self._workload, None
         try:
             if workload is not None:
-                with _never_left_by_copies():
+                with _end_forked_copies():
                     workload.close()
         except KeyboardInterrupt:
             raise
@@ -297,26 +297,26 @@ class Harness:
             _log.warning("closing trial %s failed: %s", self._folder.name, redact(repr(error)))
 
 
-def _redacted(reply: Reply) -> Reply:
+def _redact_reply(reply: Reply) -> Reply:
     """Return the reply without secrets in texts of the trial, which ledger, report and MLflow will contain.
 
     This function runs in the process of the trial, whose environment may contain secrets that other processes
     lack.
     """
-    measurement, ended = reply.measurement, reply.ended
+    measurement, outcome = reply.measurement, reply.ended
     if measurement is not None and (measurement.attributes or measurement.examples):
         measurement = replace(
             measurement,
             attributes=redact_value(measurement.attributes),
             examples=tuple(redact_value(measurement.examples)),
         )
-    if ended is not None:
-        ended = replace(ended, reason=redact(ended.reason))
-    return replace(reply, measurement=measurement, ended=ended)
+    if outcome is not None:
+        outcome = replace(outcome, reason=redact(outcome.reason))
+    return replace(reply, measurement=measurement, ended=outcome)
 
 
 @contextmanager
-def _never_left_by_copies() -> Iterator[None]:
+def _end_forked_copies() -> Iterator[None]:
     """End a process that the trial forked when that process would leave this context."""
     process = os.getpid()
     try:

@@ -49,10 +49,14 @@ def validate_measurement(measurement: Measurement | None, last: Measurement | No
     step = _step(measurement.step)
     if not isinstance(measurement.metrics, Mapping):
         raise BadMeasurement(f"metrics must be a mapping, got {_kind(measurement.metrics)}; fix the code")
-    given: Mapping[Any, Any] = {**measurement.attributes, **measurement.metrics}
-    reported = {_name(name): value for name, value in given.items() if value is not None}
-    texts = {name: _text(value) for name, value in reported.items() if isinstance(value, str)}
-    metrics = {name: _number(name, value, step) for name, value in reported.items() if name not in texts}
+    values_by_name: Mapping[Any, Any] = {**measurement.attributes, **measurement.metrics}
+    reported_values = {
+        _storable_name(name): value for name, value in values_by_name.items() if value is not None
+    }
+    texts = {name: _text(value) for name, value in reported_values.items() if isinstance(value, str)}
+    metrics = {
+        name: _number(name, value, step) for name, value in reported_values.items() if name not in texts
+    }
     seconds = _seconds(measurement.seconds, step)
     if last is not None and step <= last.step:
         raise BadMeasurement(f"steps must increase, got {step} after {last.step}; fix the code")
@@ -71,11 +75,11 @@ def _examples(examples: Any) -> tuple[Mapping[str, Any], ...]:
     try:
         text = json.dumps(examples if examples else [], allow_nan=False)
         values = json.loads(text)
-        listed = isinstance(values, list) and all(isinstance(each, dict) for each in values)
+        is_listed = isinstance(values, list) and all(isinstance(example, dict) for example in values)
     except (TypeError, ValueError, RecursionError) as error:
         message = escape_unstorable(str(error))
         raise BadMeasurement(f"examples must be JSON values ({message}); fix the code") from error
-    if not listed:
+    if not is_listed:
         raise BadMeasurement(f"examples must be a list of mappings, got {_kind(examples)}; fix the code")
     if len(text) > EXAMPLES_MOST:
         raise BadMeasurement(
@@ -91,11 +95,13 @@ def _is_truth_value(value: Any) -> bool:
 
 
 def _step(value: Any) -> int:
-    given: Any = "" if _is_truth_value(value) else value
+    shown_value: Any = "" if _is_truth_value(value) else value
     try:
-        step = operator.index(given)
+        step = operator.index(shown_value)
     except TypeError as error:
-        raise BadMeasurement(f"a step must be a whole number, got {_quoted(value)}; fix the code") from error
+        raise BadMeasurement(
+            f"a step must be a whole number, got {_quoted_value(value)}; fix the code"
+        ) from error
     if not 0 <= step < STEP_END:
         raise BadMeasurement("a step must be from 0 to 2**63 - 1, got a number outside; fix the code")
     return step
@@ -111,9 +117,9 @@ def _seconds(value: Any, step: int) -> float:
     return seconds
 
 
-def _name(name: Any) -> str:
+def _storable_name(name: Any) -> str:
     if not isinstance(name, str) or not name.strip():
-        raise BadMeasurement(f"a metric must have a name, got {_quoted(name)}; fix the code")
+        raise BadMeasurement(f"a metric must have a name, got {_quoted_value(name)}; fix the code")
     return escape_unstorable(name)
 
 
@@ -123,24 +129,25 @@ def _number(name: Any, value: Any, step: int) -> float:
         return float(value)
     if _is_truth_value(value):
         raise BadMeasurement(
-            f"a metric must be a number, got {_kind(value)} for {_quoted(name)} at step {step}: report a "
-            "share or a count, or float(...) of it to report 0 or 1"
+            f"a metric must be a number, got {_kind(value)} for {_quoted_value(name)} at step {step}: "
+            "report a share or a count, or float(...) of it to report 0 or 1"
         )
     shape = tuple(getattr(value, "shape", ()))
     if math.prod(shape) != 1:
         raise BadMeasurement(
-            f"a metric must be one number, got {_kind(value)} of shape {shape} for {_named(name)} at step "
-            f"{step}; report its mean or one of its elements"
+            f"a metric must be one number, got {_kind(value)} of shape {shape} for {_quoted_name(name)} at "
+            f"step {step}; report its mean or one of its elements"
         )
     try:
         return _float(value)
     except OverflowError as error:
         raise BadMeasurement(
-            f"a metric must fit into a 64-bit float, got a larger number for {_named(name)}"
+            f"a metric must fit into a 64-bit float, got a larger number for {_quoted_name(name)}"
         ) from error
     except Exception as error:  # objects may raise any exception in a conversion to float
         raise BadMeasurement(
-            f"a metric must be a number, got {_quoted(value)} for {_named(name)} at step {step}; fix the code"
+            f"a metric must be a number, got {_quoted_value(value)} for {_quoted_name(name)} at step "
+            f"{step}; fix the code"
         ) from error
 
 
@@ -153,11 +160,11 @@ def _float(value: Any) -> float:
     return float(plain.item() if getattr(plain, "shape", ()) else plain)
 
 
-def _named(name: Any) -> str:
-    return _quoted(name).removeprefix("the text ")
+def _quoted_name(name: Any) -> str:
+    return _quoted_value(name).removeprefix("the text ")
 
 
-def _quoted(value: Any) -> str:
+def _quoted_value(value: Any) -> str:
     return escape_unstorable(shown(value)) if value is None or isinstance(value, str) else _kind(value)
 
 

@@ -31,44 +31,44 @@ def classify_error(error: BaseException) -> Outcome:
     """Return the outcome of the trial that raised `error`, with storable text and without passwords."""
     if isinstance(error, BadMeasurement):
         return error.outcome
-    said = _said(error)
-    notes = "".join(f"; {_fit(note)}" for note in getattr(error, "__notes__", ()))
-    text = f"{_fit(type(error).__name__)}: {said}{notes}".strip()
-    if kind := next((kind for raised, kind in _KINDS.items() if isinstance(error, raised)), None):
-        return Outcome(kind, said or text)
+    message = _error_message(error)
+    notes = "".join(f"; {_redact_text(note)}" for note in getattr(error, "__notes__", ()))
+    text = f"{_redact_text(type(error).__name__)}: {message}{notes}".strip()
+    if kind := next((kind for error_class, kind in _KINDS.items() if isinstance(error, error_class)), None):
+        return Outcome(kind, message or text)
     if isinstance(error, SourceMissing):
-        return Outcome(OutcomeKind.CRASHED, said)
+        return Outcome(OutcomeKind.CRASHED, message)
     if is_out_of_memory(error):
         return Outcome(OutcomeKind.OUT_OF_MEMORY, text)
-    lines = _fit("".join(traceback.format_exception(error))).rstrip().splitlines()
-    return Outcome(OutcomeKind.CRASHED, _cut("\n".join([text, *lines[-TRACEBACK_LINES:]])))
+    lines = _redact_text("".join(traceback.format_exception(error))).rstrip().splitlines()
+    return Outcome(OutcomeKind.CRASHED, _shorten("\n".join([text, *lines[-TRACEBACK_LINES:]])))
 
 
-def _said(error: BaseException) -> str:
+def _error_message(error: BaseException) -> str:
     try:
-        return _cut(_fit(str(error)))
+        return _shorten(_redact_text(str(error)))
     except Exception:  # its `__str__` may be broken
         return "(it cannot say what went wrong: its __str__ raised)"
 
 
-def _fit(text: str) -> str:
+def _redact_text(text: str) -> str:
     return escape_unstorable(redact(text))
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} ... (cut)"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether `error` or an exception in its chain of causes reports exhausted memory."""
-    seen: set[int] = set()
+    seen_ids: set[int] = set()
     cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
+    while cause is not None and id(cause) not in seen_ids:
         if isinstance(cause, MemoryError | _torch_error()):
             return True
-        if isinstance(cause, RuntimeError) and any(text in _said(cause) for text in _MEMORY_TEXTS):
+        if isinstance(cause, RuntimeError) and any(text in _error_message(cause) for text in _MEMORY_TEXTS):
             return True
-        seen.add(id(cause))
+        seen_ids.add(id(cause))
         cause = cause.__cause__
     return False
 

@@ -8,7 +8,7 @@ from sqlalchemy.exc import DBAPIError
 
 from orchestrator.errors import StoreError
 from orchestrator.files.regular_files import file_identity
-from orchestrator.ledger.sql.engine import begin, database_file, explain
+from orchestrator.ledger.sql.engine import begin, database_file, explain_error
 from orchestrator.ledger.sql.outage import OnOutage, Patience, is_temporary
 
 T = TypeVar("T")
@@ -56,10 +56,10 @@ class Database:
                     result = work(connection)
             except DBAPIError as error:
                 if not is_temporary(error):
-                    raise explain(error, self._engine.url) from error
+                    raise explain_error(error, self._engine.url) from error
                 self._patience.failed(str(error.orig))
                 if not (patient and self._patience.wait(tries)):
-                    raise explain(error, self._engine.url, self._patience.since) from error
+                    raise explain_error(error, self._engine.url, self._patience.since) from error
                 tries += 1
             else:
                 self._patience.worked()
@@ -76,11 +76,11 @@ class Database:
         # SQLite would continue to write to a deleted file.
         if self._file is None or self._identity is None:
             return
-        found = file_identity(self._file)
-        if found == self._identity:
+        identity = file_identity(self._file)
+        if identity == self._identity:
             return
-        what = "has been deleted or moved" if found is None else "has been replaced by another file"
+        fault = "has been deleted or moved" if identity is None else "has been replaced by another file"
         raise LedgerReplaced(
-            f"the ledger {str(self._file)!r} must not be moved while it is used, but it {what}; restore "
+            f"the ledger {str(self._file)!r} must not be moved while it is used, but it {fault}; restore "
             "it, e.g. from a backup, then `haltsweep resume`"
         )

@@ -98,7 +98,7 @@ def connect(url: str, mounts: Path = MOUNTS, *, write_ahead: bool = False) -> En
     parsed = _parse(url)
     if parsed.get_backend_name() == "sqlite":
         file = database_file(parsed)
-        _refuse_other(file)
+        _refuse_non_file(file)
         refuse_network_file_system(file, mounts)
         engine = create_engine(
             parsed, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000}, pool_logging_name=_LOGGER
@@ -140,7 +140,7 @@ def require_answer(url: str) -> None:
     """
     parsed = _parse(url)
     if parsed.get_backend_name() == "sqlite":
-        _refuse_other(database_file(parsed), InputError)  # the user can name another place
+        _refuse_non_file(database_file(parsed), InputError)  # the user can name another place
     engine = connect(url)
     file = database_file(engine.url) if engine.url.get_backend_name() == "sqlite" else None
     if file is not None and not file.parent.is_dir():
@@ -177,7 +177,7 @@ def database_file(url: URL) -> Path:
         ) from error
 
 
-def _refuse_other(file: Path, error: type[HaltsweepError] = StoreError) -> None:
+def _refuse_non_file(file: Path, error: type[HaltsweepError] = StoreError) -> None:
     """Raise `error` if `file` is a pipe, a device or similar: SQLite would report a disk error instead."""
     if kind := describe_non_file(file):
         raise error(
@@ -189,7 +189,7 @@ def _refuse_other(file: Path, error: type[HaltsweepError] = StoreError) -> None:
 def refuse_network_file_system(file: Path, mounts: Path = MOUNTS) -> None:
     """Raise InputError if `file` is on a file system on which SQLite's locks are unreliable."""
     kind = _file_system(file, mounts)
-    if kind is not None and kind not in LOCAL_WITHOUT_DEVICE and kind not in _with_device():
+    if kind is not None and kind not in LOCAL_WITHOUT_DEVICE and kind not in _device_file_systems():
         raise InputError(
             f"a SQLite ledger must be on a local disk, and {str(file)!r} is on {kind}, where locks are not "
             "reliable; choose a local folder for the runs, or a PostgreSQL with --storage postgresql+psycopg://..."
@@ -204,7 +204,7 @@ def require_locks(url: str) -> None:
     parsed = _parse(url)
     if parsed.get_backend_name() != "sqlite":
         return
-    folder = next(each for each in database_file(parsed).parents if each.is_dir())
+    folder = next(path for path in database_file(parsed).parents if path.is_dir())
     # A folder in which no file can be created is reported when the ledger is written.
     with suppress(OSError), tempfile.TemporaryFile(dir=folder) as probe:
         try:
@@ -244,7 +244,7 @@ def transaction(engine: Engine, *, write: bool) -> Iterator[Connection]:
         with begin(engine, write=write) as connection:
             yield connection
     except DBAPIError as error:
-        raise explain(error, engine.url) from error
+        raise explain_error(error, engine.url) from error
 
 
 def store_time(connection: Connection) -> float:
@@ -254,7 +254,7 @@ def store_time(connection: Connection) -> float:
     return time.time()
 
 
-def explain(error: DBAPIError, url: URL, since: float | None = None) -> StoreError:
+def explain_error(error: DBAPIError, url: URL, since: float | None = None) -> StoreError:
     """Return the error with a message that states the cause and what to do.
 
     Args:
@@ -263,12 +263,12 @@ def explain(error: DBAPIError, url: URL, since: float | None = None) -> StoreErr
         since: Unix time in seconds of the first failure of the outage.
     """
     cause = " ".join(str(error.orig).split())
-    away = f" (since {time.strftime('%H:%M:%S', time.localtime(since))})" if since is not None else ""
+    outage_text = f" (since {time.strftime('%H:%M:%S', time.localtime(since))})" if since is not None else ""
     if any(sign in cause for sign in _UNCLEAR) and (refusal := _refusal(url)) is not None:
         cause, remedy = f"{cause} ({refusal})", f"{disk_errors.disk_remedy(refusal)}, then `haltsweep resume`"
     else:
         remedy = next((remedy for sign, remedy in _REMEDIES if sign in cause), _OTHER)
-    return StoreError(f"the ledger at {redact_url(str(url))} failed{away}: {cause}; {remedy}")
+    return StoreError(f"the ledger at {redact_url(str(url))} failed{outage_text}: {cause}; {remedy}")
 
 
 def _refusal(url: URL) -> OSError | None:
@@ -336,7 +336,7 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
-def _with_device() -> set[str]:
+def _device_file_systems() -> set[str]:
     """Return the file systems that this kernel mounts from block devices."""
     lines = KINDS.read_text().splitlines()
     return {line.strip() for line in lines if not line.startswith("nodev")}

@@ -41,8 +41,8 @@ def is_temporary(error: DBAPIError) -> bool:
     state = getattr(cause, "sqlstate", None)
     if state is not None:
         return str(state).startswith(PASSING)
-    lost = type(cause).__name__ in {"OperationalError", "ConnectionTimeout"}
-    return lost and hasattr(cause, "sqlstate") and not any(sign in str(cause) for sign in LASTING)
+    is_lost = type(cause).__name__ in {"OperationalError", "ConnectionTimeout"}
+    return is_lost and hasattr(cause, "sqlstate") and not any(sign in str(cause) for sign in LASTING)
 
 
 class Patience:
@@ -88,11 +88,11 @@ class Patience:
         since = self._since
         if since is None:  # another thread has just succeeded
             return not self._closed.is_set()
-        left = since[1] + self._patience_s - time.monotonic()
-        if left <= 0:
+        wait_left_s = since[1] + self._patience_s - time.monotonic()
+        if wait_left_s <= 0:
             return False
         first, longest = WAITS_S
-        return not self._closed.wait(min(longest, left, first * 2 ** min(tries, 20)))
+        return not self._closed.wait(min(longest, wait_left_s, first * 2 ** min(tries, 20)))
 
     def end(self) -> None:
         """End all waiting, now and in future."""

@@ -134,20 +134,23 @@ def version(connection: Connection, location: str) -> int:
             "check the path or URL"
         )
     _refuse_code(connection, location)
-    found = connection.scalars(select(versions.c.version)).all()
-    if len(found) != 1 or not isinstance(found[0], int) or found[0] < 1:
-        raise StoreError(f"the ledger at {location} must have one schema version, got {found}; {DAMAGED}")
-    if found[0] < READABLE_VERSION:
+    versions_found = connection.scalars(select(versions.c.version)).all()
+    if len(versions_found) != 1 or not isinstance(versions_found[0], int) or versions_found[0] < 1:
         raise StoreError(
-            f"the ledger at {location} has schema version={found[0]} of an earlier haltsweep, but this "
+            f"the ledger at {location} must have one schema version, got {versions_found}; {DAMAGED}"
+        )
+    if versions_found[0] < READABLE_VERSION:
+        raise StoreError(
+            f"the ledger at {location} has schema version={versions_found[0]} of an earlier haltsweep, but "
+            "this "
             f"version reads {READABLE_VERSION} to {SCHEMA_VERSION}; read it with the version that wrote it"
         )
-    if found[0] > SCHEMA_VERSION:
+    if versions_found[0] > SCHEMA_VERSION:
         raise StoreError(
-            f"the ledger at {location} has schema version={found[0]} of a newer haltsweep, but this "
+            f"the ledger at {location} has schema version={versions_found[0]} of a newer haltsweep, but this "
             f"version reads up to {SCHEMA_VERSION}; upgrade with `pip install --upgrade haltsweep`"
         )
-    return int(found[0])
+    return int(versions_found[0])
 
 
 def upgrade(connection: Connection) -> None:
@@ -166,8 +169,8 @@ def _refuse_code(connection: Connection, location: str) -> None:
     """Raise StoreError for a SQLite file with views or triggers, whose queries might never end."""
     if connection.dialect.name != "sqlite":
         return
-    ours = "SELECT type, name FROM sqlite_master WHERE tbl_name LIKE 'haltsweep%'"
-    for kind, name in connection.execute(text(f"{ours} AND type IN ('view', 'trigger')")):
+    statement = "SELECT type, name FROM sqlite_master WHERE tbl_name LIKE 'haltsweep%'"
+    for kind, name in connection.execute(text(f"{statement} AND type IN ('view', 'trigger')")):
         raise StoreError(
             f"the ledger at {location} must hold tables alone, and {name!r} is a {kind}; {DAMAGED}"
         )

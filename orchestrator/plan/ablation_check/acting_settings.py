@@ -35,8 +35,8 @@ class Sweep:
 
     def longest(self, *systems: System) -> int:
         """Return the length in tokens of the longest input that trials of `systems` read."""
-        read = [info for system in systems for info in splits(system.task)]
-        ends = [info.length_max for info in read if info.role != "test" or info.name in self.tests]
+        split_infos = [info for system in systems for info in splits(system.task)]
+        ends = [info.length_max for info in split_infos if info.role != "test" or info.name in self.tests]
         return max([*ends, *(system.shape.length_max for system in systems)])
 
 
@@ -51,36 +51,36 @@ def changed_aspects(first: System, second: System, sweep: Sweep) -> tuple[str, .
     """
     if first.train == second.train and first.task == second.task:
         return ()
-    steps = sorted({*_looked_at(first), *_looked_at(second)})
+    steps = sorted({*_compared_steps(first), *_compared_steps(second)})
     old, new = acting_settings(first, sweep, steps), acting_settings(second, sweep, steps)
-    changed = {
-        where: {name for name in new[where] if not _equal(old[where].get(name), new[where][name])}
-        for where in new
+    changes = {
+        aspect: {name for name in new[aspect] if not _equal(old[aspect].get(name), new[aspect][name])}
+        for aspect in new
     }
-    decides = bool(changed["measuring"]) and (
+    decides = bool(changes["measuring"]) and (
         sweep.stopped or any(_compares(system, sweep) for system in (first, second))
     )
-    if changed["sampling"]:
+    if changes["sampling"]:
         # Written answers never affect the selection of weights, but may affect early stoppers.
-        changed["measuring"] |= changed["sampling"]
-        decides = sweep.stopped or (decides and changed["measuring"] != changed["sampling"])
-    trained = changed["steps"] or changed["rates"] or changed["selecting"] or decides
+        changes["measuring"] |= changes["sampling"]
+        decides = sweep.stopped or (decides and changes["measuring"] != changes["sampling"])
+    has_trained_change = changes["steps"] or changes["rates"] or changes["selecting"] or decides
     words = {
-        "task": changed["task"] or old["task"].keys() != new["task"].keys(),
-        "training": trained,
-        "measuring": changed["measuring"] and not decides,
-        "writing": changed["writing"],
+        "task": changes["task"] or old["task"].keys() != new["task"].keys(),
+        "training": has_trained_change,
+        "measuring": changes["measuring"] and not decides,
+        "writing": changes["writing"],
     }
     return tuple(word for word, differs in words.items() if differs)
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(first: Any, second: Any) -> bool:
     """Return whether two values of a setting are equal up to float32 rounding."""
-    if isinstance(one, float) and isinstance(other, float):
-        return isclose(one, other, rel_tol=UNSEEN)
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    return bool(one == other)
+    if isinstance(first, float) and isinstance(second, float):
+        return isclose(first, second, rel_tol=UNSEEN)
+    if isinstance(first, list | tuple) and isinstance(second, list | tuple):
+        return len(first) == len(second) and all(map(_equal, first, second))
+    return bool(first == second)
 
 
 def acting_settings(system: System, sweep: Sweep, steps: Sequence[int] = ()) -> dict[str, dict[str, Any]]:
@@ -107,24 +107,24 @@ def acting_settings(system: System, sweep: Sweep, steps: Sequence[int] = ()) -> 
         answer_length_max=system.shape.answer_length_max,
         batch_cost=batch_cost(system.model) is not None,
     )
-    found = normal_forms(train, facts)
-    asked = [step for step in steps or _spread(train.steps) if step < train.steps]
-    rates = [learning_rate(train, step) for step in asked]
-    found["rates"] = {
+    settings = normal_forms(train, facts)
+    steps_asked = [step for step in steps or _spread(train.steps) if step < train.steps]
+    rates = [learning_rate(train, step) for step in steps_asked]
+    settings["rates"] = {
         # Rates so small that all updates together are lost in rounding have no effect.
         "learning rate": rates if max(rates, default=0.0) * train.steps > UNSEEN else None,
         # After one step each moment equals the gradient, for any decay.
-        "beta1": [_share(beta1(train, step)) for step in asked] if train.steps > 1 else None,
+        "beta1": [_share(beta1(train, step)) for step in steps_asked] if train.steps > 1 else None,
         "beta2": _share(train.betas[1]) if train.steps > 1 and adapts(train) else None,
     }
-    read = [info.name for info in infos if info.role != "test"]
+    split_names = [info.name for info in infos if info.role != "test"]
     # The data include the steps of samples; `steps_max` is only used to build models.
     shape = {name: value for name, value in asdict(system.shape).items() if name != "steps_max"}
     fields = effective_task_values(
-        settled(system.task), [*read, *sweep.tests], counts_steps=reads_steps(system.model)
+        settled(system.task), [*split_names, *sweep.tests], counts_steps=reads_steps(system.model)
     )
-    found["task"] = {**fields, "shape": shape}
-    return found
+    settings["task"] = {**fields, "shape": shape}
+    return settings
 
 
 def _share(decay: float) -> float:
@@ -153,17 +153,17 @@ def _one_length(system: System) -> int | None:
 
 def _compares(system: System, sweep: Sweep) -> bool:
     """Return whether a trial uses validation results for any decision."""
-    found = normal_forms(system.train, TrialFacts(system.shape.head, sweep.confirmed))
-    values = {name: value for fields in found.values() for name, value in fields.items()}
+    settings = normal_forms(system.train, TrialFacts(system.shape.head, sweep.confirmed))
+    values = {name: value for fields in settings.values() for name, value in fields.items()}
     return compares(system.train.model_copy(update=values))
 
 
-def _looked_at(system: System) -> list[int]:
+def _compared_steps(system: System) -> list[int]:
     """Return the steps at which learning rates are compared, including those near turning points."""
     train = system.train
     turns = (0, train.warmup_steps, train.warmup_steps + train.hold_steps, train.steps)
-    near = {turn + shift for turn in turns for shift in (-2, -1, 0, 1)}
-    return [*_spread(train.steps), *(each for each in near if 0 <= each < train.steps)]
+    nearby_steps = {turn + shift for turn in turns for shift in (-2, -1, 0, 1)}
+    return [*_spread(train.steps), *(step for step in nearby_steps if 0 <= step < train.steps)]
 
 
 def _spread(steps: int) -> range:

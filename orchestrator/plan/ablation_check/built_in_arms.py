@@ -13,7 +13,7 @@ from orchestrator.plan.ablation_check.differences import (
     differ,
     evidence,
     evidence_at_searched_values,
-    shows,
+    is_evidence,
 )
 from orchestrator.plan.ablation_check.name_mismatches import find_name_mismatches
 from orchestrator.plan.ablation_check.passes import Pass
@@ -22,7 +22,7 @@ from orchestrator.plan.ablation_check.structure import tree_difference
 from orchestrator.plan.ablation_check.weights import SEED, Weights
 from orchestrator.plan.arms import BuiltInArm, CheckedArm
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.limits import too_large
+from orchestrator.plan.limits import size_problem
 from orchestrator.plan.training_code.settings import System, checked
 from orchestrator.plan.types import ArmCheck
 from search_spaces.dimensions import equality_key
@@ -43,7 +43,7 @@ ALLOWED = (
 )
 
 
-def prove(
+def check_built_in_arm(
     arm: BuiltInArm, reference: BuiltInArm | None, probe: Probe, sweep: Sweep, faults: Faults
 ) -> ArmCheck | None:
     """Build and run `arm` and its reference.
@@ -61,14 +61,14 @@ def prove(
     place = ("baseline",) if arm.request.is_baseline else ("arms", arm.request.label)
     try:
         structure = probe.structure(arm.system)
-        if (why := too_large(arm.system, probe.parameters)) is not None:
-            raise ValueError(why)  # noqa: TRY301 - handled with the other errors below
+        if (reason := size_problem(arm.system, probe.parameters)) is not None:
+            raise ValueError(reason)  # noqa: TRY301 - handled with the other errors below
         _require_training(arm.system)
-        before = probe.structure(reference.system) if reference else structure
+        reference_structure = probe.structure(reference.system) if reference else structure
         run = probe.narrow(arm.system)
         first = probe.measure(run, LEARNS)
-        found = _found(arm, reference, probe, sweep)
-        noted = tuple(_notes(arm, reference, found, probe, sweep)) if _are_notes_wanted(arm, probe) else ()
+        texts = _find_evidence(arm, reference, probe, sweep)
+        noted = tuple(_notes(arm, reference, texts, probe, sweep)) if _are_notes_wanted(arm, probe) else ()
     except ValueError as error:
         faults.add(
             f"{arm.name} cannot be trained: {error}",
@@ -85,54 +85,56 @@ def prove(
             code=FaultCode.ARM_CANNOT_BE_TRAINED,
         )
         return None
-    if reference is not None and arm.changes and not shows(found):
+    if reference is not None and arm.changes and not is_evidence(texts):
         if arm.request.allow_no_effect:
             noted = (*noted, ALLOWED.format(reference=reference.name))
         else:
-            _refuse_no_effect(arm, reference, found, faults)
+            _refuse_no_effect(arm, reference, texts, faults)
     return ArmCheck(
         arm=arm.name,
         parameters=structure.parameters,
-        module_tree_added=tree_difference(before, structure),
-        module_tree_removed=tree_difference(structure, before),
+        module_tree_added=tree_difference(reference_structure, structure),
+        module_tree_removed=tree_difference(structure, reference_structure),
         flops_min=structure.flops_min,
         flops_max=structure.flops_max,
-        loss=rounded(first.loss),
-        gradient_norm=rounded(first.norm),
-        functional_change=bool(FUNCTIONAL & set(found)),
-        evidence=found,
+        loss=round_portably(first.loss),
+        gradient_norm=round_portably(first.norm),
+        functional_change=bool(FUNCTIONAL & set(texts)),
+        evidence=texts,
         notes=noted,
         run_with=_run_with(arm.system, run),
     )
 
 
-def _found(arm: BuiltInArm, reference: BuiltInArm | None, probe: Probe, sweep: Sweep) -> tuple[str, ...]:
+def _find_evidence(
+    arm: BuiltInArm, reference: BuiltInArm | None, probe: Probe, sweep: Sweep
+) -> tuple[str, ...]:
     """Return the differences between `arm` and `reference`; if there are none, those with drawn values."""
     if reference is None:
         return ()
-    found = evidence(probe, reference.system, arm.system, sweep)
-    if shows(found):
-        return found
+    texts = evidence(probe, reference.system, arm.system, sweep)
+    if is_evidence(texts):
+        return texts
     drop = arm.request.drop
-    return evidence_at_searched_values(probe, reference.system, arm.system, sweep, drop) or found
+    return evidence_at_searched_values(probe, reference.system, arm.system, sweep, drop) or texts
 
 
 def _require_training(system: System) -> None:
     """Raise ValueError if the model does not support batch parts or activation checkpointing."""
     if system.train.parts > 1 or system.train.checkpoint_activations:
         ghost = build_model(system.model, system.shape, SEED, "meta")
-        if (why := find_misfit(ghost, system.train)) is not None:
-            raise ValueError(why)
+        if (reason := find_misfit(ghost, system.train)) is not None:
+            raise ValueError(reason)
 
 
 def _run_with(system: System, run: System) -> dict[str, Any]:
     """Return the settings in which the model that was run is smaller than the model of `system`."""
-    before = dict(leaves(system.settings["model"], "model."))
-    ran = shallower(run.model, LAYERS).model_dump(mode="json")
-    return {path: value for path, value in leaves(ran, "model.") if before.get(path) != value}
+    original_fields = dict(leaves(system.settings["model"], "model."))
+    run_fields = shallower(run.model, LAYERS).model_dump(mode="json")
+    return {path: value for path, value in leaves(run_fields, "model.") if original_fields.get(path) != value}
 
 
-def rounded(value: float) -> float:
+def round_portably(value: float) -> float:
     """Return `value` with the number of digits that is equal on every machine."""
     return float(f"{value:.{DIGITS}g}")
 
@@ -165,38 +167,38 @@ def _notes(
         yield from _idle_fields(arm, reference, probe, sweep)
         if aspects == ("measuring",):
             yield "it trains like the arm that it is compared with, and only its measurements differ"
-    parts, whole = arm.system.train.parts, batch_cost(arm.system.model)
-    if parts > 1 and whole is not None and arm.system.train.auxiliary_weight:
-        yield f"{whole} is that of each of {parts} parts of a batch, as on so many GPUs, not of the batch"
-    known = _unreached(reference, probe) if reference is not None else ()
-    if unreached := [name for name in _unreached(arm, probe) if name not in known]:
-        more = f" and {len(unreached) - NAMED} more" if len(unreached) > NAMED else ""
+    parts, full_cost = arm.system.train.parts, batch_cost(arm.system.model)
+    if parts > 1 and full_cost is not None and arm.system.train.auxiliary_weight:
+        yield f"{full_cost} is that of each of {parts} parts of a batch, as on so many GPUs, not of the batch"
+    unreached_names = _weights_without_gradient(reference, probe) if reference is not None else ()
+    if unreached := [name for name in _weights_without_gradient(arm, probe) if name not in unreached_names]:
+        remainder = f" and {len(unreached) - NAMED} more" if len(unreached) > NAMED else ""
         yield (
-            f"no gradient reaches {', '.join(unreached[:NAMED])}{more} at any of the weights tried, nor on "
-            f"inputs of {min(SEVERAL_CHUNKS.length, arm.system.shape.length_max)} tokens"
+            f"no gradient reaches {', '.join(unreached[:NAMED])}{remainder} at any of the weights tried, "
+            f"nor on inputs of {min(SEVERAL_CHUNKS.length, arm.system.shape.length_max)} tokens"
         )
 
 
-def _unreached(arm: BuiltInArm, probe: Probe) -> list[str]:
+def _weights_without_gradient(arm: BuiltInArm, probe: Probe) -> list[str]:
     """Return the weights without a gradient."""
     narrow = probe.narrow(arm.system)
-    left = list(probe.structure(narrow).shapes)
-    for asked in (LEARNS, LEARNS_MOVED, SEVERAL_CHUNKS):
-        if left:
-            reached = probe.measure(narrow, asked).gradient or {}
-            left = [name for name in left if name not in reached]
-    return left
+    parameter_names = list(probe.structure(narrow).shapes)
+    for training_pass in (LEARNS, LEARNS_MOVED, SEVERAL_CHUNKS):
+        if parameter_names:
+            reached = probe.measure(narrow, training_pass).gradient or {}
+            parameter_names = [name for name in parameter_names if name not in reached]
+    return parameter_names
 
 
 def _idle_fields(arm: BuiltInArm, reference: BuiltInArm, probe: Probe, sweep: Sweep) -> Iterator[str]:
     """Yield warnings for changed fields without an effect next to the other changes of the arm."""
     paths = () if arm.request.is_baseline else tuple(arm.request.changes)
     for path in paths if len(paths) > 1 else ():
-        before = lookup(reference.system.settings, path)
-        if before is MISSING or path.endswith(".name"):
+        reference_value = lookup(reference.system.settings, path)
+        if reference_value is MISSING or path.endswith(".name"):
             continue
-        left = checked(with_value(arm.system.settings, path, before))
-        if isinstance(left, System) and not differ(probe, left, arm.system, sweep):
+        checked_system = checked(with_value(arm.system.settings, path, reference_value))
+        if isinstance(checked_system, System) and not differ(probe, checked_system, arm.system, sweep):
             yield (
                 f"setting {path} has no effect next to the other changes; leave it out, or set the field "
                 "that it needs"
@@ -205,31 +207,33 @@ def _idle_fields(arm: BuiltInArm, reference: BuiltInArm, probe: Probe, sweep: Sw
 
 def check_same(arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
     """Note arms with the same settings as an earlier arm, and grid cells with the same settings."""
-    seen: dict[Hashable, CheckedArm[Any]] = {}
+    arms_by_key: dict[Hashable, CheckedArm[Any]] = {}
     same = set[str]()
     for arm in arms:
         if arm.request.control:
             continue
-        other = seen.setdefault(equality_key(arm.system.settings), arm)
-        if other is arm or arm.reference in same:  # if two cells are the same, so are all their arms
+        equal_arm = arms_by_key.setdefault(equality_key(arm.system.settings), arm)
+        if equal_arm is arm or arm.reference in same:  # if two cells are the same, so are all their arms
             continue
         if arm.request.is_baseline:
             same.add(arm.name)
-            axis = _axis(arm.request.cell, other.request.cell)
+            axis = _axis(arm.request.cell, equal_arm.request.cell)
             faults.add(
-                f"{arm.name} has the same settings as {other.name}: remove one of them",
+                f"{arm.name} has the same settings as {equal_arm.name}: remove one of them",
                 *arm.request.keys(axis),
                 code=FaultCode.ARM_HAS_NO_EFFECT,
             )
-        elif not other.request.is_baseline:
+        elif not equal_arm.request.is_baseline:
             faults.add(
-                f"has the same settings as {other.name}: remove one of them",
+                f"has the same settings as {equal_arm.name}: remove one of them",
                 *("arms", arm.request.label),
                 code=FaultCode.ARM_HAS_NO_EFFECT,
             )
 
 
-def _axis(cell: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+def _axis(cell: Mapping[str, Any], other_cell: Mapping[str, Any]) -> str:
     """Return an axis on which the written values of two cells differ; the first axis if there is none."""
-    differing = (path for path in cell if equality_key(cell[path]) != equality_key(other.get(path, MISSING)))
+    differing = (
+        path for path in cell if equality_key(cell[path]) != equality_key(other_cell.get(path, MISSING))
+    )
     return next(differing, next(iter(cell)))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.isolation.child_server import ChildServer, settings_here
 from orchestrator.isolation.messages import ChildEnded, ChildOrder
 from orchestrator.isolation.working_folder import LaunchFiles
-from orchestrator.plan.ablation_check.built_in_arms import rounded
+from orchestrator.plan.ablation_check.built_in_arms import round_portably
 from orchestrator.plan.types import ArmCheck
 from trainables.custom.extensions import describe_error
 from trainables.custom.generator_state import seed_generators
@@ -43,22 +43,25 @@ class Fingerprint:
     @property
     def is_finite(self) -> bool:
         """Return whether all outputs and gradients are finite."""
-        return all(isfinite(each) for both in self.outputs for each in both) and all(
+        return all(isfinite(number) for output_pair in self.outputs for number in output_pair) and all(
             isfinite(norm) for _, norm in self.gradient
         )
 
-    def equals(self, other: "Fingerprint") -> bool:
+    def equals(self, second: "Fingerprint") -> bool:
         """Return whether both models ran and have the same results, ignoring module names."""
-        mine, others = ([norm for _, norm in each.gradient if norm] for each in (self, other))
+        own_norms, other_norms = (
+            [norm for _, norm in fingerprint.gradient if norm] for fingerprint in (self, second)
+        )
         return (
             bool(self.outputs)
             and self.is_finite
-            and (self.outputs, self.parameters, self.flops) == (other.outputs, other.parameters, other.flops)
-            and sorted(mine) == sorted(others)
+            and (self.outputs, self.parameters, self.flops)
+            == (second.outputs, second.parameters, second.flops)
+            and sorted(own_norms) == sorted(other_norms)
         )
 
 
-def look(
+def fingerprint_model(
     trainable: Trainable, settings: Mapping[str, Any], begins: Callable[[str], None] = lambda _: None
 ) -> Fingerprint:
     """Build the model of `settings`, run it on its example if there is one, and return its fingerprint.
@@ -76,14 +79,14 @@ def look(
     assert trainable.build is not None, "there must be something to build"
     seed_generators(SEED)  # since `build` may draw random numbers
     begins("build(settings)")
-    model = _called(trainable.build, settings, "build")
+    model = _call_function(trainable.build, settings, "build")
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f"build must return an nn.Module, got {type(model).__name__}")  # noqa: TRY004
     if trainable.example is None:
         return _built(model)
     seed_generators(SEED)
     begins("example(settings)")
-    example = _called(trainable.example, settings, "example")
+    example = _call_function(trainable.example, settings, "example")
     begins("the model of build(settings)")
     return _run(model, example)
 
@@ -98,8 +101,8 @@ class ModelBuilder:
         weakref.finalize(self, self._server.close)
 
     def look(self, settings: Mapping[str, Any], begins: Callable[[str], None]) -> Fingerprint:
-        """Call `look` in a child process; raise ValueError if the model cannot be built or run."""
-        order = ChildOrder(f"{__name__}:look_in_child", (self._path, copy.deepcopy(dict(settings))))
+        """Call `fingerprint_model` in a child process. Raise ValueError if the model cannot be built."""
+        order = ChildOrder(f"{__name__}:fingerprint_in_child", (self._path, copy.deepcopy(dict(settings))))
         self._server.start(order)
         while not isinstance(message := self._server.receive(), Fingerprint):
             if isinstance(message, ChildEnded):
@@ -110,18 +113,20 @@ class ModelBuilder:
         return message
 
 
-def look_in_child(model_spec: tuple[str, Mapping[str, Any]], connection: Connection, _: LaunchFiles) -> None:
+def fingerprint_in_child(
+    model_spec: tuple[str, Mapping[str, Any]], connection: Connection, _: LaunchFiles
+) -> None:
     """Build and run a model in this child process, and send its fingerprint."""
     path, settings = model_spec
     try:
-        seen = look(load(path), settings, connection.send)
+        fingerprint = fingerprint_model(load(path), settings, connection.send)
     except ValueError as error:
         connection.send(ValueError(str(error)))
     else:
-        connection.send(seen)
+        connection.send(fingerprint)
 
 
-def _called(function: Any, settings: Mapping[str, Any], name: str) -> Any:
+def _call_function(function: Any, settings: Mapping[str, Any], name: str) -> Any:
     try:
         return function(copy.deepcopy(dict(settings)))  # the function may change its argument
     except (Exception, SystemExit) as error:  # user code may raise any exception
@@ -137,14 +142,14 @@ def _built(model: "nn.Module") -> Fingerprint:
     from torch.nn.parameter import is_lazy
 
     weights = dict(model.named_parameters())
-    if lazy := [name for name, each in weights.items() if is_lazy(each)]:
+    if lazy := [name for name, parameter in weights.items() if is_lazy(parameter)]:
         raise ValueError(
             f"a lazy module must process an input before its weights can be compared, got {lazy[0]} "
             "without a shape: write example(settings), which is run once, or give the sizes in build"
         )
     return Fingerprint(
         modules={name: type(module).__name__ for name, module in model.named_modules() if name},
-        shapes={name: tuple(each.shape) for name, each in weights.items()},
+        shapes={name: tuple(parameter.shape) for name, parameter in weights.items()},
         parameters=sum(weight.numel() for weight in weights.values()),
     )
 
@@ -154,30 +159,35 @@ def _run(model: "nn.Module", example: Any) -> Fingerprint:
     from torch.utils.flop_counter import FlopCounterMode
 
     arguments = example if isinstance(example, tuple) else () if isinstance(example, Mapping) else (example,)
-    named = dict(example) if isinstance(example, Mapping) else {}
+    keyword_inputs = dict(example) if isinstance(example, Mapping) else {}
     try:
         with FlopCounterMode(display=False) as counter:
-            made = [_real(each) for each in _tensors(model(*arguments, **named))]
-        total = sum((each.square().mean() for each in made), torch.zeros((), dtype=torch.float64))
-        weights = {name: each for name, each in model.named_parameters() if each.requires_grad}
+            tensors = [_to_doubles(tensor) for tensor in _tensors(model(*arguments, **keyword_inputs))]
+        total = sum((tensor.square().mean() for tensor in tensors), torch.zeros((), dtype=torch.float64))
+        weights = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         grads = (
             torch.autograd.grad(total, list(weights.values()), allow_unused=True)
             if total.requires_grad
             else ()
         )
-        outputs = tuple((float(each.detach().sum()), float(each.detach().norm())) for each in made)
+        outputs = tuple((float(tensor.detach().sum()), float(tensor.detach().norm())) for tensor in tensors)
         gradient = tuple(
             (name, float(grad.norm())) for name, grad in zip(weights, grads, strict=False) if grad is not None
         )
     except (Exception, SystemExit) as error:  # user code may raise any exception
         raise ValueError(f"the model cannot run its example: {describe_error(error)}") from error
-    seen = _built(model)
+    built_fingerprint = _built(model)
     return Fingerprint(
-        seen.modules, seen.shapes, seen.parameters, outputs, gradient, float(counter.get_total_flops())
+        built_fingerprint.modules,
+        built_fingerprint.shapes,
+        built_fingerprint.parameters,
+        outputs,
+        gradient,
+        float(counter.get_total_flops()),
     )
 
 
-def _real(value: "Tensor") -> "Tensor":
+def _to_doubles(value: "Tensor") -> "Tensor":
     """Return `value` as real doubles; integers and booleans are converted too."""
     import torch
 
@@ -191,11 +201,11 @@ def _tensors(value: Any) -> "Iterator[Tensor]":
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _tensors(each)
+        for item in value.values():
+            yield from _tensors(item)
     elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _tensors(each)
+        for item in value:
+            yield from _tensors(item)
     elif is_dataclass(value) and not isinstance(value, type):
         for field in fields(value):
             yield from _tensors(getattr(value, field.name, None))
@@ -243,7 +253,7 @@ def compare_fingerprints(
         or not reference_fingerprint.is_finite
         or repeated_fingerprint.equals(reference_fingerprint)
     )
-    found = {
+    are_equal = {
         "weights": is_built and reference_fingerprint.shapes != arm_fingerprint.shapes,
         "FLOPs": reference_fingerprint.flops == repeated_fingerprint.flops
         and reference_fingerprint.flops != arm_fingerprint.flops,
@@ -259,7 +269,7 @@ def compare_fingerprints(
         if arm_fingerprint.is_finite or (has_reference and not reference_fingerprint.is_finite)
         else (NOT_FINITE,)
     )
-    norm = sum(each**2 for _, each in arm_fingerprint.gradient) ** 0.5 if arm_fingerprint.gradient else None
+    norm = sum(part**2 for _, part in arm_fingerprint.gradient) ** 0.5 if arm_fingerprint.gradient else None
     return ArmCheck(
         arm=arm,
         parameters=arm_fingerprint.parameters,
@@ -268,8 +278,8 @@ def compare_fingerprints(
         flops_min=arm_fingerprint.flops,
         flops_max=arm_fingerprint.flops,
         loss=None,
-        gradient_norm=None if norm is None or not isfinite(norm) else rounded(norm),
-        functional_change=has_reference and (found["outputs"] or found["gradient"]),
-        evidence=tuple(name for name, differs in found.items() if has_reference and differs),
+        gradient_norm=None if norm is None or not isfinite(norm) else round_portably(norm),
+        functional_change=has_reference and (are_equal["outputs"] or are_equal["gradient"]),
+        evidence=tuple(name for name, differs in are_equal.items() if has_reference and differs),
         notes=(*not_finite, *nothing_proved),
     )

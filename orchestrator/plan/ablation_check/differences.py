@@ -16,7 +16,7 @@ from orchestrator.plan.ablation_check.acting_settings import Sweep, changed_aspe
 from orchestrator.plan.ablation_check.passes import LENGTH, READ_LENGTH, Pass
 from orchestrator.plan.ablation_check.probe import LAYERS, Probe
 from orchestrator.plan.ablation_check.weights import Weights
-from orchestrator.plan.space_check.spaces import assigned, condition_values, ends
+from orchestrator.plan.space_check.spaces import assign_params, condition_values, ends
 from orchestrator.plan.training_code.settings import System, checked
 from search_spaces.dimensions import Space, Value
 from search_spaces.paths import leaves
@@ -38,9 +38,11 @@ READS = (
     Pass(Weights.INITIAL, 1024),
 )
 """Evaluations: late and early halting, many examples with close halting probabilities, chunks and windows."""
-READS_OF_SMALL = tuple(Pass(each, LENGTH, examples=512) for each in Weights if each >= Weights.RANDOM)
+READS_OF_SMALL = tuple(
+    Pass(weights, LENGTH, examples=512) for weights in Weights if weights >= Weights.RANDOM
+)
 """Evaluations of more examples, for close thresholds and for halting that differs between examples."""
-TRAINS_SMALL = tuple(replace(each, trains=True) for each in READS_OF_SMALL)
+TRAINS_SMALL = tuple(replace(training_pass, trains=True) for training_pass in READS_OF_SMALL)
 """Training passes on as many examples as `READS_OF_SMALL`, for dropout of few elements."""
 SMALL = 1_000_000
 """Maximum number of parameters for passes with many examples."""
@@ -77,28 +79,32 @@ def differences(
     if probe.same_model(first_system, second):
         # A different weight of a cost changes the gradient, if the cost has one.
         if first_system.train != second.train:
-            one, other = probe.narrow_pair(first_system, second)
-            for asked in (LEARNS, LEARNS_MOVED):
+            narrow, other_narrow = probe.narrow_pair(first_system, second)
+            for training_pass in (LEARNS, LEARNS_MOVED):
                 # Equal models give bitwise equal results, so only costs with a gradient differ.
-                learn = [probe.measure(each, asked).gradient for each in (one, other)]
-                yield _unlike(probe, one, other, asked) if learn[0] != learn[1] else ()
+                learn = [probe.measure(system, training_pass).gradient for system in (narrow, other_narrow)]
+                yield (
+                    _measure_differences(probe, narrow, other_narrow, training_pass)
+                    if learn[0] != learn[1]
+                    else ()
+                )
     else:
         old, new = probe.structure(first_system), probe.structure(second)
         yield ("weights",) if old.shapes != new.shapes else ()
         yield ("FLOPs",) if (old.flops_min, old.flops_max) != (new.flops_min, new.flops_max) else ()
-        for pair in _quick_first(probe, first_system, second):
-            yield _unlike(probe, *pair, first)
-            yield from _of_models(probe, *pair, longest)
+        for pair in _narrow_before_wide(probe, first_system, second):
+            yield _measure_differences(probe, *pair, first)
+            yield from _model_differences(probe, *pair, longest)
     if "task" in settings:
         yield ("task",)
 
 
 def differ(probe: Probe, first: System, second: System, sweep: Sweep) -> bool:
     """Return whether `differences` yields sufficient evidence; raise ValueError if a system cannot be run."""
-    return any(shows(words) for words in differences(probe, first, second, sweep))
+    return any(is_evidence(words) for words in differences(probe, first, second, sweep))
 
 
-def shows(aspects: Iterable[str]) -> bool:
+def is_evidence(aspects: Iterable[str]) -> bool:
     """Return whether `aspects` contains more than weights and FLOPs."""
     return any(word not in UNSHOWN for word in aspects)
 
@@ -109,13 +115,13 @@ def evidence(probe: Probe, first: System, second: System, sweep: Sweep) -> tuple
     Raises:
         ValueError: A system cannot be run.
     """
-    found: dict[str, None] = {}
+    texts: dict[str, None] = {}
     for words in differences(probe, first, second, sweep, FIRST if probe.faults_only else LEARNS):
-        found.update(dict.fromkeys("layers run" if word == "depth" else word for word in words))
-        if shows(words) and (probe.faults_only or FUNCTIONAL & found.keys()):
+        texts.update(dict.fromkeys("layers run" if word == "depth" else word for word in words))
+        if is_evidence(words) and (probe.faults_only or FUNCTIONAL & texts.keys()):
             break
-    task = "task" in changed_aspects(first, second, sweep) and shows(found)
-    return tuple(dict.fromkeys([*found, *(["task"] if task else [])]))
+    task = "task" in changed_aspects(first, second, sweep) and is_evidence(texts)
+    return tuple(dict.fromkeys([*texts, *(["task"] if task else [])]))
 
 
 def evaluates_alike(probe: Probe, first: System, second: System, sweep: Sweep) -> bool:
@@ -126,11 +132,13 @@ def evaluates_alike(probe: Probe, first: System, second: System, sweep: Sweep) -
     """
     longest = sweep.longest(first, second)
     return probe.same_model(first, second) or not any(
-        words for pair in _quick_first(probe, first, second) for words in _evaluations(probe, *pair, longest)
+        words
+        for pair in _narrow_before_wide(probe, first, second)
+        for words in _evaluations(probe, *pair, longest)
     )
 
 
-def _quick_first(probe: Probe, first: System, second: System) -> Iterator[tuple[System, System]]:
+def _narrow_before_wide(probe: Probe, first: System, second: System) -> Iterator[tuple[System, System]]:
     """Yield both systems with narrow models if their models are wide, then both unchanged."""
     quick = probe.narrow_pair(first, second)
     if quick[0] is not first:
@@ -138,20 +146,24 @@ def _quick_first(probe: Probe, first: System, second: System) -> Iterator[tuple[
     yield first, second
 
 
-def _of_models(probe: Probe, first: System, second: System, longest: int) -> Iterator[tuple[str, ...]]:
+def _model_differences(
+    probe: Probe, first: System, second: System, longest: int
+) -> Iterator[tuple[str, ...]]:
     yield from _evaluations(probe, first, second, longest)
-    yield _unlike(probe, first, second, LEARNS)
-    yield _unlike(probe, first, second, LEARNS_MOVED)
+    yield _measure_differences(probe, first, second, LEARNS)
+    yield _measure_differences(probe, first, second, LEARNS_MOVED)
     if _are_small(probe, first, second):
-        yield from (_unlike(probe, first, second, each) for each in TRAINS_SMALL)
+        yield from (
+            _measure_differences(probe, first, second, training_pass) for training_pass in TRAINS_SMALL
+        )
 
 
 def _evaluations(probe: Probe, first: System, second: System, longest: int) -> Iterator[tuple[str, ...]]:
     reach = min(longest, LONGEST_READ, 2 * max(_changed_sizes(first, second), default=0))
-    asked = [*READS, *([Pass(Weights.INITIAL, reach)] if reach > READ_LENGTH else [])]
-    asked += READS_OF_SMALL if _are_small(probe, first, second) else []
-    for one in asked:
-        yield _unlike(probe, first, second, one, longest)
+    training_passes = [*READS, *([Pass(Weights.INITIAL, reach)] if reach > READ_LENGTH else [])]
+    training_passes += READS_OF_SMALL if _are_small(probe, first, second) else []
+    for training_pass in training_passes:
+        yield _measure_differences(probe, first, second, training_pass, longest)
     yield ("operations",) if probe.operations(first) != probe.operations(second) else ()
     # Layers beyond the maximum are not run, so only their number is compared.
     deep = any(shallower(system.model, LAYERS) != system.model for system in (first, second))
@@ -159,7 +171,7 @@ def _evaluations(probe: Probe, first: System, second: System, longest: int) -> I
         yield ("layers",)
 
 
-def _unlike(
+def _measure_differences(
     probe: Probe, first: System, second: System, requested_pass: Pass, longest: int | None = None
 ) -> tuple[str, ...]:
     old, new = (probe.measure(system, requested_pass, longest) for system in (first, second))
@@ -172,17 +184,22 @@ def _are_small(probe: Probe, *systems: System) -> bool:
 
 def _changed_sizes(first: System, second: System) -> list[int]:
     """Return the integers in the model fields in which the systems differ."""
-    one, other = (dict(leaves(system.settings["model"])) for system in (first, second))
-    changed = [each[path] for each in (one, other) for path in each if one.get(path) != other.get(path)]
-    return [value for value in changed if type(value) is int]
+    first_fields, second_fields = (dict(leaves(system.settings["model"])) for system in (first, second))
+    changed_values = [
+        fields[path]
+        for fields in (first_fields, second_fields)
+        for path in fields
+        if first_fields.get(path) != second_fields.get(path)
+    ]
+    return [value for value in changed_values if type(value) is int]
 
 
 def _layers(system: System, length: int) -> tuple[int, int]:
     """Return the least and greatest number of layers for an input of `length` tokens."""
-    least, most = depth_range(system.model, length)
+    fewest_layers, most = depth_range(system.model, length)
     # The decoder of an answer has no length in advance, so its greatest depth is the general maximum.
     most = most if system.shape.head == "sequence" else most_layers(system.model, length)
-    return min(least, most), most
+    return min(fewest_layers, most), most
 
 
 def _within_inputs(system: System, longest: int) -> System:
@@ -217,16 +234,16 @@ def evidence_at_searched_values(
         left_out: Paths of dimensions to skip.
     """
     for draw in draws(sweep.searched, left_out):
-        one, other = (_with(system.settings, draw) for system in (first, second))
-        if one is None or other is None:
+        first_system, second_system = (_system_with_draw(system.settings, draw) for system in (first, second))
+        if first_system is None or second_system is None:
             continue
         with suppress(ValueError):  # the check of the search reports values that cannot be run
-            if shows(found := evidence(probe, one, other, sweep)):
-                return found
+            if is_evidence(texts := evidence(probe, first_system, second_system, sweep)):
+                return texts
     return ()
 
 
-def _with(settings: Mapping[str, Any], draw: Mapping[str, Value]) -> System | None:
-    made = assigned(settings, draw)
-    found = None if made is None else checked(made)
-    return found if isinstance(found, System) else None
+def _system_with_draw(settings: Mapping[str, Any], draw: Mapping[str, Value]) -> System | None:
+    assigned_settings = assign_params(settings, draw)
+    checked_settings = None if assigned_settings is None else checked(assigned_settings)
+    return checked_settings if isinstance(checked_settings, System) else None

@@ -17,38 +17,40 @@ from orchestrator.plan.faults import Faults
 def check_equal_arms(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, faults: Faults) -> None:
     """Note every arm that behaves like an earlier one, unless it has `allow_no_effect`."""
     # Only arms with equal acting settings of task and training are run and compared.
-    alike = defaultdict[str, list[BuiltInArm]](list)
+    arms_by_evidence = defaultdict[str, list[BuiltInArm]](list)
     for arm in arms:
         if not arm.request.control and not arm.request.allow_no_effect:
             acting = {
                 key: value for key, value in acting_settings(arm.system, sweep).items() if key != "loss"
             }
-            alike[canonical([acting, dict(arm.request.context)])].append(arm)
+            arms_by_evidence[canonical([acting, dict(arm.request.context)])].append(arm)
     told = set[str]()
-    for group in alike.values():
-        for other, one in combinations(group, 2):
-            # `prove` compares an arm with its reference.
-            if one.reference == other.name or one.name in told:
+    for group in arms_by_evidence.values():
+        for equal_arm, later_arm in combinations(group, 2):
+            # `check_built_in_arm` compares an arm with its reference.
+            if later_arm.reference == equal_arm.name or later_arm.name in told:
                 continue
-            if one.system.settings != other.system.settings and _behave_alike(one, other, probe, sweep):
-                told.add(one.name)
+            if later_arm.system.settings != equal_arm.system.settings and _behave_alike(
+                later_arm, equal_arm, probe, sweep
+            ):
+                told.add(later_arm.name)
                 faults.add(
-                    f"behaves like {other.name} although its settings differ: remove one of them",
-                    *(("grid",) if one.request.is_baseline else ("arms", one.request.label)),
-                    about=("twin", one.request.label),
+                    f"behaves like {equal_arm.name} although its settings differ: remove one of them",
+                    *(("grid",) if later_arm.request.is_baseline else ("arms", later_arm.request.label)),
+                    about=("twin", later_arm.request.label),
                     code=FaultCode.ARM_HAS_NO_EFFECT,
                 )
 
 
-def _behave_alike(one: BuiltInArm, other: BuiltInArm, probe: Probe, sweep: Sweep) -> bool:
+def _behave_alike(first: BuiltInArm, second: BuiltInArm, probe: Probe, sweep: Sweep) -> bool:
     """Return whether both arms behave identically; False if memory is insufficient to run them."""
     try:
-        pair = probe.narrow_pair(other.system, one.system)
-        if not close(*(probe.measure(each, FIRST).loss for each in pair)):
+        pair = probe.narrow_pair(second.system, first.system)
+        if not close(*(probe.measure(system, FIRST).loss for system in pair)):
             return False
-        if differ(probe, other.system, one.system, sweep):
+        if differ(probe, second.system, first.system, sweep):
             return False
-        left_out = {*one.request.drop, *other.request.drop}
-        return not evidence_at_searched_values(probe, other.system, one.system, sweep, left_out)
+        left_out = {*first.request.drop, *second.request.drop}
+        return not evidence_at_searched_values(probe, second.system, first.system, sweep, left_out)
     except ValueError:
         return False

@@ -24,13 +24,17 @@ def find_name_mismatches(name: str, changes: Sequence[Change], *settings: Mappin
     removed = _REMOVES.match(name.partition("[")[0])
     if removed is None or not changes:
         return
-    named = _words(removed.group(1)) & _field_words(*settings)
-    touched = set[str]().union(*(_touched(each.path, each.before, each.after) for each in changes))
-    if named and (not named & touched or not _changes_field(removed.group(1), named, changes)):
+    removed_words = _words(removed.group(1)) & _field_words(*settings)
+    touched = set[str]().union(
+        *(_words_of_path(change.path, change.before, change.after) for change in changes)
+    )
+    if removed_words and (
+        not removed_words & touched or not _changes_field(removed.group(1), removed_words, changes)
+    ):
         paths = ", ".join(change.path for change in changes)
         yield (
-            f"the name says that it removes {' and '.join(sorted(named))}, but the arm changes {paths}; "
-            "check that two arms were not swapped"
+            f"the name says that it removes {' and '.join(sorted(removed_words))}, but the arm changes "
+            f"{paths}; check that two arms were not swapped"
         )
 
 
@@ -39,22 +43,22 @@ def _changes_field(name: str, fields: set[str], changes: Sequence[Change]) -> bo
     return name not in fields or any(name in _words(change.path.rsplit(".", 1)[-1]) for change in changes)
 
 
-def _touched(path: str, *values: Any) -> set[str]:
-    found = _words(path)
+def _words_of_path(path: str, *values: Any) -> set[str]:
+    words = _words(path)
     for value in values:
         if isinstance(value, Mapping):
-            found |= _field_words({"": value})
+            words |= _field_words({"": value})
         elif isinstance(value, str):
-            found |= _words(value)
-    return found
+            words |= _words(value)
+    return words
 
 
 def _field_words(*settings: Mapping[str, Any]) -> set[str]:
-    fields = (path for each in settings for path, _ in leaves(each))
+    fields = (path for fields in settings for path, _ in leaves(fields))
     return {word for path in fields for word in _words(path.partition(".")[2] or path)} - {"name"}
 
 
 def _words(text: str) -> set[str]:
     """Return the words of a name, path or sentence; `max_layers` gives `max_layers`, `max` and `layers`."""
-    whole = set(re.findall(r"[a-z0-9_]+", text.lower()))
-    return whole | {part for word in whole for part in word.split("_") if part}
+    words = set(re.findall(r"[a-z0-9_]+", text.lower()))
+    return words | {part for word in words for part in word.split("_") if part}

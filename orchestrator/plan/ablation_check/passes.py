@@ -68,40 +68,44 @@ class Measurements:
         """Return the norm of the full gradient."""
         return sqrt(sum(norm**2 for norm, _ in (self.gradient or {}).values()))
 
-    def unlike(self, other: "Measurements") -> tuple[str, ...]:
-        """Return the names of the quantities that differ from `other` by more than rounding.
+    def unlike(self, second: "Measurements") -> tuple[str, ...]:
+        """Return the names of the quantities that differ from `second` by more than rounding.
 
         `costs` is included only if neither the loss nor the gradient differs, because the costs are a small
         part of the loss.
         """
-        found = [
-            name for name, mine in self.quantities.items() if not _same(name, mine, other.quantities[name])
+        different_names = [
+            name
+            for name, own_values in self.quantities.items()
+            if not _are_close(name, own_values, second.quantities[name])
         ]
-        if not self._learns_as(other):
-            found.insert(found.index("loss") + 1 if "loss" in found else 0, "gradient")
-        if "loss" in found or "gradient" in found:
-            found = [name for name in found if name != "costs"]
-        return tuple(found)
+        if not self._has_equal_gradient(second):
+            different_names.insert(
+                different_names.index("loss") + 1 if "loss" in different_names else 0, "gradient"
+            )
+        if "loss" in different_names or "gradient" in different_names:
+            different_names = [name for name in different_names if name != "costs"]
+        return tuple(different_names)
 
-    def _learns_as(self, other: "Measurements") -> bool:
-        mine, others = self.gradient or {}, other.gradient or {}
-        limit = ROUNDING * max(self.norm, other.norm)
-        return mine.keys() == others.keys() and all(
-            abs(one - two) <= limit
-            for name in mine
-            for one, two in zip(mine[name], others[name], strict=True)
+    def _has_equal_gradient(self, second: "Measurements") -> bool:
+        own_gradient, other_gradient = self.gradient or {}, second.gradient or {}
+        limit = ROUNDING * max(self.norm, second.norm)
+        return own_gradient.keys() == other_gradient.keys() and all(
+            abs(first - two) <= limit
+            for name in own_gradient
+            for first, two in zip(own_gradient[name], other_gradient[name], strict=True)
         )
 
 
-def _same(name: str, one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+def _are_close(name: str, first: tuple[float, ...], second: tuple[float, ...]) -> bool:
     if name in ("layers run", "depth"):
-        return one == other
-    return len(one) == len(other) and all(map(close, one, other))
+        return first == second
+    return len(first) == len(second) and all(map(close, first, second))
 
 
-def close(one: float, other: float) -> bool:
+def close(first: float, second: float) -> bool:
     """Return whether two losses or costs are equal up to rounding."""
-    return isclose(one, other, rel_tol=ROUNDING)
+    return isclose(first, second, rel_tol=ROUNDING)
 
 
 def measure(system: System, model: nn.Module, requested_pass: Pass, longest: int) -> Measurements:
@@ -133,8 +137,8 @@ def measure(system: System, model: nn.Module, requested_pass: Pass, longest: int
         encoded = output.encoded
         layers = {"layers run": _numbers(encoded.computed), "depth": _numbers(encoded.depth)}
         if not requested_pass.trains:
-            measured = (*_numbers(output.loss), *_numbers(output.hits), *_numbers(encoded.ponder))
-            return Measurements({"outputs": measured, **layers})
+            measured_numbers = (*_numbers(output.loss), *_numbers(output.hits), *_numbers(encoded.ponder))
+            return Measurements({"outputs": measured_numbers, **layers})
         loss = objective(output, system.train)
         auxiliary = 0.0 if encoded.auxiliary is None else float(encoded.auxiliary.detach().mean())
         costs = (
@@ -142,8 +146,8 @@ def measure(system: System, model: nn.Module, requested_pass: Pass, longest: int
             system.train.auxiliary_weight * auxiliary,
         )
         losses = (float(loss.detach()), *_numbers(output.loss))
-        found = {"loss": losses, "costs": costs, **layers}
-        return Measurements(found, _gradient(model, loss) if requested_pass.learns else None)
+        measured_values = {"loss": losses, "costs": costs, **layers}
+        return Measurements(measured_values, _gradient(model, loss) if requested_pass.learns else None)
 
 
 def run(
@@ -167,7 +171,7 @@ def run(
     return output
 
 
-def counted(system: System, model: nn.Module, point: Weights) -> int:
+def count_flops(system: System, model: nn.Module, point: Weights) -> int:
     """Return the FLOPs of one evaluation, without fused CPU kernels, which cannot be counted."""
     with cpu_threads(1), only_counted_kernels(), Flops() as operations:
         run(system, model, point, example_batch(system, READ_LENGTH), trains=False, gradients=False)
@@ -181,9 +185,9 @@ def example_batch(system: System, length: int = LENGTH) -> Batch:
 
 def synthetic_examples(shape: TaskShape, length: int, examples: int = EXAMPLES) -> Batch:
     """Return synthetic examples for a task of `shape`, the longest with `length` tokens."""
-    made = _cached_batch(shape, length, examples)
-    steps = None if made.steps is None else made.steps.clone()
-    return Batch(made.tokens.clone(), made.mask.clone(), made.labels.clone(), steps)
+    batch = _cached_batch(shape, length, examples)
+    steps = None if batch.steps is None else batch.steps.clone()
+    return Batch(batch.tokens.clone(), batch.mask.clone(), batch.labels.clone(), steps)
 
 
 @lru_cache(KEPT_BATCHES)
@@ -196,12 +200,14 @@ def _numbers(values: torch.Tensor) -> tuple[float, ...]:
 
 
 def _gradient(model: nn.Module, loss: torch.Tensor) -> Gradient:
-    named = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
-    names, weights = zip(*named, strict=True)
+    named_parameters = [
+        (name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad
+    ]
+    names, weights = zip(*named_parameters, strict=True)
     grads = torch.autograd.grad(loss, weights, allow_unused=True)
-    found = {
+    norms = {
         name: (float(torch.linalg.vector_norm(grad)), float(grad.sum()))
         for name, grad in zip(names, grads, strict=True)
         if grad is not None
     }
-    return {name: sums for name, sums in found.items() if any(sums)}
+    return {name: sums for name, sums in norms.items() if any(sums)}

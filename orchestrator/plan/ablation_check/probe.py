@@ -11,13 +11,20 @@ import torch
 from torch import nn
 
 from orchestrator.identity import canonical
-from orchestrator.plan.ablation_check.passes import Measurements, Pass, counted, example_batch, measure, run
+from orchestrator.plan.ablation_check.passes import (
+    Measurements,
+    Pass,
+    count_flops,
+    example_batch,
+    measure,
+    run,
+)
 from orchestrator.plan.ablation_check.structure import Structure
 from orchestrator.plan.ablation_check.weights import SEED, Weights
 from orchestrator.plan.display.format import bytes_amount
-from orchestrator.plan.limits import too_large
-from orchestrator.plan.space_check.metrics import reported
-from orchestrator.plan.training_code.settings import System, common_factor, divided, widths
+from orchestrator.plan.limits import size_problem
+from orchestrator.plan.space_check.metrics import reported_metrics
+from orchestrator.plan.training_code.settings import System, common_factor, divide_widths_by, widths
 from trainables import catalog
 from trainables.acting import TrialFacts, normal_forms
 from trainables.assembly import build_model, drawn_by_constructors
@@ -53,24 +60,24 @@ class Probe:
         self._models: dict[str, tuple[nn.Module, dict[str, torch.Tensor]]] = {}
 
     def narrow(self, system: System) -> System:
-        """Return `system` with a narrow model, see `divided`.
+        """Return `system` with a narrow model, see `divide_widths_by`.
 
         Every difference between narrow models is also one between the systems.
         """
         return self.narrow_pair(system, system)[0]
 
-    def narrow_pair(self, one: System, other: System) -> tuple[System, System]:
+    def narrow_pair(self, first: System, second: System) -> tuple[System, System]:
         """Return both systems with narrow models, which differ only if the full models do.
 
         All widths of both are divided by one number. If that is impossible, both are returned unchanged.
         """
-        factor = common_factor(widths(one), widths(other), NARROW)
-        quick = self._divided(one, factor), self._divided(other, factor)
-        return quick if quick[0] is not one and quick[1] is not other else (one, other)
+        factor = common_factor(widths(first), widths(second), NARROW)
+        quick = self._narrow_system(first, factor), self._narrow_system(second, factor)
+        return quick if quick[0] is not first and quick[1] is not second else (first, second)
 
-    def same_model(self, one: System, other: System) -> bool:
+    def same_model(self, first: System, second: System) -> bool:
         """Return whether both systems have the same model and task shape."""
-        return self._key(one) == self._key(other)
+        return self._key(first) == self._key(second)
 
     def structure(self, system: System) -> Structure:
         """Return modules, shapes and costs of `system`; raise ValueError if it cannot be built."""
@@ -95,22 +102,22 @@ class Probe:
         Raises:
             ValueError: The system cannot be run on this machine.
         """
-        most = longest or system.shape.length_max
+        length = longest or system.shape.length_max
         key = (
             self._key(system),
             _loss_settings(system) if requested_pass.trains else "",
             requested_pass,
-            most,
+            length,
         )
         learned = (
-            self._measured.get((*key[:2], replace(requested_pass, learns=True), most))
+            self._measured.get((*key[:2], replace(requested_pass, learns=True), length))
             if requested_pass.trains
             else None
         )
         if key not in self._measured and learned is not None:
             self._measured[key] = replace(learned, gradient=None)
         if key not in self._measured:
-            self._measured[key] = measure(system, self._model(system), requested_pass, most)
+            self._measured[key] = measure(system, self._model(system), requested_pass, length)
         return self._measured[key]
 
     def metrics(self, system: System) -> tuple[str, ...]:
@@ -119,14 +126,14 @@ class Probe:
         Raises:
             ValueError: The system cannot be run, on this machine or on any.
         """
-        if (why := too_large(system, self.parameters)) is not None:
-            raise ValueError(why)
+        if (reason := size_problem(system, self.parameters)) is not None:
+            raise ValueError(reason)
         key = canonical([system.settings["task"], system.settings["train"], self._key(system)])
         if key not in self._metrics:
             narrow = self.narrow(system)
             with cpu_threads(1):
                 output = run(narrow, self._model(narrow), Weights.INITIAL, example_batch(narrow), trains=True)
-            self._metrics[key] = reported(system, example_batch(system), output)
+            self._metrics[key] = reported_metrics(system, example_batch(system), output)
         return self._metrics[key]
 
     def halting(self, system: System, point: Weights) -> dict[str, float]:
@@ -142,14 +149,14 @@ class Probe:
         """Return the counted FLOPs of an evaluation; raise ValueError if it cannot be run on this machine."""
         key = self._key(system)
         if key not in self._operations:
-            self._operations[key] = counted(system, self._model(system), Weights.RANDOM)
+            self._operations[key] = count_flops(system, self._model(system), Weights.RANDOM)
         return self._operations[key]
 
-    def _divided(self, system: System, factor: int) -> System:
+    def _narrow_system(self, system: System, factor: int) -> System:
         key = id(system), factor
         if key not in self._narrow:
             # A reference to the system is stored, so that its id is not reused.
-            self._narrow[key] = system, divided(system, factor)
+            self._narrow[key] = system, divide_widths_by(system, factor)
         return self._narrow[key][1]
 
     def _model(self, system: System) -> nn.Module:
@@ -165,7 +172,7 @@ class Probe:
             if is_outside(system):
                 _require_repeated(system, model, _built(system))
                 model = _built(system)
-            self._models[key] = model, {name: each.clone() for name, each in model.state_dict().items()}
+            self._models[key] = model, {name: tensor.clone() for name, tensor in model.state_dict().items()}
         model, initial = self._models[key]
         model.load_state_dict(initial)
         return model
@@ -203,11 +210,13 @@ def _require_streams(system: System, structure: Structure) -> None:
     """
     if not structure.plain:
         return
-    drawn = drawn_by_constructors(shallower(system.model, LAYERS), system.shape)
-    if drawn:
+    drawn_streams = drawn_by_constructors(shallower(system.model, LAYERS), system.shape)
+    if drawn_streams:
         raise ValueError(
-            f"{drawn[0]} must be initialized in the method reset_parameters of its module, so that it has "
-            f"the same random stream in every arm, but a constructor initializes it; {_move(drawn[0])}"
+            f"{drawn_streams[0]} must be initialized in the method reset_parameters of its module, so that "
+            "it has "
+            "the same random stream in every arm, but a constructor initializes it; "
+            f"{_move(drawn_streams[0])}"
         )
 
 
@@ -228,7 +237,7 @@ def _require_repeated(system: System, *models: nn.Module) -> None:
     batch = example_batch(system)
     losses = [run(system, model, Weights.INITIAL, batch, trains=True).loss.detach() for model in models]
     if not torch.equal(*map(torch.nan_to_num, losses)):
-        message = " and ".join(f"{float(each.mean()):.8g}" for each in losses)
+        message = " and ".join(f"{float(tensor.mean()):.8g}" for tensor in losses)
         raise ValueError(
             "a model must give the same loss for the same weights, inputs and seed, got losses of "
             f"{message} in two passes; draw only from PyTorch's generators or from named streams"

@@ -17,9 +17,9 @@ from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.space_check.dimensions import single_value_problem
-from orchestrator.plan.space_check.metrics import VALID, written
+from orchestrator.plan.space_check.metrics import VALID, answer_metrics
 from orchestrator.plan.space_check.spaces import (
-    assigned,
+    assign_params,
     condition_values,
     dimension_keys,
     ends,
@@ -57,16 +57,16 @@ def check_dimensions(arm_space: ArmSearchSpace, probe: Probe, faults: Faults) ->
         if single_value_problem(dimension, arm_space.search):  # reported already
             continue
         try:
-            why = _in_vain(arm_space, dimension, probe)
+            reason = _unaffected_aspect(arm_space, dimension, probe)
         except ValueError:  # the ablation check reports arms that cannot be run
             continue
-        if why and arm.request.is_baseline:
+        if reason and arm.request.is_baseline:
             faults.add(
-                f"varies {dimension.path}, which changes {why} in {arm.name}",
+                f"varies {dimension.path}, which changes {reason} in {arm.name}",
                 *dimension_keys(dimension.path, arm_space.search),
                 code=FaultCode.PARAM_HAS_NO_EFFECT,
             )
-        elif why == NOTHING:
+        elif reason == NOTHING:
             faults.add(
                 f"searches {dimension.path}, which changes nothing in {arm.name}: "
                 f"add {dimension.path} to the arm's drop",
@@ -78,33 +78,33 @@ def check_dimensions(arm_space: ArmSearchSpace, probe: Probe, faults: Faults) ->
 
 def systems(arm: BuiltInArm, dimension: Dimension, space: Space) -> list[System]:
     """Return the arm at every end of `dimension`, without systems that cannot be built."""
-    return _at_ends(arm.system.settings, dimension, space)
+    return _systems_at_ends(arm.system.settings, dimension, space)
 
 
-def _in_vain(arm_space: ArmSearchSpace, dimension: Dimension, probe: Probe) -> str | None:
+def _unaffected_aspect(arm_space: ArmSearchSpace, dimension: Dimension, probe: Probe) -> str | None:
     """Return the aspect that `dimension` changes instead of an objective; None if it changes an objective.
 
     Raises:
         ValueError: A system cannot be run.
     """
-    found = systems(arm_space.arm, dimension, arm_space.space)
-    if len(found) < 2:
+    variants = systems(arm_space.arm, dimension, arm_space.space)
+    if len(variants) < 2:
         return None
     objectives, differing = [objective.metric for objective in arm_space.search.objectives], False
-    for first, *rest in chain([found], filter(None, _beside_others(arm_space, dimension))):
-        for other in reversed(rest):
+    for first, *rest in chain([variants], filter(None, _systems_at_other_ends(arm_space, dimension))):
+        for other_system in reversed(rest):
             if not arm_space.arm.request.is_baseline:
                 # For other arms any effect suffices.
-                if differ(probe, first, other, arm_space.sweep):
+                if differ(probe, first, other_system, arm_space.sweep):
                     return None
-            elif moves(arm_space, first, other, probe):
+            elif can_move_objective(arm_space, first, other_system, probe):
                 return None
             else:
-                differing |= differ(probe, first, other, arm_space.sweep)
+                differing |= differ(probe, first, other_system, arm_space.sweep)
     return f"no objective ({', '.join(objectives)})" if differing else NOTHING
 
 
-def moves(arm_space: ArmSearchSpace, first: System, second: System, probe: Probe) -> bool:
+def can_move_objective(arm_space: ArmSearchSpace, first: System, second: System, probe: Probe) -> bool:
     """Return whether some objective can differ between `first` and `second`.
 
     Raises:
@@ -113,39 +113,39 @@ def moves(arm_space: ArmSearchSpace, first: System, second: System, probe: Probe
     objectives = {objective.metric for objective in arm_space.search.objectives}
     counts_work = any(_counts_work(name, arm_space.metrics) for name in objectives)
     for words in differences(probe, first, second, arm_space.sweep):
-        found = set(words)
-        if "writing" in found and _written(first).isdisjoint(objectives):
-            found.discard("writing")
-        if found - WORK or (found and counts_work):
+        words_found = set(words)
+        if "writing" in words_found and _answer_metrics(first).isdisjoint(objectives):
+            words_found.discard("writing")
+        if words_found - WORK or (words_found and counts_work):
             return True
     return False
 
 
-def _beside_others(arm_space: ArmSearchSpace, dimension: Dimension) -> Iterator[list[System]]:
+def _systems_at_other_ends(arm_space: ArmSearchSpace, dimension: Dimension) -> Iterator[list[System]]:
     """Yield `systems` for every end of every other dimension, instead of the arm's own value."""
     for draw in draws(arm_space.space, [dimension.path]):
-        settings = assigned(arm_space.arm.system.settings, draw)
+        settings = assign_params(arm_space.arm.system.settings, draw)
         if dimension.path not in draw and settings is not None:
-            yield _at_ends(settings, dimension, arm_space.space)
+            yield _systems_at_ends(settings, dimension, arm_space.space)
 
 
-def _at_ends(settings: Mapping[str, Any], dimension: Dimension, space: Space) -> list[System]:
-    found = []
+def _systems_at_ends(settings: Mapping[str, Any], dimension: Dimension, space: Space) -> list[System]:
+    systems_at_ends = []
     for path, value in condition_values(dimension, space).items():
         settings = with_value(settings, path, value)
     for value in ends(dimension.domain):
         system = checked(with_value(settings, dimension.path, value))
         if isinstance(system, System):
-            found.append(system)
-    return found
+            systems_at_ends.append(system)
+    return systems_at_ends
 
 
-def _written(system: System) -> set[str]:
+def _answer_metrics(system: System) -> set[str]:
     """Return the names of all metrics of written answers."""
     batch = synthetic_examples(system.shape, min(LENGTH, system.shape.length_max))
-    return {f"{VALID}/{name}" for name in written(system, batch)}
+    return {f"{VALID}/{name}" for name in answer_metrics(system, batch)}
 
 
 def _counts_work(name: str, metrics: Sequence[Metric]) -> bool:
-    known = look_up(metrics, name)
-    return known.moves_with == evaluate.SAVED or known in workload.metrics
+    metric = look_up(metrics, name)
+    return metric.moves_with == evaluate.SAVED or metric in workload.metrics

@@ -34,24 +34,24 @@ class Structure:
     @classmethod
     def of(cls, system: System, model: nn.Module) -> "Structure":
         """Return the structure of `system`; `model` may be on the meta device."""
-        shapes = {name: tuple(each.shape) for name, each in model.named_parameters()}
+        shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
         modules = dict(model.named_modules())
         length = system.shape.length_max
-        least, most = depth_range(system.model, length)
+        least, most_layers = depth_range(system.model, length)
         return cls(
             modules={name: type(module).__name__ for name, module in modules.items() if name},
             shapes=shapes,
-            saved={name: tuple(each.shape) for name, each in model.state_dict().items()},
+            saved={name: tuple(tensor.shape) for name, tensor in model.state_dict().items()},
             parameters=sum(map(prod, shapes.values())),
             plain=any(map(is_plain, modules.values())),
             depth_min=least,
-            depth_max=most,
+            depth_max=most_layers,
             flops_min=float(flops(system.model, system.shape, length, least)),
-            flops_max=float(flops(system.model, system.shape, length, most)),
+            flops_max=float(flops(system.model, system.shape, length, most_layers)),
         )
 
 
-class Built(Protocol):
+class BuiltModel(Protocol):
     """Modules and weights of a built model."""
 
     @property
@@ -63,7 +63,7 @@ class Built(Protocol):
         """Shape by qualified parameter name."""
 
 
-def tree_difference(first: Built, second: Built) -> tuple[str, ...]:
+def tree_difference(first: BuiltModel, second: BuiltModel) -> tuple[str, ...]:
     """Return the outermost modules that only `second` has, modules of another class, and reshaped weights."""
     only = [name for name in second.modules if name not in first.modules]
     added = set(only)

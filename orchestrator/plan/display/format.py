@@ -75,7 +75,7 @@ def _reads_as_no_text(text: str) -> bool:
         return False
 
 
-def among(values: Sequence[Value], word: str = "or") -> str:
+def quote_values(values: Sequence[Value], word: str = "or") -> str:
     """Return the values as messages quote them: `1, 2 or 4`; a long list is shortened to `... or 5 more`."""
     texts = [shown(value) for value in values]
     if len(texts) > LISTED_MAX:
@@ -114,7 +114,7 @@ _PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-def amount(value: float) -> str:
+def format_amount(value: float) -> str:
     """Return a number with three significant digits and a decimal prefix: `4.55 G`."""
     size, place = float(value), 0
     while abs(size) >= 999.5 and place < len(_PREFIXES) - 1:

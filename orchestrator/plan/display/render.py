@@ -16,19 +16,19 @@ from orchestrator.plan.ablation_check.probe import LAYERS, NARROW
 from orchestrator.plan.answer import SEEN
 from orchestrator.plan.budget import budget_lines
 from orchestrator.plan.display.format import (
-    amount,
     bytes_amount,
     change_words,
     condition_words,
     count,
     domain_words,
     duration,
+    format_amount,
     signed,
     value_words,
 )
 from orchestrator.plan.planned_trials import CONFIRM, CROSS, POSTHOC, SEARCH, num_points
 from orchestrator.plan.power import rounds_sentence
-from orchestrator.plan.readings.published_rows import name_of, read_nowhere
+from orchestrator.plan.readings.published_rows import name_of, rows_without_evaluation
 from orchestrator.plan.space_check.objective_descriptions import objective_lines, reversed_goal_warnings
 from orchestrator.plan.training_code.device_choices import device_lines
 from orchestrator.plan.training_code.settings import differences
@@ -58,17 +58,17 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
     proofs = {proof.arm: proof for proof in plan.proofs}
     parts: list[RenderableType] = [Text.assemble((plan.name, "bold"), "  ", plan.question)]
     parts += [_block(plan, arm, proofs) for arm in plan.arms]
-    parts.append(Text(_proved(plan), "dim"))
+    parts.append(Text(_check_sentence(plan), "dim"))
     parts += [
         Rule("trials and estimated cost", style="dim"),
-        _price_table(plan),
+        _estimate_table(plan),
         Text(
             _totals(plan)
             + _repeats(plan)
             + _exhausted(plan)
-            + _repeated(plan)
-            + "".join(f"\n{line}" for line in _unlikely(plan))
-            + _published_nowhere(plan)
+            + _repeated_points_warning(plan)
+            + "".join(f"\n{line}" for line in _doubtful_settings(plan))
+            + _unmatched_published_warning(plan)
             + _means(plan)
             + _silence(plan)
         ),
@@ -79,11 +79,11 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
         parts.append(Text(f"Warning: {SEEN.format(splits=' and '.join(plan.selected_on))}"))
     if plan.power is not None:
         parts += [Rule(f"what the {plan.unit}s can show", style="dim"), Text(plan.power.sentence)]
-        parts += [Text(said)] if (said := rounds_sentence(plan)) else []
+        parts += [Text(text)] if (text := rounds_sentence(plan)) else []
     return tuple(parts)
 
 
-def _proved(plan: Plan) -> str:
+def _check_sentence(plan: Plan) -> str:
     """Return a sentence on how the ablation check compared the arms."""
     if plan.trainable is None:
         return (
@@ -146,8 +146,8 @@ def _changes(plan: Plan, arm: Arm) -> Table:
                 table.add_row(Text(change.path, style="dim"), Text(value_words(change.after)))
         return table
     for change in arm.changes:
-        before, after = change_words(change.before, change.after)
-        table.add_row(Text(change.path), Text(before, style="red"), "->", Text(after, style="green"))
+        old_words, new_words = change_words(change.before, change.after)
+        table.add_row(Text(change.path), Text(old_words, style="red"), "->", Text(new_words, style="green"))
     return table
 
 
@@ -156,7 +156,7 @@ def _space_lines(plan: Plan, arm: Arm) -> Iterator[str]:
     if plan.search is None:
         return
     common = () if arm == plan.baseline else plan.baseline.space.dimensions
-    new = [each for each in arm.space.dimensions if each not in common]
+    new = [dimension for dimension in arm.space.dimensions if dimension not in common]
     if len(new) < len(arm.space.dimensions):
         yield "searches what the baseline searches" + (
             f", but not {', '.join(arm.dropped)}" if arm.dropped else ""
@@ -165,20 +165,20 @@ def _space_lines(plan: Plan, arm: Arm) -> Iterator[str]:
         yield f"does not search {', '.join(arm.dropped)}"
     for dimension in new:
         condition = condition_words(dimension)
-        when = f", when {condition}" if condition else ""
-        yield f"searches {dimension.path}: {domain_words(dimension.domain)}{when}"
+        condition_text = f", when {condition}" if condition else ""
+        yield f"searches {dimension.path}: {domain_words(dimension.domain)}{condition_text}"
     if arm == plan.baseline:
         for constraint in arm.space.constraints:
             yield f"only with {constraint}"
         yield from objective_lines(plan)
-    yield from (f"tries first {_point(arm, each)}" for each in arm.first)
+    yield from (f"tries first {_point(arm, params)}" for params in arm.first)
 
 
 def _point(arm: Arm, point: Assignment) -> str:
     """Return an assignment in words, with a remark if it equals the arm's own settings."""
     words = ", ".join(f"{path} {value_words(value)}" for path, value in point.items())
-    own = all(same(lookup(arm.settings, path), value) for path, value in point.items())
-    return f"{words} (its own settings)" if own else words
+    is_own = all(same(lookup(arm.settings, path), value) for path, value in point.items())
+    return f"{words} (its own settings)" if is_own else words
 
 
 def _proof_lines(proof: ArmCheck, reference: ArmCheck | None) -> Iterator[str]:
@@ -188,16 +188,18 @@ def _proof_lines(proof: ArmCheck, reference: ArmCheck | None) -> Iterator[str]:
     if proof.flops_min is None or proof.flops_max is None:
         yield size
     else:
-        what = "one input of full length" if proof.loss is not None else "its example"
-        yield f"{size}; {what}: {_span(proof.flops_min, proof.flops_max, 'to')} FLOPs forward"
+        input_text = "one input of full length" if proof.loss is not None else "its example"
+        yield f"{size}; {input_text}: {_span(proof.flops_min, proof.flops_max, 'to')} FLOPs forward"
     for sign, modules in (("+", proof.module_tree_added), ("-", proof.module_tree_removed)):
         for module in modules:
             yield f"{sign} {module}"
     parts = []
     if proof.loss is not None and proof.gradient_norm is not None:
-        ran = ", ".join(f"{path.removeprefix('model.')} {value}" for path, value in proof.run_with.items())
+        size_text = ", ".join(
+            f"{path.removeprefix('model.')} {value}" for path, value in proof.run_with.items()
+        )
         first = f"first loss {proof.loss:g}, gradient norm {proof.gradient_norm:g}"
-        parts.append(f"{first} with {ran}" if ran else first)
+        parts.append(f"{first} with {size_text}" if size_text else first)
     if proof.evidence:
         parts.append(f"differs in {', '.join(proof.evidence)}")
     elif reference is not None and proof.loss is None:
@@ -207,20 +209,20 @@ def _proof_lines(proof: ArmCheck, reference: ArmCheck | None) -> Iterator[str]:
     yield from (f"warning: {note}" for note in proof.notes)
 
 
-def _price_table(plan: Plan) -> Table:
+def _estimate_table(plan: Plan) -> Table:
     timed = any(price.seconds_per_step is not None for price in plan.prices)
     table = Table(box=None, header_style="dim", pad_edge=False)
     table.add_column("arm", overflow="fold")
-    known = ["FLOPs a step", "memory", "checkpoint"] if plan.trainable is None else []
+    columns_known = ["FLOPs a step", "memory", "checkpoint"] if plan.trainable is None else []
     phases = _phases(plan)
-    columns = [*phases, *known, *(["a step", "all steps"] if timed else [])]
+    columns = [*phases, *columns_known, *(["a step", "all steps"] if timed else [])]
     for column in columns:
         table.add_column(column, justify="right")
     for price in plan.prices:
-        table.add_row(price.arm, *_price_cells(plan, price, timed=timed))
+        table.add_row(price.arm, *_estimate_cells(plan, price, timed=timed))
     totals = [str(sum(price.trials.get(phase, 0) for price in plan.prices)) for phase in phases]
     seconds = [duration(_total_seconds(plan))] if timed else []
-    disk = ["", "", bytes_amount(_disk(plan))] if known else []
+    disk = ["", "", bytes_amount(_disk(plan))] if columns_known else []
     table.add_row("all", *totals, *disk, *([""] if timed else []), *seconds)
     return table
 
@@ -231,7 +233,7 @@ def _phases(plan: Plan) -> tuple[str, ...]:
     return (SEARCH, CONFIRM, *([CROSS] if crosses else []), POSTHOC)
 
 
-def _price_cells(plan: Plan, price: ArmEstimate, *, timed: bool) -> list[str]:
+def _estimate_cells(plan: Plan, price: ArmEstimate, *, timed: bool) -> list[str]:
     cells = [str(price.trials.get(phase, 0)) for phase in _phases(plan)]
     if plan.trainable is None:
         cells += [_span(price.train_flops_min or 0.0, price.train_flops_max or 0.0, "..")]
@@ -242,11 +244,11 @@ def _price_cells(plan: Plan, price: ArmEstimate, *, timed: bool) -> list[str]:
 
 
 def _span(least: float, greatest: float, to: str) -> str:
-    low, high = amount(least), amount(greatest)
+    low, high = format_amount(least), format_amount(greatest)
     return low if low == high else f"{low} {to} {high}"
 
 
-def _trained(price: ArmEstimate) -> int:
+def _num_trained(price: ArmEstimate) -> int:
     return sum(price.trials.get(phase, 0) for phase in (SEARCH, CONFIRM, CROSS))
 
 
@@ -254,7 +256,7 @@ def _steps(plan: Plan, price: ArmEstimate) -> int:
     """Return the optimizer steps of all training trials of an arm, if none stops early."""
     steps = lookup(plan.arm(price.arm).settings, "train.steps")
     assert steps is not MISSING
-    return _trained(price) * int(steps)
+    return _num_trained(price) * int(steps)
 
 
 def _seconds(plan: Plan, price: ArmEstimate) -> float:
@@ -267,7 +269,7 @@ def _total_seconds(plan: Plan) -> float:
 
 def _disk(plan: Plan) -> int:
     """Return the bytes of one checkpoint for every training trial."""
-    return sum(_trained(price) * (price.checkpoint_bytes or 0) for price in plan.prices)
+    return sum(_num_trained(price) * (price.checkpoint_bytes or 0) for price in plan.prices)
 
 
 def _silence(plan: Plan) -> str:
@@ -279,19 +281,21 @@ def _silence(plan: Plan) -> str:
 def _repeats(plan: Plan) -> str:
     """Return how often every arm is searched and confirmed, and the names of controls."""
     controls = ", ".join(arm.name for arm in plan.arms if arm.control)
-    beside = f"\nControls, which no correction counts and which never win: {controls}." if controls else ""
+    controls_text = (
+        f"\nControls, which no correction counts and which never win: {controls}." if controls else ""
+    )
     if plan.search is None or plan.confirm is None or not plan.power or not plan.power.comparisons:
-        return beside
+        return controls_text
     if plan.repeats == 1:
         once = (
             "\nEvery arm is searched once: a verdict holds for the settings that this search found. With "
             "search.repeats it covers the luck of a search too."
         )
-        return once * any(arm.is_searched for arm in plan.arms) + beside
+        return once * any(arm.is_searched for arm in plan.arms) + controls_text
     seeds = len(plan.confirm.seeds) // plan.repeats
     return (
         f"\nEvery search runs {plan.repeats} times, {counted(plan.search.trials_per_arm, 'trial')} each, and "
-        f"is confirmed each time on {counted(seeds, 'seed')} of its own." + beside
+        f"is confirmed each time on {counted(seeds, 'seed')} of its own." + controls_text
     )
 
 
@@ -299,21 +303,23 @@ def _exhausted(plan: Plan) -> str:
     """Return a sentence on searches with fewer trials than requested, since every combination was tried."""
     if plan.search is None:
         return ""
-    asked = plan.search.trials_per_arm
-    found = Counter(trial.arm for trial in plan.trials if trial.phase == SEARCH and not trial.repeat)
-    fewer = [f"{arm} {many}" for arm, many in found.items() if many < asked]
+    num_trials = plan.search.trials_per_arm
+    counts = Counter(trial.arm for trial in plan.trials if trial.phase == SEARCH and not trial.repeat)
+    fewer = [f"{arm} {many}" for arm, many in counts.items() if many < num_trials]
     if not fewer:
         return ""
-    return f"\nSearches end when every combination was tried, after fewer than {asked}: {', '.join(fewer)}."
+    return (
+        f"\nSearches end when every combination was tried, after fewer than {num_trials}: {', '.join(fewer)}."
+    )
 
 
-def _repeated(plan: Plan) -> str:
+def _repeated_points_warning(plan: Plan) -> str:
     """Return a warning on searches that have more trials than distinct points."""
-    found = Counter(trial.arm for trial in plan.trials if trial.phase == SEARCH and not trial.repeat)
+    counts = Counter(trial.arm for trial in plan.trials if trial.phase == SEARCH and not trial.repeat)
     repeated = [
-        f"{arm.name} {points} for {found[arm.name]}"
+        f"{arm.name} {points} for {counts[arm.name]}"
         for arm in plan.arms
-        if arm.name in found and (points := num_points(arm)) is not None and 1 < points < found[arm.name]
+        if arm.name in counts and (points := num_points(arm)) is not None and 1 < points < counts[arm.name]
     ]
     if not repeated:
         return ""
@@ -326,18 +332,18 @@ def _repeated(plan: Plan) -> str:
 
 def plan_warnings(plan: Plan) -> list[str]:
     """Return the warnings of a plan, for output that does not display the plan."""
-    own = plan.proofs if plan.trainable else ()
-    repeated = [line] if (line := _repeated(plan).strip()) else []
+    own_checks = plan.proofs if plan.trainable else ()
+    repeated = [line] if (line := _repeated_points_warning(plan).strip()) else []
     return [
         *repeated,
-        *_unlikely(plan),
-        *(f"Warning: {each.arm}: {note}." for each in own for note in each.notes),
+        *_doubtful_settings(plan),
+        *(f"Warning: {arm_check.arm}: {note}." for arm_check in own_checks for note in arm_check.notes),
     ]
 
 
-def _unlikely(plan: Plan) -> list[str]:
-    found = (*_refused_draws(plan), *_may_become_one(plan), *_may_be_contexts(plan))
-    return [*found, *reversed_goal_warnings(plan), *_of_own_code(plan), *_placeholders(plan)]
+def _doubtful_settings(plan: Plan) -> list[str]:
+    texts = (*_refused_draws(plan), *_may_become_one(plan), *_may_be_contexts(plan))
+    return [*texts, *reversed_goal_warnings(plan), *_custom_code_warnings(plan), *_placeholders(plan)]
 
 
 def _placeholders(plan: Plan) -> Iterator[str]:
@@ -367,11 +373,13 @@ def _may_be_contexts(plan: Plan) -> Iterator[str]:
 
 def _refused_draws(plan: Plan) -> Iterator[str]:
     """Yield a warning for every Config next to the trainable that refuses combinations of a search."""
-    found = {str(each): (arm.name, each) for arm in reversed(plan.arms) for each in _refusing(arm)}
-    for name, each in found.values():
+    predicates = {
+        str(predicate): (arm.name, predicate) for arm in reversed(plan.arms) for predicate in _refusing(arm)
+    }
+    for name, predicate in predicates.values():
         yield (
-            f"Warning: {each} refuses {each.refused:,} of {each.tried:,} combinations that were "
-            f"tried of {name}'s search. What it refuses is drawn again and costs no trial."
+            f"Warning: {predicate} refuses {predicate.refused:,} of {predicate.tried:,} combinations that "
+            f"were tried of {name}'s search. What it refuses is drawn again and costs no trial."
         )
 
 
@@ -412,7 +420,7 @@ def _may_choose(space: Space, change: Change) -> bool:
     return not (isinstance(domain, Float) and domain.step is None) and contains(domain, change.after)
 
 
-def _of_own_code(plan: Plan) -> list[str]:
+def _custom_code_warnings(plan: Plan) -> list[str]:
     """Return warnings for settings that custom training code may misinterpret."""
     if not plan.trainable:
         return []
@@ -434,10 +442,10 @@ def _of_own_code(plan: Plan) -> list[str]:
             arm.name, arm.changes, arm.settings, plan.arm(arm.reference).settings
         )
     ]
-    return texts_for_false + mismatches + _undeclared(plan) + _spawned(plan.trainable)
+    return texts_for_false + mismatches + _undeclared_metric_warnings(plan) + _thread_warnings(plan.trainable)
 
 
-def _spawned(trainable: str) -> list[str]:
+def _thread_warnings(trainable: str) -> list[str]:
     """Return a warning if importing the trainable starts threads, so that trials cannot be forked."""
     module = trainable.partition(":")[0]
     if not (started := started_threads(module)):
@@ -449,30 +457,30 @@ def _spawned(trainable: str) -> list[str]:
     return [message]
 
 
-def _undeclared(plan: Plan) -> list[str]:
+def _undeclared_metric_warnings(plan: Plan) -> list[str]:
     """Return warnings for used metrics that custom training code does not declare, if it declares any."""
-    known = {each.name for each in plan.metrics}
-    if not known:
+    declared_names = {metric.name for metric in plan.metrics}
+    if not declared_names:
         return []
-    searched = [objective.metric for objective in plan.search.objectives] if plan.search else []
-    asked = plan.answer.outcomes if plan.answer else ()
+    searched_metrics = [objective.metric for objective in plan.search.objectives] if plan.search else []
+    outcome_names = plan.answer.outcomes if plan.answer else ()
     published = dict.fromkeys(row["metric"] for row in plan.published)
     return [
         f"Warning: {metric} is {use} and not declared in the metrics of {plan.trainable}, which has "
-        f"{', '.join(sorted(known))}."
+        f"{', '.join(sorted(declared_names))}."
         for use, metrics in (
-            ("searched for", searched),
-            ("a primary outcome", asked),
+            ("searched for", searched_metrics),
+            ("a primary outcome", outcome_names),
             ("published", published),
         )
         for metric in metrics
-        if known.isdisjoint({metric, split_and_quantity(metric)[1]})
+        if declared_names.isdisjoint({metric, split_and_quantity(metric)[1]})
     ]
 
 
-def _published_nowhere(plan: Plan) -> str:
+def _unmatched_published_warning(plan: Plan) -> str:
     """Return a warning on published values that no evaluation of the sweep corresponds to."""
-    rows = [f"{row['metric']} of {name_of(row)} on {row['split']}" for row in read_nowhere(plan)]
+    rows = [f"{row['metric']} of {name_of(row)} on {row['split']}" for row in rows_without_evaluation(plan)]
     if not rows:
         return ""
     remedy = (
@@ -498,9 +506,8 @@ def _totals(plan: Plan) -> str:
         return f"{trials} trials; what a step of {plan.trainable} costs is timed by `plan --calibrate`."
     flops = sum(_steps(plan, price) * (price.train_flops_max or 0.0) for price in plan.prices)
     disk = bytes_amount(_disk(plan))
-    summary = (
-        f"{trials} trials; {amount(flops)} FLOPs if no trial stops or halts early; {disk} of checkpoints."
-    )
+    work = f"{format_amount(flops)} FLOPs if no trial stops or halts early"
+    summary = f"{trials} trials; {work}; {disk} of checkpoints."
     if all(price.seconds_per_step is None for price in plan.prices):
         return summary
     return (

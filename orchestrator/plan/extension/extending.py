@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrator.errors import InputError
 from orchestrator.identity import digest
-from orchestrator.plan.extension.extension_rules import CAN, Begun, refusal
+from orchestrator.plan.extension.extension_rules import CAN, RequestedWork, refuse_change
 from orchestrator.plan.planned_trials import CROSS, POSTHOC, SEARCH
 from orchestrator.plan.types import Arm, Extension, Plan
 from orchestrator.spec.differences import Difference, differences
@@ -18,7 +18,7 @@ PHASES = ("search", "confirm", "cross", "posthoc")
 
 
 def changes_allowed(
-    name: str, old: Mapping[str, Any], new: Mapping[str, Any], progress: Begun
+    name: str, old: Mapping[str, Any], new: Mapping[str, Any], progress: RequestedWork
 ) -> tuple[Difference, ...]:
     """Return the differences between two specs.
 
@@ -31,19 +31,23 @@ def changes_allowed(
     Raises:
         InputError: There is no difference, or some differences cannot be applied; the message lists them.
     """
-    found = tuple(differences(old, new))
-    if not found:
+    changes = tuple(differences(old, new))
+    if not changes:
         raise InputError(
             f"nothing to extend: {name} already has these settings. Name what to add, or continue the "
             f"sweep with haltsweep resume {name}. {CAN}"
         )
-    refused = [f"  {each}\n    {why}" for each in found if (why := refusal(each, progress))]
-    if refused:
-        raise InputError("\n".join([f"{name} cannot be extended by this:", *refused, CAN]))
-    return found
+    refusals = [
+        f"  {difference}\n    {reason}"
+        for difference in changes
+        if (reason := refuse_change(difference, progress))
+    ]
+    if refusals:
+        raise InputError("\n".join([f"{name} cannot be extended by this:", *refusals, CAN]))
+    return changes
 
 
-def extended(
+def extend_plan(
     old: Plan, new: Plan, started_ids: Collection[str], extension: Extension, never: Collection[str] = ()
 ) -> Plan:
     """Return `new`, with every trial of `old` unchanged.
@@ -59,24 +63,24 @@ def extended(
         InputError: A requested trial or an arm would be lost or changed.
     """
     new = replace(new, trials=(*new.trials, *late_trials(old, new, started_ids, never)))
-    refused = [
+    refusals = [
         *_arms_lost(old, new),
         *_trials_lost(old, new, started_ids),
         *_answer_changed(old, new, started_ids),
     ]
-    if refused:
-        lines = [f"  {each}" for each in refused]
+    if refusals:
+        lines = [f"  {line}" for line in refusals]
         raise InputError("\n".join([f"{old.name} cannot be extended by this:", *lines, CAN]))
-    return replace(new, trials=tuple(_together(old, new)), extended=(*old.extended, extension))
+    return replace(new, trials=tuple(_merge_trials(old, new)), extended=(*old.extended, extension))
 
 
 def _arms_lost(old: Plan, new: Plan) -> Iterator[str]:
-    there = {arm.name: arm for arm in new.arms}
+    arms_by_name = {arm.name: arm for arm in new.arms}
     for arm in old.arms:
-        now = there.get(arm.name)
+        now = arms_by_name.get(arm.name)
         if now is None:
             yield f"arm {arm.name}: would not be there any more"
-        elif _essence(now) != _essence(arm):
+        elif _arm_identity(now) != _arm_identity(arm):
             yield f"arm {arm.name}: would have other settings, ranges, first points or another reference"
 
 
@@ -86,26 +90,32 @@ def _answer_changed(old: Plan, new: Plan, started_ids: Collection[str]) -> Itera
     Without `answer.metric`, the first split determines the primary outcome, so new splits can change it.
     """
     confirmed = any(trial.phase == "confirm" and trial.trial_id in started_ids for trial in old.trials)
-    before, after = (each.answer.outcomes if each.answer is not None else () for each in (old, new))
-    if confirmed and before != after:
-        words = " and ".join(before) or "nothing", " and ".join(after) or "nothing"
+    old_outcomes, new_outcomes = (
+        plan.answer.outcomes if plan.answer is not None else () for plan in (old, new)
+    )
+    if confirmed and old_outcomes != new_outcomes:
+        words = " and ".join(old_outcomes) or "nothing", " and ".join(new_outcomes) or "nothing"
         yield f"the primary outcome: {words[0]} -> {words[1]}, after confirm trials were seen"
 
 
-def _essence(arm: Arm) -> tuple[Any, ...]:
-    return arm.digest, arm.reference, [dict(each) for each in arm.first]
+def _arm_identity(arm: Arm) -> tuple[Any, ...]:
+    return arm.digest, arm.reference, [dict(params) for params in arm.first]
 
 
 def _trials_lost(old: Plan, new: Plan, started_ids: Collection[str]) -> Iterator[str]:
     """Yield a message if a trial is lost; a trial that was not requested yet may get another id."""
     ids = {trial.trial_id for trial in new.trials}
     places = {_place(trial) for trial in new.trials}
-    lost = [trial for trial in old.trials if trial.trial_id not in ids]
-    lost = [each for each in lost if each.trial_id in started_ids or _place(each) not in places]
-    for each in lost[:1]:
-        more = f", and {len(lost) - 1} more" if len(lost) > 1 else ""
-        which = f"trial {each.place} ({each.trial_id}){more}"
-        yield f"{which}: would be another one, or none"
+    lost_trials = [trial for trial in old.trials if trial.trial_id not in ids]
+    lost_trials = [
+        planned_trial
+        for planned_trial in lost_trials
+        if planned_trial.trial_id in started_ids or _place(planned_trial) not in places
+    ]
+    for planned_trial in lost_trials[:1]:
+        remainder = f", and {len(lost_trials) - 1} more" if len(lost_trials) > 1 else ""
+        trial_text = f"trial {planned_trial.place} ({planned_trial.trial_id}){remainder}"
+        yield f"{trial_text}: would be another one, or none"
 
 
 def _place(trial: PlannedTrial) -> tuple[Any, ...]:
@@ -122,24 +132,24 @@ def _place(trial: PlannedTrial) -> tuple[Any, ...]:
     )
 
 
-def _together(old: Plan, new: Plan) -> list[PlannedTrial]:
+def _merge_trials(old: Plan, new: Plan) -> list[PlannedTrial]:
     """Return the trials sorted by phase, repeat and arm, with new trials numbered after existing ones."""
-    known = {trial.trial_id: trial for trial in old.trials}
+    trials_by_id = {trial.trial_id: trial for trial in old.trials}
     groups: dict[tuple[str, int, str], list[PlannedTrial]] = defaultdict(list)
     for trial in new.trials:
         groups[trial.phase, trial.repeat, trial.arm].append(trial)
-    found: list[PlannedTrial] = []
+    trials: list[PlannedTrial] = []
     for phase, repeat, arm in product(PHASES, range(new.repeats), new.arms):
-        found += _numbered(groups[phase, repeat, arm.name], known)
-    return found
+        trials += _numbered(groups[phase, repeat, arm.name], trials_by_id)
+    return trials
 
 
 def _numbered(trials: Sequence[PlannedTrial], trial_by_id: Mapping[str, PlannedTrial]) -> list[PlannedTrial]:
-    kept = [trial_by_id[trial.trial_id] for trial in trials if trial.trial_id in trial_by_id]
-    first = max((each.number + 1 for each in kept), default=0)
+    kept_trials = [trial_by_id[trial.trial_id] for trial in trials if trial.trial_id in trial_by_id]
+    first = max((planned_trial.number + 1 for planned_trial in kept_trials), default=0)
     fresh = (trial for trial in trials if trial.trial_id not in trial_by_id)
-    added = [replace(each, number=number) for number, each in enumerate(fresh, first)]
-    return [*sorted(kept, key=lambda each: each.number), *added]
+    added = [replace(planned_trial, number=number) for number, planned_trial in enumerate(fresh, first)]
+    return [*sorted(kept_trials, key=lambda planned_trial: planned_trial.number), *added]
 
 
 def _added_splits(old: Plan, new: Plan) -> tuple[str, ...]:

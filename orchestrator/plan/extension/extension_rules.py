@@ -24,7 +24,7 @@ _FREE = frozenset({"question", "published", "profiles", "on_error"})
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class RequestedWork:
     """Progress of a sweep: kinds of trials that were requested."""
 
     searched: bool
@@ -33,7 +33,7 @@ class Begun:
     """Whether any confirm trial was requested."""
     decides: bool
     """Whether seeds run until verdicts are decided (`confirm.stop`)."""
-    own: bool = False
+    has_custom_trainable: bool = False
     """Whether the sweep has a custom trainable."""
 
     @property
@@ -42,7 +42,7 @@ class Begun:
         return self.confirmed and self.decides
 
 
-def refusal(change: Difference, progress: Begun) -> str:
+def refuse_change(change: Difference, progress: RequestedWork) -> str:
     """Return why a sweep cannot be extended by a change; empty if it can."""
     section, *inner = change.keys
     if section in _FREE or inner[-1:] == ["why"]:
@@ -51,122 +51,123 @@ def refusal(change: Difference, progress: Begun) -> str:
         "name": lambda: "a sweep keeps its name",
         "trainable": lambda: "what ran must be what runs",
         "baseline": lambda: "the settings of every arm follow from it",
-        "arms": lambda: _of_arms(change, progress),
-        "components": lambda: _of_arms(change, progress),
-        "combine": lambda: _of_arms(change, progress) if inner != ["of"] else _more(change, progress),
-        "grid": lambda: _more(change, progress) if inner else _axes(),
-        "contexts": lambda: _more(change, progress) if inner else _axes(),
-        "search": lambda: _of_search(change, inner, progress),
-        "confirm": lambda: _of_confirm(change, inner, progress),
-        "answer": lambda: _of_answer(inner, progress),
-        "posthoc": lambda: _of_posthoc(change, inner),
-        "resources": lambda: _of_resources(inner),
-        "budget": lambda: _of_budget(change, inner, progress),
+        "arms": lambda: _refuse_arms(change, progress),
+        "components": lambda: _refuse_arms(change, progress),
+        "combine": lambda: (
+            _refuse_arms(change, progress) if inner != ["of"] else _refuse_list_change(change, progress)
+        ),
+        "grid": lambda: _refuse_list_change(change, progress) if inner else _axes(),
+        "contexts": lambda: _refuse_list_change(change, progress) if inner else _axes(),
+        "search": lambda: _refuse_search(change, inner, progress),
+        "confirm": lambda: _refuse_confirm(change, inner, progress),
+        "answer": lambda: _refuse_answer(inner, progress),
+        "posthoc": lambda: _refuse_posthoc(change, inner),
+        "resources": lambda: _refuse_resources(inner),
+        "budget": lambda: _refuse_budget(change, inner, progress),
     }
     return rules[section]()
 
 
-def _of_arms(change: Difference, progress: Begun) -> str:
+def _refuse_arms(change: Difference, progress: RequestedWork) -> str:
     if change.after is ABSENT:
-        return "an arm that was asked for stays"
+        return "a requested arm cannot be removed"
     if change.before is not ABSENT:
-        return "an arm is what it was when its trials ran; add an arm of another name"
+        return "an arm cannot change after its trials ran; add an arm with another name"
     return _no_looks("an arm", progress)
 
 
-def _more(change: Difference, progress: Begun) -> str:
+def _refuse_list_change(change: Difference, progress: RequestedWork) -> str:
     """Return the refusal of a change to a list that may only grow, and whose values create arms."""
     if change.before is ABSENT:
         return _axes()
-    return _kept(change) or _no_looks("an arm", progress)
+    return _refuse_loss(change) or _no_looks("an arm", progress)
 
 
 def _axes() -> str:
-    return "every arm would be another one"
+    return "the change would alter every arm"
 
 
-def _kept(change: Difference) -> str:
-    if change.after is ABSENT or any(each not in change.after for each in change.before):
-        return "what was asked for stays"
+def _refuse_loss(change: Difference) -> str:
+    if change.after is ABSENT or any(item not in change.after for item in change.before):
+        return "requested values cannot be removed"
     return ""
 
 
-def _no_looks(subject: str, progress: Begun) -> str:
+def _no_looks(subject: str, progress: RequestedWork) -> str:
     if not progress.looked:
         return ""
-    message = "changes what was decided at looks at the seeds, and which seeds ran for it"
-    return f"with stop: decided {subject} more {message}"
+    return (
+        f"with stop: decided, {subject} more would change earlier decisions and the seeds that ran for them"
+    )
 
 
-def _of_search(change: Difference, inner: list[str], progress: Begun) -> str:
+def _refuse_search(change: Difference, inner: list[str], progress: RequestedWork) -> str:
     if inner == ["repeats"]:
         fewer = change.after is ABSENT or change.after < (1 if change.before is ABSENT else change.before)
-        return "what was asked for stays" if fewer else _no_looks("a repeat", progress)
+        return "requested values cannot be removed" if fewer else _no_looks("a repeat", progress)
     if inner != ["trials_per_arm"]:
-        return _SAME_SEARCH if inner else "what was confirmed must have been found alike in all arms"
+        return _SAME_SEARCH if inner else "the search cannot change once confirmation has started"
     if change.after < change.before:
-        return "what was asked for stays"
+        return "requested values cannot be removed"
     if progress.confirmed:
         return (
-            "the winners were chosen from so many trials, and test splits have been read of them: a winner "
-            "of more trials is another one"
+            "test splits were already evaluated for the winners of the present trials: more trials may give "
+            "other winners"
         )
     return ""
 
 
-def _of_confirm(change: Difference, inner: list[str], progress: Begun) -> str:
+def _refuse_confirm(change: Difference, inner: list[str], progress: RequestedWork) -> str:
     if change.after is ABSENT and not inner:
-        return "what was asked for stays"
+        return "requested values cannot be removed"
     if inner == ["seeds"]:
-        before, after = change.before, change.after
-        if list(after[: len(before)]) != list(before):
-            return f"seeds come behind those there are: they must begin with {_list(before)}"
+        old_value, new_value = change.before, change.after
+        if list(new_value[: len(old_value)]) != list(old_value):
+            return f"new seeds must follow the present ones: they must begin with {_list(old_value)}"
         return _no_looks("a seed", progress)
     if not progress.confirmed or not inner:
         return ""
     if inner == ["splits"]:
-        return _of_splits(change, progress)
-    return "confirm trials have run by what it was"
+        return _refuse_splits(change, progress)
+    return "confirm trials have already run with the old value"
 
 
-def _of_splits(change: Difference, progress: Begun) -> str:
-    before = [] if change.before is ABSENT else list(change.before)
-    after = [] if change.after is ABSENT else list(change.after)
-    if after[: len(before)] != before:
-        return f"splits come behind those there are: they must begin with {_list(before)}"
-    if progress.own:
+def _refuse_splits(change: Difference, progress: RequestedWork) -> str:
+    old_splits = [] if change.before is ABSENT else list(change.before)
+    new_splits = [] if change.after is ABSENT else list(change.after)
+    if new_splits[: len(old_splits)] != old_splits:
+        return f"new splits must follow the present ones: they must begin with {_list(old_splits)}"
+    if progress.has_custom_trainable:
         return (
-            "own training code measures its splits at the end of a confirm trial, and some have been asked "
-            "for without these; its `evaluate` is given settings alone"
+            "a custom trainable measures its splits at the end of a confirm trial, and some trials were "
+            "requested without the new splits; `evaluate` receives only settings"
         )
     return ""
 
 
-def _of_answer(inner: list[str], progress: Begun) -> str:
+def _refuse_answer(inner: list[str], progress: RequestedWork) -> str:
     if inner == ["spread"] or not progress.confirmed:
         return ""
-    return "what decides the question must not be chosen after confirm trials were seen"
+    return "the answer cannot change after confirm trials have started"
 
 
-def _of_posthoc(change: Difference, inner: list[str]) -> str:
+def _refuse_posthoc(change: Difference, inner: list[str]) -> str:
     if change.before is ABSENT:
         return ""
-    return _kept(change) if inner else "what was asked for stays"
+    return _refuse_loss(change) if inner else "requested values cannot be removed"
 
 
-def _of_resources(inner: list[str]) -> str:
+def _refuse_resources(inner: list[str]) -> str:
     if inner in (["retries"], ["checkpoint_seconds"]):
         return ""
-    return "all trials must have had the same, and what they cost is counted by it"
+    return "all trials must have the same resources, which their costs depend on"
 
 
-def _of_budget(change: Difference, inner: list[str], progress: Begun) -> str:
+def _refuse_budget(change: Difference, inner: list[str], progress: RequestedWork) -> str:
     if "each_arm" in (*inner, *_keys(change.before), *_keys(change.after)):
-        return "what may end a search decides what it finds" if progress.searched else ""
+        return "the limits of a search affect its result" if progress.searched else ""
     if change.before is ABSENT and "flops" in (*inner, *_keys(change.after)):
-        return (
-            "trials that ran need not have reported FLOPs" if progress.searched or progress.confirmed else ""
-        )
+        return "earlier trials may not have reported FLOPs" if progress.searched or progress.confirmed else ""
     return ""
 
 

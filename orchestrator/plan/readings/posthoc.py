@@ -8,7 +8,7 @@ from orchestrator.plan.ablation_check.differences import draws, evaluates_alike
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.space_check.spaces import assigned, common_space
+from orchestrator.plan.space_check.spaces import assign_params, common_space
 from orchestrator.plan.training_code.settings import System, checked
 from orchestrator.spec.types import Spec
 from search_spaces.algebra import without
@@ -23,40 +23,44 @@ def check_posthoc(spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, faults: 
     """Note posthoc settings that do not exist, change weights, or do not affect the evaluation."""
     for path, values in spec.posthoc.items():
         if lookup(arms[0].system.settings, path) is MISSING:
-            known = [field for field, _ in leaves(arms[0].system.settings) if not field.startswith("train.")]
+            field_names = [
+                field for field, _ in leaves(arms[0].system.settings) if not field.startswith("train.")
+            ]
             faults.add(
-                f"the baseline has no field {path}. {hint(path, known)}",
+                f"the baseline has no field {path}. {hint(path, field_names)}",
                 "posthoc",
                 path,
                 code=FaultCode.UNKNOWN_FIELD,
             )
             continue
-        having = [arm for arm in arms if lookup(arm.system.settings, path) is not MISSING]
-        refused = [_check_value(spec, having, (path, place), probe, faults) for place in range(len(values))]
-        if any(refused):
+        arms_with_value = [arm for arm in arms if lookup(arm.system.settings, path) is not MISSING]
+        refusals = [
+            _check_value(spec, arms_with_value, (path, place), probe, faults) for place in range(len(values))
+        ]
+        if any(refusals):
             continue
-        if why := _unread(spec, having, path, values, probe):
+        if reason := _refuse_unused_values(spec, arms_with_value, path, values, probe):
             faults.add(
-                f"changes nothing that is read: {why}; leave it out",
+                f"changes nothing that is read: {reason}; leave it out",
                 "posthoc",
                 path,
                 code=FaultCode.RE_EVALUATION_HAS_NO_EFFECT,
             )
         else:
-            _check_each(spec, having, path, probe, faults)
+            _check_each(spec, arms_with_value, path, probe, faults)
 
 
 def _check_value(
     spec: Spec, arms: Sequence[BuiltInArm], at: tuple[str, int], probe: Probe, faults: Faults
 ) -> bool:
     """Note problems of one posthoc value; return whether there were any."""
-    (path, place), refused = at, False
+    (path, place), is_refused = at, False
     value = spec.posthoc[path][place]
     for arm in arms:
-        if why := _unreadable(spec, arm, path, value, probe):
-            faults.add(f"{arm.name} {why}", "posthoc", path, place, about=(path, place, why))
-            refused = True
-    if not refused and all(_has_already(spec, arm, path, value) for arm in arms):
+        if reason := _refuse_value(spec, arm, path, value, probe):
+            faults.add(f"{arm.name} {reason}", "posthoc", path, place, about=(path, place, reason))
+            is_refused = True
+    if not is_refused and all(_has_already(spec, arm, path, value) for arm in arms):
         faults.add(
             f"must differ from what is trained: {shown(value)} is what every arm has already, and is read so "
             "anyway; leave it out",
@@ -65,48 +69,48 @@ def _check_value(
             place,
         )
         return True
-    return refused
+    return is_refused
 
 
 def _has_already(spec: Spec, arm: BuiltInArm, path: str, value: Value) -> bool:
-    if _searched(spec, arm, path):
+    if _is_searched(spec, arm, path):
         return False
-    found = lookup(arm.system.settings, path)
-    return not isinstance(found, list | dict) and same(found, value)
+    value_in_arm = lookup(arm.system.settings, path)
+    return not isinstance(value_in_arm, list | dict) and same(value_in_arm, value)
 
 
-def _unreadable(spec: Spec, arm: BuiltInArm, path: str, value: Value, probe: Probe) -> str | None:
+def _refuse_value(spec: Spec, arm: BuiltInArm, path: str, value: Value, probe: Probe) -> str | None:
     """Return why a checkpoint of `arm` cannot be evaluated with `value` at `path`; None if it can."""
-    found = checked(with_value(arm.system.settings, path, value))
-    if isinstance(found, list):
-        reasons = "; ".join(problem.message for problem in found)
+    checked_system = checked(with_value(arm.system.settings, path, value))
+    if isinstance(checked_system, list):
+        reasons = "; ".join(problem.message for problem in checked_system)
         return f"cannot have {path} = {shown(value)}: {reasons}"
     try:
-        before = probe.structure(arm.system)
+        original_structure = probe.structure(arm.system)
     except ValueError:
         return None  # the ablation check refuses arms that cannot be built
     try:
-        after = probe.structure(found)
+        structure = probe.structure(checked_system)
     except ValueError as error:
         return f"cannot be built with {path} = {shown(value)}: {error}"
-    if before.saved != after.saved:
+    if original_structure.saved != structure.saved:
         return (
             f"has other weights with {path} = {shown(value)}, "
             "so a trained checkpoint cannot be read with it: make it an arm"
         )
-    return _other_data(spec, arm.system, found, f"{path} = {shown(value)}")
+    return _refuse_other_data(spec, arm.system, checked_system, f"{path} = {shown(value)}")
 
 
-def _other_data(spec: Spec, first: System, second: System, setting: str) -> str | None:
+def _refuse_other_data(spec: Spec, first: System, second: System, setting: str) -> str | None:
     """Return why a model trained with `first` cannot be evaluated on the splits of `second`.
 
     None if the model can be evaluated.
     """
-    wanted = spec.confirm.splits if spec.confirm is not None else ()
-    had, has = ({split.name for split in splits(system.task)} for system in (first, second))
-    if lost := (had - has).intersection(wanted):
-        return f"has no split {', '.join(sorted(lost))} with {setting}"
-    if _learned(first) != _learned(second):
+    confirm_splits = spec.confirm.splits if spec.confirm is not None else ()
+    first_splits, has = ({split.name for split in splits(system.task)} for system in (first, second))
+    if lost_splits := (first_splits - has).intersection(confirm_splits):
+        return f"has no split {', '.join(sorted(lost_splits))} with {setting}"
+    if _learned_fields(first) != _learned_fields(second):
         return (
             f"learned from other data than {setting} gives, so that test samples may be among those it was "
             "trained on: make it an arm or a context"
@@ -114,18 +118,18 @@ def _other_data(spec: Spec, first: System, second: System, setting: str) -> str 
     return None
 
 
-def _learned(system: System) -> dict[str, Value]:
+def _learned_fields(system: System) -> dict[str, Value]:
     """Return the task fields that affect training or selection, except those that no test depends on."""
-    read = [info.name for info in splits(system.task) if info.role != "test"]
+    split_names = [info.name for info in splits(system.task) if info.role != "test"]
     idle = training_only(system.task)  # reported as settings without an effect
     return {
         name: value
-        for name, value in effective_task_values(settled(system.task), read).items()
+        for name, value in effective_task_values(settled(system.task), split_names).items()
         if name not in idle
     }
 
 
-def _unread(
+def _refuse_unused_values(
     spec: Spec, arms: Sequence[BuiltInArm], path: str, values: Sequence[Value], probe: Probe
 ) -> str | None:
     """Return why no value of `path` affects any arm; None if some value does."""
@@ -134,10 +138,12 @@ def _unread(
         return "it changes nothing but what is trained on"
     if root == "train" and all(arm.system.shape.head != "sequence" for arm in arms):
         return "no arm writes answers token by token"
-    if any(_searched(spec, arm, path) for arm in arms):
+    if any(_is_searched(spec, arm, path) for arm in arms):
         return None
-    alike = all(_alike(spec, arm, path, (None, value), probe) for arm in arms for value in values)
-    return _idle_words(arms, root, field) if alike else None
+    is_unread = all(
+        _gives_equal_results(spec, arm, path, (None, value), probe) for arm in arms for value in values
+    )
+    return _idle_words(arms, root, field) if is_unread else None
 
 
 def _idle_words(arms: Sequence[BuiltInArm], root: str, field: str) -> str:
@@ -146,34 +152,39 @@ def _idle_words(arms: Sequence[BuiltInArm], root: str, field: str) -> str:
         return "no split of confirm.splits has it"
     if field == "length_penalty" and all(arm.system.train.beam_size == 1 for arm in arms):
         return "beam_size is 1, so answers are decoded greedily and nothing is compared"
-    what = "evaluation gives the same" if root == "model" else "answers are written alike"
-    return f"{what} with every value, in every arm"
+    effect_text = "evaluation gives the same" if root == "model" else "answers are written alike"
+    return f"{effect_text} with every value, in every arm"
 
 
 def _check_each(spec: Spec, arms: Sequence[BuiltInArm], path: str, probe: Probe, faults: Faults) -> None:
     """Note values that give every arm the same results as its trained settings or an earlier value."""
     values = spec.posthoc[path]
     for place, value in enumerate(values):
-        known = [*([] if any(_searched(spec, arm, path) for arm in arms) else [None]), *values[:place]]
-        for other in known:
-            if all(_alike(spec, arm, path, (other, value), probe) for arm in arms):
-                before = "what is trained" if other is None else shown(other)
+        earlier_values = [
+            *([] if any(_is_searched(spec, arm, path) for arm in arms) else [None]),
+            *values[:place],
+        ]
+        for earlier_value in earlier_values:
+            if all(_gives_equal_results(spec, arm, path, (earlier_value, value), probe) for arm in arms):
+                earlier_text = "what is trained" if earlier_value is None else shown(earlier_value)
                 faults.add(
-                    f"must be read otherwise than {before}, got {shown(value)}, with which every arm gives "
-                    "the same; leave it out",
+                    f"must be read otherwise than {earlier_text}, got {shown(value)}, with which every arm "
+                    "gives the same; leave it out",
                     *("posthoc", path, place),
                 )
                 break
 
 
-def _searched(spec: Spec, arm: BuiltInArm, path: str) -> bool:
+def _is_searched(spec: Spec, arm: BuiltInArm, path: str) -> bool:
     """Return whether the search of `arm` draws the value at `path`."""
     return (
         spec.search is not None and path not in arm.request.drop and path in common_space(spec.search).paths
     )
 
 
-def _alike(spec: Spec, arm: BuiltInArm, path: str, values: tuple[Value | None, Value], probe: Probe) -> bool:
+def _gives_equal_results(
+    spec: Spec, arm: BuiltInArm, path: str, values: tuple[Value | None, Value], probe: Probe
+) -> bool:
     """Return whether a checkpoint of `arm` gives the same results with both values.
 
     None denotes the value of the training. The results must be the same for all checked draws of the other
@@ -181,35 +192,35 @@ def _alike(spec: Spec, arm: BuiltInArm, path: str, values: tuple[Value | None, V
     """
     space = Space() if spec.search is None else without(common_space(spec.search), arm.request.drop)
     for draw in ({}, *draws(space, [path])):
-        settings = assigned(arm.system.settings, draw)
+        settings = assign_params(arm.system.settings, draw)
         if settings is None:
             continue
         pair = [checked(settings if value is None else with_value(settings, path, value)) for value in values]
-        one, other = pair
-        if not isinstance(one, System) or not isinstance(other, System):
+        first, second = pair
+        if not isinstance(first, System) or not isinstance(second, System):
             continue
-        if not _read_alike(spec, path.partition(".")[0], one, other, probe):
+        if not _reads_equally(spec, path.partition(".")[0], first, second, probe):
             return False
     return True
 
 
-def _read_alike(spec: Spec, root: str, one: System, other: System, probe: Probe) -> bool:
+def _reads_equally(spec: Spec, root: str, first: System, second: System, probe: Probe) -> bool:
     """Return whether all results on the confirm splits are the same.
 
     The systems differ in the part `root`.
     """
     sweep = Sweep(tests=spec.confirm.splits if spec.confirm is not None else ())
     if root == "task":
-        return bool(_tested(one, sweep) == _tested(other, sweep))
+        return bool(_test_fields(first, sweep) == _test_fields(second, sweep))
     if root == "train":
-        written = [acting_settings(each, sweep)["writing"] for each in (one, other)]
-        return one.shape.head != "sequence" or written[0] == written[1]
+        writings = [acting_settings(system, sweep)["writing"] for system in (first, second)]
+        return first.shape.head != "sequence" or writings[0] == writings[1]
     try:
-        return evaluates_alike(probe, one, other, sweep)
+        return evaluates_alike(probe, first, second, sweep)
     except ValueError:
         return False  # the ablation check refuses arms that cannot be run
 
 
-def _tested(system: System, sweep: Sweep) -> Mapping[str, Value]:
+def _test_fields(system: System, sweep: Sweep) -> Mapping[str, Value]:
     """Return the task fields that change the test examples."""
     return effective_task_values(settled(system.task), sweep.tests)

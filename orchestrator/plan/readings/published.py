@@ -30,7 +30,7 @@ def check_built_in(
 def check_published(
     spec: Spec,
     arms: Sequence[CheckedArm[Any]],
-    named: Iterable[str],
+    split_names: Iterable[str],
     metrics: Sequence[Metric],
     faults: Faults,
 ) -> None:
@@ -39,11 +39,11 @@ def check_published(
     Args:
         spec: The spec.
         arms: All valid arms.
-        named: Splits that trials may measure, in addition to those of the spec.
+        split_names: Splits that trials may measure, in addition to those of the spec.
         metrics: Declared metrics, for the ranges of values.
         faults: Collects the problems.
     """
-    _check_splits(spec, named, faults)
+    _check_splits(spec, split_names, faults)
     _check_spans(spec, metrics, faults)
     _check_distinct(spec, faults)
     for place, row in enumerate(spec.published):
@@ -53,14 +53,14 @@ def check_published(
             _check_read_again(place, row, arms, faults)
 
 
-def _check_splits(spec: Spec, named: Iterable[str], faults: Faults) -> None:
-    known = {SELECTION_SPLIT, *named, *_declared_splits(spec)}
+def _check_splits(spec: Spec, split_names: Iterable[str], faults: Faults) -> None:
+    known_splits = {SELECTION_SPLIT, *split_names, *_declared_splits(spec)}
     for place, row in enumerate(spec.published):
         for split in row.values:
-            if split not in known:
+            if split not in known_splits:
                 keys = ("published", place, "values", split)
                 faults.add(
-                    f"no split named {split!r}. {hint(split, sorted(known))}",
+                    f"no split named {split!r}. {hint(split, sorted(known_splits))}",
                     *keys,
                     code=FaultCode.UNKNOWN_NAME,
                 )
@@ -78,24 +78,24 @@ def _declared_splits(spec: Spec) -> Iterator[str]:
 
 def _check_spans(spec: Spec, metrics: Sequence[Metric], faults: Faults) -> None:
     for place, row in enumerate(spec.published):
-        low, high = (known := look_up(metrics, row.metric)).span
-        for split, value in ((split, each.value) for split, each in row.values.items()):
+        low, high = (metric := look_up(metrics, row.metric)).span
+        for split, value in ((split, field_value.value) for split, field_value in row.values.items()):
             if low <= value <= high:
                 continue
-            what = f"a share from {low:g} to {high:g}" if (low, high) == (0, 1) else _between(known)
+            range_text = f"a share from {low:g} to {high:g}" if (low, high) == (0, 1) else _range_text(metric)
             remedy = ": divide percentages by 100" if (low, high) == (0, 1) else ""
             keys = ("published", place, "values", split)
-            faults.add(f"must be {what} as our {row.metric} is, got {shown(value)}{remedy}", *keys)
-        for split, std in ((split, each.std) for split, each in row.values.items()):
+            faults.add(f"must be {range_text} as our {row.metric} is, got {shown(value)}{remedy}", *keys)
+        for split, std in ((split, field_value.std) for split, field_value in row.values.items()):
             if std is not None and std > high - low:
                 remedy = ": divide percentages by 100" if (low, high) == (0, 1) else ""
-                wanted = f"must be at most {high - low:g}, how far values of {row.metric} can lie apart"
+                requirement = f"must be at most {high - low:g}, how far values of {row.metric} can lie apart"
                 faults.add(
-                    f"{wanted}, got {shown(std)}{remedy}", *("published", place, "values", split, "std")
+                    f"{requirement}, got {shown(std)}{remedy}", *("published", place, "values", split, "std")
                 )
 
 
-def _between(metric: Metric) -> str:
+def _range_text(metric: Metric) -> str:
     """Return the range of a metric in words."""
     if metric.low is None or metric.high is None:
         return f"at least {metric.low:g}" if metric.low is not None else f"at most {metric.high:g}"
@@ -104,16 +104,17 @@ def _between(metric: Metric) -> str:
 
 def _check_distinct(spec: Spec, faults: Faults) -> None:
     """Note two published values for the same evaluation, since only one could be displayed."""
-    seen: dict[tuple[Any, ...], int] = {}
+    place_by_key: dict[tuple[Any, ...], int] = {}
     for place, row in enumerate(spec.published):
         whose = row.arm is None, row.name, _key(row.cell), _key(row.posthoc)
         for split in row.values:
             belongs = *whose, row.metric, row.statistic, split
-            if (before := seen.setdefault(belongs, place)) != place:
+            if (earlier_place := place_by_key.setdefault(belongs, place)) != place:
                 # Two papers may have measured the same system, but the report displays one value per arm.
                 remedy = "" if row.arm is not None else ": tell papers apart by reference.variant"
                 faults.add(
-                    f"{row.metric} of {row.name} must be given once, also in published[{before}]{remedy}",
+                    f"{row.metric} of {row.name} must be given once, also in "
+                    f"published[{earlier_place}]{remedy}",
                     *("published", place, "values", split),
                     code=FaultCode.DUPLICATE_KEY,
                 )
@@ -137,9 +138,9 @@ def _check_system(index: int, row: Published, spec: Spec, faults: Faults) -> Non
 
 def _check_read_again(index: int, row: Published, arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
     """Note rows with a posthoc field that their arm does not have."""
-    own = [arm for arm in arms if arm.request.label == row.arm]
+    own_arms = [arm for arm in arms if arm.request.label == row.arm]
     for path in row.posthoc:
-        if own and all(lookup(arm.system.settings, path) is MISSING for arm in own):
+        if own_arms and all(lookup(arm.system.settings, path) is MISSING for arm in own_arms):
             faults.add(
                 f"{row.arm} has no field {path}, so that it is never read again with one and the value would "
                 "stand beside nothing: leave the row out, or give the arm that it belongs to",
@@ -152,18 +153,18 @@ def _check_quantities(spec: Spec, baseline: BuiltInArm, probe: Probe, faults: Fa
     if not spec.published:
         return
     try:
-        reported = probe.metrics(baseline.system)
+        reported_names = probe.metrics(baseline.system)
     except ValueError:
         return  # the ablation check refuses arms that cannot be run
     for place, row in enumerate(spec.published):
         for split in row.values:
             # Training metrics begin with train/. Metrics of all other splits equal those of validation.
-            measured = "train/" if split == "train" else "valid/"
-            known = [name.removeprefix(measured) for name in reported if name.startswith(measured)]
-            if row.metric not in known:
+            prefix = "train/" if split == "train" else "valid/"
+            quantity_names = [name.removeprefix(prefix) for name in reported_names if name.startswith(prefix)]
+            if row.metric not in quantity_names:
                 of_training = " of train" if split == "train" else ""
                 faults.add(
-                    f"no quantity{of_training} named {row.metric!r}. {hint(row.metric, known)}",
+                    f"no quantity{of_training} named {row.metric!r}. {hint(row.metric, quantity_names)}",
                     *("published", place, "metric"),
                     code=FaultCode.UNKNOWN_NAME,
                 )

@@ -13,15 +13,17 @@ from search_spaces.paths import lookup
 Row = Mapping[str, Any]
 
 
-def of_cell(row: Row, settings: Mapping[str, Any]) -> bool:
+def is_of_cell(row: Row, settings: Mapping[str, Any]) -> bool:
     """Return whether `settings` match the grid cell of the row; rows of older plans match any settings."""
     return all(same(lookup(settings, path), value) for path, value in row.get("cell", {}).items())
 
 
-def of_reading(row: Row, overrides: Mapping[str, Any]) -> bool:
+def is_of_reevaluation(row: Row, overrides: Mapping[str, Any]) -> bool:
     """Return whether the row was measured with exactly these overrides."""
-    own = row.get("posthoc", {})
-    return own.keys() == overrides.keys() and all(same(own[path], overrides[path]) for path in own)
+    row_reading = row.get("posthoc", {})
+    return row_reading.keys() == overrides.keys() and all(
+        same(row_reading[path], overrides[path]) for path in row_reading
+    )
 
 
 def name_of(row: Row) -> str:
@@ -38,15 +40,19 @@ TRAIN = "train"
 """Name of training as a split of published values."""
 
 
-def read_nowhere(plan: Plan) -> Iterator[Row]:
+def rows_without_evaluation(plan: Plan) -> Iterator[Row]:
     """Yield rows on splits that no trial measures after its search.
 
     The report cannot display them.
     """
-    declared = metric_splits(plan.search, plan.confirm, plan.answer).declared.values()
-    read = {SELECTION_SPLIT, TRAIN, *plan.confirm.splits, *declared} if plan.confirm is not None else set()
+    declared_splits = metric_splits(plan.search, plan.confirm, plan.answer).declared.values()
+    read_splits = (
+        {SELECTION_SPLIT, TRAIN, *plan.confirm.splits, *declared_splits}
+        if plan.confirm is not None
+        else set()
+    )
     for row in plan.published:
         # A re-evaluation of the built-in trainable has no training metrics.
-        again = plan.trainable is None and not row.get("alone") and row.get("posthoc")
-        if row["split"] not in read or (again and row["split"] == TRAIN):
+        rereads = plan.trainable is None and not row.get("alone") and row.get("posthoc")
+        if row["split"] not in read_splits or (rereads and row["split"] == TRAIN):
             yield row

@@ -44,7 +44,7 @@ def check_predicates(search: Search, faults: Faults) -> None:
 def check_known(search: Search, arms: ArmSpace, faults: Faults) -> None:
     """Note constraints with unknown fields or without numbers, for arms that have other faults."""
     for place, constraint in enumerate(search.constraints):
-        if problem := _unknown(constraint, arms):
+        if problem := _unknown_field(constraint, arms):
             faults.add(problem, *PLACE, place)
 
 
@@ -53,7 +53,7 @@ def _problem(rule: Rule, arms: ArmSpace) -> str | None:
 
     The check of draws reports constraints that never hold.
     """
-    if (problem := _unknown(rule, arms)) or not isinstance(rule, Constraint):
+    if (problem := _unknown_field(rule, arms)) or not isinstance(rule, Constraint):
         return problem
     if all(_always_holds(rule, arm, space) for arm, space in arms):
         return f"{rule}: holds for every draw in every arm: leave it out, or reverse it"
@@ -76,16 +76,21 @@ def _always_holds(rule: Constraint, arm: CheckedArm[Any], space: Space) -> bool:
     )
 
 
-def _unknown(rule: Rule, arms: ArmSpace) -> str | None:
-    fields = dict.fromkeys(each for arm, space in arms for each in (*_paths(arm), *space.paths))
+def _unknown_field(rule: Rule, arms: ArmSpace) -> str | None:
+    fields = dict.fromkeys(path for arm, space in arms for path in (*_paths(arm), *space.paths))
     for path in rule.paths:
         if not any(_values(path, arm, space) for arm, space in arms):
             return f"{rule}: {path} is a field of no arm{_written_otherwise(rule, path, fields)}"
     if isinstance(rule, Predicate):
         return None
-    if not any(overlap(path, each) for path in rule.paths for _, space in arms for each in space.paths):
+    if not any(
+        overlap(path, searched_path)
+        for path in rule.paths
+        for _, space in arms
+        for searched_path in space.paths
+    ):
         return f"{rule}: must have a field that the search varies, got none: it decides nothing"
-    return _no_numbers(rule, arms) if isinstance(rule, Constraint) else _undecidable(rule, arms)
+    return _why_not_numeric(rule, arms) if isinstance(rule, Constraint) else _why_undecidable(rule, arms)
 
 
 def _written_otherwise(rule: Rule, path: str, fields: Iterable[str]) -> str:
@@ -100,7 +105,7 @@ def _written_otherwise(rule: Rule, path: str, fields: Iterable[str]) -> str:
     return f". {hint(path, related(path, fields))}"
 
 
-def _undecidable(rule: Rule, arms: ArmSpace) -> str | None:
+def _why_undecidable(rule: Rule, arms: ArmSpace) -> str | None:
     """Return why the values of a formula's fields cannot be compared in some arm; None if they can."""
     for arm, space in arms:
         paths = [path for path in rule.paths if path in space.paths]
@@ -116,16 +121,18 @@ def _paths(arm: CheckedArm[Any]) -> Iterable[str]:
     return (path for path, _ in leaves(arm.system.settings))
 
 
-def _no_numbers(constraint: Constraint, arms: ArmSpace) -> str | None:
+def _why_not_numeric(constraint: Constraint, arms: ArmSpace) -> str | None:
     kinds = [value for path in constraint.paths for arm, space in arms for value in _values(path, arm, space)]
     if constraint.op in ("==", "!=") and not any(map(_is_number, kinds)):
         return None
     for path in constraint.paths:
         values = [value for arm, space in arms for value in _values(path, arm, space)]
-        wrong = [each for each in values if not _is_number(each) and each is not None]
+        wrong = [
+            param_value for param_value in values if not _is_number(param_value) and param_value is not None
+        ]
         if wrong:
             return f"{constraint}: must compare numbers, and {path} can be {shown(wrong[0])}"
-        if all(each is None for each in values):
+        if all(param_value is None for param_value in values):
             return f"{constraint}: must compare numbers, and {path} is null in every arm: it decides nothing"
     return None
 
@@ -135,9 +142,13 @@ def _values(path: str, arm: CheckedArm[Any], space: Space) -> Sequence[Value]:
     if path in space.paths:
         return ends(space[path].domain)
     value = lookup(arm.system.settings, path)
-    outer = [each for each in space.paths if path.startswith(f"{each}.")]
-    drawn = [effective(path, {each: value}, {}) for each in outer for value in ends(space[each].domain)]
-    return tuple(each for each in (value, *drawn) if each is not MISSING)
+    outer = [searched_path for searched_path in space.paths if path.startswith(f"{searched_path}.")]
+    effective_values = [
+        effective(path, {searched_path: value}, {})
+        for searched_path in outer
+        for value in ends(space[searched_path].domain)
+    ]
+    return tuple(item for item in (value, *effective_values) if item is not MISSING)
 
 
 def _is_number(value: Any) -> bool:

@@ -47,13 +47,13 @@ def check_dimensions(
     common = common_space(search)
     for dimension in search.also:
         keys = dimension_keys(dimension.path, search)
-        if why := single_value_problem(dimension, search):
-            faults.add(why, *keys)
+        if reason := single_value_problem(dimension, search):
+            faults.add(reason, *keys)
         elif not _unknown_condition(dimension, arms, common, search, faults):
             _check_existence(dimension, arms, common, search, faults)
     for dimension in common.dimensions:
-        if why := measures(dimension.path):
-            faults.add(why, *dimension_keys(dimension.path, search))
+        if reason := measures(dimension.path):
+            faults.add(reason, *dimension_keys(dimension.path, search))
 
 
 def single_value_problem(dimension: Dimension, search: Search) -> str | None:
@@ -85,35 +85,37 @@ def _unknown_condition(
 ) -> bool:
     """Return whether the dimension depends on a field of no arm, so that no search would include it."""
     fields = dict.fromkeys(path for arm in arms for path, _ in leaves(arm.system.settings))
-    refused = False
+    is_refused = False
     for condition in dimension.when:
         path = condition.path
         if path in common.paths or any(_may_be(path, arm.system.settings) for arm in arms):
             continue
-        refused = True
-        known = related(path, fields)
+        is_refused = True
+        related_fields = related(path, fields)
         faults.add(
-            f"depends on {path}, a field of no arm. {hint(path, known)}",
+            f"depends on {path}, a field of no arm. {hint(path, related_fields)}",
             *dimension_keys(dimension.path, search),
             "when",
             code=FaultCode.UNKNOWN_FIELD,
         )
-    return refused
+    return is_refused
 
 
 def _may_be(path: str, settings: Mapping[str, Any]) -> bool:
     """Return whether the field exists, or may exist if a parent that is null had a value."""
     parents = [path.rsplit(".", cut)[0] for cut in range(1, path.count("."))]
-    return lookup(settings, path) is not MISSING or any(lookup(settings, each) is None for each in parents)
+    return lookup(settings, path) is not MISSING or any(
+        lookup(settings, parent) is None for parent in parents
+    )
 
 
 def _check_existence(
     dimension: Dimension, arms: Sequence[CheckedArm[Any]], common: Space, search: Search, faults: Faults
 ) -> None:
-    having = [
+    arms_with_space = [
         (arm, without(common, arm.request.drop)) for arm in arms if dimension.path not in arm.request.drop
     ]
-    if any(may_exist(dimension, space, arm) for arm, space in having):
+    if any(may_exist(dimension, space, arm) for arm, space in arms_with_space):
         return
     conditions = " and ".join(
         f"{condition.path} must be {' or '.join(map(shown, condition.values))}"
@@ -159,7 +161,7 @@ def measures(path: str, arms: Sequence[BuiltInArm], searched_paths: Collection[s
     free = sorted(training_only(changing[0].system.task))
     return (
         "must not be searched: it changes the data that trials are measured on, and the best would be the "
-        f"easiest; list its values in contexts{_instead(free)}"
+        f"easiest; list its values in contexts{_searchable_task_fields(free)}"
     )
 
 
@@ -168,5 +170,5 @@ def _counts_validations(arm: BuiltInArm) -> bool:
     return arm.system.train.patience is not None or arm.system.train.halve_after is not None
 
 
-def _instead(fields: Sequence[str]) -> str:
+def _searchable_task_fields(fields: Sequence[str]) -> str:
     return f". Of a task may be searched: {', '.join(f'task.{field}' for field in fields)}" if fields else ""

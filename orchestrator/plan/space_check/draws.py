@@ -15,9 +15,9 @@ from typing import Any
 
 from orchestrator.errors import FaultCode
 from orchestrator.plan.arms import Checked, CheckedArm
-from orchestrator.plan.display.format import among
+from orchestrator.plan.display.format import quote_values
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.space_check.spaces import assigned, condition_values, dimension_keys, ends
+from orchestrator.plan.space_check.spaces import assign_params, condition_values, dimension_keys, ends
 from orchestrator.plan.training_code.settings import SettingFault
 from orchestrator.spec.types import Search, Spec
 from search_spaces.algebra import admits, exists
@@ -94,15 +94,15 @@ def check_draws(
     if not all(sound):
         return space
     draws = list(islice(drawing.draws(DRAWS_MAX), DRAWS_MAX))
-    refused = 0
+    num_refused = 0
     for draw in draws:
         if problem := drawing.refusal(draw):
             if settings_check.refusing is not None and _is_rejected(draw, settings, settings_check):
-                refused += 1
+                num_refused += 1
             else:
-                _tell_together(arm, draw, problem, drawing, faults)
-    if refused and settings_check.refusing is not None:
-        rule = replace(settings_check.refusing, refused=refused, tried=sum(map(drawing.admits, draws)))
+                _note_combination(arm, draw, problem, drawing, faults)
+    if num_refused and settings_check.refusing is not None:
+        rule = replace(settings_check.refusing, refused=num_refused, tried=sum(map(drawing.admits, draws)))
         space = Space(space.dimensions, (*space.constraints, rule))
         drawing = _Drawing(settings, space, drawing.variant, settings_check.too_large)
     if draws and not any(map(drawing.admits, chain(draws, drawing.by_chance(CHANCES)))):
@@ -115,7 +115,11 @@ def check_draws(
         )
         return space
     many = sum(map(drawing.admits, draws))
-    if many < best and all(_is_whole(each.domain) for each in space.dimensions) and len(draws) < DRAWS_MAX:
+    if (
+        many < best
+        and all(_is_whole(dimension.domain) for dimension in space.dimensions)
+        and len(draws) < DRAWS_MAX
+    ):
         faults.add(
             f"must be at most {many}, all different assignments that {arm.name} can draw, got {best}",
             "confirm",
@@ -128,8 +132,8 @@ def check_draws(
 
 def _is_rejected(draw: Assignment, settings: Mapping[str, Any], settings_check: SettingsCheck) -> bool:
     """Return whether the trainable's Config refuses `settings` with `draw`."""
-    given = assigned(settings, draw)
-    return given is not None and isinstance(settings_check.checked(given), list)
+    settings_of_draw = assign_params(settings, draw)
+    return settings_of_draw is not None and isinstance(settings_check.checked(settings_of_draw), list)
 
 
 def candidates(domain: Domain, max_count: int = VALUES_MAX) -> tuple[Value, ...]:
@@ -146,22 +150,28 @@ def candidates(domain: Domain, max_count: int = VALUES_MAX) -> tuple[Value, ...]
             if many <= max_count:
                 return tuple(range(low, high + 1, step))
             last = int(greatest(domain))
-            exact = _between(low, last, log=log)
-            lattice = {low + min(round((each - low) / step), many - 1) * step for each in exact}
+            exact = _spaced_values(low, last, log=log)
+            lattice = {low + min(round((number - low) / step), many - 1) * step for number in exact}
             return (low, *sorted(lattice - {low, last}), last)
         case _:
             first, final, gap = domain.low, float(greatest(domain)), domain.step
             # Evenly spaced values may all be integers, and an integer field would accept them by chance.
             past = UNEVEN if gap is None else 0.0
             inner = [
-                each for each in _between(first, final, log=domain.log, past=past) if first < each < final
+                number
+                for number in _spaced_values(first, final, log=domain.log, past=past)
+                if first < number < final
             ]
             if gap is not None:
-                inner = sorted({first + round((each - first) / gap) * gap for each in inner} - {first, final})
+                inner = sorted(
+                    {first + round((number - first) / gap) * gap for number in inner} - {first, final}
+                )
             return (first, *inner, final)
 
 
-def _between(low: float, high: float, count: int = BETWEEN, *, log: bool, past: float = 0.0) -> list[float]:
+def _spaced_values(
+    low: float, high: float, count: int = BETWEEN, *, log: bool, past: float = 0.0
+) -> list[float]:
     """Return evenly spaced values from `low`, shifted by the share `past` of the distance."""
     shares = [(place + past) / (count - 1) for place in range(count)]
     return [float(low * (high / low) ** share if log else low + share * (high - low)) for share in shares]
@@ -200,13 +210,13 @@ class _Drawing:
                 return None
         except TypeError as error:
             return str(error)
-        if (found := self.variant(draw)) is None:
+        if (variant := self.variant(draw)) is None:
             return None
-        if isinstance(found, list):
-            more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-            return found[0].message + more
+        if isinstance(variant, list):
+            remainder = f" (and {len(variant) - 1} more)" if len(variant) > 1 else ""
+            return variant[0].message + remainder
         try:
-            return self.too_large(found) if whole else None
+            return self.too_large(variant) if whole else None
         except ValueError as error:
             return str(error)
 
@@ -215,16 +225,16 @@ class _Drawing:
 
         None if no draw has all values of `assignment`.
         """
-        made: dict[str, Value] = {}
+        params: dict[str, Value] = {}
         for dimension in self.space.dimensions:
-            if exists(dimension, made, self.settings):
+            if exists(dimension, params, self.settings):
                 path = dimension.path
-                made[path] = (
+                params[path] = (
                     assignment[path]
                     if path in assignment
                     else self._chance.choice(candidates(dimension.domain))
                 )
-        return made if assignment.keys() <= made.keys() else None
+        return params if assignment.keys() <= params.keys() else None
 
     def draws(self, max_count: int) -> Iterator[dict[str, Value]]:
         """Yield all draws if there are at most `max_count`.
@@ -235,84 +245,89 @@ class _Drawing:
         choices = [candidates(dimension.domain) for dimension in dimensions]
         if prod(map(len, choices)) <= max_count:
             for values in product(*choices):
-                wanted = dict(zip(self.space.paths, values, strict=True))
-                if (made := self._existing(wanted)) is not None:
-                    yield made
+                params_wanted = dict(zip(self.space.paths, values, strict=True))
+                if (params := self._drop_missing_dimensions(params_wanted)) is not None:
+                    yield params
             return
         pairs = list(combinations(dimensions, 2))
-        for one, other in pairs:
-            both = product(*(_few(each.domain, max_count // (2 * len(pairs))) for each in (one, other)))
-            for values in both:
-                wanted = dict(zip((one.path, other.path), values, strict=True))
-                made = self.draw(
-                    condition_values(one, self.space) | condition_values(other, self.space) | wanted
+        for first, second in pairs:
+            value_pairs = product(
+                *(
+                    _some_candidates(dimension.domain, max_count // (2 * len(pairs)))
+                    for dimension in (first, second)
                 )
-                if made is not None:
-                    yield made
+            )
+            for values in value_pairs:
+                params_wanted = dict(zip((first.path, second.path), values, strict=True))
+                params = self.draw(
+                    condition_values(first, self.space) | condition_values(second, self.space) | params_wanted
+                )
+                if params is not None:
+                    yield params
         for _ in range(max_count):
-            if (made := self.draw({})) is not None:
-                yield made
+            if (params := self.draw({})) is not None:
+                yield params
 
     def by_chance(self, max_count: int) -> Iterator[dict[str, Value]]:
         """Yield draws with random values from the full ranges, as a sampler without history."""
         for _ in range(max_count):
-            made: dict[str, Value] = {}
+            params: dict[str, Value] = {}
             for dimension in self.space.dimensions:
-                if exists(dimension, made, self.settings):
-                    made[dimension.path] = self._any_of(dimension.domain)
-            yield made
+                if exists(dimension, params, self.settings):
+                    params[dimension.path] = self._any_of(dimension.domain)
+            yield params
 
     def _any_of(self, domain: Domain) -> Value:
         if isinstance(domain, Float) and domain.step is None:
             share = self._chance.random()
-            return _between(domain.low, domain.high, 2, log=domain.log, past=share)[0]
+            return _spaced_values(domain.low, domain.high, 2, log=domain.log, past=share)[0]
         if isinstance(domain, Int):
             return domain.low + domain.step * self._chance.randrange(count_values(domain))
         return self._chance.choice(finite_values(domain))
 
-    def _existing(self, assignment: Assignment) -> dict[str, Value] | None:
+    def _drop_missing_dimensions(self, assignment: Assignment) -> dict[str, Value] | None:
         """Return `assignment` without dimensions that do not exist; None for duplicates.
 
         Assignments that differ only in non-existing dimensions give the same draw.
         """
-        made: dict[str, Value] = {}
+        params: dict[str, Value] = {}
         for dimension in self.space.dimensions:
             path = dimension.path
-            if exists(dimension, made, self.settings):
-                made[path] = assignment[path]
+            if exists(dimension, params, self.settings):
+                params[path] = assignment[path]
             elif assignment[path] != candidates(dimension.domain)[0]:
                 return None
-        return made
+        return params
 
     def impossible(self, dimension: Dimension, value: Value, *, whole: bool) -> str | None:
         """Return why no draw with `value` can be trained; None if one can, or if none is ever drawn."""
-        met = {**condition_values(dimension, self.space), dimension.path: value}
-        if (problem := self.refusal(met, whole=whole)) is None:
+        condition_params = {**condition_values(dimension, self.space), dimension.path: value}
+        if (problem := self.refusal(condition_params, whole=whole)) is None:
             return None
         for _ in range(COMPLETIONS):
-            made = self.draw(met)
-            if made is not None and self.admits(made) and self.refusal(made, whole=whole) is None:
+            params = self.draw(condition_params)
+            if params is not None and self.admits(params) and self.refusal(params, whole=whole) is None:
                 return None
         return problem
 
     def others(self, draw: Assignment, path: str) -> Iterator[tuple[Value, bool]]:
         """Yield every value of the dimension at `path`, with whether `draw` could be trained with it."""
         for value in candidates(self.space[path].domain):
-            made = self.draw({**draw, path: value})
-            if made is None:
-                made = {**draw, path: value}
-            yield value, self.admits(made) and self.refusal(made) is None
+            params = self.draw({**draw, path: value})
+            if params is None:
+                params = {**draw, path: value}
+            yield value, self.admits(params) and self.refusal(params) is None
 
 
-def _few(domain: Domain, pairs: int) -> Sequence[Value]:
+def _some_candidates(domain: Domain, pairs: int) -> Sequence[Value]:
     """Return candidates of a dimension, including its ends.
 
     Two dimensions have about `pairs` pairs of candidates.
     """
-    values, most = candidates(domain), max(2, int(max(1, pairs) ** 0.5))
-    if len(values) <= most:
+    values, max_values = candidates(domain), max(2, int(max(1, pairs) ** 0.5))
+    if len(values) <= max_values:
         return values
-    places = {round(place * (len(values) - 1) / (most - 1)) for place in range(most)}
+    places = {round(place * (len(values) - 1) / (max_values - 1)) for place in range(max_values)}
     return [values[place] for place in sorted(places)]
 
 
@@ -322,27 +337,32 @@ def _check_alone(
     """Return whether every value of `dimension` can be trained in some draw; note values that cannot."""
     domain, extremes = dimension.domain, ends(dimension.domain)
     values = candidates(domain, ALONE_MAX)
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     kinds: dict[str, list[int]] = {}
     for place, value in enumerate(values):
         if problem := drawing.impossible(dimension, value, whole=value in extremes):
-            found[place] = problem
+            reasons[place] = problem
             # Messages that differ only in the value after "got" are one fault.
             kinds.setdefault(problem.partition(", got")[0], []).append(place)
-    possible = [value for place, value in enumerate(values) if place not in found]
-    remedy = f". Possible are {among(possible, 'and')}" if possible and not isinstance(domain, Float) else ""
+    possible = [value for place, value in enumerate(values) if place not in reasons]
+    remedy = (
+        f". Possible are {quote_values(possible, 'and')}"
+        if possible and not isinstance(domain, Float)
+        else ""
+    )
     for kind, wrong in kinds.items():
         places = wrong
         if isinstance(domain, Float):  # report an end or one value: only a sample was tried
             places = [place for place in wrong if values[place] in extremes] or wrong[:1]
-        drawn = among([values[place] for place in places])
+        values_text = quote_values([values[place] for place in places])
         faults.add(
-            f"{arm.name} cannot be trained with {dimension.path} = {drawn}: {found[places[0]]}{remedy}",
+            f"{arm.name} cannot be trained with {dimension.path} = {values_text}: "
+            f"{reasons[places[0]]}{remedy}",
             *dimension_keys(dimension.path, search),
-            about=("bounds", dimension.path, kind, drawn),
+            about=("bounds", dimension.path, kind, values_text),
             code=FaultCode.NOTHING_TO_DRAW,
         )
-    return not found
+    return not reasons
 
 
 def _is_whole(domain: Domain) -> bool:
@@ -352,7 +372,7 @@ def _is_whole(domain: Domain) -> bool:
     return not isinstance(domain, Float)
 
 
-def _tell_together(
+def _note_combination(
     arm: CheckedArm[Any], draw: Assignment, problem: str, drawing: _Drawing, faults: Faults
 ) -> None:
     """Note the values of `draw` that cannot be combined, once for all draws with the same problem."""
@@ -360,15 +380,15 @@ def _tell_together(
     if faults.has(*about):
         return
     decisive = {path for path in draw if any(fits for _, fits in drawing.others(draw, path))}
-    named = {path for path in draw if path.rpartition(".")[2] in problem.replace("=", " ").split()}
-    paths = [path for path in draw if path in decisive | named] or list(draw)
-    drawn = ", ".join(f"{path} = {shown(draw[path])}" for path in paths)
+    named_paths = {path for path in draw if path.rpartition(".")[2] in problem.replace("=", " ").split()}
+    paths = [path for path in draw if path in decisive | named_paths] or list(draw)
+    params_text = ", ".join(f"{path} = {shown(draw[path])}" for path in paths)
     last = paths[-1]
     fitting = [value for value, fits in drawing.others(draw, last) if fits]
     rest = ", ".join(f"{path} = {shown(draw[path])}" for path in paths[:-1])
-    remedy = f". With {rest}, {last} may be {among(fitting)}" if fitting and rest else ""
+    remedy = f". With {rest}, {last} may be {quote_values(fitting)}" if fitting and rest else ""
     faults.add(
-        f"{arm.name} cannot be trained with {drawn}: {problem}{remedy}",
+        f"{arm.name} cannot be trained with {params_text}: {problem}{remedy}",
         "search",
         about=about,
         code=FaultCode.NOTHING_TO_DRAW,

@@ -14,7 +14,7 @@ from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.display.format import domain_words
 from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.space_check.draws import SettingsCheck
-from orchestrator.plan.space_check.spaces import assigned, common_space
+from orchestrator.plan.space_check.spaces import assign_params, common_space
 from orchestrator.plan.types import Arm
 from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.kinds import FOUND, FROM
@@ -51,14 +51,14 @@ def with_found_points(source: SpecFile, best_params_of: Found) -> SpecFile:
             points.append(point)
             continue
         try:
-            best = {arm: dict(each) for arm, each in best_params_of(point[FROM]).items()}
+            best = {arm: dict(params) for arm, params in best_params_of(point[FROM]).items()}
             points.append({FROM: point[FROM], FOUND: best})
         except HaltsweepError as error:
             faults.append(source.fault(str(error), *PLACE, place))
     if faults:
         raise SpecError(faults)
-    known = search.model_copy(update={"first": tuple(points)})
-    return replace(source, spec=source.spec.model_copy(update={"search": known}))
+    search_with_points = search.model_copy(update={"first": tuple(points)})
+    return replace(source, spec=source.spec.model_copy(update={"search": search_with_points}))
 
 
 def check_first(search: Search, faults: Faults) -> None:
@@ -72,10 +72,10 @@ def check_first(search: Search, faults: Faults) -> None:
             continue
         for path, value in point.items():
             if path not in common.paths:
-                known = hint(path, common.paths)
-                faults.add(f"sets {path}, which the search does not vary. {known}", *PLACE, place, path)
-            elif _taken(common[path].domain, value) is MISSING:
-                _tell_outside(common[path], value, (*PLACE, place), faults)
+                suggestion = hint(path, common.paths)
+                faults.add(f"sets {path}, which the search does not vary. {suggestion}", *PLACE, place, path)
+            elif _drawable_value(common[path].domain, value) is MISSING:
+                _note_value_outside(common[path], value, (*PLACE, place), faults)
 
 
 def with_first_points(
@@ -95,89 +95,95 @@ def with_first_points(
             )
     if faults:
         return list(arms)
-    found = [
+    arms_with_points = [
         replace(arm, first=_points(checked, arm, search, settings_check, faults))
         for checked, arm in zip(resolved, arms, strict=True)
     ]
-    _tell_unused(search, found, faults)
-    return found
+    _note_unused_fields(search, arms_with_points, faults)
+    return arms_with_points
 
 
 def _points(
     checked_arm: CheckedArm[Any], arm: Arm, search: Search, settings_check: SettingsCheck, faults: Faults
 ) -> tuple[dict[str, Value], ...]:
     """Return the distinct points that the arm tries."""
-    found: list[dict[str, Value]] = []
+    points_found: list[dict[str, Value]] = []
     for place, point in enumerate(search.first):
         keys = (*PLACE, place)
-        whole = _whole(checked_arm, arm, point, keys, faults)
-        if whole is None:
+        full_point = _complete_point(checked_arm, arm, point, keys, faults)
+        if full_point is None:
             continue
-        if problem := _problem(checked_arm, arm, whole, settings_check):
+        if problem := _problem(checked_arm, arm, full_point, settings_check):
             faults.add(problem, *keys, about=("first", *keys, problem.partition(":")[2]))
-        if whole not in found:
-            found.append(whole)
-    return tuple(found)
+        if full_point not in points_found:
+            points_found.append(full_point)
+    return tuple(points_found)
 
 
-def _whole(
+def _complete_point(
     checked_arm: CheckedArm[Any], arm: Arm, point: Mapping[str, Any], keys: Keys, faults: Faults
 ) -> dict[str, Value] | None:
     """Return a value for every dimension that exists in `arm` at `point`; None if one is out of range."""
-    named = _of_arm(checked_arm, point)
-    made: dict[str, Value] = {}
+    values_of_arm = _values_of_arm(checked_arm, point)
+    params: dict[str, Value] = {}
     for dimension in arm.space.dimensions:
-        if not exists(dimension, made, arm.settings):
+        if not exists(dimension, params, arm.settings):
             continue
         path, domain = dimension.path, dimension.domain
-        value = named[path] if path in named else lookup(arm.settings, path)
-        taken = MISSING if value is MISSING else _taken(domain, value)
-        if taken is MISSING:
-            own = f"; {arm.name} has it so itself: name {path} in the point, or widen the range"
-            _tell_outside(dimension, value, keys, faults, "" if path in named else own)
+        value = values_of_arm[path] if path in values_of_arm else lookup(arm.settings, path)
+        domain_value = MISSING if value is MISSING else _drawable_value(domain, value)
+        if domain_value is MISSING:
+            advice = f"; {arm.name} has it so itself: name {path} in the point, or widen the range"
+            _note_value_outside(dimension, value, keys, faults, "" if path in values_of_arm else advice)
             return None
-        made[path] = taken
-    return made
+        params[path] = domain_value
+    return params
 
 
-def _tell_outside(dimension: Dimension, value: Any, keys: Keys, faults: Faults, owner: str = "") -> None:
-    wanted = f"must be within the search's range of {dimension.path}, {domain_words(dimension.domain)}"
-    given = "none" if value is MISSING else shown(value)
-    faults.add(f"{wanted}, got {given}{owner}", *keys, about=("first", *keys, dimension.path, given))
+def _note_value_outside(
+    dimension: Dimension, value: Any, keys: Keys, faults: Faults, owner: str = ""
+) -> None:
+    requirement = f"must be within the search's range of {dimension.path}, {domain_words(dimension.domain)}"
+    value_text = "none" if value is MISSING else shown(value)
+    faults.add(
+        f"{requirement}, got {value_text}{owner}", *keys, about=("first", *keys, dimension.path, value_text)
+    )
 
 
-def _of_arm(checked_arm: CheckedArm[Any], point: Mapping[str, Any]) -> Mapping[str, Any]:
+def _values_of_arm(checked_arm: CheckedArm[Any], point: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the values that `point` has for the arm.
 
     For another sweep these are the best params of the arm with the same name, else of its baseline.
     """
     if FROM not in point:
         return point
-    found: Mapping[str, Mapping[str, Any]] = point[FOUND]
+    values_of_arms: Mapping[str, Mapping[str, Any]] = point[FOUND]
     names = (checked_arm.name, checked_arm.request.label, BASELINE)
-    return next((found[name] for name in names if name in found), {})
+    return next((values_of_arms[name] for name in names if name in values_of_arms), {})
 
 
-def _taken(domain: Domain, value: Any) -> Any:  # noqa: PLR0911 - one for each kind
+def _drawable_value(domain: Domain, value: Any) -> Any:  # noqa: PLR0911 - one for each kind
     """Return `value` as a sampler would draw it; `MISSING` if it never would."""
     if not contains(domain, value):
         return MISSING
     match domain:
-        case Choice(listed):
-            return next(each for each in listed if same(each, value))
+        case Choice(domain_values):
+            return next(param_value for param_value in domain_values if same(param_value, value))
         case Powers():
-            return next(each for each in domain.values if _near(each, value))
+            return next(item for item in domain.values if _is_near(item, value))
         case Fixed(held):
             return held
         case Float(step=None):
             return float(value)
         case Float():
-            return next((each for each in values(domain) if _near(each, value)), MISSING)
+            return next(
+                (param_value for param_value in values(domain) if _is_near(param_value, value)), MISSING
+            )
         case _:
             return value
 
 
-def _near(first: Any, second: Any) -> bool:
+def _is_near(first: Any, second: Any) -> bool:
     return isclose(first, second, rel_tol=1e-9, abs_tol=1e-12)
 
 
@@ -189,18 +195,18 @@ def _problem(
     for constraint in arm.space.constraints:
         if not admits(constraint, point, arm.settings):
             return f"{arm.name} tries {words}: must satisfy {constraint}"
-    settings = assigned(checked_arm.system.settings, point)
+    settings = assign_params(checked_arm.system.settings, point)
     problems = settings_check.checked(settings) if settings is not None else []
     if isinstance(problems, list) and problems:
         return f"{arm.name} cannot be trained with {words}: {problems[0].message}"
     return None
 
 
-def _tell_unused(search: Search, arms: Sequence[Arm], faults: Faults) -> None:
+def _note_unused_fields(search: Search, arms: Sequence[Arm], faults: Faults) -> None:
     """Note fields of a point that no arm searches under the conditions of the point."""
     for place, point in enumerate(search.first):
         for path in point if FROM not in point and not faults else ():
-            if not any(path in each for arm in arms for each in arm.first):
+            if not any(path in params for arm in arms for params in arm.first):
                 message = (
                     f"sets {path}, which no arm searches where the rest of the point holds: leave it out"
                 )

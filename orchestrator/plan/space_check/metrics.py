@@ -19,17 +19,20 @@ from trainables.types import Batch, Output
 VALID = "valid"
 
 
-def reported(system: System, batch: Batch, output: Output) -> tuple[str, ...]:
+def reported_metrics(system: System, batch: Batch, output: Output) -> tuple[str, ...]:
     """Return every metric that an objective can name, given the output of the system for a batch."""
-    found = [*evaluate(cast(Learner, _Replay(output, system.train)), [batch]), *written(system, batch)]
-    measured = (*found, *(metric.name for metric in work.metrics if not metric.split))
-    trained = _of_training(system.train)
+    metric_names = [
+        *evaluate(cast(Learner, _Replay(output, system.train)), [batch]),
+        *answer_metrics(system, batch),
+    ]
+    measured_names = (*metric_names, *(metric.name for metric in work.metrics if not metric.split))
+    trained_names = _training_metrics(system.train)
     if any(info.streamed for info in splits(system.task)):
-        trained = tuple(name for name in trained if name != workload.EPOCH_SECONDS)
-    return (*(f"{VALID}/{name}" for name in measured), *trained)
+        trained_names = tuple(name for name in trained_names if name != workload.EPOCH_SECONDS)
+    return (*(f"{VALID}/{name}" for name in measured_names), *trained_names)
 
 
-def written(system: System, batch: Batch) -> tuple[str, ...]:
+def answer_metrics(system: System, batch: Batch) -> tuple[str, ...]:
     """Return the names of the metrics of written answers, without their split."""
     if system.shape.head != "sequence":
         return ()
@@ -37,13 +40,18 @@ def written(system: System, batch: Batch) -> tuple[str, ...]:
     return tuple(scores(system.task, right, right))
 
 
-def _of_training(train: TrainConfig) -> tuple[str, ...]:
+def _training_metrics(train: TrainConfig) -> tuple[str, ...]:
     accumulator = Accumulator(device=torch.device("cpu"), scaled=train.precision == "fp16")
-    one = torch.ones(())
-    accumulator.add(0, StepResult(loss=one, ponder=one, gradient_norm=one, hits=one, counts=one, tokens=one))
+    tensor = torch.ones(())
+    accumulator.add(
+        0,
+        StepResult(
+            loss=tensor, ponder=tensor, gradient_norm=tensor, hits=tensor, counts=tensor, tokens=tensor
+        ),
+    )
     accumulator.flush()
-    trained = [each for each in (*workload.metrics, *work.metrics) if each.split]
-    return (*accumulator.metrics(), *(f"{each.split}/{each.name}" for each in trained))
+    metrics = [metric for metric in (*workload.metrics, *work.metrics) if metric.split]
+    return (*accumulator.metrics(), *(f"{metric.split}/{metric.name}" for metric in metrics))
 
 
 class _Replay:

@@ -41,8 +41,8 @@ def reversed_goal_warnings(plan: Plan) -> Iterator[str]:
     for objective in plan.search.objectives if plan.search is not None else ():
         usual = usual_goal(objective.metric)
         if look_up(plan.metrics, objective.metric).better is None and usual not in (None, objective.goal):
-            what = {"max": "larger", "min": "smaller"}
+            direction = {"max": "larger", "min": "smaller"}
             yield (
                 f"Warning: the goal of {objective.metric} is {objective.goal}, and by its name "
-                f"{what[usual]} values are better: write goal: {usual} if that is meant."
+                f"{direction[usual]} values are better: write goal: {usual} if that is meant."
             )

@@ -29,13 +29,13 @@ def against_declared(objective: Objective, metrics: Iterable[Metric]) -> tuple[s
     Returns:
         The key of the objective that is wrong, and the reason; None if there is no problem.
     """
-    name, known = objective.metric, look_up(metrics, objective.metric)
-    if known.given:
-        return "metric", f"must vary, got {name}, which {known.given}"
-    if known.better in (None, objective.goal):
+    name, metric = objective.metric, look_up(metrics, objective.metric)
+    if metric.given:
+        return "metric", f"must vary, got {name}, which {metric.given}"
+    if metric.better in (None, objective.goal):
         return None
     least = "largest" if objective.goal == "max" else "smallest"
-    return "goal", f"must be {known.better}, got {objective.goal}: the best {name} is not the {least} one"
+    return "goal", f"must be {metric.better}, got {objective.goal}: the best {name} is not the {least} one"
 
 
 def check_objectives(
@@ -43,7 +43,7 @@ def check_objectives(
 ) -> None:
     """Note objectives that trials of `arm` do not report while searching, or that are constant."""
     try:
-        known = probe.metrics(arm.system)
+        metric_names = probe.metrics(arm.system)
     except ValueError:
         return  # the ablation check refuses arms that cannot be run
     for place, objective in enumerate(search.objectives):
@@ -51,18 +51,27 @@ def check_objectives(
         about = ("objective", place)
         if faults.has(*about):
             continue
-        if metric not in known and arm.request.is_baseline:
+        if metric not in metric_names and arm.request.is_baseline:
             faults.add(
-                f"no metric named {metric!r}. {hint(metric, known)}",
+                f"no metric named {metric!r}. {hint(metric, metric_names)}",
                 *keys,
                 "metric",
-                about=about,
+                about=about
+<<<<<<< ours
+,
                 code=FaultCode.UNKNOWN_NAME,
-            )
-        elif metric not in known:
+            
+||||||| base
+
+=======
+
+            
+>>>>>>> theirs
+)
+        elif metric not in metric_names:
             message = f"{arm.name} reports no {metric!r}, so it cannot be searched with the others"
             faults.add(
-                f"{message}. {hint(metric, known)}", *keys, "metric", about=about, code=FaultCode.UNKNOWN_NAME
+                f"{message}. {hint(metric, metric_names)}", *keys, "metric", about=about, code=FaultCode.UNKNOWN_NAME
             )
         elif fault := against_declared(objective, metrics):
             faults.add(fault[1], *keys, fault[0], about=about)
@@ -84,12 +93,12 @@ def check_movement(
         if not quantity.moves_with or faults.has("objective", place):
             continue
         alone = len(search.objectives) == 1
-        found = [(arm, _stands_still(quantity, arm, space, probe, alone=alone)) for arm, space in arms]
-        still = [(arm, why) for arm, why in found if why]
-        if still and (alone or len(still) == len(found)):
-            arm, why = still[0]
+        reasons = [(arm, _stands_still(quantity, arm, space, probe, alone=alone)) for arm, space in arms]
+        still = [(arm, reason) for arm, reason in reasons if reason]
+        if still and (alone or len(still) == len(reasons)):
+            arm, reason = still[0]
             faults.add(
-                f"must vary, got {objective.metric}, which {why} in {arm.name}: choose another, or let "
+                f"must vary, got {objective.metric}, which {reason} in {arm.name}: choose another, or let "
                 "something halt",
                 "search",
                 "objectives",
@@ -115,8 +124,8 @@ def check_answer_moves(
         if not (quantity := look_up(metrics, name)).moves_with or len(arms) < COMPARED:
             continue
         still = [
-            f"{why} in {arm.name}"
-            if (why := _stands_still(quantity, arm, space, probe, alone=True))
+            f"{reason} in {arm.name}"
+            if (reason := _stands_still(quantity, arm, space, probe, alone=True))
             else None
             for arm, space in arms
         ]
@@ -135,23 +144,27 @@ def _stands_still(
     quantity: Metric, arm: BuiltInArm, space: Space, probe: Probe, *, alone: bool
 ) -> str | None:
     """Return why `quantity` does not depend on the weights of `arm`, for all draws; None if it does."""
-    drawn = [
+    drawn_systems = [
         arm.system,
         *(system for dimension in space.dimensions for system in systems(arm, dimension, space)),
     ]
     try:
         # Run full models only if the quantity is constant in narrow ones.
         moves = quantity.moves_with
-        values = _standing(moves, map(probe.narrow, drawn), probe) and _standing(moves, drawn, probe)
-        sizes = _sizes(quantity, drawn, probe)
+        values = _fixed_values(moves, map(probe.narrow, drawn_systems), probe) and _fixed_values(
+            moves, drawn_systems, probe
+        )
+        sizes = _sizes(quantity, drawn_systems, probe)
     except ValueError:
         return None  # the ablation check refuses arms that cannot be run
     if not values:
         return None
     if len(values) == sizes == 1:
         # For a derived quantity the value is unknown, only that it is constant.
-        own = quantity.name == quantity.moves_with
-        return f"is always {next(iter(values)):g}" if own else "the settings decide, as no layer is left out,"
+        is_own = quantity.name == quantity.moves_with
+        return (
+            f"is always {next(iter(values)):g}" if is_own else "the settings decide, as no layer is left out,"
+        )
     return "the search itself sets" if alone else None
 
 
@@ -162,12 +175,12 @@ def _sizes(quantity: Metric, systems: Sequence[System], probe: Probe) -> int:
     return len({probe.structure(system).flops_max for system in systems})
 
 
-def _standing(quantity: str, systems: Iterable[System], probe: Probe) -> set[float]:
+def _fixed_values(quantity: str, systems: Iterable[System], probe: Probe) -> set[float]:
     """Return the values of `quantity` in the systems; empty if it depends on the weights in one of them."""
     values = set[float]()
     for system in systems:
-        seen = {probe.halting(system, point)[quantity] for point in _POINTS}
-        if len(seen) > 1:
+        values_seen = {probe.halting(system, point)[quantity] for point in _POINTS}
+        if len(values_seen) > 1:
             return set()
-        values |= seen
+        values |= values_seen
     return values

@@ -52,12 +52,15 @@ def common_space(search: Search) -> Space:
 def arm_space(arm: CheckedArm[Any], search: Search, faults: Faults) -> ArmSpace:
     """Return the dimensions that exist in `arm`; note those that it lacks without dropping them."""
     common = common_space(search)
-    kept = without(common, arm.request.drop)
-    kept = without(
-        kept, [dimension.path for dimension in kept.dimensions if not may_exist(dimension, kept, arm)]
+    kept_space = without(common, arm.request.drop)
+    kept_space = without(
+        kept_space,
+        [dimension.path for dimension in kept_space.dimensions if not may_exist(dimension, kept_space, arm)],
     )
-    lacking = [dimension.path for dimension in kept.dimensions if not _is_field(dimension, kept, arm)]
-    for path in lacking:
+    missing_paths = [
+        dimension.path for dimension in kept_space.dimensions if not _is_field(dimension, kept_space, arm)
+    ]
+    for path in missing_paths:
         if arm.request.is_baseline:
             faults.add(
                 _lacks(arm, path),
@@ -68,22 +71,31 @@ def arm_space(arm: CheckedArm[Any], search: Search, faults: Faults) -> ArmSpace:
         elif not faults.has("lacks", path):
             remedy = f". Add {path} to the arm's drop"
             faults.add(_lacks(arm, path) + remedy, "arms", arm.request.label, code=FaultCode.UNKNOWN_FIELD)
-    return ArmSpace(without(kept, lacking), tuple(path for path in common.paths if path not in kept.paths))
+    return ArmSpace(
+        without(kept_space, missing_paths),
+        tuple(path for path in common.paths if path not in kept_space.paths),
+    )
 
 
 def may_exist(dimension: Dimension, space: Space, arm: CheckedArm[Any]) -> bool:
     """Return whether some draw of `arm` contains `dimension`, trying all values that conditions refer to."""
     involved = _ancestors(dimension, space)
-    asked = [value for one in (*involved, dimension) for when in one.when for value in when.values]
+    condition_values = [
+        value
+        for searched_dimension in (*involved, dimension)
+        for condition in searched_dimension.when
+        for value in condition.values
+    ]
     choices = [
-        [*ends(each.domain), *(value for value in asked if may_draw(each.domain, value))] for each in involved
+        [*ends(ancestor.domain), *(value for value in condition_values if may_draw(ancestor.domain, value))]
+        for ancestor in involved
     ]
     for values in product(*choices):
-        made: dict[str, Value] = {}
-        for each, value in zip(involved, values, strict=True):
-            if exists(each, made, arm.system.settings):
-                made[each.path] = value
-        if exists(dimension, made, arm.system.settings):
+        params: dict[str, Value] = {}
+        for ancestor, value in zip(involved, values, strict=True):
+            if exists(ancestor, params, arm.system.settings):
+                params[ancestor.path] = value
+        if exists(dimension, params, arm.system.settings):
             return True
     return False
 
@@ -96,22 +108,22 @@ def may_draw(domain: Domain, value: Value) -> bool:
 
 def _ancestors(dimension: Dimension, space: Space) -> list[Dimension]:
     """Return the dimensions that determine whether `dimension` exists, in order of dependence."""
-    wanted, waiting = set[str](), [dimension]
+    needed_paths, waiting = set[str](), [dimension]
     while waiting:
         for condition in waiting.pop().when:
             path = (
                 condition.path if condition.path in space.paths else find_parent(condition.path, space.paths)
             )
-            if path is not None and path not in wanted:
-                wanted.add(path)
+            if path is not None and path not in needed_paths:
+                needed_paths.add(path)
                 waiting.append(space[path])
-    return [each for each in space.dimensions if each.path in wanted]
+    return [dimension for dimension in space.dimensions if dimension.path in needed_paths]
 
 
 def _is_field(dimension: Dimension, space: Space, arm: CheckedArm[Any]) -> bool:
     """Return whether the arm's settings contain the field if its conditions hold."""
-    met = condition_values(dimension, space)
-    settings = assigned(arm.system.settings, met)
+    condition_params = condition_values(dimension, space)
+    settings = assign_params(arm.system.settings, condition_params)
     return settings is not None and lookup(settings, dimension.path) is not MISSING
 
 
@@ -125,24 +137,24 @@ def _lacks(arm: CheckedArm[Any], path: str) -> str:
             reason = f"{arm.name} has no {path}: its {parent} is {shown(value)}"
             break
     else:
-        known = related(path, [field for field, _ in leaves(settings)])
-        reason = f"{arm.name} has no field {path}. {hint(path, known)}"
+        fields = related(path, [field for field, _ in leaves(settings)])
+        reason = f"{arm.name} has no field {path}. {hint(path, fields)}"
     return reason
 
 
 def related(path: str, fields: Iterable[str]) -> list[str]:
     """Return the fields in the same part of the settings as `path`; all fields if there is no such part."""
     root, every = path.partition(".")[0], list(fields)
-    own = [field for field in every if field.partition(".")[0] == root]
-    return own if "." in path and own else every
+    own_fields = [field for field in every if field.partition(".")[0] == root]
+    return own_fields if "." in path and own_fields else every
 
 
 def dimension_keys(path: str, search: Search) -> Keys:
     """Return the place in the spec that defines the dimension at `path`."""
-    if any(each.path == path for each in search.also):
+    if any(dimension.path == path for dimension in search.also):
         return ("search", "also", path)
-    found = [place for place, name in enumerate(search.spaces) if path in space_catalog.load(name).paths]
-    return ("search", "spaces", found[-1])
+    places = [place for place, name in enumerate(search.spaces) if path in space_catalog.load(name).paths]
+    return ("search", "spaces", places[-1])
 
 
 def ends(domain: Domain) -> tuple[Value, ...]:
@@ -160,20 +172,22 @@ def ends(domain: Domain) -> tuple[Value, ...]:
 
 def condition_values(dimension: Dimension, space: Space) -> dict[str, Value]:
     """Return values of other dimensions under which `dimension` exists."""
-    met: dict[str, Value] = {}
+    params: dict[str, Value] = {}
     for condition in dimension.when:
         if condition.path in space.paths:
             needed = space[condition.path]
-            met |= condition_values(needed, space)
-            met[condition.path] = next(
+            params |= condition_values(needed, space)
+            params[condition.path] = next(
                 (value for value in condition.values if contains(needed.domain, value)), condition.values[0]
             )
         elif (outer := find_parent(condition.path, space.paths)) is not None:
             needed = space[outer]
-            met |= condition_values(needed, space)
-            for value in islice((each for each in ends(needed.domain) if _has(each, outer, condition)), 1):
-                met[outer] = value
-    return met
+            params |= condition_values(needed, space)
+            for value in islice(
+                (param_value for param_value in ends(needed.domain) if _has(param_value, outer, condition)), 1
+            ):
+                params[outer] = value
+    return params
 
 
 def _has(value: Value, outer: str, condition: When) -> bool:
@@ -181,7 +195,7 @@ def _has(value: Value, outer: str, condition: When) -> bool:
     return is_among(lookup({outer: value}, condition.path), condition.values)
 
 
-def assigned(settings: Mapping[str, Any], assignment: Assignment) -> dict[str, Any] | None:
+def assign_params(settings: Mapping[str, Any], assignment: Assignment) -> dict[str, Any] | None:
     """Return `settings` with the assignment; None if one of its paths does not exist."""
     try:
         return with_values(settings, assignment)
@@ -193,7 +207,7 @@ def check_grid(arm: CheckedArm[Any], space: Space, spec: Spec, search: Search, f
     """Note why the space of `arm` is unsuitable for grid search, if the spec requests grid search."""
     if not is_grid(search.sampler):
         return
-    endless = [each for each in space.dimensions if not is_finite(each.domain)]
+    endless = [dimension for dimension in space.dimensions if not is_finite(dimension.domain)]
     for dimension in endless:
         faults.add(
             "must be a choice, whole numbers or a float with a step to be searched by grid, got "

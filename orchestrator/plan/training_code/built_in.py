@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.plan import checks
 from orchestrator.plan.ablation_check.acting_settings import Sweep
-from orchestrator.plan.ablation_check.built_in_arms import prove
+from orchestrator.plan.ablation_check.built_in_arms import check_built_in_arm
 from orchestrator.plan.ablation_check.equal_arms import check_equal_arms
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.ablation_check.searched_fields import ArmSearchSpace, check_dimensions
@@ -15,7 +15,7 @@ from orchestrator.plan.answer import check_answer
 from orchestrator.plan.arms import BuiltInArm, Progress, resolve
 from orchestrator.plan.estimate import price
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.limits import too_large
+from orchestrator.plan.limits import size_problem
 from orchestrator.plan.readings.posthoc import check_posthoc
 from orchestrator.plan.readings.published import check_built_in
 from orchestrator.plan.same_tests import check_resampled, check_same_tests
@@ -45,7 +45,7 @@ class BuiltIn:
         self._probe = probe or Probe()
         # The ablation check reuses the parameter counts.
         self.settings_check = SettingsCheck(
-            checked, partial(too_large, count=self._probe.parameters), check_drawn
+            checked, partial(size_problem, count=self._probe.parameters), check_drawn
         )
         self._sweep = Sweep()
 
@@ -101,9 +101,9 @@ class BuiltIn:
         check_resampled(spec, arms, faults)
         check_built_in(spec, arms, self._probe, metrics, faults)
         check_posthoc(spec, arms, self._probe, faults)
-        check_answer(spec, metrics, self._reported(arms[0]), faults)
+        check_answer(spec, metrics, self._reported_metrics(arms[0]), faults)
 
-    def _reported(self, arm: BuiltInArm) -> tuple[str, ...]:
+    def _reported_metrics(self, arm: BuiltInArm) -> tuple[str, ...]:
         try:
             return self._probe.metrics(arm.system)
         except ValueError:
@@ -118,7 +118,7 @@ class BuiltIn:
 
     def prove(self, arm: BuiltInArm, reference: BuiltInArm | None, faults: Faults) -> ArmCheck | None:
         """Return the result of the ablation check; None if the arm cannot be trained."""
-        return prove(arm, reference, self._probe, self._sweep, faults)
+        return check_built_in_arm(arm, reference, self._probe, self._sweep, faults)
 
     def check_equal_arms(self, arms: Sequence[BuiltInArm], faults: Faults) -> None:
         """Note arms with different settings that behave identically."""
@@ -130,8 +130,8 @@ class BuiltIn:
 
     def check_space(self, arm: BuiltInArm, space: Space, search: Search, faults: Faults) -> None:
         """Note dimensions without an effect in the arm."""
-        asked = ArmSearchSpace(arm, space, search, self._sweep, self.metrics([arm]))
-        check_dimensions(asked, self._probe, faults)
+        searched_space = ArmSearchSpace(arm, space, search, self._sweep, self.metrics([arm]))
+        check_dimensions(searched_space, self._probe, faults)
 
     def check_movement(self, spec: Spec, spaces: Sequence[tuple[BuiltInArm, Space]], faults: Faults) -> None:
         """Note objectives and primary outcomes that are constant for all draws."""

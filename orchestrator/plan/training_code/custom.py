@@ -16,7 +16,7 @@ from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.readings.published import check_published
 from orchestrator.plan.space_check.draws import SettingsCheck
 from orchestrator.plan.space_check.objectives import against_declared
-from orchestrator.plan.space_check.spaces import assigned, related
+from orchestrator.plan.space_check.spaces import assign_params, related
 from orchestrator.plan.training_code.settings import SettingFault, described
 from orchestrator.plan.types import ArmCheck, ArmEstimate
 from orchestrator.spec import scalars
@@ -57,7 +57,9 @@ class CustomTrainable:
         self._seen: dict[str, Fingerprint] = {}
         self._seen_again: dict[str, Fingerprint] = {}
         self.path: str | None = trainable.path
-        self.settings_check = SettingsCheck(self._checked, lambda _: None, self._drawn, self._refusing())
+        self.settings_check = SettingsCheck(
+            self._check_settings, lambda _: None, self._settings_with_draw, self._refusing()
+        )
 
     def _refusing(self) -> Predicate | None:
         """Return the Config of the trainable as a rule for drawn values; None if there is no Config."""
@@ -67,7 +69,7 @@ class CustomTrainable:
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[Arm]:
         """Return the valid arms, the baseline first."""
-        return resolve_by(self._checked, spec, faults, progress)
+        return resolve_by(self._check_settings, spec, faults, progress)
 
     def metrics(self, arms: Sequence[Arm]) -> tuple[Metric, ...]:  # noqa: ARG002 - the same for all
         """Return the declared metrics, which are the same for all arms."""
@@ -84,24 +86,30 @@ class CustomTrainable:
 
         The stopper is not checked, since the steps of reports are unknown.
         """
-        known = arms[0].system.settings
+        known_settings = arms[0].system.settings
         if self._trainable.config is not None:  # a Config may silently drop unknown fields
-            plain = self._checked(spec.settings) if arms[0].request.cell else arms[0].system
-            kept = plain.settings if isinstance(plain, CustomSettings) else spec.settings
-            for path in dropped_fields(spec.settings, kept, ""):
-                self._tell_no_field(path, [field for field, _ in leaves(kept)], in_baseline(path), faults)
+            plain = self._check_settings(spec.settings) if arms[0].request.cell else arms[0].system
+            plain_settings = plain.settings if isinstance(plain, CustomSettings) else spec.settings
+            for path in dropped_fields(spec.settings, plain_settings, ""):
+                self._note_missing_field(
+                    path, [field for field, _ in leaves(plain_settings)], in_baseline(path), faults
+                )
         else:  # without a Config, the spec file defines the fields
             added = faults.added_fields
-            written = [field for field, _ in leaves(known) if not any(overlap(field, each) for each in added)]
+            written_fields = [
+                field
+                for field, _ in leaves(known_settings)
+                if not any(overlap(field, path) for path in added)
+            ]
             for path in added:
-                message = f"the baseline has no field {path}. {hint(path, related(path, written))}"
+                message = f"the baseline has no field {path}. {hint(path, related(path, written_fields))}"
                 faults.add(message, *in_baseline(path), code=FaultCode.UNKNOWN_FIELD)
         for arm in arms:
             for sets, value in {**arm.request.cell, **arm.request.changes}.items():
-                fields = known if self._trainable.config is None else arm.system.settings
-                for path in self._no_fields(sets, value, fields, known):
-                    there = [field for field, _ in leaves(fields)]
-                    self._tell_no_field(path, there, arm.request.keys(sets), faults)
+                fields = known_settings if self._trainable.config is None else arm.system.settings
+                for path in self._no_fields(sets, value, fields, known_settings):
+                    known_fields = [field for field, _ in leaves(fields)]
+                    self._note_missing_field(path, known_fields, arm.request.keys(sets), faults)
             self._check_kept(arm, faults)
         self._check_kinds(spec, arms, faults)
         if spec.resources.gpus > 1 and not self._trainable.several_gpus:
@@ -134,9 +142,11 @@ class CustomTrainable:
         if self._trainable.build is None:
             return None
         try:
-            after = self._look(arm)
-            before = self._look(reference) if reference is not None else after
-            again = self._look_again(arm if reference is None else reference)
+            arm_fingerprint = self._fingerprint_of(arm)
+            reference_fingerprint = (
+                self._fingerprint_of(reference) if reference is not None else arm_fingerprint
+            )
+            repeated = self._second_fingerprint(arm if reference is None else reference)
         except ValueError as error:
             place = ("baseline",) if arm.request.is_baseline else ("arms", arm.request.label)
             faults.add(
@@ -147,7 +157,11 @@ class CustomTrainable:
             )
             return None
         return compare_fingerprints(
-            arm.name, before, after, has_reference=reference is not None, repeated_fingerprint=again
+            arm.name,
+            reference_fingerprint,
+            arm_fingerprint,
+            has_reference=reference is not None,
+            repeated_fingerprint=repeated,
         )
 
     def check_equal_arms(self, arms: Sequence[Arm], faults: Faults) -> None:
@@ -166,12 +180,12 @@ class CustomTrainable:
         for dimension in space.dimensions:
             match dimension.domain:
                 case Choice(values):
-                    drawn = values
+                    drawn_values = values
                 case Fixed(value):
-                    drawn = (value,)
+                    drawn_values = (value,)
                 case _:
                     continue
-            for value in drawn:
+            for value in drawn_values:
                 if fault := _text_in_place(lookup(arm.system.settings, dimension.path), value):
                     faults.add(f"{dimension.path} {fault}", "search", about=("kind", dimension.path))
 
@@ -187,22 +201,22 @@ class CustomTrainable:
             )
         return ArmEstimate(arm.name, dict(sorted((trials or {}).items())))
 
-    def _checked(self, raw: Mapping[str, Any]) -> CustomSettings | list[SettingFault]:
+    def _check_settings(self, raw: Mapping[str, Any]) -> CustomSettings | list[SettingFault]:
         config = self._trainable.config
         if config is None:
             return CustomSettings(dict(raw))
         self._progress(f"config of {self.path} to read settings")
         try:
-            kept = config.model_validate(dict(raw)).model_dump(mode="json")
+            values = config.model_validate(dict(raw)).model_dump(mode="json")
         except ValidationError as error:
-            return [described(config, (), one) for one in error.errors(include_url=False)]
+            return [described(config, (), details) for details in error.errors(include_url=False)]
         except (Exception, SystemExit) as error:  # a user's validator may raise any exception
             return [SettingFault("", f"{self.path} refuses these settings: {describe_error(error)}")]
-        if faults := list(_unkept(kept, f"config of {self.path}")):
+        if faults := list(_unstorable_values(values, f"config of {self.path}")):
             return faults
-        return CustomSettings(kept)
+        return CustomSettings(values)
 
-    def _drawn(
+    def _settings_with_draw(
         self, settings: Mapping[str, Any], draw: Assignment
     ) -> CustomSettings | list[SettingFault] | None:
         """Return the settings with a draw, or all their faults; None if a path does not exist.
@@ -210,46 +224,51 @@ class CustomTrainable:
         A trial receives the settings as drawn, while an arm's settings are those that the Config returns. So
         a Config must not change drawn settings.
         """
-        if (given := assigned(settings, draw)) is None:
+        if (settings_of_draw := assign_params(settings, draw)) is None:
             return None
-        found = self._checked(given)
-        if isinstance(found, list):
-            return found
-        return list(self._made_otherwise(given, found.settings, draw)) or found
+        checked_settings = self._check_settings(settings_of_draw)
+        if isinstance(checked_settings, list):
+            return checked_settings
+        return (
+            list(self._changed_draws(settings_of_draw, checked_settings.settings, draw)) or checked_settings
+        )
 
-    def _made_otherwise(
+    def _changed_draws(
         self, settings: Mapping[str, Any], parsed: Mapping[str, Any], draw: Assignment
     ) -> Iterator[SettingFault]:
         """Yield faults for fields that the Config changes in the settings with a draw."""
         config = f"config of {self.path}"
-        for path in _differing(settings, parsed):
-            before, after = lookup(settings, path), lookup(parsed, path)
-            if path in draw and after is not MISSING:
+        for path in _differing_paths(settings, parsed):
+            written_value, parsed_value = lookup(settings, path), lookup(parsed, path)
+            if path in draw and parsed_value is not MISSING:
                 yield SettingFault(
                     path,
-                    f"must be kept as it is drawn, and {config} makes it {shown(after)}, got {shown(before)}",
+                    f"must be kept as it is drawn, and {config} makes it {shown(parsed_value)}, got "
+                    f"{shown(written_value)}",
                 )
-            elif MISSING not in (before, after):
+            elif MISSING not in (written_value, parsed_value):
                 yield SettingFault(
                     path,
-                    f"{config} must change nothing else with a draw, and makes {path} {shown(after)}, where "
-                    f"the trial would have {shown(before)}: leave {path} out of the config, and have "
+                    f"{config} must change nothing else with a draw, and makes {path} "
+                    f"{shown(parsed_value)}, where "
+                    f"the trial would have {shown(written_value)}: leave {path} out of the config, and have "
                     "training reckon it",
                 )
 
     def _check_kept(self, arm: Arm, faults: Faults) -> None:
         """Note numbers that the Config changes, since the spec would state a value that is not trained."""
-        for path, field, given in _written(arm):
-            kept = lookup(arm.system.settings, field)
-            if _is_other_number(given, kept):
+        for path, field, written_value in _written_fields(arm):
+            kept_value = lookup(arm.system.settings, field)
+            if _is_other_number(written_value, kept_value):
                 faults.add(
                     f"must be kept as it is written, and config of {self.path} makes {field} "
-                    f"{shown(kept)}, got {shown(given)}: write {shown(kept)} if that is meant",
+                    f"{shown(kept_value)}, got {shown(written_value)}: write {shown(kept_value)} if that is "
+                    "meant",
                     *arm.request.keys(path),
-                    about=("kept", field, given),
+                    about=("kept", field, written_value),
                 )
 
-    def _tell_no_field(self, path: str, known_names: Iterable[str], keys: Keys, faults: Faults) -> None:
+    def _note_missing_field(self, path: str, known_names: Iterable[str], keys: Keys, faults: Faults) -> None:
         message = f"{self.path} has no field {path}. {hint(path, related(path, known_names))}"
         faults.add(message, *keys, about=("no field", path, *keys), code=FaultCode.UNKNOWN_FIELD)
 
@@ -261,11 +280,11 @@ class CustomTrainable:
         With a Config, `fields` are those that it retained for the arm. Without one, they are the fields of
         the baseline. A mapping that replaces a value other than a mapping may have any fields.
         """
-        kept = lookup(fields, sets)
-        if kept is MISSING:
+        kept_fields = lookup(fields, sets)
+        if kept_fields is MISSING:
             yield sets
         elif self._trainable.config is not None or isinstance(lookup(defaults, sets), Mapping):
-            yield from dropped_fields(value, kept, sets)
+            yield from dropped_fields(value, kept_fields, sets)
 
     def _check_kinds(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
         """Note texts such as `no` in place of booleans and numbers.
@@ -275,7 +294,7 @@ class CustomTrainable:
         if self._trainable.config is not None:
             return
         for arm in arms:
-            for path, field, value in _written(arm):
+            for path, field, value in _written_fields(arm):
                 if fault := _text_in_place(lookup(spec.settings, field), value):
                     message = fault if field == path else f"{field} {fault}"
                     faults.add(message, *arm.request.keys(path), about=("kind", field, value))
@@ -284,22 +303,22 @@ class CustomTrainable:
                 if fault := _text_in_place(lookup(spec.settings, path), value):
                     faults.add(fault, "posthoc", path, place)
 
-    def _look(self, arm: Arm) -> Fingerprint:
+    def _fingerprint_of(self, arm: Arm) -> Fingerprint:
         if arm.name not in self._seen:
-            self._seen[arm.name] = self._anew(arm, arm.system.settings)
+            self._seen[arm.name] = self._build_fingerprint(arm, arm.system.settings)
         return self._seen[arm.name]
 
-    def _anew(self, arm: Arm, settings: Mapping[str, Any]) -> Fingerprint:
+    def _build_fingerprint(self, arm: Arm, settings: Mapping[str, Any]) -> Fingerprint:
         self._builder = self._builder or ModelBuilder(self._trainable)
         return self._builder.look(
             settings,
             lambda phase: self._progress(f"{phase} of {self.path} to return, of {arm.name}"),
         )
 
-    def _look_again(self, arm: Arm) -> Fingerprint:
+    def _second_fingerprint(self, arm: Arm) -> Fingerprint:
         """Return the fingerprint of `arm` built a second time; raise ValueError if it cannot be built."""
         if arm.name not in self._seen_again:
-            self._seen_again[arm.name] = self._anew(arm, arm.system.settings)
+            self._seen_again[arm.name] = self._build_fingerprint(arm, arm.system.settings)
         return self._seen_again[arm.name]
 
     def _check_posthoc(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
@@ -313,23 +332,23 @@ class CustomTrainable:
             return
         base = arms[0].system.settings
         for path, values in spec.posthoc.items():
-            if (had := lookup(base, path)) is MISSING:
-                known = [field for field, _ in leaves(base)]
+            if (arm_value := lookup(base, path)) is MISSING:
+                field_names = [field for field, _ in leaves(base)]
                 faults.add(
-                    f"the baseline has no field {path}. {hint(path, known)}",
+                    f"the baseline has no field {path}. {hint(path, field_names)}",
                     "posthoc",
                     path,
                     code=FaultCode.UNKNOWN_FIELD,
                 )
                 continue
             for place, value in enumerate(values):
-                found = self._checked(with_value(base, path, value))
-                if isinstance(found, list):
-                    reasons = "; ".join(problem.message for problem in found)
+                checked_settings = self._check_settings(with_value(base, path, value))
+                if isinstance(checked_settings, list):
+                    reasons = "; ".join(problem.message for problem in checked_settings)
                     faults.add(
                         f"the baseline cannot have {path} = {shown(value)}: {reasons}", "posthoc", path, place
                     )
-                elif equality_key(had) == equality_key(value):
+                elif equality_key(arm_value) == equality_key(value):
                     faults.add(
                         f"must differ from what is trained: {shown(value)} is what the baseline has already",
                         *("posthoc", path, place),
@@ -337,15 +356,15 @@ class CustomTrainable:
                     )
 
 
-def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, ...]:
+def _differing_paths(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the paths of the fields in which settings differ."""
-    fields = dict.fromkeys(path for each in (one, other) for path, _ in leaves(each))
+    fields = dict.fromkeys(path for settings in (first, second) for path, _ in leaves(settings))
     return tuple(
-        path for path in fields if equality_key(lookup(one, path)) != equality_key(lookup(other, path))
+        path for path in fields if equality_key(lookup(first, path)) != equality_key(lookup(second, path))
     )
 
 
-def _unkept(settings: Any, config: str) -> Iterator[SettingFault]:
+def _unstorable_values(settings: Any, config: str) -> Iterator[SettingFault]:
     """Yield faults for values that `config` returned and that cannot be stored as JSON."""
     if not isinstance(settings, Mapping):
         yield SettingFault("", f"{config} must give a mapping of fields, got a {type(settings).__name__}")
@@ -367,44 +386,44 @@ def _unkept(settings: Any, config: str) -> Iterator[SettingFault]:
             )
 
 
-def _text_in_place(one: Any, other: Any) -> str | None:
+def _text_in_place(first: Any, second: Any) -> str | None:
     """Return the problem if one of two values of a field is a text that was meant as a boolean or number."""
-    found, text = (other, one) if isinstance(one, str) else (one, other)
+    value, text = (second, first) if isinstance(first, str) else (first, second)
     if not isinstance(text, str):
         return None
-    if isinstance(found, bool) and text.lower() in TRUTH_WORDS:
+    if isinstance(value, bool) and text.lower() in TRUTH_WORDS:
         return (
-            f"must be true or false in all arms, got {shown(found)} and the text {text!r}, which Python "
+            f"must be true or false in all arms, got {shown(value)} and the text {text!r}, which Python "
             "takes for true: write true or false, without quotes"
         )
     if (
-        isinstance(found, int | float)
-        and not isinstance(found, bool)
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
         and (_is_number(text) or text.lower() in NUMBER_WORDS)
     ):
         return (
-            f"must be a number in all arms, got {shown(found)} and the text {text!r}: write a number or "
+            f"must be a number in all arms, got {shown(value)} and the text {text!r}: write a number or "
             "null, without quotes"
         )
     return None
 
 
-def _written(arm: Arm) -> Iterator[tuple[str, str, Any]]:
+def _written_fields(arm: Arm) -> Iterator[tuple[str, str, Any]]:
     """Yield the fields that `arm` sets: path in the spec, path of the field at or below it, and value."""
     for path, value in {**arm.request.cell, **arm.request.changes}.items():
         fields = leaves({path: value}) if isinstance(value, Mapping) else [(path, value)]
-        yield from ((path, field, given) for field, given in fields)
+        yield from ((path, field, written_value) for field, written_value in fields)
 
 
-def _is_other_number(one: Any, other: Any) -> bool:
-    both = (one, other)
-    numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in both)
-    return numbers and one != other
+def _is_other_number(first: Any, second: Any) -> bool:
+    both_values = (first, second)
+    numbers = all(isinstance(number, int | float) and not isinstance(number, bool) for number in both_values)
+    return numbers and first != second
 
 
 def _is_number(text: str) -> bool:
     try:
-        found = scalars.read(text)
+        number = scalars.read(text)
     except ValueError:
         return False
-    return isinstance(found, int | float) and not isinstance(found, bool)
+    return isinstance(number, int | float) and not isinstance(number, bool)

@@ -24,15 +24,17 @@ def device_lines(plan: Plan) -> list[str]:
     if plan.trainable is not None:
         return []
     device = "cuda" if plan.resources.gpus else "cpu"
-    found: dict[str, list[str]] = {}
+    arms_by_line: dict[str, list[str]] = {}
     for arm in plan.arms:
         system = checked(arm.settings)
         for line in _choices(system, device) if isinstance(system, System) else ():
-            found.setdefault(line, []).append(arm.name)
-    where = "On CUDA" if device == "cuda" else "On a CPU"
+            arms_by_line.setdefault(line, []).append(arm.name)
+    device_text = "On CUDA" if device == "cuda" else "On a CPU"
     return [
-        f"{where}, {line}." if len(names) == len(plan.arms) else f"{where}, {line} ({', '.join(names)})."
-        for line, names in found.items()
+        f"{device_text}, {line}."
+        if len(names) == len(plan.arms)
+        else f"{device_text}, {line} ({', '.join(names)})."
+        for line, names in arms_by_line.items()
     ]
 
 
@@ -55,8 +57,8 @@ def _choices(system: System, device: str) -> Iterator[str]:
         dropout = config.attention_dropout
     else:
         return
-    name, why = chosen_kernel(backend, device, dtype, width, dropping=dropout > 0, biased=biased)
-    yield f"attention runs by {name}{f' ({why})' if why else ''}"
+    name, reason = chosen_kernel(backend, device, dtype, width, dropping=dropout > 0, biased=biased)
+    yield f"attention runs by {name}{f' ({reason})' if reason else ''}"
 
 
 def _exit_setting(config: Settings) -> EarlyExit | None:

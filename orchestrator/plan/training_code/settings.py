@@ -12,9 +12,9 @@ from pydantic_core import ErrorDetails
 
 from orchestrator.errors import FaultCode
 from orchestrator.plan.types import Change
-from orchestrator.spec.field_paths import bare
+from orchestrator.spec.field_paths import bare_type
 from orchestrator.spec.retired import RETIRED
-from orchestrator.spec.sizes import beyond
+from orchestrator.spec.sizes import too_large_message
 from search_spaces.dimensions import Assignment
 from search_spaces.paths import MISSING, ROOTS, leaves, overlap, with_values
 from search_spaces.wording import hint, nearest, shown
@@ -85,22 +85,22 @@ class ReadPart:
 
 def checked(raw: Mapping[str, Any]) -> System | list[SettingFault]:
     """Return the system that `raw` describes, or all its faults."""
-    return _joined({root: _read(root, raw[root]) for root in ROOTS})
+    return _join_parts({root: _read(root, raw[root]) for root in ROOTS})
 
 
 def readable_parts(raw: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the valid parts among task, model and train of `raw`, including defaults."""
-    found = {root: _read(root, raw[root]) for root in ROOTS}
-    return {root: part.settings for root, part in found.items() if isinstance(part, ReadPart)}
+    parts = {root: _read(root, raw[root]) for root in ROOTS}
+    return {root: part.settings for root, part in parts.items() if isinstance(part, ReadPart)}
 
 
 def parse_task(raw: Mapping[str, Any]) -> Settings | None:
     """Return the task of `raw`; None if its settings are invalid."""
-    found = _read("task", raw["task"])
-    return found.config if isinstance(found, ReadPart) else None
+    part = _read("task", raw["task"])
+    return part.config if isinstance(part, ReadPart) else None
 
 
-def written(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+def to_stored_settings(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return `settings` in the form that a plan stores.
 
     Fields marked as `LATER` are stored only if they are not default.
@@ -114,11 +114,11 @@ def written(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**settings, "train": train}
 
 
-def _joined(found: Mapping[str, ReadPart | list[SettingFault]]) -> System | list[SettingFault]:
+def _join_parts(parts_by_root: Mapping[str, ReadPart | list[SettingFault]]) -> System | list[SettingFault]:
     """Return the system of the parts task, model and train, or all its faults."""
-    if problems := [fault for part in found.values() if isinstance(part, list) for fault in part]:
+    if problems := [fault for part in parts_by_root.values() if isinstance(part, list) for fault in part]:
         return problems
-    parts = {root: part for root, part in found.items() if isinstance(part, ReadPart)}
+    parts = {root: part for root, part in parts_by_root.items() if isinstance(part, ReadPart)}
     task, model, train = (parts[root].config for root in ROOTS)
     assert isinstance(train, TrainConfig)
     try:
@@ -134,18 +134,18 @@ def _joined(found: Mapping[str, ReadPart | list[SettingFault]]) -> System | list
         "train.graph": lambda: ungraphed(model, task_shape) if train.graph is True else None,
     }
     for path, find_misfit in checks.items():
-        if (why := find_misfit()) is not None:
-            return [SettingFault(path, why)]
+        if (reason := find_misfit()) is not None:
+            return [SettingFault(path, reason)]
     return System({root: part.settings for root, part in parts.items()}, task, model, train, task_shape)
 
 
 def check_drawn(settings: Mapping[str, Any], draw: Assignment) -> System | list[SettingFault] | None:
     """Return the result of `checked` for `settings` with `draw`; None if a path does not exist."""
     try:
-        drawn = with_values(settings, draw)
+        drawn_settings = with_values(settings, draw)
     except ValueError:
         return None
-    return checked(drawn)
+    return checked(drawn_settings)
 
 
 def widths(system: System) -> dict[str, int | None]:
@@ -153,16 +153,18 @@ def widths(system: System) -> dict[str, int | None]:
     return {path: value for path, value in leaves(system.settings["model"]) if path.endswith("width")}
 
 
-def common_factor(one: Mapping[str, int | None], other: Mapping[str, int | None], limit: int) -> int:
+def common_factor(first: Mapping[str, int | None], second: Mapping[str, int | None], limit: int) -> int:
     """Return the power of two by which all widths of two models are divided to bring `width` near `limit`."""
-    shared = gcd(*(width for each in (one, other) for width in each.values() if width is not None))
-    widest, factor = max(each.get("width") or 1 for each in (one, other)), 1
-    while widest // factor > limit and shared % (2 * factor) == 0:
+    shared_factor = gcd(
+        *(width for widths in (first, second) for width in widths.values() if width is not None)
+    )
+    widest, factor = max(widths.get("width") or 1 for widths in (first, second)), 1
+    while widest // factor > limit and shared_factor % (2 * factor) == 0:
         factor *= 2
     return factor
 
 
-def divided(system: System, factor: int) -> System:
+def divide_widths_by(system: System, factor: int) -> System:
     """Return `system` with every width of its model divided by `factor`.
 
     A width is a vector size, and the effect of a setting is also visible with short vectors, at a fraction of
@@ -172,26 +174,26 @@ def divided(system: System, factor: int) -> System:
     model = system.settings["model"]
     if factor == 1 or catalog.is_outside("models", model["name"]):
         return system
-    found = checked({**system.settings, "model": _divided(model, factor)})
-    return found if isinstance(found, System) else system
+    divided_system = checked({**system.settings, "model": _divide_widths(model, factor)})
+    return divided_system if isinstance(divided_system, System) else system
 
 
-def _divided(settings: Mapping[str, Any], factor: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _divide_widths(settings: Mapping[str, Any], factor: int) -> dict[str, Any]:
+    divided_fields: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping):
-            found[name] = _divided(value, factor)
+            divided_fields[name] = _divide_widths(value, factor)
         elif name.endswith("width") and isinstance(value, int):
-            found[name] = value // factor
+            divided_fields[name] = value // factor
         else:
-            found[name] = value
-    return found
+            divided_fields[name] = value
+    return divided_fields
 
 
 def part_problems(root: str, raw: Mapping[str, Any]) -> list[SettingFault]:
     """Return all faults in the part `root` (task, model or train) of the settings."""
-    found = _read(root, raw)
-    return found if isinstance(found, list) else []
+    part = _read(root, raw)
+    return part if isinstance(part, list) else []
 
 
 def _read(root: str, raw: Mapping[str, Any]) -> ReadPart | list[SettingFault]:
@@ -201,25 +203,25 @@ def _read(root: str, raw: Mapping[str, Any]) -> ReadPart | list[SettingFault]:
     """
     kind = _KINDS.get(root)
     if kind is not None and catalog.is_outside(kind, str(raw.get("name"))):
-        return _read_anew(root, raw)
+        return _parse_part(root, raw)
     try:
         config = _config_class(root, raw)
     except BadName:  # a package uses the name of a built-in part
-        return _read_anew(root, raw)
+        return _parse_part(root, raw)
     key = root, config, repr(raw)
-    if (known := _READ.get(key)) is not None:
-        return known
+    if (cached_part := _READ.get(key)) is not None:
+        return cached_part
     try:
-        found = _read_anew(root, json.loads(json.dumps(raw)))
+        part = _parse_part(root, json.loads(json.dumps(raw)))
     except TypeError:  # settings that are not JSON are refused
-        return _read_anew(root, raw)
+        return _parse_part(root, raw)
     if len(_READ) >= READ_MAX:
         _READ.pop(next(iter(_READ)), None)
-    _READ[key] = found
-    return found
+    _READ[key] = part
+    return part
 
 
-def _read_anew(root: str, raw: Mapping[str, Any]) -> ReadPart | list[SettingFault]:
+def _parse_part(root: str, raw: Mapping[str, Any]) -> ReadPart | list[SettingFault]:
     try:
         config = _READERS[root](raw)
         settings = config.model_dump(mode="json")
@@ -227,19 +229,19 @@ def _read_anew(root: str, raw: Mapping[str, Any]) -> ReadPart | list[SettingFaul
     except BadName as error:
         return [
             SettingFault(
-                f"{root}.name", str(error) + _other_kind(root, raw.get("name")), FaultCode.UNKNOWN_NAME
+                f"{root}.name", str(error) + _confusion_remark(root, raw.get("name")), FaultCode.UNKNOWN_NAME
             )
         ]
     except ValidationError as error:
         kind = _config_class(root, raw)
-        return [described(kind, (root,), one) for one in error.errors(include_url=False)]
+        return [described(kind, (root,), details) for details in error.errors(include_url=False)]
 
 
 def _too_many(root: str, config: Settings) -> list[SettingFault]:
     if not _MAYBE_MORE.search(config.model_dump_json()):
         return []
     return [
-        SettingFault(path, beyond(MOST, value), FaultCode.OVERSIZED_VALUE)
+        SettingFault(path, too_large_message(MOST, value), FaultCode.OVERSIZED_VALUE)
         for path, value in _numbers(config.model_dump(), f"{root}.")
         if not path.endswith("seed") and value > MOST
     ]
@@ -249,15 +251,15 @@ def _numbers(settings: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, in
     """Yield every integer with its path; integers in lists have the position as the last part."""
     for path, value in leaves(settings, prefix):
         if isinstance(value, list | tuple):
-            yield from _numbers({str(place): each for place, each in enumerate(value)}, f"{path}.")
+            yield from _numbers({str(place): item for place, item in enumerate(value)}, f"{path}.")
         elif isinstance(value, int):
             yield path, value
 
 
-def _other_kind(root: str, name: Any) -> str:
+def _confusion_remark(root: str, name: Any) -> str:
     """Return a remark if a task was named as a model or a model as a task; empty otherwise."""
-    other: catalog.Kind = "tasks" if root == "model" else "models"
-    return f". {name!r} is a {other.removesuffix('s')}" if name in catalog.names(other) else ""
+    other_kind: catalog.Kind = "tasks" if root == "model" else "models"
+    return f". {name!r} is a {other_kind.removesuffix('s')}" if name in catalog.names(other_kind) else ""
 
 
 def described(config: type[BaseModel], above: tuple[str, ...], error: ErrorDetails) -> SettingFault:
@@ -268,7 +270,7 @@ def described(config: type[BaseModel], above: tuple[str, ...], error: ErrorDetai
         above: Path of the settings.
         error: Error of pydantic.
     """
-    loc, given, message = error["loc"], error["input"], error["msg"]
+    loc, value, message = error["loc"], error["input"], error["msg"]
     path = ".".join([*above, *map(str, loc)])
     match error["type"]:
         case "extra_forbidden":
@@ -281,17 +283,17 @@ def described(config: type[BaseModel], above: tuple[str, ...], error: ErrorDetai
             return SettingFault(path, message.removeprefix("Value error, "))
         case kind if kind in _WORDS:
             return SettingFault(
-                path, f"must be {_WORDS[kind].format(**error.get('ctx', {}))}, got {shown(given)}"
+                path, f"must be {_WORDS[kind].format(**error.get('ctx', {}))}, got {shown(value)}"
             )
         case "literal_error":
-            near = nearest(given, _QUOTED.findall(message)) if isinstance(given, str) else None
-            question = f". Did you mean {near!r}?" if near is not None else ""
-            return SettingFault(path, f"{_must(message)}, got {shown(given)}{question}")
+            suggestion = nearest(value, _QUOTED.findall(message)) if isinstance(value, str) else None
+            question = f". Did you mean {suggestion!r}?" if suggestion is not None else ""
+            return SettingFault(path, f"{_reword_must(message)}, got {shown(value)}{question}")
         case _:
-            return SettingFault(path, f"{_must(message)}, got {shown(given)}")
+            return SettingFault(path, f"{_reword_must(message)}, got {shown(value)}")
 
 
-def _must(message: str) -> str:
+def _reword_must(message: str) -> str:
     return message.replace("Input should", "must")
 
 
@@ -306,7 +308,7 @@ def _fields_at(config: type[BaseModel], loc: tuple[str | int, ...]) -> tuple[str
     kind: Any = config
     for key in loc:
         field = kind.model_fields.get(str(key)) if _is_model(kind) else None
-        kind = None if field is None else bare(field.annotation)
+        kind = None if field is None else bare_type(field.annotation)
     return tuple(kind.model_fields) if _is_model(kind) else ()
 
 
@@ -326,15 +328,15 @@ def differences(
 
     If only one side has a mapping, the mapping counts as one field.
     """
-    found: list[Change] = []
+    changes: list[Change] = []
     for key in dict.fromkeys([*old_values, *new_values]):
         old, new = old_values.get(key, MISSING), new_values.get(key, MISSING)
         path = f"{prefix}{key}"
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            found += differences(old, new, f"{path}.")
+            changes += differences(old, new, f"{path}.")
         elif type(old) is not type(new) or old != new:
-            found.append(Change(path, _null(old), _null(new)))
-    return tuple(found)
+            changes.append(Change(path, _null(old), _null(new)))
+    return tuple(changes)
 
 
 def undeclared(changes: Iterable[Change], declared_names: Iterable[str]) -> tuple[Change, ...]:

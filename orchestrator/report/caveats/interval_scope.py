@@ -17,26 +17,26 @@ SCOPE: Final = "intervals"
 def interval_scope(plan: Plan, report: Report, results: SeedResults) -> IntervalScope | None:
     """Return what intervals and p-values of differences cover; None if no difference has an interval."""
     answer = report.answer
-    if answer is None or not any(each.low is not None for each in report.differences):
+    if answer is None or not any(estimate.low is not None for estimate in report.differences):
         return None
     seeds = "training seeds (initial weights, order of the data, dropout)"
     varied = [
         seeds if plan.trainable is None else "random numbers that the training code draws from its seeds"
     ]
-    shared: list[str] = []
+    shared_words: list[str] = []
     if plan.search is not None and any(arm.is_searched for arm in plan.arms):
-        (varied if plan.repeats > 1 else shared).append("variance between searches")
+        (varied if plan.repeats > 1 else shared_words).append("variance between searches")
     if plan.confirm is not None and plan.confirm.resample_data:
         varied.append("the sampling of the data")
     elif plan.trainable is None:
         has_seed = lookup(plan.baseline.settings, "task.data_seed") is not MISSING
-        shared.append(
+        shared_words.append(
             "the sampling of the data (all seeds share task.data_seed)" if has_seed else "the data set"
         )
     return IntervalScope(
         varied=tuple(varied),
-        shared=tuple(shared),
-        method="moderated paired t" if any(each.prior for each in report.verdicts) else "paired t",
+        shared=tuple(shared_words),
+        method="moderated paired t" if any(verdict.prior for verdict in report.verdicts) else "paired t",
         level=answer.level,
         comparisons=answer.family,
         unchecked_tests=unchecked_splits(plan, answer, results),
@@ -47,7 +47,7 @@ def format_scope(scope: IntervalScope | None) -> str:
     """Return the scope as one line; empty if no difference has an interval."""
     if scope is None:
         return ""
-    without = f", not {' or '.join(scope.shared)}" if scope.shared else ""
+    exclusion = f", not {' or '.join(scope.shared)}" if scope.shared else ""
     several = scope.comparisons > 1
     together = f", corrected by Bonferroni for {amount(scope.comparisons, 'comparison')}" if several else ""
     first = next(iter(scope.unchecked_tests), "")
@@ -58,6 +58,6 @@ def format_scope(scope: IntervalScope | None) -> str:
         else ""
     )
     return (
-        f"Intervals and p-values of differences account for {' and '.join(scope.varied)}{without}: "
+        f"Intervals and p-values of differences account for {' and '.join(scope.varied)}{exclusion}: "
         f"{scope.method} at level {scope.level:g}{together}.{unchecked}"
     )

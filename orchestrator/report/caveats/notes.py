@@ -163,51 +163,55 @@ OUT_OF_RANGE = (
 
 def verdict_lines(report: Report) -> list[str]:
     """Return one line per verdict, then the undecided arms of each primary outcome."""
-    tested = [each for each in (*report.verdicts, *report.pooled) if not each.withheld]
-    lines = [f"decided: {each.line}" for each in tested if each.is_decided]
+    tested_verdicts = [verdict for verdict in (*report.verdicts, *report.pooled) if not verdict.withheld]
+    lines = [f"decided: {verdict.line}" for verdict in tested_verdicts if verdict.is_decided]
     for outcome in report.outcomes:
-        verdicts = [each for each in tested if each.metric == outcome]
-        left = [
-            f"{each.arm} over all contexts" if each.pooled else each.arm
-            for each in verdicts
-            if each.kind == "undecided"
+        verdicts = [verdict for verdict in tested_verdicts if verdict.metric == outcome]
+        other_arms = [
+            f"{verdict.arm} over all contexts" if verdict.pooled else verdict.arm
+            for verdict in verdicts
+            if verdict.kind == "undecided"
         ]
-        if left:
-            which = "every arm" if 1 < len(left) == len(verdicts) else ", ".join(left)
-            lines.append(f"undecided: {which} in {outcome}, which does not mean that there is no difference")
-    untested = [each for each in (*report.verdicts, *report.pooled) if each.withheld]
-    lines += [f"not tested: {each.line}" for each in untested]
-    lines += [f"control: {each.line}" for each in report.controls]
+        if other_arms:
+            arms_text = "every arm" if 1 < len(other_arms) == len(verdicts) else ", ".join(other_arms)
+            lines.append(
+                f"undecided: {arms_text} in {outcome}, which does not mean that there is no difference"
+            )
+    untested = [verdict for verdict in (*report.verdicts, *report.pooled) if verdict.withheld]
+    lines += [f"not tested: {verdict.line}" for verdict in untested]
+    lines += [f"control: {verdict.line}" for verdict in report.controls]
     lines += [f"controls: {rate}"] if (rate := control_rate_sentence(report)) else []
     return [*lines, scope] if (scope := format_scope(report.interval_scope)) else lines
 
 
 def control_rate_sentence(report: Report) -> str:
     """Return how often controls differ, as text; empty if no control was tested."""
-    found = report.control_rate
-    if found is None:
+    rate = report.control_rate
+    if rate is None:
         return ""
-    share = found.decided / found.compared
+    share = rate.decided / rate.compared
     return CONTROL_RATE.format(
-        decided=found.decided,
-        compared=amount(found.compared, "comparison"),
-        level=found.level,
+        decided=rate.decided,
+        compared=amount(rate.compared, "comparison"),
+        level=rate.level,
         share=share,
-        low=found.low,
-        high=found.high,
+        low=rate.low,
+        high=rate.high,
     )
 
 
 def _objective_scope_notes(report: Report) -> list[str]:
     """Return which reports of search trials counted, unless it was the last one."""
-    found = []
+    note_texts = []
     for metric, scope in report.scopes.items():
-        most = amount(report.search_reports, "report")
-        which = f"best of up to {most}" if scope == "best" else f"{scope.replace('-', ' ')} reports"
-        found.append(
-            OBJECTIVE_SCOPE.format(metric=metric, which=which) + (OPTIMISTIC if scope == "best" else "")
+        report_count = amount(report.search_reports, "report")
+        scope_text = (
+            f"best of up to {report_count}" if scope == "best" else f"{scope.replace('-', ' ')} reports"
         )
-    return found
+        note_texts.append(
+            OBJECTIVE_SCOPE.format(metric=metric, which=scope_text) + (OPTIMISTIC if scope == "best" else "")
+        )
+    return note_texts
 
 
 def notes(report: Report) -> list[str]:
@@ -216,46 +220,48 @@ def notes(report: Report) -> list[str]:
     of_unit = {name: text.format(unit=report.unit) for name, text in words.items()}
     intervals = choose_text(report.estimates, **of_unit)
     scope = format_scope(report.interval_scope)
-    found = [*_out_of_range_notes(report), intervals, *([scope] if scope else []), *_claim_notes(report)]
-    found += [*context_notes(report), FAILURES]
-    lacking = [each.arm for each in report.tallies if completion_word(each.failures) == "measured"]
-    found += [UNMEASURED.format(arms=", ".join(lacking))] if lacking else []
-    found += [each.note for each in report.quantities if each.note]
+    note_texts = [*_out_of_range_notes(report), intervals, *([scope] if scope else []), *_claim_notes(report)]
+    note_texts += [*context_notes(report), FAILURES]
+    unfinished_arms = [tally.arm for tally in report.tallies if completion_word(tally.failures) == "measured"]
+    note_texts += [UNMEASURED.format(arms=", ".join(unfinished_arms))] if unfinished_arms else []
+    note_texts += [metric.note for metric in report.quantities if metric.note]
     if report.factorial:
         contrasts = CONTRASTS.format(contrasts=amount(report.factorial[0].family, "contrast"))
-        known = (each.estimate for each in report.factorial if each.estimate is not None)
-        chance = choose_text(known, intervals=contrasts, mean_text=NO_CONTRASTS, one=NO_CONTRASTS)
-        found.append(FACTORIAL.format(chance=chance))
+        known_estimates = (effect.estimate for effect in report.factorial if effect.estimate is not None)
+        chance = choose_text(known_estimates, intervals=contrasts, mean_text=NO_CONTRASTS, one=NO_CONTRASTS)
+        note_texts.append(FACTORIAL.format(chance=chance))
     if report.searched:
-        found.append(NO_CLAIM)
-    found += _objective_scope_notes(report)
-    if report.confirm_seeds and any(SEARCH in each.outcomes for each in report.tallies):
-        found += [_search_note(report), *_failed_search_notes(report)]
+        note_texts.append(NO_CLAIM)
+    note_texts += _objective_scope_notes(report)
+    if report.confirm_seeds and any(SEARCH in tally.outcomes for tally in report.tallies):
+        note_texts += [_search_note(report), *_failed_search_notes(report)]
     if report.controls:
-        found.append(CONTROLS.format(rate=control_rate_sentence(report)).strip())
-    found += _same_settings_notes(report)
+        note_texts.append(CONTROLS.format(rate=control_rate_sentence(report)).strip())
+    note_texts += _same_settings_notes(report)
     if len(report.objectives) > 1 and report.confirm_seeds and not report.points:
-        first, *others = report.objectives
-        found.append(
+        first, *other_objectives = report.objectives
+        note_texts.append(
             CONFIRMED_POINT.format(
-                objectives=" and ".join(report.objectives), first=first, others=" and ".join(others)
+                objectives=" and ".join(report.objectives), first=first, others=" and ".join(other_objectives)
             )
         )
-    if report.answer is not None and any(each.looked for each in report.verdicts):
+    if report.answer is not None and any(verdict.looked for verdict in report.verdicts):
         levels = {"level": report.answer.level * LOOK_SHARE, "full": report.answer.level}
-        found.append(LOOKS.format(**levels, unit=report.unit))
-    found += report.extensions
-    found += [f"Ended early: {each}." for each in report.skipped]
-    sources = dict.fromkeys((each.arm, each.published_source) for each in (*report.cells, *report.posthoc))
+        note_texts.append(LOOKS.format(**levels, unit=report.unit))
+    note_texts += report.extensions
+    note_texts += [f"Ended early: {reason}." for reason in report.skipped]
+    sources = dict.fromkeys((cell.arm, cell.published_source) for cell in (*report.cells, *report.posthoc))
     sources |= dict.fromkeys(
-        (each.system, each.source) for each in report.prior_work if each.metric in report.metrics
+        (prior_work.system, prior_work.source)
+        for prior_work in report.prior_work
+        if prior_work.metric in report.metrics
     )
-    found += [f"Published values of {arm}: {source}" for arm, source in sources if source]
+    note_texts += [f"Published values of {arm}: {source}" for arm, source in sources if source]
     if report.unmet_published:
-        found.append(_unmatched_note(report.unmet_published))
+        note_texts.append(_unmatched_note(report.unmet_published))
     if report.power:
-        found.append(report.power)
-    return [*found, *_spread_notes(report)]
+        note_texts.append(report.power)
+    return [*note_texts, *_spread_notes(report)]
 
 
 def _search_note(report: Report) -> str:
@@ -268,12 +274,12 @@ def _search_note(report: Report) -> str:
 
 def _failed_search_notes(report: Report) -> list[str]:
     """Return a note on arms whose search had failed trials, and thus fewer candidates."""
-    failed = []
-    for each in report.tallies:
-        kept, ended = search_trial_counts(each)
-        if kept < ended:
-            failed.append(f"{each.arm}, {amount(ended - kept, 'trial')} of {ended}")
-    return [SEARCH_FAILED.format(arms="; ".join(failed))] if failed else []
+    failed_searches = []
+    for tally in report.tallies:
+        num_kept, num_ended = search_trial_counts(tally)
+        if num_kept < num_ended:
+            failed_searches.append(f"{tally.arm}, {amount(num_ended - num_kept, 'trial')} of {num_ended}")
+    return [SEARCH_FAILED.format(arms="; ".join(failed_searches))] if failed_searches else []
 
 
 def _unmatched_note(rows: Sequence[PriorWork]) -> str:
@@ -293,18 +299,18 @@ def _unmatched_note(rows: Sequence[PriorWork]) -> str:
 
 def _out_of_range_notes(report: Report) -> list[str]:
     """Return notes on metrics measured outside their declared range."""
-    found: dict[str, dict[str, list[float]]] = {}
+    ranges: dict[str, dict[str, list[float]]] = {}
     for cell in report.cells:
-        known = report.quantity(cell.metric)
-        least, most = (
-            -inf if known.low is None else known.low,
-            inf if known.high is None else known.high,
+        metric_info = report.quantity(cell.metric)
+        least, highest = (
+            -inf if metric_info.low is None else metric_info.low,
+            inf if metric_info.high is None else metric_info.high,
         )
         # Rounding may put the mean of many numbers slightly outside of the range.
-        slack = 1e-6 * max(abs(end) for end in (least, most, 1.0) if isfinite(end))
-        outside = [value for _, value in cell.by_seed if not least - slack <= value <= most + slack]
+        slack = 1e-6 * max(abs(end) for end in (least, highest, 1.0) if isfinite(end))
+        outside = [value for _, value in cell.by_seed if not least - slack <= value <= highest + slack]
         if outside:
-            found.setdefault(cell.metric, {})[cell.arm] = outside
+            ranges.setdefault(cell.metric, {})[cell.arm] = outside
     return [
         OUT_OF_RANGE.format(
             arms=", ".join(arms),
@@ -312,7 +318,7 @@ def _out_of_range_notes(report: Report) -> list[str]:
             values=_format_span([value for values in arms.values() for value in values]),
             range=_format_range(report.quantity(metric)),
         )
-        for metric, arms in found.items()
+        for metric, arms in ranges.items()
     ]
 
 
@@ -333,8 +339,8 @@ def _spread_notes(report: Report) -> list[str]:
     values = [value for _, value in cell.by_unit] if cell else []
     if len(values) < SEEDS_LEAST or not (spread := stdev(values)):
         return []
-    named = {"arm": report.arms[0], "metric": report.outcomes[0], "unit": report.unit}
-    return [SEED_DEVIATION.format(**named, seeds=len(values), spread=spread)]
+    words_by_key = {"arm": report.arms[0], "metric": report.outcomes[0], "unit": report.unit}
+    return [SEED_DEVIATION.format(**words_by_key, seeds=len(values), spread=spread)]
 
 
 def _claim_notes(report: Report) -> list[str]:
@@ -349,36 +355,36 @@ def _claim_notes(report: Report) -> list[str]:
     )
     outcomes = ", ".join(answer.outcomes)
     several = answer.family > 1
-    moderated = "moderated " if any(each.prior for each in report.verdicts) else ""
+    moderated = "moderated " if any(verdict.prior for verdict in report.verdicts) else ""
     family = f" corrected by Bonferroni for all {amount(answer.family, 'comparison')}"
-    looked = any(each.looked for each in report.verdicts)
+    has_looks = any(verdict.looked for verdict in report.verdicts)
     # Bonferroni correction over the looks, see `statistics.sequential`.
-    error = answer.level * (1 + LOOK_SHARE * len(looks(len(report.unit_seeds))) if looked else 1)
+    error = answer.level * (1 + LOOK_SHARE * len(looks(len(report.unit_seeds))) if has_looks else 1)
     hold = "all of these intervals hold at once" if several else "the interval holds"
     claims = CLAIMS.format(
         outcomes=outcomes,
         procedure=f"{moderated}paired t{family if several else ' of the one comparison'}",
-        level=f"{answer.level:g}{f', at a look {answer.level * LOOK_SHARE:g},' if looked else ''}",
+        level=f"{answer.level:g}{f', at a look {answer.level * LOOK_SHARE:g},' if has_looks else ''}",
         sure=1 - error,
-        hold=f"or more {hold}" if looked else hold,
+        hold=f"or more {hold}" if has_looks else hold,
         unit=report.unit,
         but=EXTENSION_CLAUSE if has_exploratory_claims(report.extensions) else "",
     )
     nothing = NOTHING_CLAIMED.format(outcomes=outcomes, unit=report.unit)
     claims = choose_text(report.differences, intervals=claims, mean_text=nothing, one=nothing)
-    every = [each.estimate for each in report.effects]
-    raised = [each.arm for each in report.effects if each.spread_raised]
+    every = [effect.estimate for effect in report.effects]
+    arms_raised = [effect.arm for effect in report.effects if effect.spread_raised]
     return [
         claims,
         *(
-            [WIDENED_INTERVALS.format(arms=", ".join(dict.fromkeys(raised)), unit=report.unit)]
-            if raised
+            [WIDENED_INTERVALS.format(arms=", ".join(dict.fromkeys(arms_raised)), unit=report.unit)]
+            if arms_raised
             else []
         ),
         VERDICTS.format(margin=margin, unit=report.unit),
         *_moderation_notes(report),
         *_win_share_notes(report),
-        *([OUTLOOK.format(unit=report.unit)] if any(each.outlooks for each in report.verdicts) else []),
+        *([OUTLOOK.format(unit=report.unit)] if any(verdict.outlooks for verdict in report.verdicts) else []),
         EXPLORATORY.format(
             many=choose_text(every, intervals=MANY_INTERVALS, mean_text="", one=""),
             where=SEARCH_CHOSE if report.objectives else CODE_MAY_CHOOSE,
@@ -391,12 +397,16 @@ def _moderation_notes(report: Report) -> list[str]:
     """Return the priors that variances were averaged with, by outcome and context."""
     if report.answer is None or not report.answer.moderated:
         return []
-    made = (*report.verdicts, *report.pooled)
-    known = {(each.metric, each.context, bool(each.pooled)): each.prior for each in made if each.prior}
+    verdicts = (*report.verdicts, *report.pooled)
+    prior_by_outcome = {
+        (verdict.metric, verdict.context, bool(verdict.pooled)): verdict.prior
+        for verdict in verdicts
+        if verdict.prior
+    }
     words = [
         f"{metric}{f', {context}' if context else ''}{', over all contexts' if pooled else ''}: "
         f"{format_number(prior.spread)} with {prior.freedom:.3g} degrees of freedom"
-        for (metric, context, pooled), prior in known.items()
+        for (metric, context, pooled), prior in prior_by_outcome.items()
     ]
     if not words:
         return [UNMODERATED.format(units=UNITS_LEAST, unit=report.unit, arms=ARMS_LEAST)]
@@ -407,27 +417,29 @@ def _same_settings_notes(report: Report) -> list[str]:
     """Return a note on comparisons at given settings."""
     if not report.crossed:
         return []
-    fields = ", ".join(dict.fromkeys(path for each in report.crossed for path in each.exchanged))
+    fields = ", ".join(dict.fromkeys(path for verdict in report.crossed for path in verdict.exchanged))
     keeps = {
-        each.arm if each.settings_of != each.arm else each.reference: each.kept
-        for each in report.crossed
-        if each.kept
+        verdict.arm if verdict.settings_of != verdict.arm else verdict.reference: verdict.kept
+        for verdict in report.crossed
+        if verdict.kept
     }
     words = "; ".join(f"{arm}: {', '.join(paths)}" for arm, paths in keeps.items())
-    kept = OWN_VALUES.format(arms=words) if words else ""
-    return [SAME_SETTINGS.format(fields=fields, level=report.crossed[0].level, kept=kept)]
+    arms_text = OWN_VALUES.format(arms=words) if words else ""
+    return [SAME_SETTINGS.format(fields=fields, level=report.crossed[0].level, kept=arms_text)]
 
 
 def _win_share_notes(report: Report) -> list[str]:
-    shares = (each.wins for each in (*report.verdicts, *report.pooled))
-    known = any(each is not None and each.low is not None for each in shares)
-    return [WIN_SHARE.format(unit=report.unit)] if known else []
+    shares = (verdict.wins for verdict in (*report.verdicts, *report.pooled))
+    has_interval = any(win_share is not None and win_share.low is not None for win_share in shares)
+    return [WIN_SHARE.format(unit=report.unit)] if has_interval else []
 
 
 def _collapse_note(report: Report) -> str:
     """Return a note on rare collapses that no verdict excludes; an arm may have ended at a look."""
-    looked = [each.difference.n for each in report.verdicts if each.looked and each.difference]
-    seeds = min([len(report.confirm_seeds), *looked])
+    seeds_at_looks = [
+        verdict.difference.n for verdict in report.verdicts if verdict.looked and verdict.difference
+    ]
+    seeds = min([len(report.confirm_seeds), *seeds_at_looks])
     return COLLAPSE.format(
         seeds=amount(seeds, "seed"),
         tenth=no_collapse_probability(0.1, seeds),

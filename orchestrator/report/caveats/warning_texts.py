@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from orchestrator.plan.answer import SEEN
-from orchestrator.plan.display.format import amount as quantity_words
+from orchestrator.plan.display.format import format_amount as quantity_words
 from orchestrator.plan.display.format import value_words
 from orchestrator.plan.planned_trials import SEARCH
 from orchestrator.report.comparisons.answer_warnings import warning_lines
@@ -17,7 +17,7 @@ from search_spaces.dimensions import same
 from search_spaces.wording import amount
 
 DIVERGED = OutcomeKind.DIVERGED.value
-FAILED = frozenset(each.value for each in OutcomeKind if each.failed)
+FAILED = frozenset(outcome_kind.value for outcome_kind in OutcomeKind if outcome_kind.failed)
 BySeed = tuple[tuple[int, float], ...]
 IDENTICAL_RESULTS = (
     "{arms} measured identical {metrics} in each of {seeds}, although seeds differ. The differing "
@@ -92,27 +92,27 @@ def warning_texts(report: Report, *, of_verdicts: bool = False) -> list[str]:
         report: The report.
         of_verdicts: Whether the warnings accompany verdicts, each of which already states unfinished trials.
     """
-    found = [each for each in (report.code_versions, report.data_versions) if each]
-    found += [*_retried_trials(report), *_failed_seeds(report), *_nonfinite_values(report)]
-    found += [_unfinished_trials(report)] if report.left and not of_verdicts else []
-    found += [SEEN.format(splits=" and ".join(report.selected_on))] if report.selected_on else []
+    warnings_found = [versions for versions in (report.code_versions, report.data_versions) if versions]
+    warnings_found += [*_retried_trials(report), *_failed_seeds(report), *_nonfinite_values(report)]
+    warnings_found += [_unfinished_trials(report)] if report.left and not of_verdicts else []
+    warnings_found += [SEEN.format(splits=" and ".join(report.selected_on))] if report.selected_on else []
     early = " and ".join(report.read_in_search)
-    found += [READ_IN_SEARCH.format(splits=early)] if early else []
-    found += [FRONT_POINTS] if report.points else []
+    warnings_found += [READ_IN_SEARCH.format(splits=early)] if early else []
+    warnings_found += [FRONT_POINTS] if report.points else []
     averaged = report.assignments > 1 and report.cells and not report.points
-    found += [SEVERAL_ASSIGNMENTS.format(best=report.assignments)] if averaged else []
-    found += [
+    warnings_found += [SEVERAL_ASSIGNMENTS.format(best=report.assignments)] if averaged else []
+    warnings_found += [
         *_same_configs(report),
-        *(said for _, part in split_by_context(report) for said in _identical_results(part)),
+        *(text for _, part in split_by_context(report) for text in _identical_results(part)),
         *_constant_outcomes(report),
-        *(said for _, part in split_by_context(report) for said in _bounded_outcomes(part)),
+        *(text for _, part in split_by_context(report) for text in _bounded_outcomes(part)),
         *_chosen_from_fewer(report),
         *_equal_search_trials(report),
         *_higher_costs(report),
         *warning_lines(report),
     ]
-    found += [_unmeasured_splits(report)] if report.unread else []
-    return [*found, *([NO_OUTCOME] if _lacks_test_split(report) else [])]
+    warnings_found += [_unmeasured_splits(report)] if report.unread else []
+    return [*warnings_found, *([NO_OUTCOME] if _lacks_test_split(report) else [])]
 
 
 def _lacks_test_split(report: Report) -> bool:
@@ -125,29 +125,33 @@ def _retried_trials(report: Report) -> list[str]:
     """Return a warning that failed trials were retried, with the times."""
     if not report.retried:
         return []
-    when = [datetime.fromtimestamp(at, UTC) for each in report.retried for at in each.at]
-    days = sorted({f"{at:%Y-%m-%d %H:%M} UTC" for at in when})
-    which = [
-        f"{each.arm} {each.phase} {numbered(each.repeat, each.number)}"
-        for each in report.retried[:MAX_LISTED]
+    times = [datetime.fromtimestamp(at, UTC) for retried_trial in report.retried for at in retried_trial.at]
+    days = sorted({f"{at:%Y-%m-%d %H:%M} UTC" for at in times})
+    trial_texts = [
+        f"{retried_trial.arm} {retried_trial.phase} {numbered(retried_trial.repeat, retried_trial.number)}"
+        for retried_trial in report.retried[:MAX_LISTED]
     ]
-    more = len(report.retried) - len(which)
-    named = ", ".join([*which, *([f"{more} more"] if more else [])])
+    num_omitted = len(report.retried) - len(trial_texts)
+    trials_text = ", ".join([*trial_texts, *([f"{num_omitted} more"] if num_omitted else [])])
     return [
-        RETRIED.format(trials=amount(len(report.retried), "failed trial"), when=", ".join(days), which=named)
+        RETRIED.format(
+            trials=amount(len(report.retried), "failed trial"), when=", ".join(days), which=trials_text
+        )
     ]
 
 
 def _failed_seeds(report: Report) -> list[str]:
     """Return a warning on failed confirm seeds, with the commands that run them again."""
-    kinds = {how for each in report.tallies for _, how in each.failures}
-    asked = ",".join(["failed"] * bool(kinds - {DIVERGED}) + [DIVERGED] * (DIVERGED in kinds))
-    failed = {each.arm: [seed for seed, how in each.failures if how in FAILED] for each in report.tallies}
-    arms = {arm: seeds for arm, seeds in failed.items() if seeds}
+    kinds = {kind for tally in report.tallies for _, kind in tally.failures}
+    retry_words = ",".join(["failed"] * bool(kinds - {DIVERGED}) + [DIVERGED] * (DIVERGED in kinds))
+    failed_seeds = {
+        tally.arm: [seed for seed, kind in tally.failures if kind in FAILED] for tally in report.tallies
+    }
+    arms = {arm: seeds for arm, seeds in failed_seeds.items() if seeds}
     if not arms or report.left:
         return []
-    which = "; ".join(f"{arm}: {', '.join(map(str, seeds))}" for arm, seeds in arms.items())
-    return [FAILED_SEEDS.format(which=which, sweep=report.sweep, asked=asked)]
+    seeds_text = "; ".join(f"{arm}: {', '.join(map(str, seeds))}" for arm, seeds in arms.items())
+    return [FAILED_SEEDS.format(which=seeds_text, sweep=report.sweep, asked=retry_words)]
 
 
 def _nonfinite_values(report: Report) -> list[str]:
@@ -160,12 +164,15 @@ def _nonfinite_values(report: Report) -> list[str]:
 
 def _same_configs(report: Report) -> list[str]:
     """Return warnings on arms that have the same settings as their reference after the search."""
-    measured = {cell.arm for cell in report.cells}
+    measured_arms = {cell.arm for cell in report.cells}
     return [
-        SAME_CONFIG.format(arm=each.arm, reference=each.reference, sets=", ".join(said))
-        for each in report.changes
-        if {each.arm, each.reference} <= measured and (report.assignments == 1 or report.points)
-        if (said := _values_shared_with_reference(report, each))
+        SAME_CONFIG.format(
+            arm=arm_changes.arm, reference=arm_changes.reference, sets=", ".join(shared_values)
+        )
+        for arm_changes in report.changes
+        if {arm_changes.arm, arm_changes.reference} <= measured_arms
+        and (report.assignments == 1 or report.points)
+        if (shared_values := _values_shared_with_reference(report, arm_changes))
     ]
 
 
@@ -174,24 +181,35 @@ def _values_shared_with_reference(report: Report, arm: ArmChanges) -> list[str]:
 
     Empty if a value differs from that of the reference, or if the arm changes anything else.
     """
-    reference = next((each for each in report.changes if each.arm == arm.reference), None)
+    reference = next(
+        (arm_changes for arm_changes in report.changes if arm_changes.arm == arm.reference), None
+    )
     if (
         reference is None
         or arm.changes
-        or any(each.searched and not each.chosen for each in (arm, reference))
+        or any(arm_changes.searched and not arm_changes.chosen for arm_changes in (arm, reference))
     ):
         return []
-    own, theirs = ({**each.dropped, **each.chosen} for each in (arm, reference))
-    if any(path not in theirs or not same(value, theirs[path]) for path, value in own.items()):
+    own_values, reference_values = (
+        {**arm_changes.dropped, **arm_changes.chosen} for arm_changes in (arm, reference)
+    )
+    if any(
+        path not in reference_values or not same(value, reference_values[path])
+        for path, value in own_values.items()
+    ):
         return []
-    return [f"{path} = {value_words(value)}" for path, value in own.items()]
+    return [f"{path} = {value_words(value)}" for path, value in own_values.items()]
 
 
 def _identical_results(report: Report) -> list[str]:
     """Return warnings on arms with identical primary outcomes in every seed, while seeds differ."""
     groups: dict[tuple[tuple[str, BySeed], ...], list[str]] = {}
-    one = {each.arm for each in report.changes if _values_shared_with_reference(report, each)}
-    for arm in (each for each in report.arms if each not in one):
+    same_arms = {
+        arm_changes.arm
+        for arm_changes in report.changes
+        if _values_shared_with_reference(report, arm_changes)
+    }
+    for arm in (name for name in report.arms if name not in same_arms):
         cells = [cell for metric in report.outcomes if (cell := report.cell(arm, metric))]
         values = tuple((cell.metric, cell.by_seed) for cell in cells)
         if any(len(by_seed) >= SEEDS_LEAST and len({*dict(by_seed).values()}) > 1 for _, by_seed in values):
@@ -209,13 +227,16 @@ def _identical_results(report: Report) -> list[str]:
 
 def _constant_outcomes(report: Report) -> list[str]:
     """Return warnings on decided verdicts for which all seeds gave the same value in both arms."""
-    found: dict[str, list[str]] = {}
-    for each in report.verdicts:
-        cells = [report.cell(arm, each.metric) for arm in (each.arm, each.reference)]
-        alike = all(cell and len({*dict(cell.by_seed).values()}) == 1 for cell in cells)
-        if alike and each.is_decided:
-            found.setdefault(each.metric, []).append(each.arm)
-    return [CONSTANT_OUTCOME.format(arms=", ".join(arms), metric=metric) for metric, arms in found.items()]
+    arms_by_outcome: dict[str, list[str]] = {}
+    for verdict in report.verdicts:
+        cells = [report.cell(arm, verdict.metric) for arm in (verdict.arm, verdict.reference)]
+        is_constant = all(cell and len({*dict(cell.by_seed).values()}) == 1 for cell in cells)
+        if is_constant and verdict.is_decided:
+            arms_by_outcome.setdefault(verdict.metric, []).append(verdict.arm)
+    return [
+        CONSTANT_OUTCOME.format(arms=", ".join(arms), metric=metric)
+        for metric, arms in arms_by_outcome.items()
+    ]
 
 
 def _bounded_outcomes(report: Report) -> list[str]:
@@ -224,21 +245,21 @@ def _bounded_outcomes(report: Report) -> list[str]:
     All values are at an end of the possible range, or at the value that needs no learning.
     """
     margin = report.answer.margin if report.answer is not None else None
-    found: dict[tuple[str, float, str], list[str]] = {}
-    for each in report.verdicts:
-        cells = [report.cell(arm, each.metric) for arm in (each.reference, each.arm)]
-        if margin is None or each.kind != "no difference" or not all(cells):
+    arms_by_bound: dict[tuple[str, float, str], list[str]] = {}
+    for verdict in report.verdicts:
+        cells = [report.cell(arm, verdict.metric) for arm in (verdict.reference, verdict.arm)]
+        if margin is None or verdict.kind != "no difference" or not all(cells):
             continue
-        known = report.quantity(each.metric)
+        metric_info = report.quantity(verdict.metric)
         bounds = {
-            AT_BOUND.format(which="greatest"): known.high,
-            AT_BOUND.format(which="least"): known.low,
-            AT_FLOOR: report.floors.get(each.metric),
+            AT_BOUND.format(which="greatest"): metric_info.high,
+            AT_BOUND.format(which="least"): metric_info.low,
+            AT_FLOOR: report.floors.get(verdict.metric),
         }
-        for what, bound in bounds.items():
+        for bound_name, bound in bounds.items():
             if bound is not None and all(cell and abs(cell.estimate.mean - bound) < margin for cell in cells):
-                arms = found.setdefault((each.metric, bound, what), [])
-                arms += [arm for arm in (each.reference, each.arm) if arm not in arms]
+                arms = arms_by_bound.setdefault((verdict.metric, bound, bound_name), [])
+                arms += [arm for arm in (verdict.reference, verdict.arm) if arm not in arms]
                 break
     return [
         NO_ROOM.format(
@@ -246,57 +267,59 @@ def _bounded_outcomes(report: Report) -> list[str]:
             margin=margin,
             bound=bound,
             metric=metric,
-            what=what,
+            what=bound_name,
         )
-        for (metric, bound, what), arms in found.items()
+        for (metric, bound, bound_name), arms in arms_by_bound.items()
     ]
 
 
 def _chosen_from_fewer(report: Report) -> list[str]:
     """Return warnings on verdicts that favour the arm with fewer failed search trials."""
-    tallies = {each.arm: each for each in report.tallies}
-    found: dict[str, None] = {}
-    for each in report.verdicts:
+    tallies = {tally.arm: tally for tally in report.tallies}
+    texts: dict[str, None] = {}
+    for verdict in report.verdicts:
         arms = sorted(
-            (tallies[arm] for arm in (each.arm, each.reference) if arm in tallies), key=_finished_share
+            (tallies[arm] for arm in (verdict.arm, verdict.reference) if arm in tallies), key=_finished_share
         )
-        if not each.is_decided or len(arms) < 2:
+        if not verdict.is_decided or len(arms) < 2:
             continue
-        fewer, other = arms
-        against_itself = {"worse": each.reference, "better": each.arm}.get(each.kind or "")
-        if fewer.arm == against_itself or _finished_share(fewer) > FEWER_SHARE * _finished_share(other):
+        fewer, other_tally = arms
+        against_itself = {"worse": verdict.reference, "better": verdict.arm}.get(verdict.kind or "")
+        if fewer.arm == against_itself or _finished_share(fewer) > FEWER_SHARE * _finished_share(other_tally):
             continue
-        (kept, every), (theirs, all_theirs) = map(search_trial_counts, arms)
-        if kept >= theirs:  # an arm that searches few fields or none
+        (num_finished, every), (other_finished, all_theirs) = map(search_trial_counts, arms)
+        if num_finished >= other_finished:  # an arm that searches few fields or none
             continue
         notice = CHOSEN_FROM_FEWER.format(
             fewer=fewer.arm,
-            kept=kept,
+            kept=num_finished,
             all=every,
-            other=other.arm,
-            theirs=f"all {theirs}" if theirs == all_theirs else f"{theirs} of {all_theirs}",
-            claim=_claim_text(each),
+            other=other_tally.arm,
+            theirs=f"all {other_finished}"
+            if other_finished == all_theirs
+            else f"{other_finished} of {all_theirs}",
+            claim=_claim_text(verdict),
         )
-        found[notice] = None
-    return list(found)
+        texts[notice] = None
+    return list(texts)
 
 
 def _equal_search_trials(report: Report) -> list[str]:
     """Return warnings on verdicts against an arm, or of no difference, whose search had only equal trials."""
-    found: dict[str, None] = {}
-    for each in report.verdicts:
-        in_favour = {"worse": each.reference, "better": each.arm}.get(each.kind or "")
-        for arm in (each.arm, each.reference):
-            if not each.is_decided or arm == in_favour or arm not in report.unranked:
+    texts: dict[str, None] = {}
+    for verdict in report.verdicts:
+        in_favour = {"worse": verdict.reference, "better": verdict.arm}.get(verdict.kind or "")
+        for arm in (verdict.arm, verdict.reference):
+            if not verdict.is_decided or arm == in_favour or arm not in report.unranked:
                 continue
             notice = EQUAL_SEARCH_TRIALS.format(
                 trials=amount(report.unranked[arm], "trial"),
                 arm=arm,
                 objectives=" and ".join(report.objectives),
-                claim=_claim_text(each),
+                claim=_claim_text(verdict),
             )
-            found[notice] = None
-    return list(found)
+            texts[notice] = None
+    return list(texts)
 
 
 def _claim_text(verdict: ArmVerdict) -> str:
@@ -306,15 +329,17 @@ def _claim_text(verdict: ArmVerdict) -> str:
 
 
 def _finished_share(tally: ArmTally) -> float:
-    kept, every = search_trial_counts(tally)
-    return kept / every if every else 1.0
+    num_finished, every = search_trial_counts(tally)
+    return num_finished / every if every else 1.0
 
 
 def search_trial_counts(tally: ArmTally) -> tuple[int, int]:
     """Return how many search trials the arm's settings were chosen from, and how many have ended."""
-    ended = {kind: count for kind, count in tally.outcomes.get(SEARCH, {}).items() if kind not in UNRUN}
-    every = sum(ended.values())
-    return every - sum(count for kind, count in ended.items() if kind in FAILED), every
+    ended_counts = {
+        kind: count for kind, count in tally.outcomes.get(SEARCH, {}).items() if kind not in UNRUN
+    }
+    every = sum(ended_counts.values())
+    return every - sum(count for kind, count in ended_counts.items() if kind in FAILED), every
 
 
 def _higher_costs(report: Report) -> list[str]:
@@ -322,26 +347,32 @@ def _higher_costs(report: Report) -> list[str]:
 
     If several costs show this, only the first is reported.
     """
-    better = {(each.arm, each.metric) for each in report.verdicts if each.kind == "better"}
-    found: dict[tuple[str, str], str] = {}
-    for each in report.equal_costs:
-        if each.equal is None or not each.path or (each.arm, each.outcome) not in better:
+    better = {(verdict.arm, verdict.metric) for verdict in report.verdicts if verdict.kind == "better"}
+    texts: dict[tuple[str, str], str] = {}
+    for equal_cost in report.equal_costs:
+        if (
+            equal_cost.equal is None
+            or not equal_cost.path
+            or (equal_cost.arm, equal_cost.outcome) not in better
+        ):
             continue
-        ends = [end for end in (each.equal.low, each.equal.high) if end is not None] or [each.equal.mean]
-        ahead = all(end * each.as_trained.mean > 0 for end in ends)
-        if each.own_cost > each.cost_of_reference and not ahead:
+        ends = [end for end in (equal_cost.equal.low, equal_cost.equal.high) if end is not None] or [
+            equal_cost.equal.mean
+        ]
+        ahead = all(end * equal_cost.as_trained.mean > 0 for end in ends)
+        if equal_cost.own_cost > equal_cost.cost_of_reference and not ahead:
             notice = SPENDS_MORE.format(
-                arm=each.arm,
-                reference=each.reference,
-                metric=each.outcome,
-                own=quantity_words(each.own_cost),
-                theirs=quantity_words(each.cost_of_reference),
-                cost=each.cost,
-                path=each.path,
-                difference=format_interval(each.equal, "+"),
+                arm=equal_cost.arm,
+                reference=equal_cost.reference,
+                metric=equal_cost.outcome,
+                own=quantity_words(equal_cost.own_cost),
+                theirs=quantity_words(equal_cost.cost_of_reference),
+                cost=equal_cost.cost,
+                path=equal_cost.path,
+                difference=format_interval(equal_cost.equal, "+"),
             )
-            found.setdefault((each.arm, each.outcome), notice)
-    return list(found.values())
+            texts.setdefault((equal_cost.arm, equal_cost.outcome), notice)
+    return list(texts.values())
 
 
 def _unfinished_trials(report: Report) -> str:

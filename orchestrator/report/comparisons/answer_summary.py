@@ -22,34 +22,34 @@ def answer_summary(report: Report, reasons: Mapping[str, str] | None = None) -> 
         reasons: The reason for each arm, from the spec; printed after the name of the arm.
     """
     verdicts = report.pooled or report.verdicts
-    decided = [each for each in verdicts if each.kind in DIFFERENT]
+    decided = [verdict for verdict in verdicts if verdict.kind in DIFFERENT]
     if not verdicts or _is_unfinished(verdicts):
         return ""
     parts = [*_difference_sentences(report, decided, reasons or {})]
-    if equal := [each for each in verdicts if each.kind == "no difference"]:
+    if equal := [verdict for verdict in verdicts if verdict.kind == "no difference"]:
         parts.append(f"No difference that matters: {_outcomes_by_arms(equal)}.")
-    tested = [each for each in verdicts if each.kind == "undecided" and not each.withheld]
-    if tested:
-        other = "other " if decided or equal else ""
-        parts.append(f"No {other}difference could be shown: {_outcomes_by_arms(tested)}.")
+    undecided = [verdict for verdict in verdicts if verdict.kind == "undecided" and not verdict.withheld]
+    if undecided:
+        adjective = "other " if decided or equal else ""
+        parts.append(f"No {adjective}difference could be shown: {_outcomes_by_arms(undecided)}.")
     return " ".join(parts)
 
 
 def _is_unfinished(verdicts: Sequence[ArmVerdict]) -> bool:
     """Return whether no verdict has a measured difference."""
-    return all(each.difference is None for each in verdicts)
+    return all(verdict.difference is None for verdict in verdicts)
 
 
 def _difference_sentences(
     report: Report, decided: Sequence[ArmVerdict], reasons: Mapping[str, str]
 ) -> Iterable[str]:
-    arms = list(dict.fromkeys(each.arm for each in decided))
+    arms = list(dict.fromkeys(verdict.arm for verdict in decided))
     for arm in arms[:MAX_ARMS]:
-        own = [each for each in decided if each.arm == arm]
+        arm_verdicts = [verdict for verdict in decided if verdict.arm == arm]
         reason = f" ({reasons[arm]})" if reasons.get(arm) else ""
-        scope = " at the settings found by one search" if own[0].covers == "one search" else ""
-        over = " on average over all contexts" if own[0].pooled else ""
-        changes = listed([_describe_change(report, each) for each in own])
+        scope = " at the settings found by one search" if arm_verdicts[0].covers == "one search" else ""
+        over = " on average over all contexts" if arm_verdicts[0].pooled else ""
+        changes = listed([_describe_change(report, verdict) for verdict in arm_verdicts])
         yield f"{arm}{reason} {changes}{over}{scope}."
     if len(arms) > MAX_ARMS:
         yield f"{len(arms) - MAX_ARMS} further arms differ from what they are compared with."
@@ -69,10 +69,10 @@ def _describe_change(report: Report, verdict: ArmVerdict) -> str:
 def _outcomes_by_arms(verdicts: Sequence[ArmVerdict]) -> str:
     """Return e.g. `minus-gate and minus-transition in test/accuracy; minus-gate in test/depth`."""
     arms: dict[str, list[str]] = {}
-    for each in verdicts:
-        arms.setdefault(each.metric, []).append(each.arm)
-    named = {metric: list(dict.fromkeys(found)) for metric, found in arms.items()}
+    for verdict in verdicts:
+        arms.setdefault(verdict.metric, []).append(verdict.arm)
+    metrics_by_arms = {metric: list(dict.fromkeys(arm_names)) for metric, arm_names in arms.items()}
     return "; ".join(
-        f"{listed(found) if len(found) <= 2 * MAX_ARMS else f'{len(found)} arms'} in {metric}"
-        for metric, found in named.items()
+        f"{listed(arm_names) if len(arm_names) <= 2 * MAX_ARMS else f'{len(arm_names)} arms'} in {metric}"
+        for metric, arm_names in metrics_by_arms.items()
     )

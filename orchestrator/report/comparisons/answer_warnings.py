@@ -36,11 +36,11 @@ LEADS: Final[Mapping[WarningCode, str]] = {
 def answer_warnings(plan: Plan, report: Report, records: Sequence[Record]) -> Iterator[ReportWarning]:
     """Yield the warnings about the comparisons of `report`, in the order of their codes in `LEADS`."""
     verdicts = (*report.verdicts, *report.controls, *report.pooled)
-    for code, each in product(LEADS, verdicts):
-        if each.withheld == code:
-            yield ReportWarning(code, each.arm, each.metric, each.text.partition(": ")[2])
-    for each in report.verdicts:
-        yield from _different_choices(plan, report, each)
+    for code, verdict in product(LEADS, verdicts):
+        if verdict.withheld == code:
+            yield ReportWarning(code, verdict.arm, verdict.metric, verdict.text.partition(": ")[2])
+    for verdict in report.verdicts:
+        yield from _different_choices(plan, report, verdict)
     for changes in report.changes:
         if len(fields := _changed_fields(changes)) > 1:
             yield ReportWarning("several-fields", changes.arm, "", f"{changes.arm} changes {_join(fields)}")
@@ -49,10 +49,10 @@ def answer_warnings(plan: Plan, report: Report, records: Sequence[Record]) -> It
 
 def warning_lines(report: Report) -> list[str]:
     """Return the warnings of a report as sentences, one for each code."""
-    found: dict[WarningCode, dict[str, None]] = {}
-    for each in report.warnings:
-        found.setdefault(each.code, {})[each.text] = None
-    return [f"{LEADS[code]}: {_join([*texts], '; ')}." for code, texts in found.items()]
+    arms_by_warning: dict[WarningCode, dict[str, None]] = {}
+    for warning in report.warnings:
+        arms_by_warning.setdefault(warning.code, {})[warning.text] = None
+    return [f"{LEADS[code]}: {_join([*texts], '; ')}." for code, texts in arms_by_warning.items()]
 
 
 def _different_choices(plan: Plan, report: Report, verdict: ArmVerdict) -> Iterator[ReportWarning]:
@@ -60,21 +60,21 @@ def _different_choices(plan: Plan, report: Report, verdict: ArmVerdict) -> Itera
 
     Only for searches whose objective is not this cost.
     """
-    known = report.quantity(verdict.metric)
+    metric = report.quantity(verdict.metric)
     quantity = report.splits.quantity(verdict.metric)
     objectives = plan.search.objectives if plan.search is not None else ()
-    aimed_at = {report.splits.quantity(each.metric) for each in objectives}
-    is_cost = known.is_cost or known.moves_with
+    aimed_at = {report.splits.quantity(objective.metric) for objective in objectives}
+    is_cost = metric.is_cost or metric.moves_with
     if not verdict.is_decided or not is_cost or quantity in aimed_at:
         return
-    changes = {each.arm: each for each in report.changes}
+    changes = {arm_changes.arm: arm_changes for arm_changes in report.changes}
     pair = [changes[arm] for arm in (verdict.arm, verdict.reference) if arm in changes]
     if len(pair) < 2:
         return
     apart = [
-        f"{each.path} {' against '.join(format_chosen(arm, each.path) for arm in pair)}"
-        for each in plan.arm(verdict.arm).space.dimensions
-        if _have_different_choices(each, *(chosen_values(arm, each.path) for arm in pair))
+        f"{dimension.path} {' against '.join(format_chosen(arm, dimension.path) for arm in pair)}"
+        for dimension in plan.arm(verdict.arm).space.dimensions
+        if _have_different_choices(dimension, *(chosen_values(arm, dimension.path) for arm in pair))
     ]
     if apart:
         text = f"{verdict.arm} against {verdict.reference} in {verdict.metric}: {_join(apart)}"
@@ -86,8 +86,10 @@ def _have_different_choices(dimension: Dimension, first: Sequence[Any], second: 
     if not first or not second:
         return False
     if isinstance(dimension.domain, Choice | Fixed):
-        return not any(same(one, other) for one, other in product(first, second))
-    places = ([relative_position(dimension, each) for each in values] for values in (first, second))
+        return not any(
+            same(first_value, second_value) for first_value, second_value in product(first, second)
+        )
+    places = ([relative_position(dimension, value) for value in values] for values in (first, second))
     low, high = sorted(places, key=min)
     return max(low) < min(high) and median(high) - median(low) >= MIN_DISTANCE
 
@@ -97,25 +99,31 @@ def _changed_fields(changes: ArmChanges) -> list[str]:
 
     Another model or task has other fields, which do not count as further changes.
     """
-    paths = [each.path for each in changes.changes]
-    named = [path.removesuffix(".name") for path in paths if path.endswith(".name")]
+    paths = [change.path for change in changes.changes]
+    component_paths = [path.removesuffix(".name") for path in paths if path.endswith(".name")]
     return list(
-        dict.fromkeys(next((part for part in named if path.startswith(f"{part}.")), path) for path in paths)
+        dict.fromkeys(
+            next((part for part in component_paths if path.startswith(f"{part}.")), path) for path in paths
+        )
     )
 
 
 def _one_finished_trial(plan: Plan, records: Sequence[Record]) -> Iterator[ReportWarning]:
     """Yield a warning for each search that has ended with only one finished trial of several planned."""
-    planned = Counter((each.arm, each.repeat) for each in plan.trials if each.phase == SEARCH)
-    searched = [each for each in records if each.phase == SEARCH and each.outcome is not None]
-    ended = Counter((each.arm, each.repeat) for each in searched if each.outcome and each.outcome.final)
-    finished = Counter((each.arm, each.repeat) for each in searched if each.outcome is OutcomeKind.FINISHED)
+    planned = Counter((trial.arm, trial.repeat) for trial in plan.trials if trial.phase == SEARCH)
+    search_records = [record for record in records if record.phase == SEARCH and record.outcome is not None]
+    ended_counts = Counter(
+        (record.arm, record.repeat) for record in search_records if record.outcome and record.outcome.final
+    )
+    finished_counts = Counter(
+        (record.arm, record.repeat) for record in search_records if record.outcome is OutcomeKind.FINISHED
+    )
     for (arm, repeat), number in planned.items():
-        if number > 1 and finished[arm, repeat] == 1 and ended[arm, repeat] >= number:
+        if number > 1 and finished_counts[arm, repeat] == 1 and ended_counts[arm, repeat] >= number:
             of = f"{arm}, repeat {repeat}" if repeat else arm
             yield ReportWarning("one-finished-trial", arm, "", f"{of} (1 of {amount(number, 'trial')})")
 
 
 def _join(texts: Sequence[str], separator: str = ", ") -> str:
-    more = len(texts) - MAX_LISTED
-    return separator.join([*texts[:MAX_LISTED], *([f"{more} more"] if more > 0 else [])])
+    num_omitted = len(texts) - MAX_LISTED
+    return separator.join([*texts[:MAX_LISTED], *([f"{num_omitted} more"] if num_omitted > 0 else [])])

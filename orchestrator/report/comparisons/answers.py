@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from statistics import fmean
 
-from orchestrator.conductor.rounds import decisions, measured
-from orchestrator.plan.answer import answer_plan, better, metric_splits
+from orchestrator.conductor.rounds import decisions, metrics_for_look
+from orchestrator.plan.answer import answer_plan, better_direction, metric_splits
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.comparisons.contrasts import (
     Comparisons,
@@ -36,7 +36,7 @@ from orchestrator.report.results.types import ArmVerdict, Coverage, Effect
 from orchestrator.spec.scalars import assignments
 from orchestrator.statistics.decision_chance import TIMES, DecisionChance, decision_chances
 from orchestrator.statistics.missing import MOST_MISSING
-from orchestrator.statistics.paired import Key, Paired
+from orchestrator.statistics.paired import Key, PairedEstimate
 from orchestrator.statistics.sequential import EarlyVerdict
 from orchestrator.statistics.verdicts import SEEDS_LEAST, Verdict, verdict
 from orchestrator.trials import OutcomeKind
@@ -68,10 +68,10 @@ class MissingSeeds:
     @property
     def words(self) -> str:
         """Return why seeds will never have a value, as text."""
-        failed = [f"{amount(self.failed, self.unit)} failed"] * bool(self.failed)
+        failed_text = [f"{amount(self.failed, self.unit)} failed"] * bool(self.failed)
         lack = "lacks" if self.unmeasured == 1 else "lack"
         missing = [f"{amount(self.unmeasured, self.unit)} {lack} a primary outcome"] * bool(self.unmeasured)
-        return ", ".join([*failed, *missing])
+        return ", ".join([*failed_text, *missing])
 
 
 def primary_answer(plan: Plan, metrics: Sequence[Metric], metric_names: Sequence[str]) -> AnswerPlan | None:
@@ -82,20 +82,22 @@ def primary_answer(plan: Plan, metrics: Sequence[Metric], metric_names: Sequence
     """
     if plan.confirm is None:
         return None
-    compared = sum(bool(arm.reference) for arm in plan.arms)
+    num_compared = sum(bool(arm.reference) for arm in plan.arms)
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     quantities = {*metric_names, *map(names.quantity, metric_names)}
-    known = [each for each in metrics if each.name in quantities]
-    found = plan.answer or answer_plan(None, plan.confirm, plan.search, known, compared)
-    if found.outcomes:
+    known_metrics = [metric for metric in metrics if metric.name in quantities]
+    plan_of_answer = plan.answer or answer_plan(None, plan.confirm, plan.search, known_metrics, num_compared)
+    if plan_of_answer.outcomes:
         may_be_bare = plan.search is None and not plan.confirm.splits
         return (
-            replace(found, outcomes=_reported_names(found.outcomes, metric_names)) if may_be_bare else found
+            replace(plan_of_answer, outcomes=_reported_names(plan_of_answer.outcomes, metric_names))
+            if may_be_bare
+            else plan_of_answer
         )
     of_no_search = () if plan.search else (*names.selection, "")
     splits = plan.confirm.splits[:1] or of_no_search
     first = [name for name in metric_names if names.split(name) in splits]
-    return replace(found, outcomes=tuple(first[:1]))
+    return replace(plan_of_answer, outcomes=tuple(first[:1]))
 
 
 def _reported_names(outcomes: Sequence[str], metric_names: Sequence[str]) -> tuple[str, ...]:
@@ -111,36 +113,36 @@ def effects(
 
     Only primary outcomes have p-values and corrected intervals.
     """
-    shown = tuple(dict.fromkeys((*answer.outcomes, *metrics)))
-    looked, to_run = early_verdicts(plan, results), open_seeds(plan, ended_ids)
-    primary = Comparisons(plan, answer, results, to_run).primary() | _comparisons_at_looks(looked)
+    shown_metrics = tuple(dict.fromkeys((*answer.outcomes, *metrics)))
+    early, to_run = early_verdicts(plan, results), open_seeds(plan, ended_ids)
+    primary = Comparisons(plan, answer, results, to_run).primary() | _comparisons_at_looks(early)
     references = {arm.name: arm.reference for arm in plan.arms if arm.reference}
-    for metric, (arm, reference) in product(shown, references.items()):
-        each = paired_seeds(((arm, reference),), metric, results)
-        if not each.by_unit:
+    for metric, (arm, reference) in product(shown_metrics, references.items()):
+        pairs = paired_seeds(((arm, reference),), metric, results)
+        if not pairs.by_unit:
             continue
-        values = list(each.by_unit.values())
+        values = list(pairs.by_unit.values())
         claimed = primary.get((arm, metric))
         span = results.span_of_difference(metric, arm, reference)
         missing = _missing_seeds((arm, reference), results, to_run)
-        whole = arm in looked or not _lacks_values(missing, ((arm, reference),), metric, results)
+        is_complete = arm in early or not _lacks_values(missing, ((arm, reference),), metric, results)
         untested = claimed and find_untested_reason(plan, ((arm, reference),), metric, results)
-        whole = whole and not untested
-        tested = claimed is not None and (whole or (claimed.missing > 0 and not untested))
-        found = paired_estimate(claimed, span) if claimed else estimate(values, span=span)
-        goal = better(results.known(metric), metric, plan.search)
+        is_complete = is_complete and not untested
+        is_tested = claimed is not None and (is_complete or (claimed.missing > 0 and not untested))
+        cell_estimate = paired_estimate(claimed, span) if claimed else estimate(values, span=span)
+        goal = better_direction(results.known(metric), metric, plan.search)
         units = claimed.by_seed.values() if claimed else values
         yield Effect(
             arm=arm,
             reference=reference,
             metric=metric,
-            estimate=found,
-            pairs=each.record_ids,
+            estimate=cell_estimate,
+            pairs=pairs.record_ids,
             primary=claimed is not None,
-            p=claimed.p if claimed and tested else None,
-            p_sign_flips=sign_flip_p(values) if claimed and whole else None,
+            p=claimed.p if claimed and is_tested else None,
+            p_sign_flips=sign_flip_p(values) if claimed and is_complete else None,
             spread_raised=claimed.raised if claimed else False,
-            wins=win_share([*units], goal, has_interval=found.low is not None),
+            wins=win_share([*units], goal, has_interval=cell_estimate.low is not None),
         )
 
 
@@ -148,15 +150,15 @@ def verdicts(
     plan: Plan, results: SeedResults, answer: AnswerPlan, ended_ids: frozenset[str]
 ) -> Iterator[ArmVerdict]:
     """Yield one verdict per primary outcome and arm with a reference; contrasts over all contexts last."""
-    looked, to_run = early_verdicts(plan, results), open_seeds(plan, ended_ids)
+    early, to_run = early_verdicts(plan, results), open_seeds(plan, ended_ids)
     primary = Comparisons(plan, answer, results, to_run).primary()
     contrasts = [contrast for group in contrast_groups(plan, answer) for contrast in group.contrasts]
     for metric, contrast in product(answer.outcomes, sorted(contrasts, key=_plan_order(plan))):
-        if contrast.arm in looked:
-            yield _verdict_at_look(plan, looked[contrast.arm], metric, results)
+        if contrast.arm in early:
+            yield _verdict_at_look(plan, early[contrast.arm], metric, results)
             continue
-        found = primary.get((contrast.arm, metric))
-        yield make_verdict(plan, results, answer, contrast, metric, paired=found, to_run=to_run)
+        paired = primary.get((contrast.arm, metric))
+        yield make_verdict(plan, results, answer, contrast, metric, paired=paired, to_run=to_run)
 
 
 def make_verdict(
@@ -166,7 +168,7 @@ def make_verdict(
     contrast: Contrast,
     metric: str,
     *,
-    paired: Paired | None,
+    paired: PairedEstimate | None,
     to_run: Mapping[str, set[int]],
 ) -> ArmVerdict:
     """Return the verdict on a contrast in a primary outcome.
@@ -183,30 +185,30 @@ def make_verdict(
     missing = _missing_seeds(contrast.arms, results, to_run)
     untested = _lacks_values(missing, contrast.pairs, metric, results) and not (paired and paired.missing)
     goal = outcome_goal(plan, answer, metric, results)
-    failed = missing.spoiled if untested or paired is None else 0
-    said = verdict(paired, num_failed=failed, unit=results.unit, **goal)
+    num_failed = missing.spoiled if untested or paired is None else 0
+    statement = verdict(paired, num_failed=num_failed, unit=results.unit, **goal)
     few = paired is None or paired.n < SEEDS_LEAST or paired.spread is None
     if untested or paired is None:
-        said = _add_reason(said, contrast, metric, results, missing=missing, few=few)
+        statement = _add_reason(statement, contrast, metric, results, missing=missing, few=few)
     # With a prior for the spread, the chance of a decision is unknown.
     has_own_spread = not few and paired is not None and paired.prior is None
-    is_open = said.kind == "undecided" and not untested and has_own_spread
-    more = decision_chances(paired, goal["margin"]) if is_open and paired else ()
+    is_open = statement.kind == "undecided" and not untested and has_own_spread
+    chances = decision_chances(paired, goal["margin"]) if is_open and paired else ()
     covers, later = interval_coverage(plan, contrast.arms), exploratory_reason(plan, contrast.pairs)
     has_no_result = paired is None and missing.waiting > 0
     if has_no_result:
         text = pending_text(missing.waiting, results.unit)
-    elif said.kind == "undecided":
-        text = _undecided_text(said, more, results.unit)
+    elif statement.kind == "undecided":
+        text = _undecided_text(statement, chances, results.unit)
     else:
-        text = said.text + RIDERS[covers] + later
-    made = ArmVerdict(
+        text = statement.text + RIDERS[covers] + later
+    arm_verdict = ArmVerdict(
         arm=contrast.arm,
         reference=contrast.reference,
         metric=metric,
-        kind=None if has_no_result else said.kind,
+        kind=None if has_no_result else statement.kind,
         text=text,
-        outlooks=more,
+        outlooks=chances,
         difference=paired_estimate(paired, _difference_range(contrast, metric, results)) if paired else None,
         p=paired.p if paired and not untested else None,
         level=answer.level,
@@ -218,8 +220,10 @@ def make_verdict(
         wins=paired_win_share(paired, goal["better"]) if paired else None,
         prior=paired.prior if paired and not paired.missing else None,
     )
-    made = _withhold_if_untested(made, find_untested_reason(plan, contrast.pairs, metric, results))
-    return replace(made, line=verdict_line(made, answer, contrast.contexts))
+    arm_verdict = _withhold_if_untested(
+        arm_verdict, find_untested_reason(plan, contrast.pairs, metric, results)
+    )
+    return replace(arm_verdict, line=verdict_line(arm_verdict, answer, contrast.contexts))
 
 
 def pending_text(waiting: int, unit: str) -> str:
@@ -241,8 +245,10 @@ def _undecided_text(verdict: Verdict, chances: Sequence[DecisionChance], unit: s
     """Return the text of an undecided verdict, with the chance that twice as many units decide it."""
     if not chances:
         return verdict.text
-    found = chances[TIMES.index(1.0)]
-    chance = f"{amount(found.more, f'more {unit}')} would decide it in {found.chance:.0%} of cases"
+    single_chance = chances[TIMES.index(1.0)]
+    chance = (
+        f"{amount(single_chance.more, f'more {unit}')} would decide it in {single_chance.chance:.0%} of cases"
+    )
     return f"{verdict.text}{';' if verdict.withheld else ':'} {chance}"
 
 
@@ -280,24 +286,26 @@ def _add_reason(
         missing: Seeds without a value.
         few: Whether no verdict would be possible even if all seeds had values.
     """
-    own = any(results.failed_seeds(arm) for arm, _ in contrast.pairs)
-    if missing.failed and not missing.unmeasured and not own:
+    has_own_failures = any(results.failed_seeds(arm) for arm, _ in contrast.pairs)
+    if missing.failed and not missing.unmeasured and not has_own_failures:
         # All seeds of the arm finished, so the text must name the reference whose seeds failed.
         verdict = replace(verdict, text=f"{verdict.text} in {contrast.reference}")
-    why = ""
+    addition = ""
     if missing.spoiled and not missing.waiting and not few:
         bounds = difference_bounds(contrast.pairs, metric, results)
-        why = withheld_reason(bounds, metric, MOST_MISSING)
+        addition = withheld_reason(bounds, metric, MOST_MISSING)
     if missing.unmeasured:
-        return replace(verdict, text=f"undecided: {missing.words}{why}", withheld=f"{missing.words}{why}")
+        return replace(
+            verdict, text=f"undecided: {missing.words}{addition}", withheld=f"{missing.words}{addition}"
+        )
     if missing.failed:
-        return replace(verdict, text=f"{verdict.text}{why}", withheld=f"{verdict.withheld}{why}")
+        return replace(verdict, text=f"{verdict.text}{addition}", withheld=f"{verdict.withheld}{addition}")
     if missing.waiting:
         text = f"undecided: {amount(missing.waiting, missing.unit)} not run"
         return replace(verdict, kind="undecided", text=text)
     if not results.all_values(metric):
         return replace(verdict, text="undecided: no trial measured it")
-    if lacks := _never_measured(contrast.arms, metric, results):
+    if lacks := _arms_without_value(contrast.arms, metric, results):
         reason = f"no seed of {' and of '.join(lacks)} measured it"
         return replace(verdict, text=f"undecided: {reason}", withheld=reason)
     return verdict
@@ -315,7 +323,7 @@ def _difference_range(contrast: Contrast, metric: str, results: SeedResults) -> 
     return fmean(low for low, _ in spans), fmean(high for _, high in spans)
 
 
-def _never_measured(arms: Iterable[str], metric: str, results: SeedResults) -> list[str]:
+def _arms_without_value(arms: Iterable[str], metric: str, results: SeedResults) -> list[str]:
     """Return those of `arms` that have finished seeds, but no value of the metric."""
     return [arm for arm in arms if results.finished_seeds(arm) and not results.by_seed(arm, metric)]
 
@@ -325,48 +333,52 @@ def _completion_text(
 ) -> str:
     """Return how many seeds have a value: `5 of 8 seeds finished`, `5 of 8 seeds measured it`."""
     arms = [arm for arm, _ in contrast.pairs]
-    finished = results.whole(set.intersection(*map(results.finished_seeds, arms)))
-    failed = {seed: how for arm in arms for seed, how in results.failed_seeds(arm).items()}
-    every = {*failed}.union(*(results.finished_seeds(arm) | to_run.get(arm, set()) for arm in arms))
+    finished_units = results.whole(set.intersection(*map(results.finished_seeds, arms)))
+    failed_seeds = {seed: kind for arm in arms for seed, kind in results.failed_seeds(arm).items()}
+    every = {*failed_seeds}.union(*(results.finished_seeds(arm) | to_run.get(arm, set()) for arm in arms))
     of = len({*map(results.unit_of, every)}) or plan.num_units
     unit = results.unit
-    where = " in every context" if contrast.contexts else ""
-    measured_by_none = _never_measured(arms, metric, results) and results.all_values(metric)
-    if NOT_MEASURED not in failed.values() and not measured_by_none:
-        return f"{len(finished)} of {amount(of, unit)} finished{where}"
+    scope_text = " in every context" if contrast.contexts else ""
+    measured_by_none = _arms_without_value(arms, metric, results) and results.all_values(metric)
+    if NOT_MEASURED not in failed_seeds.values() and not measured_by_none:
+        return f"{len(finished_units)} of {amount(of, unit)} finished{scope_text}"
     measured_by = [{*mean_by_seed(results.by_seed(arm, metric))} for arm in arms]
-    whole = results.whole(set.intersection(*measured_by))
-    return f"{len(whole)} of {amount(of, unit)} measured it{where}"
+    complete_units = results.whole(set.intersection(*measured_by))
+    return f"{len(complete_units)} of {amount(of, unit)} measured it{scope_text}"
 
 
-def _comparisons_at_looks(looked: Mapping[str, EarlyVerdict]) -> dict[Key, Paired]:
-    return {(arm, metric): found for arm, each in looked.items() for metric, found in each.found.items()}
+def _comparisons_at_looks(early: Mapping[str, EarlyVerdict]) -> dict[Key, PairedEstimate]:
+    return {
+        (arm, metric): estimate
+        for arm, verdict in early.items()
+        for metric, estimate in verdict.found.items()
+    }
 
 
 def _verdict_at_look(plan: Plan, decision: EarlyVerdict, metric: str, results: SeedResults) -> ArmVerdict:
     """Return the verdict of the look that decided it; later seeds of the reference do not change it."""
-    said, found = decision.verdicts[metric], decision.found[metric]
+    verdict, estimate = decision.verdicts[metric], decision.found[metric]
     reference = plan.arm(decision.arm).reference
     covers = interval_coverage(plan, (decision.arm, reference))
-    made = ArmVerdict(
+    arm_verdict = ArmVerdict(
         arm=decision.arm,
         reference=reference,
         metric=metric,
-        kind=said.kind,
-        text=said.text if said.kind == "undecided" else said.text + RIDERS[covers],
-        difference=paired_estimate(found, results.span_of_difference(metric, decision.arm, reference)),
-        p=found.p,
+        kind=verdict.kind,
+        text=verdict.text if verdict.kind == "undecided" else verdict.text + RIDERS[covers],
+        difference=paired_estimate(estimate, results.span_of_difference(metric, decision.arm, reference)),
+        p=estimate.p,
         level=decision.level,
         seeds=decision_time(plan, decision),
         looked=True,
         covers=covers,
         context=assignments(plan.arm(decision.arm).context),
-        wins=paired_win_share(found, better(results.known(metric), metric, plan.search)),
+        wins=paired_win_share(estimate, better_direction(results.known(metric), metric, plan.search)),
     )
-    made = _withhold_if_untested(
-        made, find_untested_reason(plan, ((decision.arm, reference),), metric, results)
+    arm_verdict = _withhold_if_untested(
+        arm_verdict, find_untested_reason(plan, ((decision.arm, reference),), metric, results)
     )
-    return replace(made, line=verdict_line(made, plan.answer))
+    return replace(arm_verdict, line=verdict_line(arm_verdict, plan.answer))
 
 
 def verdict_line(verdict: ArmVerdict, answer: AnswerPlan | None, contexts: Sequence[str] = ()) -> str:
@@ -383,11 +395,11 @@ def verdict_line(verdict: ArmVerdict, answer: AnswerPlan | None, contexts: Seque
 
 def open_seeds(plan: Plan, ended_ids: frozenset[str]) -> dict[str, set[int]]:
     """Return the seeds of each arm that have not ended."""
-    found: dict[str, set[int]] = defaultdict(set)
-    for each in plan.trials:
-        if each.phase == "confirm" and each.trial_id not in ended_ids:
-            found[each.arm].add(each.seed)
-    return found
+    seeds_by_arm: dict[str, set[int]] = defaultdict(set)
+    for trial in plan.trials:
+        if trial.phase == "confirm" and trial.trial_id not in ended_ids:
+            seeds_by_arm[trial.arm].add(trial.seed)
+    return seeds_by_arm
 
 
 def _lacks_values(
@@ -400,11 +412,11 @@ def _lacks_values(
 
 
 def _missing_seeds(arms: Sequence[str], results: SeedResults, to_run: Mapping[str, set[int]]) -> MissingSeeds:
-    ways = [each for arm in arms for each in results.failed_seeds(arm).items()]
-    failed = {results.unit_of(seed) for seed, how in ways if how != NOT_MEASURED}
-    unmeasured = {results.unit_of(seed) for seed, _ in ways} - failed
+    ways = [failed_seed for arm in arms for failed_seed in results.failed_seeds(arm).items()]
+    failed_units = {results.unit_of(seed) for seed, kind in ways if kind != NOT_MEASURED}
+    unmeasured = {results.unit_of(seed) for seed, _ in ways} - failed_units
     waiting = {results.unit_of(seed) for arm in arms for seed in to_run.get(arm, set())}
-    return MissingSeeds(len(failed), len(unmeasured), len(waiting), results.unit)
+    return MissingSeeds(len(failed_units), len(unmeasured), len(waiting), results.unit)
 
 
 def early_verdicts(plan: Plan, results: SeedResults) -> dict[str, EarlyVerdict]:
@@ -412,10 +424,10 @@ def early_verdicts(plan: Plan, results: SeedResults) -> dict[str, EarlyVerdict]:
     if plan.confirm is None or plan.confirm.stop is None or plan.answer is None:
         return {}
     confirmed: dict[tuple[str, int], Mapping[str, float] | None] = {}
-    for each in results.records:
-        if each.outcome is not None and each.outcome.final and each.outcome is not OutcomeKind.SKIPPED:
-            metrics = each.last.metrics if each.last is not None else None
-            confirmed[each.arm, each.seed] = measured(each.outcome, metrics)
+    for record in results.records:
+        if record.outcome is not None and record.outcome.final and record.outcome is not OutcomeKind.SKIPPED:
+            metrics = record.last.metrics if record.last is not None else None
+            confirmed[record.arm, record.seed] = metrics_for_look(record.outcome, metrics)
     return decisions(plan, confirmed)
 
 

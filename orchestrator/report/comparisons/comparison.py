@@ -19,7 +19,7 @@ from orchestrator.report.results.seed_results import SeedResults, difference_ran
 from orchestrator.report.results.statistics import Estimate, clip_interval, estimate, welch_difference
 from orchestrator.report.results.types import Cell, Report
 from orchestrator.spec.differences import Difference, differences
-from orchestrator.statistics.paired import minus
+from orchestrator.statistics.paired import subtract
 from orchestrator.trials import OutcomeKind, Record
 from search_spaces.paths import MISSING, lookup
 from search_spaces.wording import amount
@@ -95,21 +95,25 @@ class Comparison:
 def compare_sweeps(first: SweepData, second: SweepData) -> Comparison:
     """Return all differences between two sweeps, with the size of measured differences."""
     pairs = list(_matched_arms(first, second))
-    known = [{names[sweep] for names, _ in pairs} for sweep in (0, 1)]
+    known_sweeps = [{names[sweep] for names, _ in pairs} for sweep in (0, 1)]
     alone = [
-        tuple(arm.name for arm in each.plan.arms if arm.name not in names)
-        for each, names in zip((first, second), known, strict=True)
+        tuple(arm.name for arm in sweep.plan.arms if arm.name not in names)
+        for sweep, names in zip((first, second), known_sweeps, strict=True)
     ]
-    arms = tuple(found for names, same in pairs for found in _metric_differences(first, second, names, same))
-    measured = {each.arms for each in arms}
-    splits = dict.fromkeys(first.report.splits.split(each.metric) for each in arms)
+    arms = tuple(
+        arm_difference
+        for names, same in pairs
+        for arm_difference in _metric_differences(first, second, names, same)
+    )
+    measured_pairs = {difference.arms for difference in arms}
+    splits = dict.fromkeys(first.report.splits.split(difference.metric) for difference in arms)
     return Comparison(
         first=first.label,
         second=second.label,
         arms=arms,
         alone=(alone[0], alone[1]),
         unmeasured=tuple(
-            _missing_outcome_text(first, second, names) for names, _ in pairs if names not in measured
+            _missing_outcome_text(first, second, names) for names, _ in pairs if names not in measured_pairs
         ),
         assignments=tuple(lines for names, _ in pairs for lines in _choice_differences(first, second, names)),
         spec=tuple(differences(first.spec, second.spec)),
@@ -117,14 +121,14 @@ def compare_sweeps(first: SweepData, second: SweepData) -> Comparison:
         data=tuple(_differing_entries(first.data, second.data)),
         data_known=bool(first.data or second.data),
         notices=tuple(
-            f"{each.label}: {words}" for each in (first, second) for words in warning_texts(each.report)
+            f"{sweep.label}: {words}" for sweep in (first, second) for words in warning_texts(sweep.report)
         ),
         unchecked_tests=tuple(
             split
             for split in splits
             if not all(
                 _digests(sweep, name, split)
-                for names in measured
+                for names in measured_pairs
                 for sweep, name in zip((first, second), names, strict=True)
             )
         ),
@@ -133,18 +137,18 @@ def compare_sweeps(first: SweepData, second: SweepData) -> Comparison:
 
 def _matched_arms(first: SweepData, second: SweepData) -> Iterator[tuple[tuple[str, str], MatchLevel]]:
     """Yield arms that are the same by content, each once, in the order of the first sweep."""
-    found: dict[str, tuple[str, MatchLevel]] = {}
+    matches: dict[str, tuple[str, MatchLevel]] = {}
     ways: tuple[MatchLevel, ...] = ("settings and ranges", "settings", "what was trained")
     for level in ways:
-        left, right = (_arms_by_content(each, level) for each in (first, second))
-        taken = {name for name, _ in found.values()}
-        for content, name in left.items():
-            other = right.get(content)
-            if name not in found and other is not None and other not in taken:
-                found[name] = (other, level)
+        first_arms, right = (_arms_by_content(sweep, level) for sweep in (first, second))
+        matched_names = {name for name, _ in matches.values()}
+        for content, name in first_arms.items():
+            other_name = right.get(content)
+            if name not in matches and other_name is not None and other_name not in matched_names:
+                matches[name] = (other_name, level)
     for arm in first.plan.arms:
-        if arm.name in found:
-            name, same = found[arm.name]
+        if arm.name in matches:
+            name, same = matches[arm.name]
             yield (arm.name, name), same
 
 
@@ -154,17 +158,17 @@ def _arms_by_content(sweep: SweepData, level: MatchLevel) -> dict[str, str]:
         return {arm.digest: arm.name for arm in sweep.plan.arms}
     controls = {arm.name for arm in sweep.plan.arms if arm.control}
     if level == "settings":
-        changed = (arm for arm in sweep.plan.arms if not arm.control)
-        return {canonical([sweep.plan.trainable, arm.settings]): arm.name for arm in changed}
-    trained = [
-        each
-        for each in sweep.records
-        if each.phase == "confirm"
-        and not each.rank
-        and each.outcome is OutcomeKind.FINISHED
-        and each.arm not in controls
+        changed_arms = (arm for arm in sweep.plan.arms if not arm.control)
+        return {canonical([sweep.plan.trainable, arm.settings]): arm.name for arm in changed_arms}
+    arm_records = [
+        record
+        for record in sweep.records
+        if record.phase == "confirm"
+        and not record.rank
+        and record.outcome is OutcomeKind.FINISHED
+        and record.arm not in controls
     ]
-    return {canonical([sweep.plan.trainable, each.settings]): each.arm for each in trained}
+    return {canonical([sweep.plan.trainable, record.settings]): record.arm for record in arm_records}
 
 
 def _metric_differences(
@@ -180,38 +184,44 @@ def _metric_differences(
     for metric in dict.fromkeys((*first.report.outcomes, *second.report.outcomes, *headlines)):
         cells = first.report.cell(names[0], metric), second.report.cell(names[1], metric)
         if cells[0] is not None and cells[1] is not None:
-            found, how = _difference(_values_by_seeds(first, cells[0]), _values_by_seeds(second, cells[1]))
-            how += _failure_text((first.label, cells[0]), (second.label, cells[1]))
+            estimate, method = _difference(
+                _values_by_seeds(first, cells[0]), _values_by_seeds(second, cells[1])
+            )
+            method += _failure_text((first.label, cells[0]), (second.label, cells[1]))
             spans = (_span(sweep, name, metric) for sweep, name in zip((first, second), names, strict=True))
-            found = clip_interval(found, difference_range(*reversed([*spans])))
+            estimate = clip_interval(estimate, difference_range(*reversed([*spans])))
             unlike = _different_tests(first, second, names, splits.split(metric))
-            given = cells[0].estimate, cells[1].estimate, None if unlike else found
-            yield ArmDifference(names, same, metric, *given, how, unlike)
+            estimates = cells[0].estimate, cells[1].estimate, None if unlike else estimate
+            yield ArmDifference(names, same, metric, *estimates, method, unlike)
 
 
 def _different_tests(first: SweepData, second: SweepData, names: tuple[str, str], split: str) -> str:
     """Return in which digests of a split's examples the sweeps differ; empty if they differ in none."""
-    before, after = (_digests(sweep, name, split) for sweep, name in zip((first, second), names, strict=True))
+    first_digests, second_digests = (
+        _digests(sweep, name, split) for sweep, name in zip((first, second), names, strict=True)
+    )
     titles = f"{names[1]} of {second.label}", f"{names[0]} of {first.label}"
-    if not before.keys() & after.keys():
-        before, after = _shared_digest(before), _shared_digest(after)
-    return test_set_difference(split, titles, after, before)
+    if not first_digests.keys() & second_digests.keys():
+        first_digests, second_digests = _shared_digest(first_digests), _shared_digest(second_digests)
+    return test_set_difference(split, titles, second_digests, first_digests)
 
 
 def _shared_digest(digests: Digests) -> Digests:
     """Return the digests that all seeds share, under one key; none if seeds have different examples."""
-    shared = {*digests.values()}
-    return {0: shared.pop()} if len(shared) == 1 else {}
+    shared_digests = {*digests.values()}
+    return {0: shared_digests.pop()} if len(shared_digests) == 1 else {}
 
 
 def _digests(sweep: SweepData, arm: str, split: str) -> Digests:
     """Return the digests of a split's examples that the arm's trials reported, by seed."""
-    confirmed = [each for each in merge_late_splits(sweep.plan, sweep.records) if each.phase == "confirm"]
+    confirmed = [
+        record for record in merge_late_splits(sweep.plan, sweep.records) if record.phase == "confirm"
+    ]
     return SeedResults(confirmed, sweep.report.quantities).texts(arm, digest_name(split))
 
 
 def _span(sweep: SweepData, arm: str, metric: str) -> tuple[float, float]:
-    confirmed = [each for each in sweep.records if each.phase == "confirm"]
+    confirmed = [record for record in sweep.records if record.phase == "confirm"]
     return SeedResults(confirmed, sweep.report.quantities).span(metric, arm)
 
 
@@ -226,15 +236,15 @@ def _difference(
 ) -> tuple[Estimate, str]:
     common = [seeds for seeds in first if seeds in second]
     if len(common) >= MIN_PAIRED_SEEDS:
-        left = len(first) + len(second) - 2 * len(common)
-        rest = f", {left} in one alone left out" if left else ""
-        unit = "seed" if all(len(each) == 1 for each in common) else "repeat"
-        return estimate([minus(second[seeds], first[seeds]) for seeds in common]), (
+        num_unpaired = len(first) + len(second) - 2 * len(common)
+        rest = f", {num_unpaired} in one alone left out" if num_unpaired else ""
+        unit = "seed" if all(len(seeds) == 1 for seeds in common) else "repeat"
+        return estimate([subtract(second[seeds], first[seeds]) for seeds in common]), (
             f"paired, {amount(len(common), unit)}{rest}"
         )
     mean, low, high = welch_difference([*first.values()], [*second.values()])
-    shared = "no seed" if not common else "one seed"
-    return Estimate(min(len(first), len(second)), mean, low, high), f"Welch, {shared} in both"
+    shared_text = "no seed" if not common else "one seed"
+    return Estimate(min(len(first), len(second)), mean, low, high), f"Welch, {shared_text} in both"
 
 
 def _failure_text(*sides: tuple[str, Cell]) -> str:
@@ -247,8 +257,10 @@ def _missing_outcome_text(first: SweepData, second: SweepData, names: tuple[str,
     """Return why an arm of both sweeps has no difference."""
     lines = []
     for sweep, name in zip((first, second), names, strict=True):
-        finished, failed = next((each.seeds for each in sweep.report.tallies if each.arm == name), (0, 0))
-        lines.append(f"{sweep.label}: {amount(finished, 'seed')} finished, {failed} failed")
+        num_finished, num_failed = next(
+            (tally.seeds for tally in sweep.report.tallies if tally.arm == name), (0, 0)
+        )
+        lines.append(f"{sweep.label}: {amount(num_finished, 'seed')} finished, {num_failed} failed")
     arm = names[0] if names[0] == names[1] else " = ".join(names)
     return f"{arm}: no outcome in both sweeps to compare ({'; '.join(lines)})"
 
@@ -256,34 +268,34 @@ def _missing_outcome_text(first: SweepData, second: SweepData, names: tuple[str,
 def _choice_differences(first: SweepData, second: SweepData, names: tuple[str, str]) -> Iterator[str]:
     sides = tuple(zip((first, second), names, strict=True))
     paths = dict.fromkeys(path for sweep, name in sides for path in _chosen_values(sweep, name))
-    before, after = (_values_trained_with(sweep, name, paths) for sweep, name in sides)
-    if found := "; ".join(map(str, differences(before, after))):
-        yield f"{names[0]}: the searches chose different values: {found}"
+    first_values, second_values = (_values_trained_with(sweep, name, paths) for sweep, name in sides)
+    if text := "; ".join(map(str, differences(first_values, second_values))):
+        yield f"{names[0]}: the searches chose different values: {text}"
 
 
 def _chosen_values(sweep: SweepData, arm: str) -> Mapping[str, Any]:
-    return next((each.assignment for each in sweep.report.tallies if each.arm == arm), {})
+    return next((tally.assignment for tally in sweep.report.tallies if tally.arm == arm), {})
 
 
 def _values_trained_with(sweep: SweepData, arm: str, paths: Iterable[str]) -> dict[str, Any]:
     """Return the values that a search chose, or the fixed values of an arm that does not search the field."""
-    known = sweep.plan.arm(arm)
-    set_to = {path: lookup(known.settings, path) for path in paths if path not in known.space.paths}
-    found = set_to | dict(_chosen_values(sweep, arm))
-    return {path: value for path, value in found.items() if value is not MISSING}
+    sweep_arm = sweep.plan.arm(arm)
+    set_to = {path: lookup(sweep_arm.settings, path) for path in paths if path not in sweep_arm.space.paths}
+    values = set_to | dict(_chosen_values(sweep, arm))
+    return {path: value for path, value in values.items() if value is not MISSING}
 
 
 def _compared_provenance(sweep: SweepData) -> dict[str, str]:
-    known = dict(origin(sweep.plan, sweep.records))
+    entries = dict(origin(sweep.plan, sweep.records))
     return {
-        what: said
-        for what, said in known.items()
-        if what not in REPORTED_SEPARATELY and not what.startswith(DATA)  # reported by `Side.data`
+        label: text
+        for label, text in entries.items()
+        if label not in REPORTED_SEPARATELY and not label.startswith(DATA)  # reported by `Side.data`
     }
 
 
 def _differing_entries(first: Mapping[str, str], second: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    for what in dict.fromkeys((*first, *second)):
-        before, after = first.get(what, "unknown"), second.get(what, "unknown")
-        if before != after:
-            yield what, before, after
+    for label in dict.fromkeys((*first, *second)):
+        first_text, second_text = first.get(label, "unknown"), second.get(label, "unknown")
+        if first_text != second_text:
+            yield label, first_text, second_text

@@ -7,13 +7,13 @@ from itertools import product
 from statistics import fmean
 from typing import Any
 
-from orchestrator.plan.answer import better
+from orchestrator.plan.answer import better_direction
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.comparisons.failed_seeds import difference_bounds
 from orchestrator.report.results.seed_results import SeedResults, ValuesBySeed, mean_by_seed
 from orchestrator.spec.scalars import assignments
 from orchestrator.statistics.missing import verdict_despite_missing
-from orchestrator.statistics.paired import Key, Paired, compare, minus, resolution
+from orchestrator.statistics.paired import Key, PairedEstimate, compare, resolution, subtract
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class PairedSeeds:
 def outcome_goal(plan: Plan, answer: AnswerPlan, metric: str, results: SeedResults) -> dict[str, Any]:
     """Return the margin of an outcome and which values of it are good, as arguments of `verdict`."""
     margin = answer.margin if metric == answer.outcomes[0] else None
-    return {"margin": margin, "better": better(results.known(metric), metric, plan.search)}
+    return {"margin": margin, "better": better_direction(results.known(metric), metric, plan.search)}
 
 
 def paired_seeds(pairs: Sequence[tuple[str, str]], metric: str, results: SeedResults) -> PairedSeeds:
@@ -84,16 +84,18 @@ def paired_seeds(pairs: Sequence[tuple[str, str]], metric: str, results: SeedRes
     Only seeds with values in all pairs are included.
     """
     records: list[tuple[str, str]] = []
-    found: list[Mapping[int, float]] = []
+    sides: list[Mapping[int, float]] = []
     for arm, reference in pairs:
-        own, theirs = results.by_seed(arm, metric), results.by_seed(reference, metric)
-        shared = [key for key in own if key in theirs]
-        differences: ValuesBySeed = {key: (minus(own[key][0], theirs[key][0]), "") for key in shared}
-        records += [(own[key][1], theirs[key][1]) for key in shared]
-        found.append(mean_by_seed(differences))
-    first, *others = found
-    in_all = [seed for seed in first if all(seed in each for each in others)]
-    by_seed = {seed: fmean(each[seed] for each in found) for seed in in_all}
+        own_values, reference_values = results.by_seed(arm, metric), results.by_seed(reference, metric)
+        shared_keys = [key for key in own_values if key in reference_values]
+        differences: ValuesBySeed = {
+            key: (subtract(own_values[key][0], reference_values[key][0]), "") for key in shared_keys
+        }
+        records += [(own_values[key][1], reference_values[key][1]) for key in shared_keys]
+        sides.append(mean_by_seed(differences))
+    first, *other_sides = sides
+    in_all = [seed for seed in first if all(seed in values for values in other_sides)]
+    by_seed = {seed: fmean(values[seed] for values in sides) for seed in in_all}
     return PairedSeeds(tuple(records), results.by_unit(by_seed))
 
 
@@ -107,59 +109,61 @@ class Comparisons:
     to_run: Mapping[str, set[int]]
     """Seeds by arm that have not ended."""
 
-    def primary(self) -> dict[Key, Paired]:
+    def primary(self) -> dict[Key, PairedEstimate]:
         """Return estimates and tests by arm and outcome, corrected for the full family.
 
         Variances and resolutions differ between contexts, so bounds come from the same context. If seeds
         failed, the result is one that holds for all values that they could have had, if such a result exists.
         """
         groups = [*contrast_groups(self.plan, self.answer)]
-        wanted = [_unit_differences(group, self.answer.outcomes, self.results) for group in groups]
-        family = max(self.answer.family, sum(map(len, wanted)))
-        found: dict[Key, Paired] = {}
-        for group, differences in zip(groups, wanted, strict=True):
-            found |= self._compared(group, differences, family)
-        return found
+        differences_of_groups = [
+            _unit_differences(group, self.answer.outcomes, self.results) for group in groups
+        ]
+        family = max(self.answer.family, sum(map(len, differences_of_groups)))
+        estimates: dict[Key, PairedEstimate] = {}
+        for group, differences in zip(groups, differences_of_groups, strict=True):
+            estimates |= self._compare_group(group, differences, family)
+        return estimates
 
-    def alone(self, contrast: Contrast, metric: str) -> Paired | None:
+    def alone(self, contrast: Contrast, metric: str) -> PairedEstimate | None:
         """Return the uncorrected test of one contrast; None without a difference."""
-        names = next(each for each in self.plan.contexts if contrast.arm in {arm.name for arm in each})
+        names = next(arms for arms in self.plan.contexts if contrast.arm in {arm.name for arm in arms})
         group = ContrastGroup((contrast,), (tuple(arm.name for arm in names),))
         differences = _unit_differences(group, (metric,), self.results)
-        return self._compared(group, differences, 1).get((contrast.arm, metric))
+        return self._compare_group(group, differences, 1).get((contrast.arm, metric))
 
-    def _compared(
+    def _compare_group(
         self, group: ContrastGroup, differences: Mapping[Key, Mapping[int, float]], family: int
-    ) -> dict[Key, Paired]:
+    ) -> dict[Key, PairedEstimate]:
         def compare_all(
             values_by_key: Mapping[Key, Mapping[int, float]], *, moderated: bool = False
-        ) -> dict[Key, Paired]:
+        ) -> dict[Key, PairedEstimate]:
             answer = replace(self.answer, moderated=moderated)
-            return _compared(group, values_by_key, self.results, family, answer)
+            return _compare_group(group, values_by_key, self.results, family, answer)
 
-        found = compare_all(differences, moderated=self.answer.moderated)
-        contrasts = {each.arm: each for each in group.contrasts}
-        for key in [*found]:
+        estimates = compare_all(differences, moderated=self.answer.moderated)
+        contrasts = {contrast.arm: contrast for contrast in group.contrasts}
+        for key in [*estimates]:
             contrast, metric = contrasts[key[0]], key[1]
             if any(self.to_run.get(arm) for arm in contrast.arms):
                 continue
             bounds = difference_bounds(contrast.pairs, metric, self.results)
             if bounds:
                 goal = outcome_goal(self.plan, self.answer, metric, self.results)
-                found[key] = verdict_despite_missing(
-                    found[key], bounds, _comparison_with_missing(compare_all, differences, key), **goal
+                estimates[key] = verdict_despite_missing(
+                    estimates[key], bounds, _comparison_with_missing(compare_all, differences, key), **goal
                 )
-        return found
+        return estimates
 
 
 def _comparison_with_missing(
-    compare_all: Callable[[Mapping[Key, Mapping[int, float]]], Mapping[Key, Paired]],
+    compare_all: Callable[[Mapping[Key, Mapping[int, float]]], Mapping[Key, PairedEstimate]],
     differences: Mapping[Key, Mapping[int, float]],
     key: Key,
-) -> Callable[[Mapping[int, float]], Paired]:
+) -> Callable[[Mapping[int, float]], PairedEstimate]:
     """Return a function that tests `key` with given differences for its units without a value."""
 
-    def compare_with(baseline_values: Mapping[int, float]) -> Paired:
+    def compare_with(baseline_values: Mapping[int, float]) -> PairedEstimate:
         return compare_all({**differences, key: {**differences[key], **baseline_values}})[key]
 
     return compare_with
@@ -169,29 +173,32 @@ def _unit_differences(
     group: ContrastGroup, outcomes: Sequence[str], results: SeedResults
 ) -> dict[Key, Mapping[int, float]]:
     return {
-        (each.arm, metric): by_unit
-        for metric, each in product(outcomes, group.contrasts)
-        if (by_unit := paired_seeds(each.pairs, metric, results).by_unit)
+        (contrast.arm, metric): by_unit
+        for metric, contrast in product(outcomes, group.contrasts)
+        if (by_unit := paired_seeds(contrast.pairs, metric, results).by_unit)
     }
 
 
-def _compared(
+def _compare_group(
     group: ContrastGroup,
     differences: Mapping[Key, Mapping[int, float]],
     results: SeedResults,
     family: int,
     answer: AnswerPlan,
-) -> dict[Key, Paired]:
+) -> dict[Key, PairedEstimate]:
     """Return tests of differences; without p-values if seeds change nothing in an arm and its reference."""
     steps = {metric: _pooled_resolution(group, metric, results) for _, metric in differences}
-    compared = compare(
+    estimates = compare(
         differences, family=family, level=answer.level, resolutions=steps, moderated=answer.moderated
     )
     idle = {arm for arms in group.contexts for arm in arms if results.same_in_every_seed(arm)}
     without_chance = {
-        each.arm for each in group.contrasts if any(idle.issuperset(pair) for pair in each.pairs)
+        contrast.arm for contrast in group.contrasts if any(idle.issuperset(pair) for pair in contrast.pairs)
     }
-    return {key: each.without_chance if key[0] in without_chance else each for key, each in compared.items()}
+    return {
+        key: estimate.without_chance if key[0] in without_chance else estimate
+        for key, estimate in estimates.items()
+    }
 
 
 def _pooled_resolution(group: ContrastGroup, metric: str, results: SeedResults) -> float:

@@ -34,8 +34,8 @@ def control_fields(
     if answer is None:
         return {}
     controls = tuple(control_verdicts(plan, results, answer, ended_ids))
-    found = {"controls": controls, "control_rate": control_rate(controls, answer.level)}
-    return {**found, "crossed": tuple(cross_verdicts(plan, results, answer, records))}
+    fields = {"controls": controls, "control_rate": control_rate(controls, answer.level)}
+    return {**fields, "crossed": tuple(cross_verdicts(plan, results, answer, records))}
 
 
 def control_verdicts(
@@ -47,20 +47,26 @@ def control_verdicts(
     for metric, arm in product(answer.outcomes, controls):
         pair = (arm.name, arm.reference)
         contrast = Contrast(*pair, pairs=(pair,))
-        found = Comparisons(plan, answer, results, to_run).alone(contrast, metric)
-        made = make_verdict(plan, results, answer, contrast, metric, paired=found, to_run=to_run)
-        if made.is_decided and made.kind != "no difference":
-            made = replace(made, text=f"{made.text}: {FALSE_DECISION}")
-        elif made.p is not None:
-            made = replace(made, text=f"{made.kind}, {AS_EXPECTED}")
-        made = replace(made, outlooks=())  # no difference can be decided: a control has none
-        yield replace(made, line=verdict_line(made, answer))
+        paired = Comparisons(plan, answer, results, to_run).alone(contrast, metric)
+        verdict_of_control = make_verdict(
+            plan, results, answer, contrast, metric, paired=paired, to_run=to_run
+        )
+        if verdict_of_control.is_decided and verdict_of_control.kind != "no difference":
+            verdict_of_control = replace(
+                verdict_of_control, text=f"{verdict_of_control.text}: {FALSE_DECISION}"
+            )
+        elif verdict_of_control.p is not None:
+            verdict_of_control = replace(verdict_of_control, text=f"{verdict_of_control.kind}, {AS_EXPECTED}")
+        verdict_of_control = replace(
+            verdict_of_control, outlooks=()
+        )  # no difference can be decided: a control has none
+        yield replace(verdict_of_control, line=verdict_line(verdict_of_control, answer))
 
 
 def control_rate(controls: Sequence[ArmVerdict], level: float) -> ControlRate | None:
     """Return how often controls differ; None if no control has a test."""
-    tested = [each for each in controls if each.p is not None]
-    if not tested:
+    tested_controls = [verdict for verdict in controls if verdict.p is not None]
+    if not tested_controls:
         return None
-    decided = sum(each.p is not None and each.p <= each.level for each in tested)
-    return ControlRate(decided, len(tested), *rate_interval(decided, len(tested)), level)
+    decided = sum(verdict.p is not None and verdict.p <= verdict.level for verdict in tested_controls)
+    return ControlRate(decided, len(tested_controls), *rate_interval(decided, len(tested_controls)), level)

@@ -19,7 +19,7 @@ from orchestrator.report.results.number_formats import format_interval, format_p
 from orchestrator.report.results.seed_results import SeedResults
 from orchestrator.report.results.statistics import paired_estimate, paired_win_share
 from orchestrator.report.results.types import CrossVerdict
-from orchestrator.statistics.paired import Key, Paired, compare, resolution
+from orchestrator.statistics.paired import Key, PairedEstimate, compare, resolution
 from orchestrator.statistics.verdicts import Verdict, verdict
 from orchestrator.trials import Record
 from search_spaces.wording import amount
@@ -34,43 +34,43 @@ def cross_verdicts(
     """Yield the verdict on every arm at the settings of its reference, then at the arm's own settings."""
     if plan.confirm is None or not plan.confirm.cross:
         return
-    settings_of = {each.trial_id: each.settings_of for each in plan.trials if each.phase == "cross"}
+    settings_of = {trial.trial_id: trial.settings_of for trial in plan.trials if trial.phase == "cross"}
     crossed = [
-        replace(each, arm=_name_at_settings(each.arm, settings_of[each.trial_id]))
-        for each in records
-        if each.trial_id in settings_of and each.outcome is not None
+        replace(record, arm=_name_at_settings(record.arm, settings_of[record.trial_id]))
+        for record in records
+        if record.trial_id in settings_of and record.outcome is not None
     ]
-    both = replace(results, records=[*results.records, *crossed])
+    results_with_crossed = replace(results, records=[*results.records, *crossed])
     plan = replace(plan, proofs=(*plan.proofs, *_checks_at_other_settings(plan)))
     family = 2 * len([*crossed_pairs(plan.arms)]) * len(answer.outcomes)
     for arms in plan.contexts:
         pairs = [*crossed_pairs(arms)]
-        compared = _compare_pairs(pairs, answer, both, family)
+        estimates = _compare_pairs(pairs, answer, results_with_crossed, family)
         for metric, (arm, reference), at_own_settings in product(answer.outcomes, pairs, (False, True)):
-            found = compared.get((_comparison_name(arm, at_own_settings=at_own_settings), metric))
+            paired = estimates.get((_comparison_name(arm, at_own_settings=at_own_settings), metric))
             yield _make_verdict(
                 plan,
                 answer,
-                both,
+                results_with_crossed,
                 (arm, reference),
                 metric,
                 at_own_settings=at_own_settings,
-                paired=found,
+                paired=paired,
                 family=family,
             )
 
 
 def _checks_at_other_settings(plan: Plan) -> Iterator[ArmCheck]:
     """Yield the ablation check of every arm at another arm's settings, under the name in the results."""
-    proofs = {each.arm: each for each in plan.proofs}
+    proofs = {arm_check.arm: arm_check for arm_check in plan.proofs}
     for pair in crossed_pairs(plan.arms):
-        for runs, other in permutations(each.name for each in pair):
+        for runs, other_name in permutations(arm.name for arm in pair):
             if runs in proofs:
-                yield replace(proofs[runs], arm=_name_at_settings(runs, other))
+                yield replace(proofs[runs], arm=_name_at_settings(runs, other_name))
 
 
-def _name_at_settings(arm: str, other: str) -> str:
-    return f"{arm} at the settings of {other}"
+def _name_at_settings(arm: str, other_arm: str) -> str:
+    return f"{arm} at the settings of {other_arm}"
 
 
 def _comparison_name(arm: Arm, *, at_own_settings: bool) -> str:
@@ -89,12 +89,12 @@ def _compared_names(arm: Arm, reference: Arm, *, at_own_settings: bool) -> NameP
 
 def _compare_pairs(
     pairs: Sequence[tuple[Arm, Arm]], answer: AnswerPlan, results: SeedResults, family: int
-) -> Mapping[Key, Paired]:
+) -> Mapping[Key, PairedEstimate]:
     sides = {
         _comparison_name(arm, at_own_settings=at_own_settings): _compared_names(
-            arm, other, at_own_settings=at_own_settings
+            arm, other_arm, at_own_settings=at_own_settings
         )
-        for arm, other in pairs
+        for arm, other_arm in pairs
         for at_own_settings in (False, True)
     }
     differences = {
@@ -104,9 +104,11 @@ def _compare_pairs(
     }
     arms = [*dict.fromkeys(name for names in sides.values() for name in names)]
     steps = {metric: resolution(results.all_values(metric, arms)) for metric in answer.outcomes}
-    found = compare(differences, family=family, level=answer.level, resolutions=steps)
+    estimates = compare(differences, family=family, level=answer.level, resolutions=steps)
     idle = {key for key, names in sides.items() if all(map(results.same_in_every_seed, names))}
-    return {key: each.without_chance if key[0] in idle else each for key, each in found.items()}
+    return {
+        key: estimate.without_chance if key[0] in idle else estimate for key, estimate in estimates.items()
+    }
 
 
 def _make_verdict(
@@ -117,7 +119,7 @@ def _make_verdict(
     metric: str,
     *,
     at_own_settings: bool,
-    paired: Paired | None,
+    paired: PairedEstimate | None,
     family: int,
 ) -> CrossVerdict:
     arm, reference = pair
@@ -125,36 +127,38 @@ def _make_verdict(
         _compared_names(arm, reference, at_own_settings=at_own_settings),
         outcome_goal(plan, answer, metric, results),
     )
-    ended = [results.finished_seeds(name) | {*results.failed_seeds(name)} for name in sides]
-    failed = {results.unit_of(seed) for name in sides for seed in results.failed_seeds(name)}
-    waiting = {results.unit_of(seed) for seed in plan.units if any(seed not in each for each in ended)}
-    said = verdict(paired, num_failed=len(failed), unit=plan.unit, **goal)
+    ended_seeds = [results.finished_seeds(name) | {*results.failed_seeds(name)} for name in sides]
+    failed_units = {results.unit_of(seed) for name in sides for seed in results.failed_seeds(name)}
+    waiting = {
+        results.unit_of(seed) for seed in plan.units if any(seed not in seeds for seeds in ended_seeds)
+    }
+    statement = verdict(paired, num_failed=len(failed_units), unit=plan.unit, **goal)
     untested = find_untested_reason(plan, [sides], metric, results)
     if waiting:
-        said = Verdict("undecided", f"undecided: {amount(len(waiting), plan.unit)} not run")
+        statement = Verdict("undecided", f"undecided: {amount(len(waiting), plan.unit)} not run")
     elif untested is not None:
-        said = Verdict("undecided", f"{untested.name}: {untested.text}", untested.code)
+        statement = Verdict("undecided", f"{untested.name}: {untested.text}", untested.code)
     has_no_result = paired is None and bool(waiting)
-    tested = paired is not None and not failed and not waiting and untested is None
-    whole = plan.num_units - len(failed | waiting)
-    shared, runs = shared_fields(arm, reference), reference if at_own_settings else arm
-    made = CrossVerdict(
+    is_tested = paired is not None and not failed_units and not waiting and untested is None
+    num_complete = plan.num_units - len(failed_units | waiting)
+    shared_paths, runs = shared_fields(arm, reference), reference if at_own_settings else arm
+    cross_verdict = CrossVerdict(
         arm=arm.name,
         reference=reference.name,
         metric=metric,
         settings_of=arm.name if at_own_settings else reference.name,
-        exchanged=shared,
-        kept=tuple(path for path in searched_fields(runs) if path not in shared),
-        kind=None if has_no_result else said.kind,
-        text=pending_text(len(waiting), plan.unit) if has_no_result else said.text,
+        exchanged=shared_paths,
+        kept=tuple(path for path in searched_fields(runs) if path not in shared_paths),
+        kind=None if has_no_result else statement.kind,
+        text=pending_text(len(waiting), plan.unit) if has_no_result else statement.text,
         difference=paired_estimate(paired, results.span_of_difference(metric, *sides)) if paired else None,
-        p=paired.p if paired and tested else None,
+        p=paired.p if paired and is_tested else None,
         family=family,
         level=answer.level,
-        seeds=f"{whole} of {amount(plan.num_units, plan.unit)} finished",
+        seeds=f"{num_complete} of {amount(plan.num_units, plan.unit)} finished",
     )
     wins = paired_win_share(paired, goal["better"]) if paired is not None else None
-    return replace(made, line=_verdict_line(made, answer), wins=wins)
+    return replace(cross_verdict, line=_verdict_line(cross_verdict, answer), wins=wins)
 
 
 def _verdict_line(verdict: CrossVerdict, answer: AnswerPlan) -> str:

@@ -14,22 +14,25 @@ from search_spaces.wording import amount
 
 def tables(report: Report, metric: str) -> Iterator[Grid]:
     """Yield the table of all differences at given settings in one primary outcome."""
-    own = [each for each in report.crossed if each.metric == metric]
+    metric_verdicts = [verdict for verdict in report.crossed if verdict.metric == metric]
     rows = tuple(
         (
-            f"{each.arm} - {each.reference}",
-            each.settings_of,
-            each.seeds.replace(" finished", ""),
-            "-" if each.difference is None else format_interval(each.difference, "+", report.margin(metric)),
-            format_win_share(each.wins),
-            "-" if each.p is None else format_p(each.p, each.level),
-            each.text,
+            f"{verdict.arm} - {verdict.reference}",
+            verdict.settings_of,
+            verdict.seeds.replace(" finished", ""),
+            "-"
+            if verdict.difference is None
+            else format_interval(verdict.difference, "+", report.margin(metric)),
+            format_win_share(verdict.wins),
+            "-" if verdict.p is None else format_p(verdict.p, verdict.level),
+            verdict.text,
         )
-        for each in own
+        for verdict in metric_verdicts
     )
     if rows:
-        together = f"{amount(own[0].family, 'comparison')} together at level {own[0].level:g}"
-        share = win_share_title(each.wins for each in own)
+        first = metric_verdicts[0]
+        together = f"{amount(first.family, 'comparison')} together at level {first.level:g}"
+        share = win_share_title(verdict.wins for verdict in metric_verdicts)
         headers = ("arm", "at the settings of", "finished", "difference", share, "p", "verdict")
         title = f"{metric}, both at the same settings: mean difference, {together}"
         yield Grid(title, headers, rows, stacked=True)

@@ -18,7 +18,7 @@ from orchestrator.plan.display.format import setting_words
 from orchestrator.plan.types import Plan
 from orchestrator.report.results.seed_results import SeedResults, difference_range
 from orchestrator.report.results.statistics import Estimate, estimate
-from orchestrator.statistics.paired import minus
+from orchestrator.statistics.paired import subtract
 from orchestrator.trials import OutcomeKind, Record
 
 Point = tuple[float, float]
@@ -66,10 +66,10 @@ def interpolate(points: Sequence[Point], cost: float) -> float | None:
 
     Points of equal cost are averaged.
     """
-    found = defaultdict(list)
+    points_by_seed = defaultdict(list)
     for at, value in points:
-        found[at].append(value)
-    line = sorted((at, fmean(values)) for at, values in found.items())
+        points_by_seed[at].append(value)
+    line = sorted((at, fmean(values)) for at, values in points_by_seed.items())
     if len(line) == 1 and line[0][0] == cost:
         return line[0][1]
     for (low, below), (high, above) in pairwise(line):
@@ -87,7 +87,7 @@ def equal_costs(
         for cost in seed_results.costs_of(outcome):
             for arm in plan.arms:
                 if arm.reference:
-                    found = _equal_costs_of_arm(
+                    arm_equal_costs = _equal_costs_of_arm(
                         arm.name,
                         arm.reference,
                         outcome=outcome,
@@ -95,7 +95,7 @@ def equal_costs(
                         seed_results=seed_results,
                         reevaluations=reevaluations,
                     )
-                    yield from found
+                    yield from arm_equal_costs
 
 
 def _equal_costs_of_arm(
@@ -107,24 +107,28 @@ def _equal_costs_of_arm(
     seed_results: SeedResults,
     reevaluations: Sequence[Record],
 ) -> Iterator[EqualCost]:
-    own, theirs = (
+    own_points, reference_points = (
         _trained_points(arm, outcome, cost, seed_results),
         _trained_points(reference, outcome, cost, seed_results),
     )
-    shared = _complete_unit_seeds((seed for seed in own if seed in theirs), seed_results)
-    known_of, known_to = (_best_params_values(each, outcome, seed_results) for each in (arm, reference))
+    shared_seeds = _complete_unit_seeds(
+        (seed for seed in own_points if seed in reference_points), seed_results
+    )
+    known_of, known_to = (
+        _best_params_values(arm_name, outcome, seed_results) for arm_name in (arm, reference)
+    )
     # A seed that reported no cost counts too, since it may have the greatest cost.
     paired = _complete_unit_seeds((seed for seed in known_of if seed in known_to), seed_results)
     seeds = {*paired, *seed_results.failed_seeds(arm), *seed_results.failed_seeds(reference)}
-    paths = dict.fromkeys(path for each in reevaluations if each.arm == arm for path in each.overrides)
-    for path in (paths or {"": None}) if shared else ():
-        curves = {seed: [own[seed]] for seed in shared}
+    paths = dict.fromkeys(path for record in reevaluations if record.arm == arm for path in record.overrides)
+    for path in (paths or {"": None}) if shared_seeds else ():
+        curves = {seed: [own_points[seed]] for seed in shared_seeds}
         for record in reevaluations:
             if record.arm == arm and [*record.overrides] == [path] and record.seed in curves:
                 curves[record.seed] += _reevaluation_point(record, outcome, cost)
-        at_cost = {seed: interpolate(curves[seed], theirs[seed][0]) for seed in shared}
-        known = {seed: value for seed, value in at_cost.items() if value is not None}
-        all_known = len(known) == len(seeds)
+        at_cost = {seed: interpolate(curves[seed], reference_points[seed][0]) for seed in shared_seeds}
+        known_values = {seed: value for seed, value in at_cost.items() if value is not None}
+        all_known = len(known_values) == len(seeds)
         span = seed_results.span_of_difference(outcome, arm, reference)
         yield EqualCost(
             arm=arm,
@@ -132,15 +136,17 @@ def _equal_costs_of_arm(
             outcome=outcome,
             cost=cost,
             path=path,
-            own_cost=fmean(own[seed][0] for seed in shared),
-            cost_of_reference=fmean(theirs[seed][0] for seed in shared),
-            reached=len(seed_results.whole({*known})),
+            own_cost=fmean(own_points[seed][0] for seed in shared_seeds),
+            cost_of_reference=fmean(reference_points[seed][0] for seed in shared_seeds),
+            reached=len(seed_results.whole({*known_values})),
             seeds=len({*map(seed_results.unit_of, seeds)}),
             as_trained=_unit_estimate(
-                {seed: minus(known_of[seed], known_to[seed]) for seed in paired}, seed_results, span
+                {seed: subtract(known_of[seed], known_to[seed]) for seed in paired}, seed_results, span
             ),
             equal=_unit_estimate(
-                {seed: minus(known[seed], theirs[seed][1]) for seed in shared}, seed_results, span
+                {seed: subtract(known_values[seed], reference_points[seed][1]) for seed in shared_seeds},
+                seed_results,
+                span,
             )
             if all_known
             else None,
@@ -149,9 +155,9 @@ def _equal_costs_of_arm(
 
 def _complete_unit_seeds(seeds: Iterable[int], seed_results: SeedResults) -> list[int]:
     """Return those of `seeds` whose independent observation has all of its seeds among them."""
-    known = [*seeds]
-    whole = seed_results.whole({*known})
-    return [seed for seed in known if seed_results.unit_of(seed) in whole]
+    known_seeds = [*seeds]
+    complete_units = seed_results.whole({*known_seeds})
+    return [seed for seed in known_seeds if seed_results.unit_of(seed) in complete_units]
 
 
 def _unit_estimate(
@@ -171,16 +177,23 @@ def setting_effects(
         for overrides in plan.posthoc:
             records = groups.get((arm.name, canonical(dict(overrides))), [])
             setting = setting_words(overrides)
-            found = SeedResults(records, seed_results.declared)
+            reevaluated = SeedResults(records, seed_results.declared)
             for metric in metrics:
-                before, after = seed_results.by_seed(arm.name, metric), found.by_seed(arm.name, metric)
+                values_before, values_after = (
+                    seed_results.by_seed(arm.name, metric),
+                    reevaluated.by_seed(arm.name, metric),
+                )
                 pairs: Mapping[int, list[float]] = defaultdict(list)
-                for key in after:
-                    if key in before:
-                        pairs[key[1]].append(minus(after[key][0], before[key][0]))
-                units = seed_results.by_unit({seed: fmean(each) for seed, each in pairs.items()})
+                for key in values_after:
+                    if key in values_before:
+                        pairs[key[1]].append(subtract(values_after[key][0], values_before[key][0]))
+                units = seed_results.by_unit(
+                    {seed: fmean(differences) for seed, differences in pairs.items()}
+                )
                 if units:
-                    span = difference_range(found.span(metric, arm.name), seed_results.span(metric, arm.name))
+                    span = difference_range(
+                        reevaluated.span(metric, arm.name), seed_results.span(metric, arm.name)
+                    )
                     yield SettingEffect(arm.name, setting, metric, estimate([*units.values()], span=span))
 
 

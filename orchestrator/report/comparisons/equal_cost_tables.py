@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from orchestrator.plan.display.format import amount
+from orchestrator.plan.display.format import format_amount
 from orchestrator.report.comparisons.equal_cost import EqualCost
 from orchestrator.report.results.number_formats import format_interval
 from orchestrator.report.results.statistics import Estimate
@@ -23,24 +23,28 @@ def tables(report: Report) -> Iterator[Grid]:
     if report.equal_costs:
         headers = ("arm", "outcome", "cost", "its own", "equal", "by", "as trained", "at equal cost")
         title = EQUAL_COST_TITLE + (BEST_PARAMS_ONLY if report.assignments > 1 else "")
-        rows = tuple(_equal_cost_row(each, report.unit) for each in report.equal_costs)
+        rows = tuple(_equal_cost_row(equal_cost, report.unit) for equal_cost in report.equal_costs)
         yield Grid(title, headers, rows, stacked=True)
     if report.setting_effects:
-        metrics = tuple(dict.fromkeys(each.metric for each in report.setting_effects))
-        found = {(each.arm, each.setting, each.metric): each.estimate for each in report.setting_effects}
-        lost = {(cell.arm, cell.setting, cell.metric): cell.failed for cell in report.posthoc}
+        metrics = tuple(dict.fromkeys(effect.metric for effect in report.setting_effects))
+        effects = {
+            (effect.arm, effect.setting, effect.metric): effect.estimate for effect in report.setting_effects
+        }
+        num_failed = {(cell.arm, cell.setting, cell.metric): cell.failed for cell in report.posthoc}
         rows = tuple(
             (
                 arm,
                 setting,
                 *(
-                    _format_with_seeds(each, each.n + lost.get((arm, setting, metric), 0))
-                    if (each := found.get((arm, setting, metric)))
+                    _format_with_seeds(estimate, estimate.n + num_failed.get((arm, setting, metric), 0))
+                    if (estimate := effects.get((arm, setting, metric)))
                     else "-"
                     for metric in metrics
                 ),
             )
-            for arm, setting in dict.fromkeys((each.arm, each.setting) for each in report.setting_effects)
+            for arm, setting in dict.fromkeys(
+                (effect.arm, effect.setting) for effect in report.setting_effects
+            )
         )
         title = SETTINGS_TITLE
         yield Grid(title, ("arm", "setting", *metrics), rows, stacked=True)
@@ -57,8 +61,8 @@ def _equal_cost_row(comparison: EqualCost, unit: str) -> tuple[str, ...]:
         comparison.arm,
         comparison.outcome,
         comparison.cost,
-        amount(comparison.own_cost),
-        amount(comparison.cost_of_reference),
+        format_amount(comparison.own_cost),
+        format_amount(comparison.cost_of_reference),
         comparison.path or "-",
         _format_with_seeds(comparison.as_trained, comparison.seeds),
         _format_equal_cost(comparison, unit),

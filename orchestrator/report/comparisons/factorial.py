@@ -15,7 +15,7 @@ from orchestrator.report.comparisons.untested import find_untested_reason
 from orchestrator.report.results.seed_results import SeedResults, difference_range, mean_by_seed
 from orchestrator.report.results.statistics import Estimate, paired_estimate
 from orchestrator.statistics.contrasts import Term, contrasts, terms
-from orchestrator.statistics.paired import Key, Paired, compare, deviation, resolution
+from orchestrator.statistics.paired import Key, PairedEstimate, compare, deviation, resolution
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,59 +59,63 @@ def factorial_effects(
     if not plan.factors or plan.confirm is None:
         return
     cells = dict.fromkeys(arm.reference for arm in plan.arms if arm.without)
-    wanted = [
+    wanted_effects = [
         (term, metric, cell) for metric in answer.outcomes for cell in cells for term in terms(plan.factors)
     ]
-    lacking = {cell: _missing_seeds(plan, cell, results, open_seeds) for cell in cells}
-    found = {
+    missing_seeds = {cell: _missing_seeds(plan, cell, results, open_seeds) for cell in cells}
+    values_by_term = {
         (metric, cell): contrasts(_values_by_removed(plan, cell, metric, results), plan.factors)
         for metric in answer.outcomes
         for cell in cells
     }
-    compared: dict[Key, Paired] = {}
+    estimates: dict[Key, PairedEstimate] = {}
     for arms in plan.contexts:  # variances differ between contexts
         names = [arm.name for arm in arms]
-        compared |= compare(
+        estimates |= compare(
             {
-                (f"{cell}/{'/'.join(term)}", metric): found[metric, cell].get(term, {})
-                for term, metric, cell in wanted
+                (f"{cell}/{'/'.join(term)}", metric): values_by_term[metric, cell].get(term, {})
+                for term, metric, cell in wanted_effects
                 if cell in names
             },
-            family=len(wanted),
+            family=len(wanted_effects),
             level=answer.level,
             resolutions={metric: _resolution(plan, names, metric, results) for metric in answer.outcomes},
         )
-    for term, metric, cell in wanted:
-        made = compared.get((f"{cell}/{'/'.join(term)}", metric))
-        alike = made is not None and made.n > 1 and not deviation([*made.by_seed.values()])
+    for term, metric, cell in wanted_effects:
+        paired = estimates.get((f"{cell}/{'/'.join(term)}", metric))
+        is_constant = paired is not None and paired.n > 1 and not deviation([*paired.by_seed.values()])
         pairs = [(arm, cell) for arm in _arms_by_removed(plan, cell).values() if arm != cell]
         untested = find_untested_reason(plan, pairs, metric, results)
-        missing = lacking[cell] + ((untested.text,) if untested else ())
+        missing = missing_seeds[cell] + ((untested.text,) if untested else ())
         yield FactorialEffect(
             components=term,
             metric=metric,
             cell=cell,
-            estimate=paired_estimate(made, _term_range(plan, cell, metric, results)) if made else None,
-            p=made.p if made and not alike and not missing else None,
-            by_seed=tuple(made.by_seed.items()) if made else (),
-            family=len(wanted),
+            estimate=paired_estimate(paired, _term_range(plan, cell, metric, results)) if paired else None,
+            p=paired.p if paired and not is_constant and not missing else None,
+            by_seed=tuple(paired.by_seed.items()) if paired else (),
+            family=len(wanted_effects),
             level=answer.level,
             lacking=missing,
-            alike=alike,
+            alike=is_constant,
         )
 
 
 def _arms_by_removed(plan: Plan, cell: str) -> dict[frozenset[str], str]:
     """Return the arms of a cell that are combinations of components, by the set of removed components."""
-    made = {frozenset(arm.without): arm.name for arm in plan.arms if arm.without and arm.reference == cell}
-    return {frozenset(): cell, **made}
+    arm_by_removed = {
+        frozenset(arm.without): arm.name for arm in plan.arms if arm.without and arm.reference == cell
+    }
+    return {frozenset(): cell, **arm_by_removed}
 
 
 def _values_by_removed(
     plan: Plan, cell: str, metric: str, results: SeedResults
 ) -> dict[frozenset[str], dict[int, float]]:
     arms = _arms_by_removed(plan, cell)
-    return {away: results.by_unit(mean_by_seed(results.by_seed(arm, metric))) for away, arm in arms.items()}
+    return {
+        removed: results.by_unit(mean_by_seed(results.by_seed(arm, metric))) for removed, arm in arms.items()
+    }
 
 
 def _term_range(plan: Plan, cell: str, metric: str, results: SeedResults) -> tuple[float, float]:
@@ -134,15 +138,15 @@ def _missing_seeds(
     """Return the seeds that an arm of the cell did not finish, with the reason."""
     assert plan.confirm is not None
     arms = list(_arms_by_removed(plan, cell).values())
-    failed = {arm: results.failed_seeds(arm) for arm in arms}
-    finished = {arm: results.finished_seeds(arm) for arm in arms}
+    failed_seeds = {arm: results.failed_seeds(arm) for arm in arms}
+    finished_seeds = {arm: results.finished_seeds(arm) for arm in arms}
 
     def missing_reason(arm: str, seed: int) -> str:
-        if seed in failed[arm]:
-            return f"{arm} {failed[arm][seed]}"
+        if seed in failed_seeds[arm]:
+            return f"{arm} {failed_seeds[arm][seed]}"
         if seed in open_seeds.get(arm, ()):
             return f"{arm} not run yet"
-        return "" if seed in finished[arm] else f"{arm} not run"
+        return "" if seed in finished_seeds[arm] else f"{arm} not run"
 
     reasons: Sequence[tuple[int, list[str]]] = [
         (seed, [words for arm in arms if (words := missing_reason(arm, seed))]) for seed in plan.confirm.seeds

@@ -13,38 +13,40 @@ MAX_LISTED = 2
 
 def tables(report: Report) -> Iterator[Grid]:
     """Yield one table per outcome, each followed by one with the value of every seed or repeat."""
-    for metric in dict.fromkeys(each.metric for each in report.factorial):
-        own = [each for each in report.factorial if each.metric == metric]
-        several = len({each.cell for each in own}) > 1
-        family = f"{amount(own[0].family, 'contrast')} together at level {own[0].level:g}"
-        lacking = ("lacking",) if any(each.lacking for each in own) else ()
-        headers = ("components", f"{report.unit}s", "effect", "p", *lacking)
+    for metric in dict.fromkeys(effect.metric for effect in report.factorial):
+        metric_effects = [effect for effect in report.factorial if effect.metric == metric]
+        several = len({effect.cell for effect in metric_effects}) > 1
+        family = (
+            f"{amount(metric_effects[0].family, 'contrast')} together at level {metric_effects[0].level:g}"
+        )
+        headers_of_missing = ("lacking",) if any(effect.lacking for effect in metric_effects) else ()
+        headers = ("components", f"{report.unit}s", "effect", "p", *headers_of_missing)
         rows = [
             (
-                _effect_name(each, several),
-                *_effect_cells(each, report),
-                *([_missing_text(each.lacking)] if lacking else []),
+                _effect_name(effect, several),
+                *_effect_cells(effect, report),
+                *([_missing_text(effect.lacking)] if headers_of_missing else []),
             )
-            for each in own
+            for effect in metric_effects
         ]
         effects = "exploratory main effects (with minus without) and interactions"
         title = f"{metric}, {effects}: mean and interval, {family}"
         yield Grid(title, headers, tuple(rows))
-        yield from _seed_table(report, metric, own, several=several)
+        yield from _seed_table(report, metric, metric_effects, several=several)
 
 
 def _seed_table(
     report: Report, metric: str, effects: Sequence[FactorialEffect], *, several: bool
 ) -> Iterator[Grid]:
     """Yield a table of the value of every seed, because a mean hides a seed that collapsed."""
-    units = [unit for unit, _ in report.unit_seeds if any(unit in dict(each.by_seed) for each in effects)]
+    units = [unit for unit, _ in report.unit_seeds if any(unit in dict(effect.by_seed) for effect in effects)]
     if not units:
         return
     rows = []
-    for each in effects:
-        values = dict(each.by_seed)
+    for effect in effects:
+        values = dict(effect.by_seed)
         rows.append(
-            (_effect_name(each, several), *(format_number(values.get(unit), "+") or "-" for unit in units))
+            (_effect_name(effect, several), *(format_number(values.get(unit), "+") or "-" for unit in units))
         )
     title = f"{metric}, main effects and interactions {report.unit} by {report.unit}"
     yield Grid(title, ("components", *map(str, units)), tuple(rows))
@@ -70,6 +72,11 @@ def _effect_cells(effect: FactorialEffect, report: Report) -> tuple[str, str, st
     )
 
 
-def _missing_text(lacking: Sequence[str]) -> str:
-    more = len(lacking) - MAX_LISTED
-    return "; ".join([*lacking[:MAX_LISTED], *([f"and {amount(more, 'more seed')}"] if more > 0 else [])])
+def _missing_text(missing_names: Sequence[str]) -> str:
+    num_omitted = len(missing_names) - MAX_LISTED
+    return "; ".join(
+        [
+            *missing_names[:MAX_LISTED],
+            *([f"and {amount(num_omitted, 'more seed')}"] if num_omitted > 0 else []),
+        ]
+    )

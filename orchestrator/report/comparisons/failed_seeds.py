@@ -11,9 +11,9 @@ Range = tuple[float, float]
 
 def value_range(metric: str, results: SeedResults) -> Range | None:
     """Return the smallest and the largest value of a metric; None unless both are declared."""
-    known = results.known(metric)
-    bounded = not known.high_from and all(map(math.isfinite, known.span))
-    return known.span if bounded else None
+    metric_info = results.known(metric)
+    bounded = not metric_info.high_from and all(map(math.isfinite, metric_info.span))
+    return metric_info.span if bounded else None
 
 
 def difference_bounds(
@@ -31,8 +31,8 @@ def difference_bounds(
         metric has no declared range.
     """
     arms = {arm: mean_by_seed(results.by_seed(arm, metric)) for pair in pairs for arm in pair}
-    ended = [{*values, *results.failed_seeds(arm)} for arm, values in arms.items()]
-    seeds = set.intersection(*ended)
+    ended_seeds = [{*values, *results.failed_seeds(arm)} for arm, values in arms.items()]
+    seeds = set.intersection(*ended_seeds)
     missing = {seed for seed in seeds if any(seed not in values for values in arms.values())}
     if not missing:
         return {}
@@ -50,7 +50,9 @@ def difference_bounds(
         for seed in seeds
     }
     lows, highs = (
-        results.by_unit({seed: fmean(each[side] for each in found) for seed, found in by_seed.items()})
+        results.by_unit(
+            {seed: fmean(ends[side] for ends in value_ranges) for seed, value_ranges in by_seed.items()}
+        )
         for side in (0, 1)
     )
     units = {results.unit_of(seed) for seed in missing}

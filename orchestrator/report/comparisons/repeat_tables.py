@@ -31,47 +31,52 @@ def chosen_settings(report: Report) -> Iterator[Grid]:
 
 def seed_tables(report: Report, metric: str) -> Iterator[Grid]:
     """Yield the table of every seed's value, because a mean hides a seed that collapsed."""
-    failures = {each.arm: dict(each.failures) for each in report.tallies}
-    found = {
+    failures = {tally.arm: dict(tally.failures) for tally in report.tallies}
+    texts_by_seed = {
         arm: failures.get(arm, {})
         | {seed: format_number(value) for seed, value in (cell.by_seed if cell else ())}
         for arm in report.arms
         for cell in [report.cell(arm, metric)]
     }
-    known = {seed for values in found.values() for seed in values}
-    if not known:
+    known_seeds = {seed for values in texts_by_seed.values() for seed in values}
+    if not known_seeds:
         return
     seeds = [
-        *(seed for seed in report.confirm_seeds if seed in known),
-        *sorted(known - {*report.confirm_seeds}),
+        *(seed for seed in report.confirm_seeds if seed in known_seeds),
+        *sorted(known_seeds - {*report.confirm_seeds}),
     ]
-    rows = tuple((arm, *(values.get(seed, "-") for seed in seeds)) for arm, values in found.items())
+    rows = tuple((arm, *(values.get(seed, "-") for seed in seeds)) for arm, values in texts_by_seed.items())
     if report.repeats == 1:
         yield Grid(f"{metric}, seed by seed", ("arm", *map(str, seeds)), rows, narrow=True)
         return
-    repeat_of = {seed: repeat for repeat, own in report.unit_seeds for seed in own}
-    shown = (f"{repeat_of[seed]}: {seed}" if seed in repeat_of else str(seed) for seed in seeds)
+    repeat_of = {seed: repeat for repeat, unit_seeds in report.unit_seeds for seed in unit_seeds}
+    seed_texts = (f"{repeat_of[seed]}: {seed}" if seed in repeat_of else str(seed) for seed in seeds)
     title = f"{metric}, seed by seed after the repeat of the search"
-    yield Grid(title, ("arm", *shown), rows, narrow=True)
+    yield Grid(title, ("arm", *seed_texts), rows, narrow=True)
 
 
 def decision_chance_tables(report: Report, metric: str) -> Iterator[Grid]:
     """Yield the table of the chance that more seeds or repeats decide undecided arms."""
-    verdicts = [each for each in report.verdicts if each.metric == metric and each.outlooks]
+    verdicts = [verdict for verdict in report.verdicts if verdict.metric == metric and verdict.outlooks]
     if not verdicts:
         return
-    numbers = sorted({found.more for each in verdicts for found in each.outlooks})
-    rows = tuple((each.arm, *(_format_chance(each.outlooks, more) for more in numbers)) for each in verdicts)
+    numbers = sorted({chance.more for verdict in verdicts for chance in verdict.outlooks})
+    rows = tuple(
+        (verdict.arm, *(_format_chance(verdict.outlooks, number) for number in numbers))
+        for verdict in verdicts
+    )
     title = (
         f"{metric}, undecided: chance that more {report.unit}s decide, and the difference that all of them "
         "find 8 times in 10"
     )
-    yield Grid(title, ("arm", *(f"{amount(more, f'more {report.unit}')}" for more in numbers)), rows)
+    yield Grid(title, ("arm", *(f"{amount(number, f'more {report.unit}')}" for number in numbers)), rows)
 
 
 def _format_chance(chances: Sequence[DecisionChance], additional: int) -> str:
     words = (
-        f"{each.chance:.0%}, {format_number(each.difference)}" for each in chances if each.more == additional
+        f"{chance.chance:.0%}, {format_number(chance.difference)}"
+        for chance in chances
+        if chance.more == additional
     )
     return next(words, "-")
 

@@ -8,7 +8,7 @@ from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.results.seed_results import SeedResults, mean_by_seed
 from orchestrator.spec.metric_splits import MetricSplits
-from orchestrator.statistics.paired import same
+from orchestrator.statistics.paired import are_equal
 from orchestrator.statistics.verdicts import SEEDS_LEAST
 from trainables.metrics import DIGEST, metric_name
 
@@ -46,8 +46,8 @@ def find_untested_reason(
     splits = metric_splits(plan.search, plan.confirm, plan.answer)
     split = splits.split(metric)
     for pair in pairs:
-        own, theirs = (results.texts(each, digest_name(split)) for each in pair)
-        if text := test_set_difference(split, pair, own, theirs):
+        own_texts, reference_texts = (results.texts(arm_name, digest_name(split)) for arm_name in pair)
+        if text := test_set_difference(split, pair, own_texts, reference_texts):
             return UntestedReason("different-test-sets", text)
     for pair in pairs:
         fixed = [words for arm in pair if (words := _fixed_cost_text(plan, arm, metric, splits, results))]
@@ -64,10 +64,12 @@ def unchecked_splits(plan: Plan, answer: AnswerPlan | None, results: SeedResults
     if answer is None or plan.trainable is None or not any(arm.reference for arm in plan.arms):
         return ()
     splits = metric_splits(plan.search, plan.confirm, plan.answer)
-    finished = [arm.name for arm in plan.arms if results.finished_seeds(arm.name)]
-    wanted = dict.fromkeys(map(splits.split, answer.outcomes))
+    finished_arms = [arm.name for arm in plan.arms if results.finished_seeds(arm.name)]
+    outcome_splits = dict.fromkeys(map(splits.split, answer.outcomes))
     return tuple(
-        split for split in wanted if any(not results.texts(arm, digest_name(split)) for arm in finished)
+        split
+        for split in outcome_splits
+        if any(not results.texts(arm, digest_name(split)) for arm in finished_arms)
     )
 
 
@@ -90,11 +92,13 @@ def test_set_difference(
     for seed in arm_digests.keys() & reference_digests.keys():
         # The text after a space names the form of the examples. Digests of different forms are not
         # comparable.
-        forms = [{text.partition(" ")[2] for text in each[seed]} for each in (arm_digests, reference_digests)]
+        forms = [
+            {text.partition(" ")[2] for text in digests[seed]} for digests in (arm_digests, reference_digests)
+        ]
         if forms[0] == forms[1] and arm_digests[seed] != reference_digests[seed]:
             first, second = (
-                " and ".join(map(_short_digest, sorted(each[seed])))
-                for each in (arm_digests, reference_digests)
+                " and ".join(map(_short_digest, sorted(digests[seed])))
+                for digests in (arm_digests, reference_digests)
             )
             data = f"examples of {split}" if split else "data"
             return f"{names[0]} was measured on other {data} (digest {first}) than {names[1]} ({second})"
@@ -114,21 +118,23 @@ def _fixed_cost_text(plan: Plan, arm: str, metric: str, splits: MetricSplits, re
     it is the same in every seed and on every split, or it is in every seed the greatest value that the arm's
     settings allow.
     """
-    known = results.known(metric)
-    proof = next((each for each in plan.proofs if each.arm == arm), None)
+    metric_info = results.known(metric)
+    proof = next((arm_check for arm_check in plan.proofs if arm_check.arm == arm), None)
     halts = proof is not None and proof.flops_min is not None and proof.flops_min != proof.flops_max
-    if halts or not (known.is_cost or known.moves_with):
+    if halts or not (metric_info.is_cost or metric_info.moves_with):
         return ""
     values = mean_by_seed(results.by_seed(arm, metric))
     if len(values) < SEEDS_LEAST:
         return ""
     quantity, split = splits.quantity(metric), splits.split(metric)
-    names = {each for each in results.names if splits.quantity(each) == quantity}
+    names = {name for name in results.names if splits.quantity(name) == quantity}
     every = [value for name in names for value in mean_by_seed(results.by_seed(arm, name)).values()]
-    if same(every):
+    if are_equal(every):
         return f"{metric} of {arm} is {every[0]:g} in every seed"
-    bounds = mean_by_seed(results.by_seed(arm, metric_name(split, known.high_from)))
-    at_bound = known.high_from and all(
-        seed in bounds and same((value, bounds[seed])) for seed, value in values.items()
+    bounds = mean_by_seed(results.by_seed(arm, metric_name(split, metric_info.high_from)))
+    at_bound = metric_info.high_from and all(
+        seed in bounds and are_equal((value, bounds[seed])) for seed, value in values.items()
     )
-    return f"{metric} of {arm} is {metric_name(split, known.high_from)} in every seed" if at_bound else ""
+    return (
+        f"{metric} of {arm} is {metric_name(split, metric_info.high_from)} in every seed" if at_bound else ""
+    )

@@ -27,7 +27,7 @@ NEAR = 0.06
 
 def curve_panels(report: Report, details: Details) -> Iterator[Panel]:
     """Yield one panel per quantity and arm; panels of one context have the same axes."""
-    for place, metric in enumerate(dict.fromkeys(each.metric for each in details.curves), start=1):
+    for place, metric in enumerate(dict.fromkeys(arm_curve.metric for arm_curve in details.curves), start=1):
         for _, part in split_by_context(report):
             curves = {
                 curve.arm: curve
@@ -35,14 +35,18 @@ def curve_panels(report: Report, details: Details) -> Iterator[Panel]:
                 if curve.metric == metric and curve.arm in part.arms
             }
             ends = [
-                value for each in curves.values() for value in (*each.low, *each.high, *_failed_values(each))
+                value
+                for arm_curve in curves.values()
+                for value in (*arm_curve.low, *arm_curve.high, *_failed_values(arm_curve))
             ]
             for arm, curve in curves.items():
-                other = curves.get(_reference(details, arm))
+                reference_curve = curves.get(_reference(details, arm))
                 yield Panel(
                     f"curve-{place}-{report.arms.index(arm) + 1}",
                     _curve_words(curve),
-                    partial(_paint_curve, curve=curve, other=other, limits=_pad_range(ends)),
+                    partial(
+                        _paint_curve, curve=curve, reference_curve=reference_curve, limits=_pad_range(ends)
+                    ),
                     title=arm,
                     width=SMALL,
                     height=2.0,
@@ -63,9 +67,9 @@ def _curve_words(curve: ArmCurve) -> str:
     return words + (f"; {len(curve.failed)} failed" if curve.failed else "")
 
 
-def _paint_curve(axes: "Axes", curve: ArmCurve, other: ArmCurve | None, limits: Limits) -> None:
-    if other is not None and other is not curve:
-        axes.plot(other.steps, other.mean, color=MUTED, linewidth=1.2, linestyle="--")
+def _paint_curve(axes: "Axes", curve: ArmCurve, reference_curve: ArmCurve | None, limits: Limits) -> None:
+    if reference_curve is not None and reference_curve is not curve:
+        axes.plot(reference_curve.steps, reference_curve.mean, color=MUTED, linewidth=1.2, linestyle="--")
     for line in curve.failed:
         axes.plot(*zip(*line, strict=True), color=ORANGE, linewidth=1.0, marker="x", markevery=[-1])
     axes.fill_between(curve.steps, curve.low, curve.high, color=BLUE, alpha=0.2, linewidth=0)
@@ -77,12 +81,12 @@ def _paint_curve(axes: "Axes", curve: ArmCurve, other: ArmCurve | None, limits: 
 
 def cost_panels(report: Report, details: Details) -> Iterator[Panel]:
     """Yield panels by outcome, cost and context: all arms as trained, then each arm under other settings."""
-    pairs = dict.fromkeys((each.outcome, each.cost) for each in details.costs)
+    pairs = dict.fromkeys((curve.outcome, curve.cost) for curve in details.costs)
     parts = split_by_context(report)
     for place, (outcome, cost) in enumerate(pairs, start=1):
-        every = [each for each in details.costs if (each.outcome, each.cost) == (outcome, cost)]
+        every = [curve for curve in details.costs if (curve.outcome, curve.cost) == (outcome, cost)]
         for number, (context, part) in enumerate(parts, start=1):
-            curves = [each for each in every if each.arm in part.arms]
+            curves = [curve for curve in every if curve.arm in part.arms]
             name = f"cost-{place}-context-{number}" if context else f"cost-{place}"
             if curves:
                 yield from _cost_panels(report, details, curves, name, context)
@@ -94,36 +98,41 @@ def _cost_panels(
     """Yield the panels of one outcome and cost in one context."""
     outcome, cost = curves[0].outcome, curves[0].cost
     yield _all_arms_panel(report, curves, name, context)
-    if any(each.path for each in curves):
-        across = _pad_range([point.cost for each in curves for point in each.points])
-        up = _pad_range([point.value for each in curves for point in each.points])
-        for index, each in enumerate(each for each in curves if each.path):
-            others = [one for one in curves if one.arm == _reference(details, each.arm)]
+    if any(curve.path for curve in curves):
+        across = _pad_range([point.cost for curve in curves for point in curve.points])
+        up = _pad_range([point.value for curve in curves for point in curve.points])
+        for index, curve in enumerate(curve for curve in curves if curve.path):
+            reference_curves = [
+                curve_of_arm for curve_of_arm in curves if curve_of_arm.arm == _reference(details, curve.arm)
+            ]
             yield Panel(
                 f"{name}-{index + 1}",
-                f"{outcome} of {each.arm} against {cost}: "
+                f"{outcome} of {curve.arm} against {cost}: "
                 + "; ".join(
-                    f"{one.setting or 'as trained'} {one.cost:.4g}, {one.value:.4g}" for one in each.points
+                    f"{cost_point.setting or 'as trained'} {cost_point.cost:.4g}, {cost_point.value:.4g}"
+                    for cost_point in curve.points
                 ),
-                partial(_paint_cost, curve=each, others=others, limits=(across, up)),
-                title=each.arm,
+                partial(_paint_cost, curve=curve, other_curves=reference_curves, limits=(across, up)),
+                title=curve.arm,
                 width=SMALL,
                 height=2.1,
             )
 
 
 def _all_arms_panel(report: Report, curves: Sequence[CostCurve], name: str, context: str) -> Panel:
-    trained = {each.arm: each.points[0] for each in curves}
+    trained_points = {curve.arm: curve.points[0] for curve in curves}
     numbers = {arm: place for place, arm in enumerate(report.arms, start=1)}
     outcome, cost = curves[0].outcome, curves[0].cost
 
     def paint(axes: "Axes") -> None:
-        _paint_numbers(axes, {numbers[arm]: (each.cost, each.value) for arm, each in trained.items()})
+        _paint_numbers(
+            axes, {numbers[arm]: (point.cost, point.value) for arm, point in trained_points.items()}
+        )
         _short_ticks(axes)
         axes.set_xlabel(f"{cost}, mean over seeds")
 
     message = "; ".join(
-        f"{numbers[arm]}. {arm} {each.cost:.4g}, {each.value:.4g}" for arm, each in trained.items()
+        f"{numbers[arm]}. {arm} {point.cost:.4g}, {point.value:.4g}" for arm, point in trained_points.items()
     )
     title = prefix_context(context, "arms by number, as trained")
     return Panel(name, f"{outcome} against {cost}: {message}", paint, title=title)
@@ -151,14 +160,14 @@ def _paint_numbers(axes: "Axes", places: Mapping[int, tuple[float, float]]) -> N
 
 
 def _paint_cost(
-    axes: "Axes", curve: CostCurve, others: Sequence[CostCurve], limits: tuple[Limits, Limits]
+    axes: "Axes", curve: CostCurve, other_curves: Sequence[CostCurve], limits: tuple[Limits, Limits]
 ) -> None:
-    for other in others:
-        points = sorted((each.cost, each.value) for each in other.points)
+    for other_curve in other_curves:
+        points = sorted((point.cost, point.value) for point in other_curve.points)
         axes.plot(
             *zip(*points, strict=True), color=MUTED, linewidth=1.2, linestyle="--", marker="o", markersize=3
         )
-    points = sorted((each.cost, each.value) for each in curve.points)
+    points = sorted((point.cost, point.value) for point in curve.points)
     axes.plot(*zip(*points, strict=True), color=BLUE, marker="o", markersize=4)
     axes.plot(curve.points[0].cost, curve.points[0].value, "s", color=INK, markersize=6)
     axes.set_xlim(*limits[0])
@@ -177,18 +186,18 @@ def _short_ticks(axes: "Axes") -> None:
 
 def depth_panels(details: Details) -> Iterator[Panel]:
     """Yield one panel per arm that halts, with its depth on each split."""
-    curves = [each for each in details.depths if each.moves]
-    top = max((max(each.high) for each in curves), default=1.0)
-    for index, each in enumerate(curves):
+    curves = [curve for curve in details.depths if curve.moves]
+    top = max((max(curve.high) for curve in curves), default=1.0)
+    for index, curve in enumerate(curves):
         message = "; ".join(
             f"{split} {mean:.3g} ({low:.3g} to {high:.3g})"
-            for split, mean, low, high in zip(each.splits, each.mean, each.low, each.high, strict=True)
+            for split, mean, low, high in zip(curve.splits, curve.mean, curve.low, curve.high, strict=True)
         )
         yield Panel(
             f"depth-{index + 1}",
-            f"{each.quantity} of {each.arm}: {message}",
-            partial(_paint_depth, curve=each, top=top * 1.08),
-            title=each.arm,
+            f"{curve.quantity} of {curve.arm}: {message}",
+            partial(_paint_depth, curve=curve, top=top * 1.08),
+            title=curve.arm,
             width=SMALL,
             height=2.4,
             bottom=0.95,
@@ -207,7 +216,7 @@ def _paint_depth(axes: "Axes", curve: DepthCurve, top: float) -> None:
 
 
 def _reference(details: Details, arm: str) -> str:
-    return next((each.reference for each in details.arms if each.arm == arm), "")
+    return next((facts.reference for facts in details.arms if facts.arm == arm), "")
 
 
 def _pad_range(values: Sequence[float]) -> Limits:

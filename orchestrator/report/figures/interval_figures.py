@@ -27,7 +27,7 @@ from orchestrator.report.results.number_formats import choose_text, format_inter
 from orchestrator.report.results.statistics import Estimate
 from orchestrator.report.results.types import ArmVerdict, Report
 from orchestrator.report.writers.tables import role_note
-from orchestrator.statistics.paired import ROUNDING, minus
+from orchestrator.statistics.paired import ROUNDING, subtract
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,8 +56,8 @@ WITHIN_MARGIN = "within margin"
 
 def figure_quantities(report: Report) -> list[str]:
     """Return the quantities that have figures: the headlines, then those declared for figures."""
-    declared = [each.name for each in report.quantities if "figure" in each.shown]
-    return list(dict.fromkeys((*report.headlines, *declared)))
+    declared_names = [metric.name for metric in report.quantities if "figure" in metric.shown]
+    return list(dict.fromkeys((*report.headlines, *declared_names)))
 
 
 def outcome_panels(report: Report) -> Iterator[Panel]:
@@ -68,13 +68,13 @@ def outcome_panels(report: Report) -> Iterator[Panel]:
 def _panels_by_context(report: Report, make_panels: Callable[[Report], Iterator[Panel]]) -> Iterator[Panel]:
     """Yield the panels of `make` for each context."""
     for place, (context, part) in enumerate(split_by_context(report), start=1):
-        for each in make_panels(part):
-            name = f"{each.name}-context-{place}" if context else each.name
+        for panel in make_panels(part):
+            name = f"{panel.name}-context-{place}" if context else panel.name
             yield replace(
-                each,
+                panel,
                 name=name,
-                title=prefix_context(context, each.title),
-                label=prefix_context(context, each.label),
+                title=prefix_context(context, panel.title),
+                label=prefix_context(context, panel.label),
             )
 
 
@@ -82,7 +82,7 @@ def _outcome_panels(report: Report) -> Iterator[Panel]:
     for place, metric in enumerate(report.outcomes, start=1):
         if any(report.cell(arm, metric) for arm in report.arms):
             yield _value_panel(report, metric, f"outcome-{place}")
-        if any(each.metric == metric and each.difference for each in report.verdicts):
+        if any(verdict.metric == metric and verdict.difference for verdict in report.verdicts):
             yield _difference_panel(report, metric, f"difference-{place}")
 
 
@@ -92,34 +92,36 @@ def metric_panels(report: Report) -> Iterator[Panel]:
 
 
 def _metric_panels(report: Report) -> Iterator[Panel]:
-    wanted = [
+    metric_names = [
         metric
         for quantity in figure_quantities(report)
         for metric in report.metrics
         if report.splits.quantity(metric) == quantity
     ]
-    measured = {cell.metric for cell in report.cells}
-    left = (each for each in wanted if each in measured and each not in report.outcomes)
-    for place, metric in enumerate(left, start=1):
+    measured_metrics = {cell.metric for cell in report.cells}
+    other_metrics = (
+        metric for metric in metric_names if metric in measured_metrics and metric not in report.outcomes
+    )
+    for place, metric in enumerate(other_metrics, start=1):
         yield _value_panel(report, metric, f"values-{place}")
 
 
 def _value_panel(report: Report, metric: str, name: str) -> Panel:
     words = [_value_words(report, arm, metric) for arm in report.arms]
-    texts = [f"{arm} {said}" for arm, said in zip(report.arms, words, strict=True)]
-    found = [each.estimate for each in report.cells if each.metric == metric]
-    keys = len({*map(_mean_label, found)}) + any(each.n > 1 for each in found)
+    texts = [f"{arm} {text}" for arm, text in zip(report.arms, words, strict=True)]
+    estimates = [cell.estimate for cell in report.cells if cell.metric == metric]
+    keys = len({*map(_mean_label, estimates)}) + any(estimate.n > 1 for estimate in estimates)
     keys += (metric in report.floors) + len(_published_labels(report, metric))
     title = metric if metric in report.outcomes else f"{metric}{role_note(report, metric)}"
     marks = choose_text(
-        found,
+        estimates,
         intervals=f"mean with 95% interval and every {report.unit}",
         mean_text=f"mean and every {report.unit}",
         one=f"one {report.unit}",
     )
     label = f"{metric}, {marks}: {'; '.join(texts)}"
-    made = _panel(name, title, partial(_paint_values, report=report, metric=metric), words, keys)
-    return replace(made, label=label)
+    panel = _panel(name, title, partial(_paint_values, report=report, metric=metric), words, keys)
+    return replace(panel, label=label)
 
 
 def _value_words(report: Report, arm: str, metric: str) -> str:
@@ -136,19 +138,19 @@ def _panel(name: str, title: str, paint: Callable[["Axes"], None], words: Sequen
 
 
 def _published_labels(report: Report, metric: str) -> list[str]:
-    cells = [each for each in report.cells if each.metric == metric]
-    found = ["published"] if any(each.published is not None for each in cells) else []
+    cells = [cell for cell in report.cells if cell.metric == metric]
+    labels = ["published"] if any(cell.published is not None for cell in cells) else []
     return [
-        *found,
-        *(["published median"] if any(each.published_median is not None for each in cells) else []),
+        *labels,
+        *(["published median"] if any(cell.published_median is not None for cell in cells) else []),
     ]
 
 
 def _paint_values(axes: "Axes", report: Report, metric: str) -> None:
     _set_up_rows(axes, [_value_words(report, arm, metric) for arm in report.arms])
     if metric in report.floors:
-        known = report.quantity(metric)
-        label = known.floor_name if known.floor is None else "declared floor"
+        metric_info = report.quantity(metric)
+        label = metric_info.floor_name if metric_info.floor is None else "declared floor"
         _paint_line(axes, report.floors[metric], len(report.arms), linestyle=":", label=f"floor: {label}")
     for row, arm in enumerate(report.arms):
         _paint_name(axes, row, arm)
@@ -186,14 +188,16 @@ def _paint_seeds(axes: "Axes", row: int, values: Sequence[float], unit: str) -> 
 
 
 def _difference_panel(report: Report, metric: str, name: str) -> Panel:
-    verdicts = [each for each in report.verdicts if each.metric == metric]
-    found = [each for each in verdicts if each.difference]
-    keys = len({_verdict_mark(each)[1] for each in found}) + (report.margin(metric) is not None)
-    keys += any(each.difference and each.difference.n > 1 for each in found)
-    words = [_difference_words(report, each) for each in verdicts]
+    verdicts = [verdict for verdict in report.verdicts if verdict.metric == metric]
+    verdicts_shown = [verdict for verdict in verdicts if verdict.difference]
+    keys = len({_verdict_mark(verdict)[1] for verdict in verdicts_shown}) + (
+        report.margin(metric) is not None
+    )
+    keys += any(verdict.difference and verdict.difference.n > 1 for verdict in verdicts_shown)
+    words = [_difference_words(report, verdict) for verdict in verdicts]
     paint = partial(_paint_differences, report=report, metric=metric)
-    made = _panel(name, f"{metric}, differences", paint, words, keys)
-    return replace(made, label=f"Differences in {metric}: {'; '.join(each.line for each in verdicts)}")
+    panel = _panel(name, f"{metric}, differences", paint, words, keys)
+    return replace(panel, label=f"Differences in {metric}: {'; '.join(verdict.line for verdict in verdicts)}")
 
 
 def _difference_words(report: Report, verdict: ArmVerdict) -> str:
@@ -203,8 +207,8 @@ def _difference_words(report: Report, verdict: ArmVerdict) -> str:
 
 
 def _paint_differences(axes: "Axes", report: Report, metric: str) -> None:
-    verdicts = [each for each in report.verdicts if each.metric == metric]
-    _set_up_rows(axes, [_difference_words(report, each) for each in verdicts])
+    verdicts = [verdict for verdict in report.verdicts if verdict.metric == metric]
+    _set_up_rows(axes, [_difference_words(report, verdict) for verdict in verdicts])
     margin = report.margin(metric)
     if margin is not None:
         for row in range(len(verdicts)):
@@ -218,12 +222,12 @@ def _paint_differences(axes: "Axes", report: Report, metric: str) -> None:
                 label=f"margin of {margin:g}",
             )
     _paint_line(axes, 0.0, len(verdicts), linewidth=1.0)
-    for row, each in enumerate(verdicts):
-        _paint_name(axes, row, each.arm)
-        if each.difference is not None:
-            _paint_interval(axes, row, each.difference, *_verdict_mark(each))
+    for row, verdict in enumerate(verdicts):
+        _paint_name(axes, row, verdict.arm)
+        if verdict.difference is not None:
+            _paint_interval(axes, row, verdict.difference, *_verdict_mark(verdict))
             _paint_seeds(
-                axes, row, _paired_differences(report, each.arm, each.reference, metric), report.unit
+                axes, row, _paired_differences(report, verdict.arm, verdict.reference, metric), report.unit
             )
     _widen_axis(axes)
     draw_key(axes, -0.02, columns=2, handlelength=1.4, columnspacing=1.2, labelspacing=0.3)
@@ -231,22 +235,26 @@ def _paint_differences(axes: "Axes", report: Report, metric: str) -> None:
 
 def _verdict_mark(verdict: ArmVerdict) -> tuple[str, str]:
     """Return the colour of an arm's difference and its label in the key."""
-    kind, found = verdict.kind or "", verdict.difference
-    said = WITHIN_MARGIN if kind == "no difference" else kind if kind in VERDICTS else "no claim"
-    if found is not None and found.n == 1:
-        said = f"{said}, {ONLY_SEED}"
-    elif found is not None and found.low is not None:
-        said = f"{said}, interval of the family"
-    return VERDICTS.get(kind, MUTED), said
+    kind, estimate = verdict.kind or "", verdict.difference
+    text = WITHIN_MARGIN if kind == "no difference" else kind if kind in VERDICTS else "no claim"
+    if estimate is not None and estimate.n == 1:
+        text = f"{text}, {ONLY_SEED}"
+    elif estimate is not None and estimate.low is not None:
+        text = f"{text}, interval of the family"
+    return VERDICTS.get(kind, MUTED), text
 
 
 def _paired_differences(report: Report, arm: str, reference: str, metric: str) -> list[float]:
     """Return the differences between arm and reference, by seed or by repeat."""
-    own, theirs = report.cell(arm, metric), report.cell(reference, metric)
-    if own is None or theirs is None:
+    own_cell, reference_cell = report.cell(arm, metric), report.cell(reference, metric)
+    if own_cell is None or reference_cell is None:
         return []
-    other = dict(theirs.by_unit)
-    return [minus(value, other[unit]) for unit, value in own.by_unit if unit in other]
+    reference_values = dict(reference_cell.by_unit)
+    return [
+        subtract(value, reference_values[unit])
+        for unit, value in own_cell.by_unit
+        if unit in reference_values
+    ]
 
 
 def _set_up_rows(axes: "Axes", words: Sequence[str]) -> None:
@@ -258,8 +266,8 @@ def _set_up_rows(axes: "Axes", words: Sequence[str]) -> None:
     axes.spines["left"].set_visible(False)
     axes.margins(x=0.06)
     place = axes.get_yaxis_transform()
-    for row, each in enumerate(words):
-        axes.text(1 + GAP / wide, row, each, transform=place, va="center", fontsize=7.5, color=MUTED)
+    for row, label in enumerate(words):
+        axes.text(1 + GAP / wide, row, label, transform=place, va="center", fontsize=7.5, color=MUTED)
 
 
 def _paint_line(axes: "Axes", value: float, rows: int, **looks: Any) -> None:

@@ -25,8 +25,8 @@ def all_panels(report: Report, details: Details | None) -> Iterator[Panel]:
         yield from binned_panels(details.lengths, "tokens")
         yield from binned_panels(details.operators, "operators")
         yield from expert_panels(details.experts)
-        for place, each in enumerate(details.maps.arms, start=1):
-            yield from map_panels(each, place, details.maps.each)
+        for place, arm_maps in enumerate(details.maps.arms, start=1):
+            yield from map_panels(arm_maps, place, details.maps.each)
     yield from metric_panels(report)
 
 
@@ -49,4 +49,4 @@ class Image:
 def images(report: Report) -> dict[str, Image]:
     """Return every figure of the report by the name of its file; settings of the notebook are unchanged."""
     panels = (*outcome_panels(report), *metric_panels(report))
-    return {each.name: Image(each.name, render(each, "png")) for each in panels}
+    return {panel.name: Image(panel.name, render(panel, "png")) for panel in panels}

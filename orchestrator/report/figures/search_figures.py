@@ -43,7 +43,7 @@ def search_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
 def _progress_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
     expected = course.expected
     metric = course.objectives[0].metric
-    last = _best_end([each[-1] for each in _courses_of_repeats(course)], course)
+    last = _best_end([points[-1] for points in _courses_of_repeats(course)], course)
     hoped = (
         f"; of a search of as many trials {expected[-1].mean:.4g} is expected, "
         f"{expected[-1].low:.4g} to {expected[-1].high:.4g}"
@@ -75,25 +75,32 @@ def _best_end(ends: Sequence[tuple[int, float, float]], course: SearchCourse) ->
 
 
 def _paint_progress(axes: "Axes", course: SearchCourse, expected: Sequence[ExpectedBest], axis: int) -> None:
-    hours = sum(each.device_hours for each in course.trials) / len(course.trials)
-    across = [each.draws * (hours if axis else 1) for each in expected]
+    hours = sum(trial.device_hours for trial in course.trials) / len(course.trials)
+    across = [expectation.draws * (hours if axis else 1) for expectation in expected]
     if expected:
         _paint_expected(axes, across, expected)
-    ended: list[tuple[float, float]] = []
-    counts, used = defaultdict[int, int](int), defaultdict[int, float](float)
-    for each in course.trials:
-        counts[each.repeat] += 1
-        used[each.repeat] += each.device_hours
-        if each.finished:
-            ended.append(((used if axis else counts)[each.repeat], each.values[0]))
+    end_points: list[tuple[float, float]] = []
+    counts, used_cost = defaultdict[int, int](int), defaultdict[int, float](float)
+    for trial in course.trials:
+        counts[trial.repeat] += 1
+        used_cost[trial.repeat] += trial.device_hours
+        if trial.finished:
+            end_points.append(((used_cost if axis else counts)[trial.repeat], trial.values[0]))
     axes.plot(
-        *zip(*_every_kth(ended), strict=True), "o", color=MUTED, markersize=2.5, alpha=0.7, label="finished"
+        *zip(*_every_kth(end_points), strict=True),
+        "o",
+        color=MUTED,
+        markersize=2.5,
+        alpha=0.7,
+        label="finished",
     )
     for place, points in enumerate(_courses_of_repeats(course)):
-        best = [(each[axis], each[2]) for each in points]
+        best = [(point[axis], point[2]) for point in points]
         label = "best so far" if place == 0 else None
         axes.step(*zip(*best, strict=True), where="post", color=BLUE, label=label)
-    axes.set_ylim(*_value_limits([value for _, value in ended], larger=course.objectives[0].goal == "max"))
+    axes.set_ylim(
+        *_value_limits([value for _, value in end_points], larger=course.objectives[0].goal == "max")
+    )
     axes.set_xlim(left=0)
     axes.locator_params(nbins=5)
     axes.locator_params(axis="x", nbins=5, integer=not axis)
@@ -103,14 +110,18 @@ def _paint_progress(axes: "Axes", course: SearchCourse, expected: Sequence[Expec
 def _paint_expected(axes: "Axes", across: Sequence[float], expected: Sequence[ExpectedBest]) -> None:
     axes.fill_between(
         across,
-        [each.low for each in expected],
-        [each.high for each in expected],
+        [expectation.low for expectation in expected],
+        [expectation.high for expectation in expected],
         color=ORANGE,
         alpha=0.18,
         lw=0,
     )
     axes.plot(
-        across, [each.mean for each in expected], color=ORANGE, linestyle="--", label="expected, middle 80%"
+        across,
+        [expectation.mean for expectation in expected],
+        color=ORANGE,
+        linestyle="--",
+        label="expected, middle 80%",
     )
 
 
@@ -161,21 +172,21 @@ def _paint_importance(axes: "Axes", shares: Sequence[tuple[str, float]]) -> None
 def _slice_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
     ranked = list(course.importance.shares) if course.importance else []
     order = {path: at for at, path in enumerate(ranked)}
-    dimensions = sorted(course.dimensions, key=lambda each: order.get(each.path, len(order)))
+    dimensions = sorted(course.dimensions, key=lambda dimension: order.get(dimension.path, len(order)))
     best = course.best
     assert best is not None, "some trial finished"
     for index, dimension in enumerate(dimensions[:MAX_SLICES], start=1):
-        own = [each for each in course.finished if dimension.path in each.assignment]
-        if not own:
+        trials_with_field = [trial for trial in course.finished if dimension.path in trial.assignment]
+        if not trials_with_field:
             continue
         words = (
             value_words(best.assignment[dimension.path]) if dimension.path in best.assignment else "absent"
         )
         yield Panel(
             f"search-{arm_index}-slice-{index}",
-            f"{course.objectives[0].metric} of {course.arm} by {dimension.path}, {len(own)} finished trials; "
-            f"the best has {words}",
-            partial(_paint_slice, course=course, dimension=dimension, arm_trials=own),
+            f"{course.objectives[0].metric} of {course.arm} by {dimension.path}, {len(trials_with_field)} "
+            f"finished trials; the best has {words}",
+            partial(_paint_slice, course=course, dimension=dimension, arm_trials=trials_with_field),
             title=dimension.path,
             width=SMALL,
             height=2.1,
@@ -186,12 +197,12 @@ def _paint_slice(
     axes: "Axes", course: SearchCourse, dimension: Dimension, arm_trials: Sequence[SearchTrial]
 ) -> None:
     best, domain = course.best, dimension.domain
-    points = [(_position(dimension, each), each.values[0]) for each in _every_kth(arm_trials)]
+    points = [(_position(dimension, trial), trial.values[0]) for trial in _every_kth(arm_trials)]
     axes.plot(*zip(*points, strict=True), "o", color=MUTED, markersize=3, alpha=0.6)
     if best is not None and dimension.path in best.assignment:
         axes.plot(_position(dimension, best), best.values[0], "D", color=BLUE, markersize=6)
     if isinstance(domain, Choice):
-        words = [shorten(value_words(each), 12) for each in domain.values]
+        words = [shorten(value_words(value), 12) for value in domain.values]
         numbered = [str(place) for place in range(1, len(words) + 1)]
         axes.set_xticks(range(len(words)), words if len(words) <= MAX_NAMED_CHOICES else numbered)
         axes.set_xlim(-0.5, len(words) - 0.5)
@@ -209,27 +220,29 @@ def _paint_slice(
             axes.axvline(end, color=INK, linewidth=0.8, linestyle=":")
     axes.locator_params(axis="y", nbins=5)
     axes.set_ylim(
-        *_value_limits([each.values[0] for each in arm_trials], larger=course.objectives[0].goal == "max")
+        *_value_limits([trial.values[0] for trial in arm_trials], larger=course.objectives[0].goal == "max")
     )
 
 
 def _position(dimension: Dimension, trial: SearchTrial) -> float:
     value = trial.assignment[dimension.path]
     if isinstance(dimension.domain, Choice):
-        return next(place for place, each in enumerate(dimension.domain.values) if same(each, value))
+        return next(
+            place for place, param_value in enumerate(dimension.domain.values) if same(param_value, value)
+        )
     assert isinstance(value, int | float), "ranges hold numbers"
     return float(value)
 
 
 def _front_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
-    first, *others = course.objectives
-    for index, other in enumerate(others, start=1):
-        message = "; ".join(f"{each.values[0]:.4g}, {each.values[index]:.4g}" for each in course.front)
+    first, *other_objectives = course.objectives
+    for index, objective in enumerate(other_objectives, start=1):
+        message = "; ".join(f"{trial.values[0]:.4g}, {trial.values[index]:.4g}" for trial in course.front)
         yield Panel(
             f"search-{arm_index}-front-{index}",
-            f"{first.metric} against {other.metric} of {course.arm}, the front: {message}",
+            f"{first.metric} against {objective.metric} of {course.arm}, the front: {message}",
             partial(_paint_front, course=course, index=index),
-            title=f"{first.metric} against {other.metric}",
+            title=f"{first.metric} against {objective.metric}",
             width=3.6,
             height=2.6,
         )
@@ -247,9 +260,9 @@ def _front_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
 
 
 def _paint_front(axes: "Axes", course: SearchCourse, index: int) -> None:
-    points = [(each.values[index], each.values[0]) for each in _every_kth(course.finished)]
+    points = [(trial.values[index], trial.values[0]) for trial in _every_kth(course.finished)]
     axes.plot(*zip(*points, strict=True), "o", color=MUTED, markersize=3, alpha=0.6)
-    front = sorted((each.values[index], each.values[0]) for each in course.front)
+    front = sorted((trial.values[index], trial.values[0]) for trial in course.front)
     axes.plot(*zip(*front, strict=True), "D", color=BLUE, markersize=5)
     axes.set_xlabel(course.objectives[index].metric)
     axes.locator_params(nbins=5)

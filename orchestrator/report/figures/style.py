@@ -156,10 +156,10 @@ def inline_svg(panel: Panel) -> str:
     """Return the figure as an SVG element of a page, with colours by name, the page's font and unique ids."""
     text = _PREAMBLE.sub("", render(panel, "svg").decode("utf-8"))
     text = _BREAKS.sub(" ", text).replace(_FONT, "")
-    text = _COLOUR.sub(lambda found: f"var(--figure-{PROPERTIES[found[0].lower()]})", text)
+    text = _COLOUR.sub(lambda match: f"var(--figure-{PROPERTIES[match[0].lower()]})", text)
     meant = {name for _, name in _REFERENCE.findall(text)}
-    text = _ID.sub(lambda found: f' id="{panel.name}-{found[1]}"' if found[1] in meant else "", text)
-    text = _REFERENCE.sub(lambda found: f"{found[1]}{panel.name}-{found[2]}", text)
+    text = _ID.sub(lambda match: f' id="{panel.name}-{match[1]}"' if match[1] in meant else "", text)
+    text = _REFERENCE.sub(lambda match: f"{match[1]}{panel.name}-{match[2]}", text)
     # A point is a 72nd of an inch, and an inch has 96 pixels of a page.
     label = escape(visible(one_line(panel.label)))
     size = f' width="{panel.width * 96:.0f}" height="{panel.height * 96:.0f}"'
@@ -184,16 +184,16 @@ def fill_boxes(axes: "Axes", boxes: Sequence[Box], ink: float) -> None:
         Path([(left, low), (right, low), (right, high), (left, high), (left, low)], kinds)
         for left, low, right, high in boxes
     ]
-    made = Path.make_compound_path(*paths)
-    axes.add_patch(PathPatch(made, facecolor=BLUE, linewidth=0, alpha=ink))
+    path = Path.make_compound_path(*paths)
+    axes.add_patch(PathPatch(path, facecolor=BLUE, linewidth=0, alpha=ink))
 
 
 def draw_key(axes: "Axes", x: float, columns: int, drop: float = 0.34, **looks: Any) -> None:
     """Draw a key with each mark once, `drop` inches below the axis, from `x` of its width on."""
     handles, labels = axes.get_legend_handles_labels()
-    named = dict(zip(labels, handles, strict=True))
-    if not named:
+    handles_by_label = dict(zip(labels, handles, strict=True))
+    if not handles_by_label:
         return
     height = axes.get_position().height * axes.figure.get_figure(root=True).get_figheight()
     looks |= {"loc": "upper left", "bbox_to_anchor": (x, -drop / height), "ncols": columns}
-    axes.legend(list(named.values()), list(named), borderaxespad=0, **looks)
+    axes.legend(list(handles_by_label.values()), list(handles_by_label), borderaxespad=0, **looks)

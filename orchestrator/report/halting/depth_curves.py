@@ -32,18 +32,20 @@ class DepthCurve:
 
 def depth_curves(plan: Plan, results: SeedResults, splits: Sequence[str]) -> Iterator[DepthCurve]:
     """Yield a curve for every arm and every quantity that counts executed parts of a model that halts."""
-    counted = [each.name for each in results.declared if each.is_cost and each.moves_with and each.shown]
+    counted = [
+        metric.name for metric in results.declared if metric.is_cost and metric.moves_with and metric.shown
+    ]
     for quantity in counted:
         for arm in plan.arms:
-            measured = [split for split in splits if results.by_seed(arm.name, f"{split}/{quantity}")]
-            if not measured:
+            measured_splits = [split for split in splits if results.by_seed(arm.name, f"{split}/{quantity}")]
+            if not measured_splits:
                 continue
             mean, low, high = (
-                tuple(_mean(results, arm.name, split, quantity, part) for split in measured)
+                tuple(_mean(results, arm.name, split, quantity, part) for split in measured_splits)
                 for part in ("", *SPREAD)
             )
-            seeds = {seed for _, seed in results.by_seed(arm.name, f"{measured[0]}/{quantity}")}
-            yield DepthCurve(arm.name, quantity, tuple(measured), mean, low, high, len(seeds))
+            seeds = {seed for _, seed in results.by_seed(arm.name, f"{measured_splits[0]}/{quantity}")}
+            yield DepthCurve(arm.name, quantity, tuple(measured_splits), mean, low, high, len(seeds))
 
 
 def _mean(results: SeedResults, arm: str, split: str, quantity: str, part: str) -> float:

@@ -27,7 +27,7 @@ class MappedPart:
     @property
     def depths(self) -> tuple[int, ...]:
         """Return the number of executed layers of each word."""
-        return tuple(sum(each >= 0 for each in layers) for layers in self.running)
+        return tuple(sum(layer >= 0 for layer in layers) for layers in self.running)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +83,23 @@ def halting_maps(
     """
     is_requested = plan.confirm is not None and plan.confirm.halting_examples > 0
     done = [
-        each
-        for each in records
-        if each.outcome is OutcomeKind.FINISHED and each.trial_id in measurements_by_trial
+        record
+        for record in records
+        if record.outcome is OutcomeKind.FINISHED and record.trial_id in measurements_by_trial
     ]
     of_arms = by_arm(done)
-    found = {
+    maps_by_arm = {
         arm.name: next(_maps_of_seeds(arm.name, of_arms[arm.name], measurements_by_trial), None)
         for arm in plan.arms
     }
-    ran = {each.arm for each in done}
+    finished_arms = {record.arm for record in done}
     return HaltingMaps(
-        arms=tuple(each for each in found.values() if each is not None),
-        still=tuple(arm for arm, each in found.items() if is_requested and each is None and arm in ran),
+        arms=tuple(arm_maps for arm_maps in maps_by_arm.values() if arm_maps is not None),
+        still=tuple(
+            arm
+            for arm, arm_maps in maps_by_arm.items()
+            if is_requested and arm_maps is None and arm in finished_arms
+        ),
     )
 
 
@@ -103,9 +107,14 @@ def _maps_of_seeds(
     arm: str, records: Sequence[Record], measurements_by_trial: Mapping[str, Sequence[Measurement]]
 ) -> Iterator[ArmMaps]:
     """Yield the maps of an arm, seed by seed."""
-    for record in sorted(records, key=lambda each: each.seed):
+    for record in sorted(records, key=lambda record: record.seed):
         last = measurements_by_trial[record.trial_id][-1:]
-        maps = (each for one in last for each in one.examples if each.get("kind", "map") == "map")
+        maps = (
+            example
+            for measurement in last
+            for example in measurement.examples
+            if example.get("kind", "map") == "map"
+        )
         examples = tuple(map(_parse_example, maps))
         if examples:
             yield ArmMaps(arm, record.seed, record.trial_id, examples)
@@ -122,7 +131,7 @@ def _parse_example(data: Mapping[str, Any]) -> MappedExample:
         counts=int(data["counts"]),
         depth=float(data["depth"]),
         meaning=str(data["meaning"]),
-        parts=tuple(_parse_part(each) for each in data["parts"][:2]),
+        parts=tuple(_parse_part(part) for part in data["parts"][:2]),
     )
 
 

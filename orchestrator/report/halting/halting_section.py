@@ -58,13 +58,15 @@ MEANINGS = {
 def halting_section(details: Details) -> PageSection:
     """Return the section: depth by split, then counts over many examples, then maps arm by arm."""
     depth = Part(texts=(DEPTH,), panels=draw_pictures(depth_panels(details)))
-    shown = [each for each in (depth, *_count_parts(details), *_map_parts(details)) if each.shown]
-    return PageSection("halting", "Halting", parts=tuple(shown))
+    parts = [part for part in (depth, *_count_parts(details), *_map_parts(details)) if part.shown]
+    return PageSection("halting", "Halting", parts=tuple(parts))
 
 
 def _count_parts(details: Details) -> Iterator[Part]:
     def sentence(text: str, depths: Sequence[BinnedDepth]) -> str:
-        whiskers = any(one.low is not None for each in depths for one in each.bins)
+        whiskers = any(
+            depth_bin.low is not None for binned_depth in depths for depth_bin in binned_depth.bins
+        )
         bands = "Whiskers are 95% intervals of the mean over seeds, bands" if whiskers else "Bands"
         return text.format(bands=bands)
 
@@ -86,38 +88,38 @@ def _count_parts(details: Details) -> Iterator[Part]:
     yield Part(
         title="Words of experts",
         texts=(WORDS,),
-        grids=tuple(_expert_words_table(each) for each in details.experts if each.words),
+        grids=tuple(_expert_words_table(expert_use) for expert_use in details.experts if expert_use.words),
     )
 
 
 def _expert_words_table(expert_use: ExpertUse) -> Grid:
-    chosen = map(sum, zip(*expert_use.uses, strict=True))
+    choice_counts = map(sum, zip(*expert_use.uses, strict=True))
     rows = (
         (str(number), str(times), ", ".join(f"{word} ({n})" for word, n in words))
-        for number, (times, words) in enumerate(zip(chosen, expert_use.words, strict=True), start=1)
+        for number, (times, words) in enumerate(zip(choice_counts, expert_use.words, strict=True), start=1)
     )
     title = f"{expert_use.arm}, {expert_use.mixture}, seed {expert_use.seed}"
     return Grid(title, ("expert", "chosen", "words that chose it most often"), tuple(rows))
 
 
 def _map_parts(details: Details) -> Iterator[Part]:
-    found = details.maps
-    for place, each in enumerate(found.arms, start=1):
-        texts = (_map_explanation(found.arms), _without_maps_text(found.still)) if place == 1 else ()
+    maps = details.maps
+    for place, arm_maps in enumerate(maps.arms, start=1):
+        texts = (_map_explanation(maps.arms), _without_maps_text(maps.still)) if place == 1 else ()
         yield Part(
-            title=f"{each.arm}, seed {each.seed}",
-            texts=tuple(filter(None, (*texts, _omitted_examples_text(each, found.each)))),
-            panels=draw_pictures(map_panels(each, place, found.each)),
+            title=f"{arm_maps.arm}, seed {arm_maps.seed}",
+            texts=tuple(filter(None, (*texts, _omitted_examples_text(arm_maps, maps.each)))),
+            panels=draw_pictures(map_panels(arm_maps, place, maps.each)),
         )
-    if not found.arms and found.still:
-        yield Part(facts=(("halting maps", _without_maps_text(found.still)),))
+    if not maps.arms and maps.still:
+        yield Part(facts=(("halting maps", _without_maps_text(maps.still)),))
 
 
 def _map_explanation(arms: Sequence[ArmMaps]) -> str:
     """Return the explanation of the maps, with the arms to which each meaning applies."""
     arms_of: dict[str, list[str]] = {}
-    for each in arms:
-        arms_of.setdefault(MEANINGS.get(each.examples[0].meaning, "unknown"), []).append(each.arm)
+    for arm_maps in arms:
+        arms_of.setdefault(MEANINGS.get(arm_maps.examples[0].meaning, "unknown"), []).append(arm_maps.arm)
     message = "; ".join(f"in {', '.join(names)}, {meaning}" for meaning, names in arms_of.items())
     return MAPS.format(meaning=message, split=arms[0].examples[0].split)
 
@@ -131,5 +133,9 @@ def _without_maps_text(still: tuple[str, ...]) -> str:
 
 def _omitted_examples_text(maps: ArmMaps, maximum: int) -> str:
     """Return how many examples are not drawn, as text."""
-    left = len(maps.examples) - maximum
-    return "" if left <= 0 else f"{amount(left, 'more example')} kept and not drawn; report.json has all."
+    num_omitted = len(maps.examples) - maximum
+    return (
+        ""
+        if num_omitted <= 0
+        else f"{amount(num_omitted, 'more example')} kept and not drawn; report.json has all."
+    )

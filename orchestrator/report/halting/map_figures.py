@@ -29,16 +29,16 @@ Strip = tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]
 
 def map_panels(maps: ArmMaps, arm_index: int, max_examples: int) -> Iterator[Panel]:
     """Yield panels of the first `most` examples; `arm_index` is the arm's number among arms with maps."""
-    for index, each in enumerate(maps.examples[:max_examples], start=1):
-        strips = [*_strips(each)]
+    for index, example in enumerate(maps.examples[:max_examples], start=1):
+        strips = [*_strips(example)]
         layers = max((len(row) for _, rows in strips for row in rows), default=1)
         layers = max(layers, MIN_LAYERS)
         high = LAYER * layers
         yield Panel(
             f"map-{arm_index}-{index}",
-            _example_text(maps.arm, each),
-            partial(_paint, strips=strips, layers=layers, note=_depth_note(each)),
-            title=_title(each),
+            _example_text(maps.arm, example),
+            partial(_paint, strips=strips, layers=layers, note=_depth_note(example)),
+            title=_title(example),
             height=0.36 + BOTTOM + len(strips) * (high + NAMES + ABOVE),
             left=LEFT,
             bottom=BOTTOM,
@@ -67,8 +67,8 @@ def _example_text(arm: str, example: MappedExample) -> str:
 
 def _depth_note(example: MappedExample) -> str:
     max_examples = _max_words(example)
-    drawn = [(min(max_examples, len(part.words)), part.length) for part in example.parts]
-    cut = [f"{words} of {length} words" for words, length in drawn if words < length]
+    sizes = [(min(max_examples, len(part.words)), part.length) for part in example.parts]
+    cut = [f"{words} of {length} words" for words, length in sizes if words < length]
     return f"depth {example.depth:.3g}" + (f"; the first {' and '.join(cut)}" if cut else "")
 
 
@@ -117,9 +117,9 @@ def _paint_shades(axes: "Axes", rows: Sequence[Sequence[int]], floor: float) -> 
         for layer in range(layers):
             shades = [_shade_bound(row[layer]) if layer < len(row) else None for row in rows]
             column, low = 0, floor + layer + 0.05
-            for shown, run in groupby(shades):
+            for depth, run in groupby(shades):
                 wide = len([*run])
-                if shown == least:
+                if depth == least:
                     boxes.append((column, low, column + wide, low + 0.9))
                 column += wide
         fill_boxes(axes, boxes, ink)

@@ -43,7 +43,16 @@ class BinnedDepth:
     @property
     def moves(self) -> bool:
         """Return whether the depth varies, which means that something halts."""
-        return len({depth for each in self.bins for depth in (each.mean, each.tenth, each.ninetieth)}) > 1
+        return (
+            len(
+                {
+                    depth
+                    for depth_bin in self.bins
+                    for depth in (depth_bin.mean, depth_bin.tenth, depth_bin.ninetieth)
+                }
+            )
+            > 1
+        )
 
 
 Shares = tuple[tuple[float, ...], ...]
@@ -81,7 +90,7 @@ class ExpertUse:
 
 
 def _shares(expert_uses: Sequence[Sequence[int]]) -> Shares:
-    return tuple(tuple(each / max(1, sum(row)) for each in row) for row in expert_uses)
+    return tuple(tuple(count / max(1, sum(row)) for count in row) for row in expert_uses)
 
 
 BOUND_INDEX = 8
@@ -104,13 +113,13 @@ def binned_depths(
         records: Records of confirm trials.
         measurements_by_trial: Measurements of these trials by trial id.
     """
-    kept, units = _counts_of_kind(kind, records, measurements_by_trial), plan.units
+    counts_by_arm, units = _counts_of_kind(kind, records, measurements_by_trial), plan.units
     for arm in plan.arms:
         of_split: dict[str, dict[int, list[tuple[int, Sequence[Any]]]]] = {}
-        for record, each in kept.get(arm.name, ()):
-            found = of_split.setdefault(str(each.get("split", "")), {})
-            for row in each["bins"][:BINS]:
-                found.setdefault(int(row[0]), []).append((units.get(record.seed, record.seed), row))
+        for record, example in counts_by_arm.get(arm.name, ()):
+            bins_of_place = of_split.setdefault(str(example.get("split", "")), {})
+            for row in example["bins"][:BINS]:
+                bins_of_place.setdefault(int(row[0]), []).append((units.get(record.seed, record.seed), row))
         for split, rows in of_split.items():
             bins = tuple(_merge_bins(place, rows[place]) for place in sorted(rows))
             if bins:
@@ -125,15 +134,15 @@ def _merge_bins(fewest: int, seeds: Sequence[tuple[int, Sequence[Any]]]) -> Dept
     by_unit: dict[int, list[float]] = {}
     for (unit, _), value in zip(seeds, mean, strict=True):
         by_unit.setdefault(unit, []).append(value)
-    found = estimate([*map(fmean, by_unit.values())], span=(0.0, bound))
+    bin_estimate = estimate([*map(fmean, by_unit.values())], span=(0.0, bound))
     return DepthBin(
         fewest=fewest,
         most=max(int(row[1]) for row in rows),
         examples=int(rows[0][2]),
-        seeds=found.n,
-        mean=found.mean,
-        low=found.low,
-        high=found.high,
+        seeds=bin_estimate.n,
+        mean=bin_estimate.mean,
+        low=bin_estimate.low,
+        high=bin_estimate.high,
         tenth=fmean(tenth),
         ninetieth=fmean(ninetieth),
     )
@@ -143,16 +152,16 @@ def expert_uses(
     plan: Plan, records: Sequence[Record], measurements_by_trial: Mapping[str, Sequence[Measurement]]
 ) -> Iterator[ExpertUse]:
     """Yield the use of experts of every arm that has experts, mixture by mixture."""
-    kept = _counts_of_kind("experts", records, measurements_by_trial)
+    counts_by_arm = _counts_of_kind("experts", records, measurements_by_trial)
     for arm in plan.arms:
-        for record, each in kept.get(arm.name, ())[:1]:
-            for mixture in each["mixtures"]:
+        for record, example in counts_by_arm.get(arm.name, ())[:1]:
+            for mixture in example["mixtures"]:
                 yield ExpertUse(
                     arm=arm.name,
                     seed=record.seed,
                     record_id=record.trial_id,
                     mixture=str(mixture["name"]),
-                    examples=int(each["examples"]),
+                    examples=int(example["examples"]),
                     classes=tuple(map(str, mixture["classes"][:CLASSES])),
                     uses=tuple(tuple(map(int, row[:EXPERTS])) for row in mixture["uses"][:CLASSES]),
                     layers=tuple(
@@ -169,10 +178,10 @@ def expert_uses(
 def _counts_of_kind(
     kind: str, records: Sequence[Record], measurements_by_trial: Mapping[str, Sequence[Measurement]]
 ) -> CountsByArm:
-    found: dict[str, list[tuple[Record, Mapping[str, Any]]]] = {}
-    done = [each for each in records if each.outcome is OutcomeKind.FINISHED]
-    for record in sorted(done, key=lambda each: each.seed):
+    counts_by_arm: dict[str, list[tuple[Record, Mapping[str, Any]]]] = {}
+    done = [record for record in records if record.outcome is OutcomeKind.FINISHED]
+    for record in sorted(done, key=lambda record: record.seed):
         for last in measurements_by_trial.get(record.trial_id, ())[-1:]:
-            own = [(record, each) for each in last.examples if each.get("kind") == kind]
-            found.setdefault(record.arm, []).extend(own)
-    return found
+            examples_of_kind = [(record, example) for example in last.examples if example.get("kind") == kind]
+            counts_by_arm.setdefault(record.arm, []).extend(examples_of_kind)
+    return counts_by_arm

@@ -41,20 +41,32 @@ LIGHT_TEXT_FROM = 0.55
 def binned_panels(depths: Sequence[BinnedDepth], quantity: Literal["tokens", "operators"]) -> Iterator[Panel]:
     """Yield one panel per arm that halts, with one line for each split."""
     by_arm: dict[str, list[BinnedDepth]] = {}
-    for each in depths:
-        by_arm.setdefault(each.arm, []).append(each)
-    own = {arm: found for arm, found in by_arm.items() if any(each.moves for each in found)}
+    for binned_depth in depths:
+        by_arm.setdefault(binned_depth.arm, []).append(binned_depth)
+    depths_by_arm = {
+        arm: arm_depths
+        for arm, arm_depths in by_arm.items()
+        if any(binned_depth.moves for binned_depth in arm_depths)
+    }
     ends = (
-        value for found in own.values() for each in found for one in each.bins for value in _bin_values(one)
+        value
+        for arm_depths in depths_by_arm.values()
+        for binned_depth in arm_depths
+        for depth_bin in binned_depth.bins
+        for value in _bin_values(depth_bin)
     )
     top = max(ends, default=1.0) * 1.08
-    for index, (arm, found) in enumerate(own.items(), start=1):
-        rows = -(-len(found) // KEY_COLUMNS) if any(each.split for each in found) else 0
-        texts = ". ".join(_depth_text(depth, quantity) for depth in found)
+    for index, (arm, arm_depths) in enumerate(depths_by_arm.items(), start=1):
+        rows = (
+            -(-len(arm_depths) // KEY_COLUMNS)
+            if any(binned_depth.split for binned_depth in arm_depths)
+            else 0
+        )
+        texts = ". ".join(_depth_text(depth, quantity) for depth in arm_depths)
         yield Panel(
             f"{quantity}-{index}",
             f"Depth of {arm} by number of {quantity}: {texts}",
-            partial(_paint_depths, depths=found, quantity=quantity, top=top),
+            partial(_paint_depths, depths=arm_depths, quantity=quantity, top=top),
             title=arm,
             height=2.2 + KEY_ROW * rows,
             bottom=0.5 + KEY_ROW * rows,
@@ -71,10 +83,14 @@ def _bin_values(depth_bin: DepthBin) -> Iterator[float]:
 
 def _depth_text(depth: BinnedDepth, quantity: str) -> str:
     message = "; ".join(
-        f"{_bin_label(one.fewest, one.most)} {quantity} {one.mean:.3g}"
-        + ("" if one.low is None or one.high is None else f" [{one.low:.3g}, {one.high:.3g}]")
-        + f" ({one.tenth:.3g} to {one.ninetieth:.3g}), {one.examples} examples"
-        for one in depth.bins
+        f"{_bin_label(depth_bin.fewest, depth_bin.most)} {quantity} {depth_bin.mean:.3g}"
+        + (
+            ""
+            if depth_bin.low is None or depth_bin.high is None
+            else f" [{depth_bin.low:.3g}, {depth_bin.high:.3g}]"
+        )
+        + f" ({depth_bin.tenth:.3g} to {depth_bin.ninetieth:.3g}), {depth_bin.examples} examples"
+        for depth_bin in depth.bins
     )
     return f"{depth.split}: {message}" if depth.split else message
 
@@ -85,14 +101,19 @@ def _bin_label(fewest: int, maximum: int) -> str:
 
 def _paint_depths(axes: "Axes", depths: Sequence[BinnedDepth], quantity: str, top: float) -> None:
     # Markers differ too, since there are four colours and possibly more splits.
-    looks = cycle(zip(COLOURS * len(MARKS), (each for each in MARKS for _ in COLOURS), strict=True))
+    looks = cycle(zip(COLOURS * len(MARKS), (mark for mark in MARKS for _ in COLOURS), strict=True))
     for depth, (colour, marker) in zip(depths, looks, strict=False):
-        places = [(each.fewest + each.most) / 2 for each in depth.bins]
-        means = [each.mean for each in depth.bins]
-        lows, highs = [each.tenth for each in depth.bins], [each.ninetieth for each in depth.bins]
+        places = [(depth_bin.fewest + depth_bin.most) / 2 for depth_bin in depth.bins]
+        means = [depth_bin.mean for depth_bin in depth.bins]
+        lows, highs = (
+            [depth_bin.tenth for depth_bin in depth.bins],
+            [depth_bin.ninetieth for depth_bin in depth.bins],
+        )
         axes.fill_between(places, lows, highs, color=colour, alpha=0.15, linewidth=0)
-        below = [0.0 if each.low is None else each.mean - each.low for each in depth.bins]
-        above = [0.0 if each.high is None else each.high - each.mean for each in depth.bins]
+        below = [0.0 if depth_bin.low is None else depth_bin.mean - depth_bin.low for depth_bin in depth.bins]
+        above = [
+            0.0 if depth_bin.high is None else depth_bin.high - depth_bin.mean for depth_bin in depth.bins
+        ]
         axes.errorbar(
             places,
             means,
@@ -111,19 +132,24 @@ def _paint_depths(axes: "Axes", depths: Sequence[BinnedDepth], quantity: str, to
 
 def expert_panels(expert_uses: Sequence[ExpertUse]) -> Iterator[Panel]:
     """Yield two heat maps per mixture: by class of word, and by layer if layers were counted."""
-    for index, each in enumerate(expert_uses, start=1):
-        title = f"{shorten(each.arm, 20)}, {each.mixture}, seed {each.seed}"
-        of = f"Experts of the {each.mixture} of {each.arm}"
-        yield _shares_panel(f"experts-{index}", f"{of} by class of word", title, each.classes, each.shares)
-        if each.layers:
-            names = [f"layer {number}" for number, _ in each.layers]
-            yield _shares_panel(f"experts-{index}-layers", f"{of} by layer", title, names, each.layer_shares)
+    for index, expert_use in enumerate(expert_uses, start=1):
+        title = f"{shorten(expert_use.arm, 20)}, {expert_use.mixture}, seed {expert_use.seed}"
+        of = f"Experts of the {expert_use.mixture} of {expert_use.arm}"
+        yield _shares_panel(
+            f"experts-{index}", f"{of} by class of word", title, expert_use.classes, expert_use.shares
+        )
+        if expert_use.layers:
+            names = [f"layer {number}" for number, _ in expert_use.layers]
+            yield _shares_panel(
+                f"experts-{index}-layers", f"{of} by layer", title, names, expert_use.layer_shares
+            )
 
 
 def _shares_panel(name: str, quantity: str, title: str, rows: Sequence[str], shares: Shares) -> Panel:
     message = "; ".join(
-        f"{row}: " + ", ".join(f"expert {place + 1} {share:.0%}" for place, share in _likeliest(own))
-        for row, own in zip(rows, shares, strict=True)
+        f"{row}: "
+        + ", ".join(f"expert {place + 1} {share:.0%}" for place, share in _likeliest_items(arm_shares))
+        for row, arm_shares in zip(rows, shares, strict=True)
     )
     return Panel(
         name,
@@ -136,8 +162,8 @@ def _shares_panel(name: str, quantity: str, title: str, rows: Sequence[str], sha
     )
 
 
-def _likeliest(row: Sequence[float]) -> list[tuple[int, float]]:
-    return sorted(enumerate(row), key=lambda each: -each[1])[:3]
+def _likeliest_items(row: Sequence[float]) -> list[tuple[int, float]]:
+    return sorted(enumerate(row), key=lambda item: -item[1])[:3]
 
 
 def _paint_experts(axes: "Axes", rows: Sequence[str], shares: Shares) -> None:
@@ -155,13 +181,13 @@ def _paint_experts(axes: "Axes", rows: Sequence[str], shares: Shares) -> None:
                 axes.text(
                     expert + 0.5, place + 0.47, words, ha="center", va="center", fontsize=7, color=colour
                 )
-    for step, found in boxes.items():
-        fill_boxes(axes, found, step)
+    for step, arm_boxes in boxes.items():
+        fill_boxes(axes, arm_boxes, step)
     axes.grid(visible=False)
     axes.set_xlim(0, experts)
     axes.set_ylim(len(rows), 0)
-    axes.set_yticks([place + 0.47 for place in range(len(rows))], [shorten(each, 13) for each in rows])
+    axes.set_yticks([place + 0.47 for place in range(len(rows))], [shorten(label, 13) for label in rows])
     step = 1 if experts <= MAX_NUMBERED else -(-experts // 12)
-    shown = range(0, experts, step)
-    axes.set_xticks([expert + 0.5 for expert in shown], [str(expert + 1) for expert in shown])
+    experts_shown = range(0, experts, step)
+    axes.set_xticks([expert + 0.5 for expert in experts_shown], [str(expert + 1) for expert in experts_shown])
     axes.set_xlabel(f"expert; the fullest cell is {greatest:.0%} of its row's choices", color=MUTED)

@@ -76,9 +76,9 @@ def _effective_changes(arm: Arm, reference_values: Mapping[str, Any]) -> Iterato
     for change in arm.changes:
         if change.path in arm.space.paths:
             continue  # displayed as chosen
-        before = reference_values.get(change.path, change.before)
-        if type(before) is not type(change.after) or before != change.after:
-            yield Change(change.path, before, change.after)
+        old_value = reference_values.get(change.path, change.before)
+        if type(old_value) is not type(change.after) or old_value != change.after:
+            yield Change(change.path, old_value, change.after)
 
 
 def change_rows(arms: tuple[ArmChanges, ...]) -> list[tuple[str, ...]]:
@@ -138,7 +138,7 @@ def _chosen_text(arm: ArmChanges) -> str:
 
 def chosen_values(arm: ArmChanges, path: str) -> list[Any]:
     """Return the values that an arm's search chose for a field: one, or one of each repeat."""
-    return [chosen[path] for chosen in arm.chosen_by_repeat or (arm.chosen,) if path in chosen]
+    return [params[path] for params in arm.chosen_by_repeat or (arm.chosen,) if path in params]
 
 
 def format_chosen(arm: ArmChanges, path: str) -> str:
@@ -151,9 +151,9 @@ def format_chosen(arm: ArmChanges, path: str) -> str:
 
 
 def _join(texts: list[str]) -> str:
-    more = len(texts) - MAX_LISTED
-    kept = [*texts[:MAX_LISTED], *([f"and {amount(more, 'more field')}"] if more > 0 else [])]
-    return "; ".join(kept) or "-"
+    num_omitted = len(texts) - MAX_LISTED
+    listed = [*texts[:MAX_LISTED], *([f"and {amount(num_omitted, 'more field')}"] if num_omitted > 0 else [])]
+    return "; ".join(listed) or "-"
 
 
 def _change_texts(change: Change) -> tuple[str, str]:

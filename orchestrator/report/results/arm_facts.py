@@ -51,21 +51,21 @@ class ArmFacts:
 
 def arm_facts(plan: Plan, records: Sequence[Record]) -> Iterator[ArmFacts]:
     """Yield the facts about each arm, the baseline first."""
-    proofs = {each.arm: each for each in plan.proofs}
-    prices = {each.arm: each for each in plan.prices}
+    proofs = {arm_check.arm: arm_check for arm_check in plan.proofs}
+    prices = {estimate.arm: estimate for estimate in plan.prices}
     devices = plan.resources.gpus or plan.resources.cpus
     input_run = "one sequence of the longest training length" if plan.trainable is None else "its example"
     of_arms, planned = by_arm(records), by_arm(plan.trials)
     for arm in plan.arms:
-        own = of_arms[arm.name]
+        arm_records = of_arms[arm.name]
         proof, price = proofs.get(arm.name), prices.get(arm.name)
-        failed = Counter(
-            (each.phase, each.outcome, each.reason)
-            for each in own
-            if each.outcome is not None and each.outcome.failed
+        failures_by_kind = Counter(
+            (record.phase, record.outcome, record.reason)
+            for record in arm_records
+            if record.outcome is not None and record.outcome.failed
         )
-        commonest = sorted(failed.items(), key=lambda pair: (-pair[1], pair[0]))
-        named = tuple(Failures(*key, count) for key, count in commonest[:MAX_REASONS])
+        commonest = sorted(failures_by_kind.items(), key=lambda pair: (-pair[1], pair[0]))
+        named_failures = tuple(Failures(*key, count) for key, count in commonest[:MAX_REASONS])
         yield ArmFacts(
             arm=arm.name,
             why=arm.why,
@@ -74,11 +74,11 @@ def arm_facts(plan: Plan, records: Sequence[Record]) -> Iterator[ArmFacts]:
             forward_flops=_value_range(proof.flops_min, proof.flops_max) if proof else None,
             flops_of=input_run,
             step_flops=_value_range(price.train_flops_min, price.train_flops_max) if price else None,
-            ended=_outcome_counts(own),
-            planned=dict(Counter(each.phase for each in planned[arm.name])),
-            failures=named,
-            more_failures=failed.total() - sum(each.count for each in named),
-            device_s=sum(each.last.seconds for each in own if each.last) * devices,
+            ended=_outcome_counts(arm_records),
+            planned=dict(Counter(trial.phase for trial in planned[arm.name])),
+            failures=named_failures,
+            more_failures=failures_by_kind.total() - sum(failures.count for failures in named_failures),
+            device_s=sum(record.last.seconds for record in arm_records if record.last) * devices,
         )
 
 
@@ -86,8 +86,8 @@ def first_settings(plan: Plan) -> Iterator[str]:
     """Yield each setting of the first arm; fields that its search sets are marked as searched."""
     arm = plan.arms[0]
     for path, value in leaves(arm.settings):
-        searched = any(overlap(path, each) for each in arm.space.paths)
-        yield f"{path}: {'searched' if searched else value_words(value)}"
+        is_searched = any(overlap(path, searched_path) for searched_path in arm.space.paths)
+        yield f"{path}: {'searched' if is_searched else value_words(value)}"
 
 
 def _value_range(low: float | None, high: float | None) -> tuple[float, float] | None:
@@ -95,7 +95,9 @@ def _value_range(low: float | None, high: float | None) -> tuple[float, float] |
 
 
 def _outcome_counts(records: Sequence[Record]) -> Mapping[str, Mapping[str, int]]:
-    found: dict[str, Counter[str]] = {}
-    for each in records:
-        found.setdefault(each.phase, Counter())[each.outcome.value if each.outcome else "open"] += 1
-    return {phase: dict(sorted(counts.items())) for phase, counts in found.items()}
+    counts_by_phase: dict[str, Counter[str]] = {}
+    for record in records:
+        counts_by_phase.setdefault(record.phase, Counter())[
+            record.outcome.value if record.outcome else "open"
+        ] += 1
+    return {phase: dict(sorted(counts.items())) for phase, counts in counts_by_phase.items()}

@@ -27,7 +27,7 @@ T = TypeVar("T", bound=_HasArm)
 
 def split_by_context(report: Report) -> list[tuple[str, Report]]:
     """Return name and report of each context; without contexts, the full report with an empty name."""
-    return [(each.name, _context_report(report, each)) for each in report.contexts] or [("", report)]
+    return [(context.name, _context_report(report, context)) for context in report.contexts] or [("", report)]
 
 
 def prefix_context(context: str, title: str) -> str:
@@ -37,31 +37,31 @@ def prefix_context(context: str, title: str) -> str:
 
 def context_notes(report: Report) -> list[str]:
     """Return the notes on contexts; empty without contexts."""
-    names = "; ".join(each.name for each in report.contexts)
+    names = "; ".join(context.name for context in report.contexts)
     return [CONTEXTS.format(contexts=names)] * bool(names) + [POOLED] * bool(report.pooled)
 
 
 def select_by_arm(items: Iterable[T], arms: Container[str]) -> tuple[T, ...]:
     """Return the items that belong to one of the arms."""
-    return tuple(each for each in items if each.arm in arms)
+    return tuple(item for item in items if item.arm in arms)
 
 
 def select_arms(report: Report, arms: Sequence[str]) -> Report:
     """Return the report restricted to `arms`, in the order of `arms`."""
-    kept = frozenset(arms)
+    arm_names = frozenset(arms)
 
     def select(items: Iterable[T]) -> tuple[T, ...]:
-        return select_by_arm(items, kept)
+        return select_by_arm(items, arm_names)
 
     def restrict_context(context: ReportContext) -> ReportContext:
-        return replace(context, arms=tuple(arm for arm in context.arms if arm in kept))
+        return replace(context, arms=tuple(arm for arm in context.arms if arm in arm_names))
 
     cells, posthoc = select(report.cells), select(report.posthoc)
-    measured = {*report.outcomes, *(cell.metric for cell in (*cells, *posthoc))}
+    measured_metrics = {*report.outcomes, *(cell.metric for cell in (*cells, *posthoc))}
     return replace(
         report,
         arms=tuple(arms),
-        metrics=tuple(metric for metric in report.metrics if metric in measured),
+        metrics=tuple(metric for metric in report.metrics if metric in measured_metrics),
         cells=cells,
         posthoc=posthoc,
         effects=select(report.effects),
@@ -74,10 +74,12 @@ def select_arms(report: Report, arms: Sequence[str]) -> Report:
         equal_costs=select(report.equal_costs),
         setting_effects=select(report.setting_effects),
         changes=select(report.changes),
-        factorial=tuple(each for each in report.factorial if each.cell in kept),
+        factorial=tuple(effect for effect in report.factorial if effect.cell in arm_names),
         failed_readings=select(report.failed_readings),
-        unranked={arm: many for arm, many in report.unranked.items() if arm in kept},
-        contexts=tuple(each for each in map(restrict_context, report.contexts) if each.arms),
+        unranked={arm: many for arm, many in report.unranked.items() if arm in arm_names},
+        contexts=tuple(
+            report_context for report_context in map(restrict_context, report.contexts) if report_context.arms
+        ),
     )
 
 
@@ -85,7 +87,9 @@ def _context_report(report: Report, context: ReportContext) -> Report:
     return replace(
         select_arms(report, context.arms),
         floors=context.floors,
-        prior_work=tuple(each for each in report.prior_work if _is_in_context(each, context.values)),
+        prior_work=tuple(
+            prior_work for prior_work in report.prior_work if _is_in_context(prior_work, context.values)
+        ),
         contexts=(),
         pooled=(),
     )

@@ -46,30 +46,30 @@ def cost_curves(
     for outcome in outcomes:
         for cost in seed_results.costs_of(outcome):
             for arm in plan.arms:
-                own = _cost_point("", arm.name, outcome, cost, seed_results)
-                if own is None:
+                own_point = _cost_point("", arm.name, outcome, cost, seed_results)
+                if own_point is None:
                     continue
                 by_path: dict[str, list[CostPoint]] = defaultdict(list)
                 for overrides in plan.posthoc:
                     records = groups.get((arm.name, canonical(dict(overrides))), [])
                     words = setting_words(overrides)
-                    found = _cost_point(
+                    cost_point = _cost_point(
                         words, arm.name, outcome, cost, SeedResults(records, seed_results.declared)
                     )
-                    if found is not None and len(overrides) == 1:
-                        by_path[next(iter(overrides))].append(found)
+                    if cost_point is not None and len(overrides) == 1:
+                        by_path[next(iter(overrides))].append(cost_point)
                 for path, points in (by_path or {"": []}).items():
-                    yield CostCurve(arm.name, outcome, cost, path, (own, *points))
+                    yield CostCurve(arm.name, outcome, cost, path, (own_point, *points))
 
 
 def _cost_point(setting: str, arm: str, outcome: str, cost: str, results: SeedResults) -> CostPoint | None:
     costs, values = results.by_seed(arm, cost), results.by_seed(arm, outcome)
-    shared = [key for key in values if key in costs and key[0] == 0]
-    if not shared:
+    shared_keys = [key for key in values if key in costs and key[0] == 0]
+    if not shared_keys:
         return None
     return CostPoint(
         setting,
-        fmean(costs[key][0] for key in shared),
-        fmean(values[key][0] for key in shared),
-        len(shared),
+        fmean(costs[key][0] for key in shared_keys),
+        fmean(values[key][0] for key in shared_keys),
+        len(shared_keys),
     )

@@ -48,13 +48,13 @@ def learning_curves(
         records: Records of trials.
         measurements_by_trial: Measurements by trial id, in the order of steps.
     """
-    own = [
-        each
-        for each in records
-        if each.phase == "confirm" and not each.rank and each.trial_id in measurements_by_trial
+    arm_records = [
+        record
+        for record in records
+        if record.phase == "confirm" and not record.rank and record.trial_id in measurements_by_trial
     ]
-    of_arms = by_arm(own)
-    for metric in _curve_metrics(plan, own, measurements_by_trial):
+    of_arms = by_arm(arm_records)
+    for metric in _curve_metrics(plan, arm_records, measurements_by_trial):
         for arm in plan.arms:
             curve = _arm_curve(arm.name, metric, of_arms[arm.name], measurements_by_trial)
             if curve.steps or curve.failed:
@@ -67,21 +67,21 @@ def _arm_curve(
     records: Iterable[Record],
     measurements_by_trial: Mapping[str, Sequence[Measurement]],
 ) -> ArmCurve:
-    finished: list[dict[int, float]] = []
-    failed: list[Line] = []
+    finished_lines: list[dict[int, float]] = []
+    failed_lines: list[Line] = []
     for record in records:
         values = {
-            each.step: each.metrics[metric]
-            for each in measurements_by_trial[record.trial_id]
-            if metric in each.metrics
+            measurement.step: measurement.metrics[metric]
+            for measurement in measurements_by_trial[record.trial_id]
+            if metric in measurement.metrics
         }
         if values and record.outcome is OutcomeKind.FINISHED:
-            finished.append(values)
+            finished_lines.append(values)
         elif values and record.outcome is not None and record.outcome.failed:
-            failed.append(tuple(_every_kth(sorted(values.items()))))
-    shared = sorted(set.intersection(*map(set, finished))) if finished else []
-    steps = list(_every_kth(shared))
-    columns = [[values[step] for values in finished] for step in steps]
+            failed_lines.append(tuple(_every_kth(sorted(values.items()))))
+    shared_steps = sorted(set.intersection(*map(set, finished_lines))) if finished_lines else []
+    steps = list(_every_kth(shared_steps))
+    columns = [[values[step] for values in finished_lines] for step in steps]
     return ArmCurve(
         arm=arm,
         metric=metric,
@@ -89,8 +89,8 @@ def _arm_curve(
         mean=tuple(map(fmean, columns)),
         low=tuple(map(min, columns)),
         high=tuple(map(max, columns)),
-        seeds=len(finished),
-        failed=tuple(failed),
+        seeds=len(finished_lines),
+        failed=tuple(failed_lines),
     )
 
 
@@ -111,16 +111,18 @@ def _curve_metrics(
     counted: dict[str, int] = {}
     for record in records:
         steps: dict[str, int] = {}
-        for each in measurements_by_trial[record.trial_id]:
-            for name in each.metrics:
+        for measurement in measurements_by_trial[record.trial_id]:
+            for name in measurement.metrics:
                 steps[name] = steps.get(name, 0) + 1
         for name, count in steps.items():
             counted[name] = max(count, counted.get(name, 0))
-    aims = [each.metric for each in plan.search.objectives] if plan.search else []
+    aims = [objective.metric for objective in plan.search.objectives] if plan.search else []
     names = metric_splits(plan.search, plan.confirm, plan.answer)
-    judged = [f"{SELECTION_SPLIT}/{each.name}" for each in plan.metrics if "headline" in each.shown]
-    losses = [f"train/{each.name}" for each in plan.metrics if each.better == "min" and not each.split]
+    judged = [f"{SELECTION_SPLIT}/{metric.name}" for metric in plan.metrics if "headline" in metric.shown]
+    losses = [
+        f"train/{metric.name}" for metric in plan.metrics if metric.better == "min" and not metric.split
+    ]
     selection = [name for name in counted if names.is_selection(name)]
     without_split = [name for name in counted if not names.split(name)]
-    wanted = dict.fromkeys([*aims, *judged, *losses, *selection, *without_split])
-    return tuple(name for name in wanted if counted.get(name, 0) > 1)[:MAX_METRICS]
+    chosen_metrics = dict.fromkeys([*aims, *judged, *losses, *selection, *without_split])
+    return tuple(name for name in chosen_metrics if counted.get(name, 0) > 1)[:MAX_METRICS]

@@ -59,11 +59,20 @@ def details(
     """
     records = with_usable_metrics(records)
     measurements_by_trial = {
-        trial_id: [*map(with_usable, found)] for trial_id, found in measurements_by_trial.items()
+        trial_id: [*map(with_usable, trial_measurements)]
+        for trial_id, trial_measurements in measurements_by_trial.items()
     }
-    whole = merge_late_splits(plan, records)
-    confirmed = [each for each in whole if each.phase == "confirm" and each.outcome and not each.rank]
-    reevaluations = [each for each in whole if each.phase == "posthoc" and each.outcome and not each.rank]
+    complete_records = merge_late_splits(plan, records)
+    confirmed = [
+        record
+        for record in complete_records
+        if record.phase == "confirm" and record.outcome and not record.rank
+    ]
+    reevaluations = [
+        record
+        for record in complete_records
+        if record.phase == "posthoc" and record.outcome and not record.rank
+    ]
     results = SeedResults(confirmed, declared_metrics(plan))
     return Details(
         arms=tuple(arm_facts(plan, records)),
@@ -90,12 +99,12 @@ def _reevaluation_metrics(plan: Plan, report: Report) -> Iterator[str]:
     """Yield metrics that are displayed only for re-evaluations under other settings."""
     if not plan.posthoc:
         return
-    quantities = [each.name for each in report.quantities if each.shown == ("posthoc",)]
+    quantities = [metric.name for metric in report.quantities if metric.shown == ("posthoc",)]
     for outcome, quantity in product(report.outcomes, quantities):
         yield metric_name(report.splits.split(outcome), quantity)
 
 
 def _wall_clock_seconds(records: Sequence[Record]) -> float | None:
-    starts = [each.started_at for each in records if each.started_at is not None]
-    ends = [each.ended_at for each in records if each.ended_at is not None]
+    starts = [record.started_at for record in records if record.started_at is not None]
+    ends = [record.ended_at for record in records if record.ended_at is not None]
     return max(ends) - min(starts) if starts and ends else None

@@ -31,35 +31,36 @@ def exploratory_reason(plan: Plan, pairs: Sequence[tuple[str, str]]) -> str:
         pairs: An arm and its reference, one pair for each context of the claim.
     """
     for arm, reference in pairs:
-        if why := _exploratory_reason(plan, arm, reference):
-            return why
-    for each in plan.extended if len(pairs) > 1 else ():
-        seen = max(each.seen.get(name, 0) for pair in pairs for name in pair)
-        if seen and any(arm not in each.arms for arm, _ in pairs):
-            return f", exploratory: contexts added after {amount(seen, 'seed')} had been observed"
+        if reason := _exploratory_reason(plan, arm, reference):
+            return reason
+    for extension in plan.extended if len(pairs) > 1 else ():
+        num_seen = max(extension.seen.get(name, 0) for pair in pairs for name in pair)
+        if num_seen and any(arm not in extension.arms for arm, _ in pairs):
+            return f", exploratory: contexts added after {amount(num_seen, 'seed')} had been observed"
     return ""
 
 
 def _exploratory_reason(plan: Plan, arm: str, reference: str) -> str:
     # Arms are never removed, so the last extension without the arm is followed by the one that added it.
-    without = [each for each in plan.extended if arm not in each.arms]
-    if without and (known := without[-1].seen.get(reference)):
-        return f", exploratory: added after {amount(known, 'seed')} of {reference} had been observed"
-    for number, each in enumerate(plan.extended):
-        seen_seeds = max(each.seen.get(arm, 0), each.seen.get(reference, 0))
-        if seen_seeds and len(_seeds_after(plan, number)) > len(each.seeds):
-            added = any(one.startswith(REPEATS) for one in each.changes)
-            what, of = ("repeats", " seeds") if added else ("seeds", "")
-            return f", exploratory: {what} added after {seen_seeds}{of} had been observed"
+    other_extensions = [extension for extension in plan.extended if arm not in extension.arms]
+    if other_extensions and (num_seen := other_extensions[-1].seen.get(reference)):
+        return f", exploratory: added after {amount(num_seen, 'seed')} of {reference} had been observed"
+    for number, extension in enumerate(plan.extended):
+        seen_seeds = max(extension.seen.get(arm, 0), extension.seen.get(reference, 0))
+        if seen_seeds and len(_seeds_after(plan, number)) > len(extension.seeds):
+            added = any(change_text.startswith(REPEATS) for change_text in extension.changes)
+            noun, of = ("repeats", " seeds") if added else ("seeds", "")
+            return f", exploratory: {noun} added after {seen_seeds}{of} had been observed"
     return ""
 
 
 def extension_sentences(plan: Plan) -> Iterator[str]:
     """Yield one sentence per extension, then one on the consequences for claims."""
-    for each in plan.extended:
-        when = f"{datetime.fromtimestamp(each.at, UTC):%Y-%m-%d %H:%M} UTC"
-        yield f"Extended on {when} by `{each.by}`, {_seen_results_text(each)}: {'; '.join(each.changes)}."
-    looks = 1 + sum(bool(each.seen) for each in plan.extended)
+    for extension in plan.extended:
+        time_text = f"{datetime.fromtimestamp(extension.at, UTC):%Y-%m-%d %H:%M} UTC"
+        changes = "; ".join(extension.changes)
+        yield f"Extended on {time_text} by `{extension.by}`, {_seen_results_text(extension)}: {changes}."
+    looks = 1 + sum(bool(extension.seen) for extension in plan.extended)
     pooled = plan.pools.values() if plan.answer is not None and plan.answer.pooled else ()
     claimed = [*((arm,) for arm in plan.arms if arm.reference), *pooled]
     claims = [[(arm.name, arm.reference) for arm in arms] for arms in claimed]
@@ -70,7 +71,7 @@ def extension_sentences(plan: Plan) -> Iterator[str]:
 
 def has_exploratory_claims(sentences: Iterable[str]) -> bool:
     """Return whether `sentences` state that a claim rests on an addition after results were observed."""
-    return any(each.startswith(MARKED_CLAIMS) for each in sentences)
+    return any(sentence.startswith(MARKED_CLAIMS) for sentence in sentences)
 
 
 def _seen_results_text(extension: Extension) -> str:

@@ -49,7 +49,7 @@ def format_win_share(win_share: WinShare | None) -> str:
 
 def win_share_title(win_shares: Iterable[WinShare | None]) -> str:
     """Return the title of a column of shares."""
-    goals = {each.better for each in win_shares if each is not None}
+    goals = {win_share.better for win_share in win_shares if win_share is not None}
     return "P(higher)" if goals == {None} else "P(better)"
 
 
@@ -75,10 +75,10 @@ def choose_text(estimates: Iterable[Estimate], *, intervals: str, mean_text: str
         mean_text: Text if some estimate without interval has several seeds, or if there are no estimates.
         one: Text if every estimate has one seed.
     """
-    shown = [*estimates]
-    if any(each.low is not None for each in shown):
+    shown_estimates = [*estimates]
+    if any(estimate.low is not None for estimate in shown_estimates):
         return intervals
-    return one if shown and all(each.n == 1 for each in shown) else mean_text
+    return one if shown_estimates and all(estimate.n == 1 for estimate in shown_estimates) else mean_text
 
 
 def format_interval(estimate: Estimate, sign: str = "", margin: float | None = None) -> str:
@@ -109,7 +109,7 @@ def format_interval(estimate: Estimate, sign: str = "", margin: float | None = N
         if margin is not None:
             exact = range(places, PLACES_MOST)
             places = next(
-                (each for each in exact if _keeps_side_of_margin(low, high, margin, each)), PLACES_MOST
+                (places for places in exact if _keeps_side_of_margin(low, high, margin, places)), PLACES_MOST
             )
         words = [decimals(end, places, sign) for end in (mean, *_round_outward(low, high, places))]
     return "{} [{}, {}]".format(*words)
@@ -125,6 +125,6 @@ def _keeps_side_of_margin(low: float, high: float, margin: float, places: int) -
     """Return whether rounding moves no end to the other side of the margin."""
     rounded = _round_outward(low, high, places)
     return all(
-        (abs(shown) - margin) * (abs(end) - margin) >= 0
-        for shown, end in zip(rounded, (low, high), strict=True)
+        (abs(rounded_end) - margin) * (abs(end) - margin) >= 0
+        for rounded_end, end in zip(rounded, (low, high), strict=True)
     )

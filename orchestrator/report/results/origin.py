@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.plan.display.format import value_words
 from orchestrator.plan.types import Plan
 from orchestrator.provenance import OURS
-from orchestrator.tracking.inputs import apart, data_read
+from orchestrator.tracking.inputs import data_read, split_digest_set
 from orchestrator.trials import Record
 from search_spaces.wording import amount
 
@@ -46,12 +46,12 @@ def origin(plan: Plan, records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     yield from (("training code", plan.trainable) for _ in [0] if plan.trainable)
     sessions = _sessions(records)
     for key, words in NAMED.items():
-        values = (_displayed_value(key, each.get(key)) for each in sessions if each)
-        found = list(dict.fromkeys(map(_format_value, values)))
-        known = [each for each in found if each]
-        if known:
-            more = f"; and {len(known) - MAX_LISTED} more" if len(known) > MAX_LISTED else ""
-            yield words, "; ".join(known[:MAX_LISTED]) + more
+        values = (_displayed_value(key, session.get(key)) for session in sessions if session)
+        texts = list(dict.fromkeys(map(_format_value, values)))
+        texts_known = [commit for commit in texts if commit]
+        if texts_known:
+            remainder = f"; and {len(texts_known) - MAX_LISTED} more" if len(texts_known) > MAX_LISTED else ""
+            yield words, "; ".join(texts_known[:MAX_LISTED]) + remainder
     yield from _data_digests(records)
     if plan.search is not None:
         yield "seed of the searches", str(plan.search.seed)
@@ -79,9 +79,10 @@ def _format_value(value: Any) -> str:
         case Mapping():
             # Versions are texts, though many resemble numbers.
             words = {
-                name: each if isinstance(each, str) else value_words(each) for name, each in value.items()
+                name: version if isinstance(version, str) else value_words(version)
+                for name, version in value.items()
             }
-            return ", ".join(f"{name} {each}" for name, each in words.items())
+            return ", ".join(f"{name} {version}" for name, version in words.items())
         case _:
             return str(value)
 
@@ -99,16 +100,16 @@ def listings(records: Sequence[Record]) -> Iterator[tuple[str, tuple[str, ...]]]
 
 def _sessions(records: Sequence[Record]) -> list[Mapping[str, Any]]:
     """Return the provenance of each session; all trials of a session share one object."""
-    return [*{id(each.provenance): each.provenance for each in records}.values()]
+    return [*{id(record.provenance): record.provenance for record in records}.values()]
 
 
 def _distinct_values(key: str, records: Sequence[Record]) -> list[Any]:
     """Return the first different values of `key`, without missing ones."""
-    found: list[Any] = []
-    for each in _sessions(records):
-        if (value := each.get(key)) and value not in found:
-            found.append(value)
-    return found[:MAX_LISTED]
+    distinct_values: list[Any] = []
+    for session in _sessions(records):
+        if (value := session.get(key)) and value not in distinct_values:
+            distinct_values.append(value)
+    return distinct_values[:MAX_LISTED]
 
 
 def _lock_digest(packages: Sequence[Any]) -> str:
@@ -118,21 +119,26 @@ def _lock_digest(packages: Sequence[Any]) -> str:
 
 def _data_digests(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     """Yield digests of the splits that trials read."""
-    found: dict[str, list[str]] = {}
-    for each in _distinct_values("data", records):
-        for name, digest in each.items():
-            found.setdefault(str(name), []).append(str(digest))
-    yield from ((f"{DATA}{name}", "; ".join(dict.fromkeys(found[name]))) for name in sorted(found))
+    digests_by_split: dict[str, list[str]] = {}
+    for digests in _distinct_values("data", records):
+        for name, digest in digests.items():
+            digests_by_split.setdefault(str(name), []).append(str(digest))
+    yield from (
+        (f"{DATA}{name}", "; ".join(dict.fromkeys(digests_by_split[name])))
+        for name in sorted(digests_by_split)
+    )
 
 
 def code_versions(records: Sequence[Record]) -> str:
     """Return one sentence if trials that ended ran different code; else empty."""
-    ended = [each.provenance for each in records if each.outcome is not None]
-    found: dict[str, Counter[str]] = {}
-    for each in ended:
-        for part, digest in (each.get("code_parts") or {}).items():
-            found.setdefault(str(part), Counter())[str(digest)] += 1
-    differing = [_version_text(part, counts) for part, counts in sorted(found.items()) if len(counts) > 1]
+    provenances = [record.provenance for record in records if record.outcome is not None]
+    counts_by_part: dict[str, Counter[str]] = {}
+    for versions in provenances:
+        for part, digest in (versions.get("code_parts") or {}).items():
+            counts_by_part.setdefault(str(part), Counter())[str(digest)] += 1
+    differing = [
+        _version_text(part, counts) for part, counts in sorted(counts_by_part.items()) if len(counts) > 1
+    ]
     return f"Trials ran {' and '.join(differing)}: {CAVEAT}." if differing else ""
 
 
@@ -141,20 +147,23 @@ def data_versions(records: Sequence[Record]) -> str:
 
     A trial of an extended sweep may have read additional data, such as another setting of the task.
     """
-    found: dict[str, Counter[str]] = {}
-    for each in (each for each in records if each.outcome is not None):
-        for split, digests in data_read(each).items():
-            found.setdefault(split, Counter())[digests] += 1
+    counts_by_split: dict[str, Counter[str]] = {}
+    for record in (record for record in records if record.outcome is not None):
+        for split, digests in data_read(record).items():
+            counts_by_split.setdefault(split, Counter())[digests] += 1
     differing = [
         f"{amount(len(counts), 'version')} of {split} (digest {_digest_counts(counts)})"
-        for split, counts in sorted(found.items())
-        if any(_are_contradictory(apart(one), apart(other)) for one, other in combinations(counts, 2))
+        for split, counts in sorted(counts_by_split.items())
+        if any(
+            _are_contradictory(split_digest_set(first), split_digest_set(second))
+            for first, second in combinations(counts, 2)
+        )
     ]
     return f"Trials read {' and '.join(differing)}: {DATA_CAVEAT}." if differing else ""
 
 
-def _are_contradictory(one: frozenset[str], other: frozenset[str]) -> bool:
-    return not (one <= other or other <= one)
+def _are_contradictory(first: frozenset[str], second: frozenset[str]) -> bool:
+    return not (first <= second or second <= first)
 
 
 def _digest_counts(counts: Counter[str]) -> str:
@@ -162,5 +171,5 @@ def _digest_counts(counts: Counter[str]) -> str:
 
 
 def _version_text(part: str, counts: Counter[str]) -> str:
-    what = {OURS: OURS}.get(part, f"the training code ({part})")
-    return f"{len(counts)} versions of {what} (digest {_digest_counts(counts)})"
+    code_name = {OURS: OURS}.get(part, f"the training code ({part})")
+    return f"{len(counts)} versions of {code_name} (digest {_digest_counts(counts)})"

@@ -7,7 +7,7 @@ from typing import Any
 
 from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.display.format import setting_words
-from orchestrator.plan.readings.published_rows import Row, name_of, of_cell, of_reading
+from orchestrator.plan.readings.published_rows import Row, is_of_cell, is_of_reevaluation, name_of
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.report.results.types import Cell, PriorWork, PublishedSize
 from orchestrator.spec.metric_splits import MetricSplits
@@ -29,29 +29,29 @@ def with_published_values(
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     belongs = (names.split(cell.metric), names.quantity(cell.metric))
     arm = plan.arm(cell.arm)
-    found = [
+    rows = [
         row
         for row in plan.published
         if (row["split"], row["metric"]) == belongs and _belongs(row, arm, overrides)
     ]
-    shown = {row.get("statistic") == MEDIAN: row for row in found}
-    if (of_median := shown.get(True)) is not None:
+    rows_by_kind = {row.get("statistic") == MEDIAN: row for row in rows}
+    if (of_median := rows_by_kind.get(True)) is not None:
         cell = replace(
             cell,
             median=median(values),
             published_median=float(of_median["value"]),
             published_median_std=of_median.get("std"),
         )
-    if (of_mean := shown.get(False)) is not None:
+    if (of_mean := rows_by_kind.get(False)) is not None:
         cell = replace(cell, published=float(of_mean["value"]), published_std=of_mean.get("std"))
-    sources = dict.fromkeys(str(row.get("source", "")) for row in found)
+    sources = dict.fromkeys(str(row.get("source", "")) for row in rows)
     return replace(cell, published_source="; ".join(filter(None, sources)))
 
 
 def _belongs(row: Row, arm: Arm, overrides: Mapping[str, Any]) -> bool:
     if row.get("alone") or row["arm"] not in (arm.name, arm.name.partition("[")[0]):
         return False
-    return of_reading(row, overrides) and of_cell(row, arm.settings)
+    return is_of_reevaluation(row, overrides) and is_of_cell(row, arm.settings)
 
 
 def published_fields(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) -> dict[str, Any]:
@@ -71,11 +71,11 @@ def prior_work(plan: Plan) -> Iterator[PriorWork]:
 
 def published_sizes(plan: Plan) -> Iterator[PublishedSize]:
     """Yield each published size of a system once."""
-    seen = set()
+    seen_keys = set()
     for row in plan.published:
         size = row.get("parameters"), row.get("macs")
-        if any(size) and (row["arm"], *size) not in seen:
-            seen.add((row["arm"], *size))
+        if any(size) and (row["arm"], *size) not in seen_keys:
+            seen_keys.add((row["arm"], *size))
             yield PublishedSize(str(row["arm"]), *size, str(row.get("source", "")))
 
 
@@ -90,7 +90,7 @@ def unmatched_rows(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) 
         cells: Results of the report, re-evaluations included.
     """
     names = metric_splits(plan.search, plan.confirm, plan.answer)
-    shown = {(cell.arm, cell.metric, cell.setting) for cell in cells}
+    shown_keys = {(cell.arm, cell.metric, cell.setting) for cell in cells}
     for row in plan.published:
         metric = names.name(row["split"], row["metric"])
         places = [
@@ -99,7 +99,9 @@ def unmatched_rows(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) 
             for overrides in ({}, *plan.posthoc)
             if _belongs(row, arm, overrides)
         ]
-        stands = metric in metrics if row.get("alone") else any(_has_result(place, shown) for place in places)
+        stands = (
+            metric in metrics if row.get("alone") else any(_has_result(place, shown_keys) for place in places)
+        )
         if not stands:
             yield _prior_work(row, names)
 
@@ -108,7 +110,9 @@ def _has_result(result_key: tuple[str, str, str], shown_keys: Collection[tuple[s
     """Return whether a result exists; results of a front have one cell per point, named after the setting."""
     arm, metric, setting = result_key
     return result_key in shown_keys or any(
-        (arm, metric) == each[:2] and each[2].startswith(f"{setting}, ") for each in shown_keys if setting
+        (arm, metric) == cell_key[:2] and cell_key[2].startswith(f"{setting}, ")
+        for cell_key in shown_keys
+        if setting
     )
 
 

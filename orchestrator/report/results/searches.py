@@ -85,7 +85,7 @@ class SearchCourse:
     @property
     def finished(self) -> tuple[SearchTrial, ...]:
         """Return the trials that have a value."""
-        return tuple(each for each in self.trials if each.finished)
+        return tuple(trial for trial in self.trials if trial.finished)
 
     @cached_property
     def expected(self) -> tuple[ExpectedBest, ...]:
@@ -96,12 +96,12 @@ class SearchCourse:
         if len(self.finished) < EXPECTED_FROM or len(self.objectives) > 1:
             return ()
         larger = self.objectives[0].goal == "max"
-        values = [each.values[0] for each in self.finished]
+        values = [trial.values[0] for trial in self.finished]
         worst = min(values) if larger else max(values)
-        drawn = sum(each.outcome is not OutcomeKind.INFEASIBLE for each in self.trials)
-        values += [worst] * (drawn - len(values))
-        most = max(1, len(values) // self.repeats)
-        draws = sorted({round(most ** (step / NUM_DRAW_COUNTS)) for step in range(NUM_DRAW_COUNTS + 1)})
+        num_drawn = sum(trial.outcome is not OutcomeKind.INFEASIBLE for trial in self.trials)
+        values += [worst] * (num_drawn - len(values))
+        num_trials = max(1, len(values) // self.repeats)
+        draws = sorted({round(num_trials ** (step / NUM_DRAW_COUNTS)) for step in range(NUM_DRAW_COUNTS + 1)})
         return tuple(expected_best(values, draws, larger=larger))
 
     @property
@@ -111,17 +111,17 @@ class SearchCourse:
 
     def best_so_far_in(self, repeat: int) -> tuple[tuple[int, float, float], ...]:
         """Return ended trials, hours and best value of the first objective so far, in `repeat`."""
-        found: list[tuple[int, float, float]] = []
+        points: list[tuple[int, float, float]] = []
         hours, best = 0.0, None
         larger = self.objectives[0].goal == "max"
-        for count, each in enumerate((each for each in self.trials if each.repeat == repeat), start=1):
-            hours += each.device_hours
-            if each.finished:
-                value = each.values[0]
+        for count, trial in enumerate((trial for trial in self.trials if trial.repeat == repeat), start=1):
+            hours += trial.device_hours
+            if trial.finished:
+                value = trial.values[0]
                 best = value if best is None else max(best, value) if larger else min(best, value)
             if best is not None:
-                found.append((count, hours, best))
-        return tuple(found)
+                points.append((count, hours, best))
+        return tuple(points)
 
 
 def search_courses(plan: Plan, records: Sequence[Record]) -> Iterator[SearchCourse]:
@@ -129,22 +129,26 @@ def search_courses(plan: Plan, records: Sequence[Record]) -> Iterator[SearchCour
     if plan.search is None:
         return
     devices = plan.resources.gpus or plan.resources.cpus
-    ended = by_arm(each for each in records if each.phase == "search" and each.outcome and each.outcome.final)
-    planned = Counter(each.arm for each in plan.trials if each.phase == "search")
+    records_by_arm = by_arm(
+        record for record in records if record.phase == "search" and record.outcome and record.outcome.final
+    )
+    planned = Counter(trial.arm for trial in plan.trials if trial.phase == "search")
     for arm in plan.arms:
         if not arm.space.paths:
             continue
-        own = [*ended[arm.name]]
-        own.sort(key=lambda each: (each.ended_at or 0.0, each.repeat, each.number))
-        ran = (each for each in own if each.outcome is not OutcomeKind.SKIPPED)
-        trials = tuple(_search_trial(each, plan.search.objectives, devices) for each in ran)
+        arm_records = [*records_by_arm[arm.name]]
+        arm_records.sort(key=lambda record: (record.ended_at or 0.0, record.repeat, record.number))
+        run_records = (record for record in arm_records if record.outcome is not OutcomeKind.SKIPPED)
+        trials = tuple(_search_trial(record, plan.search.objectives, devices) for record in run_records)
         best = _best_trial(trials, plan.search.objectives)
         yield SearchCourse(
             arm=arm.name,
             objectives=plan.search.objectives,
             planned=planned[arm.name],
             sampler=str(plan.search.sampler["name"]),
-            dimensions=tuple(each for each in arm.space.dimensions if not isinstance(each.domain, Fixed)),
+            dimensions=tuple(
+                dimension for dimension in arm.space.dimensions if not isinstance(dimension.domain, Fixed)
+            ),
             trials=trials,
             best=best,
             edges=tuple(_edge_sentences(arm, best)) if best else (),
@@ -161,7 +165,7 @@ def _search_trial(record: Record, objectives: Sequence[Objective], devices: floa
     return SearchTrial(
         number=record.number,
         outcome=record.outcome,
-        values=record.judged_by([each.metric for each in objectives]),
+        values=record.judged_by([objective.metric for objective in objectives]),
         device_hours=seconds * devices / HOUR_S,
         assignment=record.assignment,
         repeat=record.repeat,
@@ -169,8 +173,8 @@ def _search_trial(record: Record, objectives: Sequence[Objective], devices: floa
 
 
 def _best_trial(trials: Sequence[SearchTrial], objectives: Sequence[Objective]) -> SearchTrial | None:
-    finished = [trial for trial in trials if trial.finished]
-    return next(iter(rank_trials(finished, lambda trial: trial.values, objectives)), None)
+    finished_trials = [trial for trial in trials if trial.finished]
+    return next(iter(rank_trials(finished_trials, lambda trial: trial.values, objectives)), None)
 
 
 def rank_trials(
@@ -207,41 +211,47 @@ def objective_values(plan: Plan, record: Record) -> tuple[float, ...]:
 
 def _field_importance(arm: Arm, trials: Sequence[SearchTrial]) -> "Importance | None":
     """Return the importance of the searched fields for the first objective."""
-    finished = sorted((each for each in trials if each.finished), key=lambda each: (each.repeat, each.number))
-    if len(finished) < 2:
+    finished_trials = sorted(
+        (trial for trial in trials if trial.finished), key=lambda trial: (trial.repeat, trial.number)
+    )
+    if len(finished_trials) < 2:
         return None
     from orchestrator.search.importance import importance
 
-    varied = [each for each in arm.space.dimensions if not isinstance(each.domain, Fixed)]
-    return importance(varied, [each.assignment for each in finished], [each.values[0] for each in finished])
+    varied = [dimension for dimension in arm.space.dimensions if not isinstance(dimension.domain, Fixed)]
+    return importance(
+        varied,
+        [trial.assignment for trial in finished_trials],
+        [trial.values[0] for trial in finished_trials],
+    )
 
 
 def _pareto_front(trials: Sequence[SearchTrial], objectives: Sequence[Objective]) -> Iterator[SearchTrial]:
-    finished = [each for each in trials if each.finished]
-    if len(objectives) < 2 or not finished:
+    finished_trials = [search_trial for search_trial in trials if search_trial.finished]
+    if len(objectives) < 2 or not finished_trials:
         return
     front: list[tuple[tuple[float, ...], SearchTrial]] = []
-    for trial in finished:
+    for trial in finished_trials:
         score = _signed_values(trial, objectives)
-        if not any(_dominates(one, score) for one, _ in front):
-            front = [each for each in front if not _dominates(score, each[0])] + [(score, trial)]
+        if not any(_dominates(front_score, score) for front_score, _ in front):
+            front = [entry for entry in front if not _dominates(score, entry[0])] + [(score, trial)]
     yield from (trial for _, trial in front)
 
 
 def _hypervolumes(
     trials: Sequence[SearchTrial], objectives: Sequence[Objective]
 ) -> Iterator[tuple[int, float]]:
-    scores = [_signed_values(each, objectives) for each in trials if each.finished]
+    scores = [_signed_values(trial, objectives) for trial in trials if trial.finished]
     if len(objectives) < 2 or not scores:
         return
     worst = tuple(map(min, zip(*scores, strict=True)))
     front: list[tuple[float, ...]] = []
-    for count, each in enumerate(trials, start=1):
-        if not each.finished:
+    for count, trial in enumerate(trials, start=1):
+        if not trial.finished:
             continue
-        score = _signed_values(each, objectives)
-        if not any(_dominates(one, score) or one == score for one in front):
-            front = [one for one in front if not _dominates(score, one)] + [score]
+        score = _signed_values(trial, objectives)
+        if not any(_dominates(front_score, score) or front_score == score for front_score in front):
+            front = [front_score for front_score in front if not _dominates(score, front_score)] + [score]
             yield count, hypervolume(front, worst)
     yield len(trials), hypervolume(front, worst)
 
@@ -249,12 +259,13 @@ def _hypervolumes(
 def _signed_values(trial: SearchTrial, objectives: Sequence[Objective]) -> tuple[float, ...]:
     """Return the objectives with signs such that larger is better."""
     return tuple(
-        value if each.goal == "max" else -value for value, each in zip(trial.values, objectives, strict=True)
+        value if objective.goal == "max" else -value
+        for value, objective in zip(trial.values, objectives, strict=True)
     )
 
 
-def _dominates(one: Sequence[float], other: Sequence[float]) -> bool:
-    return one != other and all(a >= b for a, b in zip(one, other, strict=True))
+def _dominates(first: Sequence[float], second: Sequence[float]) -> bool:
+    return first != second and all(a >= b for a, b in zip(first, second, strict=True))
 
 
 def _edge_sentences(arm: Arm, best: SearchTrial) -> Iterator[str]:
@@ -275,7 +286,9 @@ def _range_end(dimension: Dimension, value: Value) -> str:
         return ""
     if isinstance(domain, Choice):
         numbers = [
-            each for each in domain.values if isinstance(each, int | float) and not isinstance(each, bool)
+            param_value
+            for param_value in domain.values
+            if isinstance(param_value, int | float) and not isinstance(param_value, bool)
         ]
         ordered = sorted(numbers)
         if len(numbers) < len(domain.values) or len(numbers) < 3:
@@ -306,7 +319,7 @@ def search_bests(plan: Plan, records: Sequence[Record]) -> tuple[SearchBest, ...
         return ()
     objectives = plan.search.objectives
     bests = []
-    for arm, trials in _in_order(plan, finished_trials(plan, records)):
+    for arm, trials in _arms_in_order(plan, finished_trials(plan, records)):
         best = rank_trials(trials, partial(objective_values, plan), objectives)[0]
         values = dict(zip(map(counted_name, objectives), objective_values(plan, best), strict=True))
         reports = max(1, best.reports) if objectives[0].scope == "best" else 1
@@ -314,9 +327,11 @@ def search_bests(plan: Plan, records: Sequence[Record]) -> tuple[SearchBest, ...
     return tuple(bests)
 
 
-def _in_order(plan: Plan, trials: Mapping[str, Sequence[Record]]) -> Iterator[tuple[str, Sequence[Record]]]:
+def _arms_in_order(
+    plan: Plan, trials: Mapping[str, Sequence[Record]]
+) -> Iterator[tuple[str, Sequence[Record]]]:
     """Yield arms that have trials, in the order of the plan."""
-    yield from ((arm.name, own) for arm in plan.arms if (own := trials[arm.name]))
+    yield from ((arm.name, arm_records) for arm in plan.arms if (arm_records := trials[arm.name]))
 
 
 def equal_search_counts(plan: Plan, records: Sequence[Record]) -> dict[str, int]:
@@ -328,7 +343,7 @@ def equal_search_counts(plan: Plan, records: Sequence[Record]) -> dict[str, int]
         return {}
     return {
         arm: len(trials)
-        for arm, trials in _in_order(plan, finished_trials(plan, records))
+        for arm, trials in _arms_in_order(plan, finished_trials(plan, records))
         if len({canonical(dict(trial.assignment)) for trial in trials}) > 1
         and len({objective_values(plan, trial) for trial in trials}) == 1
     }
@@ -336,7 +351,7 @@ def equal_search_counts(plan: Plan, records: Sequence[Record]) -> dict[str, int]
 
 def splits_seen_by_search(plan: Plan, records: Sequence[Record]) -> tuple[str, ...]:
     """Return the test splits that search trials measured too, which only custom trainables may do."""
-    last = [each.last for each in records if each.phase == "search" and each.last is not None]
+    last = [record.last for record in records if record.phase == "search" and record.last is not None]
     names = metric_splits(plan.search, plan.confirm, plan.answer)
-    measured = {names.split(name) for each in last for name in each.metrics}
-    return tuple(split for split in (plan.confirm.splits if plan.confirm else ()) if split in measured)
+    measured_splits = {names.split(name) for measurement in last for name in measurement.metrics}
+    return tuple(split for split in (plan.confirm.splits if plan.confirm else ()) if split in measured_splits)

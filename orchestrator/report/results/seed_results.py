@@ -42,10 +42,10 @@ class SeedResults:
 
     @cached_property
     def _by_arm(self) -> dict[str, list[Record]]:
-        found = defaultdict(list)
+        records_by_arm = defaultdict(list)
         for record in self.records:
-            found[record.arm].append(record)
-        return found
+            records_by_arm[record.arm].append(record)
+        return records_by_arm
 
     def known(self, metric: str) -> Metric:
         """Return the declaration of a metric."""
@@ -57,39 +57,41 @@ class SeedResults:
         Other seeds are left out, because their mean over ranks would include other trials than that of the
         reference.
         """
-        found = self._measured(arm, metric)
-        failed = {seed for seed, how in self.failed_seeds(arm).items() if how != NOT_MEASURED}
-        whole = Counter(seed for _, seed in found)
+        values_by_key = self._measured_values(arm, metric)
+        failed_seeds = {seed for seed, kind in self.failed_seeds(arm).items() if kind != NOT_MEASURED}
+        counts_by_seed = Counter(seed for _, seed in values_by_key)
         return {
             key: value
-            for key, value in found.items()
-            if key[1] not in failed and whole[key[1]] == len(self._ranks)
+            for key, value in values_by_key.items()
+            if key[1] not in failed_seeds and counts_by_seed[key[1]] == len(self._ranks)
         }
 
     @cached_property
     def _ranks(self) -> set[int]:
         return {record.rank or 0 for record in self.records}
 
-    def _measured(self, arm: str, metric: str) -> ValuesBySeed:
-        found = {
+    def _measured_values(self, arm: str, metric: str) -> ValuesBySeed:
+        values_by_key = {
             (record.rank or 0, record.seed): (record.last.metrics[metric], record.trial_id)
             for record in self._by_arm.get(arm, ())
             if record.outcome is OutcomeKind.FINISHED and record.last and metric in record.last.metrics
         }
-        return dict(sorted(found.items()))
+        return dict(sorted(values_by_key.items()))
 
     def texts(self, arm: str, name: str) -> dict[int, frozenset[str]]:
         """Return the texts of a name that finished trials of the arm reported, by seed."""
-        found: dict[int, frozenset[str]] = {}
+        texts_by_seed: dict[int, frozenset[str]] = {}
         for record in self._by_arm.get(arm, ()):
             if record.outcome is OutcomeKind.FINISHED and name in record.attributes:
-                found[record.seed] = found.get(record.seed, frozenset()) | {record.attributes[name]}
-        return found
+                texts_by_seed[record.seed] = texts_by_seed.get(record.seed, frozenset()) | {
+                    record.attributes[name]
+                }
+        return texts_by_seed
 
     @cached_property
     def names(self) -> frozenset[str]:
         """Return the names of all metrics that trials measured."""
-        return frozenset(name for each in self.records if each.last for name in each.last.metrics)
+        return frozenset(name for record in self.records if record.last for name in record.last.metrics)
 
     def by_unit(self, by_seed: Mapping[int, float]) -> dict[int, float]:
         """Return one value per independent observation: per seed, or the mean of a complete repeat."""
@@ -120,12 +122,14 @@ class SeedResults:
 
     def all_values(self, metric: str, arms: Iterable[str] | None = None) -> list[float]:
         """Return the values of all seeds of `arms`; by default of all arms."""
-        own = self._by_arm if arms is None else arms
-        return [value for arm in own for value, _ in self._measured(arm, metric).values()]
+        arm_names = self._by_arm if arms is None else arms
+        return [value for arm in arm_names for value, _ in self._measured_values(arm, metric).values()]
 
     def finished_seeds(self, arm: str) -> set[int]:
         """Return the seeds of the arm in which every trial finished with every primary outcome."""
-        seeds = {each.seed for each in self._by_arm.get(arm, ()) if each.outcome is OutcomeKind.FINISHED}
+        seeds = {
+            record.seed for record in self._by_arm.get(arm, ()) if record.outcome is OutcomeKind.FINISHED
+        }
         return seeds.difference(self.failed_seeds(arm))
 
     def failed_seeds(self, arm: str) -> dict[int, str]:
@@ -134,20 +138,22 @@ class SeedResults:
 
     @cached_property
     def _failures(self) -> dict[str, dict[int, str]]:
-        found: dict[str, dict[int, str]] = {}
+        kinds_by_arm: dict[str, dict[int, str]] = {}
         for arm, records in self._by_arm.items():
-            wanted = self._outcomes_of(arm)
-            lacking = {
-                each.seed: NOT_MEASURED
-                for each in records
-                if each.outcome is OutcomeKind.FINISHED
-                and not all(each.last and name in each.last.metrics for name in wanted)
+            outcome_names = self._outcomes_of(arm)
+            missing_seeds = {
+                record.seed: NOT_MEASURED
+                for record in records
+                if record.outcome is OutcomeKind.FINISHED
+                and not all(record.last and name in record.last.metrics for name in outcome_names)
             }
-            failed = {
-                each.seed: each.outcome.value for each in records if each.outcome and each.outcome.failed
+            failed_seeds = {
+                record.seed: record.outcome.value
+                for record in records
+                if record.outcome and record.outcome.failed
             }
-            found[arm] = dict(sorted((lacking | failed).items()))
-        return found
+            kinds_by_arm[arm] = dict(sorted((missing_seeds | failed_seeds).items()))
+        return kinds_by_arm
 
     def _outcomes_of(self, arm: str) -> list[str]:
         """Return the primary outcomes that every seed of the arm must have.
@@ -155,25 +161,29 @@ class SeedResults:
         These are the outcomes that some seed of the arm has. If no seed has any, they are those of other
         arms. An outcome that no seed of the arm has does not count as a failure.
         """
-        own = [name for name in self.outcomes if self._measured(arm, name)]
-        return own or [name for name in self.outcomes if self.all_values(name)]
+        own_outcomes = [name for name in self.outcomes if self._measured_values(arm, name)]
+        return own_outcomes or [name for name in self.outcomes if self.all_values(name)]
 
     def costs_of(self, outcome: str) -> tuple[str, ...]:
         """Return the declared costs on the split of the outcome, without the outcome itself."""
         split, _ = split_and_quantity(outcome)
-        names = (metric_name(split, each.name) for each in self.declared if each.is_cost and not each.split)
+        names = (
+            metric_name(split, metric.name) for metric in self.declared if metric.is_cost and not metric.split
+        )
         return tuple(name for name in names if name != outcome)
 
     def span(self, metric: str, *arms: str) -> tuple[float, float]:
         """Return the range of the metric in those arms: as declared, or as measured with each value."""
-        known = self.known(metric)
-        if not known.high_from:
-            return known.span
-        beside = metric_name(split_and_quantity(metric)[0], known.high_from)
-        found = [(self._measured(arm, metric), self._measured(arm, beside)) for arm in arms]
-        if not all(own and own.keys() == bounds.keys() for own, bounds in found):
-            return known.span
-        return known.span[0], max(high for _, bounds in found for high, _ in bounds.values())
+        metric_info = self.known(metric)
+        if not metric_info.high_from:
+            return metric_info.span
+        bound_metric = metric_name(split_and_quantity(metric)[0], metric_info.high_from)
+        bounds_by_arm = [
+            (self._measured_values(arm, metric), self._measured_values(arm, bound_metric)) for arm in arms
+        ]
+        if not all(values and values.keys() == bounds.keys() for values, bounds in bounds_by_arm):
+            return metric_info.span
+        return metric_info.span[0], max(high for _, bounds in bounds_by_arm for high, _ in bounds.values())
 
     def span_of_difference(self, metric: str, arm: str, reference: str) -> tuple[float, float]:
         """Return the range of differences between a value of `arm` and one of `reference`."""
@@ -187,10 +197,10 @@ def difference_range(first: tuple[float, float], second: tuple[float, float]) ->
 
 def mean_by_seed(values: ValuesBySeed) -> dict[int, float]:
     """Return one value per seed: params trained on one seed are averaged, as they are not independent."""
-    found: dict[int, list[float]] = defaultdict(list)
+    values_by_seed: dict[int, list[float]] = defaultdict(list)
     for (_, seed), (value, _) in values.items():
-        found[seed].append(value)
-    return {seed: fmean(of_ranks) for seed, of_ranks in sorted(found.items())}
+        values_by_seed[seed].append(value)
+    return {seed: fmean(of_ranks) for seed, of_ranks in sorted(values_by_seed.items())}
 
 
 def merge_late_splits(plan: Plan, records: Sequence[Record]) -> list[Record]:
@@ -199,27 +209,27 @@ def merge_late_splits(plan: Plan, records: Sequence[Record]) -> list[Record]:
     The records of these later evaluations are left out. In the other records only `last.metrics` and
     `attributes` change.
     """
-    late = {each.trial_id: each.late_splits for each in plan.trials if each.late_splits}
+    late = {trial.trial_id: trial.late_splits for trial in plan.trials if trial.late_splits}
     if not late:
         return list(records)
     names = metric_splits(plan.search, plan.confirm, plan.answer)
-    read: dict[TrialKey, LateValues] = {}
-    for each in records:
-        if each.trial_id in late and each.outcome is OutcomeKind.FINISHED and each.last is not None:
-            splits = late[each.trial_id]
-            values = {k: v for k, v in each.last.metrics.items() if names.split(k) in splits}
-            texts = {k: v for k, v in each.attributes.items() if names.split(k) in splits}
-            known = read.setdefault(_trial_key(each), ({}, {}))
-            known[0].update(values)
-            known[1].update(texts)
-    return [_add_late_values(each, read) for each in records if each.trial_id not in late]
+    late_values: dict[TrialKey, LateValues] = {}
+    for record in records:
+        if record.trial_id in late and record.outcome is OutcomeKind.FINISHED and record.last is not None:
+            splits = late[record.trial_id]
+            values = {k: v for k, v in record.last.metrics.items() if names.split(k) in splits}
+            texts = {k: v for k, v in record.attributes.items() if names.split(k) in splits}
+            trial_late_values = late_values.setdefault(_trial_key(record), ({}, {}))
+            trial_late_values[0].update(values)
+            trial_late_values[1].update(texts)
+    return [_add_late_values(record, late_values) for record in records if record.trial_id not in late]
 
 
 def _add_late_values(record: Record, late_values: Mapping[TrialKey, LateValues]) -> Record:
-    found = late_values.get(_trial_key(record)) if record.phase != "search" else None
-    if not found or record.last is None:
+    trial_values = late_values.get(_trial_key(record)) if record.phase != "search" else None
+    if not trial_values or record.last is None:
         return record
-    values, texts = found
+    values, texts = trial_values
     last = replace(record.last, metrics={**record.last.metrics, **values})
     return replace(record, last=last, attributes={**record.attributes, **texts})
 
@@ -231,7 +241,7 @@ def _trial_key(record: Record) -> TrialKey:
 
 def pending_splits(plan: Plan, records: Sequence[Record]) -> frozenset[str]:
     """Return the splits for which some checkpoint has still to be evaluated."""
-    ended = {each.trial_id for each in records if each.outcome is not None and each.outcome.final}
+    ended_ids = {record.trial_id for record in records if record.outcome is not None and record.outcome.final}
     return frozenset(
-        split for each in plan.trials if each.trial_id not in ended for split in each.late_splits
+        split for trial in plan.trials if trial.trial_id not in ended_ids for split in trial.late_splits
     )

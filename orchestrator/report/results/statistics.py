@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from orchestrator.statistics.paired import Paired, minus, same
+from orchestrator.statistics.paired import PairedEstimate, are_equal, subtract
 
 LEVEL = 0.95
 EXACT_SIGN_FLIPS_UP_TO = 14
@@ -39,14 +39,14 @@ def estimate(
     from scipy import special  # `stats`, which is based on it, takes several times as long to import
 
     n, mean = len(values), math.fsum(values) / len(values)
-    if n < 2 or same(values):
+    if n < 2 or are_equal(values):
         return Estimate(n, mean, None, None)
     spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
     half = float(-special.stdtrit(n - 1, (1 - level) / 2)) * spread / math.sqrt(n)
     return clip_interval(Estimate(n, mean, mean - half, mean + half), span)
 
 
-def paired_estimate(paired: Paired, span: tuple[float, float]) -> Estimate:
+def paired_estimate(paired: PairedEstimate, span: tuple[float, float]) -> Estimate:
     """Return an estimate with the interval of the family, cut off at `span`, the range of differences."""
     return clip_interval(Estimate(paired.n, paired.mean, paired.low, paired.high), span)
 
@@ -127,14 +127,14 @@ def win_share(
         has_interval: Whether the mean difference has an interval.
     """
     sign = -1 if better == "min" else 1
-    n, wins = len(differences), sum(sign * each > 0 for each in differences)
-    ties = sum(each == 0 for each in differences)
+    n, wins = len(differences), sum(sign * difference > 0 for difference in differences)
+    ties = sum(difference == 0 for difference in differences)
     low = rate_interval(wins, n)[0] if has_interval else None
     high = rate_interval(wins + ties, n)[1] if has_interval else None
     return WinShare(wins, ties, n, (wins + ties / 2) / n, low, high, better)
 
 
-def paired_win_share(paired: Paired, better: Literal["max", "min"] | None) -> WinShare:
+def paired_win_share(paired: PairedEstimate, better: Literal["max", "min"] | None) -> WinShare:
     """Return the share of wins of a comparison; `better` states which values of the outcome are good."""
     return win_share(paired.by_seed.values(), better, has_interval=paired.low is not None)
 
@@ -150,10 +150,10 @@ def welch_difference(
     """
     if not first or not second:
         raise ValueError(f"both samples must have values, got {len(first)} and {len(second)}")
-    mean = minus(math.fsum(second) / len(second), math.fsum(first) / len(first))
-    if min(len(first), len(second)) < 2 or (same(first) and same(second)):
+    mean = subtract(math.fsum(second) / len(second), math.fsum(first) / len(first))
+    if min(len(first), len(second)) < 2 or (are_equal(first) and are_equal(second)):
         return mean, None, None
-    parts = [_variance(each) / len(each) for each in (first, second)]
+    parts = [_variance(values) / len(values) for values in (first, second)]
     error = math.fsum(parts)
     from scipy import special
 

@@ -79,26 +79,30 @@ def summarise(plan: Plan, records: Iterable[Record], budget_reason: str = "") ->
         records: Records of its trials.
         budget_reason: The exhausted part of the budget, if it ended the sweep.
     """
-    known = with_usable_metrics(given := list(records))
-    whole = merge_late_splits(plan, known)
-    confirmed, reevaluations = (_ended_trials(whole, phase) for phase in ("confirm", "posthoc"))
-    ended = frozenset(each.trial_id for each in known if each.outcome is not None and each.outcome.final)
-    declared = declared_metrics(plan)
-    measured = _displayed_metrics(plan, declared, confirmed)
-    answer = answers.primary_answer(plan, declared, measured)
-    front, expected = has_confirmed_front(plan), pending_splits(plan, known)
+    usable_records = with_usable_metrics(all_records := list(records))
+    complete_records = merge_late_splits(plan, usable_records)
+    confirmed, reevaluations = (_ended_trials(complete_records, phase) for phase in ("confirm", "posthoc"))
+    ended_ids = frozenset(
+        record.trial_id for record in usable_records if record.outcome is not None and record.outcome.final
+    )
+    known_metrics = declared_metrics(plan)
+    measured_metrics = _displayed_metrics(plan, known_metrics, confirmed)
+    answer = answers.primary_answer(plan, known_metrics, measured_metrics)
+    front, expected = has_confirmed_front(plan), pending_splits(plan, usable_records)
     names = metric_splits(plan.search, plan.confirm, answer)
     owed = [name for name in (answer.outcomes if answer else ()) if names.split(name) not in expected]
-    kept = [each for each in confirmed if not (front and each.rank)]
-    results = SeedResults(kept, declared, owed, plan.repeat_of)
+    kept_records = [record for record in confirmed if not (front and record.rank)]
+    results = SeedResults(kept_records, known_metrics, owed, plan.repeat_of)
     primary = [name for name in (answer.outcomes if answer else ()) if results.all_values(name)]
-    metrics = tuple(dict.fromkeys((*primary, *measured)))
-    read = tuple(dict.fromkeys((*metrics, *_displayed_metrics(plan, declared, reevaluations))))
+    metrics = tuple(dict.fromkeys((*primary, *measured_metrics)))
+    reevaluated_metrics = tuple(
+        dict.fromkeys((*metrics, *_displayed_metrics(plan, known_metrics, reevaluations)))
+    )
     arms = tuple(arm.name for arm in plan.arms)
-    tallies, searched = _tallies(plan, known, results), search_bests(plan, known)
+    tallies, bests = _tallies(plan, usable_records, results), search_bests(plan, usable_records)
     cells = [cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, results))]
-    posthoc = tuple(_posthoc_cells(plan, read, reevaluations, results))
-    verdicts = tuple(answers.verdicts(plan, results, answer, ended)) if answer else ()
+    posthoc = tuple(_posthoc_cells(plan, reevaluated_metrics, reevaluations, results))
+    verdicts = tuple(answers.verdicts(plan, results, answer, ended_ids)) if answer else ()
     report = Report(
         sweep=plan.name,
         question=plan.question,
@@ -106,35 +110,35 @@ def summarise(plan: Plan, records: Iterable[Record], budget_reason: str = "") ->
         cells=tuple(cells),
         posthoc=posthoc,
         failed_readings=tuple(_failed_reevaluations(plan, reevaluations, results, posthoc)),
-        effects=tuple(answers.effects(plan, metrics, results, answer, ended)) if answer else (),
+        effects=tuple(answers.effects(plan, metrics, results, answer, ended_ids)) if answer else (),
         tallies=tallies,
-        floors={} if plan.arms[0].context else _floors(declared, confirmed),
+        floors={} if plan.arms[0].context else _floors(known_metrics, confirmed),
         arms=arms,
         power=plan.power.sentence if plan.power else "",
-        quantities=tuple(dict.fromkeys(look_up(declared, metric) for metric in read)),
-        headlines=_headlines(plan, declared, metrics, primary),
+        quantities=tuple(dict.fromkeys(look_up(known_metrics, metric) for metric in reevaluated_metrics)),
+        headlines=_headlines(plan, known_metrics, metrics, primary),
         splits=names,
         **published.published_fields(plan, metrics, [*cells, *posthoc]),
         answer=answer,
-        verdicts=tuple(each for each in verdicts if not each.pooled),
-        pooled=tuple(each for each in verdicts if each.pooled),
-        **control_fields(plan, results, answer, ended, known),
-        contexts=tuple(_report_contexts(plan, declared, confirmed)),
+        verdicts=tuple(verdict for verdict in verdicts if not verdict.pooled),
+        pooled=tuple(verdict for verdict in verdicts if verdict.pooled),
+        **control_fields(plan, results, answer, ended_ids, usable_records),
+        contexts=tuple(_report_contexts(plan, known_metrics, confirmed)),
         points=tuple(_front_cells(plan, metrics, confirmed, results)) if front else (),
         assignments=plan.confirm.best if plan.confirm else 1,
         confirm_seeds=plan.confirm.seeds if plan.confirm else (),
-        left=max(0, len(plan.trials) - num_ended(known)),
+        left=max(0, len(plan.trials) - num_ended(usable_records)),
         spent=budget_reason,
-        searched=searched,
-        changes=tuple(
-            arm_changes(plan, _chosen_values(searched, tallies), _chosen_values_by_repeat(tallies))
-        ),
+        searched=bests,
+        changes=tuple(arm_changes(plan, _chosen_values(bests, tallies), _chosen_values_by_repeat(tallies))),
         equal_costs=tuple(equal_cost.equal_costs(plan, primary, results, reevaluations)),
         setting_effects=tuple(equal_cost.setting_effects(plan, primary, results, reevaluations)),
-        factorial=_factorial_effects(plan, results, answer, ended),
+        factorial=_factorial_effects(plan, results, answer, ended_ids),
         unread=_unmeasured_splits(plan, confirmed, expected),
     )
-    return _with_caveats(replace(report, interval_scope=interval_scope(plan, report, results)), plan, given)
+    return _with_caveats(
+        replace(report, interval_scope=interval_scope(plan, report, results)), plan, all_records
+    )
 
 
 def _with_caveats(report: Report, plan: Plan, records: Sequence[Record]) -> Report:
@@ -152,12 +156,18 @@ def _with_caveats(report: Report, plan: Plan, records: Sequence[Record]) -> Repo
         data_versions=data_versions(records),
         retried=tuple(
             RetriedTrial(
-                each.trial_id, each.arm, each.phase, each.number, each.seed, each.retried, each.repeat
+                record.trial_id,
+                record.arm,
+                record.phase,
+                record.number,
+                record.seed,
+                record.retried,
+                record.repeat,
             )
-            for each in records
-            if each.retried
+            for record in records
+            if record.retried
         ),
-        attributes={each.trial_id: dict(each.attributes) for each in records if each.attributes},
+        attributes={record.trial_id: dict(record.attributes) for record in records if record.attributes},
         not_finite=_nonfinite_counts(records),
         extensions=tuple(extensions.extension_sentences(plan)),
     )
@@ -168,9 +178,9 @@ def _nonfinite_counts(records: Iterable[Record]) -> dict[str, int]:
     return dict(
         Counter(
             name
-            for each in records
-            if each.phase != "search" and each.outcome is OutcomeKind.FINISHED and each.last
-            for name, value in each.last.metrics.items()
+            for record in records
+            if record.phase != "search" and record.outcome is OutcomeKind.FINISHED and record.last
+            for name, value in record.last.metrics.items()
             if not is_usable(value)
         )
     )
@@ -182,9 +192,11 @@ def _report_contexts(
     """Yield the contexts of the spec, each with its floors."""
     for arms in plan.contexts if plan.arms[0].context else ():
         names = tuple(arm.name for arm in arms)
-        own = [each for each in confirm_records if each.arm in names]
+        context_records = [record for record in confirm_records if record.arm in names]
         context = arms[0].context
-        yield ReportContext(assignments(context), dict(context), names, _floors(declared_metrics, own))
+        yield ReportContext(
+            assignments(context), dict(context), names, _floors(declared_metrics, context_records)
+        )
 
 
 def _search_fields(plan: Plan, records: Sequence[Record]) -> dict[str, Any]:
@@ -192,8 +204,10 @@ def _search_fields(plan: Plan, records: Sequence[Record]) -> dict[str, Any]:
     objectives = plan.search.objectives if plan.search is not None else ()
     return {
         "objectives": tuple(map(counted_name, objectives)),
-        "scopes": {each.metric: each.scope for each in objectives if each.scope != "last"},
-        "search_reports": max((each.reports for each in records), default=0),
+        "scopes": {
+            objective.metric: objective.scope for objective in objectives if objective.scope != "last"
+        },
+        "search_reports": max((record.reports for record in records), default=0),
         "unranked": equal_search_counts(plan, records),
         "read_in_search": splits_seen_by_search(plan, records),
     }
@@ -203,13 +217,13 @@ def _chosen_values(
     bests: Iterable[SearchBest], tallies: Iterable[ArmTally]
 ) -> dict[str, Mapping[str, object]]:
     """Return the values that the search of each arm chose."""
-    found = {each.arm: each.assignment for each in bests}
-    return found | {each.arm: each.assignment for each in tallies if each.assignment}
+    values_by_arm = {best_trial.arm: best_trial.assignment for best_trial in bests}
+    return values_by_arm | {tally.arm: tally.assignment for tally in tallies if tally.assignment}
 
 
 def _chosen_values_by_repeat(tallies: Iterable[ArmTally]) -> dict[str, tuple[Mapping[str, object], ...]]:
     """Return the values that each repeat of each arm's search chose, if searches are repeated."""
-    return {each.arm: tuple(chosen for _, chosen in each.chosen) for each in tallies if each.chosen}
+    return {tally.arm: tuple(params for _, params in tally.chosen) for tally in tallies if tally.chosen}
 
 
 def _ended_trials(records: Iterable[Record], phase: str) -> list[Record]:
@@ -247,19 +261,19 @@ def _displayed_metrics(
     """Return the displayed metrics that any record measured, quantity by quantity."""
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     splits = (*names.test, *names.selection, "")
-    measured = {name for record in records if record.last for name in record.last.metrics}
+    measured_metrics = {name for record in records if record.last for name in record.last.metrics}
     by_place: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for name in sorted(measured):
+    for name in sorted(measured_metrics):
         by_place[names.quantity(name), names.split(name)].append(name)
-    found = {quantity for quantity, split in by_place if split in splits}
-    shown = [each for each in declared_metrics if each.shown]
-    known = [each.name for each in shown if not each.split]
-    others = sorted(found.difference(each.name for each in declared_metrics))
+    quantity_names = {quantity for quantity, split in by_place if split in splits}
+    shown_metrics = [metric for metric in declared_metrics if metric.shown]
+    unsplit_names = [metric.name for metric in shown_metrics if not metric.split]
+    other_names = sorted(quantity_names.difference(metric.name for metric in declared_metrics))
     # An undeclared metric of a built-in task, such as BLEU, is the usual one of its field and comes first.
-    ordered = [*others, *known] if plan.trainable is None else [*known, *others]
-    wanted = [(quantity, split) for quantity in ordered for split in splits]
-    wanted += [(each.name, each.split) for each in shown if each.split]
-    return tuple(name for each in dict.fromkeys(wanted) for name in by_place.get(each, ()))
+    ordered = [*other_names, *unsplit_names] if plan.trainable is None else [*unsplit_names, *other_names]
+    quantity_splits = [(quantity, split) for quantity in ordered for split in splits]
+    quantity_splits += [(metric.name, metric.split) for metric in shown_metrics if metric.split]
+    return tuple(name for place in dict.fromkeys(quantity_splits) for name in by_place.get(place, ()))
 
 
 def _unmeasured_splits(
@@ -270,13 +284,17 @@ def _unmeasured_splits(
     Splits in `expected` have still to be evaluated and are left out.
     """
     done = [
-        each.last.metrics for each in confirm_records if each.outcome is OutcomeKind.FINISHED and each.last
+        record.last.metrics
+        for record in confirm_records
+        if record.outcome is OutcomeKind.FINISHED and record.last
     ]
     if plan.confirm is None or not done:
         return ()
     names = metric_splits(plan.search, plan.confirm, plan.answer)
-    read = {names.split(name) for metrics in done for name in metrics}
-    return tuple(split for split in plan.confirm.splits if split not in read and split not in expected)
+    measured_splits = {names.split(name) for metrics in done for name in metrics}
+    return tuple(
+        split for split in plan.confirm.splits if split not in measured_splits and split not in expected
+    )
 
 
 def _headlines(
@@ -293,22 +311,24 @@ def _headlines(
     if primary:
         return tuple(dict.fromkeys(map(names.quantity, primary)))
     quantities = [names.quantity(metric) for metric in metrics]
-    if made := [each.name for each in declared_metrics if "headline" in each.shown]:
-        return tuple(name for name in made if name in quantities)[:1]
-    searched = [names.quantity(each.metric) for each in plan.search.objectives] if plan.search else []
-    known = [each.name for each in declared_metrics if each.name in quantities]
-    return tuple(dict.fromkeys(searched or [*known, *quantities][:1]))
+    if headline_names := [metric.name for metric in declared_metrics if "headline" in metric.shown]:
+        return tuple(name for name in headline_names if name in quantities)[:1]
+    searched_names = (
+        [names.quantity(objective.metric) for objective in plan.search.objectives] if plan.search else []
+    )
+    known_names = [metric.name for metric in declared_metrics if metric.name in quantities]
+    return tuple(dict.fromkeys(searched_names or [*known_names, *quantities][:1]))
 
 
 def _floors(declared_metrics: Sequence[Metric], confirm_records: Sequence[Record]) -> dict[str, float]:
     """Return the floors by metric, as declared or as measured in the same trial."""
     floors: dict[str, float] = {}
     for record in confirm_records:
-        measured = record.last.metrics if record.last else {}
-        for name in measured:
-            known = look_up(declared_metrics, name)
-            beside = measured.get(metric_name(split_and_quantity(name)[0], known.floor_from))
-            if (floor := beside if known.floor is None else known.floor) is not None:
+        measured_values = record.last.metrics if record.last else {}
+        for name in measured_values:
+            metric = look_up(declared_metrics, name)
+            floor_value = measured_values.get(metric_name(split_and_quantity(name)[0], metric.floor_from))
+            if (floor := floor_value if metric.floor is None else metric.floor) is not None:
                 floors[name] = floor
     return dict(sorted(floors.items()))
 
@@ -329,9 +349,9 @@ def _cell(
     if not units:
         return None
     failures = {
-        seed: how
-        for seed, how in results.failed_seeds(arm).items()
-        if how != NOT_MEASURED or seed not in by_seed
+        seed: kind
+        for seed, kind in results.failed_seeds(arm).items()
+        if kind != NOT_MEASURED or seed not in by_seed
     }
     alone = list(units.values())
     cell = Cell(
@@ -351,9 +371,11 @@ def _posthoc_cells(
     plan: Plan, metrics: Sequence[str], reevaluations: Sequence[Record], seed_results: SeedResults
 ) -> Iterator[Cell]:
     """Yield the results under every setting of re-evaluations, in the order of the plan."""
-    for arm, words, overrides, own in _reevaluations_by_setting(plan, reevaluations):
+    for arm, words, overrides, cell_records in _reevaluations_by_setting(plan, reevaluations):
         for metric in metrics:
-            if cell := _cell(plan, arm, metric, replace(seed_results, records=own), overrides=overrides):
+            if cell := _cell(
+                plan, arm, metric, replace(seed_results, records=cell_records), overrides=overrides
+            ):
                 yield replace(cell, setting=words)
 
 
@@ -361,10 +383,10 @@ def _failed_reevaluations(
     plan: Plan, reevaluations: Sequence[Record], seed_results: SeedResults, shown_cells: Sequence[Cell]
 ) -> Iterator[FailedReadings]:
     """Yield the re-evaluations of arms in which every seed failed."""
-    there = {(cell.arm, cell.setting) for cell in shown_cells}
-    for arm, words, _, own in _reevaluations_by_setting(plan, reevaluations):
-        if (arm, words) not in there and replace(seed_results, records=own).failed_seeds(arm):
-            yield FailedReadings(arm, words, len({each.seed for each in own}))
+    shown_keys = {(cell.arm, cell.setting) for cell in shown_cells}
+    for arm, words, _, cell_records in _reevaluations_by_setting(plan, reevaluations):
+        if (arm, words) not in shown_keys and replace(seed_results, records=cell_records).failed_seeds(arm):
+            yield FailedReadings(arm, words, len({record.seed for record in cell_records}))
 
 
 def _reevaluations_by_setting(
@@ -375,7 +397,7 @@ def _reevaluations_by_setting(
     ranks = range(plan.confirm.best) if front and plan.confirm else (None,)
     for arm, overrides, rank in product(plan.arms, plan.posthoc, ranks):
         setting = setting_words(overrides)
-        own = [
+        arm_records = [
             record
             for record in reevaluations
             if record.arm == arm.name
@@ -383,7 +405,7 @@ def _reevaluations_by_setting(
             and rank in (None, record.rank)
         ]
         words = setting if rank is None else f"{setting}, {_point_name(rank)}"
-        yield arm.name, words, overrides, own
+        yield arm.name, words, overrides, arm_records
 
 
 def _front_cells(
@@ -392,11 +414,13 @@ def _front_cells(
     """Yield the results of every confirmed point of every arm's front."""
     assert plan.confirm is not None
     for arm, rank in product(plan.arms, range(plan.confirm.best)):
-        own = [each for each in confirm_records if each.arm == arm.name and each.rank == rank]
+        front_records = [
+            record for record in confirm_records if record.arm == arm.name and record.rank == rank
+        ]
         for metric in metrics:
-            if cell := _cell(plan, arm.name, metric, replace(seed_results, records=own)):
-                chosen = setting_words(own[0].assignment)
-                yield replace(cell, setting=f"{_point_name(rank)}: {chosen}")
+            if cell := _cell(plan, arm.name, metric, replace(seed_results, records=front_records)):
+                params_text = setting_words(front_records[0].assignment)
+                yield replace(cell, setting=f"{_point_name(rank)}: {params_text}")
 
 
 def _point_name(rank: int) -> str:
@@ -404,27 +428,31 @@ def _point_name(rank: int) -> str:
 
 
 def _tallies(plan: Plan, records: Sequence[Record], results: SeedResults) -> tuple[ArmTally, ...]:
-    own = by_arm(records)
-    return tuple(_tally(plan, arm.name, own[arm.name], results) for arm in plan.arms)
+    records_by_arm = by_arm(records)
+    return tuple(_tally(plan, arm.name, records_by_arm[arm.name], results) for arm in plan.arms)
 
 
 def _tally(plan: Plan, arm: str, arm_records: Sequence[Record], results: SeedResults) -> ArmTally:
     outcomes: dict[str, Counter[str]] = defaultdict(Counter)
     for record in arm_records:
         outcomes[record.phase][record.outcome.value if record.outcome else "open"] += 1
-    chosen = {
-        each.repeat: each.assignment for each in arm_records if each.phase == "confirm" and not each.rank
+    params_by_repeat = {
+        record.repeat: record.assignment
+        for record in arm_records
+        if record.phase == "confirm" and not record.rank
     }
-    first = next((each.assignment for each in arm_records if each.phase == "confirm" and not each.rank), {})
-    finished, failed = results.finished_seeds(arm), {*results.failed_seeds(arm)}
+    first = next(
+        (record.assignment for record in arm_records if record.phase == "confirm" and not record.rank), {}
+    )
+    finished_seeds, failed_seeds = results.finished_seeds(arm), {*results.failed_seeds(arm)}
     return ArmTally(
         arm=arm,
         outcomes={phase: dict(sorted(counts.items())) for phase, counts in sorted(outcomes.items())},
         seconds=sum(record.last.seconds for record in arm_records if record.last),
         assignment=dict(first) if plan.repeats == 1 else {},
-        chosen=tuple(sorted(chosen.items())) if plan.repeats > 1 else (),
-        seeds=(len(finished), len(failed)),
-        units=(len(results.whole(finished)), len({*map(results.unit_of, failed)})),
+        chosen=tuple(sorted(params_by_repeat.items())) if plan.repeats > 1 else (),
+        seeds=(len(finished_seeds), len(failed_seeds)),
+        units=(len(results.whole(finished_seeds)), len({*map(results.unit_of, failed_seeds)})),
         failures=tuple(results.failed_seeds(arm).items()),
     )
 
@@ -445,7 +473,7 @@ def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
             flat[tally.arm] |= {"repeats_finished": tally.units[0], "repeats_failed": tally.units[1]}
     for cell in report.cells:
         # The UI sorts by name and cuts long names. The mean has the name of the metric and thus comes first.
-        named = {
+        values_by_name = {
             "": cell.estimate.mean,
             ".ci_high": cell.estimate.high,
             ".ci_low": cell.estimate.low,
@@ -454,16 +482,18 @@ def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
         }
         effect = report.effect(cell.arm, cell.metric)
         if effect is not None:
-            named |= {
+            values_by_name |= {
                 ".diff": effect.estimate.mean,
                 ".diff_high": effect.estimate.high,
                 ".diff_low": effect.estimate.low,
             }
-        known = {cell.metric + name: value for name, value in named.items() if value is not None}
-        flat[cell.arm] |= known
+        metrics_by_name = {
+            cell.metric + name: value for name, value in values_by_name.items() if value is not None
+        }
+        flat[cell.arm] |= metrics_by_name
         if report.answer and cell.metric in report.outcomes:
             place = report.outcomes.index(cell.metric)
-            answers = {ANSWERS[name]: value for name, value in named.items() if name in ANSWERS}
+            answers = {ANSWERS[name]: value for name, value in values_by_name.items() if name in ANSWERS}
             answer = {
                 answer_key(name, place): float(f"{value:.10g}")
                 for name, value in {**answers, "p": _logged_p(report, effect)}.items()
@@ -472,9 +502,9 @@ def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
             answered[cell.arm] |= answer
     # The UI displays the first items at the top: the first outcome, then the others.
     return {
-        arm: dict(sorted(answered[arm].items(), key=lambda each: not each[0].startswith(f"{ANSWER}/")))
-        | known
-        for arm, known in flat.items()
+        arm: dict(sorted(answered[arm].items(), key=lambda item: not item[0].startswith(f"{ANSWER}/")))
+        | arm_values
+        for arm, arm_values in flat.items()
     }
 
 
@@ -500,22 +530,22 @@ def arm_tags(report: Report) -> dict[str, dict[str, str]]:
         answer_key("", place).rstrip("/"): metric
         for place, metric in enumerate(report.outcomes if report.answer else ())
     }
-    references = {each.reference for each in report.verdicts}
+    references = {verdict.reference for verdict in report.verdicts}
     tags = {arm: outcomes | ({DECISION: "reference"} if arm in references else {}) for arm in report.arms}
     notice, scope = " ".join(warning_texts(report, of_verdicts=True)), format_scope(report.interval_scope)
-    for each in report.verdicts:
-        first = each.metric == report.outcomes[0]
-        tags[each.arm]["verdict" if first else f"verdict.{each.metric}"] = each.line
-        tags[each.arm] |= {DECISION: each.kind} if first and each.kind else {}
-        tags[each.arm] |= {name: text for name, text in {NOTICE: notice, SCOPE: scope}.items() if text}
-    for each in report.controls:
-        tags[each.arm]["control" if each.metric == report.outcomes[0] else f"control.{each.metric}"] = (
-            each.line
-        )
-    for each in report.pooled:
-        first = each.metric == report.outcomes[0]
-        for arm in each.pooled:
-            tags[arm]["verdict.pooled" if first else f"verdict.pooled.{each.metric}"] = each.line
+    for verdict in report.verdicts:
+        first = verdict.metric == report.outcomes[0]
+        tags[verdict.arm]["verdict" if first else f"verdict.{verdict.metric}"] = verdict.line
+        tags[verdict.arm] |= {DECISION: verdict.kind} if first and verdict.kind else {}
+        tags[verdict.arm] |= {name: text for name, text in {NOTICE: notice, SCOPE: scope}.items() if text}
+    for verdict in report.controls:
+        tags[verdict.arm][
+            "control" if verdict.metric == report.outcomes[0] else f"control.{verdict.metric}"
+        ] = verdict.line
+    for verdict in report.pooled:
+        first = verdict.metric == report.outcomes[0]
+        for arm in verdict.pooled:
+            tags[arm]["verdict.pooled" if first else f"verdict.pooled.{verdict.metric}"] = verdict.line
     for context in report.contexts:
         for arm in context.arms:
             tags[arm]["context"] = context.name

@@ -381,8 +381,8 @@ class Report:
     @property
     def differences(self) -> tuple[Estimate, ...]:
         """Return the differences that verdicts are based on."""
-        found = (each.difference for each in (*self.verdicts, *self.pooled))
-        return tuple(each for each in found if each is not None)
+        estimates = (verdict.difference for verdict in (*self.verdicts, *self.pooled))
+        return tuple(estimate for estimate in estimates if estimate is not None)
 
     def finished(self, arm: str) -> str:
         """Return the number of ended confirm seeds as text.
@@ -396,13 +396,15 @@ class Report:
 
     def verdict(self, arm: str) -> ArmVerdict | None:
         """Return the verdict on an arm, or on a control, in the first primary outcome."""
-        first, known = self.outcomes[:1], (*self.verdicts, *self.controls)
-        return next((each for each in known if each.arm == arm and each.metric in first), None)
+        first, verdicts = self.outcomes[:1], (*self.verdicts, *self.controls)
+        return next((verdict for verdict in verdicts if verdict.arm == arm and verdict.metric in first), None)
 
     def floor(self, arm: str, metric: str) -> float | None:
         """Return the floor of a metric in the arm's context."""
-        own = next((each.floors for each in self.contexts if arm in each.arms), self.floors)
-        return own.get(metric)
+        context_floors = next(
+            (context.floors for context in self.contexts if arm in context.arms), self.floors
+        )
+        return context_floors.get(metric)
 
     def margin(self, metric: str) -> float | None:
         """Return the smallest relevant difference in `metric`; None if the spec has none."""
@@ -422,20 +424,20 @@ class Report:
 
     @cached_property
     def _cells(self) -> dict[tuple[str, str], Cell]:
-        return {(each.arm, each.metric): each for each in reversed(self.cells)}
+        return {(cell.arm, cell.metric): cell for cell in reversed(self.cells)}
 
     @cached_property
     def _effects(self) -> dict[tuple[str, str], Effect]:
-        return {(each.arm, each.metric): each for each in reversed(self.effects)}
+        return {(effect.arm, effect.metric): effect for effect in reversed(self.effects)}
 
     @cached_property
     def _tallies(self) -> dict[str, ArmTally]:
-        return {each.arm: each for each in reversed(self.tallies)}
+        return {tally.arm: tally for tally in reversed(self.tallies)}
 
 
 def completion_word(failures: Sequence[tuple[int, str]]) -> str:
     """Return the word for seeds with a value: `measured` if some finished without one, else `finished`."""
-    return "measured" if any(how == NOT_MEASURED for _, how in failures) else "finished"
+    return "measured" if any(kind == NOT_MEASURED for _, kind in failures) else "finished"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from orchestrator.errors import InputError
-from orchestrator.plan.answer import better
+from orchestrator.plan.answer import better_direction
 from orchestrator.plan.types import Plan
 from orchestrator.report.results.searches import finished_trials, objective_values, rank_trials
 from orchestrator.report.results.types import Report
@@ -62,35 +62,35 @@ class Winner:
     def measured(self) -> frozenset[str]:
         """Return the metrics that all of its trials measured."""
         return frozenset.intersection(
-            *(frozenset(each.last.metrics) if each.last else frozenset() for each in self.records)
+            *(frozenset(record.last.metrics) if record.last else frozenset() for record in self.records)
         )
 
     def comments(self) -> Iterator[str]:
         """Yield the reasons for the choice, one sentence each."""
-        most = {"max": "the highest", "min": "the lowest", None: ""}[self.goal]
+        superlative = {"max": "the highest", "min": "the lowest", None: ""}[self.goal]
         arms = amount(self.rivals, "arm")
         of = f"{self.assignments} assignments of {arms}" if self.assignments > self.rivals else arms
-        most = f", {most} of {of}" if max(self.rivals, self.assignments) > 1 else ""
-        if most and self.spoilt:
-            most += f" except {' and '.join(self.spoilt)}, which had failed seeds"
-        if most and self.equals:
-            most += f", equal to {' and '.join(self.equals)}: the first in the spec was taken"
+        superlative = f", {superlative} of {of}" if max(self.rivals, self.assignments) > 1 else ""
+        if superlative and self.spoilt:
+            superlative += f" except {' and '.join(self.spoilt)}, which had failed seeds"
+        if superlative and self.equals:
+            superlative += f", equal to {' and '.join(self.equals)}: the first in the spec was taken"
         if self.by == "confirm":
             seeds = f"{len(self.records)} of {amount(self.of, 'seed')}"
             over = seeds if self.repeat is None else "the repeats of its search"
             mean = f"mean {self.metric} {self.value:.6g} over {over}"
-            yield f"{self.arm}, by its confirm trials: {mean}{most}."
+            yield f"{self.arm}, by its confirm trials: {mean}{superlative}."
             if self.repeat is not None:
                 yield (
                     f"Its repeats chose different settings. These are the settings of repeat {self.repeat}, "
                     f"whose search found the best value; {seeds} of it finished."
                 )
-            if most:
+            if superlative:
                 yield "The choice of the best mean is no test: see the verdicts of the report."
             return
         number = numbered(self.records[0].repeat, self.records[0].number)
         trial = f"search trial {number}, the best of {self.of} of the arm that finished"
-        yield f"{self.arm}, by its search alone: {self.metric} {self.value:.6g} in {trial}{most}."
+        yield f"{self.arm}, by its search alone: {self.metric} {self.value:.6g} in {trial}{superlative}."
         if self.reports > 1:
             yield (
                 f"The value is the best of {self.reports} reports of the trial, so it is optimistic: "
@@ -119,27 +119,29 @@ def find_winner(
     is nothing to choose by.
     """
     rivals = _rivals(report, arm, context)
-    own = [each for each in records if each.outcome is OutcomeKind.FINISHED and each.arm in rivals]
+    finished_records = [
+        record for record in records if record.outcome is OutcomeKind.FINISHED and record.arm in rivals
+    ]
     spoilt = frozenset(
-        (each.arm, each.rank or 0)
-        for each in records
-        if each.phase == "confirm" and each.outcome is not None and each.outcome.failed
+        (record.arm, record.rank or 0)
+        for record in records
+        if record.phase == "confirm" and record.outcome is not None and record.outcome.failed
     )
-    found = _best_confirmed(plan, own, report, spoilt) or _best_searched(plan, own)
-    if found is None:
+    winner = _best_confirmed(plan, finished_records, report, spoilt) or _best_searched(plan, finished_records)
+    if winner is None:
         of = f"of {arm} " if arm is not None else ""
         raise InputError(
             f"no trial {of}has finished with a measurement in {plan.name}, so there is no best one; "
             f"`haltsweep status {plan.name}` shows the progress"
         )
-    return found
+    return winner
 
 
 def _rivals(report: Report, arm: str | None, context: str | None) -> tuple[str, ...]:
     """Return the arms to choose from, all of one context."""
     if arm is not None and arm not in report.arms:
         raise InputError(f"no arm named {arm!r}. {hint(arm, report.arms)}")
-    arms = {each.name: each.arms for each in report.contexts}
+    arms = {report_context.name: report_context.arms for report_context in report.contexts}
     if context is not None and context not in arms:
         raise InputError(f"no context named {context!r}. {hint(context, arms)}")
     if context is None and arm is None and len(arms) > 1:
@@ -147,9 +149,9 @@ def _rivals(report: Report, arm: str | None, context: str | None) -> tuple[str, 
             f"{report.sweep} has several contexts, so choose the best in one of them: give --context "
             f"with one of {', '.join(arms)}, or --arm"
         )
-    controls = {each.arm for each in report.controls}
+    controls = {verdict.arm for verdict in report.controls}
     every = arms[context] if context is not None else report.arms
-    rivals = tuple(each for each in every if each not in controls or each == arm)
+    rivals = tuple(rival for rival in every if rival not in controls or rival == arm)
     if arm is not None and arm not in rivals:
         raise InputError(f"{arm} is not in the context {context}: omit --context or --arm")
     return rivals if arm is None else (arm,)
@@ -162,12 +164,12 @@ def _best_confirmed(
         return None
     metric = report.outcomes[0]
     groups: dict[tuple[str, int], list[Record]] = defaultdict(list)
-    for each in records:
-        if each.phase == "confirm" and each.last is not None and metric in each.last.metrics:
-            groups[each.arm, each.rank or 0].append(each)
+    for record in records:
+        if record.phase == "confirm" and record.last is not None and metric in record.last.metrics:
+            groups[record.arm, record.rank or 0].append(record)
     if not groups:
         return None
-    goal = better(report.quantity(metric), metric, plan.search)
+    goal = better_direction(report.quantity(metric), metric, plan.search)
     arms = list(dict.fromkeys(arm for arm, _ in groups))
     if goal is None and len(groups) > 1:
         raise InputError(
@@ -175,24 +177,38 @@ def _best_confirmed(
             "declare `better` of the metric in the training code, or set answer.metric to a metric with a "
             "direction"
         )
-    failed = {each.arm for each in report.tallies if each.failures}
+    failed_arms = {tally.arm for tally in report.tallies if tally.failures}
     sign = -1.0 if goal == "min" else 1.0
 
     def rank_key(key: tuple[str, int]) -> tuple[bool, bool, float]:
-        return key[0] not in failed, key not in failed_params, sign * _mean_of_metric(groups[key], metric)
+        return (
+            key[0] not in failed_arms,
+            key not in failed_params,
+            sign * _mean_of_metric(groups[key], metric),
+        )
 
     best = max(groups, key=rank_key)
-    chosen = tuple(sorted(groups[best], key=lambda each: each.seed))
-    value, repeat, seeds = _mean_of_metric(chosen, metric), None, plan.confirm.seeds
+    chosen_records = tuple(sorted(groups[best], key=lambda record: record.seed))
+    value, repeat, seeds = _mean_of_metric(chosen_records, metric), None, plan.confirm.seeds
     if plan.search is not None and plan.repeats > 1:
-        repeat = _best_repeat(plan, records, best[0], {each.repeat for each in chosen})
-        chosen = tuple(each for each in chosen if each.repeat == repeat)
+        repeat = _best_repeat(plan, records, best[0], {record.repeat for record in chosen_records})
+        chosen_records = tuple(record for record in chosen_records if record.repeat == repeat)
         seeds = plan.unit_seeds[repeat]
     worth = {key: rank_key(key) for key in groups if key[0] != best[0]}
     equals = {arm: None for (arm, _), its in worth.items() if its == rank_key(best)}
     spoilt = {arm: None for (arm, _), its in worth.items() if its[-1] > sign * value}
-    made = (metric, goal, value, chosen, len(seeds), len(arms), tuple(equals), tuple(spoilt), len(groups))
-    return Winner(best[0], "confirm", *made, repeat=repeat, seeds=() if repeat is None else seeds)
+    winner_fields = (
+        metric,
+        goal,
+        value,
+        chosen_records,
+        len(seeds),
+        len(arms),
+        tuple(equals),
+        tuple(spoilt),
+        len(groups),
+    )
+    return Winner(best[0], "confirm", *winner_fields, repeat=repeat, seeds=() if repeat is None else seeds)
 
 
 def _best_repeat(plan: Plan, records: Sequence[Record], arm: str, repeats: Collection[int]) -> int:
@@ -204,7 +220,7 @@ def _best_repeat(plan: Plan, records: Sequence[Record], arm: str, repeats: Colle
 
 
 def _mean_of_metric(records: Sequence[Record], metric: str) -> float:
-    return fmean(each.last.metrics[metric] for each in records if each.last is not None)
+    return fmean(record.last.metrics[metric] for record in records if record.last is not None)
 
 
 def _best_searched(plan: Plan, records: Sequence[Record]) -> Winner | None:

@@ -39,8 +39,12 @@ def _role(report: Report, metric: str) -> str:
 
 
 def _csv_verdict(report: Report, cell: Cell) -> dict[str, str]:
-    own = (each.text for each in report.verdicts if (each.arm, each.metric) == (cell.arm, cell.metric))
-    return {} if cell.setting or not (text := next(own, "")) else {"verdict": _csv_text(text)}
+    verdict_texts = (
+        verdict.text
+        for verdict in report.verdicts
+        if (verdict.arm, verdict.metric) == (cell.arm, cell.metric)
+    )
+    return {} if cell.setting or not (text := next(verdict_texts, "")) else {"verdict": _csv_text(text)}
 
 
 def _csv_row(cell: Cell, floor: float | None, effect: Effect | None) -> dict[str, Any]:

@@ -29,9 +29,9 @@ def limit_arms(report: Report, details: Details | None) -> tuple[Report, Details
     if details is None:
         return part, None
     arms = frozenset(part.arms)
-    own = _select_details(details, arms)
+    arm_details = _select_details(details, arms)
     return part, replace(
-        own, arms=select_by_arm(details.arms, arms), costs=select_by_arm(details.costs, arms)
+        arm_details, arms=select_by_arm(details.arms, arms), costs=select_by_arm(details.costs, arms)
     )
 
 
@@ -39,7 +39,8 @@ def limit_figures(report: Report, details: Details) -> Details:
     """Return the details of the arms with separate figures."""
     arms = frozenset(report.arms[:MAX_DRAWN_ARMS])
     costs = (
-        each if each.arm in arms else replace(each, path="", points=each.points[:1]) for each in details.costs
+        curve if curve.arm in arms else replace(curve, path="", points=curve.points[:1])
+        for curve in details.costs
     )
     return replace(_select_details(details, arms), costs=tuple(costs))
 

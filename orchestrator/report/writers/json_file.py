@@ -68,7 +68,7 @@ def as_json(report: Report, details: Details | None = None) -> str:
 def _page(report: Report, details: Details) -> dict[str, Any]:
     values: dict[str, Any] = asdict(details)
     pairs = zip(values["searches"], details.searches, strict=True)
-    values["searches"] = [made | _derived_values(course) for made, course in pairs]
+    values["searches"] = [search_values | _derived_values(course) for search_values, course in pairs]
     words = [line for _, line in arm_sentences(report, details)]
     return values | {"sentences": [*words, cost_sentence(report, details)]}
 
@@ -77,11 +77,12 @@ def _derived_values(course: SearchCourse) -> dict[str, Any]:
     """Return the values that are derived from the trials of a search."""
     return {
         "objectives": [
-            {"metric": each.metric, "goal": each.goal, "scope": each.scope} for each in course.objectives
+            {"metric": objective.metric, "goal": objective.goal, "scope": objective.scope}
+            for objective in course.objectives
         ],
-        "dimensions": {each.path: domain_words(each.domain) for each in course.dimensions},
+        "dimensions": {dimension.path: domain_words(dimension.domain) for dimension in course.dimensions},
         "best_so_far": course.best_so_far,
         "best_so_far_by_repeat": [course.best_so_far_in(repeat) for repeat in range(course.repeats)],
-        "expected": [asdict(each) for each in course.expected],
-        "outcomes": dict(sorted(Counter(each.outcome.value for each in course.trials).items())),
+        "expected": [asdict(expectation) for expectation in course.expected],
+        "outcomes": dict(sorted(Counter(trial.outcome.value for trial in course.trials).items())),
     }

@@ -65,7 +65,7 @@ def latex_document(report: Report, figures: Sequence[Panel]) -> str:
         parts.append(escape(report.question))
     parts += [rf"\textbf{{{escape(notice)}}}" for notice in warning_texts(report)]
     if report.verdicts:
-        items = "\n".join(rf"\item {escape(each.line)}" for each in (*report.verdicts, *report.pooled))
+        items = "\n".join(rf"\item {escape(verdict.line)}" for verdict in (*report.verdicts, *report.pooled))
         parts.append(f"\\begin{{itemize}}\n{items}\n\\end{{itemize}}")
     parts += [table for grid in all_tables(report) for table in _tables(grid)]
     parts += [_figure(panel) for panel in figures]
@@ -75,11 +75,11 @@ def latex_document(report: Report, figures: Sequence[Panel]) -> str:
 def escape(text: str) -> str:
     """Return `text` escaped for LaTeX; letters that LaTeX has no name for are written as code points."""
     # Braces keep two hyphens apart, which LaTeX would print as a dash.
-    joined = "".join(map(_letter, visible(one_line(text)))).replace("--", "{-}{-}")
+    joined = "".join(map(_escape_letter, visible(one_line(text)))).replace("--", "{-}{-}")
     return _MINUS.sub("$-$", joined)
 
 
-def _letter(letter: str) -> str:
+def _escape_letter(letter: str) -> str:
     is_accented = letter < "\u0180" and unicodedata.decomposition(letter)[:1] not in ("", "<")
     if ord(letter) < 256 or is_accented or letter in _IN_FONT:
         return letter.translate(_ESCAPES)
@@ -99,9 +99,9 @@ def _tables(grid: Grid) -> Iterator[str]:
             rf"\caption{{{title}}}",
             rf"\centering\fitted{{\begin{{tabular}}{{@{{}}{layout}@{{}}}}",
             r"\toprule",
-            _row(grid.headers),
+            _format_row(grid.headers),
             r"\midrule",
-            *map(_row, grid.rows[first : first + ROWS]),
+            *map(_format_row, grid.rows[first : first + ROWS]),
             r"\bottomrule",
             r"\end{tabular}}",
             r"\end{table}",
@@ -109,7 +109,7 @@ def _tables(grid: Grid) -> Iterator[str]:
         yield "\n".join(lines)
 
 
-def _row(cells: Sequence[str]) -> str:
+def _format_row(cells: Sequence[str]) -> str:
     return " & ".join(map(escape, cells)) + r" \\"
 
 

@@ -38,9 +38,9 @@ def _template_variables(report: Report, details: Details | None) -> Mapping[str,
     """Return the variables of the template."""
     from markupsafe import Markup
 
-    shown, of_shown = limit_arms(report, details)
+    shown_report, of_shown = limit_arms(report, details)
     answered = [*arm_sentences(report, details)]
-    panels = draw_pictures(outcome_panels(shown))
+    panels = draw_pictures(outcome_panels(shown_report))
     return {
         "title": report.sweep,
         # The style sheet is a file of this package, not user text, and its quotes must not be escaped.
@@ -48,13 +48,13 @@ def _template_variables(report: Report, details: Details | None) -> Mapping[str,
         "question": report.question,
         "notices": [*warning_texts(report), *omission_notes(report)],
         "summary": answer_summary(report, arm_reasons(details)),
-        "decided": [each for each in answered if each[0] in DECIDED],
+        "decided": [line for line in answered if line[0] in DECIDED],
         "panels": panels,
-        "panels_text": outcome_caption(shown) if panels else "",
-        "undecided": [each for each in answered if each[0] not in DECIDED],
+        "panels_text": outcome_caption(shown_report) if panels else "",
+        "undecided": [line for line in answered if line[0] not in DECIDED],
         "caveat": NO_CLAIM if report.searched else "",
         "cost": cost_sentence(report, details),
-        "sections": list(sections(shown, of_shown)),
+        "sections": list(sections(shown_report, of_shown)),
         "notes": notes(report),
     }
 

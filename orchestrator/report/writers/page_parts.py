@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Picture:
+class PageFigure:
     """A figure as an element of the page."""
 
     name: str
@@ -30,7 +30,7 @@ class Part:
     texts: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     """Important remarks, which are highlighted."""
-    panels: tuple[Picture, ...] = ()
+    panels: tuple[PageFigure, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
     grids: tuple[Grid, ...] = ()
     folded: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -63,20 +63,20 @@ class PageSection:
     @property
     def empty(self) -> bool:
         """Return whether the section has no content."""
-        return not (self.cards or any(each.shown for each in self.parts))
+        return not (self.cards or any(part.shown for part in self.parts))
 
 
-def draw_pictures(panels: Iterable[Panel]) -> tuple[Picture, ...]:
+def draw_pictures(panels: Iterable[Panel]) -> tuple[PageFigure, ...]:
     """Return the panels drawn as elements of a page."""
     from markupsafe import Markup
 
     # The markup is safe: matplotlib escapes user text in figures, and `inline_svg` escapes the label.
     return tuple(
-        Picture(each.name, Markup(inline_svg(each)), _full_title(each))  # noqa: S704  # nosec B704
-        for each in panels
+        PageFigure(panel.name, Markup(inline_svg(panel)), _full_title(panel))  # noqa: S704  # nosec B704
+        for panel in panels
     )
 
 
 def _full_title(panel: Panel) -> str:
-    whole = visible(one_line(panel.title))
-    return "" if short_title(panel) == whole else whole
+    full_title = visible(one_line(panel.title))
+    return "" if short_title(panel) == full_title else full_title

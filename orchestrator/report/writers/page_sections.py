@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from orchestrator.plan.display.format import amount, count, duration, value_words
+from orchestrator.plan.display.format import count, duration, format_amount, value_words
 from orchestrator.report.caveats.notes import control_rate_sentence
 from orchestrator.report.comparisons import repeat_tables
 from orchestrator.report.figures.course_figures import cost_panels, curve_panels
@@ -56,22 +56,22 @@ PROVENANCE = "Up to three different values of an item are listed, in the order o
 
 def sections(report: Report, details: Details | None) -> Iterator[PageSection]:
     """Yield all sections with content."""
-    found = [_outcome_section(report), _arms_section(report, details)]
+    sections = [_outcome_section(report), _arms_section(report, details)]
     if details is not None:
-        drawn = limit_figures(report, details)
-        found += [
+        figure_details = limit_figures(report, details)
+        sections += [
             _search_section(report, details),
-            _compute_figures_section(report, drawn),
-            _curves_section(report, drawn),
+            _compute_figures_section(report, figure_details),
+            _curves_section(report, figure_details),
         ]
-        found.append(halting_section(drawn))
+        sections.append(halting_section(figure_details))
     else:
-        found.append(_compute_section(report, "", ()))
-    found.append(_metrics_section(report))
+        sections.append(_compute_section(report, "", ()))
+    sections.append(_metrics_section(report))
     if details is not None:
         part = Part(facts=details.origin, folded=details.listings)
-        found.append(PageSection("provenance", "Provenance", (PROVENANCE,), (part,)))
-    yield from (each for each in found if not each.empty)
+        sections.append(PageSection("provenance", "Provenance", (PROVENANCE,), (part,)))
+    yield from (section for section in sections if not section.empty)
 
 
 def arm_sentences(report: Report, details: Details | None) -> Iterator[tuple[str, str]]:
@@ -80,18 +80,18 @@ def arm_sentences(report: Report, details: Details | None) -> Iterator[tuple[str
     A compared arm has its verdicts, others have the values that they reached.
     """
     for arm in (arm for _, part in split_by_context(report) for arm in part.arms):
-        own = [each for each in report.verdicts if each.arm == arm]
-        yield from ((_css_class(each), each.line) for each in own)
-        controls = [each for each in report.controls if each.arm == arm]
-        yield from (("control", each.line) for each in controls)
-        if not own and not controls and report.answer is not None:
+        arm_verdicts = [verdict for verdict in report.verdicts if verdict.arm == arm]
+        yield from ((_css_class(verdict), verdict.line) for verdict in arm_verdicts)
+        controls = [verdict for verdict in report.controls if verdict.arm == arm]
+        yield from (("control", verdict.line) for verdict in controls)
+        if not arm_verdicts and not controls and report.answer is not None:
             yield "", _reference_sentence(report, arm)
-    yield from ((_css_class(each), each.line) for each in report.pooled)
+    yield from ((_css_class(verdict), verdict.line) for verdict in report.pooled)
     if rate := control_rate_sentence(report):
         yield "control", f"controls: {rate}"
-    yield from (("", _search_sentence(report, each.arm)) for each in report.searched)
+    yield from (("", _search_sentence(report, best_trial.arm)) for best_trial in report.searched)
     if not report.verdicts and not report.searched and not any(report.cells):
-        began = details is not None and any(each.ended for each in details.arms)
+        began = details is not None and any(facts.ended for facts in details.arms)
         yield (
             "",
             "No trial has finished yet." if began else "Nothing has run yet.",
@@ -109,14 +109,14 @@ def _reference_sentence(report: Report, arm: str) -> str:
         if (cell := report.cell(arm, metric))
     ]
     seeds, unit = report.finished(arm), report.unit
-    whole, _, word = seeds.rpartition(" ")
-    finished = f"{whole} {unit}s {word}" if whole else f"{counted(int(seeds), unit)} finished"
+    count_text, _, word = seeds.rpartition(" ")
+    finished_text = f"{count_text} {unit}s {word}" if count_text else f"{counted(int(seeds), unit)} finished"
     role = "reference of other arms"
-    return f"{arm}: {role} ({', '.join(values) or 'no value'}, {finished})"
+    return f"{arm}: {role} ({', '.join(values) or 'no value'}, {finished_text})"
 
 
 def _search_sentence(report: Report, arm: str) -> str:
-    best = next(each for each in report.searched if each.arm == arm)
+    best = next(best_trial for best_trial in report.searched if best_trial.arm == arm)
     values = ", ".join(f"{metric} {format_number(value)}" for metric, value in best.values.items())
     reports = f", its best of {counted(best.reports, 'report')}" if best.reports > 1 else ""
     trials = counted(best.finished, "finished trial")
@@ -133,17 +133,17 @@ def cost_sentence(report: Report, details: Details | None) -> str:
     if not outcomes:
         return ""
     unrun = {outcome: outcomes.pop(outcome) for outcome in UNRUN if outcome in outcomes}
-    ran, planned = sum(outcomes.values()), sum(outcomes.values()) + sum(unrun.values())
-    how = [
-        ", ".join(f"{count(number)} {_outcome_word(outcome)}" for outcome, number in sorted(each.items()))
-        for each in (outcomes, unrun)
-        if each
+    num_run, planned = sum(outcomes.values()), sum(outcomes.values()) + sum(unrun.values())
+    explanations = [
+        ", ".join(f"{count(number)} {_outcome_word(outcome)}" for outcome, number in sorted(counts.items()))
+        for counts in (outcomes, unrun)
+        if counts
     ]
-    some = f"{count(ran)} of {counted(planned, 'trial')}" if unrun else counted(ran, "trial")
-    words = f"{'So far it' if 'open' in unrun else 'It'} cost {some} ({'; '.join(how)})"
+    some = f"{count(num_run)} of {counted(planned, 'trial')}" if unrun else counted(num_run, "trial")
+    words = f"{'So far it' if 'open' in unrun else 'It'} cost {some} ({'; '.join(explanations)})"
     if details is None:
-        return f"{words} and {duration(sum(each.seconds for each in report.tallies))} of work."
-    work = sum(each.device_s for each in details.arms) / 3600
+        return f"{words} and {duration(sum(arm_tally.seconds for arm_tally in report.tallies))} of work."
+    work = sum(facts.device_s for facts in details.arms) / 3600
     took = f" within {duration(details.wall_clock_s)}" if details.wall_clock_s else ""
     return f"{words} and {work:.3g} device hours of work{took}."
 
@@ -174,7 +174,7 @@ def outcome_caption(report: Report) -> str:
 
 def arm_reasons(details: Details | None) -> dict[str, str]:
     """Return the reason for each arm, as stated in the spec."""
-    return {each.arm: each.why for each in details.arms if each.why} if details is not None else {}
+    return {facts.arm: facts.why for facts in details.arms if facts.why} if details is not None else {}
 
 
 def _outcome_section(report: Report) -> PageSection:
@@ -186,19 +186,19 @@ def _arms_section(report: Report, details: Details | None) -> PageSection:
     if details is None:
         parts = (Part(grids=(*tables.change_tables(report), tables.outcome_table(report))),)
         return PageSection("arms", "Arms", (), parts)
-    changed = {row[0]: row for row in change_rows(report.changes)}
+    changes_by_arm = {row[0]: row for row in change_rows(report.changes)}
     cards = tuple(
-        Card(f"{place}. {each.arm}", tuple(_card_facts(each, changed.get(each.arm))))
-        for place, each in enumerate(details.arms, start=1)
+        Card(f"{place}. {facts.arm}", tuple(_card_facts(facts, changes_by_arm.get(facts.arm))))
+        for place, facts in enumerate(details.arms, start=1)
     )
     folded = [(f"all settings of {report.arms[0]}", details.settings)] if details.settings else []
     folded += [
-        (f"all that {each.arm} changes", full_change_lines(each))
-        for each in report.changes
-        if has_omissions(each)
+        (f"all that {arm_changes.arm} changes", full_change_lines(arm_changes))
+        for arm_changes in report.changes
+        if has_omissions(arm_changes)
     ]
-    chosen = tuple(repeat_tables.chosen_settings(report))
-    return PageSection("arms", "Arms", cards=cards, parts=(Part(grids=chosen, folded=tuple(folded)),))
+    grids = tuple(repeat_tables.chosen_settings(report))
+    return PageSection("arms", "Arms", cards=cards, parts=(Part(grids=grids, folded=tuple(folded)),))
 
 
 def _card_facts(facts: ArmFacts, changed_fields: tuple[str, ...] | None) -> Iterator[tuple[str, str]]:
@@ -218,12 +218,12 @@ def _card_facts(facts: ArmFacts, changed_fields: tuple[str, ...] | None) -> Iter
     if facts.step_flops is not None:
         yield "FLOPs, training", f"{_format_range(facts.step_flops)} a step"
     for phase, counts in facts.ended.items():
-        ended = ", ".join(f"{count(number)} {_outcome_word(name)}" for name, number in counts.items())
-        yield phase, f"{ended} of {count(facts.planned.get(phase, 0))} planned"
-    for each in facts.failures:
+        outcome_text = ", ".join(f"{count(number)} {_outcome_word(name)}" for name, number in counts.items())
+        yield phase, f"{outcome_text} of {count(facts.planned.get(phase, 0))} planned"
+    for failures in facts.failures:
         yield (
-            f"{each.phase} {_outcome_word(each.outcome)}",
-            f"{counted(each.count, 'trial')}: {each.reason}",
+            f"{failures.phase} {_outcome_word(failures.outcome)}",
+            f"{counted(failures.count, 'trial')}: {failures.reason}",
         )
     if facts.more_failures:
         yield "failed otherwise", counted(facts.more_failures, "trial")
@@ -231,7 +231,7 @@ def _card_facts(facts: ArmFacts, changed_fields: tuple[str, ...] | None) -> Iter
 
 
 def _format_range(ends: tuple[float, float]) -> str:
-    low, high = map(amount, ends)
+    low, high = map(format_amount, ends)
     return low if low == high else f"{low} to {high}"
 
 
@@ -245,8 +245,8 @@ def _search_section(report: Report, details: Details) -> PageSection:
         )
         for place, course in enumerate(details.searches, start=1)
     )
-    known = any(course.importance is not None for course in details.searches)
-    texts = (SEARCH, IMPORTANCE) if known else (SEARCH,)
+    has_importance = any(course.importance is not None for course in details.searches)
+    texts = (SEARCH, IMPORTANCE) if has_importance else (SEARCH,)
     return PageSection("search", "Search", (*texts, *figures_note(report)), parts)
 
 
@@ -254,36 +254,39 @@ def _search_facts(course: SearchCourse) -> Iterator[tuple[str, str]]:
     yield "sampler", course.sampler
     if course.repeats > 1:
         yield "repeats", count(course.repeats)
-    outcomes = Counter(_outcome_word(each.outcome) for each in course.trials)
-    ended = ", ".join(f"{count(number)} {name}" for name, number in sorted(outcomes.items())) or "none ended"
-    yield "trials", f"{ended} of {count(course.planned)} planned"
+    outcomes = Counter(_outcome_word(trial.outcome) for trial in course.trials)
+    outcome_text = (
+        ", ".join(f"{count(number)} {name}" for name, number in sorted(outcomes.items())) or "none ended"
+    )
+    yield "trials", f"{outcome_text} of {count(course.planned)} planned"
     if course.best is not None:
         values = zip(course.objectives, course.best.values, strict=True)
-        message = ", ".join(f"{counted_name(each)} {value:.4g}" for each, value in values)
+        message = ", ".join(f"{counted_name(objective)} {value:.4g}" for objective, value in values)
         assigned = ", ".join(
             f"{path} = {value_words(value)}" for path, value in course.best.assignment.items()
         )
         number = numbered(course.best.repeat, course.best.number)
         yield "best", f"trial {number}: {message} with {assigned or 'nothing to choose'}"
-    if (found := course.importance) is not None and found.trials < MIN_TRIALS_PER_DIMENSION * len(
-        found.shares
+    if (importance := course.importance) is not None and importance.trials < MIN_TRIALS_PER_DIMENSION * len(
+        importance.shares
     ):
-        of = f"{counted(found.trials, 'finished trial')} and {counted(len(found.shares), 'dimension')}"
+        trials = counted(importance.trials, "finished trial")
+        of = f"{trials} and {counted(len(importance.shares), 'dimension')}"
         yield "importance", f"of {of}: too few to distinguish it from chance"
 
 
 def _compute_figures_section(report: Report, details: Details) -> PageSection:
-    found = list(cost_panels(report, details))
-    pairs = dict.fromkeys((each.outcome, each.cost) for each in details.costs)
+    panels = list(cost_panels(report, details))
+    pairs = dict.fromkeys((curve.outcome, curve.cost) for curve in details.costs)
     parts = [
         Part(
             title=f"{outcome} against {cost}",
-            panels=draw_pictures(each for each in found if f"{each.name}-".startswith(f"cost-{place}-")),
+            panels=draw_pictures(panel for panel in panels if f"{panel.name}-".startswith(f"cost-{place}-")),
         )
         for place, (outcome, cost) in enumerate(pairs, start=1)
     ]
-    again = COST_REEVALUATED if any(each.path for each in details.costs) else ""
-    return _compute_section(report, COST.format(again=again) if found else "", parts)
+    addition = COST_REEVALUATED if any(curve.path for curve in details.costs) else ""
+    return _compute_section(report, COST.format(again=addition) if panels else "", parts)
 
 
 def _compute_section(report: Report, text: str, parts: Sequence[Part]) -> PageSection:
@@ -295,17 +298,17 @@ def _compute_section(report: Report, text: str, parts: Sequence[Part]) -> PageSe
 
 
 def _curves_section(report: Report, details: Details) -> PageSection:
-    found = list(curve_panels(report, details))
-    names = dict.fromkeys(each.metric for each in details.curves)
+    panels = list(curve_panels(report, details))
+    names = dict.fromkeys(curve.metric for curve in details.curves)
     parts = tuple(
         Part(
             title=metric,
-            panels=draw_pictures(each for each in found if each.name.startswith(f"curve-{place}-")),
+            panels=draw_pictures(panel for panel in panels if panel.name.startswith(f"curve-{place}-")),
         )
         for place, metric in enumerate(names, start=1)
     )
     several = "Mean over the seeds that finished, the band from the lowest to the highest of them"
-    lines = "The one seed that finished" if all(each.seeds <= 1 for each in details.curves) else several
+    lines = "The one seed that finished" if all(curve.seeds <= 1 for curve in details.curves) else several
     return PageSection(
         "curves", "Learning curves", (CURVES.format(lines=lines), *figures_note(report)), parts
     )

@@ -34,13 +34,13 @@ NO_SPLIT = "no split"
 
 def all_tables(report: Report) -> list[Grid]:
     """Return all tables of a report: arms and their changes, verdicts, results, how trials ended."""
-    found = search_tables(report)
+    grids = search_tables(report)
     return [
         *change_tables(report),
         *answer_tables(report),
         *metric_tables(report),
         *cost_tables(report),
-        *found,
+        *grids,
         outcome_table(report),
     ]
 
@@ -72,8 +72,8 @@ def cost_tables(report: Report) -> list[Grid]:
 
 def _published_sizes(report: Report) -> list[Grid]:
     rows = tuple(
-        (each.system, _format_whole(each.parameters), _format_whole(each.macs), each.source)
-        for each in report.published_sizes
+        (size.system, _format_whole(size.parameters), _format_whole(size.macs), size.source)
+        for size in report.published_sizes
     )
     headers = ("system", "parameters", "multiply-adds", "source")
     return [Grid("published sizes; publications count different parts", headers, rows)] if rows else []
@@ -104,28 +104,34 @@ def screen_table(report: Report) -> Grid:
     """
     if report.searched:
         return search_table(report)
-    shown = [metric for metric in report.metrics if metric in report.outcomes]
-    shown = shown or [each for each in report.metrics if report.splits.quantity(each) in report.headlines]
-    beside = [metric for metric in report.metrics if "beside" in report.quantity(metric).shown]
-    splits = {report.splits.split(metric) for metric in shown}
-    beside = [each for each in beside if each not in shown and report.splits.split(each) in splits][:1]
+    shown_metrics = [metric for metric in report.metrics if metric in report.outcomes]
+    shown_metrics = shown_metrics or [
+        metric for metric in report.metrics if report.splits.quantity(metric) in report.headlines
+    ]
+    extra_metrics = [metric for metric in report.metrics if "beside" in report.quantity(metric).shown]
+    splits = {report.splits.split(metric) for metric in shown_metrics}
+    extra_metrics = [
+        metric
+        for metric in extra_metrics
+        if metric not in shown_metrics and report.splits.split(metric) in splits
+    ][:1]
     first = (report.outcomes or ("",))[0]
     rows = [
         (
             arm,
             report.finished(arm),
-            *(_mean_cell(report, arm, metric, with_n=False) for metric in (*shown, *beside)),
+            *(_mean_cell(report, arm, metric, with_n=False) for metric in (*shown_metrics, *extra_metrics)),
             *_first_effect_cells(report, arm, first),
         )
         for arm in report.arms
     ]
-    none = tuple("" for _ in (*beside, "difference", "verdict"))
-    floors = [(name, "", *cells, *none) for name, *cells in _floor_rows(report, shown)]
+    none = tuple("" for _ in (*extra_metrics, "difference", "verdict"))
+    floors = [(name, "", *cells, *none) for name, *cells in _floor_rows(report, shown_metrics)]
     headers = (
         "arm",
         f"{report.unit}s",
-        *shown,
-        *beside,
+        *shown_metrics,
+        *extra_metrics,
         f"difference in {first}" if first else "difference",
         "verdict",
     )
@@ -146,10 +152,12 @@ def change_tables(report: Report) -> list[Grid]:
     """Return the table of all changes of each arm, and that of the chosen settings."""
     headers = ("arm", "against", "changes", "chosen by its search", "not searched")
     rows = arm_changes.change_rows(report.changes)
-    used = [place for place in range(5) if place < 3 or any(row[place] != "-" for row in rows)]
-    kept = tuple(tuple(row[place] for place in used) for row in rows)
-    found = [Grid(arm_changes.TITLE, tuple(headers[place] for place in used), kept)] if rows else []
-    return [*found, *repeat_tables.chosen_settings(report)]
+    used_columns = [place for place in range(5) if place < 3 or any(row[place] != "-" for row in rows)]
+    used_rows = tuple(tuple(row[place] for place in used_columns) for row in rows)
+    grids = (
+        [Grid(arm_changes.TITLE, tuple(headers[place] for place in used_columns), used_rows)] if rows else []
+    )
+    return [*grids, *repeat_tables.chosen_settings(report)]
 
 
 def _family_text(report: Report) -> str:
@@ -166,15 +174,15 @@ def answer_tables(report: Report) -> list[Grid]:
 
 
 def _answers(report: Report) -> list[Grid]:
-    found = []
+    grids = []
     for metric in report.outcomes:
-        found += _verdict_tables(report, report.verdicts, metric)
-        found += repeat_tables.decision_chance_tables(report, metric)
-        found += _controls(report, metric)
-        found += crossed_tables.tables(report, metric)
-        found += repeat_tables.seed_tables(report, metric)
-        found += repeat_tables.deviation_tables(report, metric)
-    return found
+        grids += _verdict_tables(report, report.verdicts, metric)
+        grids += repeat_tables.decision_chance_tables(report, metric)
+        grids += _controls(report, metric)
+        grids += crossed_tables.tables(report, metric)
+        grids += repeat_tables.seed_tables(report, metric)
+        grids += repeat_tables.deviation_tables(report, metric)
+    return grids
 
 
 def _controls(report: Report, metric: str) -> list[Grid]:
@@ -194,22 +202,31 @@ def _pooled_tables(report: Report) -> list[Grid]:
 
 def _verdict_tables(report: Report, verdicts: Iterable[ArmVerdict], metric: str) -> list[Grid]:
     """Return the table of `verdicts` on one primary outcome, if there are any."""
-    own = [each for each in verdicts if each.metric == metric]
+    metric_verdicts = [verdict for verdict in verdicts if verdict.metric == metric]
     rows = [
         (
-            f"{each.arm} - {each.reference}",
-            each.seeds.replace(" finished", ""),
-            "-" if each.difference is None else format_interval(each.difference, "+", report.margin(metric)),
-            format_win_share(each.wins),
-            "-" if each.p is None else format_p(each.p, each.level),
-            each.text,
+            f"{verdict.arm} - {verdict.reference}",
+            verdict.seeds.replace(" finished", ""),
+            "-"
+            if verdict.difference is None
+            else format_interval(verdict.difference, "+", report.margin(metric)),
+            format_win_share(verdict.wins),
+            "-" if verdict.p is None else format_p(verdict.p, verdict.level),
+            verdict.text,
         )
-        for each in own
+        for verdict in metric_verdicts
     ]
     if not rows:
         return []
     title = f"{metric}, primary outcome: mean difference and interval{_family_text(report)}"
-    headers = ("arm", "finished", "difference", win_share_title(each.wins for each in own), "p", "verdict")
+    headers = (
+        "arm",
+        "finished",
+        "difference",
+        win_share_title(verdict.wins for verdict in metric_verdicts),
+        "p",
+        "verdict",
+    )
     return [Grid(title, headers, tuple(rows), stacked=True)]
 
 
@@ -223,13 +240,13 @@ def _front_tables(report: Report) -> list[Grid]:
     cells = {(cell.arm, cell.setting, cell.metric): cell for cell in report.points}
     rows = [
         (
-            *named,
+            *front_key,
             *(
-                format_interval(cell.estimate) if (cell := cells.get((*named, metric))) else "-"
+                format_interval(cell.estimate) if (cell := cells.get((*front_key, metric))) else "-"
                 for metric in metrics
             ),
         )
-        for named in dict.fromkeys((cell.arm, cell.setting) for cell in report.points)
+        for front_key in dict.fromkeys((cell.arm, cell.setting) for cell in report.points)
     ]
     title = "confirmed points of each front: mean [95% interval]; other tables are of point 1 of each arm"
     return [Grid(title, ("arm", "point", *metrics), tuple(rows))] if rows else []
@@ -237,8 +254,8 @@ def _front_tables(report: Report) -> list[Grid]:
 
 def search_table(report: Report) -> Grid:
     """Return the table of the best trial of each arm's search."""
-    bests = {each.arm: each for each in report.searched}
-    metrics = tuple(dict.fromkeys(name for each in report.searched for name in each.values))
+    bests = {best_trial.arm: best_trial for best_trial in report.searched}
+    metrics = tuple(dict.fromkeys(name for best_trial in report.searched for name in best_trial.values))
     rows = []
     for arm in report.arms:
         best = bests.get(arm)
@@ -257,8 +274,8 @@ def _results_table(report: Report, quantity: str) -> Grid:
     rows += _floor_rows(report, metrics)
     cells = {(cell.arm, cell.metric): cell for cell in report.cells}
     for arm in report.arms:
-        beside = _published_rows([cells.get((arm, metric)) for metric in metrics])
-        rows += [(f"{arm}, {words}", *values) for words, values in beside]
+        published_rows = _published_rows([cells.get((arm, metric)) for metric in metrics])
+        rows += [(f"{arm}, {words}", *values) for words, values in published_rows]
     rows += _prior_rows(report, metrics)
     headers = ("arm", *(split_title(report, metric) for metric in metrics))
     return Grid(f"{quantity_title(report, quantity)}: {VALUES}", headers, tuple(rows))
@@ -270,7 +287,7 @@ def _published_rows(cells: list[Cell | None]) -> list[tuple[str, list[str]]]:
     def row(value: Callable[[Cell], str]) -> list[str]:
         return ["" if cell is None else value(cell) for cell in cells]
 
-    found = [
+    rows = [
         ("published", row(lambda cell: _format_with_std(cell.published, cell.published_std))),
         ("our median", row(lambda cell: format_number(cell.median))),
         (
@@ -278,22 +295,24 @@ def _published_rows(cells: list[Cell | None]) -> list[tuple[str, list[str]]]:
             row(lambda cell: _format_with_std(cell.published_median, cell.published_median_std)),
         ),
     ]
-    return [(words, values) for words, values in found if any(values)]
+    return [(words, values) for words, values in rows if any(values)]
 
 
 def _prior_rows(report: Report, metrics: list[str]) -> list[tuple[str, ...]]:
     """Return rows of published values of systems that are not arms."""
     rows: dict[str, dict[str, str]] = {}
-    for each in report.prior_work:
-        words = "published" if each.statistic == "mean" else f"published {each.statistic}"
-        rows.setdefault(f"{each.system}, {words}", {})[each.metric] = _format_with_std(each.value, each.std)
-    found = [(name, *(values.get(metric, "") for metric in metrics)) for name, values in rows.items()]
-    return [row for row in found if any(row[1:])]
+    for prior_work in report.prior_work:
+        words = "published" if prior_work.statistic == "mean" else f"published {prior_work.statistic}"
+        rows.setdefault(f"{prior_work.system}, {words}", {})[prior_work.metric] = _format_with_std(
+            prior_work.value, prior_work.std
+        )
+    rows_of_prior = [(name, *(values.get(metric, "") for metric in metrics)) for name, values in rows.items()]
+    return [row for row in rows_of_prior if any(row[1:])]
 
 
 def _floor_rows(report: Report, metrics: list[str]) -> list[tuple[str, ...]]:
     """Return rows of floors of the metrics, one for each name of a floor."""
-    named = {
+    floor_names = {
         metric: f"{FLOOR_ROW} ({report.quantity(metric).floor_name})"
         for metric in metrics
         if metric in report.floors
@@ -301,16 +320,19 @@ def _floor_rows(report: Report, metrics: list[str]) -> list[tuple[str, ...]]:
     return [
         (
             name,
-            *(format_number(report.floors[each]) if named.get(each) == name else "" for each in metrics),
+            *(
+                format_number(report.floors[metric]) if floor_names.get(metric) == name else ""
+                for metric in metrics
+            ),
         )
-        for name in dict.fromkeys(named.values())
+        for name in dict.fromkeys(floor_names.values())
     ]
 
 
 def quantity_title(report: Report, quantity: str) -> str:
     """Return a quantity with its meaning or unit, if known: `depth (layers run)`."""
-    known = next((each for each in report.quantities if each.name == quantity), None)
-    words = one_line(known.meaning or known.unit) if known else ""
+    metric_info = next((metric for metric in report.quantities if metric.name == quantity), None)
+    words = one_line(metric_info.meaning or metric_info.unit) if metric_info else ""
     return f"{quantity} ({words})" if words else quantity
 
 
@@ -327,7 +349,7 @@ def role_note(report: Report, metric: str) -> str:
 
 
 def _differences(report: Report) -> list[Grid]:
-    found = []
+    grids = []
     for quantity in _quantities(report):
         metrics = [
             metric for metric in _metrics_of_quantity(report, quantity) if metric not in report.outcomes
@@ -343,8 +365,8 @@ def _differences(report: Report) -> list[Grid]:
         if rows:
             title = f"{quantity}, exploratory differences: paired mean [95% interval of each alone] (pairs)"
             headers = ("arm", *(split_title(report, metric) for metric in metrics))
-            found.append(Grid(title, headers, tuple(rows)))
-    return found
+            grids.append(Grid(title, headers, tuple(rows)))
+    return grids
 
 
 def _reference_name(report: Report, arm: str, metrics: list[str]) -> str:
@@ -356,15 +378,15 @@ def _reference_name(report: Report, arm: str, metrics: list[str]) -> str:
 def outcome_table(report: Report) -> Grid:
     """Return the table of how each arm's trials ended."""
     rows: list[tuple[str, ...]] = []
-    searched = {each.arm: each.assignment for each in report.searched}
+    params_by_arm = {best_trial.arm: best_trial.assignment for best_trial in report.searched}
     for tally in report.tallies:
-        ended = "; ".join(
+        outcome_text = "; ".join(
             f"{phase}: " + ", ".join(f"{count} {name}" for name, count in counts.items())
             for phase, counts in tally.outcomes.items()
         )
         seconds = f"{tally.seconds:.0f} s"
-        best = tally.assignment or searched.get(tally.arm, {})
-        rows.append((tally.arm, ended or "nothing ran", seconds, _format_assignment(best)))
+        best = tally.assignment or params_by_arm.get(tally.arm, {})
+        rows.append((tally.arm, outcome_text or "nothing ran", seconds, _format_assignment(best)))
     columns: tuple[str, ...] = ("arm", "outcomes", "work", "best assignment")
     if all(row[-1] == "-" for row in rows):  # no search, or repeats with a best assignment each
         columns, rows = columns[:-1], [row[:-1] for row in rows]
@@ -377,25 +399,28 @@ def _format_assignment(assignment: Mapping[str, object]) -> str:
 
 def _posthoc_tables(report: Report) -> list[Grid]:
     """Return the table of confirmed checkpoints re-evaluated under other settings."""
-    failed = {(each.arm, each.setting): f"0 of {each.seeds} finished" for each in report.failed_readings}
-    settings = [*dict.fromkeys((cell.arm, cell.setting) for cell in report.posthoc), *failed]
-    settings.sort(key=lambda each: report.arms.index(each[0]))
+    failed_cells = {
+        (failure.arm, failure.setting): f"0 of {failure.seeds} finished" for failure in report.failed_readings
+    }
+    settings = [*dict.fromkeys((cell.arm, cell.setting) for cell in report.posthoc), *failed_cells]
+    settings.sort(key=lambda key: report.arms.index(key[0]))
     if not settings:
         return []
-    read = {cell.metric for cell in report.posthoc}
+    measured_metrics = {cell.metric for cell in report.posthoc}
     # Metrics that only re-evaluations measure come last.
     metrics = [
         metric
         for metric in dict.fromkeys((*report.metrics, *(cell.metric for cell in report.posthoc)))
-        if metric in report.outcomes or (metric in read and "posthoc" in report.quantity(metric).shown)
+        if metric in report.outcomes
+        or (metric in measured_metrics and "posthoc" in report.quantity(metric).shown)
     ]
     cells = {(cell.arm, cell.setting, cell.metric): cell for cell in report.posthoc}
     rows: list[tuple[str, ...]] = []
     for arm, setting in settings:
-        own = [cells.get((arm, setting, metric)) for metric in metrics]
-        none = failed.get((arm, setting), "-")
-        rows.append((arm, setting, *(none if cell is None else _format_cell(cell) for cell in own)))
-        rows += [(f"{arm}, {words}", setting, *values) for words, values in _published_rows(own)]
+        row_cells = [cells.get((arm, setting, metric)) for metric in metrics]
+        none = failed_cells.get((arm, setting), "-")
+        rows.append((arm, setting, *(none if cell is None else _format_cell(cell) for cell in row_cells)))
+        rows += [(f"{arm}, {words}", setting, *values) for words, values in _published_rows(row_cells)]
     title = f"re-evaluated checkpoints: {VALUES}"
     return [Grid(title, ("arm", "setting", *metrics), tuple(rows), stacked=True)]
 
@@ -415,8 +440,8 @@ def _format_with_std(value: float | None, std: float | None) -> str:
 def _mean_cell(report: Report, arm: str, metric: str, *, with_n: bool = True) -> str:
     cell = report.cell(arm, metric)
     if cell is None:
-        finished = report.finished(arm)
-        return finished if "of" in finished else "-"
+        num_finished = report.finished(arm)
+        return num_finished if "of" in num_finished else "-"
     if not with_n:
         return format_interval(cell.estimate)
     return _format_cell(cell)
@@ -441,11 +466,11 @@ def _first_effect_cells(report: Report, arm: str, metric: str) -> tuple[str, str
     """Return the difference and the verdict in the primary outcome."""
     if arm == report.arms[0]:
         return "baseline", ""
-    effect, said = report.effect(arm, metric), report.verdict(arm)
+    effect, verdict = report.effect(arm, metric), report.verdict(arm)
     difference = _format_difference(report, effect.estimate if effect is not None else None, metric)
-    if said is None:
+    if verdict is None:
         return difference, ""
-    return difference, f"{said.text} ({said.seeds})" if said.looked else said.text
+    return difference, f"{verdict.text} ({verdict.seeds})" if verdict.looked else verdict.text
 
 
 def as_rich(grid: Grid) -> "Table":
@@ -464,5 +489,5 @@ def as_rich(grid: Grid) -> "Table":
 def as_markdown(grid: Grid) -> str:
     """Return the table in GitHub's Markdown, its title above it in bold."""
     lines = [grid.headers, ["---"] * len(grid.headers), *grid.rows]
-    escaped = ["| " + " | ".join(markdown_line(one_line(each)) for each in line) + " |" for line in lines]
+    escaped = ["| " + " | ".join(markdown_line(one_line(cell)) for cell in line) + " |" for line in lines]
     return "\n".join([f"**{markdown_line(grid.title)}**", "", *escaped])

@@ -52,10 +52,10 @@ def write_report_folder(
     fresh = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")
     fresh.mkdir()  # has the permissions of the umask; a temporary folder would be private
     try:
-        shown, _ = limit_arms(report, None)
-        pictures = [*outcome_panels(shown), *metric_panels(shown)]
-        for each in pictures:
-            (fresh / f"{each.name}.png").write_bytes(render(each, "png"))
+        shown_report, _ = limit_arms(report, None)
+        pictures = [*outcome_panels(shown_report), *metric_panels(shown_report)]
+        for panel in pictures:
+            (fresh / f"{panel.name}.png").write_bytes(render(panel, "png"))
         (fresh / "report.md").write_text(as_markdown_report(report, pictures, details), encoding="utf-8")
         (fresh / "report.csv").write_text(as_csv(report), encoding="utf-8")
         (fresh / "report.json").write_text(as_json(report, details), encoding="utf-8")
@@ -67,7 +67,7 @@ def write_report_folder(
             _write_figures(panels, "pdf", fresh / "figures")
         if latex:
             (fresh / "report.tex").write_text(latex_document(report, panels), encoding="utf-8")
-        write_manifest(fresh, sorted(each for each in fresh.rglob("*") if each.is_file()))
+        write_manifest(fresh, sorted(path for path in fresh.rglob("*") if path.is_file()))
         _replace_folder(fresh, folder)
     except BaseException:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -77,8 +77,8 @@ def write_report_folder(
 
 def _write_figures(panels: Sequence[Panel], kind: Kind, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
-    for each in panels:
-        (folder / f"{each.name}.{kind}").write_bytes(render(each, kind))
+    for panel in panels:
+        (folder / f"{panel.name}.{kind}").write_bytes(render(panel, kind))
 
 
 def _replace_folder(fresh: Path, folder: Path) -> None:
@@ -103,7 +103,7 @@ def as_markdown_report(report: Report, figures: Sequence[Panel], details: Detail
     parts = [f"# {markdown_line(report.sweep)}"]
     if report.question:
         parts.append(markdown_text(report.question))
-    parts += [f"**{markdown_line(one_line(each))}**" for each in warning_texts(report)]
+    parts += [f"**{markdown_line(one_line(text))}**" for text in warning_texts(report)]
     if report.verdicts:
         summary = answer_summary(report, arm_reasons(details))
         parts += [
@@ -112,17 +112,17 @@ def as_markdown_report(report: Report, figures: Sequence[Panel], details: Detail
             *_verdict_lists(report),
         ]
     parts += [as_markdown(grid) for grid in all_tables(report)]
-    parts += [f"![{markdown_line(one_line(each.title))}]({each.name}.png)" for each in figures]
-    read = [f"- {markdown_line(one_line(each))}" for each in notes(report)]
-    parts.append("## How to read this\n\n" + "\n".join(read))
+    parts += [f"![{markdown_line(one_line(panel.title))}]({panel.name}.png)" for panel in figures]
+    note_lines = [f"- {markdown_line(one_line(note))}" for note in notes(report)]
+    parts.append("## How to read this\n\n" + "\n".join(note_lines))
     return "\n\n".join(parts) + "\n"
 
 
 def _verdict_lists(report: Report) -> Iterator[str]:
     """Yield verdicts by context, then verdicts over all contexts, as lists."""
-    found = [(context, part.verdicts) for context, part in split_by_context(report)]
-    for title, verdicts in (*found, ("mean over all contexts", report.pooled)):
+    verdict_lists = [(context, part.verdicts) for context, part in split_by_context(report)]
+    for title, verdicts in (*verdict_lists, ("mean over all contexts", report.pooled)):
         if verdicts and report.contexts:
             yield f"### {markdown_line(one_line(title))}"
         if verdicts:
-            yield "\n".join(f"- {markdown_line(one_line(each.line))}" for each in verdicts)
+            yield "\n".join(f"- {markdown_line(one_line(verdict.line))}" for verdict in verdicts)

@@ -73,7 +73,7 @@ def view_tags(experiment_id: str, present: Mapping[str, str], view: str) -> dict
         view: View of the arms, as `arms_view` returns it.
     """
     page = f"#/experiments/{experiment_id}/runs?viewStateShareKey={KEY}&workflowType=machine_learning"
-    wanted = {TAG: view}
+    expected_tags = {TAG: view}
     if present.get(NOTE_TAG, _NOTE).startswith("Arms with "):
-        wanted[NOTE_TAG] = f"{_NOTE}[open]({page})"
-    return {name: value for name, value in wanted.items() if present.get(name) != value}
+        expected_tags[NOTE_TAG] = f"{_NOTE}[open]({page})"
+    return {name: value for name, value in expected_tags.items() if present.get(name) != value}

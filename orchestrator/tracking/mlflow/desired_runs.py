@@ -121,9 +121,9 @@ class DesiredRuns:
                 # MLflow cannot change the value of a parameter, so the existing params are retained.
                 run.params = self._trial_run(trial, run.start_ms).params | run.params
         elif event.kind is EventKind.RETRIED:
-            self._retry(event)
+            self._reopen_run(event)
         elif event.kind not in {EventKind.CHECKPOINTED, EventKind.KEPT, EventKind.READ}:
-            self._hear_trial(event)
+            self._fold_trial_event(event)
 
     def hold(self, *, is_locked: bool) -> None:
         """Set whether a living process holds the sweep; otherwise no run is RUNNING."""
@@ -153,7 +153,8 @@ class DesiredRuns:
         """Return the tags of arms that have a run, by the key of the run."""
         return {
             f"arm/{arm}": {
-                metric_key(f"{PREFIX}{name}"): visible(_cut(text, MAX_TEXT)) for name, text in tags.items()
+                metric_key(f"{PREFIX}{name}"): visible(_shorten(text, MAX_TEXT))
+                for name, text in tags.items()
             }
             for arm, tags in texts.items()
             if f"arm/{arm}" in self.runs
@@ -167,7 +168,7 @@ class DesiredRuns:
     def _begin(self, start_ms: int) -> None:
         tags = self._tags("sweep")
         if self._plan.question:
-            tags["mlflow.note.content"] = markdown_text(_cut(self._plan.question, MAX_TEXT))
+            tags["mlflow.note.content"] = markdown_text(_shorten(self._plan.question, MAX_TEXT))
         self._add(DesiredRun(SWEEP, None, self._plan.name, start_ms, tags=tags))
 
     def _open(self, event: Event) -> None:
@@ -203,7 +204,7 @@ class DesiredRuns:
         key, sweep = f"arm/{arm}", self.runs[SWEEP]
         ends = [run.end_ms for run in self.runs.values() if run.parent == key and run.end_ms is not None]
         kinds = self._confirmed.get(arm, {}).values()
-        failed = Counter(kind.value for kind in kinds if kind.failed)
+        failed_counts = Counter(kind.value for kind in kinds if kind.failed)
         if self._to_go[arm] > 0:
             end_ms = None if sweep.status == "RUNNING" else max(ends, default=sweep.end_ms)
             outcome, reason = (sweep.tags[f"{PREFIX}{name}"] for name in ("outcome", "reason"))
@@ -211,12 +212,13 @@ class DesiredRuns:
             return
         status: Status = "FINISHED"
         outcome, reason = OutcomeKind.FINISHED.value, "done"
-        if failed:
-            finished = sum(kind is OutcomeKind.FINISHED for kind in kinds)
-            words = ", ".join(f"{count} {kind}" for kind, count in sorted(failed.items()))
-            reason = f"{finished} of {amount(finished + failed.total(), 'confirm trial')} finished: {words}"
-            if not finished:
-                status, outcome = "FAILED", failed.most_common(1)[0][0]
+        if failed_counts:
+            num_finished = sum(kind is OutcomeKind.FINISHED for kind in kinds)
+            words = ", ".join(f"{count} {kind}" for kind, count in sorted(failed_counts.items()))
+            num_ended = num_finished + failed_counts.total()
+            reason = f"{num_finished} of {amount(num_ended, 'confirm trial')} finished: {words}"
+            if not num_finished:
+                status, outcome = "FAILED", failed_counts.most_common(1)[0][0]
         # MLflow cannot change the value of a parameter, so the existing params are retained.
         self.runs[key].params = self._chosen_params(arm) | self.runs[key].params
         self._mark(key, status, max(ends, default=self.runs[key].start_ms), outcome, reason)
@@ -234,7 +236,7 @@ class DesiredRuns:
         }
         return as_params({path: ", ".join(texts) for path, texts in texts_by_path.items() if texts})
 
-    def _retry(self, event: Event) -> None:
+    def _reopen_run(self, event: Event) -> None:
         """Reopen the run of a retried trial."""
         assert event.trial_id is not None
         key, planned = f"trial/{event.trial_id}", self._trials[event.trial_id].planned
@@ -247,12 +249,12 @@ class DesiredRuns:
         else:
             self.runs[key].retried_ms = milliseconds(event.at)
 
-    def _hear_trial(self, event: Event) -> None:
+    def _fold_trial_event(self, event: Event) -> None:
         assert event.trial_id is not None
         key, planned = f"trial/{event.trial_id}", self._trials[event.trial_id].planned
         at_ms = milliseconds(event.at)
-        skipped = event.kind is EventKind.ENDED and event.payload["kind"] == OutcomeKind.SKIPPED
-        if key not in self.runs and not skipped:  # a skipped trial never started
+        is_skipped = event.kind is EventKind.ENDED and event.payload["kind"] == OutcomeKind.SKIPPED
+        if key not in self.runs and not is_skipped:  # a skipped trial never started
             if f"arm/{planned.arm}" not in self.runs:
                 self._add(self._arm_run(self._plan.arm(planned.arm), at_ms))
                 self._mark_arm(planned.arm)
@@ -266,7 +268,7 @@ class DesiredRuns:
             self._mark(key, "RUNNING", None, "running", NOT_APPLICABLE)
         elif event.kind is EventKind.MEASURED:
             running.hear(event.trial_id, at_ms)
-            measurement = self._with_counted(read_measurement(event), planned)
+            measurement = self._add_counted_values(read_measurement(event), planned)
             self._name_metrics((f"arm/{planned.arm}", key), original_names(measurement.metrics))
             self.runs[key].points += finite_points(measurement, at_ms)
             self.dirty[key] = None
@@ -274,7 +276,7 @@ class DesiredRuns:
                 self._curves[planned.arm].hear(event.trial_id, measurement)
         else:
             running.end(event.trial_id, at_ms)
-            self._hear_end(key, event, skipped=skipped)
+            self._fold_end(key, event, skipped=is_skipped)
 
     def _name_metrics(self, keys: Iterable[str], tags: Mapping[str, str]) -> None:
         for key in keys:
@@ -282,7 +284,7 @@ class DesiredRuns:
                 self.runs[key].tags |= tags
                 self.dirty[key] = None
 
-    def _with_counted(self, measurement: Measurement, planned_trial: PlannedTrial) -> Measurement:
+    def _add_counted_values(self, measurement: Measurement, planned_trial: PlannedTrial) -> Measurement:
         """Add the value of each objective over earlier reports, e.g. as `valid/accuracy.best`.
 
         Only objectives whose scope is not the last report are added.
@@ -301,7 +303,7 @@ class DesiredRuns:
         }
         return replace(measurement, metrics={**values_by_scope, **measurement.metrics})
 
-    def _hear_end(self, key: str, event: Event, *, skipped: bool) -> None:
+    def _fold_end(self, key: str, event: Event, *, skipped: bool) -> None:
         assert event.trial_id is not None
         planned, kind = self._trials[event.trial_id].planned, OutcomeKind(event.payload["kind"])
         if not skipped:
@@ -317,7 +319,7 @@ class DesiredRuns:
     def _mark(self, key: str, status: Status, end_ms: int | None, outcome: str, reason: str) -> None:
         desired = self.runs[key]
         desired.status, desired.end_ms = status, end_ms
-        desired.tags |= {f"{PREFIX}outcome": outcome, f"{PREFIX}reason": visible(_cut(reason, MAX_TEXT))}
+        desired.tags |= {f"{PREFIX}outcome": outcome, f"{PREFIX}reason": visible(_shorten(reason, MAX_TEXT))}
         self.dirty[key] = None
 
     def _add(self, desired: DesiredRun) -> None:
@@ -334,18 +336,20 @@ class DesiredRuns:
             f"- `{change.path}`: {_change_text(change.before)} -> {_change_text(change.after)}"
             for change in arm.changes
         ]
-        text = "\n".join([markdown_text(_cut(arm.why, MAX_TEXT)), *changes]).strip()
+        text = "\n".join([markdown_text(_shorten(arm.why, MAX_TEXT)), *changes]).strip()
         tags = self._tags("arm", arm=arm.name) | self._source
-        searched = {dimension.path for dimension in arm.space.dimensions}
+        searched_paths = {dimension.path for dimension in arm.space.dimensions}
         if text:
-            tags["mlflow.note.content"] = _cut(text, MAX_NOTE)
+            tags["mlflow.note.content"] = _shorten(text, MAX_NOTE)
         return DesiredRun(
             f"arm/{arm.name}",
             SWEEP,
             arm.name,
             start_ms,
             tags=tags,
-            params=as_params({path: value for path, value in leaves(arm.settings) if path not in searched}),
+            params=as_params(
+                {path: value for path, value in leaves(arm.settings) if path not in searched_paths}
+            ),
             inputs=inputs_for(self._inputs, arm.settings),
         )
 
@@ -394,7 +398,7 @@ def text_tags(texts: Mapping[str, str]) -> dict[str, str]:
     """Return reported texts as tags; names reserved by MLflow or haltsweep get a prefix."""
     return {
         metric_key(f"text.{name}" if name.startswith(("mlflow.", PREFIX)) else name): visible(
-            _cut(text, MAX_TEXT)
+            _shorten(text, MAX_TEXT)
         )
         for name, text in texts.items()
     }
@@ -410,7 +414,7 @@ def source_tags(provenance: Mapping[str, Any]) -> dict[str, str]:
     program, *arguments = provenance.get("command") or [""]
     # MLflow displays the part of a source after the last slash.
     command = " ".join(PurePath(argument).name for argument in (program, *arguments)).strip()
-    tags = {"mlflow.source.name": visible(_cut(command, MAX_NAME)), "mlflow.source.type": "LOCAL"}
+    tags = {"mlflow.source.name": visible(_shorten(command, MAX_NAME)), "mlflow.source.type": "LOCAL"}
     if commit := provenance.get("commit"):
         tags["mlflow.source.git.commit"] = str(commit)
     return tags if command else {key: value for key, value in tags.items() if key.endswith("commit")}
@@ -425,10 +429,10 @@ def _short_text(value: Any) -> str:
 
 
 def _change_text(value: Any) -> str:
-    return markdown_line(_cut(_text(value), MAX_NAME))
+    return markdown_line(_shorten(_text(value), MAX_NAME))
 
 
-def _cut(text: str, maximum: int) -> str:
+def _shorten(text: str, maximum: int) -> str:
     return text if len(text) <= maximum else text[: maximum - 1] + "…"
 
 

@@ -45,7 +45,7 @@ def find_links(server: str, sweep: str, arms: Sequence[str]) -> Links:
     base = server.rstrip("/")
     public = without_user(base)
     name = urllib.parse.urlencode({"experiment_name": sweep})
-    experiment_reply = _ask(base, f"experiments/get-by-name?{name}")
+    experiment_reply = _request(base, f"experiments/get-by-name?{name}")
     if experiment_reply is None:
         raise InputError(
             f"sweep {sweep!r} is not in the MLflow at {public}; `haltsweep sync {sweep}` puts it there"
@@ -57,12 +57,14 @@ def find_links(server: str, sweep: str, arms: Sequence[str]) -> Links:
         for arm in _runs(base, experiment, f"tags.`mlflow.parentRunId` = '{run['info']['run_id']}'"):
             tags = {tag["key"]: tag["value"] for tag in arm["data"]["tags"]}
             run_ids[tags.get(f"{PREFIX}arm", "")] = arm["info"]["run_id"]
-    compared = [run_ids[arm] for arm in arms if arm in run_ids]
+    compared_ids = [run_ids[arm] for arm in arms if arm in run_ids]
     page = f"/#/experiments/{experiment}/runs"
     return Links(
         runs=_link(public, page),
         arms=_link(public, page, viewStateShareKey=KEY),
-        comparison=_link(public, "/#/compare-runs", runs=_json(compared), experiments=_json([experiment])),
+        comparison=_link(
+            public, "/#/compare-runs", runs=_json(compared_ids), experiments=_json([experiment])
+        ),
     )
 
 
@@ -79,18 +81,18 @@ def _link(base: str, page: str, **query: str) -> str:
 
 def _runs(base: str, experiment: str, filter_: str) -> list[dict[str, Any]]:
     """Return the runs that match the filter `filter_`, newest first."""
-    wanted = {
+    metadata = {
         "experiment_ids": [experiment],
         "filter": filter_,
         "max_results": MOST_RUNS,
         "order_by": ["attributes.start_time DESC"],
     }
-    reply = _ask(base, "runs/search", wanted) or {}
+    reply = _request(base, "runs/search", metadata) or {}
     runs: list[dict[str, Any]] = reply.get("runs", [])
     return runs
 
 
-def _ask(base: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+def _request(base: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
     """Return the server's answer; None for a resource that does not exist."""
     data = None if body is None else json.dumps(body).encode()
     place = without_user(base)

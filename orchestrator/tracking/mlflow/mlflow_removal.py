@@ -25,20 +25,22 @@ def delete_runs(uri: str, experiment: str, ledger_uid: str, artifacts: Path) -> 
     with outages(uri):
         follow_move(uri, artifacts)
         client = open_client(uri, artifacts)
-        found = client.get_experiment_by_name(experiment)
-        if found is None or found.lifecycle_stage == "deleted":
+        mlflow_experiment = client.get_experiment_by_name(experiment)
+        if mlflow_experiment is None or mlflow_experiment.lifecycle_stage == "deleted":
             return 0
-        runs = list(find_runs(client, found.experiment_id, ledger_uid))
+        runs = list(find_runs(client, mlflow_experiment.experiment_id, ledger_uid))
         for run in runs:
             client.delete_run(run.run_id)
             if not is_server(uri):
                 _delete_folder(run.artifact_uri, artifacts)
-        if not client.search_runs([found.experiment_id], max_results=1):
+        if not client.search_runs([mlflow_experiment.experiment_id], max_results=1):
             # Rename the experiment, since a new sweep with its name would restore it with its deleted runs.
-            client.rename_experiment(found.experiment_id, f"{experiment} (deleted {found.experiment_id})")
-            client.delete_experiment(found.experiment_id)
+            client.rename_experiment(
+                mlflow_experiment.experiment_id, f"{experiment} (deleted {mlflow_experiment.experiment_id})"
+            )
+            client.delete_experiment(mlflow_experiment.experiment_id)
             if not is_server(uri):
-                _delete_folder(found.artifact_location, artifacts)
+                _delete_folder(mlflow_experiment.artifact_location, artifacts)
         return len(runs)
 
 

@@ -75,7 +75,7 @@ class TrackingOutage(StoreError):
 
 
 @dataclass(slots=True)
-class Stored:
+class StoredRunState:
     """State of one run in MLflow."""
 
     run_id: str
@@ -203,30 +203,36 @@ class RunStore:
             folder = None if is_server(uri) else artifacts.resolve() / experiment
             self.experiment_id = self._open_experiment(experiment, folder, mode, view)
 
-    def search(self, ledger_uid: str) -> dict[str, Stored]:
+    def search(self, ledger_uid: str) -> dict[str, StoredRunState]:
         """Return the runs of a ledger, by their key.
 
         If a run is stored twice, because the answer to a request was lost, the run with fewer metrics is
         deleted.
         """
-        by_key: dict[str, Stored] = {}
+        by_key: dict[str, StoredRunState] = {}
         with outages(self._uri):
             runs = find_runs(self._client, self.experiment_id, ledger_uid)
-            for stored in sorted(runs, key=lambda one: (-len(one.latest), one.run_id)):
-                if stored.key in by_key:
-                    self._client.delete_run(stored.run_id)
+            for checkpoint in sorted(
+                runs, key=lambda checkpoint: (-len(checkpoint.latest), checkpoint.run_id)
+            ):
+                if checkpoint.key in by_key:
+                    self._client.delete_run(checkpoint.run_id)
                 else:
-                    by_key[stored.key] = stored
+                    by_key[checkpoint.key] = checkpoint
         return by_key
 
-    def create(self, desired: DesiredRun, tags: Mapping[str, str]) -> Stored:
+    def create(self, desired: DesiredRun, tags: Mapping[str, str]) -> StoredRunState:
         """Create a run with `tags` and return it."""
         with outages(self._uri):
             run = self._client.create_run(self.experiment_id, desired.start_ms, dict(tags), desired.name)
-        return Stored(run.info.run_id, run.info.artifact_uri, tags=dict(tags))
+        return StoredRunState(run.info.run_id, run.info.artifact_uri, tags=dict(tags))
 
     def log(
-        self, run_state: Stored, points: Sequence[Point], params: Mapping[str, str], tags: Mapping[str, str]
+        self,
+        run_state: StoredRunState,
+        points: Sequence[Point],
+        params: Mapping[str, str],
+        tags: Mapping[str, str],
     ) -> None:
         """Write points, parameters and tags, and record them in `run_state`.
 
@@ -253,7 +259,7 @@ class RunStore:
                     file = f"params/{name.replace('/', '_')}.txt"
                     self._client.log_text(run_state.run_id, value, file)
 
-    def log_inputs(self, run_state: Stored, inputs: Sequence[Input]) -> None:
+    def log_inputs(self, run_state: StoredRunState, inputs: Sequence[Input]) -> None:
         """Write the datasets that a run read."""
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
@@ -268,7 +274,7 @@ class RunStore:
             self._client.log_inputs(run_state.run_id, dataset_inputs)
         run_state.inputs |= {(dataset.name, dataset.digest, dataset.context) for dataset in inputs}
 
-    def set_status(self, run_state: Stored, status: Status, end_ms: int | None) -> None:
+    def set_status(self, run_state: StoredRunState, status: Status, end_ms: int | None) -> None:
         """Set the status of a run; RUNNING reopens it."""
         with outages(self._uri):
             if status == "RUNNING":
@@ -278,13 +284,13 @@ class RunStore:
         run_state.status = status
         run_state.end_ms = run_state.end_ms if end_ms is None else end_ms
 
-    def upload(self, run_state: Stored, file: Path, folder: str) -> None:
+    def upload(self, run_state: StoredRunState, file: Path, folder: str) -> None:
         """Add `file` to the artifacts of a run, in `folder`; at the top if `folder` is empty."""
         self._require_known(run_state)
         with outages(self._uri):
             self._client.log_artifact(run_state.run_id, str(file), folder or None)
 
-    def _require_known(self, run_state: Stored) -> None:
+    def _require_known(self, run_state: StoredRunState) -> None:
         if not is_server(self._uri):  # another user's experiment in a shared database may contain any address
             require_known(run_state.artifact_uri, "--tracking")
 
@@ -314,13 +320,13 @@ class RunStore:
         return str(experiment.experiment_id)
 
 
-def find_runs(client: "MlflowClient", experiment_id: str, ledger_uid: str) -> Iterator[Stored]:
+def find_runs(client: "MlflowClient", experiment_id: str, ledger_uid: str) -> Iterator[StoredRunState]:
     """Yield every active run that was created from a ledger."""
     token: str | None = None
     of_ledger = f"tags.`{PREFIX}ledger` = '{ledger_uid}'"
     while True:
         page = client.search_runs([experiment_id], of_ledger, max_results=PAGE, page_token=token)
-        yield from map(_stored, page)
+        yield from map(_to_stored, page)
         token = page.token
         if not token:
             return
@@ -409,8 +415,8 @@ def _make_database(file: Path, artifacts: Path, mode: int) -> None:
         fresh.unlink(missing_ok=True)
 
 
-def _stored(run: Any) -> Stored:
-    return Stored(
+def _to_stored(run: Any) -> StoredRunState:
+    return StoredRunState(
         run_id=run.info.run_id,
         artifact_uri=run.info.artifact_uri,
         status=run.info.status,

@@ -18,7 +18,7 @@ from orchestrator.plan.types import Plan
 from orchestrator.tracking.inputs import Inputs
 from orchestrator.tracking.mlflow.arms_view import arms_view
 from orchestrator.tracking.mlflow.desired_runs import NOT_APPLICABLE, SWEEP, DesiredRun, DesiredRuns
-from orchestrator.tracking.mlflow.mlflow_runs import RunStore, Stored
+from orchestrator.tracking.mlflow.mlflow_runs import RunStore, StoredRunState
 from orchestrator.tracking.mlflow.points import PREFIX, Point
 from orchestrator.tracking.summary import ArmSummary
 from search_spaces.wording import amount
@@ -34,7 +34,7 @@ OnProgress = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class Counts:
+class WriteCounts:
     """Number of written items, by kind."""
 
     runs: int = 0
@@ -45,15 +45,15 @@ class Counts:
     files: int = 0
     inputs: int = 0
 
-    def __add__(self, other: "Counts") -> "Counts":
-        return Counts(
-            *(getattr(self, field_.name) + getattr(other, field_.name) for field_ in fields(Counts))
+    def __add__(self, second: "WriteCounts") -> "WriteCounts":
+        return WriteCounts(
+            *(getattr(self, field_.name) + getattr(second, field_.name) for field_ in fields(WriteCounts))
         )
 
     def __str__(self) -> str:
         parts = [
             f"{getattr(self, field_.name)} {field_.name}"
-            for field_ in fields(Counts)
+            for field_ in fields(WriteCounts)
             if getattr(self, field_.name)
         ]
         return f"{', '.join(parts)} written" if parts else "all was up to date"
@@ -61,7 +61,7 @@ class Counts:
     @property
     def total(self) -> int:
         """Number of items of all kinds; 0 if everything was up to date."""
-        return sum(getattr(self, field_.name) for field_ in fields(Counts))
+        return sum(getattr(self, field_.name) for field_ in fields(WriteCounts))
 
 
 class MlflowWriter:
@@ -84,13 +84,13 @@ class MlflowWriter:
         self._store = RunStore(uri, plan.name, artifacts, arms_view(plan))
         self._desired = DesiredRuns(plan, ledger.uid, inputs)
         self._stored = self._store.search(ledger.uid)
-        self._counts = Counts()
+        self._counts = WriteCounts()
         self.position = 0
         """Position of the newest event that is in MLflow."""
 
-    def update(self) -> Counts:
+    def update(self) -> WriteCounts:
         """Write all events since the last call. Raise `TrackingOutage`."""
-        self._counts = Counts()
+        self._counts = WriteCounts()
         # Read before the events: if the holder ends now, its last events are read below.
         held = self._ledger.held()
         events = self._ledger.events(self.position)
@@ -108,12 +108,12 @@ class MlflowWriter:
             del self._desired.dirty[key]
         return self._counts
 
-    def publish(self, summary: ArmSummary) -> Counts:
+    def publish(self, summary: ArmSummary) -> WriteCounts:
         """Write a report's metrics and tags of the arms, then their curves. Raise `TrackingOutage`.
 
         A changed value becomes a new step of its metric.
         """
-        self._counts = Counts()
+        self._counts = WriteCounts()
         for key, tags in self._desired.summary_tags(summary.tags).items():
             # Overwrite a notice that no longer applies.
             old = {NOTICE_TAG: NOT_APPLICABLE} if NOTICE_TAG in self._stored[key].tags else {}
@@ -132,13 +132,13 @@ class MlflowWriter:
             self._fill(self._stored[key], points, {}, {})
         return self._counts
 
-    def upload(self, folder: SweepFolder) -> Counts:
+    def upload(self, folder: SweepFolder) -> WriteCounts:
         """Upload files as artifacts unless identical files are already stored. Raise `StoreError`.
 
         The sweep's run gets spec, plan, provenance and report. The runs of arms get the report as text and
         its figures. The runs of trials get their retained files.
         """
-        self._counts = Counts()
+        self._counts = WriteCounts()
         files = list(_sweep_files(folder))
         figures = [file for file in files if file[0] == folder.report / "report.md" or _is_figure(file[0])]
         for key in self._stored:
@@ -154,24 +154,24 @@ class MlflowWriter:
         digest = hashlib.blake2b(digest_size=16)
         for file, place in files:
             digest.update(f"{place}/{file.name}\0".encode() + hashlib.blake2b(file.read_bytes()).digest())
-        tag, stored = {f"{PREFIX}artifacts": digest.hexdigest()}, self._stored[key]
-        if files and not tag.items() <= stored.tags.items():
+        tag, stored_run = {f"{PREFIX}artifacts": digest.hexdigest()}, self._stored[key]
+        if files and not tag.items() <= stored_run.tags.items():
             for number, (file, place) in enumerate(files):
                 self._on_progress(f"the report and the sweep's files: {len(files) - number} to write")
-                self._store.upload(stored, file, place)
-            self._store.log(stored, [], {}, tag)
+                self._store.upload(stored_run, file, place)
+            self._store.log(stored_run, [], {}, tag)
             self._counts.files += len(files)
 
     def _write(self, desired: DesiredRun) -> None:
         """Write the parts of the run that MLflow lacks."""
-        stored = self._find(desired)
-        self._fill(stored, desired.points, desired.params, self._tags(desired), desired.retried_ms)
-        inputs = [dataset for dataset in desired.inputs if dataset[:3] not in stored.inputs]
+        stored_run = self._find(desired)
+        self._fill(stored_run, desired.points, desired.params, self._tags(desired), desired.retried_ms)
+        inputs = [dataset for dataset in desired.inputs if dataset[:3] not in stored_run.inputs]
         if inputs:
-            self._store.log_inputs(stored, inputs)
+            self._store.log_inputs(stored_run, inputs)
             self._counts.inputs += len(inputs)
-        if (stored.status, stored.end_ms) != (desired.status, desired.end_ms or stored.end_ms):
-            self._store.set_status(stored, desired.status, desired.end_ms)
+        if (stored_run.status, stored_run.end_ms) != (desired.status, desired.end_ms or stored_run.end_ms):
+            self._store.set_status(stored_run, desired.status, desired.end_ms)
             self._counts.endings += 1
 
     def _write_points(self) -> None:
@@ -183,7 +183,7 @@ class MlflowWriter:
                 self._fill(self._find(desired), desired.points, {}, {}, desired.retried_ms)
                 desired.points = []
 
-    def _find(self, desired: DesiredRun) -> Stored:
+    def _find(self, desired: DesiredRun) -> StoredRunState:
         if desired.key not in self._stored:
             if desired.parent is not None:
                 self._find(self._desired.runs[desired.parent])
@@ -200,7 +200,7 @@ class MlflowWriter:
 
     def _fill(
         self,
-        run_state: Stored,
+        run_state: StoredRunState,
         points: Sequence[Point],
         params: Mapping[str, str],
         tags: Mapping[str, str],
@@ -217,7 +217,7 @@ class MlflowWriter:
         self._counts.tags += len(tags)
 
 
-def _is_new(point: Point, run_state: Stored, retried_ms: int) -> bool:
+def _is_new(point: Point, run_state: StoredRunState, retried_ms: int) -> bool:
     """Return whether a point may be missing in MLflow.
 
     The newest stored step of a retried trial may belong to an earlier attempt. MLflow ignores duplicate

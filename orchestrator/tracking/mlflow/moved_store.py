@@ -26,10 +26,14 @@ def follow_move(uri: str, artifacts: Path) -> None:
     if file is None or not file.is_file() or file.resolve().parent != folder.parent:
         return
     with closing(sqlite3.connect(file, timeout=_WAIT_S)) as connection:
-        before = _original_folder(connection)
-        if before is None or before.name != folder.name or _same(before, folder):
+        original_folder = _original_folder(connection)
+        if (
+            original_folder is None
+            or original_folder.name != folder.name
+            or _is_same_folder(original_folder, folder)
+        ):
             return
-        old, new = f"{before.as_uri()}/", f"{folder.as_uri()}/"
+        old, new = f"{original_folder.as_uri()}/", f"{folder.as_uri()}/"
         with connection:
             for table, column in _COLUMNS:
                 connection.execute(
@@ -52,7 +56,7 @@ def _original_folder(connection: sqlite3.Connection) -> Path | None:
     return Path(unquote(parts.path)).parent if parts.scheme == "file" else None
 
 
-def _same(path: Path, second: Path) -> bool:
+def _is_same_folder(path: Path, second: Path) -> bool:
     """Return whether both paths lead to the same folder, even if the folder does not exist."""
     try:
         return path.samefile(second)

@@ -62,7 +62,7 @@ def metric_key(name: str) -> str:
 
 
 def _code_point(character: re.Match[str]) -> str:
-    return "".join(f"_x{ord(each):x}_" for each in character.group())
+    return "".join(f"_x{ord(letter):x}_" for letter in character.group())
 
 
 def original_names(names: Iterable[str]) -> dict[str, str]:

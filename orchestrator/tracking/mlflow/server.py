@@ -49,11 +49,11 @@ class Server:
     def wait(self) -> None:
         """Wait until the server ends by itself. Raise `StoreError` with its output."""
         self.process.wait()
-        raise _ended(self.process, self.log)
+        raise _ended_error(self.process, self.log)
 
 
 @contextmanager
-def serving(uri: str, artifacts: Path, port: int | None) -> Iterator[Server]:
+def serve_store(uri: str, artifacts: Path, port: int | None) -> Iterator[Server]:
     """Serve a store on the loopback address until the context ends.
 
     Args:
@@ -91,7 +91,7 @@ def serving(uri: str, artifacts: Path, port: int | None) -> Iterator[Server]:
             _wait_until_healthy(url, uri, process, log)
             yield Server(url, process, log)
         finally:
-            _end(process)
+            _end_server(process)
 
 
 def listen(port: int | None) -> socket.socket:
@@ -135,7 +135,7 @@ def _wait_until_healthy(url: str, uri: str, process: "subprocess.Popen[bytes]", 
                 f"({_tail(log).splitlines()[-1].rstrip('.')}). Choose another --tracking or --runs."
             )
         if process.poll() is not None:
-            raise _ended(process, log)
+            raise _ended_error(process, log)
         try:
             with opener.open(f"{url}health", timeout=5):
                 return
@@ -147,7 +147,7 @@ def _wait_until_healthy(url: str, uri: str, process: "subprocess.Popen[bytes]", 
         time.sleep(POLL_S)
 
 
-def _ended(process: "subprocess.Popen[bytes]", log: IO[bytes]) -> StoreError:
+def _ended_error(process: "subprocess.Popen[bytes]", log: IO[bytes]) -> StoreError:
     return StoreError(
         f"MLflow's server ended unexpectedly with code {process.returncode}; its output:\n{_tail(log)}"
     )
@@ -159,7 +159,7 @@ def _tail(log: IO[bytes]) -> str:
     return log.read().decode(errors="replace").strip()
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _end_server(process: "subprocess.Popen[bytes]") -> None:
     """Terminate the server, and kill its remaining processes."""
     if process.poll() is None:
         process.terminate()

@@ -18,7 +18,7 @@ import pytest
 from orchestrator.cli import sweep_checks
 from orchestrator.cli.commands.track import publish, write_report
 from orchestrator.cli.commands.verify import check_sweep
-from orchestrator.cli.stored_sweep import opened
+from orchestrator.cli.stored_sweep import open_stored_sweep
 from orchestrator.execution.sweep.launch_folder import Setup, read_setup
 from orchestrator.execution.sweep.launch_folder import publish as publish_folder
 from orchestrator.files.findings import BAD, Finding
@@ -49,7 +49,7 @@ def finished_sweep(root: Path, **arm: object) -> SweepSite:
 
 
 def update_projections(place: SweepSite) -> None:
-    with opened(str(place.folder.root), place.folder.root.parent) as sweep:
+    with open_stored_sweep(str(place.folder.root), place.folder.root.parent) as sweep:
         publish(sweep, write_report(sweep), str(place.tracking_uri))
 
 

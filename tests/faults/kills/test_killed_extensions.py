@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from orchestrator.cli.stored_sweep import opened
+from orchestrator.cli.stored_sweep import open_stored_sweep
 from orchestrator.ledger.events import EventKind
 from tests.support.processes.commands import TINY, Shell, wait_for
 
@@ -15,7 +15,7 @@ SPEC = TINY.replace("steps: 4", "steps: 60").replace("report_every: 2", "report_
 
 def read_sweep(shell):
     """Return the plan and the events of trials."""
-    with opened("tiny", shell.folder / "runs") as sweep:
+    with open_stored_sweep("tiny", shell.folder / "runs") as sweep:
         return sweep.plan, [event for event in sweep.ledger.events() if event.trial_id is not None]
 
 

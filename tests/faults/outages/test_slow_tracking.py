@@ -207,7 +207,7 @@ def test_sync_reports_its_wait_before_heavy_imports(
             has_message.wait(PATIENCE_S)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(waiting, "complain", record_message)
+    monkeypatch.setattr(waiting, "print_error", record_message)
     monkeypatch.setitem(sys.modules, "orchestrator.cli.stored_sweep", SlowModule())
     answer_ = haltsweep("sync", str(folder.root), "--tracking", "http://127.0.0.1:1/?token=marker")
     assert answer_.code == 130

@@ -49,9 +49,9 @@ def test_verify_requires_that_spec_plan_and_data_match_the_ledger(haltsweep, tmp
         (
             "spec.yaml",
             files["spec.yaml"].replace(b"0.1", b"0.9"),
-            "spec.yaml must be that by which trials ran",
+            "spec.yaml must be the file that the trials ran with",
         ),
-        ("plan.json", json.dumps(plan).encode(), "plan.json must be that by which trials ran"),
+        ("plan.json", json.dumps(plan).encode(), "plan.json must be the file that the trials ran with"),
         ("plan.json", other_plan, "the spec of plan.json must be that of the ledger"),
         ("data.json", b"\xff\xfe", "data.json must be JSON"),
         ("data.json", b"[1]", "data.json must hold digests of data by name, got [1]"),

@@ -25,18 +25,18 @@ run()
 """
 COLLECTION_SCRIPT = """
 import os, signal, time, weakref
-from orchestrator.cli.ctrl_c import hear, was_heard
+from orchestrator.cli.ctrl_c import handle_ctrl_c, was_pressed
 class Target:
     pass
-hear()
+handle_ctrl_c()
 target = Target()
 reference = weakref.ref(target, lambda _: os.kill(os.getpid(), signal.SIGINT))
-assert not was_heard()
+assert not was_pressed()
 try:
     del target
     time.sleep({patience})
 except KeyboardInterrupt:
-    assert was_heard()
+    assert was_pressed()
     print("raised again")
 """
 FAILING_SCRIPT = """
@@ -55,9 +55,9 @@ main.run()
 """
 IGNORING_SCRIPT = """
 import signal
-from orchestrator.cli.ctrl_c import hear
+from orchestrator.cli.ctrl_c import handle_ctrl_c
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-hear()
+handle_ctrl_c()
 assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 """
 

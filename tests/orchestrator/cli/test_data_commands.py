@@ -16,7 +16,7 @@ from matplotlib import image
 
 from orchestrator.cli.display import console
 from orchestrator.cli.display import data_progress as building
-from orchestrator.cli.display.data_progress import Bars
+from orchestrator.cli.display.data_progress import ProgressBars
 from orchestrator.cli.display.data_views import (
     LABELS_SHOWN,
     TEXT_SHOWN,
@@ -379,7 +379,7 @@ class TestBars:
     def test_bars_report_long_work_rarely(self, capsys):
         console.err.cache_clear()
         clock = Clock()
-        with Bars(clock=clock) as bars, bars.part("listops/train"):
+        with ProgressBars(clock=clock) as bars, bars.part("listops/train"):
             for step in range(1, 41):
                 clock.now += 0.5
                 report("trees", step * 1000, 40_000)
@@ -389,7 +389,7 @@ class TestBars:
 
     def test_bars_report_the_process_that_blocks(self, capsys):
         console.err.cache_clear()
-        with Bars() as bars, bars.part("listops/train"):
+        with ProgressBars() as bars, bars.part("listops/train"):
             assert report_waiting("waiting for process 1 on here")
         assert capsys.readouterr().err == "waiting for process 1 on here\n"
 
@@ -399,7 +399,7 @@ class TestBars:
         with (tmp_path / "screen").open("w+") as file:
             terminal = Console(file=file, force_terminal=True, width=120, legacy_windows=False)
             monkeypatch.setattr(building, "err", lambda: terminal)
-            with Bars() as bars, bars.part("listops/[train]"):
+            with ProgressBars() as bars, bars.part("listops/[train]"):
                 report("trees", 1, 4)
                 bars._bars.refresh()
         screen = re.sub(r"\x1b.*?[mlKhA]", "", (tmp_path / "screen").read_text())

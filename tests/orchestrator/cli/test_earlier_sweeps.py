@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.earlier_sweeps import read_best_params
-from orchestrator.cli.stored_sweep import opened
+from orchestrator.cli.stored_sweep import open_stored_sweep
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.fold import records
@@ -43,7 +43,7 @@ def test_missing_sweep_is_refused_with_the_spec_field(folder, haltsweep):
 
 def searched_drifts(arm, name="own"):
     """Return the drifts that the search of an arm tried; the largest drift scores best."""
-    with opened(name, Path("runs")) as sweep:
+    with open_stored_sweep(name, Path("runs")) as sweep:
         records = [record for record in sweep.records() if record.phase == "search" and record.arm == arm]
     return [trial.assignment["drift"] for trial in sorted(records, key=lambda trial: trial.number)]
 

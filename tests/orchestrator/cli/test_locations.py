@@ -13,7 +13,7 @@ from orchestrator.cli.locations import (
     tracked_by_launch,
     tracking_uri,
 )
-from orchestrator.cli.stored_sweep import found, opened
+from orchestrator.cli.stored_sweep import found, open_stored_sweep
 from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.serialise import to_json
@@ -125,7 +125,7 @@ def test_missing_ledger_is_refused_and_not_created(working_folder):
     (folder.root / "launch.json").write_text('{"data_dir": "data"}')
     with (
         pytest.raises(StoreError, match="`haltsweep resume gates`"),
-        opened("gates", Path("runs")),
+        open_stored_sweep("gates", Path("runs")),
     ):
         pass
     assert not folder.ledger.exists()

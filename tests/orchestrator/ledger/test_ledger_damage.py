@@ -93,7 +93,7 @@ def test_changed_outcome_is_named(any_url: str, written_events: list[Event]) -> 
 def test_missing_row_is_named(any_url: str, written_events: list[Event]) -> None:
     execute(any_url, "DELETE FROM haltsweep_events WHERE seq IN (5, 6)")
     (fault,) = read_refused(
-        any_url, r"event 7 \(.*\) does not follow event 4: what was written between them is missing"
+        any_url, r"event 7 \(.*\) does not follow event 4: the events between them are missing"
     )
     assert "does not follow event 4" in fault
 

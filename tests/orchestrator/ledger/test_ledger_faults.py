@@ -23,7 +23,7 @@ from sqlalchemy.exc import OperationalError
 from orchestrator.errors import StoreError
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import Event
-from orchestrator.ledger.sql.engine import connect, explain, require_answer
+from orchestrator.ledger.sql.engine import connect, explain_error, require_answer
 from orchestrator.ledger.sql.outage import Outage
 from orchestrator.ledger.store import Ledger
 from tests.support.specs.plans import make_plan
@@ -248,7 +248,7 @@ def test_writer_with_patience_waits_for_a_locked_database(
 
 def test_other_database_error_masks_the_password() -> None:
     url = make_url("postgresql+psycopg://me:secret@db.example/sweeps")
-    fault = explain(OperationalError("SELECT 1", {}, Exception("server closed the connection")), url)
+    fault = explain_error(OperationalError("SELECT 1", {}, Exception("server closed the connection")), url)
     assert "server closed the connection; check that the database is reachable" in str(fault)
     assert "secret" not in str(fault)
     assert "db.example" in str(fault)

@@ -198,7 +198,7 @@ def test_experiments_survive_json(name: str) -> None:
 
 
 def test_slow_batch_is_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimate, "_timed", lambda learner, system, examples: 2.0 + 0.5 * examples)
+    monkeypatch.setattr(estimate, "_time_step", lambda learner, system, examples: 2.0 + 0.5 * examples)
     small_spec = make_spec(baseline={**make_baseline(), "train": {"steps": 5, "batch_size": 100}})
     assert planner.plan(small_spec, calibrate=True).prices[0].seconds_per_step == pytest.approx(52.0)
 

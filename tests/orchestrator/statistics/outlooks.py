@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from orchestrator.statistics.decision_chance import EFFECT_SPREAD, NO_EFFECT, TIMES, decision_chances
-from orchestrator.statistics.paired import Paired, compare
+from orchestrator.statistics.paired import PairedEstimate, compare
 from orchestrator.statistics.verdicts import verdict
 
 EffectSampler = Callable[[np.random.Generator], float]
@@ -29,7 +29,7 @@ def draw_unit_effect(rng: np.random.Generator) -> float:
     return 1.0
 
 
-def compare_values(values: np.ndarray, family: int) -> Paired:
+def compare_values(values: np.ndarray, family: int) -> PairedEstimate:
     return compare({("arm", "x"): dict(enumerate(values.tolist()))}, family=family)["arm", "x"]
 
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.statistics.sequential import Question, look
+from orchestrator.statistics.sequential import Question, decide_arms
 from orchestrator.statistics.sequential import looks as look_at
 from tests.orchestrator.statistics import looks, studies
 
@@ -55,7 +55,7 @@ def test_look_of_a_sweep_matches_the_simulation(margin):
         }
         open_arms, decisions = list(arms), {}
         for number in look_at(looks.SEEDS):
-            decisions |= look(question, seed_values, range(number), open_arms, {})
+            decisions |= decide_arms(question, seed_values, range(number), open_arms, {})
             open_arms = [arm for arm in arms if arm not in decisions]
         for place, arm in enumerate(arms):
             seeds = decisions[arm].seeds if arm in decisions else looks.SEEDS

@@ -5,17 +5,17 @@ import random
 import pytest
 
 from orchestrator.statistics.missing import MOST_MISSING, verdict_despite_missing
-from orchestrator.statistics.paired import Paired, compare
+from orchestrator.statistics.paired import PairedEstimate, compare
 from orchestrator.statistics.verdicts import verdict
 
 CLEAR_DIFFERENCES = (-0.51, -0.49, -0.52, -0.5, -0.48, -0.5, -0.53, -0.47)
 
 
-def compare_values(values: dict[int, float], family: int = 1) -> Paired:
+def compare_values(values: dict[int, float], family: int = 1) -> PairedEstimate:
     return compare({("arm", "x"): values}, family=family)["arm", "x"]
 
 
-def compare_with_missing(values, bounds, family=1, **options) -> Paired:
+def compare_with_missing(values, bounds, family=1, **options) -> PairedEstimate:
     known_values = dict(enumerate(values))
     return verdict_despite_missing(
         compare_values(known_values, family),

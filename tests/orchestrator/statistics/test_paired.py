@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from orchestrator.statistics.paired import compare, minus, p_without, resolution
+from orchestrator.statistics.paired import compare, p_without, resolution, subtract
 from tests.orchestrator.statistics import studies
 
 EIGHT_DIFFERENCES = (0.011, 0.024, 0.017, 0.002, 0.031, 0.022, 0.009, 0.018)
@@ -139,7 +139,7 @@ def test_exploded_arm_does_not_affect_other_arms() -> None:
     assert step == pytest.approx(0.008)
     differences = {
         (arm, "loss"): key_by_seed(
-            [minus(*pair) for pair in zip(values[arm], values["baseline"], strict=True)]
+            [subtract(*pair) for pair in zip(values[arm], values["baseline"], strict=True)]
         )
         for arm in ("arm", "exploded")
     }
@@ -174,5 +174,5 @@ def test_simulation_matches_compare(sampler: object) -> None:
 
 @pytest.mark.parametrize("scale", [1e-13, 1.0, 1e9])
 def test_rounding_errors_are_no_difference(scale: float) -> None:
-    assert minus(scale * (0.1 + 0.2), scale * 0.3) == 0.0
-    assert minus(0.3 * scale, 0.3 * scale * (1 + 1e-9)) == pytest.approx(-3e-10 * scale, rel=1e-6)
+    assert subtract(scale * (0.1 + 0.2), scale * 0.3) == 0.0
+    assert subtract(0.3 * scale, 0.3 * scale * (1 + 1e-9)) == pytest.approx(-3e-10 * scale, rel=1e-6)

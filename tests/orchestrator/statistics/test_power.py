@@ -5,14 +5,14 @@ import math
 import pytest
 from scipy import stats
 
-from orchestrator.statistics.paired import critical
+from orchestrator.statistics.paired import half_width
 from orchestrator.statistics.power import chance, seeds_needed, smallest_effect
 from tests.orchestrator.statistics import studies
 
 
 @pytest.mark.parametrize(("effect", "seeds", "family"), [(0.5, 8, 4), (2.0, 8, 4), (1.0, 16, 1), (3.0, 4, 1)])
 def test_chance_matches_the_non_central_t(effect: float, seeds: int, family: int) -> None:
-    critical_value, noncentrality = critical(seeds, family), effect / math.sqrt(2) * math.sqrt(seeds)
+    critical_value, noncentrality = half_width(seeds, family), effect / math.sqrt(2) * math.sqrt(seeds)
     scipy_chance = stats.nct.sf(critical_value, seeds - 1, noncentrality) + stats.nct.cdf(
         -critical_value, seeds - 1, noncentrality
     )

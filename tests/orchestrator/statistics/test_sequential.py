@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from orchestrator.statistics.paired import compare
-from orchestrator.statistics.sequential import LOOK_SHARE, Question, chance_left, look, looks
+from orchestrator.statistics.sequential import LOOK_SHARE, Question, chance_left, decide_arms, looks
 
 SEEDS = tuple(range(101, 109))
 NOISE = np.random.default_rng(1).normal(size=(3, len(SEEDS)))
@@ -24,7 +24,7 @@ def make_study_values(effect_a=0.0, effect_b=0.0, spread=0.1, outcome="test/scor
 
 
 def look_after(values, num_seeds, failed_seeds=None, question=None):
-    return look(question or make_question(), values, SEEDS[:num_seeds], ["a", "b"], failed_seeds or {})
+    return decide_arms(question or make_question(), values, SEEDS[:num_seeds], ["a", "b"], failed_seeds or {})
 
 
 def decisions_after(*positional, **options):
@@ -65,7 +65,7 @@ def test_look_is_stricter_than_the_end():
         2,
         8,
     )
-    assert set(look(loose_question, values, SEEDS[:3], ["a", "b"], {})) == {"a"}
+    assert set(decide_arms(loose_question, values, SEEDS[:3], ["a", "b"], {})) == {"a"}
 
 
 def test_difference_within_the_margin_is_a_decision():
@@ -130,5 +130,5 @@ def test_stopped_arms_still_bound_the_spread_of_other_arms():
     values["b", "test/score"] = dict(zip(SEEDS, 2.0 + 0.1 * NOISE[0] + 1e-6 * NOISE[2], strict=True))
     stopped_values = {key: dict(by_seed) for key, by_seed in values.items()}
     stopped_values["a", "test/score"] = {seed: values["a", "test/score"][seed] for seed in SEEDS[:3]}
-    decisions = look(make_question(), stopped_values, SEEDS[:5], ["b"], {})
+    decisions = decide_arms(make_question(), stopped_values, SEEDS[:5], ["b"], {})
     assert decisions["b"].found["test/score"].raised

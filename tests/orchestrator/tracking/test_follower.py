@@ -25,7 +25,7 @@ from orchestrator.tracking import follower as followers
 from orchestrator.tracking.background import LOG, Follower, start_follower
 from orchestrator.tracking.follower import FollowerLoop
 from orchestrator.tracking.inputs import Input, read_inputs, write_inputs
-from orchestrator.tracking.mlflow.mlflow_writer import Counts, MlflowWriter
+from orchestrator.tracking.mlflow.mlflow_writer import MlflowWriter, WriteCounts
 from orchestrator.tracking.parquet import read_records
 from orchestrator.tracking.state import projection_lock, read_state
 from orchestrator.tracking.summary import ArmSummary, SummaryFile
@@ -289,7 +289,7 @@ class TestLoop:
                     raise StoreError("away")
                 super().__init__(*args, **options)  # type: ignore[arg-type]
 
-            def update(self) -> Counts:
+            def update(self) -> WriteCounts:
                 state = read_state(folder)
                 assert state is not None
                 errors.append(state.error)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.plan.space_check.metrics import reported
+from orchestrator.plan.space_check.metrics import reported_metrics
 from orchestrator.plan.training_code.settings import System, checked
 from trainables import task_catalog
 from trainables.assembly import build_model
@@ -33,7 +33,7 @@ def test_every_reported_metric_is_declared(head: HeadKind, precision: str):
     batch = synthetic_batch(system.shape, 2, 8, 0)
     output = build_model(system.model, system.shape, 0).eval()(batch)
     declared = declared_metrics([TASKS[head]["name"]], [head])
-    for name in reported(system, batch, output):
+    for name in reported_metrics(system, batch, output):
         declaration = look_up(declared, name)
         assert declaration in declared, f"{name} must be declared"
         assert not declaration.split or name.startswith(f"{declaration.split}/")
@@ -47,7 +47,7 @@ def test_only_tasks_with_epochs_report_their_duration(task: str, expected: bool)
     assert isinstance(system, System), system
     batch = synthetic_batch(system.shape, 2, 8, 0)
     output = build_model(system.model, system.shape, 0).eval()(batch)
-    assert (EPOCH_SECONDS in reported(system, batch, output)) == expected
+    assert (EPOCH_SECONDS in reported_metrics(system, batch, output)) == expected
 
 
 def test_metrics_are_ordered_by_relevance_without_repetition():

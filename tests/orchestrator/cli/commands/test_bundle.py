@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator.bundle import archive, contents
 from orchestrator.cli.commands.bundle import report_files
-from orchestrator.cli.stored_sweep import opened
+from orchestrator.cli.stored_sweep import open_stored_sweep
 from orchestrator.execution.sweep.rerun import sample_trials
 from orchestrator.ledger import chain
 from orchestrator.ledger.lease import Holder
@@ -249,7 +249,7 @@ def test_rerun_draws_the_same_trials_and_requires_a_bundle(haltsweep, tmp_path):
 
 
 def read_records(name):
-    with opened(name, Path("runs")) as sweep:
+    with open_stored_sweep(name, Path("runs")) as sweep:
         return sweep.records()
 
 

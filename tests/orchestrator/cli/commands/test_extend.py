@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from orchestrator import read
-from orchestrator.cli.stored_sweep import opened
+from orchestrator.cli.stored_sweep import open_stored_sweep
 from orchestrator.errors import InputError, LeaseLost
 from orchestrator.files.file_digests import write_manifest
 from orchestrator.ledger import events as log
@@ -110,7 +110,7 @@ def test_added_trials_and_confirm_match_a_launch_of_the_larger_sweep(haltsweep, 
     assert count_measurements("tiny") == count_measurements("tiny", "whole")
     refusal = haltsweep("extend", "tiny", "--trials", "4", *INLINE)
     assert refusal.code == 2
-    assert "search.trials_per_arm: 3 -> 4\n    the winners were chosen from so many trials" in refusal.err
+    assert "search.trials_per_arm: 3 -> 4\n    test splits were already evaluated for" in refusal.err
 
 
 LATE_OVERRIDES = ("search=null", "posthoc={model.halt.threshold: [0.5]}")
@@ -120,7 +120,7 @@ LATE_OVERRIDES = ("search=null", "posthoc={model.halt.threshold: [0.5]}")
 def test_added_splits_are_evaluated_on_stored_checkpoints(haltsweep, spec):
     assert haltsweep("launch", spec, *LATE_OVERRIDES, *INLINE).code == 0
     events_before = list(read_events("tiny"))
-    with opened("tiny", Path("runs")) as sweep:
+    with open_stored_sweep("tiny", Path("runs")) as sweep:
         checkpoints = {
             trial.trial_id: sweep.folder.checkpoint(trial.trial_id)
             for trial in sweep.plan.trials
@@ -207,12 +207,12 @@ def exclude_timings(rows):
 
 
 def folder_of(name):
-    with opened(name, Path("runs")) as sweep:
+    with open_stored_sweep(name, Path("runs")) as sweep:
         return sweep.folder
 
 
 def read_events(name):
-    with opened(name, Path("runs")) as sweep:
+    with open_stored_sweep(name, Path("runs")) as sweep:
         yield from [event for event in sweep.ledger.events() if event.kind is not EventKind.OPENED]
 
 

@@ -212,7 +212,7 @@ def test_resume_warns_that_an_edited_spec_has_no_effect(haltsweep, pipeline_call
     haltsweep("launch", "tiny.yaml", "--driver", "inline")
     (plan, folder, setup, _), _ = pipeline_calls.pop()
     publish(plan, folder, setup)
-    message = "was changed since the launch, and what runs is still what was planned then"
+    message = "was changed since the launch, and the sweep still runs the plan of the launch"
     assert message not in haltsweep("resume", "tiny").err
     folder.spec.write_text(f"{folder.spec.read_text()}# one more arm\n")
     assert message in haltsweep("resume", "tiny").err

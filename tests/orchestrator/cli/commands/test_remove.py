@@ -108,7 +108,7 @@ def test_remove_requires_take_over_if_the_holder_may_be_alive(haltsweep, tmp_pat
         ledger.claim(DEAD)
     result = haltsweep("remove", "synthetic", "--yes")
     assert result.code == 2
-    assert "whose last sign of life was 3600 s ago" in " ".join(result.err.split())
+    assert "its last sign of life was 3600 s ago" in " ".join(result.err.split())
     assert folder.plan.exists()
     take_over = haltsweep("remove", "synthetic", "--yes", "--take-over")
     assert take_over.code == 0

@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.cli.commands.track import WATCH_S, write_report, write_while_running
-from orchestrator.cli.stored_sweep import opened
+from orchestrator.cli.stored_sweep import open_stored_sweep
 from orchestrator.files.file_digests import damaged_files
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
@@ -67,7 +67,7 @@ def test_watch_rewrites_the_report_until_the_sweep_ends(tmp_path, capsys):
             waits.append(seconds)
             next(steps)()
 
-        with opened("synthetic", folder.root.parent) as sweep:
+        with open_stored_sweep("synthetic", folder.root.parent) as sweep:
 
             def write_next_report():
                 reports.append(write_report(sweep))
@@ -86,6 +86,6 @@ def test_watch_rewrites_the_report_until_the_sweep_ends(tmp_path, capsys):
 
 def test_watch_writes_one_report_of_a_finished_sweep(tmp_path):
     folder = finished(tmp_path, PLAN)
-    with opened("synthetic", folder.root.parent) as sweep:
+    with open_stored_sweep("synthetic", folder.root.parent) as sweep:
         write_while_running(sweep, lambda: write_report(sweep), lambda _: pytest.fail("nothing to wait for"))
     assert (folder.report / "report.html").exists()

@@ -124,7 +124,7 @@ def test_ui_serves_a_local_store_until_a_signal(
                 os.kill(os.getpid(), signal.Signals[name])  # an impatient second signal
                 exits.append(True)
 
-    monkeypatch.setattr(server, "serving", serve)
+    monkeypatch.setattr(server, "serve_store", serve)
     ui("gates", runs)
     assert serve_arguments == [(f"sqlite:///{runs / 'mlflow.db'}", runs / "mlartifacts", None)]
     assert "arms:     http://127.0.0.1" in capsys.readouterr().out
@@ -151,7 +151,7 @@ def test_browser_reads_the_address_from_a_private_file(runs: Path, monkeypatch: 
             address_files.append((file, file.read_text(), file.stat().st_mode & 0o777))
             super().wait()
 
-    monkeypatch.setattr(server, "serving", serve)
+    monkeypatch.setattr(server, "serve_store", serve)
     ui("gates", runs)
     assert len(pages) == len(address_files) == 1
     assert pages[0].startswith("file:///")

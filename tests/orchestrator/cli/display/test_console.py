@@ -22,8 +22,8 @@ def consoles(request, monkeypatch):
 
 
 def test_console_escapes_lines(capsys) -> None:
-    console.say(f"{HOSTILE_TEXT}\n{HOSTILE_TEXT}")
-    console.complain(HOSTILE_TEXT)
+    console.print_line(f"{HOSTILE_TEXT}\n{HOSTILE_TEXT}")
+    console.print_error(HOSTILE_TEXT)
     assert capsys.readouterr() == (f"{ESCAPED_TEXT}\n{ESCAPED_TEXT}\n", f"{ESCAPED_TEXT}\n")
 
 

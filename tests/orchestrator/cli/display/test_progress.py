@@ -146,7 +146,7 @@ def snapshot(num_ended, num_planned=10, draining="", worked=0.0):
 @pytest.fixture
 def printed_lines(monkeypatch):
     lines = []
-    monkeypatch.setattr(progress, "say", lines.append)
+    monkeypatch.setattr(progress, "print_line", lines.append)
     return lines
 
 
@@ -313,7 +313,7 @@ class TestLiveView:
 
 def test_first_interrupt_prints_a_message(capsys, monkeypatch):
     messages = []
-    monkeypatch.setattr(progress, "complain", messages.append)
+    monkeypatch.setattr(progress, "print_error", messages.append)
     with View(make_plan(1), clock=Clock()) as view:
         view.show_interrupt(SignalEffect.DRAIN)
     assert messages == ["stopping: running trials are saved at their next report; Ctrl-C again stops at once"]

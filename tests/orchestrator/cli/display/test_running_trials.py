@@ -8,7 +8,7 @@ from rich.console import Console, Group
 from orchestrator.cli.display import watch_display as watching
 from orchestrator.cli.display.console import Name
 from orchestrator.cli.display.progress import tables
-from orchestrator.cli.display.running_trials import SHOWN, Pace, roughly, running_table
+from orchestrator.cli.display.running_trials import SHOWN, WorkRate, format_rough_seconds, running_table
 from orchestrator.conductor.messages import Progress
 from orchestrator.conductor.outlook import Outlook, RunningTrial
 from orchestrator.ledger import events as log
@@ -86,11 +86,11 @@ def test_only_the_first_running_trials_are_listed():
      (36_000, "10h"), (172_799, "48h"), (180_000, "2 days")],
 )  # fmt: skip
 def test_rounded_duration(seconds, text):
-    assert roughly(seconds) == text
+    assert format_rough_seconds(seconds) == text
 
 
 def test_pace_counts_observed_work_and_is_limited_by_running_trials():
-    pace = Pace()
+    pace = WorkRate()
     assert pace.speed(100.0, 0.0, 2) is None  # work of an earlier session
     assert pace.speed(100.0, 60.0, 2) is None  # loading
     assert pace.speed(110.0, 70.0, 2) is None  # the duration of the first work is unknown
@@ -105,7 +105,7 @@ def test_watch_ends_with_the_session(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     sweep = launched(tmp_path, PLAN)
     lines = []
-    monkeypatch.setattr("orchestrator.cli.display.progress.say", lines.append)
+    monkeypatch.setattr("orchestrator.cli.display.progress.print_line", lines.append)
     with Ledger.open(sweep.ledger_url, "synthetic") as ledger:
         lease = ledger.claim(Holder.current())
 

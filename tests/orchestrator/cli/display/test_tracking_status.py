@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.display.tracking_status import tracked, tracking_store
+from orchestrator.cli.display.tracking_status import read_tracking_status, tracking_store
 from orchestrator.execution.sweep.launch_folder import Setup
 from orchestrator.identity import SweepFolder
 from orchestrator.tracking.state import TrackingState, write_state
@@ -19,7 +19,7 @@ def test_deleted_mlflow_database_counts_as_empty(tmp_path: Path, has_database: b
     (tmp_path / "sweep").mkdir()
     folder = SweepFolder(tmp_path / "sweep")
     write_state(folder, TrackingState(7, "", time.time(), newest=7, store=uri))
-    line = tracked(folder, uri, newest=7).line("haltsweep sync it", is_locked=False)
+    line = read_tracking_status(folder, uri, newest=7).line("haltsweep sync it", is_locked=False)
     if has_database:
         assert line == f"MLflow: has everything ({uri})"
     else:

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.cli.display import console
 from orchestrator.cli.display import wait_display as waiting
-from orchestrator.cli.display.wait_display import Waiting
+from orchestrator.cli.display.wait_display import WaitDisplay
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +19,7 @@ def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def wait_for_message(
-    messages: list[str], waiting_display: Waiting, prefix: str, *, is_stuck: bool
+    messages: list[str], waiting_display: WaitDisplay, prefix: str, *, is_stuck: bool
 ) -> list[str]:
     """Return the messages with this prefix, or none after 60 seconds."""
     deadline = time.monotonic() + 60
@@ -38,8 +38,8 @@ def wait_for_message(
 @pytest.mark.parametrize("is_stuck", [True, False])
 def test_wait_shows_its_step_and_duration(monkeypatch: pytest.MonkeyPatch, is_stuck: bool) -> None:
     messages: list[str] = []
-    monkeypatch.setattr(waiting, "complain", messages.append)
-    with Waiting("Ctrl-C ends it", "planning", first_s=0.02) as waiting_display:
+    monkeypatch.setattr(waiting, "print_error", messages.append)
+    with WaitDisplay("Ctrl-C ends it", "planning", first_s=0.02) as waiting_display:
         prefix = "planning: 0 done" if is_stuck else "planning: "
         matches = wait_for_message(messages, waiting_display, prefix, is_stuck=is_stuck)
     assert matches, f"expected a message with the prefix {prefix}, got {messages}"
@@ -48,8 +48,8 @@ def test_wait_shows_its_step_and_duration(monkeypatch: pytest.MonkeyPatch, is_st
 
 def test_short_wait_prints_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
     messages: list[str] = []
-    monkeypatch.setattr(waiting, "complain", messages.append)
-    with Waiting("Ctrl-C ends it", "planning", first_s=3600.0) as waiting_display:
+    monkeypatch.setattr(waiting, "print_error", messages.append)
+    with WaitDisplay("Ctrl-C ends it", "planning", first_s=3600.0) as waiting_display:
         waiting_display.update("something")
         time.sleep(0.05)
     assert messages == []

@@ -268,7 +268,7 @@ def test_launch_prints_warnings_before_failures(folder, haltsweep):
     assert result.err.count("first failure: baseline search 0 (") == result.err.count("failure") == 1, (
         "several trials failed"
     )
-    assert "the sweep goes on, `haltsweep status" in result.err
+    assert "the sweep continues, `haltsweep status" in result.err
 
 
 def test_plan_warns_about_undeclared_metrics(folder, haltsweep):

@@ -10,7 +10,7 @@ from orchestrator.execution.checkpoints import worker_checkpoints
 from orchestrator.execution.checkpoints.checkpoint_checks import MOST_NAMED, require_checkpoints
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.fold import records
-from orchestrator.plan.extension.extending import extended
+from orchestrator.plan.extension.extending import extend_plan
 from orchestrator.plan.types import Extension
 from orchestrator.trials import OutcomeKind
 from tests.support.specs.plans import make_plan
@@ -26,7 +26,7 @@ def extended_sweep(tmp_path):
     known_records = records(history(old_plan), old_plan)
     new_plan = replace(old_plan, confirm=replace(old_plan.confirm, splits=("test", "long")))
     extension = Extension(1.0, "haltsweep extend", "", ("confirm.splits",), (), (), {})
-    plan = extended(old_plan, new_plan, {record_.trial_id for record_ in known_records}, extension)
+    plan = extend_plan(old_plan, new_plan, {record_.trial_id for record_ in known_records}, extension)
     folder = SweepFolder(tmp_path / "synthetic")
     confirmed = [record_ for record_ in known_records if record_.phase == "confirm"]
     for trial_record in confirmed:

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from orchestrator.conductor.messages import Reply, Stop
-from orchestrator.execution.session import NoAttempt, Session, Turn
+from orchestrator.execution.session import NoAttempt, SchedulerTurn, Session
 from orchestrator.execution.trial.trial_jobs import Attempt
 from orchestrator.execution.trial.watchdog import hang_reason
 from orchestrator.ledger.events import EventKind
@@ -201,7 +201,7 @@ def test_error_of_the_check_ends_the_session(bench):
 
 def test_death_of_ray_loses_running_trials_once_and_moves_waiting_ones(bench):
     running, waiting = bench.next_attempt("a"), bench.next_attempt("b")
-    assert bench.session.update(["a"]) == Turn([], draining=False)
+    assert bench.session.update(["a"]) == SchedulerTurn([], draining=False)
     bench.session.record_all_deaths("Ray ended")
     assert bench.session.running == ()
     (end,) = bench.log.of(EventKind.ENDED)
@@ -213,7 +213,7 @@ def test_death_of_ray_loses_running_trials_once_and_moves_waiting_ones(bench):
 def test_death_of_ray_while_draining_loses_no_trial(bench):
     bench.next_attempt("a")
     bench.stop.set()
-    assert bench.session.update(["a"]) == Turn([], draining=True)
+    assert bench.session.update(["a"]) == SchedulerTurn([], draining=True)
     bench.session.record_all_deaths("Ray ended")
     (ended,) = bench.log.of(EventKind.ENDED)
     assert ended.payload == {"kind": "stopped", "reason": "the sweep was asked to stop"}

@@ -7,8 +7,8 @@ from rich.console import Console
 
 from orchestrator.errors import InputError, PlanError
 from orchestrator.plan.display.render import plan_warnings, render
-from orchestrator.plan.extension.extending import changes_allowed, extended
-from orchestrator.plan.extension.extension_rules import Begun
+from orchestrator.plan.extension.extending import changes_allowed, extend_plan
+from orchestrator.plan.extension.extension_rules import RequestedWork
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import Extension
 from tests.orchestrator.plan.small_specs import CONFIRM, make_one_arm_spec, make_spec
@@ -126,7 +126,7 @@ def test_tasks_may_be_contexts_but_no_grid():
     assert not any("under contexts instead of grid" in line for line in plan_warnings(sweep_plan))
 
 
-DONE = Begun(searched=True, confirmed=True, decides=False)
+DONE = RequestedWork(searched=True, confirmed=True, decides=False)
 
 
 def test_extension_may_add_a_value_of_a_context():
@@ -140,7 +140,7 @@ def test_extension_may_add_a_value_of_a_context():
     extension = Extension(
         0.0, "x", "0", ("x",), tuple(a.name for a in old_plan.arms), old_plan.confirm.seeds, {}
     )
-    sweep_plan = extended(old_plan, new_plan, {trial.trial_id for trial in old_plan.trials}, extension)
+    sweep_plan = extend_plan(old_plan, new_plan, {trial.trial_id for trial in old_plan.trials}, extension)
     assert {trial.trial_id for trial in old_plan.trials} <= {trial.trial_id for trial in sweep_plan.trials}
     assert len(sweep_plan.trials) - len(old_plan.trials) == 2 * len(CONFIRM["seeds"])
 

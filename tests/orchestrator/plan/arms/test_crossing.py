@@ -8,8 +8,8 @@ from rich.console import Console
 
 from orchestrator.errors import PlanError
 from orchestrator.plan.display.render import render
-from orchestrator.plan.extension.extending import changes_allowed, extended
-from orchestrator.plan.extension.extension_rules import Begun
+from orchestrator.plan.extension.extending import changes_allowed, extend_plan
+from orchestrator.plan.extension.extension_rules import RequestedWork
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import Extension
 from tests.orchestrator.plan.small_specs import ARMS, CONFIRM, SEARCH, make_full_spec
@@ -81,13 +81,13 @@ def test_extension_of_a_crossed_plan_may_add_seeds_and_arms():
     old_plan, new_plan = (
         repeated_plan(1, seeds, others=others, cross=True) for seeds, others in (((1, 2), 1), ((1, 2, 3), 2))
     )
-    progress = Begun(searched=True, confirmed=True, decides=False)
+    progress = RequestedWork(searched=True, confirmed=True, decides=False)
     changes = changes_allowed(
         "one", {"confirm": {"seeds": [1, 2]}}, {"confirm": {"seeds": [1, 2, 3]}}, progress
     )
     asked_ids = [trial.trial_id for trial in old_plan.trials]
     extension = Extension(0.0, "extend", "", tuple(map(str, changes)), ("arm-0",), (1, 2), {})
-    extended_plan = extended(old_plan, new_plan, asked_ids, extension)
+    extended_plan = extend_plan(old_plan, new_plan, asked_ids, extension)
     trials_by_id = {trial.trial_id: trial for trial in extended_plan.trials}
     assert all(trials_by_id[trial.trial_id] == trial for trial in old_plan.trials)
     added_counts = Counter(

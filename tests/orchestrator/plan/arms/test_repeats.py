@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import SpecError
-from orchestrator.plan.extension.extending import changes_allowed, extended
-from orchestrator.plan.extension.extension_rules import Begun
+from orchestrator.plan.extension.extending import changes_allowed, extend_plan
+from orchestrator.plan.extension.extension_rules import RequestedWork
 from orchestrator.plan.planned_trials import confirm_seeds
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import Extension
@@ -111,10 +111,11 @@ def test_extension_appends_repeats():
     old_plan, new_plan = repeated_plan(2), repeated_plan(4)
     before = {"search": {"trials_per_arm": 3, "repeats": 2}}
     after = {"search": {"trials_per_arm": 3, "repeats": 4}}
-    changes = changes_allowed("one", before, after, Begun(searched=True, confirmed=True, decides=False))
+    progress = RequestedWork(searched=True, confirmed=True, decides=False)
+    changes = changes_allowed("one", before, after, progress)
     asked_ids = [trial.trial_id for trial in old_plan.trials]
     extension = Extension(0.0, "extend", "", tuple(map(str, changes)), ("arm-0",), old_plan.confirm.seeds, {})
-    extended_plan = extended(old_plan, new_plan, asked_ids, extension)
+    extended_plan = extend_plan(old_plan, new_plan, asked_ids, extension)
     trials_by_id = {trial.trial_id: trial for trial in extended_plan.trials}
     assert all(trials_by_id[trial.trial_id] == trial for trial in old_plan.trials)
     added_counts = Counter(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from orchestrator.plan.display.format import amount, bytes_amount, duration
+from orchestrator.plan.display.format import bytes_amount, duration, format_amount
 from orchestrator.plan.display.render import plan_warnings, render
 from orchestrator.plan.types import Change
 from search_spaces.dimensions import Space
@@ -142,7 +142,7 @@ def test_calibrated_plan_prints_the_duration(plan_text: str) -> None:
     [(0, "0"), (999.4, "999"), (999.6, "1 k"), (4.5504e8, "455 M"), (1.234e4, "12.3 k"), (1e30, "1000000 Y")],
 )
 def test_amounts(value: float, words: str) -> None:
-    assert amount(value) == words
+    assert format_amount(value) == words
 
 
 @pytest.mark.parametrize(("value", "words"), [(1, "1 B"), (2048, "2 KiB"), (2.57e9, "2.39 GiB")])

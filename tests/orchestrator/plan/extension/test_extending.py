@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.errors import InputError
-from orchestrator.plan.extension.extending import changes_allowed, extended
-from orchestrator.plan.extension.extension_rules import CAN, Begun
+from orchestrator.plan.extension.extending import changes_allowed, extend_plan
+from orchestrator.plan.extension.extension_rules import CAN, RequestedWork
 from orchestrator.plan.planned_trials import planned_trials
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import AnswerPlan, Extension
@@ -25,11 +25,11 @@ SPEC = {
     "resources": {"cpus": 1.0, "retries": 3},
     "budget": {"wall_clock_hours": 1.0},
 }
-FRESH = Begun(searched=False, confirmed=False, decides=False)
-SEARCHED = Begun(searched=True, confirmed=False, decides=False)
-DONE = Begun(searched=True, confirmed=True, decides=False)
-CUSTOM_DONE = Begun(searched=True, confirmed=True, decides=False, own=True)
-DECIDING = Begun(searched=True, confirmed=True, decides=True)
+FRESH = RequestedWork(searched=False, confirmed=False, decides=False)
+SEARCHED = RequestedWork(searched=True, confirmed=False, decides=False)
+DONE = RequestedWork(searched=True, confirmed=True, decides=False)
+CUSTOM_DONE = RequestedWork(searched=True, confirmed=True, decides=False, has_custom_trainable=True)
+DECIDING = RequestedWork(searched=True, confirmed=True, decides=True)
 WIDE = {"why": "more", "set": {"model.width": 64}, "drop": []}
 
 
@@ -79,33 +79,33 @@ def test_extension_may_add_parts(path, value, progress):
         ("name", "two", FRESH, "a sweep keeps its name"),
         ("trainable", "my:code", FRESH, "what ran must be what runs"),
         ("baseline train steps", 8, DONE, "the settings of every arm follow from it"),
-        ("arms small", None, DONE, "an arm that was asked for stays"),
-        ("arms small set model.width", 9, DONE, "an arm is what it was when its trials ran"),
-        ("arms wide", WIDE, DECIDING, "with stop: decided an arm more changes what was decided"),
-        ("grid model.heads", [2], DONE, "what was asked for stays"),
-        ("grid model.width", [2, 4], DONE, "every arm would be another one"),
+        ("arms small", None, DONE, "a requested arm cannot be removed"),
+        ("arms small set model.width", 9, DONE, "an arm cannot change after its trials ran"),
+        ("arms wide", WIDE, DECIDING, "with stop: decided, an arm more would change"),
+        ("grid model.heads", [2], DONE, "requested values cannot be removed"),
+        ("grid model.width", [2, 4], DONE, "the change would alter every arm"),
         ("search sampler name", "random", DONE, "must be drawn and stopped alike"),
-        ("search trials_per_arm", 2, SEARCHED, "what was asked for stays"),
-        ("search trials_per_arm", 5, DONE, "a winner of more trials is another one"),
-        ("search", None, DONE, "must have been found alike in all arms"),
-        ("confirm", None, DONE, "what was asked for stays"),
+        ("search trials_per_arm", 2, SEARCHED, "requested values cannot be removed"),
+        ("search trials_per_arm", 5, DONE, "more trials may give other winners"),
+        ("search", None, DONE, "the search cannot change once confirmation has started"),
+        ("confirm", None, DONE, "requested values cannot be removed"),
         ("confirm seeds", [2, 1, 3], DONE, r"they must begin with \[1, 2\]"),
-        ("confirm seeds", [1, 2, 3], DECIDING, "with stop: decided a seed more changes what was decided"),
+        ("confirm seeds", [1, 2, 3], DECIDING, "with stop: decided, a seed more would change"),
         ("confirm splits", ["long", "test"], DONE, r"they must begin with \[test\]"),
         ("confirm splits", None, DONE, r"they must begin with \[test\]"),
         (
             "confirm splits",
             ["test", "long"],
             CUSTOM_DONE,
-            "some have been asked for without these; its `evaluate`",
+            "requested without the new splits; `evaluate`",
         ),
-        ("confirm best", 2, DONE, "confirm trials have run by what it was"),
-        ("answer metric", "test/f1", DONE, "must not be chosen after confirm trials were seen"),
-        ("posthoc", None, DONE, "what was asked for stays"),
-        ("posthoc model.halt.threshold", [0.9], DONE, "what was asked for stays"),
-        ("resources cpus", 2.0, DONE, "all trials must have had the same"),
-        ("budget each_arm", {"target": 1.0}, DONE, "what may end a search decides what it finds"),
-        ("budget flops", 1e9, DONE, "need not have reported FLOPs"),
+        ("confirm best", 2, DONE, "confirm trials have already run with the old value"),
+        ("answer metric", "test/f1", DONE, "the answer cannot change after confirm trials have started"),
+        ("posthoc", None, DONE, "requested values cannot be removed"),
+        ("posthoc model.halt.threshold", [0.9], DONE, "requested values cannot be removed"),
+        ("resources cpus", 2.0, DONE, "all trials must have the same resources"),
+        ("budget each_arm", {"target": 1.0}, DONE, "the limits of a search affect its result"),
+        ("budget flops", 1e9, DONE, "may not have reported FLOPs"),
     ],
 )
 def test_impossible_change_is_refused_with_before_after_and_reason(path, value, progress, expected_reason):
@@ -154,7 +154,7 @@ def test_trials_keep_ids_and_numbers_and_new_trials_are_appended():
         make_plan(2, best=2, seeds=(1, 2, 3), posthoc=({"model.shift": 0.1}, *THRESHOLDS))
     )
     asked_ids = {trial.trial_id for trial in old_plan.trials}
-    extended_plan = extended(old_plan, new_plan, asked_ids, make_extension(old_plan))
+    extended_plan = extend_plan(old_plan, new_plan, asked_ids, make_extension(old_plan))
     by_id = {trial.trial_id: trial for trial in extended_plan.trials}
     assert {trial.trial_id: by_id[trial.trial_id] for trial in old_plan.trials} == {
         trial.trial_id: trial for trial in old_plan.trials
@@ -179,17 +179,17 @@ def test_extension_that_loses_an_arm_or_a_trial_is_refused():
     old_plan = make_plan(2)
     asked_ids = {trial.trial_id for trial in old_plan.trials}
     with pytest.raises(InputError, match="arm arm-1: would not be there any more"):
-        extended(old_plan, make_plan(1), asked_ids, make_extension(old_plan))
+        extend_plan(old_plan, make_plan(1), asked_ids, make_extension(old_plan))
     changed_plan = replace(old_plan, arms=(replace(old_plan.arms[0], digest="other"), old_plan.arms[1]))
     with pytest.raises(InputError, match="arm arm-0: would have other settings, ranges, first points"):
-        extended(old_plan, changed_plan, asked_ids, make_extension(old_plan))
+        extend_plan(old_plan, changed_plan, asked_ids, make_extension(old_plan))
     ids = {old_plan.trials[0].trial_id: "0000"}
     moved = tuple(
         replace(trial, trial_id=ids.get(trial.trial_id, trial.trial_id)) for trial in old_plan.trials
     )
     with pytest.raises(InputError, match=r"trial arm-0/search/0 \(\w+\): would be another one, or none"):
-        extended(old_plan, replace(old_plan, trials=moved), asked_ids, make_extension(old_plan))
-    extended_plan = extended(old_plan, replace(old_plan, trials=moved), set(), make_extension(old_plan))
+        extend_plan(old_plan, replace(old_plan, trials=moved), asked_ids, make_extension(old_plan))
+    extended_plan = extend_plan(old_plan, replace(old_plan, trials=moved), set(), make_extension(old_plan))
     assert {trial.trial_id for trial in extended_plan.trials} == {
         moved_trial.trial_id for moved_trial in moved
     }
@@ -211,7 +211,7 @@ def test_added_splits_are_measured_by_separate_trials_after_earlier_ones():
     new_plan = with_splits(
         with_content_ids(make_plan(1, seeds=(1, 2, 3, 4), posthoc=THRESHOLDS)), "test", "long"
     )
-    extended_plan = extended(old_plan, new_plan, asked_ids, make_extension(old_plan), {confirms[1].trial_id})
+    extended_plan = extend_plan(old_plan, new_plan, asked_ids, make_extension(old_plan), {confirms[1].trial_id})
     assert [
         (trial.seed, dict(trial.overrides), trial.late_splits) for trial in late_trials(extended_plan)
     ] == [
@@ -223,7 +223,7 @@ def test_added_splits_are_measured_by_separate_trials_after_earlier_ones():
     assert "late_splits" not in to_json(old_plan), "the file of a plan without late splits must not change"
     all_ids = {trial.trial_id for trial in extended_plan.trials}
     wider_plan = with_splits(new_plan, "test", "long", "longer")
-    newest_plan = extended(extended_plan, wider_plan, all_ids, make_extension(extended_plan))
+    newest_plan = extend_plan(extended_plan, wider_plan, all_ids, make_extension(extended_plan))
     assert [trial for trial in late_trials(newest_plan) if trial.late_splits == ("long",)] == late_trials(
         extended_plan
     )
@@ -239,4 +239,4 @@ def test_first_split_must_not_change_the_primary_outcome_after_confirm():
     new_plan = replace(old_plan, answer=AnswerPlan(("long/score",), None, 0.05, 1))
     asked_ids = {trial.trial_id for trial in old_plan.trials}
     with pytest.raises(InputError, match="the primary outcome: nothing -> long/score, after confirm trials"):
-        extended(old_plan, new_plan, asked_ids, make_extension(old_plan))
+        extend_plan(old_plan, new_plan, asked_ids, make_extension(old_plan))

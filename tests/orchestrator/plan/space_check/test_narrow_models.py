@@ -8,7 +8,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from orchestrator.plan.ablation_check import probe as probing
 from orchestrator.plan.ablation_check.acting_settings import Sweep
-from orchestrator.plan.ablation_check.differences import LEARNS, LEARNS_MOVED, READS, differ, evidence, shows
+from orchestrator.plan.ablation_check.differences import (
+    LEARNS,
+    LEARNS_MOVED,
+    READS,
+    differ,
+    evidence,
+    is_evidence,
+)
 from orchestrator.plan.ablation_check.probe import NARROW, Probe
 from orchestrator.plan.training_code.settings import System, checked
 from trainables.assembly import build_model
@@ -53,7 +60,7 @@ def shared_probe() -> Probe:
 @pytest.mark.parametrize("explicit", [{"head_width": 64}, {"feedforward_width": 512}, {"gate_width": 512}])
 def test_explicit_default_width_is_no_difference(explicit: dict[str, int], shared_probe: Probe) -> None:
     assert not differ(shared_probe, make_system(), make_system(**explicit), Sweep())
-    assert not shows(evidence(shared_probe, make_system(), make_system(**explicit), Sweep()))
+    assert not is_evidence(evidence(shared_probe, make_system(), make_system(**explicit), Sweep()))
 
 
 def test_difference_hidden_in_narrow_models_is_found_in_the_original_models(

@@ -10,7 +10,7 @@ from orchestrator.report.comparisons.factorial import FactorialEffect
 from orchestrator.report.results.summary import summarise
 from orchestrator.report.results.types import Report
 from orchestrator.report.writers.tables import all_tables
-from orchestrator.statistics.paired import compare, critical
+from orchestrator.statistics.paired import compare, half_width
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from tests.orchestrator.report.comparisons.test_answers import SEEDS, make_study_plan, make_study_record
 
@@ -150,7 +150,7 @@ def test_resolution_bounds_the_spread_of_a_contrast() -> None:
     expected = compare({("gate", "a"): {1: 0.1, 2: 0.1}}, family=1, resolutions={"a": 0.1 / 2**0.5})
     # The lower bound is r / sqrt(3 * 2^k) with resolution r and k = 2 components.
     assert expected["gate", "a"].spread == pytest.approx(0.1 / 12**0.5)
-    assert effect.estimate.low == pytest.approx(0.1 - critical(8, 3) * 0.1 / 12**0.5 / 8**0.5)
+    assert effect.estimate.low == pytest.approx(0.1 - half_width(8, 3) * 0.1 / 12**0.5 / 8**0.5)
 
 
 def test_failed_seed_removes_the_p_of_terms() -> None:

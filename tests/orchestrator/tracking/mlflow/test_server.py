@@ -42,7 +42,7 @@ def test_server_and_its_children_end(
 ) -> None:
     replace_server(monkeypatch, HANDLER_CODE + extra_code + SERVER_CODE)
     monkeypatch.setattr(server, "END_S", 0.5)
-    with server.serving("sqlite:///x.db", tmp_path, None) as running:
+    with server.serve_store("sqlite:///x.db", tmp_path, None) as running:
         leader = psutil.Process(running.process.pid)
         family = [leader, *leader.children(recursive=True)]
         assert len(family) == (2 if extra_code else 1)
@@ -56,7 +56,7 @@ def test_failed_start_of_the_server_is_reported_with_its_output(
     replace_server(monkeypatch, "import sys; sys.exit('no such table')")
     with (
         pytest.raises(StoreError, match="no such table"),
-        server.serving("sqlite:///x.db", tmp_path, None),
+        server.serve_store("sqlite:///x.db", tmp_path, None),
     ):
         raise AssertionError("the server must not answer")
 
@@ -66,7 +66,7 @@ def test_server_that_never_answers_is_reported(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(server, "START_S", 1.0)
     with (
         pytest.raises(StoreError, match="still importing"),
-        server.serving("sqlite:///x.db", tmp_path, None),
+        server.serve_store("sqlite:///x.db", tmp_path, None),
     ):
         raise AssertionError("the server must not answer")
 
@@ -88,7 +88,7 @@ def test_unusable_store_raises_an_input_error(tmp_path: Path, monkeypatch: pytes
     )
     with (
         pytest.raises(InputError, match=r"--tracking sqlite:///x\.db: .*of no use"),
-        server.serving("sqlite:///x.db", tmp_path, None),
+        server.serve_store("sqlite:///x.db", tmp_path, None),
     ):
         raise AssertionError("the server must not answer")
 
@@ -98,7 +98,7 @@ def test_arguments_and_environment_have_no_secrets(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE", "true")
     monkeypatch.setenv("MLFLOW_S3_ENDPOINT_URL", "http://minio")
     replace_server(monkeypatch, HANDLER_CODE + SERVER_CODE)
-    with server.serving("postgresql://user:secret@host/db", tmp_path, None) as running:
+    with server.serve_store("postgresql://user:secret@host/db", tmp_path, None) as running:
         process = psutil.Process(running.process.pid)
         environment, arguments = process.environ(), process.cmdline()
     token = urlsplit(running.url).path.strip("/")

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import StoreError
-from orchestrator.tracking.mlflow.server import serving
+from orchestrator.tracking.mlflow.server import serve_store
 from orchestrator.tracking.mlflow.server_process import TokenPath, require_tables
 
 TOKEN = "a-token"
@@ -100,7 +100,7 @@ def server_url(empty_mlflow: Path) -> Iterator[str]:
     """Start a server; yield its secret address."""
     artifacts = empty_mlflow.parent / "mlartifacts"
     artifacts.mkdir()
-    with serving(f"sqlite:///{empty_mlflow}", artifacts, None) as server:
+    with serve_store(f"sqlite:///{empty_mlflow}", artifacts, None) as server:
         yield server.url
 
 
