@@ -159,7 +159,10 @@ def check_answer(
     for keys, name in primary_outcomes(answer):
         if known_names and name not in known_names:
             faults.add(
-                f"no metric named {name!r}. {hint(name, known_names)}", "answer", *keys, code=FaultCode.UNKNOWN_NAME
+                f"no metric named {name!r}. {hint(name, known_names)}",
+                "answer",
+                *keys,
+                code=FaultCode.UNKNOWN_NAME,
             )
         elif (given_by := look_up(metrics, name).given) != "":
             faults.add(

@@ -65,26 +65,8 @@ def read_spec(path: Path, overrides: Sequence[str] = (), profile: str | None = N
     spec, faults = validate(changed_document)
     if not faults:
         faults += [
-<<<<<<< ours
-
-            found
-||||||| base
-found
-=======
-
-            changed_document
->>>>>>> theirs
-.fault(keys, message
-<<<<<<< ours
-, FaultCode.CONFLICTING_FIELDS)
-            
-||||||| base
-) 
-=======
-)
-            
->>>>>>> theirs
-for keys, message in combine.unused_components(changed_document, written_document)
+            changed_document.fault(keys, message, FaultCode.CONFLICTING_FIELDS)
+            for keys, message in combine.unused_components(changed_document, written_document)
         ]
     faults += _profile_faults(written_document, profile, [*known_faults, *faults])
     if faults or spec is None:
@@ -191,7 +173,9 @@ def _faults_of(error: ValidationError, document: Document) -> list[Fault]:
         if CONTROL_ARM in details["loc"] and details["type"] == "extra_forbidden":
             known_fields = ", ".join(ControlSpec.model_fields)
             faults.append(
-                document.fault(keys, f"is not a key of a control. Known: {known_fields}", FaultCode.UNKNOWN_FIELD)
+                document.fault(
+                    keys, f"is not a key of a control. Known: {known_fields}", FaultCode.UNKNOWN_FIELD
+                )
             )
             continue
         value = details["input"]
@@ -203,16 +187,8 @@ def _faults_of(error: ValidationError, document: Document) -> list[Fault]:
             details["type"] != "too_short" or not value
         ):  # otherwise the items are wrong and reported one by one
             message = _sentence(details["type"], details["msg"], value, keys, spec_class(document.data))
-            oversized = FaultCode.OVERSIZED_VALUE if sizes.is_absurd(given) else FaultCode.INVALID_VALUE
-            faults.append(document.fault(keys, message, PYDANTIC_CODES.get(
-<<<<<<< ours
-one["type"], oversized
-||||||| base
-given
-=======
-value
->>>>>>> theirs
-)))
+            oversized = FaultCode.OVERSIZED_VALUE if sizes.is_absurd(value) else FaultCode.INVALID_VALUE
+            faults.append(document.fault(keys, message, PYDANTIC_CODES.get(details["type"], oversized)))
     return faults
 
 

@@ -64,7 +64,7 @@ def parse(text: str) -> Override:
     if value.faults:
         is_oversized = any(fault.code is FaultCode.OVERSIZED_VALUE for fault in value.faults)
         code = FaultCode.OVERSIZED_VALUE if is_oversized else FaultCode.INVALID_OVERRIDE
-        raise BadOverride("; ".join(fault.message for fault in found.faults), code)
+        raise BadOverride("; ".join(fault.message for fault in value.faults), code)
     return Override(key, value.data, Origin(displayed_name(text)))
 
 

@@ -32,9 +32,7 @@ def tasks(name: Name = None, as_json: Json = False) -> None:
     _print_catalog("tasks", name, as_json)
 
 
-def 
-<<<<<<< ours
-training(as_json: Json = False) -> None:
+def training(as_json: Json = False) -> None:
     """Show the settings of training: the fields of `baseline.train`."""
     from orchestrator.cli.display.fields import rows
     from trainables.training.config import TrainConfig
@@ -45,13 +43,7 @@ training(as_json: Json = False) -> None:
         _print_table(("field", "type", "default", "meaning"), rows(TrainConfig))
 
 
-def _show
-||||||| base
-_show
-=======
-_print_catalog
->>>>>>> theirs
-(kind: "Kind", name: str | None, as_json: bool) -> None:
+def _print_catalog(kind: "Kind", name: str | None, as_json: bool) -> None:
     from trainables import catalog
     from trainables.custom.extensions import BadName
 
@@ -122,7 +114,7 @@ def _print_metrics(task: str, head: "HeadKind") -> None:
     """Print the metrics that need an explanation; the others are parts or attributes of these."""
     from trainables.training.measured import declared_metrics
 
-    say("\nmetrics, e.g. valid/accuracy; those of training are of the split train alone:")
+    print_text("\nmetrics, e.g. valid/accuracy; those of training are of the split train alone:")
     better = {"max": "higher", "min": "lower", None: ""}
     _print_table(
         ("metric", "better", "meaning"),

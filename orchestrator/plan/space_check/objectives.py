@@ -56,22 +56,17 @@ def check_objectives(
                 f"no metric named {metric!r}. {hint(metric, metric_names)}",
                 *keys,
                 "metric",
-                about=about
-<<<<<<< ours
-,
+                about=about,
                 code=FaultCode.UNKNOWN_NAME,
-            
-||||||| base
-
-=======
-
-            
->>>>>>> theirs
-)
+            )
         elif metric not in metric_names:
             message = f"{arm.name} reports no {metric!r}, so it cannot be searched with the others"
             faults.add(
-                f"{message}. {hint(metric, metric_names)}", *keys, "metric", about=about, code=FaultCode.UNKNOWN_NAME
+                f"{message}. {hint(metric, metric_names)}",
+                *keys,
+                "metric",
+                about=about,
+                code=FaultCode.UNKNOWN_NAME,
             )
         elif fault := against_declared(objective, metrics):
             faults.add(fault[1], *keys, fault[0], about=about)

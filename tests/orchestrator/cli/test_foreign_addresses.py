@@ -124,17 +124,7 @@ def test_servers_get_requests_without_credentials_or_if_the_user_names_them(
 
 
 @pytest.mark.slow
-def test_server_that_the_user_has_named_gets_credentials_later(tmp_path: Path, server: 
-<<<<<<< ours
-Answers
-||||||| base
-Answers
-
-=======
-MlflowServer
-
->>>>>>> theirs
-) -> None:
+def test_server_that_the_user_has_named_gets_credentials_later(tmp_path: Path, server: MlflowServer) -> None:
     shell = Shell.at(tmp_path, tracked=True)
     launched(shell.folder, PLAN, tracking=server.url)
     state = tmp_path / "state"

@@ -49,19 +49,11 @@ def tokens(number: int, seed: int = 0) -> tuple[Tensor, Placed]:
     return x.requires_grad_(), Placed(packing, packed_places(packing))
 
 
-def 
-<<<<<<< ours
-rows_of(counts: list[int]) -> ExpertRows:
+def rows_of(counts: list[int]) -> ExpertRows:
     return ExpertRows(torch.tensor(counts), sum(counts))
 
 
-def looped
-||||||| base
-looped
-=======
-loop_over_tokens
->>>>>>> theirs
-(module: ExpertFeedForward, x: Tensor, routing: Routing) -> Tensor:
+def loop_over_tokens(module: ExpertFeedForward, x: Tensor, routing: Routing) -> Tensor:
     rows = []
     for token, chosen, gates in zip(x, routing.chosen.tolist(), routing.gates, strict=True):
         parts = []
@@ -118,8 +110,7 @@ def test_gradients_of_experts_equal_finite_differences(counts: list[int], bias: 
 
     def apply_experts(x: Tensor, *weights: Tensor) -> Tensor:
         outputs: Tensor = torch.func.functional_call(
-            maps, dict(zip(names, weights, strict=True)), (x, rows_of(counts)
-        )
+            maps, dict(zip(names, weights, strict=True)), (x, rows_of(counts))
         )
         return outputs
 
@@ -141,15 +132,7 @@ def test_experts_under_autocast_have_16_bit_outputs_and_32_bit_gradients() -> No
     assert x.grad.dtype == maps.weight.grad.dtype == maps.bias.grad.dtype == torch.float32
 
 
-
-<<<<<<< ours
-GROUPED
-||||||| base
-def test_routers_take_the_likeliest_and_share_out_one()
-=======
-def test_router_selects_the_likeliest_experts_with_gates_summing_to_one()
->>>>>>> theirs
- = {
+GROUPED = {
     "uneven": [3, 10, 5, 1],
     "first expert without rows": [0, 7, 11, 2],
     "last experts without rows": [9, 4, 0, 0],
@@ -236,7 +219,7 @@ def test_grouped_products_run_only_where_no_pass_waits_for_them(
     experts._device_has_grouped_kernel.cache_clear()
 
 
-def test_routers_take_the_likeliest_and_share_out_one() -> None:
+def test_router_selects_the_likeliest_experts_with_gates_summing_to_one() -> None:
     module = feedforward(experts=5, active=3)
     x, placed = tokens(8)
     routing = module.router(x, placed)

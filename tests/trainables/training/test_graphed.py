@@ -112,9 +112,7 @@ def test_autocast_casts_weights_in_each_replay() -> None:
         torch.testing.assert_close(result.row(), expected.row(), rtol=0.03, atol=0.03)
 
 
-def 
-<<<<<<< ours
-test_steps_with_grouped_products_of_experts_can_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_with_grouped_products_of_experts_can_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:
     """One product for each expert would make the host wait for the numbers of rows."""
     monkeypatch.setattr(experts, "has_grouped_kernel", lambda *_: True)
 
@@ -132,13 +130,7 @@ test_steps_with_grouped_products_of_experts_can_be_captured(monkeypatch: pytest.
         assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
-def test_there_are_few_shapes
-||||||| base
-test_there_are_few_shapes
-=======
-test_filler_limits_the_number_of_shapes
->>>>>>> theirs
-() -> None:
+def test_filler_limits_the_number_of_shapes() -> None:
     for rows, length in ((1, 1), (2, 2), (32, 100), (64, 200), (128, 1000), (8, 4000)):
         filler = Filler.of(rows, length, 0)
         totals = set()

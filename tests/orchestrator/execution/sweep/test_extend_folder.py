@@ -49,38 +49,10 @@ def test_every_edition_is_retained(folder):
     specs = [(edition / "spec.yaml").read_text() for edition in editions(folder)]
     assert specs == ["old: 1\n", "new: 1\n", "newer: 1\n"]
     assert [from_json((edition / "plan.json").read_bytes()) for edition in editions(folder)] == [
-<<<<<<< ours
-
-        OLD
-||||||| base
-OLD
-=======
-
-        OLD_PLAN
->>>>>>> theirs
-,
-<<<<<<< ours
-
-        NEW
-||||||| base
- NEW
-=======
-
-        NEW_PLAN
->>>>>>> theirs
-,
-<<<<<<< ours
-
+        OLD_PLAN,
+        NEW_PLAN,
         newest_plan,
-    
-||||||| base
- newer
-=======
-
-        newer,
-    
->>>>>>> theirs
-]
+    ]
     assert json.loads((editions(folder)[1] / "provenance.json").read_text()) == {"commit": "c0ffee"}
 
 

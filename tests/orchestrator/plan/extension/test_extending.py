@@ -211,7 +211,9 @@ def test_added_splits_are_measured_by_separate_trials_after_earlier_ones():
     new_plan = with_splits(
         with_content_ids(make_plan(1, seeds=(1, 2, 3, 4), posthoc=THRESHOLDS)), "test", "long"
     )
-    extended_plan = extend_plan(old_plan, new_plan, asked_ids, make_extension(old_plan), {confirms[1].trial_id})
+    extended_plan = extend_plan(
+        old_plan, new_plan, asked_ids, make_extension(old_plan), {confirms[1].trial_id}
+    )
     assert [
         (trial.seed, dict(trial.overrides), trial.late_splits) for trial in late_trials(extended_plan)
     ] == [

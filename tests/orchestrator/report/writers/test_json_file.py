@@ -76,7 +76,10 @@ def is_in_json(token, texts, sizes):
     "page_study",
     [
         make_study(
-            3, 4, 12, outcome_of=lambda arm, seed: OutcomeKind.DIVERGED if seed == arm else OutcomeKind.FINISHED
+            3,
+            4,
+            12,
+            outcome_of=lambda arm, seed: OutcomeKind.DIVERGED if seed == arm else OutcomeKind.FINISHED,
         ),
         make_study(2, 2, 14, thresholds=(), objectives=TWO_OBJECTIVES),
         with_examples(

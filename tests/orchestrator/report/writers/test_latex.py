@@ -66,7 +66,9 @@ def find_unescaped(text, signs):
 @pytest.mark.parametrize(
     "document_study",
     [
-        make_study(3, 3, 6, outcome_of=lambda arm, _: OutcomeKind.DIVERGED if arm == 1 else OutcomeKind.FINISHED),
+        make_study(
+            3, 3, 6, outcome_of=lambda arm, _: OutcomeKind.DIVERGED if arm == 1 else OutcomeKind.FINISHED
+        ),
         make_study([HOSTILE_TEXT, "b"], 3, 0, thresholds=()),
         make_study(2, 0, 4, thresholds=()),
     ],
