@@ -114,7 +114,7 @@ def _print_metrics(task: str, head: "HeadKind") -> None:
     """Print the metrics that need an explanation; the others are parts or attributes of these."""
     from trainables.training.measured import declared_metrics
 
-    print_text("\nmetrics, e.g. valid/accuracy; those of training are of the split train alone:")
+    print_line("\nmetrics, e.g. valid/accuracy; those of training are of the split train alone:")
     better = {"max": "higher", "min": "lower", None: ""}
     _print_table(
         ("metric", "better", "meaning"),
