@@ -29,7 +29,7 @@ def check(
     ] = False,
     data: Data = None,
 ) -> None:
-    """Validate specs with all of their profiles, and show every error with file and line."""
+    """Validate specs with all of their profiles, and show errors with file and line."""
     from orchestrator.cli.locations import data_root
 
     if overrides := [str(path) for path in files if "=" in str(path) and not names_file(path)]:

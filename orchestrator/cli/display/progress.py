@@ -153,7 +153,7 @@ class View:
             self._began = now
         self._snapshot = snapshot
         progress = line(arms, "") + (f"; stopping: {snapshot.draining}" if snapshot.draining else "")
-        time_left = self._time_left_text(snapshot, now)
+        time_left = "" if snapshot.draining else self._time_left_text(snapshot, now)
         if self._live is not None:
             hint = "" if snapshot.draining else f"; {self._hint}"
             self._draw(progress + time_left + hint, *tables(arms, self._objective, snapshot.outlook))
@@ -212,13 +212,13 @@ class View:
         )
 
     def show_tracking(self, subject: str) -> None:
-        """Display that the trials have ended and the sweep waits for MLflow."""
+        """Display that no trial is running and the sweep waits for MLflow."""
         now = self._clock()
         if self._tracking_since is None:
             self._tracking_since = now
         if now - self._tracking_since < SHOWN_AFTER_S:
             return
-        text = f"trials have ended; waiting for MLflow: {subject}; Ctrl-C leaves it for `haltsweep sync`"
+        text = f"no trial is running; waiting for MLflow: {subject}; Ctrl-C leaves it for `haltsweep sync`"
         if self._live is not None:
             self._draw(text)
         elif now - self._last_at >= PLAIN_EVERY_S:

@@ -107,15 +107,20 @@ class WorkRate:
     def __init__(self) -> None:
         self._first: float | None = None
         self._began = self._worked = 0.0
+        self._most_running = 1
 
     def speed(self, work_seconds: float, now: float, running: int) -> float | None:
-        """Return the speed, at most the number of running trials; None before the first work is observed.
+        """Return the speed; None before the first work is observed.
+
+        It is at most the greatest number of trials that ran at a time, which does not fall while one trial
+        ends and the next one starts.
 
         Args:
             work_seconds: Seconds of work so far.
             now: Time in seconds.
             running: Number of running trials.
         """
+        self._most_running = max(self._most_running, running)
         if self._first is None:
             self._first = self._worked = work_seconds
         if self._worked == self._first:  # exclude loading of code and data, which happens only once
@@ -123,4 +128,4 @@ class WorkRate:
             return None
         if now <= self._began or work_seconds <= self._worked:
             return None
-        return min((work_seconds - self._worked) / (now - self._began), max(1.0, float(running)))
+        return min((work_seconds - self._worked) / (now - self._began), float(self._most_running))

@@ -9,6 +9,7 @@ WarningCode = Literal[
     "chosen-differently",
     "several-fields",
     "one-finished-trial",
+    "at-floor",
 ]
 
 

@@ -29,9 +29,11 @@ def answer_summary(report: Report, reasons: Mapping[str, str] | None = None) -> 
     if equal := [verdict for verdict in verdicts if verdict.kind == "no difference"]:
         parts.append(f"No difference that matters: {_outcomes_by_arms(equal)}.")
     undecided = [verdict for verdict in verdicts if verdict.kind == "undecided" and not verdict.withheld]
-    if undecided:
+    if pending := [verdict for verdict in undecided if verdict.waiting]:
+        parts.append(f"Not decided yet, since trials have not run: {_outcomes_by_arms(pending)}.")
+    if complete := [verdict for verdict in undecided if not verdict.waiting]:
         adjective = "other " if decided or equal else ""
-        parts.append(f"No {adjective}difference could be shown: {_outcomes_by_arms(undecided)}.")
+        parts.append(f"No {adjective}difference could be shown: {_outcomes_by_arms(complete)}.")
     return " ".join(parts)
 
 

@@ -10,6 +10,7 @@ from orchestrator.plan.planned_trials import SEARCH
 from orchestrator.plan.types import Plan
 from orchestrator.report.caveats.caveat_types import ReportWarning, WarningCode
 from orchestrator.report.results.arm_changes import ArmChanges, chosen_values, format_chosen
+from orchestrator.report.results.number_formats import format_number
 from orchestrator.report.results.searches import relative_position
 from orchestrator.report.results.types import ArmVerdict, Report
 from orchestrator.trials import OutcomeKind, Record
@@ -17,6 +18,8 @@ from search_spaces.dimensions import Choice, Dimension, Fixed, same
 from search_spaces.wording import amount
 
 MAX_LISTED: Final = 8
+FLOOR_SHARE: Final = 0.01
+"""An arm is at the floor if its values cover at most this share of the way to the best possible value."""
 MIN_DISTANCE: Final = 0.25
 """Typical choices of two arms count as different from this share of the searched range on."""
 LEADS: Final[Mapping[WarningCode, str]] = {
@@ -30,6 +33,7 @@ LEADS: Final[Mapping[WarningCode, str]] = {
         "Differences of these arms cannot be attributed to one field, because they change several"
     ),
     "one-finished-trial": "These searches made no choice, because only one trial finished",
+    "at-floor": "These arms do not exceed the value without learning",
 }
 
 
@@ -45,6 +49,7 @@ def answer_warnings(plan: Plan, report: Report, records: Sequence[Record]) -> It
         if len(fields := _changed_fields(changes)) > 1:
             yield ReportWarning("several-fields", changes.arm, "", f"{changes.arm} changes {_join(fields)}")
     yield from _one_finished_trial(plan, records)
+    yield from _arms_at_floor(report)
 
 
 def warning_lines(report: Report) -> list[str]:
@@ -122,6 +127,23 @@ def _one_finished_trial(plan: Plan, records: Sequence[Record]) -> Iterator[Repor
         if number > 1 and finished_counts[arm, repeat] == 1 and ended_counts[arm, repeat] >= number:
             of = f"{arm}, repeat {repeat}" if repeat else arm
             yield ReportWarning("one-finished-trial", arm, "", f"{of} (1 of {amount(number, 'trial')})")
+
+
+def _arms_at_floor(report: Report) -> Iterator[ReportWarning]:
+    """Yield a warning for each arm whose primary outcome is at the floor, or worse, in all seeds."""
+    compared = {
+        (arm, verdict.metric): None for verdict in report.verdicts for arm in (verdict.reference, verdict.arm)
+    }
+    for arm, metric in compared:
+        cell, floor, quantity = report.cell(arm, metric), report.floor(arm, metric), report.quantity(metric)
+        best = quantity.low if quantity.better == "min" else quantity.high
+        if cell is None or floor is None or best is None or best == floor:
+            continue
+        values = [value for _, value in cell.by_seed]
+        if values and all((value - floor) / (best - floor) <= FLOOR_SHARE for value in values):
+            mean = format_number(cell.estimate.mean)
+            text = f"{arm} in {metric} ({mean}; {quantity.floor_name}: {format_number(floor)})"
+            yield ReportWarning("at-floor", arm, metric, text)
 
 
 def _join(texts: Sequence[str], separator: str = ", ") -> str:

@@ -219,6 +219,7 @@ def make_verdict(
         missing=paired.missing if paired else 0,
         wins=paired_win_share(paired, goal["better"]) if paired else None,
         prior=paired.prior if paired and not paired.missing else None,
+        waiting=missing.waiting,
     )
     arm_verdict = _withhold_if_untested(
         arm_verdict, find_untested_reason(plan, contrast.pairs, metric, results)

@@ -157,6 +157,8 @@ class ArmVerdict:
     """Share of the paired seeds, or repeats, in which the arm is better; None without values."""
     prior: Prior | None = None
     """Prior that the variance of the differences was averaged with; None if it is not averaged."""
+    waiting: int = 0
+    """Number of seeds, or repeats, that have not run yet."""
 
     @property
     def is_decided(self) -> bool:

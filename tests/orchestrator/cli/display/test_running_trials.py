@@ -96,6 +96,7 @@ def test_pace_counts_observed_work_and_is_limited_by_running_trials():
     assert pace.speed(110.0, 70.0, 2) is None  # the duration of the first work is unknown
     assert pace.speed(125.0, 80.0, 2) == 1.5
     assert pace.speed(170.0, 90.0, 2) == 2.0
+    assert pace.speed(170.0, 90.0, 1) == 2.0, "a gap between two trials changes nothing"
 
 
 PLAN = make_plan(1, trials_per_arm=6, seeds=())

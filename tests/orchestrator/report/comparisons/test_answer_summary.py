@@ -51,3 +51,14 @@ def test_report_without_measurements_has_no_summary():
     )
     assert answer_summary(replace(report, verdicts=verdicts_without_difference)) == ""
     assert answer_summary(replace(report, verdicts=())) == ""
+
+
+def test_summary_says_of_waiting_comparisons_only_that_they_are_not_decided_yet():
+    report = build_report()
+    verdicts = tuple(replace(verdict, kind="undecided", waiting=2) for verdict in report.verdicts)
+    (sentence,) = summary_sentences(replace(report, verdicts=verdicts))
+    assert sentence.startswith("Not decided yet")
+    assert all(verdict.arm in sentence for verdict in verdicts)
+    first, *others = verdicts
+    mixed = (replace(first, waiting=0), *others)
+    assert len(summary_sentences(replace(report, verdicts=mixed))) == 2

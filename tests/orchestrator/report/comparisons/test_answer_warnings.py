@@ -7,6 +7,7 @@ import pytest
 
 from orchestrator.plan.types import AnswerPlan, Arm, Change, SearchPlan
 from orchestrator.report.caveats.warning_texts import warning_texts
+from orchestrator.report.comparisons.answer_warnings import answer_warnings
 from orchestrator.report.results.summary import summarise
 from orchestrator.report.results.types import Report
 from orchestrator.report.writers.json_file import as_json
@@ -179,3 +180,24 @@ def test_search_with_one_finished_trial_is_a_warning() -> None:
     assert ("one-finished-trial", "same", "") not in warning_keys(unfinished_report), (
         "the second trial may still finish"
     )
+
+
+@pytest.mark.parametrize(("floor", "is_warned"), [(-1.0, False), (2.0, True)])
+def test_arm_at_the_floor_is_named(floor: float, is_warned: bool) -> None:
+    """The floor is below all values, or above them; the best possible value lies above both."""
+    plan, records = make_study_plan(), make_study_records()
+    report = summarise(plan, records)
+    metric = report.verdicts[0].metric
+    quantity = replace(report.quantity(metric), better="max", low=None, high=9.0)
+    quantities = tuple(quantity if other.name == quantity.name else other for other in report.quantities)
+    changed = replace(report, floors={metric: floor}, quantities=quantities)
+    warned_arms = {
+        warning.arm for warning in answer_warnings(plan, changed, records) if warning.code == "at-floor"
+    }
+    compared_arms = {
+        arm
+        for verdict in report.verdicts
+        if verdict.metric == metric
+        for arm in (verdict.arm, verdict.reference)
+    }
+    assert warned_arms == (compared_arms if is_warned else set())
