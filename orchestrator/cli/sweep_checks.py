@@ -233,7 +233,8 @@ def check_parquet(sweep: CheckedSweep) -> Iterator[Finding]:
 def check_mlflow(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Finding]:
     """Yield findings on every run in MLflow, compared with the ledger."""
     from orchestrator.cli.display.tracking_status import read_tracking_status, tracking_store
-    from orchestrator.report.results.summary import arm_metrics, summarise
+    from orchestrator.report.results.summary import summarise
+    from orchestrator.report.results.tracked_values import arm_metrics
     from orchestrator.tracking.inputs import read_inputs
     from orchestrator.tracking.mlflow.desired_runs import DesiredRuns
     from orchestrator.tracking.mlflow.mlflow_check import compare

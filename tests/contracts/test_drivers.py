@@ -35,7 +35,7 @@ FAULTS = {
     "diverge": (OutcomeKind.DIVERGED, "must stay finite, got loss=nan at step=1"),
     "nan": (OutcomeKind.DIVERGED, "valid/score must stay finite, got nan at step 1"),
     "raise": (OutcomeKind.CRASHED, "KeyError: 'a mistake of the workload'"),
-    "raise-at-once": (OutcomeKind.CRASHED, "RuntimeError: not even built"),
+    "raise-at-once": (OutcomeKind.CRASHED, "RuntimeError: the workload cannot be built"),
     "oom": (OutcomeKind.OUT_OF_MEMORY, "MemoryError: no room for the batch"),
 }
 

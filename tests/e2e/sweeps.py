@@ -13,7 +13,8 @@ from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import to_json
 from orchestrator.plan.types import AnswerPlan, Arm, Change, Plan
-from orchestrator.report.results.summary import arm_metrics, summarise
+from orchestrator.report.results.summary import summarise
+from orchestrator.report.results.tracked_values import arm_metrics
 from orchestrator.spec.section import Objective
 from orchestrator.tracking.summary import ArmSummary
 from orchestrator.tracking.sync import sync

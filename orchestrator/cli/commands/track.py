@@ -158,7 +158,7 @@ def write_report(
 
 def summarise_arms(new_report: "Report") -> "ArmSummary":
     """Return the summary of the arms for MLflow."""
-    from orchestrator.report.results.summary import arm_metrics, arm_tags
+    from orchestrator.report.results.tracked_values import arm_metrics, arm_tags
     from orchestrator.tracking.summary import ArmSummary
 
     return ArmSummary(arm_metrics(new_report), arm_tags(new_report))

@@ -24,7 +24,7 @@ from orchestrator.tracking.summary import ArmSummary
 from search_spaces.wording import amount
 
 NOTICE_TAG = f"{PREFIX}notice"
-"""Tag with the warning before an arm's verdict, as set by `report.results.summary.arm_tags`."""
+"""Tag with the warning before an arm's verdict, as set by `report.results.tracked_values.arm_tags`."""
 NOT_LOGGED = (-1, 0.0, 0)
 """Latest point of a metric without stored points."""
 EVENTS_AT_ONCE = 5000

@@ -27,7 +27,8 @@ from orchestrator.ledger.fold import records
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import to_json
 from orchestrator.plan.types import Plan
-from orchestrator.report.results.summary import arm_metrics, summarise
+from orchestrator.report.results.summary import summarise
+from orchestrator.report.results.tracked_values import arm_metrics
 from orchestrator.report.writers.json_file import as_json
 from orchestrator.report.writers.write import write_report_folder
 from orchestrator.tracking.parquet import read_records

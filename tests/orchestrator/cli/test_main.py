@@ -37,7 +37,7 @@ EXPECTED_COMMANDS = {
         "report",
         "ui",
     ),
-    *("models", "tasks", "spaces", "schema", "doctor"),
+    *("models", "tasks", "training", "spaces", "schema", "doctor"),
     *("data build", "data show", "data verify"),
 }
 

@@ -64,7 +64,7 @@ SAMPLER_KEYWORDS = {
     "nsga3": {"population_size": 4},
     "BruteForceSampler": {},
     "grid": {},
-    "tests.support.specs.samplers.Nearby": {"width": 0.3},
+    "tests.support.specs.samplers.RepeatBest": {"width": 0.3},
 }
 
 

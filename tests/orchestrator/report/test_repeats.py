@@ -8,7 +8,8 @@ import pytest
 from scipy import stats
 
 from orchestrator.plan.types import AnswerPlan
-from orchestrator.report.results.summary import arm_tags, summarise
+from orchestrator.report.results.summary import summarise
+from orchestrator.report.results.tracked_values import arm_tags
 from orchestrator.report.results.winner import find_winner
 from orchestrator.report.writers.json_file import as_json
 from orchestrator.trials import OutcomeKind, Record

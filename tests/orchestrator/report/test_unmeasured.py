@@ -5,7 +5,7 @@ import io
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.report.results.summary import arm_metrics, arm_tags
+from orchestrator.report.results.tracked_values import arm_metrics, arm_tags
 from orchestrator.report.results.types import Report
 from orchestrator.report.results.winner import find_winner
 from orchestrator.report.writers.csv_file import as_csv

@@ -211,8 +211,8 @@ def _refused_or_read(text: str, overrides: list[str]) -> Spec | None:
 
 def _list_places(value: Any) -> list[tuple[Any, Any]]:
     """List the container and the key of every nested value."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [item for key, value in inner for item in ((value, key), *_list_places(value))]
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [place for key, inner in items for place in ((value, key), *_list_places(inner))]
 
 
 @examples(40)

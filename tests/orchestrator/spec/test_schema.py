@@ -112,7 +112,7 @@ def test_schema_accepts_allowed_values(
 
 def test_fields_have_descriptions() -> None:
     schema = json_schema()
-    assert "seeds no search has seen" in schema["$defs"]["built-in.Confirm"]["description"]
+    assert "seeds that no search used" in schema["$defs"]["built-in.Confirm"]["description"]
     assert schema["properties"]["question"]["description"]
     assert json.loads(json.dumps(schema)) == schema
 

@@ -300,10 +300,8 @@ class TestHolder:
     ) -> None:
         lease = ledger.claim(Holder.current())
         trial = trial_of(plan, 0)
-        ledger.append(
-            [log.opened(1.0, DEAD, "d", {}), log.asked(2.0, trial), log.started(3.0, trial.trial_id, 1)],
-            lease,
-        )
+        first_events = [log.opened(1.0, DEAD, "d", {}), log.asked(2.0, trial)]
+        ledger.append([*first_events, log.started(3.0, trial.trial_id, 1)], lease)
         writer = open_writer()
         writer.update()
         key = f"trial/{trial.planned.arm}/{trial.trial_id}"
@@ -405,10 +403,8 @@ class TestLimits:
         trial = trial_of(plan, 0)
         many_metrics = {f"m/{number:04d}": float(number) for number in range(2500)}
         lease = ledger.claim(Holder.current())
-        ledger.append(
-            [log.opened(1.0, DEAD, "d", {}), log.asked(2.0, trial), log.started(3.0, trial.trial_id, 1)],
-            lease,
-        )
+        first_events = [log.opened(1.0, DEAD, "d", {}), log.asked(2.0, trial)]
+        ledger.append([*first_events, log.started(3.0, trial.trial_id, 1)], lease)
         ledger.append(
             [log.measured(4.0, trial.trial_id, Measurement(step, 1.0, many_metrics)) for step in (1, 2)],
             lease,
@@ -438,10 +434,8 @@ class TestLimits:
         trial = trial_of(plan, 0)
         lease = ledger.claim(Holder.current())
         many_metrics = {f"m/{number:04d}": float(number) for number in range(1500)}
-        ledger.append(
-            [log.opened(1.0, DEAD, "d", {}), log.asked(2.0, trial), log.started(3.0, trial.trial_id, 1)],
-            lease,
-        )
+        first_events = [log.opened(1.0, DEAD, "d", {}), log.asked(2.0, trial)]
+        ledger.append([*first_events, log.started(3.0, trial.trial_id, 1)], lease)
         ledger.append([log.measured(4.0, trial.trial_id, Measurement(1, 1.0, many_metrics))], lease)
         log_batch = SqlAlchemyStore.log_batch
         sizes: list[int] = []

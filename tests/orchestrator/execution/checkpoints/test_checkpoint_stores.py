@@ -173,7 +173,7 @@ def test_discard_of_the_recorder_runs_in_the_background(tmp_path):
     recorder_store.close()
     assert checkpoint_steps(store, Path("a")) == []
     assert checkpoint_steps(store, Path("b")) == [1]
-    assert recorder_store.store_folder("b", 1) == f"{uri}/b/step-000000001"
+    assert recorder_store.place("b", 1) == f"{uri}/b/step-000000001"
     store.close()
 
 

@@ -239,7 +239,7 @@ def test_full_disk_loses_a_checkpoint_but_not_the_trial(tmp_path, monkeypatch, c
         ("diverge", OutcomeKind.DIVERGED, str(Diverged(2, float("nan")))),
         ("oom", OutcomeKind.OUT_OF_MEMORY, "MemoryError: no room for the batch"),
         ("raise", OutcomeKind.CRASHED, "KeyError: 'a mistake of the workload'"),
-        ("raise-at-once", OutcomeKind.CRASHED, "RuntimeError: not even built"),
+        ("raise-at-once", OutcomeKind.CRASHED, "RuntimeError: the workload cannot be built"),
     ],
 )
 def test_every_fault_has_an_outcome_and_the_harness_stays_usable(tmp_path, fault, kind, text):

@@ -10,7 +10,8 @@ import pytest
 from orchestrator.plan.types import AnswerPlan, Arm, ConfirmPlan, Plan, SearchPlan
 from orchestrator.report.caveats.notes import notes, verdict_lines
 from orchestrator.report.caveats.warning_texts import warning_texts
-from orchestrator.report.results.summary import arm_metrics, arm_tags, summarise
+from orchestrator.report.results.summary import summarise
+from orchestrator.report.results.tracked_values import arm_metrics, arm_tags
 from orchestrator.report.results.types import Grid, Report
 from orchestrator.report.writers.json_file import as_json
 from orchestrator.report.writers.tables import all_tables, screen_table

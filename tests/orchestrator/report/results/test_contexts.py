@@ -15,7 +15,8 @@ from orchestrator.plan.types import AnswerPlan, Arm, ConfirmPlan, Extension, Pla
 from orchestrator.report.caveats.notes import verdict_lines
 from orchestrator.report.figures.interval_figures import outcome_panels
 from orchestrator.report.results.contexts import split_by_context
-from orchestrator.report.results.summary import arm_tags, summarise
+from orchestrator.report.results.summary import summarise
+from orchestrator.report.results.tracked_values import arm_tags
 from orchestrator.report.results.winner import find_winner
 from orchestrator.report.writers.csv_file import as_csv
 from orchestrator.report.writers.json_file import as_json

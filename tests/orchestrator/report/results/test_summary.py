@@ -13,7 +13,8 @@ from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import Arm, ConfirmPlan, Plan
 from orchestrator.report.figures.interval_figures import metric_panels, outcome_panels
 from orchestrator.report.figures.style import render
-from orchestrator.report.results.summary import arm_metrics, summarise
+from orchestrator.report.results.summary import summarise
+from orchestrator.report.results.tracked_values import arm_metrics
 from orchestrator.report.results.types import Report
 from orchestrator.report.writers.csv_file import as_csv
 from orchestrator.report.writers.tables import all_tables, screen_table

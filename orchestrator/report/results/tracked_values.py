@@ -1,0 +1,120 @@
+"""Values of arms in the tracking UI: metrics and tags computed from a report."""
+
+from orchestrator.report.caveats.interval_scope import SCOPE, format_scope
+from orchestrator.report.caveats.warning_texts import warning_texts
+from orchestrator.report.results.types import Effect, Report
+
+ANSWER = "answer"
+"""Prefix of primary outcomes in the tracking UI, which sorts by name and displays a dozen characters.
+
+The arm's tag of that name states which outcome it is.
+"""
+DECISION = "decision"
+"""Name of the tag with the verdict in one word, `reference` for arms with which others are compared."""
+NOTICE = "notice"
+"""Name of the tag with the warnings printed before the results."""
+ANSWERS = {
+    "": "estimate",
+    ".diff": "difference",
+    ".ci_high": "estimate_high",
+    ".ci_low": "estimate_low",
+    ".diff_high": "difference_high",
+    ".diff_low": "difference_low",
+    ".n": "n",
+}
+"""Names in the tracking UI by suffix of a metric."""
+
+
+def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
+    """Return the metrics of each arm in the tracking UI.
+
+    They are the numbers of finished and failed confirm seeds and, of every metric, the mean with its interval
+    and n, and the difference to the arm's reference with its interval. Primary outcomes are repeated under
+    names that sort first, together with p. These are rounded to ten digits, because the UI displays all
+    digits and means end in rounding errors.
+    """
+    flat: dict[str, dict[str, float]] = {arm: {} for arm in report.arms}
+    answered: dict[str, dict[str, float]] = {arm: {} for arm in report.arms}
+    for tally in report.tallies if report.answer else ():
+        flat[tally.arm] |= {"seeds_finished": tally.seeds[0], "seeds_failed": tally.seeds[1]}
+        if report.repeats > 1:
+            flat[tally.arm] |= {"repeats_finished": tally.units[0], "repeats_failed": tally.units[1]}
+    for cell in report.cells:
+        # The UI sorts by name and cuts long names. The mean has the name of the metric and thus comes first.
+        values_by_name = {
+            "": cell.estimate.mean,
+            ".ci_high": cell.estimate.high,
+            ".ci_low": cell.estimate.low,
+            ".n": cell.estimate.n,
+            ".published": cell.published,
+        }
+        effect = report.effect(cell.arm, cell.metric)
+        if effect is not None:
+            values_by_name |= {
+                ".diff": effect.estimate.mean,
+                ".diff_high": effect.estimate.high,
+                ".diff_low": effect.estimate.low,
+            }
+        metrics_by_name = {
+            cell.metric + name: value for name, value in values_by_name.items() if value is not None
+        }
+        flat[cell.arm] |= metrics_by_name
+        if report.answer and cell.metric in report.outcomes:
+            place = report.outcomes.index(cell.metric)
+            answers = {ANSWERS[name]: value for name, value in values_by_name.items() if name in ANSWERS}
+            answer = {
+                answer_key(name, place): float(f"{value:.10g}")
+                for name, value in {**answers, "p": _logged_p(report, effect)}.items()
+                if value is not None
+            }
+            answered[cell.arm] |= answer
+    # The UI displays the first items at the top: the first outcome, then the others.
+    return {
+        arm: dict(sorted(answered[arm].items(), key=lambda item: not item[0].startswith(f"{ANSWER}/")))
+        | arm_values
+        for arm, arm_values in flat.items()
+    }
+
+
+def answer_key(name: str, index: int = 0) -> str:
+    """Return `answer/estimate` of the first primary outcome, `answer2/estimate` of the second."""
+    return f"{ANSWER}{index + 1}/{name}" if index else f"{ANSWER}/{name}"
+
+
+def _logged_p(report: Report, effect: Effect | None) -> float | None:
+    """Return the p of a primary outcome once all trials have ended.
+
+    Logged values cannot be deleted in MLflow. If seeds that were added later failed and there is no p any
+    more, p is 1, since nothing is claimed.
+    """
+    if effect is None or not effect.primary or report.left:
+        return None
+    return 1.0 if effect.p is None and report.extensions else effect.p
+
+
+def arm_tags(report: Report) -> dict[str, dict[str, str]]:
+    """Return the tags of each arm in the tracking UI: its verdicts and the warnings before them."""
+    outcomes = {
+        answer_key("", place).rstrip("/"): metric
+        for place, metric in enumerate(report.outcomes if report.answer else ())
+    }
+    references = {verdict.reference for verdict in report.verdicts}
+    tags = {arm: outcomes | ({DECISION: "reference"} if arm in references else {}) for arm in report.arms}
+    notice, scope = " ".join(warning_texts(report, of_verdicts=True)), format_scope(report.interval_scope)
+    for verdict in report.verdicts:
+        first = verdict.metric == report.outcomes[0]
+        tags[verdict.arm]["verdict" if first else f"verdict.{verdict.metric}"] = verdict.line
+        tags[verdict.arm] |= {DECISION: verdict.kind} if first and verdict.kind else {}
+        tags[verdict.arm] |= {name: text for name, text in {NOTICE: notice, SCOPE: scope}.items() if text}
+    for verdict in report.controls:
+        tags[verdict.arm][
+            "control" if verdict.metric == report.outcomes[0] else f"control.{verdict.metric}"
+        ] = verdict.line
+    for verdict in report.pooled:
+        first = verdict.metric == report.outcomes[0]
+        for arm in verdict.pooled:
+            tags[arm]["verdict.pooled" if first else f"verdict.pooled.{verdict.metric}"] = verdict.line
+    for context in report.contexts:
+        for arm in context.arms:
+            tags[arm]["context"] = context.name
+    return tags
