@@ -41,7 +41,7 @@ def test_wrong_names_and_shapes_are_refused_without_changes() -> None:
     given = {name: tensor + 1 for name, tensor in weights(model).items()}
     with pytest.raises(CheckpointError, match=r"here must hold exactly the weights .* missing=\['steps'\]"):
         load_weights(model, {name: t for name, t in given.items() if name != "steps"}, Path("here"))
-    with pytest.raises(CheckpointError, match=r"extra=\['third'\]: restore it with the model settings"):
+    with pytest.raises(CheckpointError, match=r"unexpected=\['third'\]: restore it with the model settings"):
         load_weights(model, given | {"third": torch.zeros(1)}, Path("here"))
     with pytest.raises(CheckpointError, match=r"given=\(3, 2\) and wanted=\(2, 3\) for weight 'view'"):
         load_weights(model, given | {"view": torch.zeros(3, 2)}, Path("here"))

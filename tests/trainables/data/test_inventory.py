@@ -141,7 +141,7 @@ def another_format(patch: pytest.MonkeyPatch) -> str:
 
 
 def no_such_task(patch: pytest.MonkeyPatch) -> str:
-    known = replace(catalog.CATALOGUES["tasks"], ours=lambda: ("flipflop",))
+    known = replace(catalog.CATALOGUES["tasks"], built_in_names=lambda: ("flipflop",))
     patch.setitem(catalog.CATALOGUES, "tasks", known)
     return "its task is gone: no task named 'listops'"
 

@@ -91,7 +91,7 @@ def test_label_smoothing_equals_pytorch() -> None:
     smoothed = objective(output, train_config({"steps": 1, "label_smoothing": 0.1, "ponder_weight": 0.0}))
     encoded, mask = model.encode(batch.tokens, batch.mask)
     states = model.decoder(
-        model.answer(model.begun(batch.labels)), batch.labels != NOT_ASKED, encoded.states, mask
+        model.answer(model.decoder_inputs(batch.labels)), batch.labels != NOT_ASKED, encoded.states, mask
     ).states
     expected = F.cross_entropy(model.logits(states[0]), batch.labels[0], label_smoothing=0.1)
     torch.testing.assert_close(smoothed, expected)
@@ -102,7 +102,7 @@ def test_label_smoothing_equals_pytorch() -> None:
 def test_padding_of_labels_is_ignored() -> None:
     model = build_model(RAW, SHAPE, 0)
     labels = torch.tensor([[1, 2, 6], [3, 6, NOT_ASKED]])
-    assert model.begun(labels).tolist() == [[6, 1, 2], [6, 3, 6]]
+    assert model.decoder_inputs(labels).tolist() == [[6, 1, 2], [6, 3, 6]]
     longer = torch.nn.functional.pad(labels, (0, 2), value=NOT_ASKED)
     tokens = torch.tensor([[1, 2], [3, 4]])
     outputs = [model.eval()(Batch(tokens, tokens < 9, each)) for each in (labels, longer)]

@@ -322,7 +322,7 @@ def test_source_digest_depends_on_content_and_is_cached(
     read_once = files._join_contents
     calls = []
     monkeypatch.setattr(
-        files, "_read", lambda *arguments: (calls.append(arguments), read_once(*arguments))[1]
+        files, "_join_contents", lambda *arguments: (calls.append(arguments), read_once(*arguments))[1]
     )
     assert lra_text.source_digest(config) == before
     assert not calls

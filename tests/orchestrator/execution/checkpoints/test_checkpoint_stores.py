@@ -288,7 +288,7 @@ class TestOutage:
         store = ExternalStore(server.uri)
         write_checkpoint(store, 3)
         server.pause()
-        threading.Timer(8, server.go_on).start()
+        threading.Timer(8, server.resume).start()
         assert checkpoint_steps(store) == [3]
 
 

@@ -492,12 +492,8 @@ def test_progress_is_that_of_the_conductor():
     recorder = record(make_plan(2, trials_per_arm=2), MemoryLog())
     worker = Worker(recorder, recorder.ask())
     worker.advance()
-    assert [
-        (arm_progress.arm, arm_progress.running, arm_progress.seconds) for arm_progress in recorder.progress()
-    ] == [
-        ("arm-0", 1, 0.5),
-        ("arm-1", 0, 0.0),
-    ]
+    values = [(arm.arm, arm.running, arm.seconds) for arm in recorder.progress()]
+    assert values == [("arm-0", 1, 0.5), ("arm-1", 0, 0.0)]
 
 
 def test_log_may_contain_events_without_a_trial():

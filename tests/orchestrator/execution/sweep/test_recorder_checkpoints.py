@@ -7,9 +7,14 @@ from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.processes.logs import MemoryLog, record
 from tests.support.specs.plans import make_plan
 from tests.support.sweeps.driving import DONE, attempts
+from trainables.protocol import Measurement
 
 STOPPED = Outcome(OutcomeKind.STOPPED, "interrupted")
 CRASH = Outcome(OutcomeKind.CRASHED, "KeyError")
+
+
+def measurement_at(step):
+    return Measurement(step, float(step), {"valid/score": 0.5})
 
 
 def write_checkpoint(root, attempt, step=1):

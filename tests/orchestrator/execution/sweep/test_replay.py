@@ -84,7 +84,7 @@ LATTICE = Space(
 )
 
 
-@pytest.mark.parametrize("sampler", ["grid", "bruteforce", "tests.support.specs.samplers.Nearby"])
+@pytest.mark.parametrize("sampler", ["grid", "bruteforce", "tests.support.specs.samplers.RepeatBest"])
 def test_searches_of_a_grid_continue_to_the_same_end(sampler):
     arms = [make_arm("sound", LATTICE), make_arm("weak", LATTICE, fault="diverge", fault_at=4)]
     plan = make_plan(arms, trials_per_arm=16, sampler=sampler, stopper=ASHA)
@@ -93,7 +93,7 @@ def test_searches_of_a_grid_continue_to_the_same_end(sampler):
     searched = {trial.trial_id for trial in plan.trials if trial.phase == "search"}
     ask_events = [event for event in complete_log.of(EventKind.ASKED) if event.trial_id in searched]
     combinations = [str(event.payload["assignment"]) for event in ask_events]
-    if sampler != "tests.support.specs.samplers.Nearby":
+    if sampler != "tests.support.specs.samplers.RepeatBest":
         assert set(Counter(combinations).values()) == {2}, "each arm must try each combination once"
     for cut in [0, *complete_log.batches][::5]:
         log = MemoryLog(complete_log.written[:cut])
@@ -130,7 +130,7 @@ class SimulatedSweep:
         self.stale: list[Worker] = []
 
     def start_trial(self) -> bool:
-        attempt = self.recorder.start_trial()
+        attempt = self.recorder.ask()
         if attempt is None:
             return False
         assert attempt.trial_id not in self.workers, "a running trial must not start again"
@@ -214,15 +214,15 @@ def test_restored_conductor_decides_like_the_original(actions):
     for worker in list(sweep.workers.values()):
         worker.stop()
     restored = record(sweep.plan, MemoryLog(sweep.log.written))
-    expected = {attempt.trial_id: attempt.trial for attempt in iter(sweep.recorder.start_trial, None)}
-    assert {attempt.trial_id: attempt.trial for attempt in iter(restored.start_trial, None)} == expected
+    expected = {attempt.trial_id: attempt.trial for attempt in iter(sweep.recorder.ask, None)}
+    assert {attempt.trial_id: attempt.trial for attempt in iter(restored.ask, None)} == expected
 
 
 def test_retries_are_limited():
     plan = make_plan(1, trials_per_arm=2, seeds=(), resources=Resources(retries=1))
     log = MemoryLog()
     recorder = record(plan, log)
-    while (attempt := recorder.start_trial()) is not None:
+    while (attempt := recorder.ask()) is not None:
         recorder.record_death(attempt.trial_id, "out of host memory", DeathCause.TRIAL)
     assert recorder.finished
     assert len(log.of(EventKind.STARTED)) == 4

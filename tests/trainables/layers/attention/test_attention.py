@@ -263,7 +263,7 @@ def test_flash_gets_tokens_without_padding(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_newer_flash_package_is_found_in_the_older_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    pretend_flash(monkeypatch, is_is_newer=True)
+    pretend_flash(monkeypatch, is_newer=True)
     (q, k, v), (queries, keys) = tensors(), packings()
     packed = attend_tokens(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, backend="flash")
     torch.testing.assert_close(packed, torch.stack(by_loops(q, k, v)))
@@ -313,7 +313,7 @@ def test_newer_flash_package_is_found_in_the_older_one(monkeypatch: pytest.Monke
 def test_flash_is_not_chosen_for_unsupported_devices_and_widths(
     monkeypatch: pytest.MonkeyPatch, is_newer: bool, capability: int, width: int, fault: str
 ) -> None:
-    pretend_flash(monkeypatch, capability, is_is_newer=is_newer)
+    pretend_flash(monkeypatch, capability, is_newer=is_newer)
     q = torch.zeros(1, 1, 1, width)
     assert choose("auto", q, dropping=False) == "sdpa"
     with pytest.raises(ValueError, match=re.escape(f"attention backend 'flash' cannot run: {fault}")):
@@ -326,7 +326,7 @@ def test_flash_is_not_chosen_for_unsupported_devices_and_widths(
 def test_auto_selects_flash_if_it_can_run(
     monkeypatch: pytest.MonkeyPatch, is_newer: bool, capability: int, width: int
 ) -> None:
-    pretend_flash(monkeypatch, capability, is_is_newer=is_newer)
+    pretend_flash(monkeypatch, capability, is_newer=is_newer)
     assert choose("auto", torch.zeros(1, 1, 1, width), dropping=False) == "flash"
 
 
