@@ -80,7 +80,7 @@ class NaiveOutput:
     """Output of the model for one sequence."""
 
     states: list[Tensor]
-    pool: Tensor
+    pooled: Tensor
     depth: float
     ponder: Tensor
     choices: list[RoutingChoice]

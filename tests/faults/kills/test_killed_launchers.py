@@ -37,7 +37,7 @@ def make_sweep_plan():
 def undisturbed(tmp_path_factory):
     """Run the sweep without a crash; return it and its number of moments."""
     place = SweepSite(tmp_path_factory.mktemp("undisturbed"), make_sweep_plan())
-    return place, place.moments()
+    return place, place.count_moments()
 
 
 def check_against(place, undisturbed, kills):
@@ -71,7 +71,7 @@ def test_trial_survives_a_kill_at_every_write(tmp_path):
         resources=Resources(checkpoint_seconds=AT_EVERY_REPORT_S),
     )
     reference = SweepSite(tmp_path / "undisturbed", plan)
-    moments = reference.moments()
+    moments = reference.count_moments()
     second_kills = 0
     for moment in range(1, moments + 1, STRIDE):
         place = SweepSite(tmp_path / str(moment), plan)

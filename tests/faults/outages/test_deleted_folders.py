@@ -54,22 +54,22 @@ def change_folder(root: Path, kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("change_folder", "driver"), WITH_DRIVERS)
-def test_changed_folder_stops_the_sweep_with_advice(tmp_path, change_folder, driver):
+@pytest.mark.parametrize(("kind", "driver"), WITH_DRIVERS)
+def test_changed_folder_stops_the_sweep_with_advice(tmp_path, kind, driver):
     place = SweepSite(tmp_path, make_sweep_plan())
     launcher = ("tests.faults.outages.outage_launcher", tmp_path, driver, HERE, "--cpus", 1)
     process = run_module(*launcher)
     while not (place.data / "steps.txt").exists():
         assert process.poll() is None
         time.sleep(0.05)
-    change_folder(place.folder.root, change_folder)
+    change_folder(place.folder.root, kind)
     errors = process.communicate(timeout=240)[1]
     assert process.returncode == 1, errors
     assert "Traceback" not in errors
     last_line = errors.strip().splitlines()[-1]
-    assert re.search(MESSAGES[change_folder], last_line)
+    assert re.search(MESSAGES[kind], last_line)
     assert "haltsweep resume" in last_line
-    if (change_folder, driver) == ("move", "inline"):
+    if (kind, driver) == ("move", "inline"):
         shutil.rmtree(place.folder.root, ignore_errors=True)
         place.folder.root.with_name("elsewhere").rename(place.folder.root)
         resumed = run_module(*launcher)
@@ -118,12 +118,12 @@ def test_folder_watch_checks_at_most_once_a_second(tmp_path):
             watch.check(at_once=True)
 
 
-@pytest.mark.parametrize("change_folder", ["unlink ledger", "replace ledger"])
-def test_replaced_ledger_is_neither_read_nor_written(tmp_path, change_folder):
+@pytest.mark.parametrize("kind", ["unlink ledger", "replace ledger"])
+def test_replaced_ledger_is_neither_read_nor_written(tmp_path, kind):
     with Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}", "sweep", create=True) as ledger:
         lease = ledger.claim(DEAD)
-        change_folder(tmp_path, change_folder)
+        change_folder(tmp_path, kind)
         for use in (lambda: ledger.append([log.closed(1.0, "done")], lease), ledger.last_seq):
-            with pytest.raises(LedgerReplaced, match=MESSAGES[change_folder]):
+            with pytest.raises(LedgerReplaced, match=MESSAGES[kind]):
                 use()
     assert issubclass(LedgerReplaced, StoreError)

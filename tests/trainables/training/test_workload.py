@@ -204,7 +204,7 @@ def test_re_evaluation_requires_a_finished_and_fitting_checkpoint(tmp_path: Path
     run(training)
     training.save(tmp_path)
     wide = job("posthoc", model={"width": 6})
-    with pytest.raises(CheckpointError, match=r"given=\(8, 4\) and wanted=\(8, 6\) for"):
+    with pytest.raises(CheckpointError, match=r"stored_shape=\(8, 4\) and model_shape=\(8, 6\) for"):
         Training(Job(wide.settings, 1, "posthoc", wide.splits, source=tmp_path))
 
 

@@ -17,7 +17,7 @@ from tests.support.specs.planned import plan
 
 
 def test_weight_that_no_gradient_reaches_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    original_build = probing.original_build_model
+    original_build = probing.build_model
 
     def build_with_unused_layer(config: Any, *arguments: Any) -> Any:
         model = original_build(config, *arguments)
