@@ -137,11 +137,11 @@ def differing_files(
     present_names = set(names) - {LIST}
     for name in sorted(present_names | set(digests)):
         if name not in present_names:
-            yield name, "it is missing"
+            yield name, "the file is missing"
         elif name not in digests:
-            yield name, "nobody wrote it"
+            yield name, "the file is not part of the bundle"
         elif file_digest(folder / name) != digests[name]:
-            yield name, "it was changed or damaged since it was written"
+            yield name, "the file was changed or damaged after haltsweep wrote it"
 
 
 def read_plan(folder: Path) -> Plan:

@@ -75,9 +75,9 @@ def _calibrated_seconds(plan: Plan) -> float:
     if not plan.prices or any(estimate.seconds_per_step is None for estimate in plan.prices):
         return 0.0
     total = 0.0
-    for price in plan.prices:
-        trains = sum(price.trials.get(phase, 0) for phase in ("search", "confirm", "cross"))
-        total += (price.seconds_per_step or 0.0) * trains * (_steps(plan.arm(price.arm)) or 0)
+    for estimate in plan.prices:
+        trains = sum(estimate.trials.get(phase, 0) for phase in ("search", "confirm", "cross"))
+        total += (estimate.seconds_per_step or 0.0) * trains * (_steps(plan.arm(estimate.arm)) or 0)
     return total
 
 

@@ -404,7 +404,7 @@ class Conductor:
             elif outcome.kind is OutcomeKind.SKIPPED:
                 self._end_unrun(posthoc, outcome.reason, OutcomeKind.SKIPPED)
             else:
-                reason = f"its confirmed trial {planned.trial_id} must have finished, but {outcome.kind}"
+                reason = f"the confirm trial {planned.trial_id} must have finished, but {outcome.kind}"
                 self._end_unrun(posthoc, f"{reason}: {outcome.reason}")
         if planned.phase == "confirm" and outcome.kind is not OutcomeKind.SKIPPED:
             self._evaluate_rounds()

@@ -277,9 +277,10 @@ class WorkingFolder:
         listener.listen()
 
     def _redirect(self) -> None:
-        """Replace folders of the launch folder by private counterparts in `os.chdir` and `Popen(cwd=...)`.
+        """Let `os.chdir` and `Popen(cwd=...)` enter the trial's copy of a folder in place of the original.
 
-        Many scripts change to the folder of their own file and then write to relative paths.
+        Only folders inside the launch folder have copies. Many scripts change to the folder of their own file
+        and then write to relative paths.
         """
         chdir, start_program = os.chdir, subprocess.Popen.__init__
 

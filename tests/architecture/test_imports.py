@@ -57,8 +57,8 @@ def lint_imports(cwd):
 
 
 def test_import_contracts():
-    done = lint_imports(ROOT)
-    assert done.returncode == 0, done.stdout
+    result = lint_imports(ROOT)
+    assert result.returncode == 0, result.stdout
 
 
 UPWARD = {
@@ -81,13 +81,13 @@ def test_import_contracts_find_upward_imports(tmp_path):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     for file, module in UPWARD.items():
-        with (tmp_path / file).open("a", encoding="utf-8") as opened:
-            opened.write(f"\nimport {module}\n")
-    done = lint_imports(tmp_path)
-    assert done.returncode == 1, done.stdout
-    shown = " ".join(done.stdout.split())
-    caught = [f"{module_name(Path(file))} -> {module} (l." for file, module in UPWARD.items()]
-    assert not [arrow for arrow in caught if arrow not in shown], done.stdout
+        with (tmp_path / file).open("a", encoding="utf-8") as source_file:
+            source_file.write(f"\nimport {module}\n")
+    result = lint_imports(tmp_path)
+    assert result.returncode == 1, result.stdout
+    output = " ".join(result.stdout.split())
+    arrows = [f"{module_name(Path(file))} -> {module} (l." for file, module in UPWARD.items()]
+    assert not [arrow for arrow in arrows if arrow not in output], result.stdout
 
 
 @pytest.mark.parametrize("package", ["orchestrator", "trainables"])
@@ -100,11 +100,11 @@ def test_every_part_of_a_package_is_in_a_layer(package):
         if each["type"] == "layers" and package in each["layers"][-1]
     ]
     modules = {name.strip() for layer in layers for name in layer.split("|")}
-    named = {".".join(name.split(".")[:2]) for name in modules}
-    there = {path.parts[1].removesuffix(".py") for path in packaged() if path.parts[0] == package}
-    parts = {f"{package}.{part}" for part in there - {"__init__"}}
-    optional = {name.strip("()") for name in named if name.startswith("(")}
-    assert parts - optional == {name for name in named if not name.startswith("(")}
+    layer_parts = {".".join(name.split(".")[:2]) for name in modules}
+    part_names = {path.parts[1].removesuffix(".py") for path in packaged() if path.parts[0] == package}
+    parts = {f"{package}.{part}" for part in part_names - {"__init__"}}
+    optional = {name.strip("()") for name in layer_parts if name.startswith("(")}
+    assert parts - optional == {name for name in layer_parts if not name.startswith("(")}
 
 
 @pytest.mark.parametrize("library", ONLY_IN)
@@ -117,11 +117,12 @@ def test_library_is_imported_only_in_its_files(library):
 
 def test_every_imported_library_is_a_dependency():
     """A package that is installed only by another dependency may disappear with it."""
-    shown = project()["project"]
-    extras = [each for name in ("flash", "integrations") for each in shown["optional-dependencies"][name]]
-    plugin = ["pytest"]  # every test run has it
+    metadata = project()["project"]
+    extras = [each for name in ("flash", "integrations") for each in metadata["optional-dependencies"][name]]
+    plugin = ["pytest"]  # every test run has pytest
     names = {
-        re.split(r"[\[>=;<~ ]", line)[0].replace("-", "_").lower() for line in shown["dependencies"] + extras
+        re.split(r"[\[>=;<~ ]", line)[0].replace("-", "_").lower()
+        for line in metadata["dependencies"] + extras
     }
     known = {CALLED_ELSE.get(name, name) for name in names} | {*plugin, *PARTS_OF_PYDANTIC, *PACKAGES}
     used = {name for path in packaged() for name in imported(path)}
@@ -139,11 +140,11 @@ def loaded_by(code, cwd):
     """Return the modules in memory after a new process has run `code`."""
     script = f"import sys\n{code}\nimport json\nsys.stderr.write('\\n' + json.dumps(sorted(sys.modules)))"
     command_line = [sys.executable, "-c", script]
-    done = subprocess.run(
+    result = subprocess.run(
         command_line, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
-    assert done.returncode == 0, done.stderr
-    return set(json.loads(done.stderr.splitlines()[-1]))
+    assert result.returncode == 0, result.stderr
+    return set(json.loads(result.stderr.splitlines()[-1]))
 
 
 def command(*arguments):
@@ -158,9 +159,9 @@ def command(*arguments):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A working folder with a spec."""
-    made = tmp_path_factory.mktemp("imports")
-    (made / "tiny.yaml").write_text(TINY)
-    return made
+    working_folder = tmp_path_factory.mktemp("imports")
+    (working_folder / "tiny.yaml").write_text(TINY)
+    return working_folder
 
 
 @pytest.mark.parametrize(

@@ -267,7 +267,7 @@ class TestDriver:
         }
 
     def test_only_confirmed_trials_keep_their_checkpoints(self, finished_sweep):
-        left = {each.name for each in SweepFolder(finished_sweep.root).checkpoints.iterdir()}
+        left = {each.name for each in SweepFolder(finished_sweep.root).checkpoint_folder.iterdir()}
         endings = finished_sweep.endings()
         confirmed = {each.trial_id for each in finished_sweep.plan.trials if each.phase == "confirm"}
         assert left == {each for each in confirmed if endings[each][0] is OutcomeKind.FINISHED}

@@ -175,26 +175,26 @@ def _config(declared_type: Any, path: str) -> type[BaseModel] | None:
 
 
 def _pydantic_model(declared_type: Any, path: str) -> type[BaseModel]:
-    """Return a pydantic model with the fields of the dataclass `found`, which validates by it."""
+    """Return a pydantic model with the fields of a dataclass; validation also constructs the dataclass."""
 
-    def field_of(field: "dataclasses.Field[Any]") -> tuple[Any, Any]:
+    def field_definition(field: "dataclasses.Field[Any]") -> tuple[Any, Any]:
         if field.default_factory is not dataclasses.MISSING:
             return hints[field.name], Field(default_factory=field.default_factory)
         return hints[field.name], ... if field.default is dataclasses.MISSING else field.default
 
-    def checked(model: BaseModel) -> BaseModel:
+    def construct_dataclass(model: BaseModel) -> BaseModel:
         declared_type(**{name: getattr(model, name) for name in type(model).model_fields})
         return model
 
     try:
         hints = get_type_hints(declared_type, include_extras=True)
         fields: dict[str, Any] = {
-            field.name: field_of(field) for field in dataclasses.fields(declared_type) if field.init
+            field.name: field_definition(field) for field in dataclasses.fields(declared_type) if field.init
         }
         return create_model(
             declared_type.__name__,
             __config__=ConfigDict(extra="forbid"),
-            __validators__={"checked": model_validator(mode="after")(checked)},  # type: ignore[dict-item]
+            __validators__={"checked": model_validator(mode="after")(construct_dataclass)},  # type: ignore[dict-item]
             **fields,
         )
     except Exception as error:  # a type that pydantic cannot validate, or an undefined name

@@ -184,18 +184,18 @@ class _Linears(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (grad,), (x, weight), counts = grads, ctx.saved_tensors, ctx.counts
-        back = torch.empty_like(x) if ctx.needs_input_grad[0] else None
+        input_gradient = torch.empty_like(x) if ctx.needs_input_grad[0] else None
         # An expert without tokens has a gradient of zero.
-        of_weight = (torch.empty_like if all(counts) else torch.zeros_like)(weight)
-        of_bias = weight.new_zeros(weight.shape[:2]) if ctx.has_bias else None
-        for expert, part, given in _shares(counts, x, grad):
-            torch.mm(given.t(), part, out=of_weight[expert])
-            if of_bias is not None:
-                torch.sum(given, 0, out=of_bias[expert])
-        if back is not None:
-            for expert, into, given in _shares(counts, back, grad):
-                torch.mm(given, weight[expert], out=into)
-        return back, of_weight, of_bias, None
+        weight_gradient = (torch.empty_like if all(counts) else torch.zeros_like)(weight)
+        bias_gradient = weight.new_zeros(weight.shape[:2]) if ctx.has_bias else None
+        for expert, part, part_gradient in _shares(counts, x, grad):
+            torch.mm(part_gradient.t(), part, out=weight_gradient[expert])
+            if bias_gradient is not None:
+                torch.sum(part_gradient, 0, out=bias_gradient[expert])
+        if input_gradient is not None:
+            for expert, into, part_gradient in _shares(counts, input_gradient, grad):
+                torch.mm(part_gradient, weight[expert], out=into)
+        return input_gradient, weight_gradient, bias_gradient, None
 
 
 class _GroupedLinears(Function):
@@ -223,22 +223,25 @@ class _GroupedLinears(Function):
             sums = F.grouped_mm(grad.t(), rows, offs=groups.ends)
             return sums.masked_fill_((groups.counts == 0)[:, None, None], 0)
 
-        back = F.grouped_mm(grad, weight, offs=groups.ends) if ctx.needs_input_grad[0] else None
-        of_bias = None
+        input_gradient = F.grouped_mm(grad, weight, offs=groups.ends) if ctx.needs_input_grad[0] else None
+        bias_gradient = None
         if ctx.has_bias:
             # A product with ones sums the rows of each expert.
-            of_bias = of_experts(grad.new_ones(grad.shape[0], GROUPED_ALIGNMENT))[..., 0]
-        return back, of_experts(x), of_bias, None
+            bias_gradient = of_experts(grad.new_ones(grad.shape[0], GROUPED_ALIGNMENT))[..., 0]
+        return input_gradient, of_experts(x), bias_gradient, None
 
 
-def _shares(counts: list[int], one: Tensor, other: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+def _shares(counts: list[int], first: Tensor, second: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Return an iterator over the index and the rows of both tensors for each expert that has rows."""
-    shares = zip(torch.split(one, counts), torch.split(other, counts), strict=True)
+    shares = zip(torch.split(first, counts), torch.split(second, counts), strict=True)
     return ((expert, *parts) for expert, parts in enumerate(shares) if counts[expert])
 
 
 class _Permute(Function):
-    """Rows of `x` in `order`; `back` is the inverse order. Both passes are copies; indexing would add."""
+    """Rows of `x` in `order`; `inverse_order` is the inverse permutation.
+
+    The backward pass copies the rows of the gradient, where indexing in PyTorch would add up gradients.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, order: Tensor, inverse_order: Tensor) -> Tensor:
@@ -247,12 +250,12 @@ class _Permute(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        (back,) = ctx.saved_tensors
-        return grads[0].index_select(0, back), None, None
+        (inverse_order,) = ctx.saved_tensors
+        return grads[0].index_select(0, inverse_order), None, None
 
 
 class _Dispatch(Function):
-    """Each row of `x` repeated `copies` times, in `order`; `back` is the inverse order."""
+    """Each row of `x` repeated `copies` times, in `order`; `inverse_order` is the inverse permutation."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, order: Tensor, inverse_order: Tensor, copies: int) -> Tensor:
@@ -262,8 +265,8 @@ class _Dispatch(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        (back,) = ctx.saved_tensors
-        grad = grads[0].index_select(0, back)
+        (inverse_order,) = ctx.saved_tensors
+        grad = grads[0].index_select(0, inverse_order)
         return grad.view(-1, ctx.copies, grad.shape[-1]).sum(1), None, None, None
 
 

@@ -81,7 +81,7 @@ class Config(Settings):
     test_examples: Annotated[int, AffectsSplits("length-*")] = Field(default=6_400, ge=1)
     """Samples of each test split."""
     data_seed: int = Field(default=0, ge=0)
-    """Another seed, other samples, in training as well."""
+    """Seed of the generated samples of all splits. Training samples also depend on the training seed."""
 
     @model_validator(mode="after")
     def _can_be_made(self) -> Self:

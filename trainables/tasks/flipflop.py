@@ -77,7 +77,8 @@ class Config(Settings):
     test_examples: Annotated[int, AffectsSplits("normal", "length-*")] = Field(default=10_000, ge=1)
     """Strings of each test split."""
     data_seed: int = Field(default=0, ge=0)
-    """Another seed, other strings. Trials with different training seeds share one data set."""
+    """Seed of the generated strings. The seed is independent of training
+    seeds: trials with different training seeds share one data set."""
 
     @model_validator(mode="after")
     def _laws_differ(self) -> Self:

@@ -95,7 +95,8 @@ class Config(Settings):
     )
     """Test splits `length-<low>-<high>`, bounds excluded, of the published law (20 levels, 5 arguments)."""
     data_seed: int = Field(default=0, ge=0)
-    """Another seed, other trees. Trials with different training seeds share one data set."""
+    """Seed of the generated trees. The seed is independent of training
+    seeds: trials with different training seeds share one data set."""
 
     @model_validator(mode="after")
     def _can_be_made(self) -> Self:

@@ -52,7 +52,8 @@ class Config(Settings):
     test_examples: int = Field(default=2_000, ge=1, le=20_000)
     """Trees of the valid split and of each test split."""
     data_seed: int = Field(default=0, ge=0)
-    """Another seed, other trees. Trials with different training seeds share one data set."""
+    """Seed of the generated trees. The seed is independent of training
+    seeds: trials with different training seeds share one data set."""
 
 
 def _laws(config: Config) -> dict[str, SplitLaw]:

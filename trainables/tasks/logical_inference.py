@@ -72,7 +72,8 @@ class Config(Settings):
     """A pair of sentences to be classified, or one sequence with the separator in its midst, to which the
     label is written as an answer."""
     data_seed: int = Field(default=0, ge=0)
-    """Another seed, other pairs. Trials with different training seeds share one data set."""
+    """Seed of the generated pairs. The seed is independent of training
+    seeds: trials with different training seeds share one data set."""
 
 
 def settled(config: Config) -> Config:

@@ -8,9 +8,9 @@ Analysis" (IMDB). The task reads files:
     <folder>/test/pos/*.txt
     <folder>/test/neg/*.txt
 
-Departure: the validation split is a part of the training reviews. Long Range Arena and the runs of Ray
-Chowdhury and Caragea validate, and thus select weights, on the test reviews; `validate_on: test` does the
-same.
+Difference from the published task: the validation split is a part of the training reviews. Long Range Arena
+and the runs of Ray Chowdhury and Caragea validate, and thus select weights, on the test reviews. The setting
+`validate_on: test` does the same.
 """
 
 import os
@@ -57,7 +57,7 @@ class Config(Settings):
     valid_examples: int | None = Field(default=None, ge=1, le=12_500)
     """Training reviews to validate with; if not given 2,500."""
     data_seed: int = Field(default=0, ge=0)
-    """Another seed, other reviews to validate with."""
+    """Seed of the random choice of training reviews that form the validation split."""
 
     @model_validator(mode="after")
     def _some_are_held_out(self) -> Self:

@@ -74,7 +74,8 @@ class Config(Settings):
     """Folder of the published images (pathfinder32, or of another `side`), which holds curv_baseline,
     curv_contour_length_9 and curv_contour_length_14, to be read instead of generated."""
     data_seed: int = Field(default=0, ge=0)
-    """Another seed, other images, or from a folder another division."""
+    """Seed of the generated images. If images are read from `folder`, seed of their random division into
+    splits."""
 
     @model_validator(mode="after")
     def _sizes_are_for_what_is_generated(self) -> Self:

@@ -70,7 +70,8 @@ class Config(Settings):
     test_examples: PositiveInt = 1_000
     """Strings of each test split, new ones."""
     data_seed: int = Field(default=0, ge=0)
-    """Another seed, other strings. Trials with different training seeds share one data set."""
+    """Seed of the generated strings. The seed is independent of training
+    seeds: trials with different training seeds share one data set."""
 
     @model_validator(mode="after")
     def _can_be_made(self) -> Self:

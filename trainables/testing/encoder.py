@@ -20,7 +20,7 @@ from trainables.testing.contract import check, check_close
 
 WIDER = 14
 """Width in tokens to which a batch with shorter rows is padded."""
-ROUNDING = 0.1
+LOSS_TOLERANCE_16_BIT = 0.1
 """Relative and absolute tolerance of a loss in 16 bits."""
 NO_KERNEL = "could not create a primitive"
 """Part of oneDNN's error message on a processor without the needed instructions, as for LSTMs in 16 bits."""
@@ -192,7 +192,7 @@ class EncoderContract(ModelCases):
         for name, value in {"loss": output.loss, "ponder": output.encoded.ponder}.items():
             check(value.dtype == torch.float32, f"{name} must be float32 under autocast, got {value.dtype}")
         exact = model(batch()).loss
-        torch.testing.assert_close(output.loss, exact, rtol=ROUNDING, atol=ROUNDING)
+        torch.testing.assert_close(output.loss, exact, rtol=LOSS_TOLERANCE_16_BIT, atol=LOSS_TOLERANCE_16_BIT)
 
     def test_depth_is_within_the_range_of_its_cost_formula(self, arm: Raw) -> None:
         """Check against `depth_range` of the model's file, or the counted range without it."""

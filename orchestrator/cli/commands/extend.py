@@ -361,12 +361,12 @@ def copy_arms(path: Path | None, names: str, folder: SweepFolder, profile: str |
                 f"--arms must name arms under `arms` of {path}, got {name!r}. {hint(name, arms)}"
             )
     sweep_content = load_spec(find_edition(folder.spec)).content()
-    differing = [
+    baseline_differences = [
         str(difference) for difference in differences(sweep_content["baseline"], content["baseline"])
     ]
-    if differing:
+    if baseline_differences:
         print_error(
             f"the arms change the baseline of {folder.name}, which differs from the baseline in {path}: "
-            + "; ".join(differing)
+            + "; ".join(baseline_differences)
         )
     return [render(f"arms.{name}", arms[name]) for name in arm_names]

@@ -19,7 +19,7 @@ from orchestrator.cli.display.tracking_status import sweep_tracking_status
 from orchestrator.cli.locations import budget_advice, command, error_advice, runs_root
 from orchestrator.cli.options import Json, Runs, Storage, SweepName
 from orchestrator.conductor.messages import Progress
-from orchestrator.conductor.overview import EndedTotals, Overview
+from orchestrator.conductor.overview import EndedTrialTotals, Overview
 from orchestrator.errors import InputError
 from orchestrator.garbage import garbage_collection_off
 from orchestrator.identity import SweepFolder
@@ -198,13 +198,13 @@ def _trial_fields(record: Record) -> dict[str, object]:
     }
 
 
-def _print_failures(ended_totals: EndedTotals, count: int) -> None:
-    for failure in ended_totals.failures:
+def _print_failures(ended_trial_totals: EndedTrialTotals, count: int) -> None:
+    for failure in ended_trial_totals.failures:
         print_line(
             f"failed: {failure.place} ({failure.trial_id}): {failure.standing}: {shortened(failure.reason)}"
         )
-    if count > len(ended_totals.failures):
-        print_line(f"... and {count - len(ended_totals.failures)} more failures; all with --json")
+    if count > len(ended_trial_totals.failures):
+        print_line(f"... and {count - len(ended_trial_totals.failures)} more failures; all with --json")
 
 
 def _print_trials(records: list[Record]) -> None:

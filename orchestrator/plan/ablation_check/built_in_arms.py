@@ -233,7 +233,7 @@ def check_same(arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
 
 def _axis(cell: Mapping[str, Any], other_cell: Mapping[str, Any]) -> str:
     """Return an axis on which the written values of two cells differ; the first axis if there is none."""
-    differing = (
+    different_axes = (
         path for path in cell if equality_key(cell[path]) != equality_key(other_cell.get(path, MISSING))
     )
-    return next(differing, next(iter(cell)))
+    return next(different_axes, next(iter(cell)))

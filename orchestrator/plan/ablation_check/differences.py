@@ -175,7 +175,7 @@ def _measure_differences(
     probe: Probe, first: System, second: System, requested_pass: Pass, longest: int | None = None
 ) -> tuple[str, ...]:
     old, new = (probe.measure(system, requested_pass, longest) for system in (first, second))
-    return new.unlike(old)
+    return new.different_quantities(old)
 
 
 def _are_small(probe: Probe, *systems: System) -> bool:

@@ -114,17 +114,18 @@ def check_draws(
             code=FaultCode.NOTHING_TO_DRAW,
         )
         return space
-    many = sum(map(drawing.admits, draws))
+    num_params = sum(map(drawing.admits, draws))
     if (
-        many < best
+        num_params < best
         and all(_is_whole(dimension.domain) for dimension in space.dimensions)
         and len(draws) < DRAWS_MAX
     ):
         faults.add(
-            f"must be at most {many}, all different assignments that {arm.name} can draw, got {best}",
+            f"must be at most {num_params}, got {best}: the search space of {arm.name} has only {num_params} "
+            "different params",
             "confirm",
             "best",
-            about=("best", many),
+            about=("best", num_params),
             code=FaultCode.NOTHING_TO_DRAW,
         )
     return space

@@ -49,10 +49,10 @@ def _difference_sentences(
     for arm in arms[:MAX_ARMS]:
         arm_verdicts = [verdict for verdict in decided if verdict.arm == arm]
         reason = f" ({reasons[arm]})" if reasons.get(arm) else ""
-        scope = " at the settings found by one search" if arm_verdicts[0].covers == "one search" else ""
-        over = " on average over all contexts" if arm_verdicts[0].pooled else ""
+        search_text = " at the settings found by one search" if arm_verdicts[0].covers == "one search" else ""
+        pooling_text = " on average over all contexts" if arm_verdicts[0].pooled else ""
         changes = listed([_describe_change(report, verdict) for verdict in arm_verdicts])
-        yield f"{arm}{reason} {changes}{over}{scope}."
+        yield f"{arm}{reason} {changes}{pooling_text}{search_text}."
     if len(arms) > MAX_ARMS:
         yield f"{len(arms) - MAX_ARMS} further arms differ from what they are compared with."
 

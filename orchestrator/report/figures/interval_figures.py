@@ -27,7 +27,7 @@ from orchestrator.report.results.number_formats import choose_text, format_inter
 from orchestrator.report.results.statistics import Estimate
 from orchestrator.report.results.types import ArmVerdict, Report
 from orchestrator.report.writers.tables import role_note
-from orchestrator.statistics.paired import ROUNDING, subtract
+from orchestrator.statistics.paired import ZERO_TOLERANCE, subtract
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -280,7 +280,7 @@ def _widen_axis(axes: "Axes") -> None:
     """Widen an axis whose values are all equal, so that it does not magnify rounding errors."""
     low, high = axes.dataLim.intervalx
     middle = (low + high) / 2
-    if high - low <= ROUNDING * max(abs(low), abs(high)):
+    if high - low <= ZERO_TOLERANCE * max(abs(low), abs(high)):
         axes.set_xlim(middle - 0.5, middle + 0.5)
 
 

@@ -86,7 +86,7 @@ class MlflowWriter:
         self._stored = self._store.search(ledger.uid)
         self._counts = WriteCounts()
         self.position = 0
-        """Position of the newest event that is in MLflow."""
+        """Position in the ledger of the newest event that was written to MLflow."""
 
     def update(self) -> WriteCounts:
         """Write all events since the last call. Raise `TrackingOutage`."""

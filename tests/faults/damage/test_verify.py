@@ -90,8 +90,8 @@ def test_intact_sweep_is_sound_and_nothing_is_written(place: SweepSite) -> None:
 
 def stored_files(place: SweepSite) -> list[Path]:
     root = place.folder.root
-    (checkpoint, *_) = sorted(place.folder.checkpoints.rglob("checkpoint.json"))
-    (state, *_) = sorted(place.folder.checkpoints.rglob("state/*"))
+    (checkpoint, *_) = sorted(place.folder.checkpoint_folder.rglob("checkpoint.json"))
+    (state, *_) = sorted(place.folder.checkpoint_folder.rglob("state/*"))
     names = ("spec.yaml", "plan.json", "launch.json", "provenance.json", "manifest.json")
     return [
         *(root / name for name in names),
