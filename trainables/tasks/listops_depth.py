@@ -46,14 +46,14 @@ class Config(Settings):
 
     name: Literal["listops_depth"] = "listops_depth"
     variant: Literal["dg", "dg2", "dg1"] = "dg2"
-    """Which of the published laws."""
+    """Published variant of the task, which sets the distributions of trees."""
     train_examples: int | None = Field(default=None, ge=1, le=2_000_000)
-    """Training trees; if not given the published number, 100,000 for dg and 1,000,000 for dg2 and dg1."""
+    """Number of training trees. Default: the published 100,000 for dg, and 1,000,000 for dg2 and dg1."""
     test_examples: int = Field(default=2_000, ge=1, le=20_000)
-    """Trees of the valid split and of each test split."""
+    """Number of trees of the valid split and of each test split."""
     data_seed: int = Field(default=0, ge=0)
-    """Seed of the generated trees. The seed is independent of training
-    seeds: trials with different training seeds share one data set."""
+    """Seed of the generated trees, independent of training seeds: trials with different training seeds share
+    one data set."""
 
 
 def _laws(config: Config) -> dict[str, SplitLaw]:

@@ -41,14 +41,14 @@ class Config(Settings):
 
     name: Literal["listops_lra"] = "listops_lra"
     train_examples: int = Field(default=96_000, ge=1)
-    """Training trees."""
+    """Number of training trees."""
     valid_examples: int = Field(default=2_000, ge=1)
-    """Trees of the valid split."""
+    """Number of trees of the valid split."""
     test_examples: Annotated[int, AffectsSplits("test")] = Field(default=2_000, ge=1)
-    """Trees of the test split."""
+    """Number of trees of the test split."""
     data_seed: int = Field(default=0, ge=0)
-    """Seed of the generated trees. The seed is independent of training
-    seeds: trials with different training seeds share one data set."""
+    """Seed of the generated trees, independent of training seeds: trials with different training seeds share
+    one data set."""
 
 
 def shape(config: Config) -> TaskShape:  # noqa: ARG001 the same for all settings

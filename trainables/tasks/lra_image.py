@@ -45,7 +45,7 @@ class Config(Settings):
     name: Literal["lra_image"] = "lra_image"
     folder: str | None = None
     """Folder of CIFAR-10, as pickled batches or in the binary version. Needed for training; a spec can be
-    planned without."""
+    planned without the folder."""
 
 
 def shape(config: Config) -> TaskShape:  # noqa: ARG001 the same for all settings
