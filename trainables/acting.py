@@ -103,8 +103,8 @@ class AffectsSplits:
         """Return the items of a list that belong to one of `splits`; any other value unchanged."""
         if self.each is None or not isinstance(value, list | tuple):
             return value
-        wanted = set(splits)
-        return [item for item in value if self.each(item) in wanted]
+        wanted_splits = set(splits)
+        return [item for item in value if self.each(item) in wanted_splits]
 
     def among(self, splits: Iterable[str]) -> bool:
         """Return whether the field changes one of `splits`."""

@@ -124,16 +124,16 @@ def redact(text: object) -> str:
     message = _mask_environment_values(_KEY_BLOCK.sub(MASK, str(text)))
     message = _WEBHOOK.sub(lambda match: match["start"] + MASK, message)
     parts: list[str] = []
-    done = 0
+    end_of_masked = 0
     for match in _SEPARATOR.finditer(message):
-        if match.start() < done:
+        if match.start() < end_of_masked:
             continue
         end = _RUN_END.search(message, match.end())
         stop = end.start() if end else len(message)
-        parts.append(_mask_url_parameters(message[done : match.start()]))
+        parts.append(_mask_url_parameters(message[end_of_masked : match.start()]))
         parts.append(_mask_url_rest(_scheme(message, match.start()), match[0], message[match.end() : stop]))
-        done = stop
-    message = "".join(parts) + _mask_url_parameters(message[done:])
+        end_of_masked = stop
+    message = "".join(parts) + _mask_url_parameters(message[end_of_masked:])
     message = _ISSUED.sub(lambda match: MASK if _is_mixed(match[0]) else match[0], message)
     for pattern in (_COOKIE, _LOGIN):
         message = pattern.sub(lambda match: match["start"] + MASK, message)
@@ -331,8 +331,8 @@ def _mask_quoted_secrets(lines: Iterable[str]) -> Iterator[str]:
         quote = next((opener for opener in open_quotes if len(opener) > 1), "")
         code = _QUOTED.sub("", rest)
         depth = max(0, depth) + sum((character in _OPEN) - (character in _CLOSED) for character in code)
-        masked = _QUOTED.sub(lambda match: f"{match['quote']}{MASK}{match['end']}", rest)
-        yield f"{MASK if opened_part else ''}{closed_part}{masked}"
+        masked_rest = _QUOTED.sub(lambda match: f"{match['quote']}{MASK}{match['end']}", rest)
+        yield f"{MASK if opened_part else ''}{closed_part}{masked_rest}"
 
 
 def is_named_secret(field: str) -> bool:
@@ -352,8 +352,8 @@ def redact_setting(field: str, text: str) -> str:
 
 def needs_encoding(url: str) -> bool:
     """Return whether libraries may parse user, password and host of `url` differently than intended."""
-    info, at, _ = url.partition("://")[2].rpartition("@")
-    return bool(at) and not info.startswith("/") and _RESERVED.search(info) is not None
+    info, at_sign, _ = url.partition("://")[2].rpartition("@")
+    return bool(at_sign) and not info.startswith("/") and _RESERVED.search(info) is not None
 
 
 def _scheme(text: str, at: int) -> str:
@@ -372,8 +372,8 @@ def _mask_url_secrets(rest: str, *, user_is_name: bool = False) -> str:
     """Return the part of a URL after its scheme with secrets masked."""
     # Repeat, since masking may join the surrounding text to a new match; each round leaves less unmasked
     # text.
-    while (masked := _mask_url_once(rest, user_is_name=user_is_name)) != rest:
-        rest = masked
+    while (masked_rest := _mask_url_once(rest, user_is_name=user_is_name)) != rest:
+        rest = masked_rest
     return rest
 
 
@@ -389,33 +389,33 @@ def _mask_url_parameters(text: str) -> str:
 def _mask_spans(text: str, spans: Iterable[tuple[int, int]]) -> str:
     """Return `text` with a mask in place of `spans`."""
     parts: list[str] = []
-    done = 0
+    end_of_masked = 0
     for start, stop in sorted(spans):
-        if start > done or not parts:
-            parts += [text[done:start], MASK]
-        done = max(done, stop)
-    return "".join(parts) + text[done:]
+        if start > end_of_masked or not parts:
+            parts += [text[end_of_masked:start], MASK]
+        end_of_masked = max(end_of_masked, stop)
+    return "".join(parts) + text[end_of_masked:]
 
 
 def _user_span(rest: str, *, user_is_name: bool) -> Iterator[tuple[int, int]]:
     """Yield the span of the password, or of everything before the host."""
-    info, at, _ = rest.rpartition("@")
+    info, at_sign, _ = rest.rpartition("@")
     user, colon, password = info.partition(":")
     if colon:
         is_user_named = _USER.match(user) and password not in _NO_PASSWORDS
         yield len(user) + 1 if is_user_named else 0, len(info)
-    elif at and _USER.match(info) and not user_is_name:
+    elif at_sign and _USER.match(info) and not user_is_name:
         yield 0, len(info)
-    elif not at and (cut := _NO_PORT.match(rest)):
-        yield cut.span("password")
+    elif not at_sign and (port_match := _NO_PORT.match(rest)):
+        yield port_match.span("password")
 
 
 def _parameter_spans(text: str) -> Iterator[tuple[int, int]]:
     """Yield the spans of the values of secret parameters, in order."""
-    done = 0
+    end_of_masked = 0
     for match in _PARAMETER.finditer(text):
         start, stop = match.span("value")
-        if start < done:
+        if start < end_of_masked:
             continue
         if _is_secret(match["key"]):
             end = text.find("&", start)
@@ -424,7 +424,7 @@ def _parameter_spans(text: str) -> Iterator[tuple[int, int]]:
             continue
         if stop > start:
             yield start, stop
-            done = stop
+            end_of_masked = stop
 
 
 def _may_hold_secret(url: str) -> bool:

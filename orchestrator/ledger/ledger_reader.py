@@ -188,7 +188,7 @@ class Reader:
 
     def _damage_error(self, chain_break: ChainBreak) -> StoreError:
         return StoreError(
-            f"the ledger at {self._where} must be as it was written: "
+            f"the ledger at {self._where} must have the content that haltsweep wrote: "
             f"{chain_break.place} {chain_break.what}; {DAMAGED}"
         )
 
@@ -197,7 +197,7 @@ class Reader:
 
 
 def _row_break(name: str, row: Mapping[str, Any] | None) -> ChainBreak:
-    fault = "is missing" if row is None else "is not as it was written"
+    fault = "is missing" if row is None else "differs from what haltsweep wrote"
     return ChainBreak(f"the row of sweep {name!r}", fault)
 
 

@@ -130,8 +130,8 @@ def _num_compared(arms: Sequence[Arm], spec: Spec) -> int:
 
 def _selected_on(arms: Sequence[CheckedArm[Any]], spec: Spec) -> tuple[str, ...]:
     """Return confirmed test splits whose examples are also used for selection."""
-    held = {info.holds for arm in arms for info in splits(arm.system.task)}
-    return tuple(split for split in (spec.confirm.splits if spec.confirm else ()) if split in held)
+    held_contents = {info.holds for arm in arms for info in splits(arm.system.task)}
+    return tuple(split for split in (spec.confirm.splits if spec.confirm else ()) if split in held_contents)
 
 
 def _check_search(search: Search, faults: Faults) -> "ComponentChoice | None":

@@ -41,8 +41,8 @@ def contrasts(
         ValueError: A key of `values` is not a combination of `factors`.
     """
     cells = [frozenset(term) for term in ((), *terms(factors))]
-    if unknown := set(values) - set(cells):
-        unknown_arms = sorted(map(sorted, unknown))
+    if unknown_cells := set(values) - set(cells):
+        unknown_arms = sorted(map(sorted, unknown_cells))
         raise ValueError(f"arms must remove some of {', '.join(factors)}, got {unknown_arms}")
     if set(values) != set(cells):
         return {}

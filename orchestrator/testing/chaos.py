@@ -97,8 +97,8 @@ def _kills(kill_at: Any) -> tuple[int, ...]:
     """
     __tracebackhide__ = True
     kills = tuple(kill_at) if isinstance(kill_at, Collection) and not isinstance(kill_at, str) else (kill_at,)
-    if wrong := [kill for kill in kills if not isinstance(kill, int) or isinstance(kill, bool)]:
-        raise TypeError(f"kill_at must be the number of an event, or several, got {wrong[0]!r}")
+    if invalid_kills := [kill for kill in kills if not isinstance(kill, int) or isinstance(kill, bool)]:
+        raise TypeError(f"kill_at must be the number of an event, or several, got {invalid_kills[0]!r}")
     if not kills:
         raise ValueError("kill_at must name at least one event, got none: nothing would be killed")
     return tuple(dict.fromkeys(kills))
@@ -315,8 +315,8 @@ def _differences(log: Log, expected: Log, plan: Plan) -> Iterator[str]:
         for trial in plan.trials
     }
     for trial_id, name in names.items():
-        actual, wanted = log.get(trial_id, {}), expected.get(trial_id, {})
-        for key in dict.fromkeys((*wanted, *actual)):
-            actual_value, expected_value = actual.get(key), wanted.get(key)
+        actual_values, expected_values = log.get(trial_id, {}), expected.get(trial_id, {})
+        for key in dict.fromkeys((*expected_values, *actual_values)):
+            actual_value, expected_value = actual_values.get(key), expected_values.get(key)
             if actual_value != expected_value:
                 yield f"{name}: {key} must be {expected_value}, got {actual_value}"

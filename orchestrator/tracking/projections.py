@@ -53,8 +53,8 @@ class Projections:
         for file in extra_files:
             file.unlink()
         names = {self._relative_name(file) for file in needed}
-        if extra := self._digests.keys() - names:
-            for name in extra:
+        if extra_names := self._digests.keys() - names:
+            for name in extra_names:
                 del self._digests[name]
             self._write()
         return len(extra_files)

@@ -103,8 +103,8 @@ class ExpertLinear(Initialised):
         dtype = dtype_of_products(self.weight)
         bias = None if self.bias is None else self.bias.to(dtype)
         maps = _GroupedLinears if has_grouped_kernel(self.weight, dtype) else _Linears
-        found: Tensor = maps.run(x.to(dtype), self.weight.to(dtype), bias, groups)
-        return found
+        output: Tensor = maps.run(x.to(dtype), self.weight.to(dtype), bias, groups)
+        return output
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,8 @@ class ExpertRows:
     @cached_property
     def host_counts(self) -> list[int]:
         """`counts` on the host, which waits for the device."""
-        found: list[int] = self.counts.tolist()
-        return found
+        host_counts: list[int] = self.counts.tolist()
+        return host_counts
 
     @cached_property
     def ends(self) -> Int[Tensor, " E"]:
@@ -172,14 +172,14 @@ class _Linears(Function):
         counts = groups.host_counts
         ctx.save_for_backward(x, weight)
         ctx.counts, ctx.has_bias = counts, bias is not None
-        out = x.new_empty((x.shape[0], weight.shape[1]))
-        for expert, part, into in _shares(counts, x, out):
+        output = x.new_empty((x.shape[0], weight.shape[1]))
+        for expert, part, into in _shares(counts, x, output):
             columns = weight[expert].t()
             if bias is None:
                 torch.mm(part, columns, out=into)
             else:
                 torch.addmm(bias[expert], part, columns, out=into)
-        return out
+        return output
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -210,8 +210,8 @@ class _GroupedLinears(Function):
         x = x.contiguous()
         ctx.save_for_backward(x, weight)
         ctx.groups, ctx.has_bias = groups, bias is not None
-        out = F.grouped_mm(x, weight.transpose(1, 2), offs=groups.ends)
-        return out if bias is None else out.add_(bias.index_select(0, groups.expert))
+        output = F.grouped_mm(x, weight.transpose(1, 2), offs=groups.ends)
+        return output if bias is None else output.add_(bias.index_select(0, groups.expert))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -287,10 +287,14 @@ class Routing:
     @cached_property
     def groups(self) -> ExpertRows:
         """Pairs of each expert."""
-        chosen = self.chosen.flatten()
-        counts = torch.zeros(self.log_probabilities.shape[1], dtype=chosen.dtype, device=chosen.device)
+        flat_choices = self.chosen.flatten()
+        counts = torch.zeros(
+            self.log_probabilities.shape[1], dtype=flat_choices.dtype, device=flat_choices.device
+        )
         # `bincount` would make the host wait one more time.
-        return ExpertRows(counts.scatter_add_(0, chosen, torch.ones_like(chosen)), chosen.shape[0])
+        return ExpertRows(
+            counts.scatter_add_(0, flat_choices, torch.ones_like(flat_choices)), flat_choices.shape[0]
+        )
 
     @cached_property
     def order(self) -> Int[Tensor, " P"]:
@@ -361,12 +365,12 @@ class Router(nn.Module):
             return Routing(sure, torch.zeros_like(sure, dtype=torch.int64), torch.ones_like(sure))
         logits = self.outer(self.dropout(self.inner(x).tanh(), placed_tokens.place))
         log_probabilities = logits.to(exact).log_softmax(-1)
-        likeliest, chosen = log_probabilities.exp().topk(self.active, dim=1)
+        likeliest, chosen_experts = log_probabilities.exp().topk(self.active, dim=1)
         if self.training and self.sampled:
-            chosen = self._partly_drawn(log_probabilities.detach(), chosen, placed_tokens)
-            likeliest = log_probabilities.exp().gather(1, chosen)
+            chosen_experts = self._partly_drawn(log_probabilities.detach(), chosen_experts, placed_tokens)
+            likeliest = log_probabilities.exp().gather(1, chosen_experts)
         gates = likeliest / (likeliest.sum(1, keepdim=True) + GATE_EPSILON)
-        return Routing(log_probabilities, chosen, gates)
+        return Routing(log_probabilities, chosen_experts, gates)
 
     def _partly_drawn(
         self, log_probabilities: Float[Tensor, "M E"], likeliest: Int[Tensor, "M k"], placed_tokens: Placed

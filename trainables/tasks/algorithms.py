@@ -108,8 +108,8 @@ def _test_lengths(config: Config) -> tuple[int, ...]:
     if config.test_lengths is not None:
         return config.test_lengths
     # Published lengths, shifted if the training lengths exceed the published ones.
-    beyond = _length_max(config) - _problem(config).length_max
-    return tuple(length + max(0, beyond) for length in _problem(config).test_lengths)
+    extra_length = _length_max(config) - _problem(config).length_max
+    return tuple(length + max(0, extra_length) for length in _problem(config).test_lengths)
 
 
 def shape(config: Config) -> TaskShape:

@@ -157,9 +157,9 @@ def score(
 
     A word that the vocabulary lacks never counts as correct.
     """
-    unknown = TARGET_MARKS.index(UNKNOWN)
+    unknown_id = TARGET_MARKS.index(UNKNOWN)
     hits = (
-        list(hypothesis) == list(reference) and unknown not in reference
+        list(hypothesis) == list(reference) and unknown_id not in reference
         for hypothesis, reference in zip(hypotheses, references, strict=True)
     )
     return {"exact_match": sum(hits) / len(references)}

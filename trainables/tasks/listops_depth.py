@@ -58,17 +58,17 @@ class Config(Settings):
 
 def _laws(config: Config) -> dict[str, SplitLaw]:
     num_test = config.test_examples
-    many = _train_examples(config)
+    num_train = _train_examples(config)
     if config.variant == "dg":
         depths = {
-            "train": SplitLaw(Law(6, 5), SHORT, many),
+            "train": SplitLaw(Law(6, 5), SHORT, num_train),
             "valid": SplitLaw(Law(10, 5, P), MIDDLE, num_test, (7, 7)),
             "deeper": SplitLaw(Law(10, 5, P), SHORT, num_test, (8, 9)),
         }
     else:
         lengths = SHORT if config.variant == "dg2" else FIFTY
         depths = {
-            "train": SplitLaw(Law(6, 5, P), lengths, many),
+            "train": SplitLaw(Law(6, 5, P), lengths, num_train),
             "valid": SplitLaw(Law(7, 5, P), lengths, num_test, (6, 6)),
             "deeper": SplitLaw(Law(9, 5, P), lengths, num_test, (7, 8)),
         }

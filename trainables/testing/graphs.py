@@ -60,13 +60,13 @@ class GraphContract(ModelCases):
         Inside a pass the host must not wait for the device, read the batch, or use tensors that were created
         outside of the pass.
         """
-        replayed, executed = (
+        replayed_learner, executed_learner = (
             self._passes(graphed, engine) for engine in (RecordingEngine(), RunningEngine())
         )
         for step, lengths in enumerate(LENGTHS):
             try:
                 actual, expected = (
-                    of_step(learner, batch(lengths), step) for learner in (replayed, executed)
+                    of_step(learner, batch(lengths), step) for learner in (replayed_learner, executed_learner)
                 )
             except BatchDependentError as error:
                 raise AssertionError(f"a step must be captured once for all batches: {error}") from error

@@ -47,17 +47,19 @@ class ResumeContract(ModelCases):
         """Check measurements and weights of a trial that is resumed in a new workload each time."""
         settings = {"task": dict(self.task), "model": trained, "train": dict(self.train)}
         job = Job(settings, 1, data_dir=tmp_path_factory.getbasetemp() / DATA)
-        measurements, resumed = interrupted(Training, job, tmp_path)
-        expected, uninterrupted = undisturbed(Training, job)
-        for actual, wanted in zip(measurements, expected, strict=True):
-            deterministic_names = wanted.metrics.keys() - NONDETERMINISTIC_METRICS
+        measurements, resumed_training = interrupted(Training, job, tmp_path)
+        expected, uninterrupted_training = undisturbed(Training, job)
+        for actual_measurement, expected_measurement in zip(measurements, expected, strict=True):
+            deterministic_names = expected_measurement.metrics.keys() - NONDETERMINISTIC_METRICS
             different_metrics = {
-                name for name in deterministic_names if actual.metrics[name] != wanted.metrics[name]
+                name
+                for name in deterministic_names
+                if actual_measurement.metrics[name] != expected_measurement.metrics[name]
             }
-            message = f"step {wanted.step} must be measured as if undisturbed, got others: "
+            message = f"step {expected_measurement.step} must be measured as if undisturbed, got others: "
             check(not different_metrics, message + ", ".join(sorted(different_metrics)))
         resumed_weights, uninterrupted_weights = (
-            dict(training.model.named_parameters()) for training in (resumed, uninterrupted)
+            dict(training.model.named_parameters()) for training in (resumed_training, uninterrupted_training)
         )
         different_weights = [
             name

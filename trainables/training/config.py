@@ -130,7 +130,7 @@ class LearningConfig(Settings):
         compares = self.select == "best" or self.patience is not None or self.halve_after is not None
         total = self.warmup_steps + self.hold_steps
         rise = "warmup_steps + hold_steps" if self.hold_steps else "warmup_steps"
-        refused = {
+        refusals = {
             f"warmup_steps must be 0 with schedule 'constant', got {self.warmup_steps}: choose schedule "
             "'warmup' (then constant), 'rsqrt', 'linear' or 'cosine'": (
                 self.schedule == "constant" and self.warmup_steps
@@ -155,7 +155,7 @@ class LearningConfig(Settings):
                 self.onecycle_beta1 and self.schedule != "linear"
             ),
         }
-        for message, is_refused in refused.items():
+        for message, is_refused in refusals.items():
             if is_refused:
                 raise ValueError(message)
         return self
@@ -168,7 +168,7 @@ class LearningConfig(Settings):
             "batch_tokens": self.batch_tokens is not None,
         }
         if self.graph is True and (
-            name := next((name for name, given in other_reasons.items() if given), None)
+            name := next((name for name, is_given in other_reasons.items() if is_given), None)
         ):
             raise ValueError(
                 f"graph must be false with {name}, whose passes cannot be captured, got graph=True and "
@@ -178,13 +178,13 @@ class LearningConfig(Settings):
 
     @model_validator(mode="after")
     def _parts_have_samples(self) -> "LearningConfig":
-        of = "batch_size" if self.batch_tokens is None else "batch_tokens"
-        if self.parts > (limit := getattr(self, of)):
+        unit = "batch_size" if self.batch_tokens is None else "batch_tokens"
+        if self.parts > (limit := getattr(self, unit)):
             ranks = "" if self.ranks == 1 else f", ranks={self.ranks}"
             raise ValueError(
-                f"accumulate{' * ranks' if ranks else ''} must be at most {of}, got "
-                f"accumulate={self.accumulate}{ranks} and {of}={limit}: take fewer parts, so that each has a "
-                "sample"
+                f"accumulate{' * ranks' if ranks else ''} must be at most {unit}, got "
+                f"accumulate={self.accumulate}{ranks} and {unit}={limit}: take fewer parts, so that each "
+                "has a sample"
             )
         if self.ranks > 1 and self.precision == "fp16":
             raise ValueError(

@@ -241,9 +241,15 @@ def _extend_plan(
                 old.name, old_content, spec.spec.content(), _started_phases(old, trial_records)
             )
             extension = _describe_extension(old, trial_records, [str(change) for change in allowed])
-            never = {record.trial_id for record in trial_records if _lacks_checkpoint(record)}
+            trial_ids_without_checkpoint = {
+                record.trial_id for record in trial_records if _lacks_checkpoint(record)
+            }
             extended_plan = extend_plan(
-                old, new, {record.trial_id for record in trial_records}, extension, never
+                old,
+                new,
+                {record.trial_id for record in trial_records},
+                extension,
+                trial_ids_without_checkpoint,
             )
             require_checkpoints(folder, setup.checkpoints, extended_plan, trial_records)
             origin = collect_provenance(extended_plan, setup)

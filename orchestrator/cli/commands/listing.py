@@ -93,9 +93,12 @@ def _read_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
         return _readable_row(folder, by_name)
     except Exception as error:  # a damaged sweep must not hide the others
         reason = str(error).partition("\n")[0] if isinstance(error, HaltsweepError) else repr(error)
-        foreign = (PermissionError, InputError)  # the folder, or the ledger's server, is another user's
-        forbidden = isinstance(error, foreign) or isinstance(error.__cause__, PermissionError)
-        state = SweepState.FOREIGN if forbidden else SweepState.DAMAGED
+        permission_errors = (
+            PermissionError,
+            InputError,
+        )  # the folder, or the ledger's server, is another user's
+        is_forbidden = isinstance(error, permission_errors) or isinstance(error.__cause__, PermissionError)
+        state = SweepState.FOREIGN if is_forbidden else SweepState.DAMAGED
         return Row(folder.name, state, folder=str(folder.root), why=reason)
 
 

@@ -122,12 +122,12 @@ def with_marker_file(needs: NodeRequirements, folder: Path) -> Iterator[NodeRequ
 @contextmanager
 def requirements_with_data(plan: Plan, setup: Setup, folder: SweepFolder) -> Iterator[NodeRequirements]:
     """Yield the requirements after the data were built, with a marker file in the folder of the sweep."""
-    for stale in folder.root.glob(f"{MARK}*"):
-        stale.unlink(missing_ok=True)
+    for stale_marker in folder.root.glob(f"{MARK}*"):
+        stale_marker.unlink(missing_ok=True)
     needs = node_requirements(plan, setup)
     hashes = content_hashes(needs.tasks, needs.splits, setup.data_dir)
-    with with_marker_file(replace(needs, data=hashes), folder.root) as complete:
-        yield complete
+    with with_marker_file(replace(needs, data=hashes), folder.root) as complete_needs:
+        yield complete_needs
 
 
 def check_node(needs: NodeRequirements) -> NodeReport:

@@ -166,9 +166,9 @@ class Harness:
         self._last, self._again = measurement or self._last, None
         if measurement is None:
             self._saved_step = -1  # the state may have changed after the last report
-        due = self._finished or self._clock() - self._saved_at >= self._checkpoint_seconds
-        self._is_checkpoint_pending = self._is_checkpoint_pending or (due and not is_recorded)
-        return self._save_checkpoint(measurement) if due and is_recorded else Reply(measurement)
+        is_due = self._finished or self._clock() - self._saved_at >= self._checkpoint_seconds
+        self._is_checkpoint_pending = self._is_checkpoint_pending or (is_due and not is_recorded)
+        return self._save_checkpoint(measurement) if is_due and is_recorded else Reply(measurement)
 
     def _next_report(self) -> Measurement | None:
         """Return the next report; None if the workload ended without another one."""

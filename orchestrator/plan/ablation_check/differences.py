@@ -166,8 +166,8 @@ def _evaluations(probe: Probe, first: System, second: System, longest: int) -> I
         yield _measure_differences(probe, first, second, training_pass, longest)
     yield ("operations",) if probe.operations(first) != probe.operations(second) else ()
     # Layers beyond the maximum are not run, so only their number is compared.
-    deep = any(shallower(system.model, LAYERS) != system.model for system in (first, second))
-    if deep and len({_layers(system, longest) for system in (first, second)}) > 1:
+    is_deep = any(shallower(system.model, LAYERS) != system.model for system in (first, second))
+    if is_deep and len({_layers(system, longest) for system in (first, second)}) > 1:
         yield ("layers",)
 
 

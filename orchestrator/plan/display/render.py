@@ -155,8 +155,8 @@ def _space_lines(plan: Plan, arm: Arm) -> Iterator[str]:
     """Yield the dimensions of the baseline; for other arms only the differences."""
     if plan.search is None:
         return
-    common = () if arm == plan.baseline else plan.baseline.space.dimensions
-    new = [dimension for dimension in arm.space.dimensions if dimension not in common]
+    baseline_dimensions = () if arm == plan.baseline else plan.baseline.space.dimensions
+    new = [dimension for dimension in arm.space.dimensions if dimension not in baseline_dimensions]
     if len(new) < len(arm.space.dimensions):
         yield "searches what the baseline searches" + (
             f", but not {', '.join(arm.dropped)}" if arm.dropped else ""
@@ -305,11 +305,14 @@ def _exhausted(plan: Plan) -> str:
         return ""
     num_trials = plan.search.trials_per_arm
     counts = Counter(trial.arm for trial in plan.trials if trial.phase == SEARCH and not trial.repeat)
-    fewer = [f"{arm} {many}" for arm, many in counts.items() if many < num_trials]
-    if not fewer:
+    arms_with_fewer_trials = [
+        f"{arm} {arm_trials}" for arm, arm_trials in counts.items() if arm_trials < num_trials
+    ]
+    if not arms_with_fewer_trials:
         return ""
     return (
-        f"\nSearches end when every combination was tried, after fewer than {num_trials}: {', '.join(fewer)}."
+        f"\nSearches end when every combination was tried, after fewer than {num_trials}: "
+        f"{', '.join(arms_with_fewer_trials)}."
     )
 
 
@@ -448,10 +451,10 @@ def _custom_code_warnings(plan: Plan) -> list[str]:
 def _thread_warnings(trainable: str) -> list[str]:
     """Return a warning if importing the trainable starts threads, so that trials cannot be forked."""
     module = trainable.partition(":")[0]
-    if not (started := started_threads(module)):
+    if not (thread_names := started_threads(module)):
         return []
     message = (
-        f"Warning: importing {module} starts {counted(started, 'thread')}, so each trial starts a fresh "
+        f"Warning: importing {module} starts {counted(thread_names, 'thread')}, so each trial starts a fresh "
         "interpreter instead of a fork, which takes seconds longer."
     )
     return [message]

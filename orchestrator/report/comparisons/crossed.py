@@ -132,18 +132,18 @@ def _make_verdict(
     )
     ended_seeds = [results.finished_seeds(name) | {*results.failed_seeds(name)} for name in compared_names]
     failed_units = {results.unit_of(seed) for name in compared_names for seed in results.failed_seeds(name)}
-    waiting = {
+    waiting_units = {
         results.unit_of(seed) for seed in plan.units if any(seed not in seeds for seeds in ended_seeds)
     }
     statement = verdict(pair_estimate, num_failed=len(failed_units), unit=plan.unit, **goal)
     untested = find_untested_reason(plan, [compared_names], metric, results)
-    if waiting:
-        statement = Verdict("undecided", f"undecided: {amount(len(waiting), plan.unit)} not run")
+    if waiting_units:
+        statement = Verdict("undecided", f"undecided: {amount(len(waiting_units), plan.unit)} not run")
     elif untested is not None:
         statement = Verdict("undecided", f"{untested.name}: {untested.text}", untested.code)
-    has_no_result = pair_estimate is None and bool(waiting)
-    is_tested = pair_estimate is not None and not failed_units and not waiting and untested is None
-    num_complete = plan.num_units - len(failed_units | waiting)
+    has_no_result = pair_estimate is None and bool(waiting_units)
+    is_tested = pair_estimate is not None and not failed_units and not waiting_units and untested is None
+    num_complete = plan.num_units - len(failed_units | waiting_units)
     shared_paths, trained_arm = shared_fields(arm, reference), reference if at_own_settings else arm
     cross_verdict = CrossVerdict(
         arm=arm.name,
@@ -153,7 +153,7 @@ def _make_verdict(
         exchanged=shared_paths,
         kept=tuple(path for path in searched_fields(trained_arm) if path not in shared_paths),
         kind=None if has_no_result else statement.kind,
-        text=pending_text(len(waiting), plan.unit) if has_no_result else statement.text,
+        text=pending_text(len(waiting_units), plan.unit) if has_no_result else statement.text,
         difference=paired_estimate(pair_estimate, results.span_of_difference(metric, *compared_names))
         if pair_estimate
         else None,
@@ -173,5 +173,5 @@ def _verdict_line(verdict: CrossVerdict, answer: AnswerPlan) -> str:
     margin = answer.margin if verdict.metric == answer.outcomes[0] else None
     p = "" if verdict.p is None else f", p={format_p(verdict.p, verdict.level)}"
     difference = format_interval(verdict.difference, "+", margin)
-    against = f"against {verdict.reference}{p}, {verdict.seeds}"
-    return f"{arm}: {verdict.text} ({verdict.metric} {difference} {against})"
+    against_text = f"against {verdict.reference}{p}, {verdict.seeds}"
+    return f"{arm}: {verdict.text} ({verdict.metric} {difference} {against_text})"

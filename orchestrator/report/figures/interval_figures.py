@@ -132,9 +132,9 @@ def _value_words(report: Report, arm: str, metric: str) -> str:
 
 def _panel(name: str, title: str, paint: Callable[["Axes"], None], words: Sequence[str], keys: int) -> Panel:
     """Return a panel with a row for each of `words`, a column for them, and a key with `keys` marks."""
-    below = KEY_ROW * -(-keys // 2)
-    height, column = 0.9 + ROW * len(words) + below, 2 * GAP + DIGIT * max(map(len, words))
-    return Panel(name, title, paint, title, height, left=LEFT, bottom=0.46 + below, right=column)
+    key_height = KEY_ROW * -(-keys // 2)
+    height, column = 0.9 + ROW * len(words) + key_height, 2 * GAP + DIGIT * max(map(len, words))
+    return Panel(name, title, paint, title, height, left=LEFT, bottom=0.46 + key_height, right=column)
 
 
 def _published_labels(report: Report, metric: str) -> list[str]:

@@ -170,8 +170,8 @@ def _paint_importance(axes: "Axes", shares: Sequence[tuple[str, float]]) -> None
 
 
 def _slice_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
-    ranked = list(course.importance.shares) if course.importance else []
-    order = {path: at for at, path in enumerate(ranked)}
+    ranked_paths = list(course.importance.shares) if course.importance else []
+    order = {path: rank for rank, path in enumerate(ranked_paths)}
     dimensions = sorted(course.dimensions, key=lambda dimension: order.get(dimension.path, len(order)))
     best = course.best
     assert best is not None, "some trial finished"

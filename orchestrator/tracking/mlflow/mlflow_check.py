@@ -62,9 +62,9 @@ def compare(
             differences(desired, stored_run, parent, expected_means.get(key, {}), at_close)
         )
         # If a process died before it closed a run, the last points of that run may be missing, too.
-        complete = is_final and desired_runs.runs[key].status != "RUNNING"
+        is_complete = is_final and desired_runs.runs[key].status != "RUNNING"
         damage = [
-            text for kind, text in run_differences if kind == "wrong" or (complete and kind == "missing")
+            text for kind, text in run_differences if kind == "wrong" or (is_complete and kind == "missing")
         ]
         if damage:
             findings.append(Finding(WHAT, "damaged", f"{name}: {_list_texts(damage)}", remedy))
