@@ -95,9 +95,9 @@ def test_every_part_of_a_package_is_in_a_layer(package):
     linter = project()["tool"]["importlinter"]
     assert set(linter["root_packages"]) == set(PACKAGES)
     (layers,) = [
-        each["layers"]
-        for each in linter["contracts"]
-        if each["type"] == "layers" and package in each["layers"][-1]
+        contract["layers"]
+        for contract in linter["contracts"]
+        if contract["type"] == "layers" and package in contract["layers"][-1]
     ]
     modules = {name.strip() for layer in layers for name in layer.split("|")}
     layer_parts = {".".join(name.split(".")[:2]) for name in modules}
@@ -110,29 +110,39 @@ def test_every_part_of_a_package_is_in_a_layer(package):
 @pytest.mark.parametrize("library", ONLY_IN)
 def test_library_is_imported_only_in_its_files(library):
     users = [str(path) for path in packaged() if library in imported(path)]
-    strays = [user for user in users if not any(fnmatch(user, allowed) for allowed in ONLY_IN[library])]
-    assert not strays
+    users_elsewhere = [
+        user for user in users if not any(fnmatch(user, allowed) for allowed in ONLY_IN[library])
+    ]
+    assert not users_elsewhere
     assert users, f"the dependency {library} must be imported"
 
 
 def test_every_imported_library_is_a_dependency():
     """A package that is installed only by another dependency may disappear with it."""
     metadata = project()["project"]
-    extras = [each for name in ("flash", "integrations") for each in metadata["optional-dependencies"][name]]
+    extras = [
+        requirement
+        for name in ("flash", "integrations")
+        for requirement in metadata["optional-dependencies"][name]
+    ]
     plugin = ["pytest"]  # every test run has pytest
     names = {
         re.split(r"[\[>=;<~ ]", line)[0].replace("-", "_").lower()
         for line in metadata["dependencies"] + extras
     }
-    known = {CALLED_ELSE.get(name, name) for name in names} | {*plugin, *PARTS_OF_PYDANTIC, *PACKAGES}
-    used = {name for path in packaged() for name in imported(path)}
-    assert not used - known - sys.stdlib_module_names
+    known_packages = {CALLED_ELSE.get(name, name) for name in names} | {
+        *plugin,
+        *PARTS_OF_PYDANTIC,
+        *PACKAGES,
+    }
+    used_packages = {name for path in packaged() for name in imported(path)}
+    assert not used_packages - known_packages - sys.stdlib_module_names
 
 
 def test_no_star_and_no_relative_imports():
     imports = nodes_of_kind(ast.ImportFrom)
     assert not [
-        place for place, node in imports if node.level or any(each.name == "*" for each in node.names)
+        place for place, node in imports if node.level or any(alias.name == "*" for alias in node.names)
     ]
 
 
@@ -181,10 +191,10 @@ def test_help_imports_nothing_heavy(folder, code):
 
 @pytest.mark.slow
 def test_plan_imports_only_torch_and_optuna(folder):
-    loaded = loaded_by(command("check", "tiny.yaml") + "\n" + command("plan", "tiny.yaml"), folder)
-    assert loaded & HEAVY == {"torch", "optuna"}
-    assert "sqlalchemy" not in loaded
-    assert "torch._dynamo" not in loaded, (
+    loaded_modules = loaded_by(command("check", "tiny.yaml") + "\n" + command("plan", "tiny.yaml"), folder)
+    assert loaded_modules & HEAVY == {"torch", "optuna"}
+    assert "sqlalchemy" not in loaded_modules
+    assert "torch._dynamo" not in loaded_modules, (
         "a plan must not take steps, which import PyTorch's compiler for two seconds"
     )
 
@@ -197,8 +207,8 @@ def test_invalid_file_is_refused_before_heavy_imports(folder):
 
 @pytest.mark.slow
 def test_plan_without_a_search_does_not_import_optuna(folder):
-    loaded = loaded_by(command("plan", "tiny.yaml", "search=null"), folder)
-    assert loaded & HEAVY == {"torch"}
+    loaded_modules = loaded_by(command("plan", "tiny.yaml", "search=null"), folder)
+    assert loaded_modules & HEAVY == {"torch"}
 
 
 def test_reading_a_sweep_imports_no_framework(folder):
@@ -213,12 +223,12 @@ def test_reading_a_sweep_imports_no_framework(folder):
 @pytest.mark.slow
 def test_trainables_do_not_import_the_orchestrator(folder):
     modules = [module_name(path) for path in packaged() if path.parts[0] == "trainables"]
-    loaded = loaded_by("\n".join(f"import {name}" for name in modules), folder)
-    assert not loaded & {"ray", "optuna", "mlflow", "sqlalchemy", "orchestrator", "search_spaces"}
-    assert "torch" in loaded
+    loaded_modules = loaded_by("\n".join(f"import {name}" for name in modules), folder)
+    assert not loaded_modules & {"ray", "optuna", "mlflow", "sqlalchemy", "orchestrator", "search_spaces"}
+    assert "torch" in loaded_modules
 
 
 def test_search_spaces_import_nothing_heavy(folder):
     modules = [module_name(path) for path in packaged() if path.parts[0] == "search_spaces"]
-    loaded = loaded_by("\n".join(f"import {name}" for name in modules), folder)
-    assert not loaded & (ALL_HEAVY | {"orchestrator", "trainables", "pydantic"})
+    loaded_modules = loaded_by("\n".join(f"import {name}" for name in modules), folder)
+    assert not loaded_modules & (ALL_HEAVY | {"orchestrator", "trainables", "pydantic"})

@@ -10,5 +10,5 @@ from orchestrator.trials import Record
 
 def overview(plan: Plan, records: Iterable[Record], ended: EndedTrialTotals | None = None) -> Overview:
     """Return what `status` would show."""
-    planned = Counter((each.arm, each.phase) for each in plan.trials)
+    planned = Counter((trial.arm, trial.phase) for trial in plan.trials)
     return Overview.of(plan, planned, records, ended)
