@@ -160,7 +160,7 @@ def test_changed_row_of_the_sweep_is_named(any_url: str, written_events: list[Ev
     assert len(faults) == 1
     with (
         Ledger.open(any_url, SWEEP) as ledger,
-        pytest.raises(StoreError, match="the row of sweep 'sweep' is not"),
+        pytest.raises(StoreError, match="the row of sweep 'sweep' differs from"),
     ):
         ledger.claim(Holder.current())
 
