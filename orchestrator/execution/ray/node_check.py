@@ -141,15 +141,15 @@ def check_node(needs: NodeRequirements) -> NodeReport:
         return NodeReport(
             (f"its code of {', '.join(different_parts)} is another one than where the launch is",)
         )
-    unshared = "" if needs.store is not None else _check_shared_folder(Path(needs.mark), needs.nonce)
-    faults = [unshared, _no_store(needs.store), _check_data(needs)]
+    folder_fault = "" if needs.store is not None else _check_shared_folder(Path(needs.mark), needs.nonce)
+    faults = [folder_fault, _no_store(needs.store), _check_data(needs)]
     versions = _versions()
     differs = [
         f"{name} {versions.get(name)} instead of {version}"
         for name, version in needs.versions.items()
         if versions.get(name) != version
     ]
-    return NodeReport(tuple(filter(None, faults)), bool(unshared), tuple(differs))
+    return NodeReport(tuple(filter(None, faults)), bool(folder_fault), tuple(differs))
 
 
 def _versions() -> dict[str, str]:

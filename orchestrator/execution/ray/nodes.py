@@ -89,11 +89,12 @@ class Nodes:
             self._update()
         silent = NodeReport((f"it has not answered for {ANSWERS_S:.0f} s",))
         self._answers |= dict.fromkeys(self._asked, silent)
-        unshared = [key for key in self._living if self._answers[key].unshared]
-        if unshared:
+        nodes_without_folder = [key for key in self._living if self._answers[key].unshared]
+        if nodes_without_folder:
             raise InputError(
                 "all nodes must share the folder of sweeps, which contains the checkpoints, but "
-                f"{len(unshared)} of {len(self._living)} do not: {self._unmet_requirements(unshared)}. "
+                f"{len(nodes_without_folder)} of {len(self._living)} do not: "
+                f"{self._unmet_requirements(nodes_without_folder)}. "
                 "Without it, a "
                 "trial that moves to another node restarts, and posthoc trials lack their checkpoints: "
                 "give --checkpoints "
