@@ -61,11 +61,13 @@ def _module_of_script(main: ModuleType) -> str | None:
     if file is None or not Path(file).is_file() or hasattr(sys, "ps1"):
         return None
     script = Path(file).resolve()
-    below = script.with_suffix("").relative_to(Path.cwd()).parts if script.is_relative_to(Path.cwd()) else ()
-    if not all(part.isidentifier() for part in (*below, script.stem)):
+    folder_parts = (
+        script.with_suffix("").relative_to(Path.cwd()).parts if script.is_relative_to(Path.cwd()) else ()
+    )
+    if not all(part.isidentifier() for part in (*folder_parts, script.stem)):
         return None
     add_to_path(script.parent)
-    return ".".join(below) or script.stem
+    return ".".join(folder_parts) or script.stem
 
 
 def _is_file_of(module: str, source: ModuleType) -> bool:

@@ -74,14 +74,14 @@ class SweepFolder:
         return self.root / "measurements"
 
     @property
-    def checkpoints(self) -> Path:
+    def checkpoint_folder(self) -> Path:
         """Return the folder with one subfolder of checkpoints per trial."""
         return self.root / "checkpoints"
 
     @property
     def has_traces(self) -> bool:
         """Return whether the folder has files that exist only if the ledger has events."""
-        return any(trace.exists() for trace in (self.checkpoints, self.records, self.measurements))
+        return any(trace.exists() for trace in (self.checkpoint_folder, self.records, self.measurements))
 
     @property
     def scratch(self) -> Path:
@@ -94,7 +94,7 @@ class SweepFolder:
 
     def checkpoint(self, trial_id: str) -> Path:
         """Return the folder of the checkpoints of one trial; the newest step sorts last."""
-        return self.checkpoints / trial_id
+        return self.checkpoint_folder / trial_id
 
     @property
     def logs(self) -> Path:

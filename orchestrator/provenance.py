@@ -96,11 +96,11 @@ def provenance(
             included.
     """
     directory = (directory or Path.cwd()).resolve()
-    commit, dirty = _git(directory)
+    commit, is_dirty = _git(directory)
     code_commit, code_changes, code_diff = _code(CODE)
     return Provenance(
         commit=commit,
-        dirty=dirty,
+        dirty=is_dirty,
         python=platform.python_version(),
         versions=_versions() | _versions_of(modules),
         platform=platform.platform(),
@@ -220,7 +220,7 @@ def _program_output(program: str, *arguments: str) -> str | None:
     if path is None:
         return None
     try:
-        done = subprocess.run(  # noqa: S603 - fixed programs and arguments  # nosec B603
+        completed_process = subprocess.run(  # noqa: S603 - fixed programs and arguments  # nosec B603
             [path, *arguments],
             capture_output=True,
             text=True,
@@ -230,4 +230,4 @@ def _program_output(program: str, *arguments: str) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return completed_process.stdout.strip() if completed_process.returncode == 0 else None

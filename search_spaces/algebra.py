@@ -84,8 +84,8 @@ def merge(*spaces: Space) -> Space:
 def without(space: Space, paths: Iterable[str]) -> Space:
     """Return `space` without the dimensions at `paths`."""
     removed = frozenset(paths)
-    remaining = tuple(dimension for dimension in space.dimensions if dimension.path not in removed)
-    return Space(remaining, space.constraints)
+    remaining_dimensions = tuple(dimension for dimension in space.dimensions if dimension.path not in removed)
+    return Space(remaining_dimensions, space.constraints)
 
 
 def order_dimensions(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:

@@ -117,10 +117,12 @@ class Choice:
     kind: Literal["choice"] = field(default="choice", repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        double = sorted(map(shown, _repeated(self.values)))
+        repeated_values = sorted(map(shown, _repeated(self.values)))
         _refuse(
             "" if self.values else "a choice must have at least one value, got none",
-            f"values of a choice must differ, got {', '.join(double)} more than once" if double else "",
+            f"values of a choice must differ, got {', '.join(repeated_values)} more than once"
+            if repeated_values
+            else "",
             *(f"values must be finite, got {shown(value)}" for value in self.values if not _is_finite(value)),
         )
 
@@ -258,8 +260,12 @@ class Space:
     constraints: tuple[Rule, ...] = ()
 
     def __post_init__(self) -> None:
-        double = [path for path, count in Counter(self.paths).items() if count > 1]
-        _refuse(f"a space must have each path once, got {', '.join(double)} twice" if double else "")
+        repeated_paths = [path for path, count in Counter(self.paths).items() if count > 1]
+        _refuse(
+            f"a space must have each path once, got {', '.join(repeated_paths)} twice"
+            if repeated_paths
+            else ""
+        )
 
     @property
     def paths(self) -> tuple[str, ...]:

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from search_spaces.paths import MISSING, path_problem
 
-MOST_CHARACTERS: Final = 1000
+MAX_CHARACTERS: Final = 1000
 """Maximum length of a formula."""
-MOST_BITS: Final = 1024
+MAX_BITS: Final = 1024
 """Maximum size of an integer power in bits; larger powers count as infinite."""
 _TOKEN: Final = re.compile(
     r"`(?P<quoted>[^`]*)`"
@@ -61,8 +61,8 @@ def path_needs_quotes(path: str) -> bool:
 @lru_cache(maxsize=1024)
 def parse_formula(text: str) -> ParsedFormula:
     """Return the parsed formula; raise `BadFormula` if the text is not valid."""
-    if len(text) > MOST_CHARACTERS:
-        raise BadFormula(f"must have at most {MOST_CHARACTERS} characters, got {len(text)}")
+    if len(text) > MAX_CHARACTERS:
+        raise BadFormula(f"must have at most {MAX_CHARACTERS} characters, got {len(text)}")
     fields: dict[str, str] = {}
     names: dict[str, str] = {}
 
@@ -199,7 +199,7 @@ def _bits(base: int, exponent: int) -> int:
 
 
 def _power(base: float, exponent: float) -> float:
-    if isinstance(base, int) and isinstance(exponent, int) and 0 <= _bits(base, exponent) <= MOST_BITS:
+    if isinstance(base, int) and isinstance(exponent, int) and 0 <= _bits(base, exponent) <= MAX_BITS:
         power: int = base**exponent
         return power
     try:
@@ -208,7 +208,7 @@ def _power(base: float, exponent: float) -> float:
         return -math.inf if base < 0 and exponent % 2 else math.inf
 
 
-def _same(first: Any, second: Any) -> bool:
+def _are_equal(first: Any, second: Any) -> bool:
     """Compare two values; unlike in Python, True does not equal 1."""
     return isinstance(first, bool) == isinstance(second, bool) and bool(first == second)
 
@@ -225,10 +225,10 @@ _CALCULATE: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
 _COMPARE: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], bool]]] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
-    ast.Eq: _same,
-    ast.NotEq: lambda first, second: not _same(first, second),
+    ast.Eq: _are_equal,
+    ast.NotEq: lambda first, second: not _are_equal(first, second),
     ast.GtE: operator.ge,
     ast.Gt: operator.gt,
-    ast.In: lambda one, others: any(_same(one, item) for item in others),
-    ast.NotIn: lambda one, others: not any(_same(one, item) for item in others),
+    ast.In: lambda item, values: any(_are_equal(item, value) for value in values),
+    ast.NotIn: lambda item, values: not any(_are_equal(item, value) for value in values),
 }

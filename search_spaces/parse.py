@@ -201,10 +201,10 @@ class _Reader:
         if not isinstance(value, list | tuple) or len(value) != 2:
             self._note(f"must be {expected}, got {shown(value)}", key)
             return None
-        wrong = [(position, bound) for position, bound in enumerate(value) if not allowed(bound)]
-        for position, bound in wrong:
+        invalid_bounds = [(position, bound) for position, bound in enumerate(value) if not allowed(bound)]
+        for position, bound in invalid_bounds:
             self._note(f"must be one of {expected}, got {shown(bound)}", key, position)
-        return None if wrong else (value[0], value[1])
+        return None if invalid_bounds else (value[0], value[1])
 
     def _log(self, form: Mapping[str, Any]) -> bool | None:
         log = form.get("log", False)

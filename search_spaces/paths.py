@@ -37,8 +37,10 @@ def built_in_problem(path: str) -> str | None:
     """Return the problem of `path` as a text; None if it could be a field of the built-in trainable."""
     root, *fields = path.split(".")
     if root not in ROOTS:
-        similar = nearest(root, ROOTS)
-        question = f". Did you mean {'.'.join([similar, *fields])!r}?" if similar is not None else ""
+        similar_root = nearest(root, ROOTS)
+        question = (
+            f". Did you mean {'.'.join([similar_root, *fields])!r}?" if similar_root is not None else ""
+        )
         return f"a path must begin with task, model or train, got {path!r}{question}"
     if not fields:
         return f"a path must name a field, e.g. '{root}.name', got {path!r}"

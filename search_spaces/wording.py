@@ -48,8 +48,8 @@ def hint(name: str, known_names: Iterable[str], likely: str | None = None) -> st
         likely: Name to suggest; by default the most similar known name.
     """
     listed = tuple(known_names)
-    similar = likely or nearest(name, listed)
-    question = f"Did you mean {similar!r}? " if similar is not None else ""
+    similar_names = likely or nearest(name, listed)
+    question = f"Did you mean {similar_names!r}? " if similar_names is not None else ""
     return f"{question}Known: {', '.join(listed) or 'none'}"
 
 

@@ -103,8 +103,8 @@ class AffectsSplits:
         """Return the items of a list that belong to one of `splits`; any other value unchanged."""
         if self.each is None or not isinstance(value, list | tuple):
             return value
-        wanted = set(splits)
-        return [item for item in value if self.each(item) in wanted]
+        wanted_splits = set(splits)
+        return [item for item in value if self.each(item) in wanted_splits]
 
     def among(self, splits: Iterable[str]) -> bool:
         """Return whether the field changes one of `splits`."""
@@ -117,18 +117,18 @@ def normal_forms(config: Settings, trial: TrialFacts) -> dict[str, dict[str, Any
         name: next((mark for mark in field.metadata if isinstance(mark, Affects)), Affects("steps"))
         for name, field in type(config).model_fields.items()
     }
-    values = {name: getattr(config, name) for name in marks}
+    field_values = {name: getattr(config, name) for name in marks}
     for _ in marks:  # the normal form of one field may depend on that of another
-        normalised = dict(values)
+        normalised = dict(field_values)
         for name, mark in marks.items():
             if mark.normal_form is not None:
                 normalised[name] = mark.normal_form(SimpleNamespace(**normalised), trial)
-        if normalised == values:
+        if normalised == field_values:
             break
-        values = normalised
+        field_values = normalised
     by_stage: dict[str, dict[str, Any]] = {}
     for name, mark in marks.items():
-        by_stage.setdefault(mark.stage, {})[name] = values[name]
+        by_stage.setdefault(mark.stage, {})[name] = field_values[name]
     return by_stage
 
 
@@ -153,16 +153,16 @@ def effective_task_values(
     samples are used.
     """
     splits, dumped = tuple(evaluated_splits), config.model_dump(mode="json")
-    values: dict[str, Any] = {}
+    task_values: dict[str, Any] = {}
     for name, field in type(config).model_fields.items():
         mark = in_splits(type(config), name)
         if any(isinstance(mark, AffectsSteps) for mark in field.metadata) and not counts_steps:
             continue
         if mark is None or mark.among(splits):
-            values[name] = dumped[name] if mark is None else mark.read(dumped[name], splits)
-    return values
+            task_values[name] = dumped[name] if mark is None else mark.read(dumped[name], splits)
+    return task_values
 
 
-def fewer(limit: int | None, there_are: int | None) -> int | None:
-    """Return `limit` if it is less than the number of items; None if it excludes nothing."""
-    return None if limit is not None and there_are is not None and limit >= there_are else limit
+def effective_limit(limit: int | None, num_items: int | None) -> int | None:
+    """Return `limit` if it is less than `num_items`; None if the limit excludes no item."""
+    return None if limit is not None and num_items is not None and limit >= num_items else limit

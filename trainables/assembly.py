@@ -80,12 +80,12 @@ def build_model(
     config = model_settings if isinstance(model_settings, Settings) else model_config(model_settings)
     if (reason := misfit(config, shape)) is not None:
         raise ValueError(f"model {reason}")
-    plain = ghost is None or has_plain(ghost)
-    if ghost is not None and not plain:
+    is_plain = ghost is None or has_plain(ghost)
+    if ghost is not None and not is_plain:
         model = _allocated(ghost)
     else:
         model = _construct(config, partial(_build_with_head, config, shape), device)
-    if plain and has_plain(model):
+    if is_plain and has_plain(model):
         model.global_stream = GlobalStream(model)
     if torch.device(device).type == "meta":
         return model
@@ -264,19 +264,19 @@ def _cannot_write(config: Settings, shape: TaskShape) -> str | None:
         )
     if hasattr(catalog.load("models", name), "Decoder"):
         return None
-    able = [name for name, module in catalog.usable("models") if hasattr(module, "Decoder")]
+    decoder_models = [name for name, module in catalog.usable("models") if hasattr(module, "Decoder")]
     return (
         f"must have a decoder for a task whose answers are written token by token, got {name} that has "
-        f"none; models that have one: {', '.join(able) or 'none'}"
+        f"none; models that have one: {', '.join(decoder_models) or 'none'}"
     )
 
 
 def _sees_answers(config: Settings, shape: TaskShape) -> str | None:
     if not shape.causal or getattr(config, "causal", False):
         return None
-    able = [name for name, _ in catalog.usable("models") if _can_be_causal(name)]
+    causal_models = [name for name, _ in catalog.usable("models") if _can_be_causal(name)]
     name = vars(config)["name"]
-    capable_models = f"models that can be: {', '.join(able) or 'none'}"
+    capable_models = f"models that can be: {', '.join(causal_models) or 'none'}"
     remedy = "set model.causal to true" if _can_be_causal(name) else capable_models
     return f"must be causal for a task whose answers stand in later tokens, got {name} that is not; {remedy}"
 
@@ -343,11 +343,11 @@ def ungraphed(config: Settings, shape: TaskShape) -> str | None:
     reason = of_these(config)
     if getattr(file, "GRAPHED", False) and reason is None and not reads_steps(config):
         return None
-    able = [name for name, module in catalog.usable("models") if getattr(module, "GRAPHED", False)]
+    graphed_models = [name for name, module in catalog.usable("models") if getattr(module, "GRAPHED", False)]
     reason = reason or "the host decides in its passes by what is in a batch"
     return (
         f"must be false for a model whose steps cannot be captured, got {name}: {reason}; "
-        f"drop train.graph, or take one that can: {', '.join(able)}"
+        f"drop train.graph, or take one that can: {', '.join(graphed_models)}"
     )
 
 

@@ -213,12 +213,12 @@ def peak_memory_bytes(
     copies = ADAM_COPIES * FLOAT_BYTES * weights
     embedded = 3 * FLOAT_BYTES * batch_size * length * config.width
     rows, tokens = _rows(shape, length)
-    saved = _activation_bytes(config, rows * batch_size, tokens)
+    activation_bytes = _activation_bytes(config, rows * batch_size, tokens)
     if recomputes:
-        saved = _between(config, saved, rows * batch_size, tokens)
+        activation_bytes = _between(config, activation_bytes, rows * batch_size, tokens)
     if shape.head == "sequence":
-        saved += _answer_bytes(config, shape, batch_size, length, recomputes=recomputes)
-    return round(copies + embedded + saved)
+        activation_bytes += _answer_bytes(config, shape, batch_size, length, recomputes=recomputes)
+    return round(copies + embedded + activation_bytes)
 
 
 def _between(config: ModelSettings, saved: float, rows: int, length: int) -> float:

@@ -2,7 +2,7 @@
 
 FLOPs are those of `torch.utils.flop_counter`, two for each multiply-add of a matrix product or convolution.
 Bytes are those of the tensors that autograd stores for the backward pass, without weights. The model runs on
-the CPU, on at most `LONGEST` tokens. The cost of longer inputs is extrapolated by a parabola through three
+the CPU, on at most `LENGTH_MAX` tokens. The cost of longer inputs is extrapolated by a parabola through three
 lengths, which is exact for sums of terms that grow with the length and with its square.
 """
 
@@ -28,8 +28,8 @@ from trainables.streams import torch_stream
 from trainables.threads import cpu_threads
 from trainables.types import Encoded
 
-LONGEST: Final = 64
-LENGTHS: Final = (16, 32, LONGEST)
+LENGTH_MAX: Final = 64
+LENGTHS: Final = (16, 32, LENGTH_MAX)
 """Lengths in tokens through which the parabola is fitted."""
 COPIES: Final = 3
 """Copies of the weights in memory: as built, as drawn, and as computed on the way."""
@@ -62,17 +62,20 @@ def measure_cost(config: ModelSettings, part: Part, length: int, memory_length: 
     Raises:
         ValueError: The model cannot be built or run on this machine.
     """
-    scale = max(length, memory_length) / LONGEST
+    scale = max(length, memory_length) / LENGTH_MAX
     if scale <= 1:
-        return _count(config, part, length, memory_length)
-    # Use three points between zero and the requested size; the larger of both sizes is at most LONGEST.
-    shares = [size / (LONGEST * scale) for size in LENGTHS]
+        return _measure_without_extrapolation(config, part, length, memory_length)
+    # Use three points between zero and the requested size; the larger of both sizes is at most LENGTH_MAX.
+    shares = [size / (LENGTH_MAX * scale) for size in LENGTHS]
     counts = [
-        _count(config, part, max(1, round(length * share)), round(memory_length * share)) for share in shares
+        _measure_without_extrapolation(
+            config, part, max(1, round(length * share)), round(memory_length * share)
+        )
+        for share in shares
     ]
-    at = [max(length, memory_length) * share for share in shares]
+    sizes = [max(length, memory_length) * share for share in shares]
     rows = zip(*map(astuple, counts), strict=True)
-    return MeasuredCost(*(max(0.0, _parabola(at, values, max(length, memory_length))) for values in rows))
+    return MeasuredCost(*(max(0.0, _parabola(sizes, values, max(length, memory_length))) for values in rows))
 
 
 def _parabola(points: list[float], values: tuple[float, ...], x: float) -> float:
@@ -85,17 +88,20 @@ def _parabola(points: list[float], values: tuple[float, ...], x: float) -> float
     )
 
 
-def _count(config: ModelSettings, part: Part, length: int, memory_length: int) -> MeasuredCost:
+def _measure_without_extrapolation(
+    config: ModelSettings, part: Part, length: int, memory_length: int
+) -> MeasuredCost:
+    """Return the cost of one input, measured by running the model on `length` tokens."""
     try:
-        return _count_rows(config, part, length, memory_length, 1)
+        return _measure_rows(config, part, length, memory_length, 1)
     except ValueError:  # normalisation over a batch needs more than one row
-        return _count_rows(config, part, length, memory_length, 2)
+        return _measure_rows(config, part, length, memory_length, 2)
 
 
 # A caller may have disabled gradients, but counting the bytes stored for a backward pass needs a graph.
 @torch.inference_mode(mode=False)
 @torch.enable_grad()
-def _count_rows(
+def _measure_rows(
     config: ModelSettings, part: Part, length: int, memory_length: int, rows: int
 ) -> MeasuredCost:
     model = _small_enough_model(config, part)
@@ -124,14 +130,14 @@ def _count_rows(
 
 @cache
 def _small_enough_model(config: ModelSettings, part: Part) -> nn.Module:
-    weights = sum(
+    weight_bytes = sum(
         weight.numel() * weight.itemsize for weight in build_part(config, part, "meta").parameters()
     )
     free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if COPIES * weights > free_bytes:
+    if COPIES * weight_bytes > free_bytes:
         raise ValueError(
-            f"model must fit into memory for its costs to be counted, got weights of {weights:,} bytes where "
-            f"{free_bytes:,} are free; make it smaller, or state its costs in its file "
+            f"model must fit into memory for its costs to be counted, got weights of {weight_bytes:,} bytes "
+            f"where {free_bytes:,} are free; make it smaller, or state its costs in its file "
             "(see trainables/costs.py)"
         )
     return build_part(config, part, "cpu")

@@ -186,9 +186,9 @@ def _faults(metric: Metric) -> Iterator[str]:
         yield f"a range must go up, got [{low:g}, {high:g}] for {name}"
     elif not infinite and metric.floor is not None and not low <= metric.floor <= high:
         yield f"a floor must be within the range [{low:g}, {high:g}], got {metric.floor:g} for {name}"
-    if unknown := [place for place in metric.shown if place not in get_args(Place)]:
+    if unknown_places := [place for place in metric.shown if place not in get_args(Place)]:
         places = ", ".join(get_args(Place))
-        yield f"a metric must be shown in some of {places}, got {unknown[0]!r} for {name}"
+        yield f"a metric must be shown in some of {places}, got {unknown_places[0]!r} for {name}"
 
 
 def _misdescribed(name: str, description: Any) -> Iterator[str]:

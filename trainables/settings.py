@@ -83,12 +83,12 @@ def limit_to_length(config: Settings, longest: int) -> Settings:
 
 def shallower(config: Settings, limit: int) -> Settings:
     """Return `config` with every number of layers or loops at most `limit`; itself if none is larger."""
-    deep = {
+    deep_fields = {
         name: limit
         for name, field in type(config).model_fields.items()
         if DEPTH in field.metadata and isinstance(value := getattr(config, name), int) and value > limit
     }
-    return config.model_copy(update=deep) if deep else config
+    return config.model_copy(update=deep_fields) if deep_fields else config
 
 
 class ModelSettings(Settings):

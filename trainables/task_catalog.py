@@ -104,8 +104,8 @@ def _splits_faults(value: Any) -> Iterator[str]:
     elif len({*names}) < len(names):
         yield f"splits with different names, got {names}"
     for role in ("train", "valid"):
-        if (many := sum(info.role == role for info in listed)) != 1:
-            yield f"one split of the role {role}, got {many}"
+        if (num_splits := sum(info.role == role for info in listed)) != 1:
+            yield f"one split of the role {role}, got {num_splits}"
 
 
 def training_only(config: Settings) -> frozenset[str]:

@@ -137,11 +137,11 @@ def differing_files(
     present_names = set(names) - {LIST}
     for name in sorted(present_names | set(digests)):
         if name not in present_names:
-            yield name, "it is missing"
+            yield name, "the file is missing"
         elif name not in digests:
-            yield name, "nobody wrote it"
+            yield name, "the file is not part of the bundle"
         elif file_digest(folder / name) != digests[name]:
-            yield name, "it was changed or damaged since it was written"
+            yield name, "the file was changed or damaged after haltsweep wrote it"
 
 
 def read_plan(folder: Path) -> Plan:
@@ -168,10 +168,10 @@ def read_events(folder: Path) -> Iterator[Event]:
     with (folder / LEDGER).open("rb") as stream:
         try:
             (uid,) = parse_json(bounded(_line(stream)))
-            previous, after_seq = chain.first_digest(str(uid)), 0
+            previous_digest, after_seq = chain.first_digest(str(uid)), 0
             while line := _line(stream):
-                row = _parse_event_row(line, previous, after_seq)
-                previous, after_seq = row[-1], row[0]
+                row = _parse_event_row(line, previous_digest, after_seq)
+                previous_digest, after_seq = row[-1], row[0]
                 yield from_row(row)
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise StoreError(f"{LEDGER} must hold events as they were written: {error}") from error
@@ -185,13 +185,13 @@ def _line(stream: IO[bytes]) -> bytes:
     return line
 
 
-def _parse_event_row(line: bytes, previous: str, after_seq: int) -> list[Any]:
+def _parse_event_row(line: bytes, previous_digest: str, after_seq: int) -> list[Any]:
     """Return the columns of the event after position `after_seq`. Raise ValueError if its digest is wrong."""
     row = [*parse_json(bounded(line))]
     if len(row) != len(chain.CHAINED) + 1:
         raise ValueError(f"an event must have {len(chain.CHAINED) + 1} columns, got {len(row)}")
-    for broken in chain.find_breaks(previous, after_seq, [row]):
-        raise ValueError(f"{broken.place} {broken.what}")
+    for chain_break in chain.find_breaks(previous_digest, after_seq, [row]):
+        raise ValueError(f"{chain_break.place} {chain_break.what}")
     return row
 
 

@@ -75,9 +75,9 @@ def _calibrated_seconds(plan: Plan) -> float:
     if not plan.prices or any(estimate.seconds_per_step is None for estimate in plan.prices):
         return 0.0
     total = 0.0
-    for price in plan.prices:
-        trains = sum(price.trials.get(phase, 0) for phase in ("search", "confirm", "cross"))
-        total += (price.seconds_per_step or 0.0) * trains * (_steps(plan.arm(price.arm)) or 0)
+    for estimate in plan.prices:
+        trains = sum(estimate.trials.get(phase, 0) for phase in ("search", "confirm", "cross"))
+        total += (estimate.seconds_per_step or 0.0) * trains * (_steps(plan.arm(estimate.arm)) or 0)
     return total
 
 
@@ -86,11 +86,11 @@ def _arm_seconds(plan: Plan, arm: Arm, duration: TrialDurations | None) -> float
     if duration is None:
         return 0.0
     steps, total = _steps(arm), 0.0
-    for phase, many in Counter(trial.phase for trial in plan.trials if trial.arm == arm.name).items():
+    for phase, num_trials in Counter(trial.phase for trial in plan.trials if trial.arm == arm.name).items():
         if phase in duration.seconds:
-            total += many * duration.seconds[phase]
+            total += num_trials * duration.seconds[phase]
         elif phase != "posthoc" and duration.per_step is not None and steps is not None:
-            total += many * duration.per_step * steps
+            total += num_trials * duration.per_step * steps
         elif phase != "posthoc" and steps is None:
             return 0.0
     return total
@@ -100,11 +100,11 @@ def _earlier_durations(plan: Plan, runs: Path | None) -> dict[str, TrialDuration
     """Return earlier durations by arm, from a sweep with the same arm or one with equal time per step."""
     of_same_arm: dict[str, TrialDurations] = {}
     of_equal_speed: dict[str, TrialDurations] = {}
-    for folder, earlier in islice(_sweeps(plan, runs), NEWEST):
+    for folder, earlier_plan in islice(_sweeps(plan, runs), NEWEST):
         if len(of_same_arm) == len(plan.arms):
             break  # older sweeps would be ignored
-        names_by_digest = {arm_.digest: arm_.name for arm_ in earlier.arms}
-        speeds = {_speed_digest(arm_): arm_.name for arm_ in earlier.arms}
+        names_by_digest = {arm_.digest: arm_.name for arm_ in earlier_plan.arms}
+        speeds = {_speed_digest(arm_): arm_.name for arm_ in earlier_plan.arms}
         workload_keys = {
             arm.name: names_by_digest.get(arm.digest) or speeds.get(_speed_digest(arm)) for arm in plan.arms
         }
@@ -113,10 +113,10 @@ def _earlier_durations(plan: Plan, runs: Path | None) -> dict[str, TrialDuration
         records = _records(folder)
         for arm in plan.arms:
             trials = [arm_ for arm_ in records if arm_.arm == workload_keys[arm.name]]
-            stopped = _stopper(plan) == _stopper(earlier)
+            has_same_stopper = _stopper(plan) == _stopper(earlier_plan)
             if (
                 duration := _mean_durations(
-                    earlier, trials, by_trial=arm.digest in names_by_digest, stopped=stopped
+                    earlier_plan, trials, by_trial=arm.digest in names_by_digest, stopped=has_same_stopper
                 )
             ) is not None:
                 (of_same_arm if arm.digest in names_by_digest else of_equal_speed).setdefault(
@@ -141,11 +141,14 @@ def _sweeps(plan: Plan, runs: Path | None) -> Iterator[tuple[SweepFolder, Plan]]
             provenance = json.loads(read_regular(folder.provenance))
             if {name: provenance.get(name) for name in this_machine} != this_machine:
                 continue
-            earlier = read_plan(folder)
+            earlier_plan = read_plan(folder)
         except (HaltsweepError, OSError, ValueError, AttributeError):
             continue  # skip a sweep that is not readable
-        if earlier.trainable == plan.trainable and (earlier.resources.cpus, earlier.resources.gpus) == share:
-            yield folder, earlier
+        if (
+            earlier_plan.trainable == plan.trainable
+            and (earlier_plan.resources.cpus, earlier_plan.resources.gpus) == share
+        ):
+            yield folder, earlier_plan
 
 
 def _launched_at(folder: SweepFolder) -> float:

@@ -26,8 +26,8 @@ def planning() -> Iterator[WaitDisplay]:
     Output of that code goes to standard error, since standard output contains only the answer of a command.
     """
     hint = "Ctrl-C ends it, nothing is written"
-    with redirect_stdout(sys.stderr), WaitDisplay(hint, "planning", first_s=FIRST_S) as waiting:
-        yield waiting
+    with redirect_stdout(sys.stderr), WaitDisplay(hint, "planning", first_s=FIRST_S) as wait_display:
+        yield wait_display
 
 
 def omitted_results(source: "SpecFile") -> str:
@@ -73,13 +73,13 @@ def read_and_plan(
     source = read_plannable_spec(path, overrides, profile)
     from orchestrator.plan.planner import plan_file
 
-    with planning() as waiting:
+    with planning() as wait_display:
         return plan_file(
             path,
             overrides,
             profile,
             calibrate=calibrate,
-            on_progress=waiting.update,
+            on_progress=wait_display.update,
             probe=probe() if probe is not None else None,
             best_params_of=partial(read_best_params, runs),
             spread_of=partial(read_spread, runs),

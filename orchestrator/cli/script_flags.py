@@ -63,14 +63,14 @@ def _called_attribute(call: ast.Call) -> str:
 
 def _read_flags(call: ast.Call) -> Iterator[Flag]:
     names = [value for node in call.args if isinstance(value := _literal(node), str)]
-    long = next((name for name in names if name.startswith("--")), None)
+    long_name = next((name for name in names if name.startswith("--")), None)
     keywords = {keyword.arg: _literal(keyword.value) for keyword in call.keywords}
-    if long is None:
+    if long_name is None:
         return  # a positional argument, which cannot be set by a setting
     action = keywords.get("action")
     if action in {"help", "version", "count", "append", "store_const", "append_const"}:
         return
-    name = str(keywords.get("dest") or long.removeprefix("--").replace("-", "_"))
+    name = str(keywords.get("dest") or long_name.removeprefix("--").replace("-", "_"))
     switch = action in {"store_true", "store_false"}
     default = action == "store_false" if switch else keywords.get("default")
     # argparse.BooleanOptionalAction is not a literal.

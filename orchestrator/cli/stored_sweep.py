@@ -9,7 +9,7 @@ from pathlib import Path
 
 from orchestrator.cli.locations import command, find_sweep
 from orchestrator.conductor.budget import budget_end, error_end
-from orchestrator.conductor.overview import EndedTotals, Overview
+from orchestrator.conductor.overview import EndedTrialTotals, Overview
 from orchestrator.errors import InputError, StoreError
 from orchestrator.execution.sweep.launch_folder import read_setup
 from orchestrator.files.sqlite_files import why_no_database
@@ -74,18 +74,18 @@ class StoredSweep:
     def overview(self) -> Overview:
         """Return the data for `status`; trials that had ended at the newest snapshot are not read again."""
         snapshot = self.ledger.snapshot()
-        ended_totals = EndedTotals.kept(snapshot) if snapshot is not None else None
-        if snapshot is not None and ended_totals is not None:
+        ended_trial_totals = EndedTrialTotals.kept(snapshot) if snapshot is not None else None
+        if snapshot is not None and ended_trial_totals is not None:
             every_report, seq = self._counts_earlier_reports, snapshot.seq
             new = [
                 *self.ledger.newest(
-                    after_seq=seq, extra_counts=ended_totals.open_trials, every_report=every_report
+                    after_seq=seq, extra_counts=ended_trial_totals.open_trials, every_report=every_report
                 )
             ]
             if not any(event.kind is EventKind.RETRIED and (event.seq or 0) > seq for event in new):
                 newest = records(new, self.plan)
                 if not self._lacks_objective(newest):
-                    return Overview.of(self.plan, self.planned, newest, ended_totals)
+                    return Overview.of(self.plan, self.planned, newest, ended_trial_totals)
         return Overview.of(self.plan, self.planned, self.newest_records())
 
     @property

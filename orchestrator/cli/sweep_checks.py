@@ -117,12 +117,13 @@ def check_trials(store: "Ledger", folder: SweepFolder) -> Iterator[Finding]:
     known_ids = {event.trial_id for event in store.events() if event.trial_id is not None}
     # Read after the ledger, since an extension writes the plan before its events.
     plan = read_plan(folder)
-    foreign = known_ids - {trial.trial_id for trial in plan.trials}
-    if foreign and (foreign := foreign - {trial.trial_id for trial in replacements(plan)}):
+    unplanned_ids = known_ids - {trial.trial_id for trial in plan.trials}
+    if unplanned_ids and (unplanned_ids := unplanned_ids - {trial.trial_id for trial in replacements(plan)}):
         yield Finding(
             "ledger",
             "damaged",
-            f"the plan lacks {amount(len(foreign), 'trial')} of its ledger, such as {min(foreign)}",
+            f"the plan lacks {amount(len(unplanned_ids), 'trial')} of its ledger, such as "
+            f"{min(unplanned_ids)}",
             "the sweep was extended in another copy of this folder: go on in that one, or restore spec.yaml, "
             "plan.json, manifest.json and extensions/ from it",
         )
@@ -132,7 +133,7 @@ def check_checkpoints(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[
     """Yield findings on every file of every checkpoint."""
     from orchestrator.execution.checkpoints.checkpoint_stores import COMMAND_PATIENCE_S, make_store
 
-    store, trials, sound = make_store(sweep.setup.checkpoints, COMMAND_PATIENCE_S), sweep.plan.trials, 0
+    store, trials, num_sound = make_store(sweep.setup.checkpoints, COMMAND_PATIENCE_S), sweep.plan.trials, 0
     try:
         for number, trial in enumerate(trials):
             on_progress(f"checkpoints of {amount(len(trials) - number, 'trial')} to read")
@@ -140,11 +141,11 @@ def check_checkpoints(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[
                 fault = _checkpoint_fault(checkpoint)
                 if fault:
                     yield fault
-                sound += fault == ""
+                num_sound += fault == ""
     except HaltsweepError as error:
         yield Finding("checkpoints", "unknown", str(error))
         return
-    yield Finding("checkpoints", "sound", f"{amount(sound, 'checkpoint')} as written")
+    yield Finding("checkpoints", "sound", f"{amount(num_sound, 'checkpoint')} as written")
 
 
 def _checkpoint_fault(checkpoint: "Checkpoint") -> "Finding | Literal[''] | None":
@@ -251,9 +252,9 @@ def check_mlflow(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Findi
         return
     sync = command("sync", sweep.folder)
     # A trial that ends while MLflow is read may be missing in the result.
-    last_seq, held = sweep.ledger.last_seq(), sweep.ledger.held()
+    last_seq, is_locked = sweep.ledger.last_seq(), sweep.ledger.held()
     state = read_tracking_status(sweep.folder, uri, last_seq)
-    settled = not (held or state.active or state.behind)
+    settled = not (is_locked or state.active or state.behind)
     try:
         stored_runs = read_runs(uri, sweep.plan.name, sweep.ledger.uid, on_progress)
     except StoreError as error:
@@ -271,7 +272,7 @@ def check_mlflow(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Findi
     desired_runs = DesiredRuns(sweep.plan, sweep.ledger.uid, inputs)
     for event in sweep.ledger.events():
         desired_runs.hear(event)
-    desired_runs.hold(is_locked=held)
+    desired_runs.hold(is_locked=is_locked)
     settled = settled and sweep.ledger.last_seq() == last_seq
     means = arm_metrics(summarise(sweep.plan, sweep.records))
     yield from compare(desired_runs, stored_runs, means, is_final=settled, sync=sync)
@@ -283,7 +284,12 @@ def check_snapshot(sweep: CheckedSweep) -> Iterator[Finding]:
 
     remedy = f"no event is lost; `{command('verify', sweep.folder, '--repair')}` deletes it"
     if sweep.ledger.has_unfit_snapshot():
-        yield Finding("snapshot", "damaged", "it is not as it was written, or of other events", remedy)
+        yield Finding(
+            "snapshot",
+            "damaged",
+            "the snapshot differs from what haltsweep wrote, or belongs to other events",
+            remedy,
+        )
     snapshot = sweep.ledger.snapshot()
     if snapshot is None:
         return

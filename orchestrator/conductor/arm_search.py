@@ -139,8 +139,8 @@ class ArmSearch:
     def finished(self, number: int) -> None:
         """Record that the trial finished with the values of its last `report`."""
         self._report_to_study(number, TrialState.COMPLETE, self._seen[number])
-        for waiting in self._unranked:
-            self._report_to_study(waiting, TrialState.COMPLETE, self._worst())
+        for unranked_trial in self._unranked:
+            self._report_to_study(unranked_trial, TrialState.COMPLETE, self._worst())
         self._unranked.clear()
 
     def pruned(self, number: int) -> None:
@@ -193,16 +193,16 @@ class ArmSearch:
         ]
 
     def _draw(self, number: int) -> tuple[optuna.Trial, Assignment]:
-        broken: Rule | None = None
+        violated_rule: Rule | None = None
         for attempt in range(TRIES):
             trial, assignment = self._attempt(self._random_sampler(number, attempt))
-            broken = self._broken_constraint(assignment)
-            if broken is None:
+            violated_rule = self._broken_constraint(assignment)
+            if violated_rule is None:
                 return trial, assignment
             self._study.tell(trial, state=TrialState.FAIL)
         raise NothingAdmitted(
-            f"every assignment must satisfy {broken}, and {TRIES} draws for arm {self._arm.name!r} did not; "
-            "narrow the space so that the constraint can hold"
+            f"every assignment must satisfy {violated_rule}, and {TRIES} draws for arm "
+            f"{self._arm.name!r} did not; narrow the space so that the constraint can hold"
         )
 
     def _attempt(self, sampler: optuna.samplers.BaseSampler) -> tuple[optuna.Trial, Assignment]:

@@ -78,11 +78,11 @@ class Spending:
         return self._limits.each_arm is not None
 
     def measured(
-        self, planned_trial: PlannedTrial, previous: Measurement | None, current: Measurement
+        self, planned_trial: PlannedTrial, previous_report: Measurement | None, current_report: Measurement
     ) -> None:
-        """Add the resources that a trial used between its reports `previous` and `current`."""
-        seconds = current.seconds - (previous.seconds if previous else 0.0)
-        flops = _flops(current) - (_flops(previous) if previous else 0.0)
+        """Add the resources that a trial used between two successive reports."""
+        seconds = current_report.seconds - (previous_report.seconds if previous_report else 0.0)
+        flops = _flops(current_report) - (_flops(previous_report) if previous_report else 0.0)
         resource_uses = [
             self._sweep,
             *([self._searches[_search(planned_trial)]] if planned_trial.phase == "search" else []),

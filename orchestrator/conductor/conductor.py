@@ -184,7 +184,9 @@ class Conductor:
             other_states = self._skipped_too_early()
         for trial_state in [state, *other_states]:
             posthoc = self._posthoc.get(trial_state.planned.trial_id, ())
-            other_states += [later for later in posthoc if later.status is TrialStatus.ENDED]
+            other_states += [
+                posthoc_state for posthoc_state in posthoc if posthoc_state.status is TrialStatus.ENDED
+            ]
         for trial_state in other_states:
             self._reopen(trial_state)
         for each_arm in self._arms.values():
@@ -404,7 +406,7 @@ class Conductor:
             elif outcome.kind is OutcomeKind.SKIPPED:
                 self._end_unrun(posthoc, outcome.reason, OutcomeKind.SKIPPED)
             else:
-                reason = f"its confirmed trial {planned.trial_id} must have finished, but {outcome.kind}"
+                reason = f"the confirm trial {planned.trial_id} must have finished, but {outcome.kind}"
                 self._end_unrun(posthoc, f"{reason}: {outcome.reason}")
         if planned.phase == "confirm" and outcome.kind is not OutcomeKind.SKIPPED:
             self._evaluate_rounds()
@@ -424,14 +426,14 @@ class Conductor:
         if not reason:
             arm_state.push(state)
             return
-        waiting = [
+        waiting_states = [
             trial_state
             for trial_state in arm_state.phase("search")
             if trial_state.status is TrialStatus.WAITING
         ]
-        over = f"the search of {arm_state.arm.name} ended: {reason}"
-        for trial_state in waiting if arm_state.has_too_many_infeasible else [state]:
-            self._end_unrun(trial_state, over, OutcomeKind.SKIPPED)
+        skip_reason = f"the search of {arm_state.arm.name} ended: {reason}"
+        for trial_state in waiting_states if arm_state.has_too_many_infeasible else [state]:
+            self._end_unrun(trial_state, skip_reason, OutcomeKind.SKIPPED)
 
     def _evaluate_rounds(self) -> None:
         """Evaluate completed rounds: skip trials of decided arms and release the next seeds of others."""
@@ -448,9 +450,9 @@ class Conductor:
 
     def _search_ended(self, arm_state: ArmState) -> None:
         assert self._plan.search is not None
-        ranked = best_first(arm_state.candidates, self._plan.search.objectives)
+        ranked_candidates = best_first(arm_state.candidates, self._plan.search.objectives)
         num_best = self._plan.confirm.best if self._plan.confirm is not None else 0
-        arm_state.winners = [candidate.assignment for candidate in ranked[:num_best]]
+        arm_state.winners = [candidate.assignment for candidate in ranked_candidates[:num_best]]
         self._confirm(arm_state)
         for state, why_not in self._crossings.decided(arm_state):
             if why_not:
@@ -462,18 +464,18 @@ class Conductor:
         """Skip the search trials of the arm that have not begun, if its search is over."""
         if not self._spending.limits_searches:
             return
-        waiting = [
+        waiting_states = [
             trial_state
             for trial_state in arm_state.phase("search")
             if trial_state.status is TrialStatus.WAITING
         ]
-        if not waiting:
+        if not waiting_states:
             return
         distinct = {canonical(dict(candidate.assignment)) for candidate in arm_state.candidates}
         num_best = self._plan.confirm.best if self._plan.confirm is not None else 1
-        reason = self._spending.search_over(waiting[0].planned, len(distinct), num_best)
+        reason = self._spending.search_over(waiting_states[0].planned, len(distinct), num_best)
         planned = amount(sum(1 for _ in arm_state.phase("search")), "trial")
-        for state in waiting if reason else ():
+        for state in waiting_states if reason else ():
             message = f"the search of {arm_state.arm.name} ended before its {planned} had begun: {reason}"
             self._end_unrun(state, message, OutcomeKind.SKIPPED)
 
@@ -508,8 +510,8 @@ class Conductor:
     def _release(self, arm_state: ArmState) -> None:
         """Release trials that need not wait for a look: search trials, or confirm trials after the search."""
         for state in arm_state.phase("search" if arm_state.searching else "confirm"):
-            waiting = state.status is TrialStatus.WAITING and not state.is_released
-            if waiting and self._rounds.may_run(state.planned):
+            is_waiting = state.status is TrialStatus.WAITING and not state.is_released
+            if is_waiting and self._rounds.may_run(state.planned):
                 state.is_released = True
                 arm_state.push(state)
 

@@ -198,7 +198,7 @@ def remaining(outlook: Outlook) -> Remaining | None:
     if num_known < LEAST_ENDED and (not rates or len(rates) < len(outlook.running)):
         return None
     work = longest = 0.0
-    unknown = 0
+    num_unknown = 0
     for phase in outlook.phases:
         cost = _cost(phase, outlook.phases, rates)
         for trial in outlook.running:
@@ -209,10 +209,10 @@ def remaining(outlook: Outlook) -> Remaining | None:
                 )
                 work, longest = work + trial_left_s, max(longest, trial_left_s)
         if cost is None:
-            unknown += phase.waiting
+            num_unknown += phase.waiting
         else:
             work += cost * phase.waiting
-    return Remaining(work, longest, num_known, len(rates), unknown)
+    return Remaining(work, longest, num_known, len(rates), num_unknown)
 
 
 def _cost(phase: PhaseWork, phases: Sequence[PhaseWork], rates: Sequence[RunningTrial]) -> float | None:
@@ -226,8 +226,8 @@ def _cost(phase: PhaseWork, phases: Sequence[PhaseWork], rates: Sequence[Running
         [phase_work for phase_work in similar_phases if phase_work.phase == phase.phase],
         similar_phases,
     ):
-        if many := sum(phase_work.finished for phase_work in similar_work):
-            return sum(phase_work.finished_s for phase_work in similar_work) / many
+        if num_finished := sum(phase_work.finished for phase_work in similar_work):
+            return sum(phase_work.finished_s for phase_work in similar_work) / num_finished
     step_hours = [trial.steps / trial.rate for trial in rates if trains and trial.steps and trial.rate]
     return sum(step_hours) / len(step_hours) if step_hours else None
 

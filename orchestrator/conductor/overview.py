@@ -59,7 +59,7 @@ class Failure:
 
 
 @dataclass(slots=True)
-class EndedTotals:
+class EndedTrialTotals:
     """Sums over trials that have ended for good."""
 
     arms: dict[str, dict[str, PhaseTotals]] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class EndedTotals:
     """Ledger positions of the `asked` events of open trials, by trial id; only in a snapshot."""
 
     @classmethod
-    def kept(cls, snapshot: LedgerSnapshot) -> "EndedTotals | None":
+    def kept(cls, snapshot: LedgerSnapshot) -> "EndedTrialTotals | None":
         """Return the sums that a snapshot begins with; None if they cannot be read."""
         try:
             return from_json_values(cls, json.loads(next(lines(snapshot.content))))
@@ -138,7 +138,7 @@ class Overview:
     """Plan of the sweep; its list of trials is not used."""
     planned: Mapping[tuple[str, Phase], int]
     """Number of planned trials by arm and phase, in the order of the plan."""
-    ended: EndedTotals
+    ended: EndedTrialTotals
     others: Sequence[Record]
     """Records of trials that were asked for and have not ended for good."""
 
@@ -148,17 +148,17 @@ class Overview:
         plan: Plan,
         num_planned: Mapping[tuple[str, Phase], int],
         records: Iterable[Record],
-        ended_totals: EndedTotals | None = None,
+        ended_trial_totals: EndedTrialTotals | None = None,
     ) -> "Overview":
-        """Return the overview of `records`; ended trials are added to the sums in `ended_totals`."""
-        ended_totals, other_records = ended_totals or EndedTotals(), []
+        """Return the overview of `records`; ended trials are added to the sums in `ended_trial_totals`."""
+        ended_trial_totals, other_records = ended_trial_totals or EndedTrialTotals(), []
         objectives = plan.search.objectives if plan.search is not None else ()
         objective_names = [objective.metric for objective in objectives]
         for record in records:
             if record.outcome is None or not record.outcome.final:
                 other_records.append(record)
                 continue
-            ended_totals.add(
+            ended_trial_totals.add(
                 record,
                 Outcome(record.outcome, record.reason),
                 record.last,
@@ -166,7 +166,7 @@ class Overview:
                 attempts=record.attempts,
                 objectives=objectives,
             )
-        return cls(plan, num_planned, ended_totals, other_records)
+        return cls(plan, num_planned, ended_trial_totals, other_records)
 
     def progress(self, *, is_locked: bool) -> tuple[Progress, ...]:
         """Return the progress of every arm.

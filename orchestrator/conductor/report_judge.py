@@ -14,7 +14,7 @@ from trainables.metrics import TRAIN_FLOPS, look_up
 from trainables.protocol import Measurement
 
 TRAINING_LOSS = f"{TRAINING}loss"
-ROUNDING = 1e-6
+ROUNDING_TOLERANCE = 1e-6
 """Relative tolerance by which a value may exceed its range; absolute for values below 1."""
 
 
@@ -88,7 +88,7 @@ class ReportJudge:
             if name not in self._spans:
                 self._spans[name] = look_up(self._plan.metrics, name).span
             low, high = self._spans[name]
-            slack = ROUNDING * max(1.0, abs(value))
+            slack = ROUNDING_TOLERANCE * max(1.0, abs(value))
             if isfinite(value) and not low - slack <= value <= high + slack:
                 message = (
                     f"{name} must be {_range_text(low, high)}, as it is declared, got {value:.6g} at step "

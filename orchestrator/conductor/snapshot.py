@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.conductor.attempts import Attempts
 from orchestrator.conductor.messages import Stop
-from orchestrator.conductor.overview import EndedTotals
+from orchestrator.conductor.overview import EndedTrialTotals
 from orchestrator.conductor.rounds import Rounds
 from orchestrator.conductor.state import ArmState, TrialState, TrialStatus
 from orchestrator.conductor.winners import Candidate
@@ -30,7 +30,7 @@ CHUNK = 1000
 
 def ended_trials(
     conductor: "Conductor", attempts: Mapping[str, Attempts], retry_counts: Mapping[str, int]
-) -> EndedTotals:
+) -> EndedTrialTotals:
     """Return sums over the ended trials, and the positions of the open ones.
 
     Args:
@@ -38,14 +38,14 @@ def ended_trials(
         attempts: Attempts by trial id.
         retry_counts: Ledger positions of the `asked` events of the trials that have not ended, by trial id.
     """
-    plan, ended_totals = conductor._plan, EndedTotals()
+    plan, ended_trial_totals = conductor._plan, EndedTrialTotals()
     objectives = plan.search.objectives if plan.search is not None else ()
     for trial_id, of_trial in attempts.items():
         state = conductor._states[trial_id]
         if of_trial.ended is None or state.outcome is None:
-            ended_totals.open_trials[trial_id] = retry_counts[trial_id]
+            ended_trial_totals.open_trials[trial_id] = retry_counts[trial_id]
             continue
-        ended_totals.add(
+        ended_trial_totals.add(
             state.planned,
             state.outcome,
             state.last,
@@ -53,7 +53,7 @@ def ended_trials(
             attempts=of_trial.token,
             objectives=objectives,
         )
-    return ended_totals
+    return ended_trial_totals
 
 
 def to_chunks(conductor: "Conductor") -> Iterator[Any]:

@@ -140,8 +140,8 @@ class ArmState:
     @property
     def search_name(self) -> str:
         """Return the name of the search for messages."""
-        of = f", repeat {self.repeat}," if self.repeat else ""
-        return f"the search of arm {self.arm.name!r}{of}"
+        repeat_text = f", repeat {self.repeat}," if self.repeat else ""
+        return f"the search of arm {self.arm.name!r}{repeat_text}"
 
 
 def trial_of(plan: Plan, arm: Arm, state: TrialState, assignment: Assignment) -> Trial:

@@ -76,8 +76,8 @@ class Session:
             return NoAttempt.LATER
         attempt = self._reassigned.popleft() if self._reassigned else self.recorder.ask()
         if attempt is None:
-            over = self.recorder.finished or self.recorder.draining
-            assert self._running or over, "with nothing running, something must be left to hand out"
+            is_over = self.recorder.finished or self.recorder.draining
+            assert self._running or is_over, "with nothing running, something must be left to hand out"
             return NoAttempt.LATER if self._running else NoAttempt.NEVER
         if not self.recorder.written():
             self._reassigned.appendleft(attempt)
@@ -139,8 +139,8 @@ class Session:
         now = self.clock()
         silent = [
             key
-            for key, at in self._reported_at.items()
-            if now - at > self.silence_s and key not in self._silent
+            for key, reported_at in self._reported_at.items()
+            if now - reported_at > self.silence_s and key not in self._silent
         ]
         self._silent.update(silent)
         return silent

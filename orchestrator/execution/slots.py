@@ -53,18 +53,18 @@ def local_resources(num_cpus: int | None) -> dict[str, float]:
 
 
 def _slots_on_node(node: Mapping[str, float], resources: Resources) -> int:
-    room = []
+    trial_limits = []
     if resources.cpus > 0:
-        room.append(_times(node.get("CPU", 0.0), resources.cpus))
+        trial_limits.append(_count_shares(node.get("CPU", 0.0), resources.cpus))
     if resources.gpus >= 1:
-        room.append(_times(node.get("GPU", 0.0), resources.gpus))
+        trial_limits.append(_count_shares(node.get("GPU", 0.0), resources.gpus))
     elif resources.gpus > 0:
-        room.append(_times(1.0, resources.gpus) * floor(node.get("GPU", 0.0) + EPSILON))
-    assert room, "a trial must take some of a CPU or a GPU"
-    return min(room)
+        trial_limits.append(_count_shares(1.0, resources.gpus) * floor(node.get("GPU", 0.0) + EPSILON))
+    assert trial_limits, "a trial must use a share of a CPU or a GPU"
+    return min(trial_limits)
 
 
-def _times(total: float, part: float) -> int:
+def _count_shares(total: float, part: float) -> int:
     return floor(total / part + EPSILON)
 
 
@@ -81,16 +81,17 @@ def missing_gpus(plan: Plan, driver: Driver) -> str:
 
     Driver `inline` runs trials on the available devices.
     """
-    num_asked_gpus = plan.resources.gpus
+    num_requested_gpus = plan.resources.gpus
     if (
         driver != "inline"
-        or not num_asked_gpus
-        or ceil(num_asked_gpus) <= (num_gpus := local_resources(None)["GPU"])
+        or not num_requested_gpus
+        or ceil(num_requested_gpus) <= (num_gpus := local_resources(None)["GPU"])
     ):
         return ""
     return (
-        f"a trial asks for gpus={num_asked_gpus:g}, and PyTorch finds {num_gpus:g} on this machine: with "
-        "--driver inline it runs on what is there, and its device hours count what it asked for"
+        f"a trial asks for gpus={num_requested_gpus:g}, and PyTorch finds {num_gpus:g} on this machine: with "
+        "--driver inline the trial runs on the available devices, and its device hours count the GPUs "
+        "that it asks for"
     )
 
 
@@ -108,13 +109,13 @@ def _require_precision(plan: Plan) -> None:
 def _precision_on_cuda(arm: Arm) -> str | None:
     """Return a precision of `arm` that needs a CUDA device; None if no precision does."""
     if PRECISION not in arm.space.paths:
-        values: tuple[Any, ...] = (lookup(arm.settings, PRECISION),)
+        precisions: tuple[Any, ...] = (lookup(arm.settings, PRECISION),)
     else:
         match arm.space[PRECISION].domain:
             case Choice(values):
-                pass
+                precisions = values
             case Fixed(value):
-                values = (value,)
+                precisions = (value,)
             case _:
-                values = ()
-    return next((precision for precision in values if precision in ON_CUDA), None)
+                precisions = ()
+    return next((precision for precision in precisions if precision in ON_CUDA), None)

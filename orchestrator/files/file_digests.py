@@ -93,9 +93,11 @@ def damaged_files(folder: Path) -> dict[str, str]:
 
 def _difference_of_file(file: Path, digest: str) -> str:
     try:
-        return "" if file_digest(file) == digest else "it was changed or damaged since it was written"
+        return (
+            "" if file_digest(file) == digest else "the file was changed or damaged after haltsweep wrote it"
+        )
     except OSError as error:
-        return f"it cannot be read: {error.strerror or error}"
+        return f"the file cannot be read: {error.strerror or error}"
 
 
 def read_verified(file: Path, remedy: str) -> bytes:
@@ -108,7 +110,9 @@ def read_verified(file: Path, remedy: str) -> bytes:
     content = read_regular(file)
     digests = read_manifest(file.parent)
     if digests is not None and digests.get(file.name) != digest_of(content):
-        raise StoreError(f"{file} must be as it was written, and was changed or damaged since; {remedy}")
+        raise StoreError(
+            f"{file} must have the content that haltsweep wrote, but was changed or damaged; {remedy}"
+        )
     return content
 
 
@@ -132,7 +136,7 @@ def find_edition(file: Path) -> Path:
 def read_edition(file: Path, remedy: str) -> bytes:
     """Return the verified content of `file`, or of the edition that matches the manifest.
 
-    Errors are raised as by `read_verified`.
+    Raises the errors of `read_verified`.
     """
     try:
         return read_verified(file, remedy)

@@ -39,9 +39,9 @@ def from_json_values(kind: type[T], values: Any) -> T:
         ValueError: For missing, unknown or wrongly typed fields; the message lists all of them.
     """
     target_type: Any = kind
-    unknown = sorted(set(values) - {field.name for field in fields(target_type)})
-    if unknown:
-        raise ValueError(f"{kind.__name__} has unknown fields: {', '.join(unknown)}")
+    unknown_fields = sorted(set(values) - {field.name for field in fields(target_type)})
+    if unknown_fields:
+        raise ValueError(f"{kind.__name__} has unknown fields: {', '.join(unknown_fields)}")
     try:
         value: T = _adapter(target_type).validate_python(values)
     except ValidationError as error:

@@ -57,7 +57,7 @@ def require_known(address: str | None, option: str) -> None:
     Raises:
         InputError: The user has credentials for servers of this kind, and has not named this one.
     """
-    if address is None or not (sent := _credentials(address)):
+    if address is None or not (credentials := _credentials(address)):
         return
     if (
         address.rstrip("/") == os.environ.get(TRACKING, "").rstrip("/")
@@ -66,8 +66,8 @@ def require_known(address: str | None, option: str) -> None:
         return
     raise InputError(
         "credentials are sent only to servers that you have named, but only the files of the sweep name "
-        f"{redact_url(address)}, to which {sent} would be sent; if you trust that server, run "
-        f"`haltsweep doctor {option} URL` once with its URL, otherwise unset {sent}"
+        f"{redact_url(address)}, to which {credentials} would be sent; if you trust that server, run "
+        f"`haltsweep doctor {option} URL` once with its URL, otherwise unset {credentials}"
     )
 
 

@@ -19,7 +19,7 @@ MASK = "***"
 URL_OPTIONS = ("--tracking", "--storage", "--address", "--checkpoints")
 
 _RUN_END = re.compile(r"[ \t\n\r\f\v]")
-"""End of a URL within a text: any other character may be part of a password."""
+"""White space ends a URL within a text. A password in the URL may have all other characters."""
 _SEPARATOR = re.compile(r"://|%3A%2F%2F", re.IGNORECASE)
 _SCHEME = re.compile(r"[A-Za-z0-9+.\-]*\Z")
 _LONGEST_SCHEME = 40
@@ -121,19 +121,19 @@ def redact(text: object) -> str:
     indicate a secret, since training code may print or raise them. A URL in a text ends at the next white
     space; for a value that is only a URL see `redact_url`.
     """
-    message = _without_environment(_KEY_BLOCK.sub(MASK, str(text)))
+    message = _mask_environment_values(_KEY_BLOCK.sub(MASK, str(text)))
     message = _WEBHOOK.sub(lambda match: match["start"] + MASK, message)
     parts: list[str] = []
-    done = 0
+    end_of_masked = 0
     for match in _SEPARATOR.finditer(message):
-        if match.start() < done:
+        if match.start() < end_of_masked:
             continue
         end = _RUN_END.search(message, match.end())
         stop = end.start() if end else len(message)
-        parts.append(_without_parameters(message[done : match.start()]))
+        parts.append(_mask_url_parameters(message[end_of_masked : match.start()]))
         parts.append(_mask_url_rest(_scheme(message, match.start()), match[0], message[match.end() : stop]))
-        done = stop
-    message = "".join(parts) + _without_parameters(message[done:])
+        end_of_masked = stop
+    message = "".join(parts) + _mask_url_parameters(message[end_of_masked:])
     message = _ISSUED.sub(lambda match: MASK if _is_mixed(match[0]) else match[0], message)
     for pattern in (_COOKIE, _LOGIN):
         message = pattern.sub(lambda match: match["start"] + MASK, message)
@@ -144,7 +144,7 @@ def redact(text: object) -> str:
     message = _HEADER.sub(
         lambda match: match["start"] + (MASK if _is_mixed(match["value"]) else match["value"]), message
     )
-    return _OPTION.sub(_without_option, _ASSIGNED.sub(_without_assigned, message))
+    return _OPTION.sub(_mask_option, _ASSIGNED.sub(_mask_assigned_secret, message))
 
 
 def redact_value(value: Any) -> Any:
@@ -163,14 +163,14 @@ def redact_value(value: Any) -> Any:
             return value
 
 
-def _without_assigned(match: re.Match[str]) -> str:
+def _mask_assigned_secret(match: re.Match[str]) -> str:
     value = match["quoted"] or match["value"]
     # `pwd` is the working directory as often as a password.
     is_folder = _NO_LETTER.sub("", match["key"].lower()) == "pwd" and value.startswith(("/", "~"))
     if is_folder or _is_prose(match):
         return match[0]
     if not _is_value_of_secret(match["key"], value):
-        return f"{match['start']}{match['quote'] or ''}{_ASSIGNED.sub(_without_assigned, value)}"
+        return f"{match['start']}{match['quote'] or ''}{_ASSIGNED.sub(_mask_assigned_secret, value)}"
     rest_of_value = "" if match["quoted"] else value[len(value.rstrip(_AFTER_VALUE)) :]
     return f"{match['start']}{match['quote'] or ''}{MASK}{rest_of_value}"
 
@@ -182,7 +182,7 @@ def _is_prose(match: re.Match[str]) -> bool:
     return is_word and rest[:1] == " " and rest[1:].isalpha()
 
 
-def _without_option(match: re.Match[str]) -> str:
+def _mask_option(match: re.Match[str]) -> str:
     value = match["value"]
     if not _is_value_of_secret(match["key"], value):
         return match[0]
@@ -202,7 +202,7 @@ def _is_value_of_secret(key: str, value: str) -> bool:
     return _is_secret(name) and any(map(_is_drawn, _RUN.findall(value)))
 
 
-def _without_environment(text: str) -> str:
+def _mask_environment_values(text: str) -> str:
     """Return `text` without the values of environment variables whose names indicate a secret."""
     for name, value in os.environ.items():
         if not _ENVIRONMENT.search(name) or len(value) < _SHORTEST_VALUE:
@@ -227,7 +227,7 @@ def redact_url(url: str) -> str:
     """Return `url` with its secrets masked; the text must be only a URL, but may contain white space."""
     match = _SEPARATOR.search(url)
     if match is None:
-        return _without_secrets(url)
+        return _mask_url_secrets(url)
     scheme_part = url[: match.start()]
     return scheme_part + _mask_url_rest(_scheme(url, match.start()), match[0], url[match.end() :])
 
@@ -273,10 +273,10 @@ def redact_code(text: str) -> str:
     message = _REMARK.sub(
         lambda match: f"{match['start']} {MASK}" if _is_secret(match["key"]) else match[0], message
     )
-    return "\n".join(map(_without_bare, _without_quoted(message.split("\n"))))
+    return "\n".join(map(_mask_unquoted_secrets, _mask_quoted_secrets(message.split("\n"))))
 
 
-def _without_bare(line: str) -> str:
+def _mask_unquoted_secrets(line: str) -> str:
     """Return a line of code or prose without secret values that have no quotes."""
     if line.startswith(_HEAD_OF_CHANGES):
         return line
@@ -313,7 +313,7 @@ def _is_drawn(run: str) -> bool:
     return len(longest) >= _PIECE_FROM and min(kinds) >= 1 and sum(map(str.isdigit, run)) >= 2
 
 
-def _without_quoted(lines: Iterable[str]) -> Iterator[str]:
+def _mask_quoted_secrets(lines: Iterable[str]) -> Iterator[str]:
     """Yield lines of code in which quoted texts next to names of secrets are masked."""
     depth, quote = 0, ""
     for line in lines:
@@ -322,17 +322,17 @@ def _without_quoted(lines: Iterable[str]) -> Iterator[str]:
         if quote and quote not in line:
             yield MASK
             continue
-        begun, closed_part, rest = line.rpartition(quote) if quote else ("", "", line)
+        opened_part, closed_part, rest = line.rpartition(quote) if quote else ("", "", line)
         quote = ""
         if depth <= 0 and not closed_part and not any(map(_is_secret, _WORD.findall(line))):
             yield line
             continue
-        open_ones = [match["quote"] for match in _QUOTED.finditer(rest) if not match["end"]]
-        quote = next((opener for opener in open_ones if len(opener) > 1), "")
+        open_quotes = [match["quote"] for match in _QUOTED.finditer(rest) if not match["end"]]
+        quote = next((opener for opener in open_quotes if len(opener) > 1), "")
         code = _QUOTED.sub("", rest)
         depth = max(0, depth) + sum((character in _OPEN) - (character in _CLOSED) for character in code)
-        masked = _QUOTED.sub(lambda match: f"{match['quote']}{MASK}{match['end']}", rest)
-        yield f"{MASK if begun else ''}{closed_part}{masked}"
+        masked_rest = _QUOTED.sub(lambda match: f"{match['quote']}{MASK}{match['end']}", rest)
+        yield f"{MASK if opened_part else ''}{closed_part}{masked_rest}"
 
 
 def is_named_secret(field: str) -> bool:
@@ -352,8 +352,8 @@ def redact_setting(field: str, text: str) -> str:
 
 def needs_encoding(url: str) -> bool:
     """Return whether libraries may parse user, password and host of `url` differently than intended."""
-    info, at, _ = url.partition("://")[2].rpartition("@")
-    return bool(at) and not info.startswith("/") and _RESERVED.search(info) is not None
+    info, at_sign, _ = url.partition("://")[2].rpartition("@")
+    return bool(at_sign) and not info.startswith("/") and _RESERVED.search(info) is not None
 
 
 def _scheme(text: str, at: int) -> str:
@@ -364,58 +364,58 @@ def _scheme(text: str, at: int) -> str:
 def _mask_url_rest(scheme: str, separator: str, rest: str) -> str:
     """Return `separator` and `rest`, which follow `scheme`, with secrets masked."""
     if separator == "://":
-        return separator + _without_secrets(rest, user_is_name=scheme in _DATABASES)
+        return separator + _mask_url_secrets(rest, user_is_name=scheme in _DATABASES)
     return separator + (MASK if _may_hold_secret(unquote(rest)) else rest)
 
 
-def _without_secrets(rest: str, *, user_is_name: bool = False) -> str:
+def _mask_url_secrets(rest: str, *, user_is_name: bool = False) -> str:
     """Return the part of a URL after its scheme with secrets masked."""
     # Repeat, since masking may join the surrounding text to a new match; each round leaves less unmasked
     # text.
-    while (masked := _masked_once(rest, user_is_name=user_is_name)) != rest:
-        rest = masked
+    while (masked_rest := _mask_url_once(rest, user_is_name=user_is_name)) != rest:
+        rest = masked_rest
     return rest
 
 
-def _masked_once(rest: str, *, user_is_name: bool) -> str:
-    return _cut_out(rest, [*_user_span(rest, user_is_name=user_is_name), *_parameter_spans(rest)])
+def _mask_url_once(rest: str, *, user_is_name: bool) -> str:
+    return _mask_spans(rest, [*_user_span(rest, user_is_name=user_is_name), *_parameter_spans(rest)])
 
 
-def _without_parameters(text: str) -> str:
+def _mask_url_parameters(text: str) -> str:
     """Return a text without full URLs, with secret parameters of partial URLs (path and query) masked."""
-    return _PATH.sub(lambda match: _cut_out(match[0], _parameter_spans(match[0])), text)
+    return _PATH.sub(lambda match: _mask_spans(match[0], _parameter_spans(match[0])), text)
 
 
-def _cut_out(text: str, spans: Iterable[tuple[int, int]]) -> str:
+def _mask_spans(text: str, spans: Iterable[tuple[int, int]]) -> str:
     """Return `text` with a mask in place of `spans`."""
     parts: list[str] = []
-    done = 0
+    end_of_masked = 0
     for start, stop in sorted(spans):
-        if start > done or not parts:
-            parts += [text[done:start], MASK]
-        done = max(done, stop)
-    return "".join(parts) + text[done:]
+        if start > end_of_masked or not parts:
+            parts += [text[end_of_masked:start], MASK]
+        end_of_masked = max(end_of_masked, stop)
+    return "".join(parts) + text[end_of_masked:]
 
 
 def _user_span(rest: str, *, user_is_name: bool) -> Iterator[tuple[int, int]]:
     """Yield the span of the password, or of everything before the host."""
-    info, at, _ = rest.rpartition("@")
+    info, at_sign, _ = rest.rpartition("@")
     user, colon, password = info.partition(":")
     if colon:
         is_user_named = _USER.match(user) and password not in _NO_PASSWORDS
         yield len(user) + 1 if is_user_named else 0, len(info)
-    elif at and _USER.match(info) and not user_is_name:
+    elif at_sign and _USER.match(info) and not user_is_name:
         yield 0, len(info)
-    elif not at and (cut := _NO_PORT.match(rest)):
-        yield cut.span("password")
+    elif not at_sign and (port_match := _NO_PORT.match(rest)):
+        yield port_match.span("password")
 
 
 def _parameter_spans(text: str) -> Iterator[tuple[int, int]]:
     """Yield the spans of the values of secret parameters, in order."""
-    done = 0
+    end_of_masked = 0
     for match in _PARAMETER.finditer(text):
         start, stop = match.span("value")
-        if start < done:
+        if start < end_of_masked:
             continue
         if _is_secret(match["key"]):
             end = text.find("&", start)
@@ -424,7 +424,7 @@ def _parameter_spans(text: str) -> Iterator[tuple[int, int]]:
             continue
         if stop > start:
             yield start, stop
-            done = stop
+            end_of_masked = stop
 
 
 def _may_hold_secret(url: str) -> bool:

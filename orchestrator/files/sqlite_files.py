@@ -60,16 +60,16 @@ def to_relative_url(url: str, folder: Path) -> str:
 
     Folder and file may then be moved or copied together.
     """
-    file, around = sqlite_file(url), folder.resolve().parent
-    if file is None or not file.is_absolute() or not file.is_relative_to(around):
+    file, parent_folder = sqlite_file(url), folder.resolve().parent
+    if file is None or not file.is_absolute() or not file.is_relative_to(parent_folder):
         return url
-    return f"{_BESIDE}{_quote_path(file.relative_to(around))}{_parameters(url)}"
+    return f"{_BESIDE}{_quote_path(file.relative_to(parent_folder))}{_parameters(url)}"
 
 
 def from_relative_url(url: str, folder: Path) -> str:
     """Return the URL that was given to `to_relative_url`, for the present location of `folder`."""
-    around = f"{sqlite_url(folder.resolve().parent)}/"
-    return url.replace(_BESIDE, around, 1) if url.startswith(_BESIDE) else url
+    parent_url = f"{sqlite_url(folder.resolve().parent)}/"
+    return url.replace(_BESIDE, parent_url, 1) if url.startswith(_BESIDE) else url
 
 
 def _parameters(url: str) -> str:

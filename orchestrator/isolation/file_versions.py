@@ -43,10 +43,10 @@ def versions_below(
         Versions by absolute path.
     """
     versions: dict[str, Version] = {}
-    waiting = deque([str(root)])
-    while waiting and max_entries > 0:
+    unvisited_folders = deque([str(root)])
+    while unvisited_folders and max_entries > 0:
         try:
-            entries = list(os.scandir(waiting.popleft()))
+            entries = list(os.scandir(unvisited_folders.popleft()))
         except OSError:
             continue
         max_entries -= len(entries)
@@ -54,7 +54,7 @@ def versions_below(
             if entry.is_symlink() or is_ignored(entry):
                 continue
             if entry.is_dir():
-                waiting.append(entry.path)
+                unvisited_folders.append(entry.path)
             else:
                 try:
                     versions[entry.path] = version_of(entry.path)

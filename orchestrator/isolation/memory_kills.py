@@ -67,11 +67,11 @@ def counter_file(root: Path) -> Path | None:
     for line in groups:
         _, controllers, group = line.split(":", 2)
         # In a container, the path may be that on the machine, while only the container's group is mounted.
-        inside = [group.strip("/"), ""]
+        possible_groups = [group.strip("/"), ""]
         if controllers == "":
-            places += [mount / cgroup / "memory.events" for cgroup in inside]
+            places += [mount / cgroup / "memory.events" for cgroup in possible_groups]
         elif CONTROLLER in controllers.split(","):
-            places += [mount / CONTROLLER / cgroup / "memory.oom_control" for cgroup in inside]
+            places += [mount / CONTROLLER / cgroup / "memory.oom_control" for cgroup in possible_groups]
     places.append(root / "proc/vmstat")
     return next((path for path in places if _counts(path)), None)
 

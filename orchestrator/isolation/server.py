@@ -93,8 +93,8 @@ def prepare(module: str) -> str:
     threads = num_unforkable_threads()
     with suppress(Exception):
         import_named(module, "a trainable's module", with_siblings=True)
-    if (started := num_unforkable_threads() - threads) > 0:
-        return f"importing {module} starts {amount(started, 'thread')}"
+    if (num_started := num_unforkable_threads() - threads) > 0:
+        return f"importing {module} starts {amount(num_started, 'thread')}"
     if not LINUX:
         return f"processes cannot be forked safely on {sys.platform}"
     if TORCH in sys.modules or source_contains(module, TORCH):

@@ -101,14 +101,16 @@ class LaunchFiles:
         """Return the content of `root`, breadth first; a missing folder counts as empty."""
         launch_files = cls(root)
         bytes_left, entries_left = ALL_COPIED_BYTES, MOST_ENTRIES
-        large: set[str] = set()
+        large_folders: set[str] = set()
         waiting = [""]
         while waiting:
             folder = waiting.pop(0)
             entries = _entries(root / folder)
             top = folder.partition(os.sep)[0]
-            if folder and (len(entries) > entries_left or folder.count(os.sep) >= DEEPEST or top in large):
-                large.add(top)
+            if folder and (
+                len(entries) > entries_left or folder.count(os.sep) >= DEEPEST or top in large_folders
+            ):
+                large_folders.add(top)
                 continue
             if folder == top != "" and _are_sources(entries):
                 launch_files.linked.append(folder)
@@ -135,7 +137,7 @@ class LaunchFiles:
                     launch_files.copied.append(path)
                 elif size is not None or os.path.isdir(entry.path):
                     launch_files.linked.append(path)
-        launch_files._link_whole(large)
+        launch_files._link_whole(large_folders)
         launch_files._link_above(entries_left)
         return launch_files
 
@@ -277,9 +279,10 @@ class WorkingFolder:
         listener.listen()
 
     def _redirect(self) -> None:
-        """Replace folders of the launch folder by private counterparts in `os.chdir` and `Popen(cwd=...)`.
+        """Let `os.chdir` and `Popen(cwd=...)` enter the trial's copy of a folder in place of the original.
 
-        Many scripts change to the folder of their own file and then write to relative paths.
+        Only folders inside the launch folder have copies. Many scripts change to the folder of their own file
+        and then write to relative paths.
         """
         chdir, start_program = os.chdir, subprocess.Popen.__init__
 
@@ -382,9 +385,9 @@ class WorkingFolder:
         return _has_suffix(entry, SOURCES) or entry.name.endswith(DATABASES)
 
     def _record_read(self, path: str) -> None:
-        full = os.path.abspath(path)
-        if _is_below(full, str(self.path)) or _is_below(full, self._root):
-            self._read.add(full)
+        absolute_path = os.path.abspath(path)
+        if _is_below(absolute_path, str(self.path)) or _is_below(absolute_path, self._root):
+            self._read.add(absolute_path)
 
     def _record_program(self) -> None:
         with open(self.scratch / PROGRAMS_STARTED, "w"):
@@ -414,9 +417,9 @@ class WorkingFolder:
         """Check an entry of a folder before the trial replaces or removes it."""
         real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
         if self._is_in_scratch(path, real):
-            full = os.path.abspath(path)
-            self._require_unread(full)
-            self._counterpart(os.path.relpath(os.path.dirname(full), self.path))
+            absolute_path = os.path.abspath(path)
+            self._require_unread(absolute_path)
+            self._counterpart(os.path.relpath(os.path.dirname(absolute_path), self.path))
         # Caches replace their files at other absolute paths.
         elif not _is_below(real, os.path.realpath(self.scratch)) and (
             _is_below(real, self._root) or os.path.splitext(real)[1] in MODELS

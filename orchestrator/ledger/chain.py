@@ -33,10 +33,10 @@ def first_digest(uid: str) -> str:
     return _hexdigest(f"haltsweep {uid}".encode())
 
 
-def link_digest(previous: str, row: Sequence[Any]) -> str:
-    """Return the digest of an event (values of `CHAINED`) that follows the event with digest `previous`."""
+def link_digest(previous_digest: str, row: Sequence[Any]) -> str:
+    """Return the digest of an event (values of `CHAINED`), given the digest of the event before it."""
     # JSON contains no raw line break, so that line breaks separate the parts unambiguously.
-    return _hexdigest(f"{previous}\n{_dumps(row[:-1])}\n{row[-1]}".encode())
+    return _hexdigest(f"{previous_digest}\n{_dumps(row[:-1])}\n{row[-1]}".encode())
 
 
 def seal_digest(sweep: Mapping[str, Any]) -> str:
@@ -52,40 +52,42 @@ def is_sealed(sweep: Mapping[str, Any]) -> bool:
         return False
 
 
-def find_breaks(previous: str, after_seq: int, rows: Iterable[Sequence[Any]]) -> Iterator[ChainBreak]:
+def find_breaks(previous_digest: str, after_seq: int, rows: Iterable[Sequence[Any]]) -> Iterator[ChainBreak]:
     """Yield the places at which `rows` are not as written.
 
     Args:
-        previous: Digest of the event before the first row.
+        previous_digest: Digest of the event before the first row.
         after_seq: Position of that event.
         rows: Values of `CHAINED` and the digest of each event.
     """
     for row in rows:
         *values, digest = row
-        if not _holds(previous, values, digest):
+        if not _matches_digest(previous_digest, values, digest):
             yield _make_break(after_seq, values)
-        previous, after_seq = digest, values[0]
+        previous_digest, after_seq = digest, values[0]
 
 
-def find_end_break(previous: str, at: int, sweep: Mapping[str, Any]) -> ChainBreak | None:
+def find_end_break(newest_digest: str, newest_seq: int, sweep: Mapping[str, Any]) -> ChainBreak | None:
     """Return the fault at the end of a chain, or None.
 
     Args:
-        previous: Digest of the newest event.
-        at: Position of the newest event.
+        newest_digest: Digest of the newest event.
+        newest_seq: Position of the newest event.
         sweep: Row of the sweep.
     """
     last, head = sweep["last_seq"], sweep["head"]
-    if (at, previous) == (last, head):
+    if (newest_seq, newest_digest) == (last, head):
         return None
-    if at < last:
-        return ChainBreak(f"events {at + 1} to {last}", "must be at the end, and are missing")
-    return ChainBreak(f"event {at}", f"must be the newest, and the sweep's row says that event {last} is")
+    if newest_seq < last:
+        return ChainBreak(f"events {newest_seq + 1} to {last}", "must be at the end, and are missing")
+    return ChainBreak(
+        f"event {newest_seq}", f"must be the newest, and the sweep's row says that event {last} is"
+    )
 
 
-def _holds(previous: str, values: Sequence[Any], digest: Any) -> bool:
+def _matches_digest(previous_digest: str, values: Sequence[Any], digest: Any) -> bool:
     try:
-        return bool(link_digest(previous, values) == digest)
+        return bool(link_digest(previous_digest, values) == digest)
     except (TypeError, ValueError):
         return False
 
@@ -96,7 +98,7 @@ def _make_break(after_seq: int, values: Sequence[Any]) -> ChainBreak:
     place = f"event {_shorten(seq)} ({event_text})"
     if isinstance(seq, int) and isinstance(after_seq, int) and seq > after_seq + 1:
         return ChainBreak(place, f"does not follow event {after_seq}: the events between them are missing")
-    return ChainBreak(place, "is not as it was written, or was not written here")
+    return ChainBreak(place, "differs from what haltsweep wrote, or was written by another program")
 
 
 def _shorten(value: Any) -> str:

@@ -54,16 +54,16 @@ class Reader:
         Raises:
             StoreError: If an event is not as written; raised at the first such event.
         """
-        previous: str | None = None
+        previous_digest: str | None = None
         while True:
-            sweep, previous, rows = self._page(after_seq, previous)
-            for chain_break in chain.find_breaks(previous, after_seq, rows):
+            sweep, previous_digest, rows = self._page(after_seq, previous_digest)
+            for chain_break in chain.find_breaks(previous_digest, after_seq, rows):
                 raise self._damage_error(chain_break)
             if rows:
-                after_seq, previous = rows[-1][0], rows[-1][-1]
+                after_seq, previous_digest = rows[-1][0], rows[-1][-1]
             if (
                 len(rows) < READ_ROWS
-                and (last := chain.find_end_break(previous, after_seq, sweep)) is not None
+                and (last := chain.find_end_break(previous_digest, after_seq, sweep)) is not None
             ):
                 raise self._damage_error(last)
             yield from rows
@@ -75,14 +75,14 @@ class Reader:
     ) -> list[Sequence[Any]]:
         """Return the rows that records need, oldest first, with only the last measurement of each trial.
 
-        For retried trials, all measurements and checkpoints are returned, because the step of the retry
-        determines which of them count. Each row is verified against the digest of the row before it. Missing
-        rows are not detected.
+        For retried trials, all measurements and checkpoints are returned. A retry continues from a
+        checkpoint, and measurements after the step of that checkpoint do not count. Each row is verified
+        against the digest of the row before it. Missing rows are not detected.
 
         Args:
             after_seq: Position up to which rows are omitted, except for trials in `extra_counts`.
             extra_counts: Trials with earlier rows to return, with the positions of their first rows.
-            every_report: Whether to return all measurements of all trials.
+            every_report: Whether to return all measurements of all trials instead of the last ones.
 
         Raises:
             StoreError: If a row is not as written; raised at the first such row.
@@ -145,34 +145,34 @@ class Reader:
         if row is None or not chain.is_sealed(row):
             yield _row_break(self._name, row)
             return
-        last_checked_seq, previous, num_reported = 0, None, 0
+        last_checked_seq, previous_digest, num_reported = 0, None, 0
         while True:
-            sweep, previous, rows = self._page(last_checked_seq, previous)
-            for chain_break in chain.find_breaks(previous, last_checked_seq, rows):
+            sweep, previous_digest, rows = self._page(last_checked_seq, previous_digest)
+            for chain_break in chain.find_breaks(previous_digest, last_checked_seq, rows):
                 num_reported += 1
                 yield chain_break
             if rows:
-                last_checked_seq, previous = rows[-1][0], rows[-1][-1]
+                last_checked_seq, previous_digest = rows[-1][0], rows[-1][-1]
             if len(rows) < READ_ROWS or num_reported >= MAX_FAULTS:
                 break
-        last = chain.find_end_break(previous, last_checked_seq, sweep)
+        last = chain.find_end_break(previous_digest, last_checked_seq, sweep)
         if last is not None and num_reported < MAX_FAULTS:
             yield last
 
-    def _page(self, after_seq: int, previous: str | None) -> tuple[Mapping[str, Any], str, Rows]:
-        """Return the row of the sweep, the digest before the first event row, and the event rows.
+    def _page(self, after_seq: int, previous_digest: str | None) -> tuple[Mapping[str, Any], str, Rows]:
+        """Return the row of the sweep, the digest of the event before the page, and the events of the page.
 
-        All are read in one transaction.
+        One transaction reads all three.
         """
 
         def read(connection: Connection) -> tuple[Mapping[str, Any], str, Rows]:
             sweep = self.sweep(connection)
-            earlier_rows = (
-                previous if previous is not None else self._digest_at(connection, after_seq, sweep["uid"])
-            )
+            digest = previous_digest
+            if digest is None:
+                digest = self._digest_at(connection, after_seq, sweep["uid"])
             query = select(*_COLUMNS).where(self._mine, events.c.seq > after_seq)
             rows = connection.execute(query.order_by(events.c.seq).limit(READ_ROWS)).all()
-            return sweep, earlier_rows, rows
+            return sweep, digest, rows
 
         return self._database.run(read, write=False)
 
@@ -188,7 +188,7 @@ class Reader:
 
     def _damage_error(self, chain_break: ChainBreak) -> StoreError:
         return StoreError(
-            f"the ledger at {self._where} must be as it was written: "
+            f"the ledger at {self._where} must have the content that haltsweep wrote: "
             f"{chain_break.place} {chain_break.what}; {DAMAGED}"
         )
 
@@ -197,7 +197,7 @@ class Reader:
 
 
 def _row_break(name: str, row: Mapping[str, Any] | None) -> ChainBreak:
-    fault = "is missing" if row is None else "is not as it was written"
+    fault = "is missing" if row is None else "differs from what haltsweep wrote"
     return ChainBreak(f"the row of sweep {name!r}", fault)
 
 

@@ -69,8 +69,8 @@ def read(connection: Connection, sweep_id: int) -> LedgerSnapshot | None:
     if row is None or not isinstance(row.content, bytes) or not isinstance(row.seq, int):
         return None
     snapshot = LedgerSnapshot(row.seq, str(row.made_for), row.content)
-    at = select(events.c.digest).where(events.c.sweep_id == sweep_id, events.c.seq == snapshot.seq)
-    fits = connection.scalar(at) == row.head and _digest(str(row.head), snapshot) == row.digest
+    digest_query = select(events.c.digest).where(events.c.sweep_id == sweep_id, events.c.seq == snapshot.seq)
+    fits = connection.scalar(digest_query) == row.head and _digest(str(row.head), snapshot) == row.digest
     return snapshot if fits else None
 
 

@@ -95,9 +95,11 @@ def _read(connection: Connection, name: str | None) -> list[Summary]:
     for row in rows:
         row_values = dict(row._mapping)
         if not chain.is_sealed(row_values):
-            raise StoreError(f"the row of sweep {row_values['name']!r} is not as it was written; {DAMAGED}")
+            raise StoreError(
+                f"the row of sweep {row_values['name']!r} differs from what haltsweep wrote; {DAMAGED}"
+            )
         lease = read_lease(row_values)
-        held = lease is not None and lease.stands(now)
+        is_locked = lease is not None and lease.stands(now)
         beats = [lease.expires_at - LEASE_S] if lease is not None and not lease.is_void(now) else []
         last = newest.get(row.id)
         happened = [last.at] if last is not None else []
@@ -105,8 +107,8 @@ def _read(connection: Connection, name: str | None) -> list[Summary]:
             Summary(
                 name=row.name,
                 uid=row.uid,
-                held=held,
-                holder=f"process {lease.holder.pid} on {lease.holder.host}" if lease and held else "",
+                held=is_locked,
+                holder=f"process {lease.holder.pid} on {lease.holder.host}" if lease and is_locked else "",
                 ended=outcomes_by_sweep.get(row.id, {}),
                 heard_at=max([*beats, *happened], default=None),
                 done=last is not None and last.kind == EventKind.CLOSED and '"done"' in last.payload,

@@ -74,9 +74,9 @@ def check_afforded(
     caps = limits or Limits()
     _check_binding(caps, prices, search, faults)
     costs = [
-        price.train_flops_max * arm.settings["train"]["steps"]
-        for arm, price in zip(arms, prices, strict=True)
-        if price.train_flops_max is not None and "train.steps" not in arm.space.paths
+        estimate.train_flops_max * arm.settings["train"]["steps"]
+        for arm, estimate in zip(arms, prices, strict=True)
+        if estimate.train_flops_max is not None and "train.steps" not in arm.space.paths
     ]
     flops_limit = None if caps.each_arm is None else caps.each_arm.flops
     for keys, limit in (("flops",), caps.flops), (("each_arm", "flops"), flops_limit):
@@ -95,7 +95,7 @@ def _check_binding(
     """Note a `no_improvement` that is at least the number of trials of a search."""
     arm_limits = limits.each_arm or ArmLimits()
     repeats = search.repeats if search is not None else 1
-    num_trials = max((price.trials.get(SEARCH, 0) // repeats for price in prices), default=0)
+    num_trials = max((estimate.trials.get(SEARCH, 0) // repeats for estimate in prices), default=0)
     if (
         arm_limits.no_improvement is not None
         and search is not None
@@ -115,16 +115,16 @@ def _idle_caps(plan: Plan) -> Iterator[str]:
     limits = plan.limits or Limits()
     arm_limits = limits.each_arm or ArmLimits()
     if any(
-        price.train_flops_max is None or _varies(arm)
-        for arm, price in zip(plan.arms, plan.prices, strict=True)
+        estimate.train_flops_max is None or _varies(arm)
+        for arm, estimate in zip(plan.arms, plan.prices, strict=True)
     ):
         return
     total, one_search = 0.0, 0.0
-    for arm, price in zip(plan.arms, plan.prices, strict=True):
-        trial = (price.train_flops_max or 0.0) * arm.settings["train"]["steps"]
-        search_cost = trial * price.trials.get(SEARCH, 0)
+    for arm, estimate in zip(plan.arms, plan.prices, strict=True):
+        trial = (estimate.train_flops_max or 0.0) * arm.settings["train"]["steps"]
+        search_cost = trial * estimate.trials.get(SEARCH, 0)
         total, one_search = (
-            total + search_cost + trial * (price.trials.get(CONFIRM, 0) + price.trials.get(CROSS, 0)),
+            total + search_cost + trial * (estimate.trials.get(CONFIRM, 0) + estimate.trials.get(CROSS, 0)),
             max(one_search, search_cost / plan.repeats),
         )
     for name, limit, most_used, noun in (

@@ -46,10 +46,10 @@ def check_samplers(search: Search, faults: Faults) -> "ComponentChoice | None":
     space = [dimension.domain for dimension in common_space(search).dimensions]
     noting("sampler", lambda: check_sampler(sampler, len(search.objectives), space))
     for keyword in DRAWN_AT_RANDOM:
-        if isinstance(many := sampler.get(keyword), int) and many >= search.trials_per_arm > 1:
+        if isinstance(num_trials := sampler.get(keyword), int) and num_trials >= search.trials_per_arm > 1:
             faults.add(
-                f"must be less than trials_per_arm, {search.trials_per_arm}, got {many}: all would be drawn "
-                "at random",
+                f"must be less than trials_per_arm, {search.trials_per_arm}, got {num_trials}: all would be "
+                "drawn at random",
                 "search",
                 "sampler",
                 keyword,
@@ -73,15 +73,15 @@ def check_stopper(
         return
     from orchestrator.search.samplers import patience
 
-    steps, between = arm.system.train.steps, arm.system.train.report_every
+    steps, steps_between_reports = arm.system.train.steps, arm.system.train.report_every
     waits = patience(stopper)
     grace, metric = waits.steps, search.objectives[0].metric
     low, high = look_up(metrics, metric).span
     if grace >= steps:
         reason = f"it waits for step {grace} and train.steps is {steps}"
-    elif between * max(1, ceil(grace / between)) >= steps:
+    elif steps_between_reports * max(1, ceil(grace / steps_between_reports)) >= steps:
         reason = (
-            f"it is measured every {between} steps, at step {steps} for the first time"
+            f"it is measured every {steps_between_reports} steps, at step {steps} for the first time"
             f"{f' after {grace}' if grace else ''}, where the training ends; lower train.report_every"
         )
     elif waits.trials >= search.trials_per_arm:
@@ -93,15 +93,15 @@ def check_stopper(
         reason = "it keeps the best 100 percent; give a percentile below"
     elif waits.bounds and waits.bounds[0] <= low and waits.bounds[1] >= high:
         ends = zip(("below", "above"), waits.bounds, strict=True)
-        beyond = " or ".join(f"{side} {end:g}" for side, end in ends if isfinite(end))
-        reason = f"no {metric} is {beyond}; narrow its bounds"
+        bounds_text = " or ".join(f"{side} {end:g}" for side, end in ends if isfinite(end))
+        reason = f"no {metric} is {bounds_text}; narrow its bounds"
     else:
         return
     faults.add(
         f"can never stop a trial of {arm.name}: {reason}",
         "search",
         "stopper",
-        about=("stopper", steps, between),
+        about=("stopper", steps, steps_between_reports),
         code=FaultCode.CONFLICTING_FIELDS,
     )
 

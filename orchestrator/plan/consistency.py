@@ -36,8 +36,8 @@ def _faults(plan: Plan) -> Iterator[str]:
     for arm in plan.arms:
         if arm.reference and arm.reference not in names:
             yield f"an arm must be compared with an arm of the plan, got {arm.reference!r} for {arm.name}"
-        always = (dimension.path for dimension in arm.space.dimensions if not dimension.when)
-        yield from _unsettable_paths(arm.name, arm.settings, always)
+        unconditional_paths = (dimension.path for dimension in arm.space.dimensions if not dimension.when)
+        yield from _unsettable_paths(arm.name, arm.settings, unconditional_paths)
     if plan.search is not None:
         component_specs = [
             plan.search.sampler,

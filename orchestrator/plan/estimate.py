@@ -22,10 +22,10 @@ from trainables.data.synthetic import synthetic_batch
 from trainables.threads import cpu_threads
 from trainables.training.step import Learner, one_step
 
-BYTES = 4
+BYTES_PER_NUMBER = 4
 """Bytes per stored number."""
 ADAM_MOMENTS = 2
-FEW, MORE = 2, 8
+SMALL_BATCH, LARGE_BATCH = 2, 8
 """Batch sizes, or sizes of batch parts, timed on a CPU if a full batch takes too long; time is extrapolated
 linearly."""
 AFFORDABLE_S = 1.0
@@ -33,7 +33,7 @@ AFFORDABLE_S = 1.0
 TIMED_STEPS = 3
 
 
-def price(
+def estimate_arm(
     arm: BuiltInArm,
     probe: Probe,
     trials: Mapping[str, int] | None,
@@ -58,14 +58,14 @@ def price(
         trials=dict(sorted((trials or {}).items())),
         train_flops_min=step * structure.flops_min,
         train_flops_max=step * structure.flops_max,
-        peak_memory_bytes=_peak_memory(system, structure),
-        checkpoint_bytes=_checkpoint(system, structure),
+        peak_memory_bytes=_peak_memory_bytes(system, structure),
+        checkpoint_bytes=_checkpoint_bytes(system, structure),
         # Ranks run in parallel, but the timed step processes the rows of all ranks.
         seconds_per_step=_seconds_per_step(system) / system.train.ranks if calibrate else None,
     )
 
 
-def by_arm(trials: Iterable[PlannedTrial]) -> dict[str, Counter[str]]:
+def count_trials_by_arm(trials: Iterable[PlannedTrial]) -> dict[str, Counter[str]]:
     """Return the number of trials by arm and phase."""
     counts: dict[str, Counter[str]] = {}
     for trial in trials:
@@ -73,7 +73,7 @@ def by_arm(trials: Iterable[PlannedTrial]) -> dict[str, Counter[str]]:
     return counts
 
 
-def _peak_memory(system: System, structure: Structure) -> int:
+def _peak_memory_bytes(system: System, structure: Structure) -> int:
     rows, length = rows_at_once(system), system.shape.length_max
     recomputes = system.train.checkpoint_activations
     return peak_memory_bytes(
@@ -81,30 +81,31 @@ def _peak_memory(system: System, structure: Structure) -> int:
     )
 
 
-def _checkpoint(system: System, structure: Structure) -> int:
+def _checkpoint_bytes(system: System, structure: Structure) -> int:
     """Return the bytes of a checkpoint: weights, optimizer moments, and best, slow and average weights."""
     train = system.train
-    checkpoint_bytes = (
+    num_weight_copies = (
         train.average_best * (train.select == "best")
         + (train.optimizer == "ranger")
         + (train.ema is not None)
     )
-    copies = 1 + ADAM_MOMENTS + checkpoint_bytes
-    return copies * BYTES * structure.parameters
+    copies = 1 + ADAM_MOMENTS + num_weight_copies
+    return copies * BYTES_PER_NUMBER * structure.parameters
 
 
 def _seconds_per_step(system: System) -> float:
     """Return seconds per training step on full-length inputs, on the device that trials would use."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     batch_size, parts = rows_per_step(system), system.train.parts
-    fewer, larger = FEW * parts, MORE * parts
+    small_batch, large_batch = SMALL_BATCH * parts, LARGE_BATCH * parts
     try:
         with cpu_threads(system.train.threads):
             learner = Learner(build_model(system.model, system.shape, SEED, device), system.train, seed=SEED)
-            if device.type == "cuda" or batch_size <= larger:
+            if device.type == "cuda" or batch_size <= large_batch:
                 return _time_step(learner, system, batch_size)
-            few, more_s = _time_step(learner, system, fewer), _time_step(learner, system, larger)
-            seconds = more_s + max(0.0, more_s - few) / (larger - fewer) * (batch_size - larger)
+            small_s, large_s = (_time_step(learner, system, size) for size in (small_batch, large_batch))
+            per_example_s = max(0.0, large_s - small_s) / (large_batch - small_batch)
+            seconds = large_s + per_example_s * (batch_size - large_batch)
             return _time_step(learner, system, batch_size) if seconds < AFFORDABLE_S else seconds
     except ValueError as error:
         raise InputError(f"a step cannot be timed here: {error}") from error

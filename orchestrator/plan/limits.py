@@ -37,11 +37,14 @@ def size_problem(system: System, count: Callable[[System], int]) -> str | None:
         )
     weights = count(system)
     at_once = rows_at_once(system)
-    needed = peak_memory_bytes(system.model, system.shape, at_once, length, weights, recomputes=recomputes)
-    if needed > MOST_BYTES:
+    needed_bytes = peak_memory_bytes(
+        system.model, system.shape, at_once, length, weights, recomputes=recomputes
+    )
+    if needed_bytes > MOST_BYTES:
         return (
-            f"a training step must fit into {bytes_amount(MOST_BYTES)} of memory, got {bytes_amount(needed)} "
-            f"for {at_once:,} examples of up to {length:,} tokens; make the batch, inputs or model smaller"
+            f"a training step must fit into {bytes_amount(MOST_BYTES)} of memory, got "
+            f"{bytes_amount(needed_bytes)} for {at_once:,} examples of up to {length:,} tokens; make the "
+            "batch, inputs or model smaller"
         )
     return None
 

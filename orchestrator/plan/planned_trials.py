@@ -171,8 +171,8 @@ def replacements(plan: Plan) -> Iterator[PlannedTrial]:
     if plan.search is None:
         return
     planned = Counter((trial.repeat, trial.arm) for trial in plan.trials if trial.phase == SEARCH)
-    for (repeat, name), many in planned.items():
-        for number in range(many, many * (1 + INFEASIBLE_MAX) + 1):
+    for (repeat, name), num_trials in planned.items():
+        for number in range(num_trials, num_trials * (1 + INFEASIBLE_MAX) + 1):
             yield search_trial(plan.arm(name), plan.search, repeat, number)
 
 

@@ -15,7 +15,7 @@ from orchestrator.plan.answer import SpreadOf, answer_plan, check_stop, with_spr
 from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.budget import check_afforded, check_budget, sweep_limits
 from orchestrator.plan.crossing import check_cross
-from orchestrator.plan.estimate import by_arm
+from orchestrator.plan.estimate import count_trials_by_arm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.plan_input import check_size, number_of_arms, read_plannable_spec
 from orchestrator.plan.planned_trials import confirm_seeds, planned_trials
@@ -130,8 +130,8 @@ def _num_compared(arms: Sequence[Arm], spec: Spec) -> int:
 
 def _selected_on(arms: Sequence[CheckedArm[Any]], spec: Spec) -> tuple[str, ...]:
     """Return confirmed test splits whose examples are also used for selection."""
-    held = {info.holds for arm in arms for info in splits(arm.system.task)}
-    return tuple(split for split in (spec.confirm.splits if spec.confirm else ()) if split in held)
+    held_contents = {info.holds for arm in arms for info in splits(arm.system.task)}
+    return tuple(split for split in (spec.confirm.splits if spec.confirm else ()) if split in held_contents)
 
 
 def _check_search(search: Search, faults: Faults) -> "ComponentChoice | None":
@@ -210,10 +210,10 @@ def _estimate_arms(
     *,
     calibrate: bool,
 ) -> tuple[ArmEstimate, ...]:
-    counts, prices = by_arm(trials), []
+    counts, prices = count_trials_by_arm(trials), []
     for number, arm in enumerate(arms):
         on_progress(f"{amount(len(arms) - number, 'arm')} of {len(arms):,} to estimate")
-        prices.append(trainable.price(arm, counts.get(arm.name), calibrate=calibrate))
+        prices.append(trainable.estimate(arm, counts.get(arm.name), calibrate=calibrate))
     return tuple(prices)
 
 

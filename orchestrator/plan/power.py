@@ -103,8 +103,8 @@ def _spread_and_source(stated: float | Mapping[str, Any]) -> tuple[float | None,
 
 
 def _seeds_text(effect: float, family: int, answer: AnswerPlan, unit: str) -> str:
-    needed = seeds_needed(effect, family, answer.level)
-    return f"{'more than 1,000' if needed is None else needed} {unit}s would be needed"
+    num_needed_seeds = seeds_needed(effect, family, answer.level)
+    return f"{'more than 1,000' if num_needed_seeds is None else num_needed_seeds} {unit}s would be needed"
 
 
 def _published(

@@ -86,8 +86,8 @@ def changed_splits(
         yield "name", _measured_splits(new_settings, tests)
         return
     old, new = (settled(task).model_dump(mode="json") for task in (old_settings, new_settings))
-    alone = training_only(new_settings) | presentation_fields(new_settings)
-    for field in [name for name in old if name not in alone]:
+    irrelevant_fields = training_only(new_settings) | presentation_fields(new_settings)
+    for field in [name for name in old if name not in irrelevant_fields]:
         mark = in_splits(type(new_settings), field)
         names = _measured_splits(new_settings, tests)
         if mark is not None:

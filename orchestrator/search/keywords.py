@@ -76,9 +76,11 @@ def fits(value: Any, parameter: inspect.Parameter) -> bool:
 def type_words(parameter: inspect.Parameter) -> str:
     """Return the types that a spec can express as text, such as `None or bool`."""
     parts = _parts(parameter.annotation)
-    plain = [part for part in parts if part is type(None) or (typing.get_origin(part) or part) in _WRITTEN]
+    plain_types = [
+        part for part in parts if part is type(None) or (typing.get_origin(part) or part) in _WRITTEN
+    ]
     return " or ".join(
-        sorted("None" if annotation is type(None) else _type_name(annotation) for annotation in plain)
+        sorted("None" if annotation is type(None) else _type_name(annotation) for annotation in plain_types)
     )
 
 

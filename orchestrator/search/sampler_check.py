@@ -104,11 +104,11 @@ def _require_use(
     """Raise `SamplerRefused` if `try_component` fails, for each keyword that fails alone, or else for all."""
     if not (failure := _failure(try_component, choice)):
         return
-    needed = {key: value for key, value in choice.keywords.items() if key in component.required}
+    required_keywords = {key: value for key, value in choice.keywords.items() if key in component.required}
     alone = {}
-    if len(choice.keywords) == 1 or not _failure(try_component, replace(choice, keywords=needed)):
+    if len(choice.keywords) == 1 or not _failure(try_component, replace(choice, keywords=required_keywords)):
         for key, value in choice.keywords.items():
-            if reason := _failure(try_component, replace(choice, keywords=needed | {key: value})):
+            if reason := _failure(try_component, replace(choice, keywords=required_keywords | {key: value})):
                 word = component.written(key)
                 alone[word] = f"with {word} = {shown(value)}: {reason.replace(key, word)}"
     refusals = alone or {"": f"as asked: {failure}"}

@@ -412,10 +412,10 @@ def load_component(component_spec: Mapping[str, Any], kind: ComponentKind) -> Na
         SamplerRefused: If there is none.
     """
     name = str(component_spec.get("name"))
-    short = _rays_name(name, kind)
-    full = _optunas_name(name, kind)
-    alias = kind.aliases.get(short) or kind.aliases.get(full) or Alias(full)
-    if reason := kind.instead.get(short):
+    ray_name = _rays_name(name, kind)
+    optuna_name = _optunas_name(name, kind)
+    alias = kind.aliases.get(ray_name) or kind.aliases.get(optuna_name) or Alias(optuna_name)
+    if reason := kind.instead.get(ray_name):
         raise SamplerRefused([Refusal("", f"{kind.noun} {name!r} cannot be used: {reason}")])
     is_optunas = alias.class_name in constructors(kind)
     if not is_optunas and alias.class_name != GRID and not _is_dotted(alias.class_name):
@@ -430,15 +430,15 @@ def _is_dotted(name: str) -> bool:
 
 def _optunas_name(name: str, kind: ComponentKind) -> str:
     """Return the short name of a class of Optuna that is written in full, else `name`."""
-    module, _, short = name.replace(":", ".").rpartition(".")
-    return short if module == f"optuna.{kind.package}" and short in constructors(kind) else name
+    module, _, class_name = name.replace(":", ".").rpartition(".")
+    return class_name if module == f"optuna.{kind.package}" and class_name in constructors(kind) else name
 
 
 def _rays_name(name: str, kind: ComponentKind) -> str:
     """Return the short name of a scheduler of Ray Tune that is written in full, else `name`."""
-    module, _, short = name.replace(":", ".").rpartition(".")
-    is_rays = f"{module}.".startswith(RAYS) and (short in kind.aliases or short in kind.instead)
-    return short if is_rays else name
+    module, _, class_name = name.replace(":", ".").rpartition(".")
+    is_rays = f"{module}.".startswith(RAYS) and (class_name in kind.aliases or class_name in kind.instead)
+    return class_name if is_rays else name
 
 
 def _class(name: str, kind: ComponentKind) -> Callable[..., Any]:
@@ -526,10 +526,12 @@ def constructors(kind: ComponentKind) -> Mapping[str, Mapping[str, inspect.Param
         if not inspect.isclass(constructor) or name.startswith("Base") or name == "NopPruner":
             continue
         declared_parameters = parameters(constructor)
-        required = [parameter for parameter in declared_parameters.values() if is_required(parameter)]
+        required_parameters = [
+            parameter for parameter in declared_parameters.values() if is_required(parameter)
+        ]
         if all(
             can_be_written(parameter) or (kind is STOPPER and _takes_stopper(parameter))
-            for parameter in required
+            for parameter in required_parameters
         ):
             parameters_by_class[name] = declared_parameters
     return {name: parameter for name, parameter in parameters_by_class.items() if name not in kind.instead}

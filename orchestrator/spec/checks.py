@@ -33,8 +33,8 @@ def find_conflicts(spec: Spec) -> list[tuple[Keys, str]]:
 
     Unknown spaces are reported alone, because most other rules need the searched fields.
     """
-    unknown = list(_unknown_spaces(spec))
-    return unknown or [problem for rule in _RULES for problem in rule(spec)]
+    unknown_spaces = list(_unknown_spaces(spec))
+    return unknown_spaces or [problem for rule in _RULES for problem in rule(spec)]
 
 
 def _is_custom(spec: Spec) -> bool:
@@ -100,8 +100,8 @@ def _search(spec: Spec) -> Problems:
     if not search.spaces and all(isinstance(dimension.domain, Fixed) for dimension in dimensions):
         yield ("search",), "must vary something: name a space under spaces or write a range under also"
     for place, (name, space) in enumerate(zip(search.spaces, spaces, strict=True)):
-        later = {path for space in (Space(search.also), *spaces[place + 1 :]) for path in space.paths}
-        if later.issuperset(space.paths) and not space.constraints:
+        later_paths = {path for space in (Space(search.also), *spaces[place + 1 :]) for path in space.paths}
+        if later_paths.issuperset(space.paths) and not space.constraints:
             message = f"{name} has no effect, because later ranges replace all of its ranges: leave it out"
             yield ("search", "spaces", place), message
     try:
@@ -276,9 +276,11 @@ def _budget(spec: Spec) -> Problems:
                 f"must be left out with {len(search.objectives)} objectives: it needs a single objective"
             )
             yield (*keys, name), message
-    stale, trials = each_arm.no_improvement, search.trials_per_arm
-    if stale is not None and stale >= trials:
-        message = f"can never end a search: must be less than search.trials_per_arm, {trials}, got {stale}"
+    no_improvement, trials = each_arm.no_improvement, search.trials_per_arm
+    if no_improvement is not None and no_improvement >= trials:
+        message = (
+            f"can never end a search: must be less than search.trials_per_arm, {trials}, got {no_improvement}"
+        )
         yield (*keys, "no_improvement"), message
 
 

@@ -184,12 +184,12 @@ def _add(
     if not isinstance(arms, dict):
         return []
     if name in arms:
-        same = isinstance(arms[name], Mapping) and {"drop": [], **arms[name]} == {"drop": [], **arm}
+        is_same = isinstance(arms[name], Mapping) and {"drop": [], **arms[name]} == {"drop": [], **arm}
         message = (
             f"is also created by combine, which removes {' and '.join(removed)}, with other settings; "
             "delete one of the two arms"
         )
-        return [] if same else [(("arms", name), message)]
+        return [] if is_same else [(("arms", name), message)]
     arms[name] = arm
     document.origins[("arms", name)] = document.origins.get((COMBINE,), document.origin)
     for component in removed:

@@ -102,8 +102,8 @@ def _similar_file(path: Path) -> str:
         specs = {file.stem: file for file in path.parent.glob("*.y*ml")} if not path.exists() else {}
     except (OSError, ValueError):  # the folder cannot be read, or a NUL in the path
         return ""
-    similar = nearest(path.stem, specs)
-    return f". Did you mean {specs[similar]}?" if similar is not None else ""
+    similar_name = nearest(path.stem, specs)
+    return f". Did you mean {specs[similar_name]}?" if similar_name is not None else ""
 
 
 _piped: dict[tuple[str, int, int], bytes] = {}

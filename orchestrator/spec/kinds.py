@@ -319,8 +319,10 @@ def _point(value: Any, info: ValidationInfo) -> Any:
         raise refusal(f"must be a mapping from field path to value, or {{from: SWEEP}}, got {shown(value)}")
     if FROM not in value:
         return _values_by_path(value, info)
-    if unknown := sorted(set(value) - {FROM, FOUND}):
-        raise refusal(f"must name a sweep alone where it has {FROM!r}, got {', '.join(unknown)} beside it")
+    if unknown_keys := sorted(set(value) - {FROM, FOUND}):
+        raise refusal(
+            f"must name a sweep alone where it has {FROM!r}, got {', '.join(unknown_keys)} beside it"
+        )
     if not isinstance(value[FROM], str) or not value[FROM].strip():
         raise refusal(f"must have the name of a sweep as {FROM!r}, got {shown(value[FROM])}")
     found_params = value.get(FOUND)

@@ -152,16 +152,16 @@ def _next(kind: Any, inside: Any, rest: str) -> tuple[str | int, str]:
 def _kind_below(kind: Any, inside: Any, part: str | int, keys: Keys, spec: Any, *, last: bool) -> Any:
     """Return the type at `part`; raise `BadOverride` if there is no such place or no value to change."""
     kind_of_part = field_paths.type_below(kind, part)
-    at = f"{dotted(keys)} " if keys else "a spec "
+    place_text = f"{dotted(keys)} " if keys else "a spec "
     if kind_of_part is None and (names := field_paths.known_keys(kind)):
         likely = None if keys else _path_elsewhere(str(part), spec)
-        raise BadOverride(f"{at}has no key {str(part)!r}. {hint(str(part), names, likely)}")
+        raise BadOverride(f"{place_text}has no key {str(part)!r}. {hint(str(part), names, likely)}")
     if isinstance(part, str) and isinstance(inside, list):
-        raise BadOverride(f"{at}is {shown(inside)}: select an item by a position like [0]")
+        raise BadOverride(f"{place_text}is {shown(inside)}: select an item by a position like [0]")
     if kind_of_part is None or (inside is not None and not isinstance(inside, dict | list)):
-        raise BadOverride(f"{at}is {shown(inside)} and has no parts: set it as one value")
+        raise BadOverride(f"{place_text}is {shown(inside)} and has no parts: set it as one value")
     if isinstance(part, int) and not (isinstance(inside, list) and part < len(inside)):
-        raise BadOverride(f"{at}has no position {part}, it is {shown(inside)}")
+        raise BadOverride(f"{place_text}has no position {part}, it is {shown(inside)}")
     if keys == ("arms",) and not last and part not in (inside or {}):
         raise BadOverride(f"no arm named {part!r}. {hint(str(part), inside or {})}")
     return kind_of_part

@@ -134,11 +134,11 @@ def _keep(document: Document, positions: Sequence[int]) -> None:
     if len(positions) == len(rows):
         return
     rows[:] = [rows[place] for place in positions]
-    moved: Mapping[Any, int] = {old_place: now for now, old_place in enumerate(positions)}
+    new_positions: Mapping[Any, int] = {old_place: now for now, old_place in enumerate(positions)}
     of_rows = [keys for keys in document.origins if keys[:1] == ("published",) and len(keys) > 1]
     origins = {keys: document.origins.pop(keys) for keys in of_rows}
     document.origins |= {
-        ("published", moved[keys[1]], *keys[2:]): origin
+        ("published", new_positions[keys[1]], *keys[2:]): origin
         for keys, origin in origins.items()
-        if keys[1] in moved
+        if keys[1] in new_positions
     }

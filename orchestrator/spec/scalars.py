@@ -82,8 +82,8 @@ class Dumper(yaml.SafeDumper):
         self, tag: str, sequence: Any, flow_style: bool | None = None
     ) -> yaml.SequenceNode:
         """Represent a list of scalars on one line."""
-        plain = not any(isinstance(item, dict | list | tuple) for item in sequence)
-        return super().represent_sequence(tag, sequence, True if plain else flow_style)
+        is_plain = not any(isinstance(item, dict | list | tuple) for item in sequence)
+        return super().represent_sequence(tag, sequence, True if is_plain else flow_style)
 
 
 def assignments(values: Mapping[str, Any]) -> str:

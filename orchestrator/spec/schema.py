@@ -12,7 +12,7 @@ from orchestrator.spec.kinds import ARM_PATTERN, NAME_PATTERN, OWN_PATH_PATTERN,
 from orchestrator.spec.types import CustomSpec, Spec
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
-MODULE_NAME: Final = {"type": "string", "pattern": r"^[^\W\d]\w*(\.[^\W\d]\w*)+$"}
+DOTTED_NAME_SCHEMA: Final = {"type": "string", "pattern": r"^[^\W\d]\w*(\.[^\W\d]\w*)+$"}
 """Schema of the name of a model, task or space in a custom module, whose fields are not in the schema."""
 CLASS_NAME: Final = {"type": "string", "pattern": r"^[^\W\d]\w*([.:][^\W\d]\w*)+$"}
 """Schema of the name of a custom sampler or stopper."""
@@ -98,7 +98,7 @@ def _built_in() -> Schema:
     search["also"] |= _by_path({path: {"$ref": "#/$defs/Range"} for path in fields})
     search["also"]["default"] = {}
     search["first"]["items"] = {"anyOf": [_by_path(fields), _EARLIER]}
-    search["spaces"]["items"] = {"anyOf": [{"enum": list(spaces.full_names())}, MODULE_NAME]}
+    search["spaces"]["items"] = {"anyOf": [{"enum": list(spaces.full_names())}, DOTTED_NAME_SCHEMA]}
     properties = full_schema["properties"]
     axes = {
         path: {"type": "array", "minItems": 1, "uniqueItems": True, "items": field_schema}
@@ -137,7 +137,7 @@ def _settings(definitions: Schema) -> Schema:
         schema[root] = {
             "type": "object",
             "required": ["name"],
-            "properties": {"name": {"anyOf": [{"enum": component_names}, MODULE_NAME]}},
+            "properties": {"name": {"anyOf": [{"enum": component_names}, DOTTED_NAME_SCHEMA]}},
             "allOf": [
                 {
                     "if": {"properties": {"name": {"const": name}}, "required": ["name"]},

@@ -43,10 +43,12 @@ def check(document: Document) -> list[Fault]:
 
 
 def _too_many_profiles(document: Document) -> tuple[Keys, str] | None:
-    many = len(_mapping(document.data, "profiles"))
-    if many <= MOST_PROFILES:
+    num_profiles = len(_mapping(document.data, "profiles"))
+    if num_profiles <= MOST_PROFILES:
         return None
-    return ("profiles",), f"must be at most {MOST_PROFILES}, as the spec is read with each, got {many:,}"
+    return (
+        "profiles",
+    ), f"must be at most {MOST_PROFILES}, as the spec is read with each, got {num_profiles:,}"
 
 
 def too_large_message(limit: int, value: float) -> str:

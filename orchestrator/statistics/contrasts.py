@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, combinations
 
-from orchestrator.statistics.paired import ROUNDING
+from orchestrator.statistics.paired import ZERO_TOLERANCE
 
 Away = frozenset[str]
 """Components that an arm removes."""
@@ -41,8 +41,8 @@ def contrasts(
         ValueError: A key of `values` is not a combination of `factors`.
     """
     cells = [frozenset(term) for term in ((), *terms(factors))]
-    if unknown := set(values) - set(cells):
-        unknown_arms = sorted(map(sorted, unknown))
+    if unknown_cells := set(values) - set(cells):
+        unknown_arms = sorted(map(sorted, unknown_cells))
         raise ValueError(f"arms must remove some of {', '.join(factors)}, got {unknown_arms}")
     if set(values) != set(cells):
         return {}
@@ -61,7 +61,7 @@ def contrasts(
 def _sum(values: Sequence[float]) -> float:
     """Return the sum of `values`; 0 if it differs from 0 only by rounding."""
     total = math.fsum(values)
-    return 0.0 if abs(total) <= ROUNDING * max(map(abs, values)) else total
+    return 0.0 if abs(total) <= ZERO_TOLERANCE * max(map(abs, values)) else total
 
 
 def _sign(term: Term, removed: Away) -> int:

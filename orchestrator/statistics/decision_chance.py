@@ -161,5 +161,5 @@ def _survives_removal(values: "NDArray[np.float64]", paired: PairedEstimate) -> 
         * deviations_used
         / math.sqrt(units - 1)
     )
-    alone: NDArray[np.bool_] = (np.abs(means) >= least).all(1)
-    return alone
+    is_decided: NDArray[np.bool_] = (np.abs(means) >= least).all(1)
+    return is_decided

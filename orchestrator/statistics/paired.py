@@ -46,7 +46,7 @@ LEVEL = 0.05
 """Default family-wise error of all claims of a report."""
 MEDIAN_SHARE = 0.5
 """Minimum spread as a share of the median spread in the same outcome."""
-ROUNDING = 1e-12
+ZERO_TOLERANCE = 1e-12
 """Tolerance for a difference that should be 0, relative to the subtracted numbers."""
 _NOISE = 1e-9
 """Differences of values up to this share of the larger one count as rounding errors."""
@@ -217,7 +217,7 @@ def subtract(value: float, subtrahend: float) -> float:
 
 def are_equal(values: Collection[float]) -> bool:
     """Return whether the values differ only by rounding; raise ValueError if there are none."""
-    return max(values) - min(values) <= ROUNDING * max(map(abs, values))
+    return max(values) - min(values) <= ZERO_TOLERANCE * max(map(abs, values))
 
 
 def half_width(n: int, family: int, level: float = LEVEL, extra_freedom: float = 0.0) -> float:

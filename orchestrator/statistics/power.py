@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 POWER = 0.8
 """Probability of detecting an effect."""
-FEWEST, MOST_SEEDS = 3, 1000
-SPREADS = 2000
-"""Number of points that represent the distribution of a spread."""
-_PAIR = math.sqrt(2)
+MIN_SEEDS, MAX_SEEDS = 3, 1000
+NUM_SPREADS = 2000
+"""Number of equally likely values by which `_spreads` represents the distribution of a sample spread."""
+_PAIR_SPREAD = math.sqrt(2)
 """Standard deviation of a difference of two runs, in standard deviations of one run; seeds are
 independent."""
 
@@ -40,10 +40,8 @@ def smallest_effect(seeds: int, family: int, level: float = LEVEL, power: float 
     upper = 1.0
     while _power(upper, seeds, family, level) < power:
         upper *= 2
-    effect_found = optimize.brentq(
-        lambda effect: _power(effect, seeds, family, level) - power, 0.0, upper, rtol=1e-6
-    )
-    return float(effect_found)
+    root = optimize.brentq(lambda effect: _power(effect, seeds, family, level) - power, 0.0, upper, rtol=1e-6)
+    return float(root)
 
 
 def seeds_needed(effect: float, family: int, level: float = LEVEL, power: float = POWER) -> int | None:
@@ -59,9 +57,11 @@ def seeds_needed(effect: float, family: int, level: float = LEVEL, power: float 
         The number of seeds; None if 1,000 are too few.
     """
     # Power increases with the number of seeds, so bisection finds the fewest.
-    numbers = range(FEWEST, MOST_SEEDS + 1)
-    num_seeds = FEWEST + bisect_left(numbers, power, key=lambda seeds: chance(effect, seeds, family, level))
-    return num_seeds if num_seeds <= MOST_SEEDS else None
+    numbers = range(MIN_SEEDS, MAX_SEEDS + 1)
+    num_seeds = MIN_SEEDS + bisect_left(
+        numbers, power, key=lambda seeds: chance(effect, seeds, family, level)
+    )
+    return num_seeds if num_seeds <= MAX_SEEDS else None
 
 
 def chance(effect: float, seeds: int, family: int, level: float = LEVEL) -> float:
@@ -85,7 +85,7 @@ def _power(effect: float, seeds: int, family: int, level: float) -> float:
     from scipy import special
 
     spreads = _spreads(seeds)
-    half, shift = half_width(seeds, family, level) * spreads, effect / _PAIR * math.sqrt(seeds)
+    half, shift = half_width(seeds, family, level) * spreads, effect / _PAIR_SPREAD * math.sqrt(seeds)
     return float(np.mean(special.ndtr(shift - half) + special.ndtr(-shift - half)))
 
 
@@ -95,6 +95,6 @@ def _spreads(seeds: int) -> "NDArray[np.float64]":
     import numpy as np
     from scipy import special
 
-    shares = (np.arange(SPREADS) + 0.5) / SPREADS
+    shares = (np.arange(NUM_SPREADS) + 0.5) / NUM_SPREADS
     spreads: NDArray[np.float64] = np.sqrt(special.chdtri(seeds - 1, 1 - shares) / (seeds - 1))
     return spreads

@@ -45,9 +45,12 @@ def expected_best(values: Sequence[float], draws: Sequence[int], *, larger: bool
 
 
 def _expected_best(ordered: Sequence[float], draws: int, sign: float) -> ExpectedBest:
-    below = [(place / len(ordered)) ** draws for place in range(len(ordered) + 1)]
-    mean = sum(value * (below[place + 1] - below[place]) for place, value in enumerate(ordered))
-    ends = [_quantile(ordered, below, share) for share in (0.1, 0.9)]
+    cumulative_probabilities = [(place / len(ordered)) ** draws for place in range(len(ordered) + 1)]
+    mean = sum(
+        value * (cumulative_probabilities[place + 1] - cumulative_probabilities[place])
+        for place, value in enumerate(ordered)
+    )
+    ends = [_quantile(ordered, cumulative_probabilities, share) for share in (0.1, 0.9)]
     low, high = sorted(sign * end for end in ends)
     return ExpectedBest(draws, sign * mean, low, high)
 
@@ -64,12 +67,16 @@ def hypervolume(points: Sequence[Point], reference: Point) -> float:
     coordinate. Large values are good in every coordinate. The result is exact, by slices along the last
     coordinate: n points in d coordinates take time of about n^(d - 1).
     """
-    inside = [point for point in points if all(one > low for one, low in zip(point, reference, strict=True))]
-    if not inside:
+    points_in_box = [
+        point
+        for point in points
+        if all(coordinate > low for coordinate, low in zip(point, reference, strict=True))
+    ]
+    if not points_in_box:
         return 0.0
     if len(reference) == 1:
-        return max(point[0] for point in inside) - reference[0]
-    ordered = sorted(inside, key=lambda point: point[-1], reverse=True)
+        return max(point[0] for point in points_in_box) - reference[0]
+    ordered = sorted(points_in_box, key=lambda point: point[-1], reverse=True)
     ends = [*(point[-1] for point in ordered[1:]), reference[-1]]
     return sum(
         (point[-1] - end) * hypervolume([point[:-1] for point in ordered[: place + 1]], reference[:-1])

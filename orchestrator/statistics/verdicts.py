@@ -121,8 +121,8 @@ def _small_effect_text(paired: PairedEstimate, margin: float | None) -> str:
     """Return the addition for a difference that is real but below the margin; empty otherwise."""
     assert paired.low is not None
     assert paired.high is not None
-    within = margin is not None and max(abs(paired.low), abs(paired.high)) < margin
-    return f", by less than {margin:g}" if within else ""
+    is_within_margin = margin is not None and max(abs(paired.low), abs(paired.high)) < margin
+    return f", by less than {margin:g}" if is_within_margin else ""
 
 
 def _decisive_seed(paired: PairedEstimate) -> int | None:

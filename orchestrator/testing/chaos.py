@@ -21,7 +21,7 @@ from orchestrator.testing.chaos_session import ChaosSession
 from orchestrator.testing.spec_under_test import SpecUnderTest
 from orchestrator.trials import OutcomeKind, numbered
 from search_spaces.grid import NAME as GRID
-from trainables.training import NONDETERMINISTIC
+from trainables.training import NONDETERMINISTIC_METRICS
 
 TRIALS, SEEDS, REPEATS = 2, 2, 2
 """Size of a small sweep: trials per search, seeds per confirmation, repeats of the search."""
@@ -97,8 +97,8 @@ def _kills(kill_at: Any) -> tuple[int, ...]:
     """
     __tracebackhide__ = True
     kills = tuple(kill_at) if isinstance(kill_at, Collection) and not isinstance(kill_at, str) else (kill_at,)
-    if wrong := [kill for kill in kills if not isinstance(kill, int) or isinstance(kill, bool)]:
-        raise TypeError(f"kill_at must be the number of an event, or several, got {wrong[0]!r}")
+    if invalid_kills := [kill for kill in kills if not isinstance(kill, int) or isinstance(kill, bool)]:
+        raise TypeError(f"kill_at must be the number of an event, or several, got {invalid_kills[0]!r}")
     if not kills:
         raise ValueError("kill_at must name at least one event, got none: nothing would be killed")
     return tuple(dict.fromkeys(kills))
@@ -175,22 +175,24 @@ def _sampler(sampler_spec: Mapping[str, Any]) -> dict[str, Any]:
 
     if sampler_spec["name"] == GRID:
         return {"name": "bruteforce"}
-    kept_keywords = {key: value for key, value in sampler_spec.items() if key not in DRAWN_AT_RANDOM}
-    takes = load_component(sampler_spec, SAMPLER).parameters
-    return kept_keywords | ({"n_startup_trials": 1} if "n_startup_trials" in takes else {})
+    sampler_keywords = {key: value for key, value in sampler_spec.items() if key not in DRAWN_AT_RANDOM}
+    accepted_keywords = load_component(sampler_spec, SAMPLER).parameters
+    return sampler_keywords | ({"n_startup_trials": 1} if "n_startup_trials" in accepted_keywords else {})
 
 
 def _fewer_steps(spec: SpecUnderTest) -> dict[str, Any]:
     used_fields = {change.path for arm in spec.plan.arms for change in arm.changes}
     used_fields |= {dimension.path for arm in spec.plan.arms for dimension in arm.space.dimensions}
     train = spec.plan.baseline.settings["train"]
-    fewer = {name: min(value, train.get(name) or value) for name, value in STEPS.items()}
+    shortened_training = {name: min(value, train.get(name) or value) for name, value in STEPS.items()}
     if train.get("batch_tokens") is not None:
-        del fewer["batch_size"]
-    if (train.get("warmup_steps") or 0) > fewer["steps"]:
-        fewer["warmup_steps"] = fewer["steps"] // 2
+        del shortened_training["batch_size"]
+    if (train.get("warmup_steps") or 0) > shortened_training["steps"]:
+        shortened_training["warmup_steps"] = shortened_training["steps"] // 2
     return {
-        f"baseline.train.{name}": value for name, value in fewer.items() if f"train.{name}" not in used_fields
+        f"baseline.train.{name}": value
+        for name, value in shortened_training.items()
+        if f"train.{name}" not in used_fields
     }
 
 
@@ -230,13 +232,13 @@ class Sessions:
             self._end_process()
         if self._process is None:
             self._surroundings = surroundings
-            self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+            self._error_output = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
             self._process = subprocess.Popen(  # our own interpreter and module  # nosec B603
                 [sys.executable, "-m", "orchestrator.testing.chaos_session"],
                 env=os.environ | {"PYTHONPATH": path},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=self._said,
+                stderr=self._error_output,
                 text=True,
                 start_new_session=True,
             )
@@ -248,11 +250,11 @@ class Sessions:
         self._process = None
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        with self._said, suppress(BrokenPipeError):  # if no process read the last request
+        with self._error_output, suppress(BrokenPipeError):  # if no process read the last request
             process.__exit__(None, None, None)
 
     def _run(self, process: "subprocess.Popen[str]", session: ChaosSession) -> None:
-        size_before = os.fstat(self._said.fileno()).st_size
+        size_before = os.fstat(self._error_output.fileno()).st_size
         assert process.stdin is not None
         assert process.stdout is not None
         with suppress(BrokenPipeError):  # the process is dead, which the next lines detect
@@ -271,8 +273,8 @@ class Sessions:
 
     def _read_errors(self, since: int) -> str:
         """Return the standard error from position `since`; the write position does not change."""
-        size = os.fstat(self._said.fileno()).st_size
-        return os.pread(self._said.fileno(), size - since, since).decode(errors="replace")
+        size = os.fstat(self._error_output.fileno()).st_size
+        return os.pread(self._error_output.fileno(), size - since, since).decode(errors="replace")
 
 
 def _events(plan: Plan, session: ChaosSession) -> list[Event]:
@@ -298,7 +300,7 @@ def _log(events: list[Event], ignore: Collection[str]) -> Log:
             of_trial["assignment"] = event.payload["assignment"]
         elif event.kind is EventKind.MEASURED:
             for name, value in event.payload["metrics"].items():
-                if name not in NONDETERMINISTIC and name not in ignore:
+                if name not in NONDETERMINISTIC_METRICS and name not in ignore:
                     # Compared as text, since NaN does not equal NaN.
                     of_trial[f"{name} of step {event.payload['step']}"] = repr(value)
     for trial_id, kind in _outcomes(events).items():
@@ -313,8 +315,8 @@ def _differences(log: Log, expected: Log, plan: Plan) -> Iterator[str]:
         for trial in plan.trials
     }
     for trial_id, name in names.items():
-        actual, wanted = log.get(trial_id, {}), expected.get(trial_id, {})
-        for key in dict.fromkeys((*wanted, *actual)):
-            actual_value, expected_value = actual.get(key), wanted.get(key)
+        actual_values, expected_values = log.get(trial_id, {}), expected.get(trial_id, {})
+        for key in dict.fromkeys((*expected_values, *actual_values)):
+            actual_value, expected_value = actual_values.get(key), expected_values.get(key)
             if actual_value != expected_value:
                 yield f"{name}: {key} must be {expected_value}, got {actual_value}"

@@ -68,7 +68,7 @@ class SpecUnderTest:
     @property
     def price(self) -> Mapping[str, ArmEstimate]:
         """Return cost estimates by arm: trials of each phase, FLOPs of a step, memory."""
-        return {price.arm: price for price in self.plan.prices}
+        return {estimate.arm: estimate for estimate in self.plan.prices}
 
     @property
     def expansion(self) -> str:

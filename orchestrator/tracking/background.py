@@ -93,8 +93,8 @@ class Follower:
         state = noted or TrackingState(0, "", time.time())
         if self.detached or prefix:
             return replace(state, error=f"{prefix}{_activity_text(noted)}")
-        early = f"the background writer ended before all was written; see {self._folder.root / LOG}"
-        return replace(state, error=state.error or early)
+        early_end_text = f"the background writer ended before all was written; see {self._folder.root / LOG}"
+        return replace(state, error=state.error or early_end_text)
 
     def kill(self) -> None:
         """End the writer at once and permanently. No data are lost, since the ledger has all events."""

@@ -217,9 +217,9 @@ class _StandardInput:
         if self.detached:
             time.sleep(seconds)
         elif select.select([sys.stdin], [], [], seconds)[0]:
-            received = os.read(sys.stdin.fileno(), 64)
+            message = os.read(sys.stdin.fileno(), 64)
             self._finish_asked = True
-            self.detached = not received or DETACH in received
+            self.detached = not message or DETACH in message
         return self._finish_asked
 
 

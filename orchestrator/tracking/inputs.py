@@ -12,9 +12,9 @@ from orchestrator.trials import Record
 from trainables.atomic import write_atomically
 
 FILE = "data.json"
-JOINT = ", "
+DIGEST_SEPARATOR = ", "
 """Separator between the digests of one split of a task with several settings."""
-LATE = frozenset({"confirm", "cross", "posthoc"})
+TEST_PHASES = frozenset({"confirm", "cross", "posthoc"})
 """Phases whose trials read test splits."""
 
 
@@ -56,16 +56,16 @@ def inputs_for(
         dataset
         for dataset in datasets
         if dataset.context != "test"
-        or (phase in LATE and (splits is None or dataset.name.rpartition("/")[2] in splits))
+        or (phase in TEST_PHASES and (splits is None or dataset.name.rpartition("/")[2] in splits))
     )
 
 
 def split_digests(inputs: Inputs) -> dict[str, str]:
     """Return the digests by `<task>/<split>`; a task with several settings may have several."""
-    by_name: dict[str, set[str]] = {}
+    digests_by_split: dict[str, set[str]] = {}
     for dataset in (dataset for datasets in inputs.values() for dataset in datasets):
-        by_name.setdefault(dataset.name, set()).add(dataset.digest)
-    return {name: JOINT.join(sorted(digests)) for name, digests in by_name.items()}
+        digests_by_split.setdefault(dataset.name, set()).add(dataset.digest)
+    return {name: DIGEST_SEPARATOR.join(sorted(digests)) for name, digests in digests_by_split.items()}
 
 
 def data_read(record: Record) -> Mapping[str, str]:
@@ -76,7 +76,7 @@ def data_read(record: Record) -> Mapping[str, str]:
 
 def split_digest_set(digests: str) -> frozenset[str]:
     """Return the separate digests in a string from `split_digests`."""
-    return frozenset(digests.split(JOINT))
+    return frozenset(digests.split(DIGEST_SEPARATOR))
 
 
 def write_inputs(folder: SweepFolder, inputs: Inputs) -> None:

@@ -150,7 +150,7 @@ class Tables:
         self._block: list[tuple[Any, ...]] = []
         self._block_number = 0
         self.heard = 0
-        """Position of the newest event in the tables."""
+        """Position in the ledger of the newest event that was written to the tables."""
 
     def begins_block(self, event: Event) -> bool:
         """Return whether this event begins a new measurements file."""

@@ -53,8 +53,8 @@ class Projections:
         for file in extra_files:
             file.unlink()
         names = {self._relative_name(file) for file in needed}
-        if extra := self._digests.keys() - names:
-            for name in extra:
+        if extra_names := self._digests.keys() - names:
+            for name in extra_names:
                 del self._digests[name]
             self._write()
         return len(extra_files)
@@ -89,6 +89,6 @@ def read_sound(folder: SweepFolder, file: Path) -> bytes:
         if tries_left:
             time.sleep(TRY_S)
     raise StoreError(
-        f"{str(file)!r} must be as haltsweep wrote it, and was changed or damaged since; make it again with "
-        "`haltsweep sync`"
+        f"{str(file)!r} must have the content that haltsweep wrote, but was changed or damaged; make it "
+        "again with `haltsweep sync`"
     )

@@ -24,16 +24,16 @@ LOCK = ".tracking.lock"
 
 @dataclass(frozen=True, slots=True)
 class TrackingState:
-    """Progress of the writer, which is only a hint."""
+    """Progress of the process that writes MLflow, as it last noted it."""
 
     position: int
-    """Position of the newest event in MLflow."""
+    """Position in the ledger of the newest event that the writer has written to MLflow."""
     error: str
     """Why MLflow is behind; empty without an error."""
     at: float
     """Unix time in seconds of this note."""
     newest: int = 0
-    """Position of the newest event that the writer has read from the ledger."""
+    """Position in the ledger of the newest event that the writer has read."""
     doing: str = ""
     """Current request to MLflow and the remaining work; empty between two polls of the ledger."""
     failed_at: float = 0.0
@@ -43,9 +43,13 @@ class TrackingState:
 
     def waited_for(self, now: float) -> str:
         """Return what the writer waits for, the waiting time and the remaining work."""
-        num_left = self.newest - self.position
+        num_missing_events = self.newest - self.position
         request = f"{self.doing} (asked {max(0, round(now - self.at))} s ago)" if self.doing else ""
-        parts = (request, f"{amount(num_left, 'event')} to go" if num_left > 0 else "", self.error)
+        parts = (
+            request,
+            f"{amount(num_missing_events, 'event')} to go" if num_missing_events > 0 else "",
+            self.error,
+        )
         return "; ".join(part for part in parts if part) or "its last writes are not confirmed yet"
 
 

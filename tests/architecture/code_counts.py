@@ -61,12 +61,12 @@ def inner_imports(tree: ast.Module) -> int:
 
 def closure(root: Path, start: str) -> set[Path]:
     """Return the files below `root` that `start` imports, directly or not."""
-    files, waiting = set[Path](), [root / start]
-    while waiting:
-        file = waiting.pop()
+    files, unread_files = set[Path](), [root / start]
+    while unread_files:
+        file = unread_files.pop()
         if file not in files:
             files.add(file)
-            waiting += [each for name in _imported(file) if (each := _file_of(root, name)) is not None]
+            unread_files += [each for name in _imported(file) if (each := _file_of(root, name)) is not None]
     return files
 
 

@@ -67,10 +67,10 @@ def nodes_of_kind(*kinds: type[Node], among: tuple[Path, ...] | None = None) -> 
 @cache
 def calls() -> tuple[tuple[str, str, dict[str | None, ast.expr]], ...]:
     """Return place, dotted name and keywords of every named call in the packages."""
-    named = ((place, ast.unparse(node.func), node.keywords) for place, node in nodes_of_kind(ast.Call))
+    named_calls = ((place, ast.unparse(node.func), node.keywords) for place, node in nodes_of_kind(ast.Call))
     return tuple(
         (place, name, {keyword.arg: keyword.value for keyword in keywords})
-        for place, name, keywords in named
+        for place, name, keywords in named_calls
         if re.fullmatch(r"[\w.]+", name)
     )
 

@@ -92,11 +92,11 @@ def test_wheel_alone_runs_a_sweep_from_new_to_report(wheel, tmp_path):
 
     def haltsweep(*arguments):
         command = [sys.executable, "-P", "-c", run, *arguments]
-        done = subprocess.run(
+        completed_process = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, check=False
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        assert completed_process.returncode == 0, completed_process.stderr
+        return completed_process.stdout
 
     assert "gut-ablation-listops" in haltsweep("new", "--list")
     haltsweep("new", "own")
@@ -105,7 +105,7 @@ def test_wheel_alone_runs_a_sweep_from_new_to_report(wheel, tmp_path):
     assert "minus-dropout" in haltsweep("report", "digits")
     haltsweep("new", "gut-ablation-listops")
     haltsweep("check", "gut-ablation-listops.yaml")
-    where = subprocess.run(
+    location = subprocess.run(
         [sys.executable, "-P", "-c", "import orchestrator; print(orchestrator.__file__)"],
         cwd=folder,
         env=environment,
@@ -113,7 +113,7 @@ def test_wheel_alone_runs_a_sweep_from_new_to_report(wheel, tmp_path):
         text=True,
         check=True,
     ).stdout
-    assert where.startswith(str(site))
+    assert location.startswith(str(site))
 
 
 def test_wheel_declares_the_command_and_the_plugin(wheel):
@@ -140,12 +140,16 @@ def test_wheel_declares_licence_and_extras(wheel):
 
 def test_constraints_pin_every_dependency():
     """`make demo` installs the tested versions."""
-    shown = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    metadata = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = {line.partition("==")[0].lower().replace("_", "-") for line in lines if "==" in line}
-    wanted = [
-        *shown["dependencies"],
-        *(each for extra in ("dev", "docs") for each in shown["optional-dependencies"][extra]),
+    requirements = [
+        *metadata["dependencies"],
+        *(
+            requirement
+            for extra in ("dev", "docs")
+            for requirement in metadata["optional-dependencies"][extra]
+        ),
     ]
-    names = {line.partition(">")[0].partition("[")[0].lower().replace("_", "-") for line in wanted}
+    names = {line.partition(">")[0].partition("[")[0].lower().replace("_", "-") for line in requirements}
     assert names <= pinned

@@ -33,10 +33,10 @@ def test_relative_links_have_a_target(document):
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
 def test_named_files_exist(document):
     """`x.py` stands for a file that the reader adds, so only its folder must exist."""
-    named = {name for code in CODE.findall(without_blocks(document)) for name in PLACE.findall(code)}
+    named_places = {name for code in CODE.findall(without_blocks(document)) for name in PLACE.findall(code)}
     homes = {
         name.rpartition("/")[0] if name.rpartition("/")[2].lower().startswith("x.") else name
-        for name in named
+        for name in named_places
     }
     assert not [home for home in homes if not list(ROOT.glob(home.rstrip("/")))]
 
@@ -45,11 +45,13 @@ def test_named_files_exist(document):
 def test_named_commands_exist(document):
     commands = commands_by_name(typer.main.get_command(app))
     for line in re.findall(r"(?<!-)(?<!from )haltsweep ((?:[a-z]+\b)[^`\n]*)", "\n".join(code_of(document))):
-        first, both = line.split()[0], " ".join(line.split()[:2])
-        verb = both if both in commands else first
+        first, first_two_words = line.split()[0], " ".join(line.split()[:2])
+        verb = first_two_words if first_two_words in commands else first
         assert verb in commands, f"haltsweep {line}"
-        known = {name for each in commands[verb].params for name in (*each.opts, *each.secondary_opts)}
-        assert set(re.findall(r"--[a-z-]+", line)) <= known, f"haltsweep {line}"
+        known_options = {
+            name for each in commands[verb].params for name in (*each.opts, *each.secondary_opts)
+        }
+        assert set(re.findall(r"--[a-z-]+", line)) <= known_options, f"haltsweep {line}"
 
 
 def code_of(document):
@@ -65,7 +67,7 @@ def test_named_make_targets_exist(document):
 
 def test_named_extras_exist():
     extras = tomllib.loads(text(ROOT / "pyproject.toml"))["project"]["optional-dependencies"]
-    named = {extra for path in tracked() for extra in re.findall(r"haltsweep\[(\w+)\]", text(path))}
-    named |= {extra for path in DOCUMENTS for extra in re.findall(r"'\.\[(\w+)\]'", text(path))}
-    assert named <= set(extras)
-    assert {"flash", "postgres"} <= named
+    named_extras = {extra for path in tracked() for extra in re.findall(r"haltsweep\[(\w+)\]", text(path))}
+    named_extras |= {extra for path in DOCUMENTS for extra in re.findall(r"'\.\[(\w+)\]'", text(path))}
+    assert named_extras <= set(extras)
+    assert {"flash", "postgres"} <= named_extras

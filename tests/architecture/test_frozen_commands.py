@@ -17,8 +17,8 @@ def command_summary():
     """Return a block of text for each command: arguments in order, options by name, with defaults."""
     blocks = []
     for name, command in sorted(commands_by_name(typer.main.get_command(app)).items()):
-        arguments = [each for each in command.params if each.param_type_name == "argument"]
-        options = [each for each in command.params if each.param_type_name == "option"]
+        arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
+        options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
         blocks.append("\n".join([name, *map(_argument, arguments), *sorted(map(_option, options))]))
     return "\n\n".join(blocks) + "\n"
 

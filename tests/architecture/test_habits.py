@@ -67,8 +67,8 @@ NOTEBOOK_CODE = "haltsweep/code.py"
 
 
 def test_every_module_has_a_docstring():
-    written = [path for path in packaged() if text(path).strip()]
-    assert not [str(path) for path in written if not ast.get_docstring(parsed(path))]
+    nonempty_files = [path for path in packaged() if text(path).strip()]
+    assert not [str(path) for path in nonempty_files if not ast.get_docstring(parsed(path))]
 
 
 def test_product_unpickles_nothing():

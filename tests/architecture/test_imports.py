@@ -57,8 +57,8 @@ def lint_imports(cwd):
 
 
 def test_import_contracts():
-    done = lint_imports(ROOT)
-    assert done.returncode == 0, done.stdout
+    result = lint_imports(ROOT)
+    assert result.returncode == 0, result.stdout
 
 
 UPWARD = {
@@ -81,13 +81,13 @@ def test_import_contracts_find_upward_imports(tmp_path):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     for file, module in UPWARD.items():
-        with (tmp_path / file).open("a", encoding="utf-8") as opened:
-            opened.write(f"\nimport {module}\n")
-    done = lint_imports(tmp_path)
-    assert done.returncode == 1, done.stdout
-    shown = " ".join(done.stdout.split())
-    caught = [f"{module_name(Path(file))} -> {module} (l." for file, module in UPWARD.items()]
-    assert not [arrow for arrow in caught if arrow not in shown], done.stdout
+        with (tmp_path / file).open("a", encoding="utf-8") as source_file:
+            source_file.write(f"\nimport {module}\n")
+    result = lint_imports(tmp_path)
+    assert result.returncode == 1, result.stdout
+    output = " ".join(result.stdout.split())
+    arrows = [f"{module_name(Path(file))} -> {module} (l." for file, module in UPWARD.items()]
+    assert not [arrow for arrow in arrows if arrow not in output], result.stdout
 
 
 @pytest.mark.parametrize("package", ["orchestrator", "trainables"])
@@ -95,43 +95,54 @@ def test_every_part_of_a_package_is_in_a_layer(package):
     linter = project()["tool"]["importlinter"]
     assert set(linter["root_packages"]) == set(PACKAGES)
     (layers,) = [
-        each["layers"]
-        for each in linter["contracts"]
-        if each["type"] == "layers" and package in each["layers"][-1]
+        contract["layers"]
+        for contract in linter["contracts"]
+        if contract["type"] == "layers" and package in contract["layers"][-1]
     ]
     modules = {name.strip() for layer in layers for name in layer.split("|")}
-    named = {".".join(name.split(".")[:2]) for name in modules}
-    there = {path.parts[1].removesuffix(".py") for path in packaged() if path.parts[0] == package}
-    parts = {f"{package}.{part}" for part in there - {"__init__"}}
-    optional = {name.strip("()") for name in named if name.startswith("(")}
-    assert parts - optional == {name for name in named if not name.startswith("(")}
+    layer_parts = {".".join(name.split(".")[:2]) for name in modules}
+    part_names = {path.parts[1].removesuffix(".py") for path in packaged() if path.parts[0] == package}
+    parts = {f"{package}.{part}" for part in part_names - {"__init__"}}
+    optional = {name.strip("()") for name in layer_parts if name.startswith("(")}
+    assert parts - optional == {name for name in layer_parts if not name.startswith("(")}
 
 
 @pytest.mark.parametrize("library", ONLY_IN)
 def test_library_is_imported_only_in_its_files(library):
     users = [str(path) for path in packaged() if library in imported(path)]
-    strays = [user for user in users if not any(fnmatch(user, allowed) for allowed in ONLY_IN[library])]
-    assert not strays
+    users_elsewhere = [
+        user for user in users if not any(fnmatch(user, allowed) for allowed in ONLY_IN[library])
+    ]
+    assert not users_elsewhere
     assert users, f"the dependency {library} must be imported"
 
 
 def test_every_imported_library_is_a_dependency():
     """A package that is installed only by another dependency may disappear with it."""
-    shown = project()["project"]
-    extras = [each for name in ("flash", "integrations") for each in shown["optional-dependencies"][name]]
-    plugin = ["pytest"]  # every test run has it
+    metadata = project()["project"]
+    extras = [
+        requirement
+        for name in ("flash", "integrations")
+        for requirement in metadata["optional-dependencies"][name]
+    ]
+    plugin = ["pytest"]  # every test run has pytest
     names = {
-        re.split(r"[\[>=;<~ ]", line)[0].replace("-", "_").lower() for line in shown["dependencies"] + extras
+        re.split(r"[\[>=;<~ ]", line)[0].replace("-", "_").lower()
+        for line in metadata["dependencies"] + extras
     }
-    known = {CALLED_ELSE.get(name, name) for name in names} | {*plugin, *PARTS_OF_PYDANTIC, *PACKAGES}
-    used = {name for path in packaged() for name in imported(path)}
-    assert not used - known - sys.stdlib_module_names
+    known_packages = {CALLED_ELSE.get(name, name) for name in names} | {
+        *plugin,
+        *PARTS_OF_PYDANTIC,
+        *PACKAGES,
+    }
+    used_packages = {name for path in packaged() for name in imported(path)}
+    assert not used_packages - known_packages - sys.stdlib_module_names
 
 
 def test_no_star_and_no_relative_imports():
     imports = nodes_of_kind(ast.ImportFrom)
     assert not [
-        place for place, node in imports if node.level or any(each.name == "*" for each in node.names)
+        place for place, node in imports if node.level or any(alias.name == "*" for alias in node.names)
     ]
 
 
@@ -139,11 +150,11 @@ def loaded_by(code, cwd):
     """Return the modules in memory after a new process has run `code`."""
     script = f"import sys\n{code}\nimport json\nsys.stderr.write('\\n' + json.dumps(sorted(sys.modules)))"
     command_line = [sys.executable, "-c", script]
-    done = subprocess.run(
+    result = subprocess.run(
         command_line, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
-    assert done.returncode == 0, done.stderr
-    return set(json.loads(done.stderr.splitlines()[-1]))
+    assert result.returncode == 0, result.stderr
+    return set(json.loads(result.stderr.splitlines()[-1]))
 
 
 def command(*arguments):
@@ -158,9 +169,9 @@ def command(*arguments):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A working folder with a spec."""
-    made = tmp_path_factory.mktemp("imports")
-    (made / "tiny.yaml").write_text(TINY)
-    return made
+    working_folder = tmp_path_factory.mktemp("imports")
+    (working_folder / "tiny.yaml").write_text(TINY)
+    return working_folder
 
 
 @pytest.mark.parametrize(
@@ -180,10 +191,10 @@ def test_help_imports_nothing_heavy(folder, code):
 
 @pytest.mark.slow
 def test_plan_imports_only_torch_and_optuna(folder):
-    loaded = loaded_by(command("check", "tiny.yaml") + "\n" + command("plan", "tiny.yaml"), folder)
-    assert loaded & HEAVY == {"torch", "optuna"}
-    assert "sqlalchemy" not in loaded
-    assert "torch._dynamo" not in loaded, (
+    loaded_modules = loaded_by(command("check", "tiny.yaml") + "\n" + command("plan", "tiny.yaml"), folder)
+    assert loaded_modules & HEAVY == {"torch", "optuna"}
+    assert "sqlalchemy" not in loaded_modules
+    assert "torch._dynamo" not in loaded_modules, (
         "a plan must not take steps, which import PyTorch's compiler for two seconds"
     )
 
@@ -196,8 +207,8 @@ def test_invalid_file_is_refused_before_heavy_imports(folder):
 
 @pytest.mark.slow
 def test_plan_without_a_search_does_not_import_optuna(folder):
-    loaded = loaded_by(command("plan", "tiny.yaml", "search=null"), folder)
-    assert loaded & HEAVY == {"torch"}
+    loaded_modules = loaded_by(command("plan", "tiny.yaml", "search=null"), folder)
+    assert loaded_modules & HEAVY == {"torch"}
 
 
 def test_reading_a_sweep_imports_no_framework(folder):
@@ -212,12 +223,12 @@ def test_reading_a_sweep_imports_no_framework(folder):
 @pytest.mark.slow
 def test_trainables_do_not_import_the_orchestrator(folder):
     modules = [module_name(path) for path in packaged() if path.parts[0] == "trainables"]
-    loaded = loaded_by("\n".join(f"import {name}" for name in modules), folder)
-    assert not loaded & {"ray", "optuna", "mlflow", "sqlalchemy", "orchestrator", "search_spaces"}
-    assert "torch" in loaded
+    loaded_modules = loaded_by("\n".join(f"import {name}" for name in modules), folder)
+    assert not loaded_modules & {"ray", "optuna", "mlflow", "sqlalchemy", "orchestrator", "search_spaces"}
+    assert "torch" in loaded_modules
 
 
 def test_search_spaces_import_nothing_heavy(folder):
     modules = [module_name(path) for path in packaged() if path.parts[0] == "search_spaces"]
-    loaded = loaded_by("\n".join(f"import {name}" for name in modules), folder)
-    assert not loaded & (ALL_HEAVY | {"orchestrator", "trainables", "pydantic"})
+    loaded_modules = loaded_by("\n".join(f"import {name}" for name in modules), folder)
+    assert not loaded_modules & (ALL_HEAVY | {"orchestrator", "trainables", "pydantic"})

@@ -23,8 +23,8 @@ confirm: {seeds: [1]}
 
 def steps_of_a_trial():
     """Return files and functions of both tables, those of the inline driver first."""
-    found = ROW.findall(text(ROOT / "CONTRIBUTING.md"))
-    return found[:9], found[9:]
+    table_rows = ROW.findall(text(ROOT / "CONTRIBUTING.md"))
+    return table_rows[:9], table_rows[9:]
 
 
 def test_path_has_nine_files_inline_and_eleven_on_ray():
@@ -46,13 +46,13 @@ def test_trial_follows_the_path(haltsweep, tmp_path, options):
     slot = {"trial_process.py"}
     left_out = slot if options else in_child  # with --pdb a trial runs in this process, else in a child
     steps = [(path, name) for path, name in steps_of_a_trial()[0] if path.rpartition("/")[2] not in left_out]
-    wanted = {(str(ROOT / path), name): number for number, (path, name) in enumerate(steps)}
-    seen: list[int] = []
+    step_numbers = {(str(ROOT / path), name): number for number, (path, name) in enumerate(steps)}
+    called_steps: list[int] = []
 
     def entered(frame, event, _):
-        number = wanted.get((frame.f_code.co_filename, frame.f_code.co_name))
-        if event == "call" and number is not None and number not in seen:
-            seen.append(number)
+        number = step_numbers.get((frame.f_code.co_filename, frame.f_code.co_name))
+        if event == "call" and number is not None and number not in called_steps:
+            called_steps.append(number)
 
     (tmp_path / "one.yaml").write_text(SPEC, encoding="utf-8")
     sys.setprofile(entered)
@@ -61,4 +61,4 @@ def test_trial_follows_the_path(haltsweep, tmp_path, options):
     finally:
         sys.setprofile(None)
     assert answer.code == 0, answer.err
-    assert seen == list(range(len(wanted)))
+    assert called_steps == list(range(len(step_numbers)))

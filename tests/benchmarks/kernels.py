@@ -1,14 +1,21 @@
-"""Kernels, copies, host waits and bytes of one training step of every system, and of each of its layers.
+"""Count kernels, copies, host waits and bytes of a training step of each model, in total and per layer.
 
     python -m tests.benchmarks.kernels [--only gut crvnn] [--width 64] [--bound 10] ...
 
-Systems are those of `tests.benchmarks.systems`, all with the same bound on layers (as many layers, where
-nothing halts), on sequences of a tenth of the length to all of it, with dropout and without, in each way to
-save the work of what has halted. Counted are forward and backward pass of the objective: operators that
-compute or move something (views are none), those that only copy, operators for which the host would wait on a
-CUDA device, and bytes read and written. "A layer" divides by the layers that the slowest sequence ran. The
-update of the weights, the norm of the gradient included, stands apart. Nothing is timed: the same versions
-give the same figures on every machine.
+The models are those of `tests.benchmarks.systems`. All have the same bound on layers; models without halting
+run as many layers as the bound. Sequences have between a tenth of the length and the full length. Each model
+is measured with and without dropout, and in each mode of early exit.
+
+The script counts the forward and backward pass of the objective:
+
+- kernels: operators that compute or move values; views do not count.
+- copies: operators that only copy values.
+- waits: operators for which the host would wait on a CUDA device.
+- MB: bytes read and written.
+
+Columns "a layer" are divided by the number of layers that the slowest sequence ran. The column "update"
+counts the update of the weights and the norm of the gradient. Nothing is timed, so the same versions give
+the same counts on every machine.
 """
 
 import argparse
@@ -53,7 +60,7 @@ def without_dropout(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def cases(raw: dict[str, Any], options: argparse.Namespace) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return settings by dropout and early exit."""
+    """Return the settings of each case, by the use of dropout and the mode of early exit."""
     settings_by_case = {}
     for dropout, change in {"on": dict, "off": without_dropout}.items():
         full = change(bounded(raw, options))
@@ -115,7 +122,9 @@ def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> lis
 def layers_run(model: nn.Module, batch: Batch) -> float:
     """Return the number of layers that the slowest sequence runs."""
     depths: list[torch.Tensor] = []
-    hook = model.encoder.register_forward_hook(lambda *made: depths.append(made[2].computed))
+    hook = model.encoder.register_forward_hook(
+        lambda module, inputs, encoded: depths.append(encoded.computed)
+    )
     passes(model, batch)()
     hook.remove()
     model.zero_grad()
@@ -127,7 +136,7 @@ def parser() -> argparse.ArgumentParser:
     argument_parser = _timing.parser(__doc__, **SIZES)
     argument_parser.add_argument("--only", nargs="+", choices=sorted(systems.systems()))
     argument_parser.add_argument(
-        "--names", nargs="+", choices=sorted(systems.systems()), help="tell kernels by name"
+        "--names", nargs="+", choices=sorted(systems.systems()), help="print the number of kernels by name"
     )
     argument_parser.set_defaults(device="cpu")
     return argument_parser

@@ -89,8 +89,8 @@ def test_training_and_evaluation_keep_tensors_on_the_device(head: str) -> None:
     with PretendedGpu():
         learner = Learner(on_gpu(build_model(raw, shape, SEED)), train_config(TRAIN), seed=SEED)
         assert learner.device == GPU
-        found = evaluate_on_gpu(learner, to_pretended_gpu(batch_))
-    assert found == pytest.approx(expected, rel=1e-5)
+        gpu_metrics = evaluate_on_gpu(learner, to_pretended_gpu(batch_))
+    assert gpu_metrics == pytest.approx(expected, rel=1e-5)
 
 
 def evaluate_on_gpu(learner: Learner, batch_: Batch) -> dict[str, float]:

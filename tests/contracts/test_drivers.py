@@ -118,7 +118,7 @@ class Sweep:
     def events(self, kind: EventKind | None = None) -> list[Event]:
         """Return the log, or its events of one kind."""
         with Ledger.open(SweepFolder(self.root).ledger_url, self.plan.name) as ledger:
-            return [each for each in ledger.events() if kind in {None, each.kind}]
+            return [event for event in ledger.events() if kind in {None, event.kind}]
 
     def endings(self) -> dict[str, tuple[OutcomeKind, str]]:
         """Return kind and reason of every final end."""
@@ -192,11 +192,11 @@ class TestDriver:
     """Contract of every driver."""
 
     def test_every_planned_trial_ends_once(self, finished_sweep):
-        assert finished_sweep.endings().keys() == {each.trial_id for each in finished_sweep.plan.trials}
+        assert finished_sweep.endings().keys() == {trial.trial_id for trial in finished_sweep.plan.trials}
 
     def test_driver_closes_the_sweep_as_done(self, finished_sweep):
-        (closed,) = finished_sweep.events(EventKind.CLOSED)
-        assert closed.payload == {"reason": "done"}
+        (closed_event,) = finished_sweep.events(EventKind.CLOSED)
+        assert closed_event.payload == {"reason": "done"}
 
     def test_every_kind_of_ending_is_recorded_with_its_reason(self, finished_sweep):
         endings = finished_sweep.endings()
@@ -214,8 +214,8 @@ class TestDriver:
     def test_interruptions_do_not_change_the_skipped_trials(self, driver, tmp_path):
         plan = early_ending_plan()
         finished_sweep = Sweep(inline, plan, tmp_path / "whole").run().endings()
-        spared = [each for each in plan.trials if finished_sweep[each.trial_id][0] is OutcomeKind.SKIPPED]
-        assert {each.phase for each in spared} == {"search", "confirm", "posthoc"}
+        spared = [trial for trial in plan.trials if finished_sweep[trial.trial_id][0] is OutcomeKind.SKIPPED]
+        assert {trial.phase for trial in spared} == {"search", "confirm", "posthoc"}
         sweep = Sweep(driver, plan, tmp_path / "sweep")
         for stop_after in (*((40,) if driver is ray else (5, 40)), None):
             sweep.run(stop_after=stop_after)
@@ -250,10 +250,12 @@ class TestDriver:
 
     def test_re_evaluation_starts_from_the_confirmed_checkpoint(self, finished_sweep):
         histories = content(finished_sweep.events())
-        rereads = [each for each in histories.values() if each.asked["phase"] == "posthoc" and each.measured]
+        rereads = [
+            reread for reread in histories.values() if reread.asked["phase"] == "posthoc" and reread.measured
+        ]
         assert len(rereads) == 4
-        for each in rereads:
-            (again,), source = each.measured, histories[each.asked["source_id"]].measured[-1]
+        for reread in rereads:
+            (again,), source = reread.measured, histories[reread.asked["source_id"]].measured[-1]
             assert again["step"] == source["step"]
             assert again["metrics"]["valid/score"] == pytest.approx(source["metrics"]["valid/score"] + 0.5)
 
@@ -267,7 +269,7 @@ class TestDriver:
         }
 
     def test_only_confirmed_trials_keep_their_checkpoints(self, finished_sweep):
-        left = {each.name for each in SweepFolder(finished_sweep.root).checkpoints.iterdir()}
+        left = {each.name for each in SweepFolder(finished_sweep.root).checkpoint_folder.iterdir()}
         endings = finished_sweep.endings()
         confirmed = {each.trial_id for each in finished_sweep.plan.trials if each.phase == "confirm"}
         assert left == {each for each in confirmed if endings[each][0] is OutcomeKind.FINISHED}
@@ -281,7 +283,7 @@ class TestDriver:
         plan = make_plan(1, trials_per_arm=1, seeds=(), resources=resources)
         sweep = Sweep(driver, plan, tmp_path / "sweep").run()
         assert [kind for kind, _ in sweep.endings().values()] == [OutcomeKind.TIMED_OUT]
-        assert [each.payload["step"] for each in sweep.events(EventKind.MEASURED)] == [1, 2, 3]
+        assert [event.payload["step"] for event in sweep.events(EventKind.MEASURED)] == [1, 2, 3]
 
     @pytest.mark.slow
     def test_hanging_trial_times_out_and_others_continue(self, driver, tmp_path, monkeypatch):
@@ -293,7 +295,9 @@ class TestDriver:
         assert endings["stuck"] == (OutcomeKind.TIMED_OUT, hang_reason(5))
         assert endings["sound"][0] is OutcomeKind.FINISHED
         stuck = next(trial.trial_id for trial in plan.trials if trial.arm == "stuck")
-        steps = [each.payload["step"] for each in sweep.events(EventKind.MEASURED) if each.trial_id == stuck]
+        steps = [
+            event.payload["step"] for event in sweep.events(EventKind.MEASURED) if event.trial_id == stuck
+        ]
         assert steps == [1, 2], "earlier reports must stay in the log"
 
     def test_repeatedly_interrupted_sweep_repeats_no_step(self, driver, uninterrupted_sweep, tmp_path):
@@ -301,8 +305,8 @@ class TestDriver:
 
     def test_finished_sweep_starts_no_trial(self, driver, tmp_path):
         sweep = Sweep(driver, make_plan(1, trials_per_arm=1, seeds=()), tmp_path / "sweep").run()
-        before = len(sweep.events(EventKind.STARTED))
-        assert len(sweep.run().events(EventKind.STARTED)) == before
+        num_started_before = len(sweep.events(EventKind.STARTED))
+        assert len(sweep.run().events(EventKind.STARTED)) == num_started_before
 
 
 @pytest.mark.parametrize("stop_after", [1, 2, 4, 9, 30])
@@ -319,8 +323,8 @@ def assert_continued(driver, uninterrupted_sweep, tmp_path, stops):
         reasons.append("done" if len(sweep.endings()) == len(plan.trials) else "interrupted")
     if len(stops) > 1:
         assert set(reasons) == {"interrupted"}
-    resumed = sweep.run()
-    assert content(resumed.events()) == content(uninterrupted_sweep.events())
+    resumed_result = sweep.run()
+    assert content(resumed_result.events()) == content(uninterrupted_sweep.events())
     steps = (sweep.root / "data/steps.txt").read_text().splitlines()
     assert len(steps) == len(set(steps)), "a resumed trial must not repeat a step"
-    assert [each.payload["reason"] for each in sweep.events(EventKind.CLOSED)] == [*reasons, "done"]
+    assert [event.payload["reason"] for event in sweep.events(EventKind.CLOSED)] == [*reasons, "done"]

@@ -17,7 +17,7 @@ DRAWS = 200
 def test_every_range_has_a_source(name: str) -> None:
     space = catalog.load(name)
     assert space.dimensions, f"{name} must have a dimension"
-    assert [one.path for one in space.dimensions if not one.source] == []
+    assert [dimension.path for dimension in space.dimensions if not dimension.source] == []
     assert catalog.describe(name)
 
 
@@ -32,18 +32,21 @@ def test_space_can_be_written_in_a_spec(name: str) -> None:
     space = catalog.load(name)
     dimensions, problems = parse_space(render_space(space.dimensions))
     assert problems == ()
-    assert [(one.path, one.domain, one.when) for one in dimensions] == [
-        (one.path, one.domain, one.when) for one in space.dimensions
+    assert [(dimension.path, dimension.domain, dimension.when) for dimension in dimensions] == [
+        (dimension.path, dimension.domain, dimension.when) for dimension in space.dimensions
     ]
 
 
 @pytest.mark.parametrize("name", catalog.full_names())
 def test_random_params_are_valid_and_some_satisfy_the_constraints(name: str) -> None:
     space, rng = catalog.load(name), random.Random(0)
-    drawn = [_draw(space, rng) for _ in range(DRAWS)]
-    assert any(all(admits(one, assignment, {}) for one in space.constraints) for assignment in drawn)
+    assignments = [_draw(space, rng) for _ in range(DRAWS)]
+    assert any(
+        all(admits(constraint, assignment, {}) for constraint in space.constraints)
+        for assignment in assignments
+    )
     for dimension in space.dimensions:
-        values = [assignment[dimension.path] for assignment in drawn if dimension.path in assignment]
+        values = [assignment[dimension.path] for assignment in assignments if dimension.path in assignment]
         # With two values a parent, 200 draws miss a condition with a probability of 2^-200.
         assert values or any(not _is_own(space, condition.path) for condition in dimension.when)
         assert all(contains(dimension.domain, value) for value in values)
@@ -61,8 +64,8 @@ def test_wide_space_contains_the_published_one(name: str) -> None:
 
 
 def test_all_spaces_can_be_combined() -> None:
-    merged = merge(*map(catalog.load, catalog.full_names()))
-    assert set(merged.paths) == {path for name in catalog.names() for path in catalog.load(name).paths}
+    merged_space = merge(*map(catalog.load, catalog.full_names()))
+    assert set(merged_space.paths) == {path for name in catalog.names() for path in catalog.load(name).paths}
 
 
 def _is_own(space: Space, path: str) -> bool:

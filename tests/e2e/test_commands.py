@@ -32,7 +32,7 @@ from tests.support.processes.commands import (
     wait_for,
 )
 from tests.support.processes.temporary import short_folder
-from trainables.training import NONDETERMINISTIC
+from trainables.training import NONDETERMINISTIC_METRICS
 
 RUNS, DATA = "my runs", """the "data" folder"""
 PLACES = ("--runs", RUNS, "--data", DATA)
@@ -360,7 +360,7 @@ class TestInterruptedSweep:
         )
         assert "continue with: haltsweep resume tiny --runs 'my runs'" in stopped.err
         assert_plain(stopped)
-        (trial_id,) = [one.name for one in folder.checkpoints.iterdir()]
+        (trial_id,) = [one.name for one in folder.checkpoint_folder.iterdir()]
         assert list(folder.checkpoint(trial_id).iterdir())
         shown = fresh_shell.run("status", "tiny", "--runs", RUNS)
         assert "tiny: unfinished; 0/2 ended, 0 running, 0 pruned" in shown.out
@@ -446,7 +446,7 @@ def deterministic_results(shell):
     return {
         trial["trial_id"]: (
             trial["assignment"],
-            {name: value for name, value in trial["metrics"].items() if name not in NONDETERMINISTIC},
+            {name: value for name, value in trial["metrics"].items() if name not in NONDETERMINISTIC_METRICS},
         )
         for trial in shown["trials"]
     }

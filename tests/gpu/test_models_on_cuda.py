@@ -32,8 +32,8 @@ WORKSPACES = 2 * (32 << 20)
 """Bytes of cuBLAS workspaces: 32 MiB on Hopper for each of the threads of forward pass and autograd."""
 
 
-def moved(given: Batch, device: str) -> Batch:
-    return given.to(torch.device(device))
+def moved(examples: Batch, device: str) -> Batch:
+    return examples.to(torch.device(device))
 
 
 def on_cpu(output: Output, gradients: dict[str, Tensor]) -> tuple[Tensor, Encoded, dict[str, Tensor]]:
@@ -44,15 +44,15 @@ def on_cpu(output: Output, gradients: dict[str, Tensor]) -> tuple[Tensor, Encode
     return output.loss.detach().cpu(), encoded, {name: grad.cpu() for name, grad in gradients.items()}
 
 
-def trained(model: nn.Module, given: Batch, device: str) -> tuple[Tensor, Encoded, dict[str, Tensor]]:
-    return on_cpu(*cases.trained(model.to(device), moved(given, device)))
+def trained(model: nn.Module, examples: Batch, device: str) -> tuple[Tensor, Encoded, dict[str, Tensor]]:
+    return on_cpu(*cases.trained(model.to(device), moved(examples, device)))
 
 
 @on_devices(CASES, rehearse=[UNIT, "crvnn, small"])
 def test_training_pass_equals_that_of_the_cpu(case: dict[str, Any], device: str) -> None:
-    raw, given = having(case, **EXACT), batch(LENGTHS)
-    loss, encoded, gradients = trained(built(raw), given, "cpu")
-    other_loss, other_encoded, other_gradients = trained(built(raw), given, device)
+    settings, examples = having(case, **EXACT), batch(LENGTHS)
+    loss, encoded, gradients = trained(built(settings), examples, "cpu")
+    other_loss, other_encoded, other_gradients = trained(built(settings), examples, device)
     torch.testing.assert_close(other_loss, loss)
     check_same(other_encoded, encoded, "on CUDA", without=("computed",))
     assert other_gradients.keys() == gradients.keys()
@@ -62,11 +62,11 @@ def test_training_pass_equals_that_of_the_cpu(case: dict[str, Any], device: str)
 
 @on_devices(EXITS)
 def test_early_exit_modes_agree(case: dict[str, Any], device: str) -> None:
-    given = batch([5, 1, 9, 3, 8])
-    loss, encoded, gradients = trained(built(having(case, **EXACT, early_exit="none")), given, device)
+    examples = batch([5, 1, 9, 3, 8])
+    loss, encoded, gradients = trained(built(having(case, **EXACT, early_exit="none")), examples, device)
     for mode in ("batch", "compact"):
-        raw = having(case, **EXACT, early_exit=mode)
-        other_loss, other_encoded, other_gradients = trained(built(raw), given, device)
+        settings = having(case, **EXACT, early_exit=mode)
+        other_loss, other_encoded, other_gradients = trained(built(settings), examples, device)
         torch.testing.assert_close(other_loss, loss)
         check_same(other_encoded, encoded, mode, without=("computed",))
         for name, gradient in gradients.items():
@@ -92,13 +92,13 @@ def test_padding_and_other_rows_change_nothing(case: dict[str, Any], device: str
 @on_devices(CASES)
 def test_halting_sums_stay_in_32_bits(case: dict[str, Any], device: str, precision: str) -> None:
     model = build_model(case, SHAPE, SEED, device=device).eval()
-    given = moved(batch(LENGTHS), device)
+    examples = moved(batch(LENGTHS), device)
     with torch.autocast(device, dtype=PRECISIONS[precision]):
-        output = model(given)
+        output = model(examples)
     assert output.loss.dtype == output.encoded.ponder.dtype == torch.float32
     if output.encoded.auxiliary is not None:
         assert output.encoded.auxiliary.dtype == torch.float32
-    torch.testing.assert_close(output.loss, model(given).loss, rtol=0.1, atol=0.1)
+    torch.testing.assert_close(output.loss, model(examples).loss, rtol=0.1, atol=0.1)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
@@ -108,8 +108,8 @@ def test_training_steps_lower_the_loss(case: dict[str, Any], device: str, precis
         return
     settings = train_config({"steps": 20, "lr": 3e-3, "precision": precision})
     learner = Learner(build_model(having(case, dropout=0.0), SHAPE, SEED, device=device), settings, seed=SEED)
-    given = moved(synthetic_batch(SHAPE, n=8, length=9, seed=SEED), device)
-    losses = [float(one_step(learner, given, step).loss) for step in range(20)]
+    examples = moved(synthetic_batch(SHAPE, n=8, length=9, seed=SEED), device)
+    losses = [float(one_step(learner, examples, step).loss) for step in range(20)]
     assert all(loss < float("inf") for loss in losses)
     assert min(losses[-3:]) < losses[0]
 
@@ -118,18 +118,20 @@ def test_training_steps_lower_the_loss(case: dict[str, Any], device: str, precis
 @needs_cuda
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_memory_use_is_close_to_the_estimate(case: dict[str, Any]) -> None:
-    raw = having(case, **WIDE, attention_dropout=0.0)
+    settings = having(case, **WIDE, attention_dropout=0.0)
     rows, length = 32, 100
-    estimate = costs.peak_memory_bytes(model_config(raw), SHAPE, rows, length)
+    estimate = costs.peak_memory_bytes(model_config(settings), SHAPE, rows, length)
     gc.collect()
     before = torch.cuda.memory_allocated()  # memory of earlier tests
-    learner = Learner(build_model(raw, SHAPE, SEED, device="cuda"), train_config({"steps": 2}), seed=SEED)
-    given = moved(synthetic_batch(SHAPE, n=rows, length=length, seed=SEED), "cuda")
+    learner = Learner(
+        build_model(settings, SHAPE, SEED, device="cuda"), train_config({"steps": 2}), seed=SEED
+    )
+    examples = moved(synthetic_batch(SHAPE, n=rows, length=length, seed=SEED), "cuda")
     set_dropout_context(learner.model, SEED, 0)
-    one_step(learner, given, 0)
+    one_step(learner, examples, 0)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
-    one_step(learner, given, 1)
+    one_step(learner, examples, 1)
     torch.cuda.synchronize()
-    taken = torch.cuda.max_memory_allocated() - before
-    assert taken < GPU_MEMORY_FACTOR * estimate + WORKSPACES
+    peak_memory_bytes = torch.cuda.max_memory_allocated() - before
+    assert peak_memory_bytes < GPU_MEMORY_FACTOR * estimate + WORKSPACES

@@ -7,7 +7,7 @@ import pytest
 
 from tests.gpu.devices import needs_cuda
 from trainables.protocol import Job, Measurement
-from trainables.training import NONDETERMINISTIC, Training
+from trainables.training import NONDETERMINISTIC_METRICS, Training
 
 TASK = {
     "name": "listops",
@@ -47,4 +47,6 @@ def measurements(training: Training) -> list[Measurement]:
 
 
 def comparable(measurement: Measurement) -> dict[str, Any]:
-    return {name: value for name, value in measurement.metrics.items() if name not in NONDETERMINISTIC}
+    return {
+        name: value for name, value in measurement.metrics.items() if name not in NONDETERMINISTIC_METRICS
+    }

@@ -10,7 +10,7 @@ import pytest
 from orchestrator.errors import InputError
 from orchestrator.execution.code_digests import code_parts
 from orchestrator.search import space_catalog
-from orchestrator.spec.schema import MODULE_NAME, json_schema
+from orchestrator.spec.schema import DOTTED_NAME_SCHEMA, json_schema
 from tests.support.numerics.distributions import SPEC, install_gru_kit, install_package
 from tests.support.processes.in_process import Run
 from tests.support.training_code.own_code import forgotten
@@ -228,4 +228,4 @@ def test_schema_lists_installed_names_and_accepts_modules(installed: Path) -> No
     shown = json.dumps(json_schema())
     assert '"gru", "gutlb"' in shown
     assert '"rates", "rates.wide"' in shown
-    assert shown.count(json.dumps(MODULE_NAME)) >= 3  # of a model, a task and a space
+    assert shown.count(json.dumps(DOTTED_NAME_SCHEMA)) >= 3  # of a model, a task and a space

@@ -65,14 +65,14 @@ def test_spec_of_an_installed_package_passes_the_ablation_check(haltsweep: Run, 
     # The FLOPs are three gates of two products with 16 x 16 weights at 9 tokens, and the readout.
     assert 2 * 9 * 3 * 2 * 16 * 16 + 2 * (16 * 16 + 16) == 28_192
     assert "28.2 k FLOPs" in planned.out
-    by_module = haltsweep(
+    plan_by_module = haltsweep(
         "plan", str(SPEC), "baseline.model.name=gru_kit.gru", "baseline.task.name=gru_kit.majority"
     )
-    assert by_module.code == 0, by_module.err
+    assert plan_by_module.code == 0, plan_by_module.err
 
 
 def test_weights_of_plain_modules_depend_only_on_seed_and_name() -> None:
-    def made(**parts: nn.Module) -> nn.ModuleDict:
+    def build_modules(**parts: nn.Module) -> nn.ModuleDict:
         modules = nn.ModuleDict(parts)
         initialise(modules, 5)
         return modules
@@ -84,15 +84,15 @@ def test_weights_of_plain_modules_depend_only_on_seed_and_name() -> None:
         "linear": lambda: nn.Linear(4, 4),
     }
     kinds |= {"attention": lambda: nn.MultiheadAttention(4, 2), "table": lambda: nn.Embedding(3, 4)}
-    separate_modules = {name: made(**{name: kind()}) for name, kind in kinds.items()}
-    joint_modules = made(first=Linear(3, 3), **{name: kind() for name, kind in kinds.items()})
+    separate_modules = {name: build_modules(**{name: kind()}) for name, kind in kinds.items()}
+    joint_modules = build_modules(first=Linear(3, 3), **{name: kind() for name, kind in kinds.items()})
     for name, part in separate_modules.items():
         for (key, separate_weight), joint_weight in zip(
             part[name].state_dict().items(), joint_modules[name].state_dict().values(), strict=True
         ):
             assert torch.equal(separate_weight, joint_weight), (name, key)
     assert not torch.equal(
-        made(other=nn.Linear(4, 4))["other"].weight, separate_modules["linear"]["linear"].weight
+        build_modules(other=nn.Linear(4, 4))["other"].weight, separate_modules["linear"]["linear"].weight
     )
     assert not separate_modules["attention"][
         "attention"
@@ -102,29 +102,29 @@ def test_weights_of_plain_modules_depend_only_on_seed_and_name() -> None:
 
 
 def test_building_leaves_the_global_generator_and_buffers_unchanged(site: Path) -> None:
-    raw = model(
+    settings = model(
         site,
         "        self.register_buffer('steps', torch.arange(3.0))\n        self.scale = torch.tensor(2.0)\n"
         "        self.lstm = nn.LSTM(8, 8, batch_first=True)\n"
         "\n    def states(self, x, mask):\n        return self.lstm(x)[0] * self.scale + self.steps.sum()\n",
     )
     before = torch.random.get_rng_state()
-    one, same, other = (build_model(raw, SHAPE, seed) for seed in (1, 1, 2))
+    one, same, other = (build_model(settings, SHAPE, seed) for seed in (1, 1, 2))
     assert torch.equal(before, torch.random.get_rng_state())
     assert one.encoder.steps.tolist() == [0, 1, 2]
     assert one.encoder.scale == 2
     assert torch.equal(one.encoder.lstm.weight_hh_l0, same.encoder.lstm.weight_hh_l0)
     assert not torch.equal(one.encoder.lstm.weight_hh_l0, other.encoder.lstm.weight_hh_l0)
-    assert all(each.is_meta for each in build_model(raw, SHAPE, 1, "meta").parameters())
+    assert all(weight.is_meta for weight in build_model(settings, SHAPE, 1, "meta").parameters())
 
 
 def test_plain_dropout_depends_only_on_seed_and_step(site: Path) -> None:
-    raw = model(
+    settings = model(
         site,
         "        self.inner = nn.Linear(8, 8)\n        self.drop = nn.Dropout(0.5)\n"
         "\n    def states(self, x, mask):\n        return self.drop(self.inner(x))\n",
     )
-    built, batch = build_model(raw, SHAPE, 3), synthetic_batch(SHAPE, 4, 9, 0)
+    built, batch = build_model(settings, SHAPE, 3), synthetic_batch(SHAPE, 4, 9, 0)
     before = torch.random.get_rng_state()
 
     def loss(step: int) -> torch.Tensor:
@@ -219,9 +219,9 @@ def test_parametrised_weight_depends_on_the_seed(site: Path) -> None:
         "        self.inner.weight = nn.init.normal_(torch.empty(8, 8))\n"
         f"{STATES}self.inner(x)\n"
     )
-    raw = model(site, body)
-    assert drawn_by_constructors(model_config(raw), SHAPE) == ()
-    one, other = (build_model(raw, SHAPE, seed).encoder.inner.weight for seed in (1, 2))
+    settings = model(site, body)
+    assert drawn_by_constructors(model_config(settings), SHAPE) == ()
+    one, other = (build_model(settings, SHAPE, seed).encoder.inner.weight for seed in (1, 2))
     assert not torch.equal(one, other)
 
 
@@ -229,7 +229,9 @@ def test_random_draws_in_a_constructor_are_detected(site: Path) -> None:
     body = (
         "        self.one = nn.Parameter(torch.ones(8))\n        self.drawn = nn.Parameter(torch.rand(8))\n"
     )
-    raw = model(site, f"{body}\n    def states(self, x, mask):\n        return x * self.one + self.drawn\n")
-    assert drawn_by_constructors(model_config(raw), SHAPE) == ("encoder.drawn",)
+    settings = model(
+        site, f"{body}\n    def states(self, x, mask):\n        return x * self.one + self.drawn\n"
+    )
+    assert drawn_by_constructors(model_config(settings), SHAPE) == ("encoder.drawn",)
     assert drawn_by_constructors(model_config({"name": "universal", "width": 16}), SHAPE) == ()
     assert catalog.is_outside("models", "mine.model")

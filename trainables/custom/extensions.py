@@ -109,8 +109,8 @@ class Catalogue:
             module = import_named(places[0].module if places else name, subject)
             _require(module, subject, self.needs())
             return module
-        similar = difflib.get_close_matches(name, self.names(), n=1)
-        hint = _file_hint(name) or (f" Did you mean {similar[0]!r}?" if similar else "")
+        similar_names = difflib.get_close_matches(name, self.names(), n=1)
+        hint = _file_hint(name) or (f" Did you mean {similar_names[0]!r}?" if similar_names else "")
         raise UnknownName(f"no {self.noun} named {name!r}.{hint} Known: {', '.join(self.names())}")
 
     def _places(self, name: str) -> list[EntryPoint]:
@@ -265,8 +265,8 @@ def _module_hint(module: str) -> str:
         return f". {parent} is a module and no package: give its name alone"
     folders = getattr(sys.modules.get(parent), "__path__", ())
     siblings = [f"{parent}.{sibling.name}" for sibling in pkgutil.iter_modules(folders)]
-    similar = difflib.get_close_matches(module, siblings, n=1)
-    return f". Did you mean {similar[0]!r}?" if similar else ""
+    similar_names = difflib.get_close_matches(module, siblings, n=1)
+    return f". Did you mean {similar_names[0]!r}?" if similar_names else ""
 
 
 def _import_error(subject: str, error: BaseException) -> BadModule:

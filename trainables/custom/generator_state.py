@@ -150,10 +150,10 @@ class GeneratorFiles:
         Args:
             file: JSON file that `save` wrote.
         """
-        saved = json.loads(file.read_text(encoding="utf-8"))
-        self._states = saved["states"]
+        saved_states = json.loads(file.read_text(encoding="utf-8"))
+        self._states = saved_states["states"]
         self._files = {}
-        for name, state in saved["files"].items():
+        for name, state in saved_states["files"].items():
             path = Path(self._folder, name)
             self._files[name] = _File(state, UNREAD, path.lstat().st_mtime_ns if path.exists() else 0)
         self._resumes = True

@@ -75,7 +75,9 @@ def load(path: str) -> Trainable:
             target = getattr(target, part)
     except AttributeError:
         names = _names(module)
-        hint = "".join(f"Did you mean {similar!r}? " for similar in get_close_matches(name, names, n=1))
+        hint = "".join(
+            f"Did you mean {similar_name!r}? " for similar_name in get_close_matches(name, names, n=1)
+        )
         names_in_file = ", ".join(names) or "no class and no function"
         message = f"{module_name} has no {name}. {hint}It has {names_in_file}{shadowed_file_hint(module)}"
         raise ValueError(message) from None
@@ -134,7 +136,8 @@ def _declared_by(target: Any, module: Any, path: str) -> Mapping[str, Any]:
     for key in declaration:
         if key not in field_names:
             hint = "".join(
-                f" Did you mean {similar!r}?" for similar in get_close_matches(str(key), field_names, n=1)
+                f" Did you mean {similar_name!r}?"
+                for similar_name in get_close_matches(str(key), field_names, n=1)
             )
             raise ValueError(
                 f"{DECLARES} of {path} must have some of {', '.join(field_names)}, got {key!r}.{hint}"
@@ -160,9 +163,13 @@ def dropped_fields(raw: Any, parsed: Any, path: str) -> Iterator[str]:
 
 
 def _names(module: Any) -> list[str]:
-    public = {name: value for name, value in vars(module).items() if callable(value) and name[0] != "_"}
+    public_callables = {
+        name: value for name, value in vars(module).items() if callable(value) and name[0] != "_"
+    }
     return sorted(
-        name for name, value in public.items() if getattr(value, "__module__", "") == module.__name__
+        name
+        for name, value in public_callables.items()
+        if getattr(value, "__module__", "") == module.__name__
     )
 
 
@@ -175,26 +182,26 @@ def _config(declared_type: Any, path: str) -> type[BaseModel] | None:
 
 
 def _pydantic_model(declared_type: Any, path: str) -> type[BaseModel]:
-    """Return a pydantic model with the fields of the dataclass `found`, which validates by it."""
+    """Return a pydantic model with the fields of a dataclass; validation also constructs the dataclass."""
 
-    def field_of(field: "dataclasses.Field[Any]") -> tuple[Any, Any]:
+    def field_definition(field: "dataclasses.Field[Any]") -> tuple[Any, Any]:
         if field.default_factory is not dataclasses.MISSING:
             return hints[field.name], Field(default_factory=field.default_factory)
         return hints[field.name], ... if field.default is dataclasses.MISSING else field.default
 
-    def checked(model: BaseModel) -> BaseModel:
+    def construct_dataclass(model: BaseModel) -> BaseModel:
         declared_type(**{name: getattr(model, name) for name in type(model).model_fields})
         return model
 
     try:
         hints = get_type_hints(declared_type, include_extras=True)
         fields: dict[str, Any] = {
-            field.name: field_of(field) for field in dataclasses.fields(declared_type) if field.init
+            field.name: field_definition(field) for field in dataclasses.fields(declared_type) if field.init
         }
         return create_model(
             declared_type.__name__,
             __config__=ConfigDict(extra="forbid"),
-            __validators__={"checked": model_validator(mode="after")(checked)},  # type: ignore[dict-item]
+            __validators__={"checked": model_validator(mode="after")(construct_dataclass)},  # type: ignore[dict-item]
             **fields,
         )
     except Exception as error:  # a type that pydantic cannot validate, or an undefined name

@@ -244,9 +244,9 @@ class MetricsReader:
                 text = lines.read()
         finally:
             self.is_open = was_open
-        complete = text if not was_open else text[: text.rfind(b"\n") + 1]
-        self._read_bytes += len(complete)
-        for line in filter(None, map(bytes.strip, complete.split(b"\n"))):
+        complete_lines = text if not was_open else text[: text.rfind(b"\n") + 1]
+        self._read_bytes += len(complete_lines)
+        for line in filter(None, map(bytes.strip, complete_lines.split(b"\n"))):
             self._lines += 1
             try:
                 metrics = dict(json.loads(line))

@@ -94,9 +94,13 @@ def _files_of(part: Path) -> list[Path]:
 
 def _follow_imports(script: Path, root: Path) -> dict[Path, Path]:
     """Return `first` and all local code that it imports, also indirectly, each with its place."""
-    sent = [path for path in map(Path, sys.path) if _SENT in path.parts]
+    sent_folders = [path for path in map(Path, sys.path) if _SENT in path.parts]
     # The folder of a trainable's file is searched too, see `trainables.custom.extensions.import_named`.
-    roots = sent if root in sent else list(dict.fromkeys([root, script.parent if script.is_file() else root]))
+    roots = (
+        sent_folders
+        if root in sent_folders
+        else list(dict.fromkeys([root, script.parent if script.is_file() else root]))
+    )
     places, waiting = {script: script.relative_to(root)}, [(script, root)]
     while waiting:
         part, root = waiting.pop()

@@ -37,10 +37,12 @@ def _faults(table: pa.Table, shape: TaskShape, info: SplitInfo) -> Iterator[str]
         if name not in table.column_names:
             yield f"a task of the head {shape.head!r} has the column {name}, got {table.column_names}"
             return
-        of = table.schema.field(name).type
-        if not has_type(of) or (_is_list(of) and not pa.types.is_integer(of.value_type)):
+        column_type = table.schema.field(name).type
+        if not has_type(column_type) or (
+            _is_list(column_type) and not pa.types.is_integer(column_type.value_type)
+        ):
             expected = "a whole number" if name in ("label", "steps") else "a list of whole numbers"
-            yield f"{name} is {expected} an example, got {of}"
+            yield f"{name} is {expected} an example, got {column_type}"
             return
         if table[name].null_count or _flat(table, name).null_count:
             yield f"{name} has no nulls, got some"

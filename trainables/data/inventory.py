@@ -124,10 +124,10 @@ def _inspect_split(path: Path) -> DataFile:
     if fault or table is None:
         return DataFile(path, "damaged", fault or "cannot be read", size=size)
     try:
-        stale = _staleness(path, made_from)
+        staleness = _staleness(path, made_from)
     except (ValueError, OSError) as error:
         return DataFile(path, "unknown", f"its source cannot be read: {error}", table_hash, size)
-    return DataFile(path, "stale" if stale else "whole", stale, table_hash, size)
+    return DataFile(path, "stale" if staleness else "whole", staleness, table_hash, size)
 
 
 def _staleness(path: Path, made_from: Mapping[str, Any]) -> str:

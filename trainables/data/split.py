@@ -80,9 +80,11 @@ class Split:
             return np.asarray(self._answers[indices], dtype=np.int64)
         starts = self._bounds[indices]
         lengths = self._bounds[indices + 1] - starts
-        ended = self._kind == "answer"
-        labels, _ = _pad(self._answers, starts, lengths, NOT_ASKED, columns=int(lengths.max()) + ended)
-        if ended:
+        has_end_token = self._kind == "answer"
+        labels, _ = _pad(
+            self._answers, starts, lengths, NOT_ASKED, columns=int(lengths.max()) + has_end_token
+        )
+        if has_end_token:
             assert self._end_id is not None, "a split of answers must have an end_id"
             labels[np.arange(len(labels)), lengths] = self._end_id
         return labels

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, PositiveInt
 
-from trainables.acting import Affects, TrialFacts, fewer
+from trainables.acting import Affects, TrialFacts, effective_limit
 from trainables.settings import NonNegative, Settings
 
 NO_PENALTY = 1e-9
@@ -35,7 +35,9 @@ def _examples(config: Any, trial: TrialFacts) -> Any:
     """Return the number of decoded examples, at most all; None if no answers are generated."""
     if trial.head != "sequence":
         return None
-    return fewer(fewer(config.decode_examples, config.valid_examples), trial.valid_examples)
+    return effective_limit(
+        effective_limit(config.decode_examples, config.valid_examples), trial.valid_examples
+    )
 
 
 class DecodeConfig(Settings):

@@ -91,8 +91,8 @@ class Recomputing:
 
     def keep(self, inputs: Int[Tensor, " K"]) -> None:
         """Keep some encoded inputs and the tokens of their hypotheses."""
-        across = torch.arange(self._width, device=inputs.device)
-        rows = (inputs[:, None] * self._width + across).flatten()
+        columns = torch.arange(self._width, device=inputs.device)
+        rows = (inputs[:, None] * self._width + columns).flatten()
         self._prefixes, self._memory, self._memory_mask = (
             tensor.index_select(0, rows) for tensor in (self._prefixes, self._memory, self._memory_mask)
         )

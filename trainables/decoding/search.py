@@ -6,9 +6,10 @@ A hypothesis that ends is finished if it is among the `beam_size` best of a step
 the highest log-probability / length^length_penalty, with the end token counted: 0 is no penalty, and larger
 values favour longer answers. At `length_max` every hypothesis is forced to end.
 
-Departure: an input is done when `beam_size` hypotheses have finished and no unfinished hypothesis, at its
-current length, scores better than the best of them. fairseq requires only the first condition. With a small
-vocabulary, bad short answers can then end a search whose best hypothesis is unfinished.
+Difference from fairseq: an input is done when `beam_size` hypotheses have finished and no unfinished
+hypothesis, at its current length, scores better than the best finished one. fairseq requires only the first
+condition. With a small vocabulary, bad short answers can then end a search whose best hypothesis is
+unfinished.
 
 Scores with equal distance to the best one, in 32 bits, are ordered by hypothesis, then by token. Of equally
 good answers the one that ended first is returned. Results are therefore the same in every run.

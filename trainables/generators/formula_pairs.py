@@ -83,9 +83,9 @@ def _draw(stream: np.random.Generator) -> tuple[Pairs, np.ndarray]:
     variables = np.argsort(keys, axis=1, kind="stable")[:, :SENTENCE_VARIABLES]
     first, second = grow(stream, variables), grow(stream, variables)
     contingent = [(formulas.truth != 0) & (formulas.truth != EVERYWHERE) for formulas in (first, second)]
-    accepted = np.flatnonzero(contingent[0] & contingent[1])
+    accepted_indices = np.flatnonzero(contingent[0] & contingent[1])
     operators = np.maximum(first.operators, second.operators)
-    return _join(first, second).take(accepted), operators[accepted]
+    return _join(first, second).take(accepted_indices), operators[accepted_indices]
 
 
 def _join(first: Formulas, second: Formulas) -> Pairs:

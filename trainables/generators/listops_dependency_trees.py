@@ -100,9 +100,9 @@ def draw(stream: np.random.Generator, law: DepthLaw, n: int) -> MeasuredTrees:
     forest, _ = _sprout(stream, law.levels(), np.arange(n), np.zeros(n, dtype=np.int64))
     unfinished, finished = measure(forest), []
     while len(unfinished):
-        deep = unfinished.depth >= law.shallowest
-        finished.append(unfinished.take(np.flatnonzero(deep)))
-        unfinished = unfinished.take(np.flatnonzero(~deep))
+        is_deep_enough = unfinished.depth >= law.shallowest
+        finished.append(unfinished.take(np.flatnonzero(is_deep_enough)))
+        unfinished = unfinished.take(np.flatnonzero(~is_deep_enough))
         if len(unfinished):
             unfinished = wrap(stream, unfinished, Law(law.deepest - 1, ARGUMENTS_MAX, P))
     return concatenate(finished)

@@ -4,8 +4,8 @@ Sources: the reads of flip-flop language modelling as in Ray Chowdhury and Carag
 Transformers with Dynamic Halt, App. A; the answers of Fan et al., Looped Transformers for Length
 Generalization, sec. 4.
 
-Departure: the loss of a sample is the mean over its positions, so that samples have equal weight; the
-published runs average over all positions of a batch.
+Difference from the published runs: the loss of a sample is the mean over its positions, so that samples have
+equal weight. The published runs average over all positions of a batch.
 """
 
 from dataclasses import replace

@@ -5,8 +5,8 @@ and the dynamic halting of Tan et al., Sparse Universal Transformer. In training
 answer, shifted by one token and preceded by the end token. Input and answer share embeddings if the task has
 one vocabulary for both.
 
-Departure: the loss of a sample is the mean over its tokens, the end token included, so that samples have
-equal weight; the runs of the second source sum over the tokens of a batch.
+Difference from the second source: the loss of a sample is the mean over its tokens, the end token included,
+so that samples have equal weight. The published runs sum over the tokens of a batch.
 """
 
 from dataclasses import replace

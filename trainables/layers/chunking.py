@@ -161,7 +161,10 @@ class Cut:
         tables = [table for order, _ in known_orders for table in (order, np.argsort(order))]
         uploads = upload_together(tables, self.packing.row.device)
         num_staying = [is_staying for _, is_staying in known_orders]
-        splits = [RowSplit(*each) for each in zip(uploads[::2], uploads[1::2], num_staying, strict=True)]
+        splits = [
+            RowSplit(*split_parts)
+            for split_parts in zip(uploads[::2], uploads[1::2], num_staying, strict=True)
+        ]
         later_splits = iter(splits[2:])
         return CutOrders(splits[0], splits[1], [next(later_splits) if has else None for has in has_parting])
 
@@ -237,9 +240,9 @@ class PaddedCut:
             PaddedChunk(Tokens(PaddedRows(row, count, longest), place, *turns, reach, cache=cache), exists)
             for count, place, exists in zip(counts, places, chunk_starts < packing.counts, strict=True)
         ]
-        each = length.index_select(0, packing.row)
-        number = torch.div(packing.column, each, rounding_mode="floor")
-        padded_to_packed = (number * rows + packing.row) * longest + packing.column % each
+        packed_length = length.index_select(0, packing.row)
+        number = torch.div(packing.column, packed_length, rounding_mode="floor")
+        padded_to_packed = (number * rows + packing.row) * longest + packing.column % packed_length
         return cls(chunks, -(-packing.counts // length), packed_to_padded.flatten(), padded_to_packed)
 
     def parts(self, x: Float[Tensor, "M D"]) -> list[Float[Tensor, "B_L D"]]:

@@ -175,7 +175,7 @@ class ConstantShapes:
         constants = [
             constant if isinstance(constant, tuple) else (constant,) for constant in self._constants.values()
         ]
-        return [table for _, table in self._tables] + [constant for some in constants for constant in some]
+        return [table for _, table in self._tables] + [constant for group in constants for constant in group]
 
     @contextmanager
     def warming(self) -> Iterator[None]:
@@ -204,14 +204,14 @@ class ConstantShapes:
         number, self._number = self._number, self._number + 1
         if number == len(self._tables) and not self._captures:
             self._tables.append((table.copy(), copy_to(table, device)))
-        previous = self._tables[number] if number < len(self._tables) else (np.zeros(0), None)
-        if previous[1] is None or not np.array_equal(previous[0], table):
+        host_table, device_table = self._tables[number] if number < len(self._tables) else (np.zeros(0), None)
+        if device_table is None or not np.array_equal(host_table, table):
             raise BatchDependentError(
                 "tables created on the host must not depend on the batch, but the values differ in table "
                 f"{number}"
                 f" of shape {table.shape}; compute it from tensors on the device"
             )
-        return previous[1]
+        return device_table
 
     def count(self, tokens: Int[Tensor, " N"]) -> int:
         """Return the sum of `tokens`. Raise BatchDependentError if it differs from that of other batches."""

@@ -202,7 +202,7 @@ class KeyedDropout(Keyed):
         return drawn_masks.popleft().keep[..., :columns]
 
     def has_mask_for(self, positions: Tensor) -> bool:
-        """Return whether the mask of the next use was drawn in advance for this very `positions`."""
+        """Return whether a mask drawn in advance is ready for the next call with the tensor `positions`."""
         return (
             (stream := self._stream) is not None
             and bool(drawn_masks := stream.drawn_masks)
@@ -210,17 +210,17 @@ class KeyedDropout(Keyed):
         )
 
     def forget(self) -> None:
-        """Discard masks drawn in advance, because the next use is at another place than expected."""
+        """Discard masks drawn in advance, because the next call has other positions than expected."""
         if self._stream is not None:
             self._stream.calls -= len(self._stream.drawn_masks)
             self._stream.drawn_masks.clear()
 
     def add_mask(self, keep: Tensor, positions: Tensor, adjacent_mask: Tensor | None = None) -> None:
-        """Store a mask for a later use at `positions`, after all masks stored before."""
+        """Append a mask for a later call with `positions` to the stored masks."""
         _current_stream(self).drawn_masks.append(_DrawnMask(keep, positions, adjacent_mask))
 
     def take(self) -> _DrawnMask:
-        """Return the stored mask of the next use and remove it."""
+        """Remove the first stored mask, which is that of the next call, and return it."""
         return _current_stream(self).drawn_masks.popleft()
 
     def schedule(

@@ -103,8 +103,8 @@ class ExpertLinear(Initialised):
         dtype = dtype_of_products(self.weight)
         bias = None if self.bias is None else self.bias.to(dtype)
         maps = _GroupedLinears if has_grouped_kernel(self.weight, dtype) else _Linears
-        found: Tensor = maps.run(x.to(dtype), self.weight.to(dtype), bias, groups)
-        return found
+        output: Tensor = maps.run(x.to(dtype), self.weight.to(dtype), bias, groups)
+        return output
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,8 @@ class ExpertRows:
     @cached_property
     def host_counts(self) -> list[int]:
         """`counts` on the host, which waits for the device."""
-        found: list[int] = self.counts.tolist()
-        return found
+        host_counts: list[int] = self.counts.tolist()
+        return host_counts
 
     @cached_property
     def ends(self) -> Int[Tensor, " E"]:
@@ -172,30 +172,30 @@ class _Linears(Function):
         counts = groups.host_counts
         ctx.save_for_backward(x, weight)
         ctx.counts, ctx.has_bias = counts, bias is not None
-        out = x.new_empty((x.shape[0], weight.shape[1]))
-        for expert, part, into in _shares(counts, x, out):
+        output = x.new_empty((x.shape[0], weight.shape[1]))
+        for expert, part, into in _shares(counts, x, output):
             columns = weight[expert].t()
             if bias is None:
                 torch.mm(part, columns, out=into)
             else:
                 torch.addmm(bias[expert], part, columns, out=into)
-        return out
+        return output
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (grad,), (x, weight), counts = grads, ctx.saved_tensors, ctx.counts
-        back = torch.empty_like(x) if ctx.needs_input_grad[0] else None
+        input_gradient = torch.empty_like(x) if ctx.needs_input_grad[0] else None
         # An expert without tokens has a gradient of zero.
-        of_weight = (torch.empty_like if all(counts) else torch.zeros_like)(weight)
-        of_bias = weight.new_zeros(weight.shape[:2]) if ctx.has_bias else None
-        for expert, part, given in _shares(counts, x, grad):
-            torch.mm(given.t(), part, out=of_weight[expert])
-            if of_bias is not None:
-                torch.sum(given, 0, out=of_bias[expert])
-        if back is not None:
-            for expert, into, given in _shares(counts, back, grad):
-                torch.mm(given, weight[expert], out=into)
-        return back, of_weight, of_bias, None
+        weight_gradient = (torch.empty_like if all(counts) else torch.zeros_like)(weight)
+        bias_gradient = weight.new_zeros(weight.shape[:2]) if ctx.has_bias else None
+        for expert, part, part_gradient in _shares(counts, x, grad):
+            torch.mm(part_gradient.t(), part, out=weight_gradient[expert])
+            if bias_gradient is not None:
+                torch.sum(part_gradient, 0, out=bias_gradient[expert])
+        if input_gradient is not None:
+            for expert, into, part_gradient in _shares(counts, input_gradient, grad):
+                torch.mm(part_gradient, weight[expert], out=into)
+        return input_gradient, weight_gradient, bias_gradient, None
 
 
 class _GroupedLinears(Function):
@@ -210,8 +210,8 @@ class _GroupedLinears(Function):
         x = x.contiguous()
         ctx.save_for_backward(x, weight)
         ctx.groups, ctx.has_bias = groups, bias is not None
-        out = F.grouped_mm(x, weight.transpose(1, 2), offs=groups.ends)
-        return out if bias is None else out.add_(bias.index_select(0, groups.expert))
+        output = F.grouped_mm(x, weight.transpose(1, 2), offs=groups.ends)
+        return output if bias is None else output.add_(bias.index_select(0, groups.expert))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -223,22 +223,25 @@ class _GroupedLinears(Function):
             sums = F.grouped_mm(grad.t(), rows, offs=groups.ends)
             return sums.masked_fill_((groups.counts == 0)[:, None, None], 0)
 
-        back = F.grouped_mm(grad, weight, offs=groups.ends) if ctx.needs_input_grad[0] else None
-        of_bias = None
+        input_gradient = F.grouped_mm(grad, weight, offs=groups.ends) if ctx.needs_input_grad[0] else None
+        bias_gradient = None
         if ctx.has_bias:
             # A product with ones sums the rows of each expert.
-            of_bias = of_experts(grad.new_ones(grad.shape[0], GROUPED_ALIGNMENT))[..., 0]
-        return back, of_experts(x), of_bias, None
+            bias_gradient = of_experts(grad.new_ones(grad.shape[0], GROUPED_ALIGNMENT))[..., 0]
+        return input_gradient, of_experts(x), bias_gradient, None
 
 
-def _shares(counts: list[int], one: Tensor, other: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+def _shares(counts: list[int], first: Tensor, second: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Return an iterator over the index and the rows of both tensors for each expert that has rows."""
-    shares = zip(torch.split(one, counts), torch.split(other, counts), strict=True)
+    shares = zip(torch.split(first, counts), torch.split(second, counts), strict=True)
     return ((expert, *parts) for expert, parts in enumerate(shares) if counts[expert])
 
 
 class _Permute(Function):
-    """Rows of `x` in `order`; `back` is the inverse order. Both passes are copies; indexing would add."""
+    """Rows of `x` in `order`; `inverse_order` is the inverse permutation.
+
+    The backward pass copies the rows of the gradient, where indexing in PyTorch would add up gradients.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, order: Tensor, inverse_order: Tensor) -> Tensor:
@@ -247,12 +250,12 @@ class _Permute(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        (back,) = ctx.saved_tensors
-        return grads[0].index_select(0, back), None, None
+        (inverse_order,) = ctx.saved_tensors
+        return grads[0].index_select(0, inverse_order), None, None
 
 
 class _Dispatch(Function):
-    """Each row of `x` repeated `copies` times, in `order`; `back` is the inverse order."""
+    """Each row of `x` repeated `copies` times, in `order`; `inverse_order` is the inverse permutation."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, order: Tensor, inverse_order: Tensor, copies: int) -> Tensor:
@@ -262,8 +265,8 @@ class _Dispatch(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        (back,) = ctx.saved_tensors
-        grad = grads[0].index_select(0, back)
+        (inverse_order,) = ctx.saved_tensors
+        grad = grads[0].index_select(0, inverse_order)
         return grad.view(-1, ctx.copies, grad.shape[-1]).sum(1), None, None, None
 
 
@@ -284,10 +287,14 @@ class Routing:
     @cached_property
     def groups(self) -> ExpertRows:
         """Pairs of each expert."""
-        chosen = self.chosen.flatten()
-        counts = torch.zeros(self.log_probabilities.shape[1], dtype=chosen.dtype, device=chosen.device)
+        flat_choices = self.chosen.flatten()
+        counts = torch.zeros(
+            self.log_probabilities.shape[1], dtype=flat_choices.dtype, device=flat_choices.device
+        )
         # `bincount` would make the host wait one more time.
-        return ExpertRows(counts.scatter_add_(0, chosen, torch.ones_like(chosen)), chosen.shape[0])
+        return ExpertRows(
+            counts.scatter_add_(0, flat_choices, torch.ones_like(flat_choices)), flat_choices.shape[0]
+        )
 
     @cached_property
     def order(self) -> Int[Tensor, " P"]:
@@ -358,12 +365,12 @@ class Router(nn.Module):
             return Routing(sure, torch.zeros_like(sure, dtype=torch.int64), torch.ones_like(sure))
         logits = self.outer(self.dropout(self.inner(x).tanh(), placed_tokens.place))
         log_probabilities = logits.to(exact).log_softmax(-1)
-        likeliest, chosen = log_probabilities.exp().topk(self.active, dim=1)
+        likeliest, chosen_experts = log_probabilities.exp().topk(self.active, dim=1)
         if self.training and self.sampled:
-            chosen = self._partly_drawn(log_probabilities.detach(), chosen, placed_tokens)
-            likeliest = log_probabilities.exp().gather(1, chosen)
+            chosen_experts = self._partly_drawn(log_probabilities.detach(), chosen_experts, placed_tokens)
+            likeliest = log_probabilities.exp().gather(1, chosen_experts)
         gates = likeliest / (likeliest.sum(1, keepdim=True) + GATE_EPSILON)
-        return Routing(log_probabilities, chosen, gates)
+        return Routing(log_probabilities, chosen_experts, gates)
 
     def _partly_drawn(
         self, log_probabilities: Float[Tensor, "M E"], likeliest: Int[Tensor, "M k"], placed_tokens: Placed

@@ -92,7 +92,7 @@ class HaltingState:
         return first, second
 
     def count_run(self) -> "HaltingState":
-        """Return the state after one more step was run on every unit."""
+        """Return the state with one more computed step counted for every unit."""
         return replace_fields(self, computed=self.computed + 1)
 
     @property

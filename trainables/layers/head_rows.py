@@ -92,9 +92,9 @@ def _host_tables(layout: HostLayout, heads: int, parts: int) -> tuple[np.ndarray
     rows, width = layout.counts.shape[0], layout.width
     number, begin = _offsets(rows, width, heads, parts)
     token, place = layout.places
-    to = token.reshape(rows, 1, width) * (parts * heads) + number[:, None, :, None]
+    targets = token.reshape(rows, 1, width) * (parts * heads) + number[:, None, :, None]
     base = place + layout.row * ((heads - 1) * width)
-    return to.ravel(), (base[:, None] + begin).ravel()
+    return targets.ravel(), (base[:, None] + begin).ravel()
 
 
 def sorts_rows(packing: Packing) -> bool:
@@ -151,8 +151,8 @@ class _SpreadHeads(Function):
 def moved(x: Float[Tensor, "*M E"], rows: HeadRows, factor: Factor | None) -> Float[Tensor, "P B H T E"]:
     """Return the padded layout of packed rows, times `factor`, without a gradient."""
     width = x.shape[-1]
-    made = x.reshape(-1, width).index_select(0, rows.out).view(*rows.shape, width)
-    return made if factor is None else turn(made, factor)
+    head_columns = x.reshape(-1, width).index_select(0, rows.out).view(*rows.shape, width)
+    return head_columns if factor is None else turn(head_columns, factor)
 
 
 def turn(x: Float[Tensor, "P B H T E"], factor: Factor) -> Tensor:
@@ -198,8 +198,8 @@ def spread(
     With `longest_first`, rows are sorted from the longest to the shortest if `sorts_rows(packing)`.
     """
     rows = HeadRows.sorted(packing, x.shape[1]) if longest_first else HeadRows.of(packing, x.shape[1])
-    made: Tensor = _SpreadHeads.run(x, rows, None)
-    return made.squeeze(0)
+    head_columns: Tensor = _SpreadHeads.run(x, rows, None)
+    return head_columns.squeeze(0)
 
 
 def spread_parts(
@@ -212,8 +212,8 @@ def spread_parts(
     The second of `factors` is the conjugate, for the backward pass.
     """
     rows = HeadRows.of(packing, x.shape[2], x.shape[1])
-    made: Tensor = _SpreadHeads.run(x, rows, factors)
-    return made
+    head_columns: Tensor = _SpreadHeads.run(x, rows, factors)
+    return head_columns
 
 
 def spread_each(
@@ -230,8 +230,8 @@ def gather(
 ) -> Float[Tensor, "M H E"]:
     """Return the packed rows of the padded layout; arguments are those of `spread`."""
     rows = HeadRows.sorted(packing, x.shape[1]) if longest_first else HeadRows.of(packing, x.shape[1])
-    made: Tensor = _GatherHeads.run(x, rows)
-    return made.view(-1, *x.shape[1:2], x.shape[-1])
+    token_rows: Tensor = _GatherHeads.run(x, rows)
+    return token_rows.view(-1, *x.shape[1:2], x.shape[-1])
 
 
 @dataclass(frozen=True)

@@ -61,12 +61,12 @@ def replace_fields(record: Record, **fields: Any) -> Record:
     A step creates hundreds of records. The dataclasses must be frozen and have no `__post_init__`. Values of
     `cached_property` are not copied.
     """
-    found = object.__new__(type(record))
-    given, own = record.__dict__, found.__dict__
+    host_copy = object.__new__(type(record))
+    record_fields, copy_fields = record.__dict__, host_copy.__dict__
     for name in record.__dataclass_fields__:  # type: ignore[attr-defined]
-        own[name] = given[name]
-    own.update(fields)
-    return found
+        copy_fields[name] = record_fields[name]
+    copy_fields.update(fields)
+    return host_copy
 
 
 def named_modules_of(model: nn.Module) -> dict[nn.Module, str]:
@@ -74,18 +74,20 @@ def named_modules_of(model: nn.Module) -> dict[nn.Module, str]:
 
     This avoids PyTorch's nested generators, which would run in every step.
     """
-    found: dict[nn.Module, str] = {}
-    waiting = [(model, "")]
-    while waiting:
-        module, name = waiting.pop()
-        if module in found:
+    names: dict[nn.Module, str] = {}
+    unvisited_modules = [(model, "")]
+    while unvisited_modules:
+        module, name = unvisited_modules.pop()
+        if module in names:
             continue
-        found[module] = name
+        names[module] = name
         children = module._modules
         if children:
             begin = f"{name}." if name else ""
-            waiting += [(each, begin + key) for key, each in reversed(children.items()) if each is not None]
-    return found
+            unvisited_modules += [
+                (each, begin + key) for key, each in reversed(children.items()) if each is not None
+            ]
+    return names
 
 
 def modules_of(model: nn.Module) -> Iterable[nn.Module]:

@@ -105,8 +105,8 @@ def joined(*weights: Tensor) -> Tensor:
 
     Autocast caches casts of parameters of a model, but not casts of tensors computed from them.
     """
-    whole = torch.cat(weights)
-    return whole.to(dtype_of_products(whole))
+    joint_weight = torch.cat(weights)
+    return joint_weight.to(dtype_of_products(joint_weight))
 
 
 def dtype_of_products(weight: Tensor) -> torch.dtype:

@@ -41,18 +41,20 @@ def mix(word: Tensor) -> None:
 @lru_cache(maxsize=256)
 def salt_numbers(counts: tuple[int, ...]) -> Int[np.ndarray, " C"]:
     """Return the salt numbers of groups of `counts` words, each numbered from zero (read-only)."""
-    found: np.ndarray = np.concatenate([np.arange(count, dtype=np.int64) for count in counts]) * ODD_32
-    found.flags.writeable = False
-    return found
+    element_numbers: np.ndarray = (
+        np.concatenate([np.arange(count, dtype=np.int64) for count in counts]) * ODD_32
+    )
+    element_numbers.flags.writeable = False
+    return element_numbers
 
 
 @lru_cache(maxsize=256)
 def element_numbers(shape: tuple[int, ...]) -> Int[np.ndarray, "*C"]:
     """Return the salt numbers of `shape` = (words,) elements, or of (heads, 1, words) of them (read-only)."""
     heads = np.arange(shape[0] if len(shape) > 1 else 1).reshape(-1, *[1] * (len(shape) - 1))
-    found: np.ndarray = (heads * HEAD_STRIDE + np.arange(shape[-1], dtype=np.int64)) * ODD_32
-    found.flags.writeable = False
-    return found
+    element_numbers: np.ndarray = (heads * HEAD_STRIDE + np.arange(shape[-1], dtype=np.int64)) * ODD_32
+    element_numbers.flags.writeable = False
+    return element_numbers
 
 
 def compute_salts(key: Any, number: Int[np.ndarray, "*C"]) -> Int[np.ndarray, "*K"]:
@@ -63,8 +65,8 @@ def compute_salts(key: Any, number: Int[np.ndarray, "*C"]) -> Int[np.ndarray, "*
         number: Numbers of the elements times `ODD_32`.
     """
     words = (number + (key & 0x7FFFFFFF)) ^ (key >> 32)
-    found: np.ndarray = words.astype(np.uint32).view(np.int32)
-    return found
+    signed_words: np.ndarray = words.astype(np.uint32).view(np.int32)
+    return signed_words
 
 
 def hash_numbers(number: Int[Tensor, "*M"]) -> Int[Tensor, "*M"]:
@@ -171,17 +173,17 @@ def _draw_all(jobs: list[_Job]) -> None:
         _draw_one(jobs[0])
         return
     sizes = [job.words for job in jobs]
-    whole = torch.empty(sum(sizes), dtype=torch.int32, device=jobs[0].place.device)
-    for job, part in zip(jobs, whole.split_with_sizes(sizes), strict=True):
+    all_words = torch.empty(sum(sizes), dtype=torch.int32, device=jobs[0].place.device)
+    for job, part in zip(jobs, all_words.split_with_sizes(sizes), strict=True):
         torch.bitwise_xor(job.place.to(torch.int32), job.salt, out=part.view(job.shape))
-    mix(whole)
+    mix(all_words)
     levels = {level for job in jobs for level, _ in job.parts}
-    several = len(levels) > 1
-    table = whole if several else compute_keep_mask(whole, levels.pop())
-    pieces = table.split_with_sizes(sizes if several else [2 * size for size in sizes])
+    has_several_levels = len(levels) > 1
+    table = all_words if has_several_levels else compute_keep_mask(all_words, levels.pop())
+    pieces = table.split_with_sizes(sizes if has_several_levels else [2 * size for size in sizes])
     for job, piece in zip(jobs, pieces, strict=True):
         mask = piece.view(*job.shape[:-1], -1)
-        if several:
+        if has_several_levels:
             _give(job, mask)
             continue
         job.deliver(_cut_columns(mask, [2 * count for _, count in job.parts]))
@@ -197,9 +199,11 @@ def _draw_one(job: _Job) -> None:
     # If words stay in the cache until they are compared, all passes over them take half of the time.
     (level, _), (rows, *others) = job.parts[0], job.shape
     keep = torch.empty((rows, *others[:-1], 2 * others[-1]), dtype=torch.uint8, device=place.device)
-    few = max(1, CACHED_WORDS * rows // count)
+    rows_per_block = max(1, CACHED_WORDS * rows // count)
     place = place.expand(rows, *place.shape[1:])
-    for places, result in zip(torch.split(place, few), torch.split(keep, few), strict=True):
+    for places, result in zip(
+        torch.split(place, rows_per_block), torch.split(keep, rows_per_block), strict=True
+    ):
         word = places ^ job.salt
         mix(word)
         torch.ge(word.view(torch.int16), level - MASK_LEVELS // 2, out=result)

@@ -216,8 +216,8 @@ class HostLayout:
         return np.minimum(token, self.row.shape[0] - 1).ravel(), place
 
 
-class UploadGroup:
-    """Packings whose tables are uploaded together when the first of them needs a table."""
+class PackingGroup:
+    """Layouts of several packings. A table of all of them is uploaded when the first packing needs it."""
 
     def __init__(self, layouts: Sequence[HostLayout], device: torch.device) -> None:
         self.layouts = layouts
@@ -230,8 +230,10 @@ class UploadGroup:
         """Return the tables `make` of layout `number` on the device, built once for each `key`."""
         if key not in self._tables:
             tables = [make(layout) for layout in self.layouts]
-            parts = iter(upload_together([table for some in tables for table in some], self.device))
-            self._tables[key] = [list(islice(parts, len(some))) for some in tables]
+            parts = iter(
+                upload_together([table for layout_tables in tables for table in layout_tables], self.device)
+            )
+            self._tables[key] = [list(islice(parts, len(layout_tables))) for layout_tables in tables]
         return self._tables[key][number]
 
 
@@ -283,9 +285,9 @@ class Packing:
         cls, layouts: Sequence[HostLayout], rows: Sequence[Tensor], counts: Sequence[Tensor]
     ) -> "list[Packing]":
         """Build packings that upload further tables together, from `row` and `counts` of each."""
-        group = UploadGroup(layouts, rows[0].device)
+        group = PackingGroup(layouts, rows[0].device)
         return [
-            cls(row, count, layout.width, {"uploads": (group, number)})
+            cls(row, count, layout.width, {"group": (group, number)})
             for number, (layout, row, count) in enumerate(zip(layouts, rows, counts, strict=True))
         ]
 
@@ -297,25 +299,25 @@ class Packing:
     @property
     def host_layout(self) -> HostLayout:
         """Lengths of the rows on the host; the host waits for the device once if they are not available."""
-        group, number = self._uploads
+        group, number = self._place_in_group
         return group.layouts[number]
 
     @property
-    def _uploads(self) -> tuple[UploadGroup, int]:
-        def read_uploads() -> tuple[UploadGroup, int]:
+    def _place_in_group(self) -> tuple[PackingGroup, int]:
+        def find_place() -> tuple[PackingGroup, int]:
             refuse_host_read("lengths")
             layout = HostLayout(np.asarray(self.counts.tolist(), dtype=np.int64), self.width)
-            return UploadGroup([layout], self.row.device), 0
+            return PackingGroup([layout], self.row.device), 0
 
-        uploads: tuple[UploadGroup, int] = self.once("uploads", read_uploads)
-        return uploads
+        place: tuple[PackingGroup, int] = self.once("group", find_place)
+        return place
 
     def host_tables(self, key: Any, make: Callable[[HostLayout], Sequence[np.ndarray]]) -> list[Tensor]:
         """Return the tables `make` of the lengths on the device, built once for each `key`.
 
         Tables of packings that were built together are uploaded together.
         """
-        group, number = self._uploads
+        group, number = self._place_in_group
         return group.tables(key, number, make)
 
     @property
@@ -341,7 +343,7 @@ class Packing:
     @property
     def by_host(self) -> bool:
         """Whether the lengths are on the host, which then computes places without a kernel."""
-        return "uploads" in self.cache
+        return "group" in self.cache
 
     @cached_property
     def starts(self) -> Int[Tensor, " B_1"]:

@@ -248,8 +248,8 @@ def _run_all_layers(
         states, side = layer(states, tokens)
         if seen is not None:
             everything = torch.arange(states.shape[0], device=states.device)
-            one = torch.ones_like(everything)
-            seen.record_layer(number, everything, one.to(states.dtype), one.bool(), side)
+            ones = torch.ones_like(everything)
+            seen.record_layer(number, everything, ones.to(states.dtype), ones.bool(), side)
         outputs.append(LayerOutputs(side, torch.ones_like(side[0][:, 0])))
     return RecurrenceResult.of_all(states, tokens.packing, config.max_layers), _balance(config, outputs)
 
@@ -282,11 +282,13 @@ def layer_flops(config: SparseSettings, tokens: int, sources: int | None = None)
     """
     sizes, experts = config.attention, config.feedforward
     inner = sizes.heads * sizes.head_width
-    asked = sizes.active * tokens
-    asking = _router_flops(config, sizes.experts, tokens) + 2 * linear_flops(asked, config.width, inner)
+    asked_tokens = sizes.active * tokens
+    asking = _router_flops(config, sizes.experts, tokens) + 2 * linear_flops(
+        asked_tokens, config.width, inner
+    )
     own = asking + 2 * linear_flops(tokens, config.width, inner)
-    own += linear_flops(asked, inner, 2 * tokens + 2 * sizes.window + 1)
-    other = 0.0 if sources is None else asking + 2 * linear_flops(asked, inner, sources)
+    own += linear_flops(asked_tokens, inner, 2 * tokens + 2 * sizes.window + 1)
+    other = 0.0 if sources is None else asking + 2 * linear_flops(asked_tokens, inner, sources)
     inside = 2 * linear_flops(experts.active * tokens, config.width, experts.width)
     return own + other + _router_flops(config, experts.experts, tokens) + inside
 

@@ -226,8 +226,8 @@ def halting_flops(config: UniversalSettings, tokens: int, layers: int) -> float:
     decisions = max(0, layers + is_first_free - halt.origin)
     units = tokens if config.halts_per_token else 1
     features = (2 if halt.transition else 1) * config.width
-    once = linear_flops(units, features, config.width) + linear_flops(units, config.width, 1)
-    return decisions * once
+    flops_per_step = linear_flops(units, features, config.width) + linear_flops(units, config.width, 1)
+    return decisions * flops_per_step
 
 
 def halting_activation_bytes(config: UniversalSettings, rows: int, tokens: int) -> float:

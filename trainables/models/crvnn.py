@@ -32,7 +32,8 @@ the cell for left to right.
 
 Three dropouts are published: of inputs (embeddings, `dropout`), hidden (inside the cell, `cell_dropout`) and
 of outputs (`readout_dropout`). In the LSTM cell the hidden dropout is applied to the logits of the gates.
-Departure: the readout is that of all built-in models, with a ReLU where the second source has a GELU.
+Difference from the second source: the readout is that of all built-in models, which has a ReLU instead of a
+GELU.
 """
 
 from math import ceil, log2

@@ -407,7 +407,8 @@ def activation_bytes(config: Config, rows: int, length: int) -> float:
         loops = config.loops
     else:
         loops = config.max_loops if config.early_exit == "none" else min(config.max_loops, length)
-    between = FLOAT_BYTES * config.width * (config.injection + (config.final_norm == "loop"))
+    bytes_between_loops = FLOAT_BYTES * config.width * (config.injection + (config.final_norm == "loop"))
     return loops * (
-        config.layers * block_activation_bytes(config, None, rows, length) + rows * length * between
+        config.layers * block_activation_bytes(config, None, rows, length)
+        + rows * length * bytes_between_loops
     )

@@ -95,12 +95,12 @@ class Encoder(nn.Module):
         config = self.config
         states, packing = self.boundaries(x * config.width**0.5, mask)
         tokens = Tokens.unrotated(packing, states.dtype, causal=config.causal)
-        begun = begin(config, states, packing.column, packing.width)
-        result, auxiliary = run_to_halt(config, self.block, self.halt, begun, tokens)
+        units = begin(config, states, packing.column, packing.width)
+        result, auxiliary = run_to_halt(config, self.block, self.halt, units, tokens)
         result = replace(result, states=self.final_norm(result.states))
         pooling, bound = config.pooling, config.max_layers
-        found = result.encoded(self.boundaries, packing, x, pooling=pooling, bound=bound)
-        return replace(found, auxiliary=_of_each(auxiliary, found.depth))
+        encoded = result.encoded(self.boundaries, packing, x, pooling=pooling, bound=bound)
+        return replace(encoded, auxiliary=_of_each(auxiliary, encoded.depth))
 
 
 class Decoder(StepwiseDecoder):
@@ -135,11 +135,11 @@ class Decoder(StepwiseDecoder):
             Tokens.unrotated(packing, states.dtype, causal=True),
             cross_kv=self.cross_kv(memory, memory_mask)[0],
         )
-        begun = begin(config, states, packing.column, packing.width)
-        result, auxiliary = run_to_halt(config, self.block, self.halt, begun, tokens)
+        units = begin(config, states, packing.column, packing.width)
+        result, auxiliary = run_to_halt(config, self.block, self.halt, units, tokens)
         result = replace(result, states=self.final_norm(result.states))
-        found = decoder_output(result, packing, y, config.max_layers)
-        return replace(found, auxiliary=_of_each(auxiliary, found.depth))
+        output = decoder_output(result, packing, y, config.max_layers)
+        return replace(output, auxiliary=_of_each(auxiliary, output.depth))
 
     def extend(
         self, y: Float[Tensor, "R D"], decoding: DecodingState

@@ -123,10 +123,11 @@ def _read_binary(file: Path, content: bytes) -> tuple[np.ndarray, np.ndarray]:
             f"bytes, which end in the middle of one; fetch the file again"
         )
     records = np.frombuffer(content, dtype=np.uint8).reshape(-1, RECORD)
-    bad = np.flatnonzero(records[:, 0] >= CLASSES)
-    if len(bad):
+    bad_records = np.flatnonzero(records[:, 0] >= CLASSES)
+    if len(bad_records):
         raise ValueError(
-            f"{file}, byte {int(bad[0]) * RECORD}: expected a label from 0 to 9, got {records[bad[0], 0]}"
+            f"{file}, byte {int(bad_records[0]) * RECORD}: expected a label from 0 to 9, got "
+            f"{records[bad_records[0], 0]}"
         )
     return records[:, 1:], records[:, 0].astype(np.int16)
 

@@ -102,17 +102,21 @@ def read_pairs(source: Path, target: Path) -> Iterator[tuple[int, list[str], lis
 def _pairs(source: Path, target: Path) -> Iterator[tuple[int, list[str], list[str]]]:
     size = source.stat().st_size + target.stat().st_size
     with source.open("rb") as sources, target.open("rb") as targets:
-        for number, (one, other) in enumerate(zip_longest(sources, targets), start=1):
+        for number, (source_line, target_line) in enumerate(zip_longest(sources, targets), start=1):
             if number % COUNTED_AT_ONCE == 0:
                 report("bytes", sources.tell() + targets.tell(), size)
-            if one is None or other is None:
-                num_lines = number + sum(1 for _ in (targets if one is None else sources))
-                counts = (number - 1, num_lines) if one is None else (num_lines, number - 1)
+            if source_line is None or target_line is None:
+                num_lines = number + sum(1 for _ in (targets if source_line is None else sources))
+                counts = (number - 1, num_lines) if source_line is None else (num_lines, number - 1)
                 raise ValueError(
                     f"{source} and {target.name} must have as many lines, since their numbers pair them, "
                     f"got {counts[0]} and {counts[1]}"
                 )
-            yield number, _text(one, source, number).split(), _text(other, target, number).split()
+            yield (
+                number,
+                _text(source_line, source, number).split(),
+                _text(target_line, target, number).split(),
+            )
 
 
 def read_words(file: Path, marks: Sequence[str]) -> Vocabulary:

@@ -128,8 +128,8 @@ def _lines(file: Path) -> list[ListedImage]:
     for number, line in enumerate(content.removeprefix(BOM_UTF8).splitlines(), start=1):
         fields = line.decode("utf-8", "replace").split(" ")
         path = PurePosixPath(*fields[:2])
-        inside = not path.is_absolute() and ".." not in path.parts and "\0" not in str(path)
-        if len(fields) < _FIELDS or fields[3] not in ("0", "1") or path.suffix != ".png" or not inside:
+        is_inside = not path.is_absolute() and ".." not in path.parts and "\0" not in str(path)
+        if len(fields) < _FIELDS or fields[3] not in ("0", "1") or path.suffix != ".png" or not is_inside:
             shown_line = line[:200].decode("utf-8", "replace")
             raise ValueError(
                 f"{file}, line {number}: expected folder, file (.png), number, label (0 or 1) and "

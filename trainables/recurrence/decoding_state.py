@@ -94,8 +94,8 @@ class DecodingState:
 
     def keep(self, inputs: Int[Tensor, " K"]) -> "DecodingState":
         """Return the state of some inputs, in their order, with all their hypotheses."""
-        across = torch.arange(self.width, device=inputs.device)
-        rows = (inputs[:, None] * self.width + across).flatten()
+        columns = torch.arange(self.width, device=inputs.device)
+        rows = (inputs[:, None] * self.width + columns).flatten()
         cross_kv = tuple(keys_values.select_rows(inputs) for keys_values in self.cross_kv)
         return replace(self.reorder(rows), cross_kv=cross_kv)
 

@@ -177,8 +177,8 @@ class DepthPass:
         if self.seen is not None:
             weight = self.units.at_tokens(self.units.halting.survival).squeeze(1)
             keeps = self.units.at_tokens(decision.keeps).squeeze(1)
-            where = upload(self.units.source, proposal.states.device)
-            self.seen.record_layer(number, where, weight, keeps, proposal.side)
+            source_rows = upload(self.units.source, proposal.states.device)
+            self.seen.record_layer(number, source_rows, weight, keeps, proposal.side)
         if proposal.side:
             weight = self.units.at_tokens(self.units.halting.survival * decision.keeps).squeeze(1)
             self.layer_outputs.append(LayerOutputs(proposal.side, weight))
@@ -209,8 +209,8 @@ class DepthPass:
         if number <= self.recurrence.origin:
             p = torch.zeros_like(halting.survival)
         else:
-            seen = (features,) if proposal is None else (features, proposal.features)
-            p = self.recurrence.halt(*seen)
+            feature_parts = (features,) if proposal is None else (features, proposal.features)
+            p = self.recurrence.halt(*feature_parts)
         # Halted units have been removed from the batch.
         left = self.recurrence.early_exit == "compact"
         return decide(halting, p, self.recurrence.threshold, self.recurrence.rule, all_active=left)
@@ -251,18 +251,18 @@ class DepthPass:
         if self.recurrence.early_exit == "batch":
             self.over = not bool(keep_mask.any())
             return None
-        known = copy_to_host(keep_mask if goes_on is None else goes_on)
-        self.over = not known.any()
-        if self.over or known.all():
+        host_mask = copy_to_host(keep_mask if goes_on is None else goes_on)
+        self.over = not host_mask.any()
+        if self.over or host_mask.all():
             return None
         if self.recurrence.per_token and self.cache is None:
             self._context()
             stale = False
-        split = self.units.split(known)
-        self.units, gone = self.units.part(split)
+        split = self.units.split(host_mask)
+        self.units, removed_units = self.units.part(split)
         if self.cache is not None:
-            self.cache = self._with_final(self.cache, gone, split, stale=stale)
-        self.halted.add(gone.ended())
+            self.cache = self._with_final(self.cache, removed_units, split, stale=stale)
+        self.halted.add(removed_units.ended())
         return split
 
     def _with_final(

@@ -103,7 +103,7 @@ class DepthUnits(ActiveUnits):
         return torch.addcmul(self.mixed, self.at_tokens(self.halting.survival), self.states)
 
     def counted(self) -> "DepthUnits":
-        """Return the units after one more step was run on all of them."""
+        """Return the units with one more computed step counted for each of them."""
         return replace_fields(self, halting=self.halting.count_run())
 
     def step(

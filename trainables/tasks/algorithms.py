@@ -51,37 +51,40 @@ def _test_name(length: int) -> str:
 
 
 class Config(Settings):
-    """The defaults are those published for parity; what is not given follows the problem."""
+    """Settings of the task. The defaults are the published settings for the problem parity."""
 
     name: Literal["algorithms"] = "algorithms"
     problem: Name = "parity"
     """Problem that the model computes."""
     form: Annotated[Literal["full", "next_token"], AffectsForm()] = "full"
-    """`full`: the whole answer at once. `next_token`: word after word; needs a causal model."""
+    """`full`: the model predicts all tokens of the answer at once. `next_token`: the model predicts one token
+    after the other, which needs a causal model."""
     pause_tokens: Annotated[int, AffectsForm()] = Field(default=0, ge=0, le=1000)
-    """Empty tokens between query and answer; 20 in the published comparison."""
+    """Number of empty tokens between query and answer; 20 in the published comparison."""
     length_max: PositiveInt | None = None
-    """Greatest n in training; if not given 20 for parity, 11 for multiplication, 19 for the others."""
+    """Greatest n in training. Default: 20 for parity, 11 for multiplication, 19 for the other problems."""
     interval: int | None = Field(default=None, ge=0)
-    """Training steps after which n may be one greater, from 1; 0 for no curriculum. If not given 500 for
-    parity, binary sum and multiplication, 1000 for copy and unique set, 1600 for addition."""
+    """Number of training steps after which the curriculum increases the greatest n by one, from 1. With 0
+    there is no curriculum. Default: 500 for parity, binary sum and multiplication, 1000 for copy and unique
+    set, 1600 for addition."""
     carry_step: Annotated[bool, AffectsSteps()] = False
-    """Addition: T = n + 1, as its n-RASP-L program needs, instead of n, as in the published runs."""
+    """Addition only: use T = n + 1 steps, as its n-RASP-L program needs, instead of the n steps of the
+    published runs."""
     test_lengths: Annotated[
         Annotated[tuple[PositiveInt, ...] | None, BeforeValidator(_as_tuple)],
         AffectsSplits("length-*", each=_test_name),
     ] = None
-    """Values of n, each a test split `length-<n>`; if not given some longer than in training.
+    """Values of n. Each value gives a test split `length-<n>`. The default values exceed those in training.
 
-    Lengths up to `length_max` test on the training distribution. Few different queries are short, so that
-    most of those were trained on.
+    Lengths up to `length_max` test on the training distribution. There are few different short queries, so
+    training has seen most of them.
     """
     valid_examples: int = Field(default=1_000, ge=1)
-    """Validation samples, with n uniform up to `length_max`."""
+    """Number of validation samples. Their n is uniform from 1 to `length_max`."""
     test_examples: Annotated[int, AffectsSplits("length-*")] = Field(default=6_400, ge=1)
-    """Samples of each test split."""
+    """Number of samples of each test split."""
     data_seed: int = Field(default=0, ge=0)
-    """Another seed, other samples, in training as well."""
+    """Seed of the generated samples of all splits. Training samples also depend on the training seed."""
 
     @model_validator(mode="after")
     def _can_be_made(self) -> Self:
@@ -105,8 +108,8 @@ def _test_lengths(config: Config) -> tuple[int, ...]:
     if config.test_lengths is not None:
         return config.test_lengths
     # Published lengths, shifted if the training lengths exceed the published ones.
-    beyond = _length_max(config) - _problem(config).length_max
-    return tuple(length + max(0, beyond) for length in _problem(config).test_lengths)
+    extra_length = _length_max(config) - _problem(config).length_max
+    return tuple(length + max(0, extra_length) for length in _problem(config).test_lengths)
 
 
 def shape(config: Config) -> TaskShape:

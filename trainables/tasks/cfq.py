@@ -53,12 +53,12 @@ INVERTED = ("MCD2", "MCD3")
 
 
 class Config(Settings):
-    """The defaults are the first published split, queries as they are."""
+    """Settings of the task. The defaults are the first published split with unchanged queries."""
 
     name: Literal["cfq"] = "cfq"
     folder: str | None = None
     """Folder that holds the folders MCD1, MCD2 and MCD3. Needed for training; a spec can be planned without
-    if both vocabulary sizes are given."""
+    files if both vocabulary sizes are given."""
     division: Literal["MCD1", "MCD2", "MCD3"] = "MCD1"
     """Published division into training, validation and test data."""
     simplify: bool = False
@@ -68,16 +68,16 @@ class Config(Settings):
         default=None, ge=len(SOURCE_MARKS) + 1
     )
     """Number of ids of question words, including 3 marks. The vocabulary must contain all words of the files.
-    By default it is as large as they need."""
+    By default the number is the size of the vocabulary."""
     target_vocabulary_size: Annotated[int | None, AffectsSplits()] = Field(
         default=None, ge=len(TARGET_MARKS) + 1
     )
     """Number of ids of query words, including 2 marks. The vocabulary must contain all words of the files. By
-    default it is as large as they need."""
+    default the number is the size of the vocabulary."""
     question_words_max: Annotated[int, AffectsSplits()] = Field(default=64, ge=1)
-    """No question of the files has more words."""
+    """Maximum number of words of a question in the files."""
     query_words_max: Annotated[int, AffectsSplits()] = Field(default=256, ge=1)
-    """No query of the files has more words, after it was shortened."""
+    """Maximum number of words of a query in the files, after `simplify`."""
 
 
 def shape(config: Config) -> TaskShape:
@@ -157,9 +157,9 @@ def score(
 
     A word that the vocabulary lacks never counts as correct.
     """
-    unknown = TARGET_MARKS.index(UNKNOWN)
+    unknown_id = TARGET_MARKS.index(UNKNOWN)
     hits = (
-        list(hypothesis) == list(reference) and unknown not in reference
+        list(hypothesis) == list(reference) and unknown_id not in reference
         for hypothesis, reference in zip(hypotheses, references, strict=True)
     )
     return {"exact_match": sum(hits) / len(references)}

@@ -32,7 +32,7 @@ HELD_OUT_MAX = 600
 
 
 class Config(Settings):
-    """How the images are divided."""
+    """Settings of the division of the images into splits."""
 
     name: Literal["digits"] = "digits"
     valid_examples: int = Field(default=180, ge=1, le=HELD_OUT_MAX)
@@ -40,7 +40,8 @@ class Config(Settings):
     test_examples: int = Field(default=360, ge=1, le=HELD_OUT_MAX)
     """Images of the test split. The train split has the images that no other split uses."""
     data_seed: int = Field(default=0, ge=0)
-    """Another seed, another division. Trials with different training seeds share one data set."""
+    """Seed of the random division into splits, independent of training seeds: trials with different training
+    seeds share one data set."""
 
 
 def shape(config: Config) -> TaskShape:  # noqa: ARG001 the same for all settings

@@ -57,7 +57,7 @@ Share = Annotated[float, Field(ge=0, le=0.99)]
 
 
 class Config(Settings):
-    """The defaults are the published task."""
+    """Settings of the task. The defaults are the published task."""
 
     name: Literal["flipflop"] = "flipflop"
     length: Length = 512
@@ -65,19 +65,20 @@ class Config(Settings):
     long_length: Length = 1024
     """Length of the longer test strings."""
     ignore: Share = 0.8
-    """Probability of i in training strings, apart from the first and last instruction."""
+    """Probability of the instruction i in training strings, apart from the first and last instruction."""
     ignore_few: Share = 0.1
-    """Probability of i in tests with many reads and writes."""
+    """Probability of the instruction i in tests with many reads and writes."""
     ignore_many: Share = 0.98
-    """Probability of i in tests in which the last write is far away."""
+    """Probability of the instruction i in tests in which the last write is far away."""
     train_examples: int = Field(default=160_000, ge=1)
-    """Training strings."""
+    """Number of training strings."""
     valid_examples: int = Field(default=1_000, ge=1)
-    """Validation strings of each of the seven laws that are tested."""
+    """Number of validation strings of each of the seven tested distributions."""
     test_examples: Annotated[int, AffectsSplits("normal", "length-*")] = Field(default=10_000, ge=1)
-    """Strings of each test split."""
+    """Number of strings of each test split."""
     data_seed: int = Field(default=0, ge=0)
-    """Another seed, other strings. Trials with different training seeds share one data set."""
+    """Seed of the generated strings, independent of training seeds: trials with different training seeds
+    share one data set."""
 
     @model_validator(mode="after")
     def _laws_differ(self) -> Self:

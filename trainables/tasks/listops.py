@@ -71,31 +71,39 @@ LengthRanges = Annotated[
 
 
 class Config(Settings):
-    """The defaults are the published task; smaller laws and sizes make data that a laptop learns fast."""
+    """Settings of the task. The defaults are the published task.
+
+    Smaller trees and sizes train fast on a laptop.
+    """
 
     name: Literal["listops"] = "listops"
     train_length_max: int = Field(default=100, ge=4)
-    """Longest training example in tokens. The valid and near-iid splits are not filtered, as published."""
+    """Maximum number of tokens of a training tree. As published, the splits valid and near-iid have no
+    maximum."""
     trees: int = Field(default=100_000, ge=100, le=2_000_000)
-    """Unique trees of near-iid, valid and, before long ones are left out, train together."""
+    """Number of unique trees of the corpus, from which train, valid and near-iid are taken. The training
+    split then leaves out trees longer than `train_length_max`."""
     near_iid_examples: int = Field(default=10_000, ge=1)
-    """Corpus trees kept for the test split near-iid."""
+    """Number of trees of the corpus in the test split near-iid."""
     valid_examples: int = Field(default=1_000, ge=1)
-    """Corpus trees kept for the valid split."""
+    """Number of trees of the corpus in the valid split."""
     test_examples: Annotated[int, AffectsSplits("length-*", "arguments-*", "lra")] = Field(
         default=2_000, ge=1, le=100_000
     )
-    """Examples of every test split but near-iid; their laws do not depend on the corpus."""
+    """Number of trees of each test split except near-iid. Their distributions do not depend on the corpus."""
     depth_max: int = Field(default=20, ge=2, le=50)
-    """Levels of a corpus tree, the digits included: at most `depth_max - 1` nested operators."""
+    """Maximum number of levels of a corpus tree. Digits are a level, so operators nest `depth_max - 1`
+    deep."""
     arguments_max: int = Field(default=5, ge=2, le=15)
-    """An operator of the corpus takes 2 to `arguments_max` arguments."""
+    """Maximum number of arguments of an operator in the corpus; the minimum is 2."""
     length_ranges: Annotated[LengthRanges, AffectsSplits("length-*", each=length_test)] = tuple(
         (low, low + 100) for low in range(200, 1000, 100)
     )
-    """Test splits `length-<low>-<high>`, bounds excluded, of the published law (20 levels, 5 arguments)."""
+    """Ranges of lengths in tokens, bounds excluded. Each range gives a test split `length-<low>-<high>` of
+    the published distribution with 20 levels and 5 arguments."""
     data_seed: int = Field(default=0, ge=0)
-    """Another seed, other trees. Trials with different training seeds share one data set."""
+    """Seed of the generated trees, independent of training seeds: trials with different training seeds share
+    one data set."""
 
     @model_validator(mode="after")
     def _can_be_made(self) -> Self:

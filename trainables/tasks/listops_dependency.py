@@ -47,11 +47,12 @@ class Config(Settings):
 
     name: Literal["listops_dependency"] = "listops_dependency"
     train_examples: int = Field(default=1_000_000, ge=1, le=2_000_000)
-    """Training trees."""
+    """Number of training trees."""
     test_examples: int = Field(default=1_000, ge=1, le=20_000)
-    """Trees of the valid split and of each test split."""
+    """Number of trees of the valid split and of each test split."""
     data_seed: int = Field(default=0, ge=0)
-    """Another seed, other trees. Trials with different training seeds share one data set."""
+    """Seed of the generated trees, independent of training seeds: trials with different training seeds share
+    one data set."""
 
 
 def shape(config: Config) -> TaskShape:  # noqa: ARG001 the same for all settings

@@ -46,28 +46,29 @@ class Config(Settings):
 
     name: Literal["listops_depth"] = "listops_depth"
     variant: Literal["dg", "dg2", "dg1"] = "dg2"
-    """Which of the published laws."""
+    """Published variant of the task, which sets the distributions of trees."""
     train_examples: int | None = Field(default=None, ge=1, le=2_000_000)
-    """Training trees; if not given the published number, 100,000 for dg and 1,000,000 for dg2 and dg1."""
+    """Number of training trees. Default: the published 100,000 for dg, and 1,000,000 for dg2 and dg1."""
     test_examples: int = Field(default=2_000, ge=1, le=20_000)
-    """Trees of the valid split and of each test split."""
+    """Number of trees of the valid split and of each test split."""
     data_seed: int = Field(default=0, ge=0)
-    """Another seed, other trees. Trials with different training seeds share one data set."""
+    """Seed of the generated trees, independent of training seeds: trials with different training seeds share
+    one data set."""
 
 
 def _laws(config: Config) -> dict[str, SplitLaw]:
     num_test = config.test_examples
-    many = _train_examples(config)
+    num_train = _train_examples(config)
     if config.variant == "dg":
         depths = {
-            "train": SplitLaw(Law(6, 5), SHORT, many),
+            "train": SplitLaw(Law(6, 5), SHORT, num_train),
             "valid": SplitLaw(Law(10, 5, P), MIDDLE, num_test, (7, 7)),
             "deeper": SplitLaw(Law(10, 5, P), SHORT, num_test, (8, 9)),
         }
     else:
         lengths = SHORT if config.variant == "dg2" else FIFTY
         depths = {
-            "train": SplitLaw(Law(6, 5, P), lengths, many),
+            "train": SplitLaw(Law(6, 5, P), lengths, num_train),
             "valid": SplitLaw(Law(7, 5, P), lengths, num_test, (6, 6)),
             "deeper": SplitLaw(Law(9, 5, P), lengths, num_test, (7, 8)),
         }

@@ -4,7 +4,8 @@ Tay et al. 2021, "Long Range Arena": trees of at most 10 levels whose operators 
 accepted if they have more than 500 and fewer than 2000 tokens. The published generator draws until it finds
 such a tree. Here the length is drawn first, which gives the same distribution.
 
-Departure: the published files cannot be reproduced bit for bit; the trees here are other draws.
+Difference from the published task: the published files cannot be reproduced bit for bit, so this task
+generates other trees from the same distribution.
 """
 
 from collections.abc import Hashable
@@ -40,13 +41,14 @@ class Config(Settings):
 
     name: Literal["listops_lra"] = "listops_lra"
     train_examples: int = Field(default=96_000, ge=1)
-    """Training trees."""
+    """Number of training trees."""
     valid_examples: int = Field(default=2_000, ge=1)
-    """Trees of the valid split."""
+    """Number of trees of the valid split."""
     test_examples: Annotated[int, AffectsSplits("test")] = Field(default=2_000, ge=1)
-    """Trees of the test split."""
+    """Number of trees of the test split."""
     data_seed: int = Field(default=0, ge=0)
-    """Another seed, other trees. Trials with different training seeds share one data set."""
+    """Seed of the generated trees, independent of training seeds: trials with different training seeds share
+    one data set."""
 
 
 def shape(config: Config) -> TaskShape:  # noqa: ARG001 the same for all settings

@@ -59,20 +59,23 @@ class Config(Settings):
 
     name: Literal["logical_inference"] = "logical_inference"
     pairs: int = Field(default=500_000, ge=10_000, le=5_000_000)
-    """Pairs drawn for training. About half are left when repeats and pairs of other splits are dropped."""
+    """Number of pairs drawn for training. About half of them remain after repeated pairs and pairs of other
+    splits are removed."""
     test_pairs: int = Field(default=500_000, ge=10_000, le=5_000_000)
-    """Pairs drawn for the other splits. Of those that are left without repeats, tests have 15% of each length
-    and valid has a tenth of the rest."""
+    """Number of pairs drawn for the other splits. After repeated pairs are removed, the tests get 15% of the
+    pairs of each length, and the valid split gets a tenth of the rest."""
     held_out: Literal["A", "B", "C"] | None = None
-    """Keep pairs with a pattern out of training, for the test split `held-out`. A: `( and ( not a ) )`.
-    B: `( and ( not <anything> ) )`. C: the same after `and` or `or`."""
+    """Pattern whose pairs are not trained on but form the test split `held-out`. A: `( and ( not a ) )`.
+    B: `( and ( not <anything> ) )`. C: the pattern B after `and` or `or`."""
     folder: str | None = None
-    """Folder of the original files train0 .. train12 and test0 .. test12, to be read instead of generated."""
+    """Folder of the original files train0 .. train12 and test0 .. test12, which are read instead of generated
+    pairs."""
     form: Annotated[Literal["pair", "sequence"], AffectsForm()] = "pair"
-    """A pair of sentences to be classified, or one sequence with the separator in its midst, to which the
-    label is written as an answer."""
+    """`pair`: the model classifies a pair of sentences. `sequence`: the model reads both sentences as one
+    sequence with a separator and writes the label as an answer."""
     data_seed: int = Field(default=0, ge=0)
-    """Another seed, other pairs. Trials with different training seeds share one data set."""
+    """Seed of the generated pairs, independent of training seeds: trials with different training seeds share
+    one data set."""
 
 
 def settled(config: Config) -> Config:

@@ -7,8 +7,9 @@ order of the files, is the validation split: 45,000, 5,000 and 10,000 pictures.
 Grey is 0.2989 red + 0.5870 green + 0.1140 blue, computed as in TensorFlow: as a share of 255, times 255.5,
 truncated. The computation here uses integers.
 
-Departure: padding has a separate id. The published runs give it the id of black, whose embedding then never
-learns. No picture is padded, so this has no other effect.
+Difference from the published runs: the padding token has an id of its own. In the published runs, padding and
+black pixels share one id, whose embedding is never trained. No picture is padded, so results differ in
+nothing else.
 """
 
 from pathlib import Path
@@ -44,7 +45,7 @@ class Config(Settings):
     name: Literal["lra_image"] = "lra_image"
     folder: str | None = None
     """Folder of CIFAR-10, as pickled batches or in the binary version. Needed for training; a spec can be
-    planned without."""
+    planned without the folder."""
 
 
 def shape(config: Config) -> TaskShape:  # noqa: ARG001 the same for all settings

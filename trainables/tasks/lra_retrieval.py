@@ -56,12 +56,13 @@ class Config(Settings):
 
     name: Literal["lra_retrieval"] = "lra_retrieval"
     folder: str | None = None
-    """Folder that holds the three files. Needed for training; a spec can be planned without."""
+    """Folder that holds the three files. Needed for training; a spec can be planned without it."""
     length_max: Annotated[int, AffectsForm()] = Field(default=4096, ge=1, le=65536)
-    """Bytes that are read of each text; Tay et al. read 4000."""
+    """Maximum number of bytes read from each text; Tay et al. read 4000."""
     quotes: Literal["letters", "fields"] = "letters"
-    """`fields`: a text that begins with a quotation mark goes on to the next one, over tabs and lines, and is
-    read without them."""
+    """Meaning of quotation marks in the files. `letters`: quotation marks are ordinary letters. `fields`: a
+    text that begins with a quotation mark ends at the next one, across tabs and lines, and is read without
+    both."""
 
 
 def shape(config: Config) -> TaskShape:

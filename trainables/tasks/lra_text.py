@@ -8,9 +8,9 @@ Analysis" (IMDB). The task reads files:
     <folder>/test/pos/*.txt
     <folder>/test/neg/*.txt
 
-Departure: the validation split is a part of the training reviews. Long Range Arena and the runs of Ray
-Chowdhury and Caragea validate, and thus select weights, on the test reviews; `validate_on: test` does the
-same.
+Difference from the published task: the validation split is a part of the training reviews. Long Range Arena
+and the runs of Ray Chowdhury and Caragea validate, and thus select weights, on the test reviews. The setting
+`validate_on: test` does the same.
 """
 
 import os
@@ -44,20 +44,22 @@ VALID_EXAMPLES = 2_500
 
 
 class Config(Settings):
-    """The defaults are the published task, but for what it is validated with."""
+    """Settings of the task. The defaults are the published task, except for the validation split."""
 
     name: Literal["lra_text"] = "lra_text"
     folder: str | None = None
-    """The folder aclImdb, which holds train and test. Needed for training; a spec can be planned without."""
+    """The folder aclImdb, which holds train and test. Needed for training; a spec can be planned without
+    it."""
     length_max: Annotated[int, AffectsForm()] = Field(default=4096, ge=1, le=65536)
-    """Bytes that are read of a review. Ray Chowdhury and Caragea read 4096, Tay et al. 1000, and 4000 in
-    their Temporal Latent Bottleneck."""
+    """Maximum number of bytes read from a review. Ray Chowdhury and Caragea read 4096, Tay et al. 1000, and
+    4000 in their Temporal Latent Bottleneck."""
     validate_on: Literal["train", "test"] = "train"
-    """Validate with training reviews that are then not trained on, or, as published, with the test split."""
+    """`train`: validate on a part of the training reviews, which is then not trained on. `test`: validate on
+    the test split, as published."""
     valid_examples: int | None = Field(default=None, ge=1, le=12_500)
-    """Training reviews to validate with; if not given 2,500."""
+    """Number of training reviews in the validation split. Default: 2,500."""
     data_seed: int = Field(default=0, ge=0)
-    """Another seed, other reviews to validate with."""
+    """Seed of the random choice of training reviews that form the validation split."""
 
     @model_validator(mode="after")
     def _some_are_held_out(self) -> Self:

@@ -57,24 +57,26 @@ SIZES = {"train": 160_000, "valid": 20_000, "test": 20_000}
 
 
 class Config(Settings):
-    """The defaults are the published task, its hard form."""
+    """Settings of the task. The defaults are the hard form of the published task."""
 
     name: Literal["pathfinder"] = "pathfinder"
     contour_length: Literal[6, 9, 14] = 14
-    """Paddles of each long contour."""
+    """Number of paddles (dashes) of each long contour."""
     side: Literal[32, 64, 128, 256] = 32
-    """Pixels of a side of the images; 128 is Path-X. Only 32 are generated, the others read from `folder`."""
+    """Width and height of the images in pixels; 128 is Path-X. Only images of side 32 can be generated;
+    others are read from `folder`."""
     train_examples: int | None = Field(default=None, ge=1, le=1_000_000)
-    """Training images; if not given 160,000, or 80% of those in `folder`."""
+    """Number of training images. Default: 160,000, or 80% of the images in `folder`."""
     valid_examples: int | None = Field(default=None, ge=1, le=1_000_000)
-    """Images of the valid split; if not given 20,000, or 10% of those in `folder`."""
+    """Number of images of the valid split. Default: 20,000, or 10% of the images in `folder`."""
     test_examples: Annotated[int | None, AffectsSplits("test")] = Field(default=None, ge=1, le=1_000_000)
-    """Images of the test split; if not given 20,000, or 10% of those in `folder`."""
+    """Number of images of the test split. Default: 20,000, or 10% of the images in `folder`."""
     folder: str | None = None
     """Folder of the published images (pathfinder32, or of another `side`), which holds curv_baseline,
-    curv_contour_length_9 and curv_contour_length_14, to be read instead of generated."""
+    curv_contour_length_9 and curv_contour_length_14. These images are read instead of generated ones."""
     data_seed: int = Field(default=0, ge=0)
-    """Another seed, other images, or from a folder another division."""
+    """Seed of the generated images. If images are read from `folder`, seed of their random division into
+    splits."""
 
     @model_validator(mode="after")
     def _sizes_are_for_what_is_generated(self) -> Self:

@@ -53,24 +53,25 @@ class Config(Settings):
     function: Literal["copy", "reverse", "sort"] = "reverse"
     """Function whose value the model writes."""
     symbols: int = Field(default=8, ge=2, le=SYMBOLS_MAX)
-    """Different symbols."""
+    """Number of different symbols."""
     length_min: PositiveInt = 3
     """Length of the shortest strings."""
     length_max: PositiveInt = 12
-    """Length of the longest strings in training; all lengths between the two are as frequent."""
+    """Length of the longest strings in training; all lengths from `length_min` on are equally frequent."""
     test_lengths: Annotated[
         Annotated[tuple[PositiveInt, ...], BeforeValidator(_as_tuple)],
         AffectsSplits("length-*", each=_test_name),
     ] = (16, 24)
-    """Lengths beyond, each a test split `length-<n>`."""
+    """Lengths greater than `length_max`. Each length gives a test split `length-<n>`."""
     train_examples: PositiveInt = 20_000
-    """Training strings, all different, and none of them in another split."""
+    """Number of training strings. All strings differ, and none is in another split."""
     valid_examples: PositiveInt = 1_000
-    """Validation strings."""
+    """Number of validation strings."""
     test_examples: PositiveInt = 1_000
-    """Strings of each test split, new ones."""
+    """Number of strings of each test split. No string is in another split."""
     data_seed: int = Field(default=0, ge=0)
-    """Another seed, other strings. Trials with different training seeds share one data set."""
+    """Seed of the generated strings, independent of training seeds: trials with different training seeds
+    share one data set."""
 
     @model_validator(mode="after")
     def _can_be_made(self) -> Self:

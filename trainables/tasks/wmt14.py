@@ -66,12 +66,13 @@ class Config(Settings):
     name: Literal["wmt14"] = "wmt14"
     folder: str | None = None
     """Folder that holds the sentences and the vocabulary. Needed for training; a spec can be planned without
-    if the vocabulary size is given."""
+    files if the vocabulary size is given."""
     vocabulary_size: Annotated[int | None, AffectsSplits()] = Field(default=None, ge=len(MARKS) + 1)
-    """Ids of pieces, 3 marks included; must hold the whole vocabulary. If not given, as many as it needs."""
+    """Number of ids of pieces, including 3 marks. It must be at least the size of the vocabulary, which is
+    the default."""
     pieces_max: int = Field(default=250, ge=1)
-    """Training pairs with more pieces on a side are left out, as in fairseq's preparation of these data, and
-    so are pairs with none on a side."""
+    """Maximum number of pieces of a training sentence. Pairs with a longer or an empty sentence are left out,
+    as in fairseq's preparation of these data."""
 
 
 def shape(config: Config) -> TaskShape:

@@ -96,8 +96,8 @@ def _small(config: type[Settings]) -> Raw:
     small_values: Raw = {}
     for name, field in config.model_fields.items():
         default = field.get_default(call_default_factory=True, validated_data={})
-        if (small := mark(config, name)) is not None:
-            small_values[name] = small.value
+        if (small_value := mark(config, name)) is not None:
+            small_values[name] = small_value.value
         elif isinstance(default, Settings):
             small_values[name] = default.model_dump(mode="json") | _small(type(default))
     return small_values

@@ -44,8 +44,8 @@ class ModelCases(Contract):
         """Return the small version and all versions with one other choice. Raises BadName, ValueError."""
         if not self.model:
             raise ValueError("a contract must name its model, got none; set `model` in the class")
-        small = base(self.model, self.settings)
-        arms = variations(small, SHAPE)
+        small_settings = base(self.model, self.settings)
+        arms = variations(small_settings, SHAPE)
         for label, changed in {BASE: {}, **self.arms}.items():
             raw = model_config(arms[BASE] | dict(changed)).model_dump(mode="json")
             if (reason := misfit(model_config(raw), SHAPE)) is not None:

@@ -50,8 +50,8 @@ def in_child(call: Callable[[], Answer]) -> Answer:
             answer = error = None
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if status:
-        ended = f"signal {-status}" if status < 0 else f"exit code {status}"
-        raise AssertionError(f"a trial must return, but its process was ended ({ended})")
+        end_text = f"signal {-status}" if status < 0 else f"exit code {status}"
+        raise AssertionError(f"a trial must return, but its process was ended ({end_text})")
     if error is not None:
         raise error
     return answer  # type: ignore[no-any-return]

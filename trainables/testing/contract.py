@@ -37,10 +37,10 @@ class Contract:
                 cases: Mapping[str, Any] = choose()
             except (BadName, ValueError) as error:
                 raise pytest.Collector.CollectError(f"{type(self).__name__}: {error}") from error
-            skipped = pytest.mark.skip(reason=self.none.get(argument, "no case"))
-            none = [] if cases else [pytest.param(None, id="none", marks=skipped)]
+            skip_mark = pytest.mark.skip(reason=self.none.get(argument, "no case"))
+            empty_cases = [] if cases else [pytest.param(None, id="none", marks=skip_mark)]
             values = [pytest.param(value, id=label) for label, value in cases.items()]
-            metafunc.parametrize(argument, values + none)
+            metafunc.parametrize(argument, values + empty_cases)
 
 
 def contract_class(contract: Class, **attributes: Any) -> Class:
@@ -53,8 +53,8 @@ def contract_class(contract: Class, **attributes: Any) -> Class:
     test_names = [name for name in dir(contract) if not name.startswith("_")]
     for name in attributes:
         if name not in test_names and name != "pytestmark":
-            similar = get_close_matches(name, test_names, n=1)
-            hint = f". Did you mean {similar[0]!r}?" if similar else ""
+            similar_names = get_close_matches(name, test_names, n=1)
+            hint = f". Did you mean {similar_names[0]!r}?" if similar_names else ""
             raise TypeError(f"{contract.__name__} has no attribute {name!r}{hint}")
     try:
         import pytest  # noqa: F401 pytest runs the class
@@ -98,12 +98,12 @@ def interrupted(make: Callable[[Job], Trained], job: Job, folder: Path) -> tuple
         if measurement is None:
             continue
         measurements.append(measurement)
-        saved = folder / str(len(measurements))
-        saved.mkdir()
-        workload.save(saved)
+        checkpoint_folder = folder / str(len(measurements))
+        checkpoint_folder.mkdir()
+        workload.save(checkpoint_folder)
         workload.close()
         workload = make(job)
-        workload.restore(saved)
+        workload.restore(checkpoint_folder)
         if len(measurements) > MOST:
             raise AssertionError(f"a resumed trial must end, got {MOST:,} reports and no end")
     return measurements, workload

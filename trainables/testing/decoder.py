@@ -104,7 +104,7 @@ class DecoderContract(ModelCases):
         """Check that neither content nor amount of padding matters."""
         model = self._build_writer(writing).eval()
         y, y_mask, memory, memory_mask = answers(_width(model))
-        clean = model.decoder(y, y_mask, memory, memory_mask)
+        expected_output = model.decoder(y, y_mask, memory, memory_mask)
         pad = nn.functional.pad
         variants = {
             "what stands in padding": (
@@ -121,9 +121,11 @@ class DecoderContract(ModelCases):
         for subject, inputs in variants.items():
             encoded = model.decoder(*inputs)
             message = f"{subject} must not matter"
-            check_close(encoded.states[:, :LENGTH][y_mask], clean.states[y_mask], f"{message}: states")
+            check_close(
+                encoded.states[:, :LENGTH][y_mask], expected_output.states[y_mask], f"{message}: states"
+            )
             for name in ("pooled", "depth", "ponder"):
-                check_close(getattr(encoded, name), getattr(clean, name), f"{message}: {name}")
+                check_close(getattr(encoded, name), getattr(expected_output, name), f"{message}: {name}")
 
     def test_an_answer_does_not_depend_on_its_batch(self, writing: Raw) -> None:
         """Check that each row gives equal results alone and in a batch."""
@@ -142,8 +144,8 @@ class DecoderContract(ModelCases):
         """Check with a separate readout and, if the model supports it, with tied embeddings."""
         for tied in (False, True):
             raw = having(writing, dropout=0.1, attention_dropout=0.1, tied_output=tied)
-            shared = getattr(model_config(raw), "tied_output", False)
-            model = self._build_writer(raw, TIED if shared else WRITTEN)
+            is_tied = getattr(model_config(raw), "tied_output", False)
+            model = self._build_writer(raw, TIED if is_tied else WRITTEN)
             _, gradients = _step(model)
             zero = [
                 name

@@ -20,7 +20,7 @@ from trainables.testing.contract import check, check_close
 
 WIDER = 14
 """Width in tokens to which a batch with shorter rows is padded."""
-ROUNDING = 0.1
+LOSS_TOLERANCE_16_BIT = 0.1
 """Relative and absolute tolerance of a loss in 16 bits."""
 NO_KERNEL = "could not create a primitive"
 """Part of oneDNN's error message on a processor without the needed instructions, as for LSTMs in 16 bits."""
@@ -66,10 +66,10 @@ class EncoderContract(ModelCases):
         model = self.built(arm).eval()
         samples, wider_samples = batch(), batch(width=WIDER)
         x = embedded(model, samples)
-        clean = model.encoder(x, samples.mask)
+        expected_output = model.encoder(x, samples.mask)
         noisy = model.encoder(torch.where(samples.mask[..., None], x, x + 100), samples.mask)
         wide = model.encoder(embedded(model, wider_samples), wider_samples.mask)
-        columns = clean.states.shape[1]
+        columns = expected_output.states.shape[1]
         # States of padding are never used. Only a model with additional positions can identify its padding.
         read_mask = (
             samples.mask if columns == samples.mask.shape[1] else samples.mask.new_ones(len(LENGTHS), columns)
@@ -78,8 +78,10 @@ class EncoderContract(ModelCases):
             (noisy, "vectors under padding must not matter: where mask is false, x is not zero"),
             (wide, "more padding must not matter"),
         ):
-            check_close(actual.states[:, :columns][read_mask], clean.states[read_mask], f"{subject}: states")
-            check_same(actual, clean, subject, without=("states",))
+            check_close(
+                actual.states[:, :columns][read_mask], expected_output.states[read_mask], f"{subject}: states"
+            )
+            check_same(actual, expected_output, subject, without=("states",))
 
     def test_a_sample_does_not_depend_on_its_batch(self, arm: Raw) -> None:
         """Check that each row gives equal results alone and in a batch."""
@@ -101,9 +103,12 @@ class EncoderContract(ModelCases):
         """Check that no gradient is missing or zero, since such a parameter would never be trained."""
         model = self.built(having(arm, dropout=0.1, attention_dropout=0.1))
         _, gradients = trained(model, batch([*LENGTHS, 7]))
-        without = [name for name, _ in model.named_parameters() if name not in gradients]
+        parameters_without_gradient = [name for name, _ in model.named_parameters() if name not in gradients]
         zero = [name for name, gradient in gradients.items() if not gradient.any()]
-        check(not without, f"every parameter must get a gradient, got none for {', '.join(without)}")
+        check(
+            not parameters_without_gradient,
+            f"every parameter must get a gradient, got none for {', '.join(parameters_without_gradient)}",
+        )
         check(not zero, f"every parameter must get a gradient, got zeros alone for {', '.join(zero)}")
 
     def test_dropout_is_a_function_of_seed_and_step(self, arm: Raw) -> None:
@@ -150,15 +155,17 @@ class EncoderContract(ModelCases):
 
     def test_arms_share_initial_weights_of_common_modules(self, arm: Raw) -> None:
         """Check that modules shared with the small version have equal initial weights for the same seed."""
-        small = dict(build_model(self.every_arm()["small"], SHAPE, SEED).named_modules())
+        small_modules = dict(build_model(self.every_arm()["small"], SHAPE, SEED).named_modules())
         modules = dict(build_model(arm, SHAPE, SEED).named_modules())
-        shared = [
-            name for name in modules.keys() & small.keys() if _kind(modules[name]) == _kind(small[name])
+        shared_names = [
+            name
+            for name in modules.keys() & small_modules.keys()
+            if _kind(modules[name]) == _kind(small_modules[name])
         ]
-        check(shared, "an arm must keep a module of the small version, got none that is the same")
-        for name in shared:
+        check(shared_names, "an arm must keep a module of the small version, got none that is the same")
+        for name in shared_names:
             for parameter, small_parameter in zip(
-                _parameters(modules[name]), _parameters(small[name]), strict=True
+                _parameters(modules[name]), _parameters(small_modules[name]), strict=True
             ):
                 check(
                     torch.equal(parameter, small_parameter),
@@ -192,7 +199,7 @@ class EncoderContract(ModelCases):
         for name, value in {"loss": output.loss, "ponder": output.encoded.ponder}.items():
             check(value.dtype == torch.float32, f"{name} must be float32 under autocast, got {value.dtype}")
         exact = model(batch()).loss
-        torch.testing.assert_close(output.loss, exact, rtol=ROUNDING, atol=ROUNDING)
+        torch.testing.assert_close(output.loss, exact, rtol=LOSS_TOLERANCE_16_BIT, atol=LOSS_TOLERANCE_16_BIT)
 
     def test_depth_is_within_the_range_of_its_cost_formula(self, arm: Raw) -> None:
         """Check against `depth_range` of the model's file, or the counted range without it."""

@@ -60,22 +60,25 @@ class GraphContract(ModelCases):
         Inside a pass the host must not wait for the device, read the batch, or use tensors that were created
         outside of the pass.
         """
-        replayed, executed = (
+        replayed_learner, executed_learner = (
             self._passes(graphed, engine) for engine in (RecordingEngine(), RunningEngine())
         )
         for step, lengths in enumerate(LENGTHS):
             try:
                 actual, expected = (
-                    of_step(learner, batch(lengths), step) for learner in (replayed, executed)
+                    of_step(learner, batch(lengths), step) for learner in (replayed_learner, executed_learner)
                 )
             except BatchDependentError as error:
                 raise AssertionError(f"a step must be captured once for all batches: {error}") from error
             check(actual.keys() == expected.keys(), "the same weights must have a gradient in every step")
-            differing = [name for name, value in actual.items() if not torch.equal(value, expected[name])]
+            different_values = [
+                name for name, value in actual.items() if not torch.equal(value, expected[name])
+            ]
             check(
-                not differing,
-                f"a replayed step on rows of {lengths} must do what the pass does when it is run, got other "
-                f"values of {', '.join(differing)}: the host decides something by what is in the batch",
+                not different_values,
+                f"a replayed step on rows of {lengths} must do what the pass does when it is run, got "
+                f"other values of {', '.join(different_values)}"
+                ": the pass depends on host code that reads the batch",
             )
 
     def test_filler_rows_change_no_result(self, graphed: Raw) -> None:

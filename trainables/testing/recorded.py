@@ -82,10 +82,10 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Run an operator and record it."""
         keywords = kwargs or {}
-        given = _tensors((args, keywords))
-        self._check(func, given, keywords)
+        given_tensors = _tensors((args, keywords))
+        self._check(func, given_tensors, keywords)
         result = func(*args, **keywords)
-        outputs, input_addresses = _tensors(result), {_address(tensor) for tensor in given}
+        outputs, input_addresses = _tensors(result), {_address(tensor) for tensor in given_tensors}
         fresh = any(_address(tensor) not in input_addresses for tensor in outputs)
         if fresh or func._schema.is_mutable:
             self._calls.append(OperatorCall(func, args, keywords, outputs if fresh else ()))

@@ -68,9 +68,9 @@ class TaskContract(Contract):
         """Return the full settings of each form by name."""
         if not self.task:
             raise ValueError("a contract must name its task, got none; set `task` in the class")
-        small = {"name": self.task} | dict(self.settings)
+        small_settings = {"name": self.task} | dict(self.settings)
         settings_by_form = {
-            form or "small": small | dict(set_) for form, set_ in {"": {}, **self.forms}.items()
+            form or "small": small_settings | dict(set_) for form, set_ in {"": {}, **self.forms}.items()
         }
         for raw in settings_by_form.values():
             task_catalog.task_config(raw)
@@ -216,8 +216,8 @@ class TaskContract(Contract):
             return
         rows_by_split = {info.name: set(rows(split)) for info, split in stored(form).items()}
         for first_name, second_name in combinations(rows_by_split, 2):
-            shared = len(rows_by_split[first_name] & rows_by_split[second_name])
-            check(not shared, f"{first_name} and {second_name} must share no example, got {shared}")
+            num_shared = len(rows_by_split[first_name] & rows_by_split[second_name])
+            check(not num_shared, f"{first_name} and {second_name} must share no example, got {num_shared}")
 
     def test_lengths_and_example_counts_match_the_declaration(self, form: Raw) -> None:
         """Check the declarations of `splits`, which need no data."""
@@ -286,9 +286,9 @@ class TaskContract(Contract):
         shape = task_catalog.shape(config)
         check(info.role == "train", f"only the split to train on may be streamed, got role {info.role}")
         batches, repeated_batches = drawn(config), drawn(config)
-        different = len({tuple(batch.tokens.flatten().tolist()) for batch in batches.values()})
-        message = f"batches of the seeds and steps {DRAWN} must differ, got {different} of them"
-        check(different == len(DRAWN), message)
+        num_different = len({tuple(batch.tokens.flatten().tolist()) for batch in batches.values()})
+        message = f"batches of the seeds and steps {DRAWN} must differ, got {num_different} of them"
+        check(num_different == len(DRAWN), message)
         for (seed, step), batch in batches.items():
             is_same = torch.equal(batch.tokens, repeated_batches[seed, step].tokens)
             check(is_same, f"{step=} of {seed=} must draw the same batch again")

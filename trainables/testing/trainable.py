@@ -102,9 +102,9 @@ class TrainableContract(Contract):
             values = _values(metric, measurements)
             check(values, f"{metric.name} is declared and must be reported, got no value of it")
             low, high = metric.span
-            wrong = [value for value in values if not low <= value <= high]
-            message = f"{metric.name} is declared to be from {low} to {high}, got {wrong}"
-            check(not wrong, message)
+            values_out_of_range = [value for value in values if not low <= value <= high]
+            message = f"{metric.name} is declared to be from {low} to {high}, got {values_out_of_range}"
+            check(not values_out_of_range, message)
 
     def test_only_confirmations_measure_test_splits(self, trial: Raw, tmp_path: Path) -> None:
         """Check that only the last report of confirm trials contains test metrics."""
@@ -136,13 +136,15 @@ class TrainableContract(Contract):
         self, trial: Raw, tmp_path: Path
     ) -> None:
         """Check measurements of a trial that is saved, closed and restored into a new one each time."""
-        job, saved = self.job(trial, tmp_path), tmp_path / "saved"
-        saved.mkdir()
+        job, checkpoint_folder = self.job(trial, tmp_path), tmp_path / "saved"
+        checkpoint_folder.mkdir()
         expected, _ = self._run(job)
         measurements: list[Measurement] = []
         finished = False
         while not finished:
-            measurement, finished = in_child(partial(self._next_report, job, saved, len(measurements)))
+            measurement, finished = in_child(
+                partial(self._next_report, job, checkpoint_folder, len(measurements))
+            )
             measurements += [] if measurement is None else [measurement]
             check(len(measurements) <= MOST, f"a resumed trial must end, got {MOST:,} reports and no end")
         self._compare(measurements, expected, "stopped and resumed at every report")
@@ -178,15 +180,22 @@ class TrainableContract(Contract):
         return self.found().workload(job)
 
     def _compare(self, measurements: list[Measurement], expected: list[Measurement], subject: str) -> None:
-        steps = [[each.step for each in one] for one in (measurements, expected)]
+        steps = [
+            [measurement.step for measurement in trial_measurements]
+            for trial_measurements in (measurements, expected)
+        ]
         check(steps[0] == steps[1], f"{subject} it must report at the steps {steps[1]}, got {steps[0]}")
-        for actual, wanted in zip(measurements, expected, strict=True):
-            names = (actual.metrics.keys() | wanted.metrics.keys()) - self.machine
+        for actual_measurement, expected_measurement in zip(measurements, expected, strict=True):
+            names = (actual_measurement.metrics.keys() | expected_measurement.metrics.keys()) - self.machine
             for name in sorted(names):
-                actual_value, wanted_value = actual.metrics.get(name), wanted.metrics.get(name)
+                actual_value, expected_value = (
+                    actual_measurement.metrics.get(name),
+                    expected_measurement.metrics.get(name),
+                )
                 check(
-                    actual_value == wanted_value,
-                    f"{subject} {name} of step {actual.step} must be {wanted_value!r}, got {actual_value!r}",
+                    actual_value == expected_value,
+                    f"{subject} {name} of step {actual_measurement.step} must be {expected_value!r}, got "
+                    f"{actual_value!r}",
                 )
 
     def _checked(self, raw: Mapping[str, Any]) -> Mapping[str, Any]:

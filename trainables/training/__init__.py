@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trainables.training.workload import Training as Training
 
-NONDETERMINISTIC = frozenset({"train/tokens_per_s", "train/seconds_per_epoch"})
-"""Metrics that measure the machine. All other metrics are equal, bit for bit, when a trial is repeated on a
-CPU.
+NONDETERMINISTIC_METRICS = frozenset({"train/tokens_per_s", "train/seconds_per_epoch"})
+"""Metrics that depend on the speed of the machine.
+
+All other metrics are equal, bit for bit, when a trial is repeated on a CPU.
 """
 
 

@@ -57,8 +57,8 @@ class Accumulator:
         self._unseen.clear()
 
     def _count(self, step: int, values: dict[str, float]) -> None:
-        skipped = self._scaled and not math.isfinite(values["gradient_norm"])
-        if skipped:
+        is_skipped = self._scaled and not math.isfinite(values["gradient_norm"])
+        if is_skipped:
             self._skipped += 1
             values["gradient_norm"] = 0.0
         if not all(map(math.isfinite, values.values())):

@@ -20,112 +20,117 @@ Decay = Annotated[float, Field(gt=0, lt=1)]
 
 
 class LearningConfig(Settings):
-    """Optimiser, schedule, data order and measuring of one trial.
+    """Optimiser, schedule, order of data and measurements of one trial.
 
-    The defaults are the papers' ListOps settings, except for the schedule, which is constant until a warm-up
-    is asked for, and the learning rate that goes with it.
+    The defaults are the ListOps settings of the papers, except for a constant schedule and its learning rate.
     """
 
     steps: PositiveInt
-    """Optimiser steps in all."""
+    """Number of optimiser steps."""
     batch_size: Annotated[PositiveInt, Affects("steps", likes.batch_size)] = 32
-    """Samples a step. Every batch is full: one may begin in one pass over the data and end in the next."""
+    """Number of samples per step. All batches are full: a batch may span two passes over the data."""
     batch_tokens: Annotated[PositiveInt | None, Affects("steps", likes.batch_tokens)] = None
-    """Tokens a step in place of samples: as many samples of like length as fit with their padding, where the
-    longer of input and answer counts, but at least one. Needs order `bucketed`."""
+    """Maximum number of tokens per step, padding included, instead of a number of samples. A batch has at
+    least one sample; of input and answer, the longer one counts. Needs order `bucketed`."""
     accumulate: Annotated[PositiveInt, Affects("steps", likes.accumulate), LATER] = 1
-    """Parts of each batch that are run one after the other, their gradients added up: memory is that of one,
-    and all that is a mean over samples is as without, up to rounding. The balance of experts is that of each
-    part, as on so many GPUs with a part each. A batch of fewer samples has as many parts as samples."""
+    """Number of parts of each batch. Parts run one after the other and their gradients are added, so memory
+    holds only one part. Means over samples are unchanged up to rounding; the balance of experts is computed
+    for each part, as on separate GPUs. A batch of fewer samples has as many parts as samples."""
     ranks: Annotated[PositiveInt, Affects("running"), LATER] = 1
-    """Processes that share each batch, on one machine: as many as `resources.gpus`, where a trial has two or
-    more, each with a GPU of its own; without GPUs so many on the CPU. All is as with one that runs each batch
-    in `ranks * accumulate` parts; the first one alone measures, reports and saves."""
+    """Number of processes on one machine that share each batch. If a trial has two or more GPUs, `ranks` must
+    equal `resources.gpus`, and each process has one GPU; without GPUs all processes use the CPU. Results
+    equal those of one process with `ranks * accumulate` parts. Only the first process measures, reports and
+    saves."""
     checkpoint_activations: Annotated[bool, Affects("running"), LATER] = False
-    """Layers are run again in the backward pass, in place of keeping all that is inside of them: a forward
-    pass more, for memory that hardly grows with the number of layers. Results are as without, up to
-    rounding."""
+    """Whether the backward pass runs layers again instead of storing their activations. This costs one more
+    forward pass, and memory hardly grows with the number of layers. Results are equal up to rounding."""
     order: Annotated[Literal["random", "bucketed"], Affects("steps", likes.order)] = "random"
-    """`bucketed` puts samples of like length together (less padding) and shuffles the batches."""
+    """`random`: shuffle all samples. `bucketed`: put samples of similar length into one batch, which saves
+    padding, and shuffle the batches."""
 
     optimizer: Literal["adamw", "ranger"] = "adamw"
-    """`ranger`: RAdam with Lookahead: every 5 steps it takes 0.8 of the way, as CRvNN was trained."""
+    """`ranger`: RAdam with Lookahead, which every 5 steps moves the slow weights by 0.8 of the way to the
+    fast ones, as in the training of CRvNN."""
     lr: Annotated[Positive, Affects("rates")] = 5e-4
     """Peak learning rate, except for `rsqrt`, where the peak is lr / sqrt(warmup_steps)."""
     schedule: Annotated[Schedule, Affects("rates")] = "constant"
-    """`warmup`: linear rise, then constant. `rsqrt`: linear rise, then lr / sqrt(step). `linear`: one cycle,
-    up from lr / 25 and down to lr / 250000. `cosine`: linear rise, `hold_steps`, half a cosine down to 0."""
+    """Course of the learning rate. `warmup`: linear rise, then constant. `rsqrt`: linear rise, then lr /
+    sqrt(step). `linear`: one cycle, from lr / 25 up to lr and down to lr / 250000. `cosine`: linear rise,
+    constant for `hold_steps`, then half a cosine down to 0."""
     halve_after: Annotated[NonNegativeInt | None, Affects("steps", likes.halve_after)] = None
-    """Validations without a better one that are let pass; one more halves the learning rate, and the count
-    begins anew. On top of any schedule; null never halves."""
+    """Number of successive validations without improvement that are tolerated. One more halves the learning
+    rate of any schedule and restarts the count. Null: never halve."""
     warmup_steps: Annotated[NonNegativeInt, Affects("rates")] = 0
-    """Steps of the rise; not more than `steps`."""
+    """Number of steps of the linear rise, at most `steps`."""
     hold_steps: Annotated[NonNegativeInt, Affects("rates")] = 0
-    """`cosine` only: steps at the peak between rise and fall. The published looped Transformers fall once
-    their curriculum has reached its end."""
+    """`cosine` only: number of steps at the peak. In the published training of looped Transformers, the
+    learning rate falls after the end of the curriculum."""
     onecycle_beta1: Annotated[bool, Affects("rates")] = False
-    """`linear` only: beta1 goes 0.95, 0.85, 0.95 against the learning rate, whatever `betas` says. PyTorch's
-    OneCycleLR does so by default, and so did the published FlipFlop and Pathfinder runs."""
+    """`linear` only: beta1 falls from 0.95 to 0.85 while the learning rate rises, then rises to 0.95;
+    `betas[0]` is ignored. This is the default of PyTorch's OneCycleLR, which the published FlipFlop and
+    Pathfinder runs used."""
     betas: Annotated[tuple[Beta, Beta], Field(strict=False), Affects("rates")] = (0.9, 0.98)
-    """Decay rates of the two moments."""
+    """Decay rates of the first and the second moment of the optimiser."""
     eps: Annotated[Positive, Affects("steps", likes.eps)] = 1e-8
-    """Added to the root of the second moment."""
+    """Constant that the optimiser adds to the root of the second moment."""
     weight_decay: Annotated[NonNegative, Affects("steps", likes.weight_decay)] = 0.1
-    """Decoupled weight decay, on every parameter, biases and norms included."""
+    """Decoupled weight decay of all parameters, including biases and norms."""
     clip: Annotated[Positive | None, Affects("steps", likes.clip)] = 1.0
-    """Largest norm of the whole gradient; null does not clip."""
+    """Maximum norm of the gradient of all parameters together. Null: no clipping."""
     ponder_weight: Annotated[NonNegative, Affects("loss")] = 0.1
     """Weight beta of the mean ponder cost in the training loss."""
     auxiliary_weight: Annotated[NonNegative, Affects("loss")] = 0.01
-    """Weight of the mean auxiliary cost in the training loss, in models that have one. The default is that of
-    CRvNN's halt penalty."""
+    """Weight of the mean auxiliary cost in the training loss, for models with an auxiliary cost. The default
+    is the weight of CRvNN's halt penalty."""
 
     label_smoothing: Annotated[float, Field(ge=0, lt=1), Affects("loss")] = 0.0
-    """Share of the training loss that takes all classes for equally right (Szegedy et al. 2016). What is
-    reported as loss is never smoothed."""
+    """Probability that label smoothing spreads evenly over all classes (Szegedy et al. 2016). Reported losses
+    are not smoothed."""
     ema: Annotated[Decay | None, Affects("selecting", likes.ema)] = None
-    """Decay a step of a moving average of the weights, from the initial ones on. Validation, selection and
-    tests read the average, training never does; null keeps none."""
+    """Decay per step of a moving average of the weights, which starts at the initial weights. Validation,
+    selection and tests use the average; training does not. Null: no average."""
 
     report_every: Annotated[PositiveInt, Affects("measuring", likes.report_every)] = 500
-    """Steps between two measurements, each with a validation; the rungs of early stopping. The last step is
-    always measured."""
+    """Number of steps between two reports. Each report includes a validation and is a rung of early stopping.
+    The last step always has a report."""
     select: Annotated[Literal["best", "last"], Affects("selecting", likes.select)] = "best"
-    """Weights the test splits are read with: those of the best validation, or the last."""
+    """Weights that are evaluated on test splits: those of the best validation, or those of the last step."""
     select_by: Annotated[Literal["accuracy", "loss"], Affects("selecting", likes.select_by)] = "accuracy"
-    """What makes a validation the better one: a higher valid/accuracy, or a lower valid/loss."""
+    """Metric that compares validations: a higher valid/accuracy, or a lower valid/loss, is better."""
     average_best: Annotated[PositiveInt, Affects("selecting", likes.average_best)] = 1
-    """Of how many of the best validations the mean of the weights is taken in the end; only where `select` is
-    `best`."""
+    """Number of best validations whose weights are averaged at the end; only if `select` is `best`."""
     patience: Annotated[NonNegativeInt | None, Affects("steps", likes.patience)] = None
-    """Validations without a better one that are let pass; one more ends the training. Null: none does."""
+    """Number of successive validations without improvement that are tolerated. One more ends the training.
+    Null: training never ends early."""
     valid_examples: Annotated[PositiveInt | None, Affects("measuring", likes.valid_examples)] = None
-    """Most validation samples, the same for every trial; null takes all."""
+    """Maximum number of validation samples, which are the same for all trials. Null: all samples."""
     eval_batch_size: Annotated[PositiveInt, Affects("running")] = 128
-    """Most samples a batch when measuring."""
+    """Maximum number of samples per batch in evaluation."""
     eval_tokens: Annotated[PositiveInt, Affects("running")] = 65536
-    """Most tokens, padding included, a batch when measuring: bounds the memory of long splits."""
+    """Maximum number of tokens per batch in evaluation, padding included; limits the memory for long
+    inputs."""
 
     precision: Precision = "fp32"
-    """Numbers in products of matrices; weights and their updates have 32 bits in any case. `fp32`: 32 bits.
+    """Number format in matrix products; weights and their updates always have 32 bits. `fp32`: 32 bits.
     `tf32`: 32 bits, but factors are rounded to a mantissa of 10 bits; needs CUDA. `bf16`: autocast to 16 bits
     with the range of 32 and a mantissa of 7. `fp16`: autocast to 16 bits with a mantissa of 10, and a
     scaled loss; needs CUDA."""
     graph: Annotated[Literal["auto"] | bool, Affects("running"), LATER] = "auto"
-    """Capture the forward and backward pass of each number of tokens once as a CUDA graph, and replay it: a
-    GPU then does not wait for its host. Batches are filled up with rows that nothing is learned from; every
-    layer is run, whatever `early_exit` says of training steps. Results are as without, up to rounding. Needs
-    a CUDA device, and a model and task of which `plan` does not refuse it. `auto` is false everywhere: no GPU
-    has confirmed these graphs yet."""
+    """Whether to capture the forward and backward pass once for each number of tokens as a CUDA graph and
+    replay the graph, so that the GPU does not wait for its host. Batches are filled with rows that do not
+    affect the loss, and all layers run, even with `early_exit`. Results are equal up to rounding. Needs a
+    CUDA device; `plan` refuses models and tasks that cannot be captured. `auto` is currently false on all
+    devices, because these graphs have not been confirmed on a GPU."""
     threads: Annotated[int, Affects("running")] = Field(default=1, ge=1, le=1024)
-    """CPU threads of PyTorch. Sums depend on it in the last bit; one makes every machine agree."""
+    """Number of CPU threads of PyTorch. The last bits of sums depend on this number; with 1 thread results
+    are equal on all machines."""
 
     @model_validator(mode="after")
     def _refuse_ignored_fields(self) -> "LearningConfig":
         compares = self.select == "best" or self.patience is not None or self.halve_after is not None
         total = self.warmup_steps + self.hold_steps
         rise = "warmup_steps + hold_steps" if self.hold_steps else "warmup_steps"
-        refused = {
+        refusals = {
             f"warmup_steps must be 0 with schedule 'constant', got {self.warmup_steps}: choose schedule "
             "'warmup' (then constant), 'rsqrt', 'linear' or 'cosine'": (
                 self.schedule == "constant" and self.warmup_steps
@@ -150,7 +155,7 @@ class LearningConfig(Settings):
                 self.onecycle_beta1 and self.schedule != "linear"
             ),
         }
-        for message, is_refused in refused.items():
+        for message, is_refused in refusals.items():
             if is_refused:
                 raise ValueError(message)
         return self
@@ -163,7 +168,7 @@ class LearningConfig(Settings):
             "batch_tokens": self.batch_tokens is not None,
         }
         if self.graph is True and (
-            name := next((name for name, given in other_reasons.items() if given), None)
+            name := next((name for name, is_given in other_reasons.items() if is_given), None)
         ):
             raise ValueError(
                 f"graph must be false with {name}, whose passes cannot be captured, got graph=True and "
@@ -173,13 +178,13 @@ class LearningConfig(Settings):
 
     @model_validator(mode="after")
     def _parts_have_samples(self) -> "LearningConfig":
-        of = "batch_size" if self.batch_tokens is None else "batch_tokens"
-        if self.parts > (limit := getattr(self, of)):
+        unit = "batch_size" if self.batch_tokens is None else "batch_tokens"
+        if self.parts > (limit := getattr(self, unit)):
             ranks = "" if self.ranks == 1 else f", ranks={self.ranks}"
             raise ValueError(
-                f"accumulate{' * ranks' if ranks else ''} must be at most {of}, got "
-                f"accumulate={self.accumulate}{ranks} and {of}={limit}: take fewer parts, so that each has a "
-                "sample"
+                f"accumulate{' * ranks' if ranks else ''} must be at most {unit}, got "
+                f"accumulate={self.accumulate}{ranks} and {unit}={limit}: take fewer parts, so that each "
+                "has a sample"
             )
         if self.ranks > 1 and self.precision == "fp16":
             raise ValueError(

@@ -8,7 +8,7 @@ training follows the last.
 from math import ceil
 from typing import Any
 
-from trainables.acting import TrialFacts, fewer
+from trainables.acting import TrialFacts, effective_limit
 
 UNSEEN = 2.0**-25
 """Relative change of a float32 that is lost in rounding."""
@@ -131,4 +131,4 @@ def average_best(config: Any, _: TrialFacts) -> Any:
 
 def valid_examples(config: Any, trial: TrialFacts) -> Any:
     """Return None if the limit is not less than the number of examples."""
-    return fewer(config.valid_examples, trial.valid_examples)
+    return effective_limit(config.valid_examples, trial.valid_examples)

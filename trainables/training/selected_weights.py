@@ -39,10 +39,10 @@ def temporary_weights(model: nn.Module, tensors: Mapping[str, Tensor] | None) ->
     if tensors is None:
         yield
         return
-    previous = copy_tensors(weights(model))
+    previous_weights = copy_tensors(weights(model))
     load_weights(model, tensors, Path("held"))
     yield
-    load_weights(model, previous, Path("own"))
+    load_weights(model, previous_weights, Path("own"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

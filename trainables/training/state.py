@@ -185,16 +185,16 @@ def _load_average(learner: Learner, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _must_match(saved_state: Mapping[str, Any], current_state: Mapping[str, Any], folder: Path) -> None:
-    saved, current = _flat(saved_state), _flat(current_state)
-    differing = [
-        f"{path}: saved {saved.get(path)!r}, now {current.get(path)!r}"
-        for path in sorted(saved.keys() | current.keys())
-        if saved.get(path) != current.get(path)
+    saved_values, current_values = _flat(saved_state), _flat(current_state)
+    different_settings = [
+        f"{path}: saved {saved_values.get(path)!r}, now {current_values.get(path)!r}"
+        for path in sorted(saved_values.keys() | current_values.keys())
+        if saved_values.get(path) != current_values.get(path)
     ]
-    if differing:
+    if different_settings:
         raise CheckpointError(
             f"{folder} must be restored under the settings it was saved with, got other values of "
-            f"{'; '.join(differing)}: change them back or start a new trial"
+            f"{'; '.join(different_settings)}: change them back or start a new trial"
         )
 
 

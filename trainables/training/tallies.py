@@ -128,13 +128,13 @@ def _bins(keys: np.ndarray, values: np.ndarray, ends: Sequence[int]) -> Iterator
     Columns of `values`: depth, its bound, correct answers, answers with a target.
     """
     for low, end in pairwise(ends):
-        inside = (keys >= low) & (keys < end)
-        if inside.any():
-            depth = values[inside, 0]
+        is_inside = (keys >= low) & (keys < end)
+        if is_inside.any():
+            depth = values[is_inside, 0]
             depths = [depth.mean(), *np.percentile(depth, (10, 90))]
-            bound = round(float(values[inside, 1].mean()), 4)
-            counts = [int(value) for value in values[inside, 2:].sum(0)]
-            highest = int(keys[inside].max())
+            bound = round(float(values[is_inside, 1].mean()), 4)
+            counts = [int(value) for value in values[is_inside, 2:].sum(0)]
+            highest = int(keys[is_inside].max())
             yield [low, highest, len(depth), *(round(float(value), 4) for value in depths), *counts, bound]
 
 

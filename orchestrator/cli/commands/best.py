@@ -84,12 +84,12 @@ def _checkpoints(choice: "Winner", sweep: "StoredSweep") -> Iterator[str]:
     if choice.by == "search":
         yield "Search trials store no checkpoint."
         return
-    remote = read_setup(sweep.folder).checkpoints
+    checkpoint_uri = read_setup(sweep.folder).checkpoints
     for record in choice.records:
         assert record.last is not None, "a confirm trial that finished was measured"
         step = checkpoint_name(record.last.step)
-        if remote is not None:
-            yield f"Checkpoint of seed {record.seed}: {child_uri(remote, record.trial_id, step)}"
+        if checkpoint_uri is not None:
+            yield f"Checkpoint of seed {record.seed}: {child_uri(checkpoint_uri, record.trial_id, step)}"
         elif (place := sweep.folder.checkpoint(record.trial_id).resolve() / step).is_dir():
             yield f"Checkpoint of seed {record.seed}: {place}"
         else:
@@ -141,13 +141,19 @@ def _left_out(original: Mapping[str, Any], content: Mapping[str, Any]) -> Iterat
     if original.get("confirm", {}).get("best") == 1:
         original = {**original, "confirm": {**original["confirm"], "best": None}}
     for section, value in original.items():
-        remaining = content.get(section)
-        if remaining is None:
+        section_content = content.get(section)
+        if section_content is None:
             omitted.append(section)
         elif section in {"confirm", "answer", "posthoc"}:
-            omitted += [f"{section}.{key}" for key, part in value.items() if part and key not in remaining]
-            metrics = [str(part) for part in value.get("also", ()) if part not in remaining.get("also", ())]
-            omitted += [f"{section}.also of {', '.join(metrics)}"] if metrics and "also" in remaining else []
+            omitted += [
+                f"{section}.{key}" for key, part in value.items() if part and key not in section_content
+            ]
+            metrics = [
+                str(part) for part in value.get("also", ()) if part not in section_content.get("also", ())
+            ]
+            omitted += (
+                [f"{section}.also of {', '.join(metrics)}"] if metrics and "also" in section_content else []
+            )
     if omitted:
         message = "; ".join(omitted)
         yield f"Left out of the sweep's spec, since this spec has one arm with fixed params: {message}."

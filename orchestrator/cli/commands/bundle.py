@@ -211,23 +211,25 @@ def _compare_reports(
     stored_files = (folder / contents.REPORT).glob("*")
     stored_digests = {f"{contents.REPORT}/{file.name}": file_digest(file) for file in stored_files}
     created = {name: file_digest(file) for name, file in new_report.items()}
-    differing = [
+    different_files = [
         name for name in sorted(stored_digests | created) if stored_digests.get(name) != created.get(name)
     ]
-    differing = [
-        name for name in differing if not name.endswith("/manifest.json")
+    different_files = [
+        name for name in different_files if not name.endswith("/manifest.json")
     ]  # depends on the other files
-    if not differing:
+    if not different_files:
         yield Finding(
             "report", "sound", f"{amount(len(new_report), 'file')} made again from the ledger, byte for byte"
         )
         return
-    unlike = _differing_versions(folder / contents.ENVIRONMENT)
+    other_versions = _differing_versions(folder / contents.ENVIRONMENT)
     if listing.get("code") != contents.code_digest():
-        unlike.insert(0, f"haltsweep {listing.get('haltsweep')} as it was then")
-    message = f"made again from the ledger other bytes come out: {', '.join(differing)}"
-    if unlike:
-        yield Finding("report", "unknown", message, f"make it with {', '.join(unlike)}, as the bundle was")
+        other_versions.insert(0, f"haltsweep {listing.get('haltsweep')} as it was then")
+    message = f"made again from the ledger other bytes come out: {', '.join(different_files)}"
+    if other_versions:
+        yield Finding(
+            "report", "unknown", message, f"make it with {', '.join(other_versions)}, as the bundle was"
+        )
     else:
         yield Finding("report", "damaged", message, "it is not what the ledger says: trust the ledger")
 

@@ -90,8 +90,8 @@ def _print_settings(kind: "Kind", name: str) -> None:
 
     module, config = catalog.load(kind, name), catalog.config_class(kind, name)
     print_line(f"{name}: {_first_line(module.__doc__)}\n")
-    if outside := catalog.outside_sources(kind, name):
-        print_line(f"from {display_path(module.__file__ or outside[0])}\n")
+    if source_lines := catalog.outside_sources(kind, name):
+        print_line(f"from {display_path(module.__file__ or source_lines[0])}\n")
     _print_table(("field", "type", "default", "meaning"), rows(config))
     if kind == "tasks":
         _print_splits(name, module, config)

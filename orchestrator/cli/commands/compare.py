@@ -96,8 +96,8 @@ def _print_comparison(comparison: "Comparison") -> None:
         ("code and machine", [f"{field}: {old} -> {new}" for field, old, new in comparison.code]),
         ("data", [f"{field}: {old} -> {new}" for field, old, new in comparison.data]),
     ):
-        none = "no difference" if title != "data" or comparison.data_known else UNKNOWN
-        print_line(f"{title}: {'' if lines else none}".rstrip())
+        text_if_equal = "no difference" if title != "data" or comparison.data_known else UNKNOWN
+        print_line(f"{title}: {'' if lines else text_if_equal}".rstrip())
         for line in lines:
             print_line(f"  {line}")
 
@@ -117,8 +117,8 @@ def _unmatched_arms(comparison: "Comparison") -> Iterator[str]:
     if changed_arms := [arm for arm in comparison.alone[0] if arm in comparison.alone[1]]:
         yield f"of one name and different content: {', '.join(changed_arms)}"
     for name, arms in zip((comparison.first, comparison.second), comparison.alone, strict=True):
-        if only := [arm for arm in arms if arm not in changed_arms]:
-            yield f"only in {name}: {', '.join(only)}"
+        if unmatched_arms := [arm for arm in arms if arm not in changed_arms]:
+            yield f"only in {name}: {', '.join(unmatched_arms)}"
 
 
 def _grid(comparison: "Comparison") -> "Grid":

@@ -111,13 +111,13 @@ def _attention() -> MachineCheck:
 def _disks(runs: Path, data: Path) -> Iterator[MachineCheck]:
     for option, folder in (("runs", runs), ("data", data)):
         place = nearest_existing(folder)
-        free = shutil.disk_usage(place).free
-        free_space = f"{folder}: {free / 2**30:.1f} GiB free"
+        free_bytes = shutil.disk_usage(place).free
+        free_space = f"{folder}: {free_bytes / 2**30:.1f} GiB free"
         if not os.access(place, os.W_OK | os.X_OK):
             yield MachineCheck(
                 option, "fault", f"{folder}: {place} cannot be written", f"choose another --{option}"
             )
-        elif free < LOW_DISK_BYTES:
+        elif free_bytes < LOW_DISK_BYTES:
             yield MachineCheck(option, "fault", free_space, f"free some space or choose another --{option}")
         else:
             yield MachineCheck(option, "ok", free_space)

@@ -241,9 +241,15 @@ def _extend_plan(
                 old.name, old_content, spec.spec.content(), _started_phases(old, trial_records)
             )
             extension = _describe_extension(old, trial_records, [str(change) for change in allowed])
-            never = {record.trial_id for record in trial_records if _lacks_checkpoint(record)}
+            trial_ids_without_checkpoint = {
+                record.trial_id for record in trial_records if _lacks_checkpoint(record)
+            }
             extended_plan = extend_plan(
-                old, new, {record.trial_id for record in trial_records}, extension, never
+                old,
+                new,
+                {record.trial_id for record in trial_records},
+                extension,
+                trial_ids_without_checkpoint,
             )
             require_checkpoints(folder, setup.checkpoints, extended_plan, trial_records)
             origin = collect_provenance(extended_plan, setup)
@@ -361,12 +367,12 @@ def copy_arms(path: Path | None, names: str, folder: SweepFolder, profile: str |
                 f"--arms must name arms under `arms` of {path}, got {name!r}. {hint(name, arms)}"
             )
     sweep_content = load_spec(find_edition(folder.spec)).content()
-    differing = [
+    baseline_differences = [
         str(difference) for difference in differences(sweep_content["baseline"], content["baseline"])
     ]
-    if differing:
+    if baseline_differences:
         print_error(
             f"the arms change the baseline of {folder.name}, which differs from the baseline in {path}: "
-            + "; ".join(differing)
+            + "; ".join(baseline_differences)
         )
     return [render(f"arms.{name}", arms[name]) for name in arm_names]

@@ -419,8 +419,14 @@ def _print_results(folder: SweepFolder, finish: "SweepResult", *, is_new_report:
     from orchestrator.tracking.state import read_state
 
     counts = ", ".join(f"{count} {kind.value}" for kind, count in sorted(finish.counts.items()))
-    never = f" ({finish.never_began} of those that failed never began)" if finish.never_began else ""
-    print_line(f"trials: {counts or 'none ended'}" + (f", {finish.left} left" if finish.left else "") + never)
+    never_began_text = (
+        f" ({finish.never_began} of those that failed never began)" if finish.never_began else ""
+    )
+    print_line(
+        f"trials: {counts or 'none ended'}"
+        + (f", {finish.left} left" if finish.left else "")
+        + never_began_text
+    )
     if num_failed := sum(count for kind, count in finish.counts.items() if kind.failed):
         print_error(f"{amount(num_failed, 'trial')} failed; why: {command('status', folder)}")
     if finish.failing:
@@ -438,8 +444,8 @@ def _print_results(folder: SweepFolder, finish: "SweepResult", *, is_new_report:
         print_error(f"MLflow or the Parquet files lack something: {finish.untracked}")
         print_error(f"catch up with: {command('sync', folder)}")
     if (page := folder.report / "report.html").exists():
-        stale = f" (of an earlier state; `{command('report', folder)}` renews it)"
-        print_line(f"report:  {page}{stale * (not is_new_report)}")
+        stale_text = f" (of an earlier state; `{command('report', folder)}` renews it)"
+        print_line(f"report:  {page}{stale_text * (not is_new_report)}")
     if read_setup(folder).tracking_uri is None:
         content = "it" if read_state(folder) is None else "what is new"
         print_line(f"not tracked: {command('sync', folder)} brings {content} into MLflow")

@@ -93,9 +93,12 @@ def _read_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
         return _readable_row(folder, by_name)
     except Exception as error:  # a damaged sweep must not hide the others
         reason = str(error).partition("\n")[0] if isinstance(error, HaltsweepError) else repr(error)
-        foreign = (PermissionError, InputError)  # the folder, or the ledger's server, is another user's
-        forbidden = isinstance(error, foreign) or isinstance(error.__cause__, PermissionError)
-        state = SweepState.FOREIGN if forbidden else SweepState.DAMAGED
+        permission_errors = (
+            PermissionError,
+            InputError,
+        )  # the folder, or the ledger's server, is another user's
+        is_forbidden = isinstance(error, permission_errors) or isinstance(error.__cause__, PermissionError)
+        state = SweepState.FOREIGN if is_forbidden else SweepState.DAMAGED
         return Row(folder.name, state, folder=str(folder.root), why=reason)
 
 
@@ -117,15 +120,17 @@ def _readable_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
             (summary,) = summaries(url, plan.name)
     if summary is None and folder.has_traces:
         raise StoreError(f"the sweep has begun, but its ledger {folder.ledger} is missing or empty")
-    planned = len(plan.trials)
+    num_planned = len(plan.trials)
     num_ended, num_failed = (summary.num_ended, summary.num_failed) if summary else (0, 0)
-    held = summary is not None and summary.held
+    is_locked = summary is not None and summary.held
     return Row(
         name=plan.name,
-        state=sweep_state(is_locked=held, num_planned=planned, num_ended=num_ended, num_failed=num_failed),
+        state=sweep_state(
+            is_locked=is_locked, num_planned=num_planned, num_ended=num_ended, num_failed=num_failed
+        ),
         arms=len(plan.arms),
         ended=num_ended,
-        planned=planned,
+        planned=num_planned,
         failed=num_failed,
         heard_at=summary.heard_at if summary else None,
         question=plan.question,
@@ -136,9 +141,9 @@ def _readable_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
 def _remote_row(summary: "Summary") -> Row:
     """Return the row of a sweep whose folder is on another machine, so that its plan is unknown."""
     num_ended, num_failed = summary.num_ended, summary.num_failed
-    planned = num_ended if summary.done else num_ended + 1
+    num_planned = num_ended if summary.done else num_ended + 1
     state = sweep_state(
-        is_locked=summary.held, num_planned=planned, num_ended=num_ended, num_failed=num_failed
+        is_locked=summary.held, num_planned=num_planned, num_ended=num_ended, num_failed=num_failed
     )
     return Row(
         summary.name,

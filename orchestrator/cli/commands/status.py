@@ -19,7 +19,7 @@ from orchestrator.cli.display.tracking_status import sweep_tracking_status
 from orchestrator.cli.locations import budget_advice, command, error_advice, runs_root
 from orchestrator.cli.options import Json, Runs, Storage, SweepName
 from orchestrator.conductor.messages import Progress
-from orchestrator.conductor.overview import EndedTotals, Overview
+from orchestrator.conductor.overview import EndedTrialTotals, Overview
 from orchestrator.errors import InputError
 from orchestrator.garbage import garbage_collection_off
 from orchestrator.identity import SweepFolder
@@ -84,16 +84,16 @@ def _print_status(name: str, runs: Path | None, storage: str | None, *, trials: 
 
     every_trial = as_json or trials
     with open_stored_sweep(name, runs_root(runs), storage, outline=not every_trial) as sweep:
-        records, held = sweep.newest_records() if every_trial else [], sweep.ledger.held()
+        records, is_locked = sweep.newest_records() if every_trial else [], sweep.ledger.held()
         overview = Overview.of(sweep.plan, sweep.planned, records) if every_trial else sweep.overview()
         tracking = sweep_tracking_status(sweep)
         progress, outlook = (
-            overview.progress(is_locked=held),
-            overview.outlook(is_locked=held, now=time.time()),
+            overview.progress(is_locked=is_locked),
+            overview.outlook(is_locked=is_locked, now=time.time()),
         )
         silence = describe_silent_holder(sweep.ledger)
-        spent, failing = ("", "") if held else (sweep.spent(), sweep.failing())
-    state = _state(progress, is_locked=held)
+        spent, failing = ("", "") if is_locked else (sweep.spent(), sweep.failing())
+    state = _state(progress, is_locked=is_locked)
     if as_json:
         emit_json(
             {
@@ -112,12 +112,12 @@ def _print_status(name: str, runs: Path | None, storage: str | None, *, trials: 
     objective = counted_name(sweep.plan.search.objectives[0]) if sweep.plan.search else ""
     for part in tables(progress, objective, outlook):
         out().print(part)
-    remaining = time_left(outlook, float(len(outlook.running)), shorter=may_end_early(sweep.plan))
-    print_line(f"{sweep.plan.name}: {state}; {line(progress, remaining)}")
+    remaining_time = time_left(outlook, float(len(outlook.running)), shorter=may_end_early(sweep.plan))
+    print_line(f"{sweep.plan.name}: {state}; {line(progress, remaining_time)}")
     for advice in _next_steps(sweep.folder, state, silence, spent, failing):
         print_line(advice)
     if tracking is not None:
-        print_line(tracking.line(command("sync", sweep.folder), is_locked=held))
+        print_line(tracking.line(command("sync", sweep.folder), is_locked=is_locked))
     for reason, count in overview.ended.skipped.items():
         print_line(f"ended early: {reason} ({amount(count, 'trial')} skipped)")
     for reason, count in Counter(overview.ended.infeasible).most_common(MOST_REASONS):
@@ -198,13 +198,13 @@ def _trial_fields(record: Record) -> dict[str, object]:
     }
 
 
-def _print_failures(ended_totals: EndedTotals, count: int) -> None:
-    for failure in ended_totals.failures:
+def _print_failures(ended_trial_totals: EndedTrialTotals, count: int) -> None:
+    for failure in ended_trial_totals.failures:
         print_line(
             f"failed: {failure.place} ({failure.trial_id}): {failure.standing}: {shortened(failure.reason)}"
         )
-    if count > len(ended_totals.failures):
-        print_line(f"... and {count - len(ended_totals.failures)} more failures; all with --json")
+    if count > len(ended_trial_totals.failures):
+        print_line(f"... and {count - len(ended_trial_totals.failures)} more failures; all with --json")
 
 
 def _print_trials(records: list[Record]) -> None:

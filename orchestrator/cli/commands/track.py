@@ -86,8 +86,8 @@ def sync(name: SweepName, runs: Runs = None, storage: Storage = None, tracking: 
     """Bring report, Parquet files and MLflow up to date with the ledger; a second time writes nothing."""
     root = runs_root(runs)
     folder = find_sweep(name, root)
-    with _wait_display(folder, tracking) as waiting:  # before the imports, which take seconds
-        waiting.update("writing report and Parquet files first")
+    with _wait_display(folder, tracking) as wait_display:  # before the imports, which take seconds
+        wait_display.update("writing report and Parquet files first")
         from orchestrator.cli.stored_sweep import open_stored_sweep
         from orchestrator.execution.sweep.launch_folder import read_setup, refuse_copy
         from orchestrator.tracking.mlflow.mlflow_runs import check_uri
@@ -100,7 +100,7 @@ def sync(name: SweepName, runs: Runs = None, storage: Storage = None, tracking: 
             check_uri(uri)
             if setup.storage is None:  # else both write the same runs from one ledger
                 refuse_copy(folder, replace(setup, tracking_uri=uri), ["tracking_uri"])
-            summary = publish(sweep, write_report(sweep), uri, waiting.update)
+            summary = publish(sweep, write_report(sweep), uri, wait_display.update)
     print_line(f"{sweep.plan.name}: {summary}")
 
 
@@ -125,9 +125,9 @@ def write_while_running(
     while True:
         began = time.monotonic()
         # Check for the end before writing, so that the last report includes the last events.
-        held, last_seq = sweep.ledger.held(), sweep.ledger.last_seq()
+        is_locked, last_seq = sweep.ledger.held(), sweep.ledger.last_seq()
         new_report = write()
-        if not held:
+        if not is_locked:
             return new_report
         print_line(f"{sweep.plan.name}: {amount(new_report.left, 'trial')} left; {page} is up to date")
         pause = max(WATCH_S, WATCH_SHARE * (time.monotonic() - began))

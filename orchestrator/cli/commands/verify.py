@@ -65,19 +65,19 @@ def verify(
         all_findings.append(finding)
         if not as_json:
             print_line(_format_finding(finding))
-    bad = [finding for finding in all_findings if finding.verdict in BAD]
+    bad_findings = [finding for finding in all_findings if finding.verdict in BAD]
     if as_json:
         emit_json(
             {
                 "sweep": folder.name,
-                "sound": not bad,
+                "sound": not bad_findings,
                 "findings": [asdict(finding) for finding in all_findings],
             }
         )
     else:
-        print_line(f"{folder.name}: {_summary(bad)}")
-    if bad:
-        raise typer.Exit(1 if any(finding.verdict != "unknown" for finding in bad) else 2)
+        print_line(f"{folder.name}: {_summary(bad_findings)}")
+    if bad_findings:
+        raise typer.Exit(1 if any(finding.verdict != "unknown" for finding in bad_findings) else 2)
 
 
 def _refuse_options(name: str, *, is_bundle: bool, repair: bool, rerun: bool) -> None:
@@ -106,7 +106,7 @@ def check_sweep(folder: SweepFolder) -> Iterator[Finding]:
         plan = read_plan(folder)
     except StoreError:
         pass  # reported by the check of the files
-    with WaitDisplay("Ctrl-C ends the check", "checking") as waiting:
+    with WaitDisplay("Ctrl-C ends the check", "checking") as wait_display:
         try:
             with sweep_checks.open_ledger(folder, setup or Setup(folder.root), folder.name) as ledger:
                 faults = list(sweep_checks.check_ledger(ledger))
@@ -122,21 +122,21 @@ def check_sweep(folder: SweepFolder) -> Iterator[Finding]:
                     folder, plan, setup, ledger, records(ledger.events(), plan)
                 )
                 yield from sweep_checks.check_snapshot(checked_sweep)
-                yield from sweep_checks.check_checkpoints(checked_sweep, waiting.update)
-                yield from sweep_checks.check_data(checked_sweep, waiting.update)
+                yield from sweep_checks.check_checkpoints(checked_sweep, wait_display.update)
+                yield from sweep_checks.check_data(checked_sweep, wait_display.update)
                 yield from sweep_checks.check_parquet(checked_sweep)
-                yield from sweep_checks.check_mlflow(checked_sweep, waiting.update)
+                yield from sweep_checks.check_mlflow(checked_sweep, wait_display.update)
         except HaltsweepError as error:
             yield Finding("ledger", "damaged", str(error))
 
 
 def _summary(bad: Sequence[Finding]) -> str:
     """Return a summary of the faults; unchecked parts, such as an unreachable MLflow, are not damage."""
-    damaged = sum(finding.verdict == "damaged" for finding in bad)
-    unknown = len(bad) - damaged
+    num_damaged = sum(finding.verdict == "damaged" for finding in bad)
+    num_unknown = len(bad) - num_damaged
     parts = [
-        amount(damaged, "fault") if damaged else "",
-        f"{amount(unknown, 'part')} could not be checked" if unknown else "",
+        amount(num_damaged, "fault") if num_damaged else "",
+        f"{amount(num_unknown, 'part')} could not be checked" if num_unknown else "",
     ]
     return ", ".join(filter(None, parts)) or "sound"
 

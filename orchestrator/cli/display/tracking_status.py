@@ -39,19 +39,19 @@ class TrackingStatus:
             sync: Command to catch up.
             is_locked: Whether a session runs the sweep.
         """
-        background = self.active and not is_locked
-        if not self.behind and not self.error and not background:
+        is_background = self.active and not is_locked
+        if not self.behind and not self.error and not is_background:
             return f"MLflow: has everything ({self.store})"
-        ago = "" if self.noted_s_ago is None else f" (asked {self.noted_s_ago:.0f} s ago)"
+        age_text = "" if self.noted_s_ago is None else f" (asked {self.noted_s_ago:.0f} s ago)"
         parts = [
             f"{amount(self.behind, 'event')} behind",
-            self.writing and f"{self.writing}{ago}",
+            self.writing and f"{self.writing}{age_text}",
             self.error,
-            "a background process writes it" if background else "",
+            "a background process writes it" if is_background else "",
             "" if is_locked or self.active or self.error else "nobody writes it now",
         ]
         message = f"MLflow: {'; '.join(part for part in parts if part)} ({self.store})"
-        return message if is_locked or background else f"{message}\ncatch up with: {sync}"
+        return message if is_locked or is_background else f"{message}\ncatch up with: {sync}"
 
 
 def sweep_tracking_status(sweep: "StoredSweep") -> TrackingStatus | None:
@@ -64,7 +64,7 @@ def sweep_tracking_status(sweep: "StoredSweep") -> TrackingStatus | None:
 def tracking_store(folder: SweepFolder, setup: Setup) -> str | None:
     """Return the URI of MLflow from the launch, or else from the last `sync`; None if there is neither.
 
-    A password in the URI of a `sync` is masked, since it is not stored.
+    A URI from `sync` has a mask in place of its password, because passwords are not stored.
     """
     if setup.tracking_uri is not None:
         return setup.tracking_uri
@@ -82,5 +82,5 @@ def read_tracking_status(folder: SweepFolder, uri: str, newest: int) -> Tracking
         return TrackingStatus(
             store, newest, "", "its file is gone, or was left behind when the sweep was moved", None
         )
-    ago = max(0.0, time.time() - state.at)
-    return TrackingStatus(store, max(0, newest - state.position), state.doing, state.error, ago, active)
+    age_s = max(0.0, time.time() - state.at)
+    return TrackingStatus(store, max(0, newest - state.position), state.doing, state.error, age_s, active)

@@ -22,7 +22,7 @@ class FolderCheckpoints:
 
     def discard(self, trial_ids: Iterable[str]) -> None:
         """Delete all checkpoints of these trials at once, and ignore errors."""
-        parent = str(self.folder.checkpoints)
+        parent = str(self.folder.checkpoint_folder)
         for trial_id in trial_ids:  # a `Path` of each of 100,000 trials would take memory and time
             shutil.rmtree(f"{parent}/{trial_id}", ignore_errors=True)
 

@@ -162,7 +162,7 @@ class ExternalStore:
         self.entries(self._path(), COMMAND_PATIENCE_S)
 
     def probe(self) -> None:
-        """Check that a file can be written, read and deleted. Raise `StoreError` with the reason if not."""
+        """Write, read and delete a file. Raise `StoreError` with the reason if one of these steps fails."""
         name = f".probe-{uuid.uuid4().hex}"
         try:
             path = self._path(name)

@@ -122,12 +122,12 @@ def with_marker_file(needs: NodeRequirements, folder: Path) -> Iterator[NodeRequ
 @contextmanager
 def requirements_with_data(plan: Plan, setup: Setup, folder: SweepFolder) -> Iterator[NodeRequirements]:
     """Yield the requirements after the data were built, with a marker file in the folder of the sweep."""
-    for stale in folder.root.glob(f"{MARK}*"):
-        stale.unlink(missing_ok=True)
+    for stale_marker in folder.root.glob(f"{MARK}*"):
+        stale_marker.unlink(missing_ok=True)
     needs = node_requirements(plan, setup)
     hashes = content_hashes(needs.tasks, needs.splits, setup.data_dir)
-    with with_marker_file(replace(needs, data=hashes), folder.root) as complete:
-        yield complete
+    with with_marker_file(replace(needs, data=hashes), folder.root) as complete_needs:
+        yield complete_needs
 
 
 def check_node(needs: NodeRequirements) -> NodeReport:
@@ -141,15 +141,15 @@ def check_node(needs: NodeRequirements) -> NodeReport:
         return NodeReport(
             (f"its code of {', '.join(different_parts)} is another one than where the launch is",)
         )
-    unshared = "" if needs.store is not None else _check_shared_folder(Path(needs.mark), needs.nonce)
-    faults = [unshared, _no_store(needs.store), _check_data(needs)]
+    folder_fault = "" if needs.store is not None else _check_shared_folder(Path(needs.mark), needs.nonce)
+    faults = [folder_fault, _no_store(needs.store), _check_data(needs)]
     versions = _versions()
     differs = [
         f"{name} {versions.get(name)} instead of {version}"
         for name, version in needs.versions.items()
         if versions.get(name) != version
     ]
-    return NodeReport(tuple(filter(None, faults)), bool(unshared), tuple(differs))
+    return NodeReport(tuple(filter(None, faults)), bool(folder_fault), tuple(differs))
 
 
 def _versions() -> dict[str, str]:

@@ -89,11 +89,12 @@ class Nodes:
             self._update()
         silent = NodeReport((f"it has not answered for {ANSWERS_S:.0f} s",))
         self._answers |= dict.fromkeys(self._asked, silent)
-        unshared = [key for key in self._living if self._answers[key].unshared]
-        if unshared:
+        nodes_without_folder = [key for key in self._living if self._answers[key].unshared]
+        if nodes_without_folder:
             raise InputError(
                 "all nodes must share the folder of sweeps, which contains the checkpoints, but "
-                f"{len(unshared)} of {len(self._living)} do not: {self._unmet_requirements(unshared)}. "
+                f"{len(nodes_without_folder)} of {len(self._living)} do not: "
+                f"{self._unmet_requirements(nodes_without_folder)}. "
                 "Without it, a "
                 "trial that moves to another node restarts, and posthoc trials lack their checkpoints: "
                 "give --checkpoints "
@@ -107,8 +108,8 @@ class Nodes:
 
     def _update(self) -> None:
         # A node without room for a trial, such as a small head node, is not checked.
-        fitting = (node for node in living_nodes() if count_slots([node["Resources"]], self.wanted))
-        self._living = {node["NodeID"]: node for node in fitting}
+        fitting_nodes = (node for node in living_nodes() if count_slots([node["Resources"]], self.wanted))
+        self._living = {node["NodeID"]: node for node in fitting_nodes}
         self._asked = {key: request for key, request in self._asked.items() if key in self._living}
         for key in self._living.keys() - self._answers.keys() - self._asked.keys():
             self._ask_node(key)
@@ -118,8 +119,10 @@ class Nodes:
             self._read(keys[reference], self._asked.pop(keys[reference]))
 
     def _ask_node(self, key: str) -> None:
-        placed = NodeAffinitySchedulingStrategy(key, soft=False)
-        self._asked[key] = _check_this_node.options(scheduling_strategy=placed).remote(self.needs.to_json())
+        scheduling_strategy = NodeAffinitySchedulingStrategy(key, soft=False)
+        self._asked[key] = _check_this_node.options(scheduling_strategy=scheduling_strategy).remote(
+            self.needs.to_json()
+        )
 
     def _read(self, key: str, reference: Any) -> None:
         try:

@@ -164,8 +164,8 @@ def _run_once(
                 on_ending()
             if finished_at is not None and own_time() - finished_at > END_S:
                 return None  # all results are recorded, so Ray is killed
-            if dead := driver.dead_server():
-                return dead
+            if dead_server := driver.dead_server():
+                return dead_server
             has_message, now = driver.poll(POLL_S), own_time()
             if not has_message:
                 if now - heard_at > (HANG_S if has_called else BEGIN_S):

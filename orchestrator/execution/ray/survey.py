@@ -33,8 +33,8 @@ def require_cluster(address: str, plan: Plan, setup: Setup, folder: SweepFolder)
     Raises:
         InputError: No cluster is at the address, or its nodes cannot run the trials.
     """
-    above = next(path for path in folder.root.resolve().parents if path.is_dir())
-    with with_marker_file(node_requirements(plan, setup), above) as needs:
+    existing_parent = next(path for path in folder.root.resolve().parents if path.is_dir())
+    with with_marker_file(node_requirements(plan, setup), existing_parent) as needs:
         require_nodes(address, plan.resources, needs)
 
 

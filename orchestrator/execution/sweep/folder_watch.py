@@ -49,9 +49,9 @@ class FolderWatch:
     def _reason(self, *, replaced: bool) -> str:
         root = shlex.quote(str(self._root))
         resume = f"`haltsweep resume {root}`"
-        moved = self._current_path()
-        if moved is not None:
-            event_text = f"it was moved to {moved}"
+        current_path = self._current_path()
+        if current_path is not None:
+            event_text = f"it was moved to {current_path}"
             remedy = f"move it back, then {resume}; all that was recorded before is in it"
         else:
             event_text = "it was replaced by another" if replaced else "it was deleted"

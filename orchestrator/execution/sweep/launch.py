@@ -1,4 +1,8 @@
-"""Run a plan until the sweep is finished: folder, ledger, lease, data, follower, driver, result."""
+"""Launch a planned sweep, or resume it, and run its trials until the sweep ends or is interrupted.
+
+A session locks the sweep, opens its ledger, builds its data sets, starts the process that writes MLflow and
+Parquet, and runs the trials with the chosen driver.
+"""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -104,8 +108,8 @@ def run_sweep(
     _check(setup, folder, address)
     if setup.workload == DEFAULT_WORKLOAD:
         require_files(plan)
-    means = _SessionParts(driver, address, num_cpus, watch or Listeners(), debug)
-    _require(means, plan, folder, setup)
+    session_parts = _SessionParts(driver, address, num_cpus, watch or Listeners(), debug)
+    _require(session_parts, plan, folder, setup)
     origin = collect_provenance(plan, setup)
     clear_unstarted(folder, on_fenced)
     with _delete_if_unstarted(folder):
@@ -114,7 +118,7 @@ def run_sweep(
         publish(plan, folder, spec, origin, setup)
         # Read plan and setup from the folder as later sessions will, so that all sessions use the same
         # values.
-        finish = _session(read_launched_plan(folder), folder, read_setup(folder), origin, means)
+        finish = _session(read_launched_plan(folder), folder, read_setup(folder), origin, session_parts)
         if finish.interrupted and undo_launch(folder):
             raise Withdrawn(
                 f"interrupted before the first trial of {plan.name!r}: no files remain; launch it again"
@@ -174,11 +178,17 @@ def resume_sweep(
     refuse_copy(folder, setup)
     finish_extension(folder)
     _check(setup, folder, address)
-    means = _SessionParts(driver, address, num_cpus, watch or Listeners(), debug, on_fenced)
+    session_parts = _SessionParts(driver, address, num_cpus, watch or Listeners(), debug, on_fenced)
     if address is not None:
-        _require(means, plan, folder, setup)
+        _require(session_parts, plan, folder, setup)
     return _session(
-        plan, folder, setup, collect_provenance(plan, setup), means, changed_code=changed_code, retry=retry
+        plan,
+        folder,
+        setup,
+        collect_provenance(plan, setup),
+        session_parts,
+        changed_code=changed_code,
+        retry=retry,
     )
 
 

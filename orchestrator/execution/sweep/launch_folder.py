@@ -239,10 +239,10 @@ def _setup_to_json(setup: Setup, root: Path) -> dict[str, Any]:
 def refuse_existing(plan: Plan, folder: SweepFolder) -> None:
     """Raise `InputError` if files exist at the path of the sweep of `plan`."""
     if folder.plan.is_file():
-        same = read_plan(folder).spec_digest == plan.spec_digest
+        is_same_spec = read_plan(folder).spec_digest == plan.spec_digest
         remedy = (
             f"continue it with `haltsweep resume {shlex.quote(str(folder.root))}`"
-            if same
+            if is_same_spec
             else "it was launched from another spec: choose another name"
         )
         raise InputError(f"a sweep is launched once, and {folder.name!r} exists in {folder.root}; {remedy}")

@@ -87,7 +87,7 @@ class _SweepStarted(Exception):
 
 def _read_unstarted_setup(root: SweepFolder) -> Setup:
     """Return the setup of a sweep that has started no trial. Raise `_SweepStarted` for any other sweep."""
-    traces = (root.checkpoints, root.records, root.measurements, root.report)
+    traces = (root.checkpoint_folder, root.records, root.measurements, root.report)
     if root.root.is_symlink() or not root.plan.is_file() or any(trace.exists() for trace in traces):
         raise _SweepStarted
     try:

@@ -115,24 +115,34 @@ class OpenSweep:
         """Store the result of the session, computed from the ledger."""
         ends: dict[str, OutcomeKind] = {}
         event = None
-        begun = set()
+        begun_trial_ids = set()
         for event in ledger.events():
             if event.trial_id is None:
                 continue
             if event.kind is EventKind.STARTED:
-                begun.add(event.trial_id)
+                begun_trial_ids.add(event.trial_id)
             elif event.kind is EventKind.ENDED and OutcomeKind(event.payload["kind"]).final:
                 ends[event.trial_id] = OutcomeKind(event.payload["kind"])
             elif event.kind is EventKind.RETRIED:
                 ends.pop(event.trial_id, None)
         spent, failing = budget_end(event, self.plan), error_end(event)
-        never = sum(kind.failed for trial_id, kind in ends.items() if trial_id not in begun)
+        num_never_begun = sum(
+            kind.failed for trial_id, kind in ends.items() if trial_id not in begun_trial_ids
+        )
         counts = Counter(ends.values())
         # An infeasible trial is replaced by another trial.
         num_open = len(self.plan.trials) - counts.total() + counts[OutcomeKind.INFEASIBLE]
         unanswered = _count_unanswered(self.plan, ends)
         self._finish = SweepResult(
-            counts, num_open, self.interrupted, untracked, spent, never, unanswered, failing, tracking_pid
+            counts,
+            num_open,
+            self.interrupted,
+            untracked,
+            spent,
+            num_never_begun,
+            unanswered,
+            failing,
+            tracking_pid,
         )
 
 

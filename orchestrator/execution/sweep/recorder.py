@@ -151,14 +151,14 @@ class Recorder:
     def ask(self) -> Attempt | None:
         """Return the next trial to run, or None. Start it only once `written` returns True."""
         self._check_budget()
-        waiting = self._kills.waiting()
-        trial = self._conductor.next_trial(waiting)
+        waiting_kills = self._kills.waiting()
+        trial = self._conductor.next_trial(waiting_kills)
         new = self._unrunnable_events()
         if trial is not None:
             return self._start_attempt(trial, new)
         self._write(new)
-        if waiting and not self._draining and not any(map(self._conductor.is_running, self._attempts)):
-            return self._stop_after_kills(waiting)
+        if waiting_kills and not self._draining and not any(map(self._conductor.is_running, self._attempts)):
+            return self._stop_after_kills(waiting_kills)
         return None
 
     def _stop_after_kills(self, waiting: Mapping[str, str]) -> Attempt | None:
@@ -370,8 +370,8 @@ class Recorder:
 
     def _finish_decisions(self) -> None:
         """Write stops that the last session decided but did not write, and trials that cannot run now."""
-        stopped = self._conductor.stopped_while_waiting()
-        new = [self._end_event(trial_id, stop.outcome) for trial_id, stop in stopped]
+        stopped_trials = self._conductor.stopped_while_waiting()
+        new = [self._end_event(trial_id, stop.outcome) for trial_id, stop in stopped_trials]
         self._write([*new, *self._unrunnable_events()])
 
     def _write(self, new: Sequence[Event]) -> None:
@@ -386,9 +386,9 @@ class Recorder:
         """Write events, and wait for the ledger unless it is already behind."""
         if not new:
             return
-        late = not self._writer.settled()
+        is_unsettled = not self._writer.settled()
         self._writer.put(new)
-        self._writer.settled(0.0 if late else PROMPT_S)
+        self._writer.settled(0.0 if is_unsettled else PROMPT_S)
 
     def _note(self, event: Event) -> None:
         # Without replay, the single conductor has already decided this event.

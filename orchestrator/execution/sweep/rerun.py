@@ -30,10 +30,10 @@ def sample_trials(records: Sequence[Record], count: int) -> list[Record]:
 
 
 def rerun(plan: Plan, records: Sequence[Record], count: int, data_dir: Path) -> Iterator[Finding]:
-    """Train `count` confirm trials from their first step and compare their last measurements.
+    """Train `count` confirm trials again and compare their last metrics with those in the ledger.
 
-    All evaluated splits are compared, including `valid`; metrics of other kinds, such as speed, are not. The
-    training code of the plan is imported and run from wherever Python finds it.
+    Metrics of all evaluated splits are compared, including `valid`. Other metrics, such as speed, are not
+    compared. Python imports the training code of the plan as it is now.
 
     Args:
         plan: The plan of the sweep.
@@ -63,12 +63,12 @@ def rerun(plan: Plan, records: Sequence[Record], count: int, data_dir: Path) -> 
 
 def _changed_code_clause(record: Record, current_parts: Mapping[str, str]) -> str:
     """Return a clause with the parts of the code that changed since the trial; empty if none did."""
-    then = record.provenance.get("code_parts") or {}
+    recorded_parts = record.provenance.get("code_parts") or {}
     changed_parts = [
-        name for name in current_parts if then.get(name, current_parts[name]) != current_parts[name]
+        name for name in current_parts if recorded_parts.get(name, current_parts[name]) != current_parts[name]
     ]
     message = ", ".join(
-        f"{name} (digest {then[name]} then, {current_parts[name]} here)" for name in changed_parts
+        f"{name} (digest {recorded_parts[name]} then, {current_parts[name]} here)" for name in changed_parts
     )
     return f"; by other code than then: {message}" if message else ""
 
@@ -104,9 +104,9 @@ def _compare_outcome(
         splits_text = ", ".join(dict.fromkeys(map(names.split, expected_metrics)))
         message = f"{name}: all {len(expected_metrics)} metrics of {splits_text} the same, to the last digit"
         return Finding("rerun", "sound", message)
-    now = {metric: last.metrics.get(metric, math.nan) for metric in differing_metrics}
+    new_values = {metric: last.metrics.get(metric, math.nan) for metric in differing_metrics}
     message = ", ".join(
-        f"{metric} {expected_metrics[metric]:.9g} -> {value:.9g}" for metric, value in now.items()
+        f"{metric} {expected_metrics[metric]:.9g} -> {value:.9g}" for metric, value in new_values.items()
     )
     message = f"{name}: {len(differing_metrics)} of {len(expected_metrics)} metrics differ: {message}"
     return Finding("rerun", "unknown", message, _REMEDY)

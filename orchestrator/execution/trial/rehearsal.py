@@ -175,8 +175,8 @@ class _CustomArms:
         if first.error or arm.reference not in self._references or not arm.changes or arm.control:
             return first
         reference = self._references[arm.reference]
-        equal = self._equal_names(first.metrics, reference[0])
-        if not equal:
+        equal_names = self._equal_names(first.metrics, reference[0])
+        if not equal_names:
             return first
         second, error = ([], "") if arm.name in self._references else _second_report(replies)
         references = self._references.get(arm.name, [first.metrics, *second])
@@ -186,7 +186,7 @@ class _CustomArms:
             return first
         if len(references) > 1 and not self._equal_names(references[1], reference[1]):
             return first
-        return replace(first, equal=tuple(sorted(equal)), num_equal_reports=len(references))
+        return replace(first, equal=tuple(sorted(equal_names)), num_equal_reports=len(references))
 
     def _equal_names(self, metrics: Mapping[str, Any], reference_metrics: Mapping[str, Any]) -> set[str]:
         """Return the metrics of both reports without the unsteady ones; empty if any of them differs."""

@@ -166,9 +166,9 @@ class Harness:
         self._last, self._again = measurement or self._last, None
         if measurement is None:
             self._saved_step = -1  # the state may have changed after the last report
-        due = self._finished or self._clock() - self._saved_at >= self._checkpoint_seconds
-        self._is_checkpoint_pending = self._is_checkpoint_pending or (due and not is_recorded)
-        return self._save_checkpoint(measurement) if due and is_recorded else Reply(measurement)
+        is_due = self._finished or self._clock() - self._saved_at >= self._checkpoint_seconds
+        self._is_checkpoint_pending = self._is_checkpoint_pending or (is_due and not is_recorded)
+        return self._save_checkpoint(measurement) if is_due and is_recorded else Reply(measurement)
 
     def _next_report(self) -> Measurement | None:
         """Return the next report; None if the workload ended without another one."""
@@ -231,9 +231,12 @@ class Harness:
             return self._begin(replace(job, settings=copy.deepcopy(dict(job.settings))))
 
     def _with_source(self, job: Job) -> Job:
-        """Return the job with `source` set to the state folder inside that checkpoint. Raise `SourceMissing`.
+        """Return the job whose `source` is the state folder of the confirm trial's last checkpoint.
 
         Older checkpoints of the confirm trial are not accepted, since they contain another model.
+
+        Raises:
+            SourceMissing: The checkpoint is missing or damaged.
         """
         if job.source is None:
             return job
@@ -247,7 +250,7 @@ class Harness:
                 else:
                     return replace(job, source=checkpoint.state)
         raise SourceMissing(
-            f"a posthoc trial reads the last checkpoint of its confirmed trial, and {job.source} {reason}; "
+            f"a posthoc trial reads the last checkpoint of a confirm trial, and {job.source} {reason}; "
             "fix this, then `haltsweep resume NAME --retry failed`"
         )
 

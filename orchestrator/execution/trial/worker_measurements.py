@@ -156,8 +156,8 @@ def _float(value: Any) -> float:
         raise TypeError("text is no number, even where it can be read as one")
     # PyTorch warns about converting a tensor that requires a gradient.
     detach = getattr(value, "detach", None)
-    plain = detach() if callable(detach) else value
-    return float(plain.item() if getattr(plain, "shape", ()) else plain)
+    plain_value = detach() if callable(detach) else value
+    return float(plain_value.item() if getattr(plain_value, "shape", ()) else plain_value)
 
 
 def _quoted_name(name: Any) -> str:

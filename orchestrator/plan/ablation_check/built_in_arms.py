@@ -141,12 +141,12 @@ def round_portably(value: float) -> float:
 
 def _refuse_no_effect(arm: BuiltInArm, reference: BuiltInArm, aspects: Sequence[str], faults: Faults) -> None:
     paths = list(arm.request.cell if arm.request.is_baseline else arm.request.changes)
-    unused = f" They differ in {' and '.join(aspects)}, which nothing uses." if aspects else ""
+    unused_text = f" They differ in {' and '.join(aspects)}, which nothing uses." if aspects else ""
     override = "" if arm.request.is_baseline else ", or set allow_no_effect: true if that is intended"
     faults.add(
         f"{arm.name} changes nothing against {reference.name}: with {', '.join(paths)} set, losses, "
-        f"gradients, layers and counted operations are equal at several weights and input lengths.{unused} "
-        f"Remove the arm, or change a setting that has an effect{override}",
+        f"gradients, layers and counted operations are equal at several weights and input lengths."
+        f"{unused_text} Remove the arm, or change a setting that has an effect{override}",
         *arm.request.keys(paths[0]),
         code=FaultCode.ARM_HAS_NO_EFFECT,
     )
@@ -233,7 +233,7 @@ def check_same(arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
 
 def _axis(cell: Mapping[str, Any], other_cell: Mapping[str, Any]) -> str:
     """Return an axis on which the written values of two cells differ; the first axis if there is none."""
-    differing = (
+    different_axes = (
         path for path in cell if equality_key(cell[path]) != equality_key(other_cell.get(path, MISSING))
     )
-    return next(differing, next(iter(cell)))
+    return next(different_axes, next(iter(cell)))

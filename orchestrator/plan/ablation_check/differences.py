@@ -166,8 +166,8 @@ def _evaluations(probe: Probe, first: System, second: System, longest: int) -> I
         yield _measure_differences(probe, first, second, training_pass, longest)
     yield ("operations",) if probe.operations(first) != probe.operations(second) else ()
     # Layers beyond the maximum are not run, so only their number is compared.
-    deep = any(shallower(system.model, LAYERS) != system.model for system in (first, second))
-    if deep and len({_layers(system, longest) for system in (first, second)}) > 1:
+    is_deep = any(shallower(system.model, LAYERS) != system.model for system in (first, second))
+    if is_deep and len({_layers(system, longest) for system in (first, second)}) > 1:
         yield ("layers",)
 
 
@@ -175,7 +175,7 @@ def _measure_differences(
     probe: Probe, first: System, second: System, requested_pass: Pass, longest: int | None = None
 ) -> tuple[str, ...]:
     old, new = (probe.measure(system, requested_pass, longest) for system in (first, second))
-    return new.unlike(old)
+    return new.different_quantities(old)
 
 
 def _are_small(probe: Probe, *systems: System) -> bool:

@@ -24,16 +24,16 @@ def check_equal_arms(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, fau
                 key: value for key, value in acting_settings(arm.system, sweep).items() if key != "loss"
             }
             arms_by_evidence[canonical([acting, dict(arm.request.context)])].append(arm)
-    told = set[str]()
+    reported_arms = set[str]()
     for group in arms_by_evidence.values():
         for equal_arm, later_arm in combinations(group, 2):
             # `check_built_in_arm` compares an arm with its reference.
-            if later_arm.reference == equal_arm.name or later_arm.name in told:
+            if later_arm.reference == equal_arm.name or later_arm.name in reported_arms:
                 continue
             if later_arm.system.settings != equal_arm.system.settings and _behave_alike(
                 later_arm, equal_arm, probe, sweep
             ):
-                told.add(later_arm.name)
+                reported_arms.add(later_arm.name)
                 faults.add(
                     f"behaves like {equal_arm.name} although its settings differ: remove one of them",
                     *(("grid",) if later_arm.request.is_baseline else ("arms", later_arm.request.label)),

@@ -27,7 +27,7 @@ LENGTH = 8
 READ_LENGTH = 64
 EXAMPLES = 2
 KEPT_BATCHES = 64
-ROUNDING = 1e-4
+ROUNDING_TOLERANCE = 1e-4
 """Relative difference of losses and gradients that the order of summation can cause."""
 
 
@@ -68,7 +68,7 @@ class Measurements:
         """Return the norm of the full gradient."""
         return sqrt(sum(norm**2 for norm, _ in (self.gradient or {}).values()))
 
-    def unlike(self, second: "Measurements") -> tuple[str, ...]:
+    def different_quantities(self, second: "Measurements") -> tuple[str, ...]:
         """Return the names of the quantities that differ from `second` by more than rounding.
 
         `costs` is included only if neither the loss nor the gradient differs, because the costs are a small
@@ -89,11 +89,11 @@ class Measurements:
 
     def _has_equal_gradient(self, second: "Measurements") -> bool:
         own_gradient, other_gradient = self.gradient or {}, second.gradient or {}
-        limit = ROUNDING * max(self.norm, second.norm)
+        limit = ROUNDING_TOLERANCE * max(self.norm, second.norm)
         return own_gradient.keys() == other_gradient.keys() and all(
-            abs(first - two) <= limit
+            abs(own_value - other_value) <= limit
             for name in own_gradient
-            for first, two in zip(own_gradient[name], other_gradient[name], strict=True)
+            for own_value, other_value in zip(own_gradient[name], other_gradient[name], strict=True)
         )
 
 
@@ -105,7 +105,7 @@ def _are_close(name: str, first: tuple[float, ...], second: tuple[float, ...]) -
 
 def close(first: float, second: float) -> bool:
     """Return whether two losses or costs are equal up to rounding."""
-    return isclose(first, second, rel_tol=ROUNDING)
+    return isclose(first, second, rel_tol=ROUNDING_TOLERANCE)
 
 
 def measure(system: System, model: nn.Module, requested_pass: Pass, longest: int) -> Measurements:

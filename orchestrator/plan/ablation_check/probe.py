@@ -194,12 +194,13 @@ def _loss_settings(system: System) -> str:
 
 def _require_memory(structure: Structure) -> None:
     """Raise ValueError for a model that exceeds the available memory of this machine."""
-    needed = COPIES * structure.parameters * torch.get_default_dtype().itemsize
-    if needed > (free := psutil.virtual_memory().available):
+    needed_bytes = COPIES * structure.parameters * torch.get_default_dtype().itemsize
+    if needed_bytes > (free_bytes := psutil.virtual_memory().available):
         raise ValueError(
             f"a model must fit into memory for the ablation check, got {structure.parameters:,} "
-            "parameters that take "
-            f"{bytes_amount(needed)} but {bytes_amount(free)} are free; make it smaller or use more memory"
+            "parameters "
+            f"that take {bytes_amount(needed_bytes)} but {bytes_amount(free_bytes)} are free; make it "
+            "smaller or use more memory"
         )
 
 

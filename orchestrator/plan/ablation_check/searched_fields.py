@@ -1,7 +1,8 @@
 """Check that every searched field has an effect in an arm, and affects at least one objective.
 
-Early exit preserves every result. Decoding settings do not affect metrics without written answers. Trials
-that differ only in such a field are equal, so the choice among them is arbitrary.
+Some fields never affect an objective. The field `model.early_exit` changes speed but no result. Decoding
+settings change only metrics of written answers. Trials that differ only in a field without an effect have
+equal results, so the search would choose among them arbitrarily.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ from trainables.metrics import Metric, look_up
 from trainables.training import evaluate, workload
 
 NOTHING = "nothing"
-WORK = frozenset({"layers run", "operations", "layers", "FLOPs"})
+WORK_DIFFERENCES = frozenset({"layers run", "operations", "layers", "FLOPs"})
 """Differences that only affect the amount of computation."""
 
 
@@ -90,7 +91,7 @@ def _unaffected_aspect(arm_space: ArmSearchSpace, dimension: Dimension, probe: P
     variants = systems(arm_space.arm, dimension, arm_space.space)
     if len(variants) < 2:
         return None
-    objectives, differing = [objective.metric for objective in arm_space.search.objectives], False
+    objectives, has_effect = [objective.metric for objective in arm_space.search.objectives], False
     for first, *rest in chain([variants], filter(None, _systems_at_other_ends(arm_space, dimension))):
         for other_system in reversed(rest):
             if not arm_space.arm.request.is_baseline:
@@ -100,8 +101,8 @@ def _unaffected_aspect(arm_space: ArmSearchSpace, dimension: Dimension, probe: P
             elif can_move_objective(arm_space, first, other_system, probe):
                 return None
             else:
-                differing |= differ(probe, first, other_system, arm_space.sweep)
-    return f"no objective ({', '.join(objectives)})" if differing else NOTHING
+                has_effect |= differ(probe, first, other_system, arm_space.sweep)
+    return f"no objective ({', '.join(objectives)})" if has_effect else NOTHING
 
 
 def can_move_objective(arm_space: ArmSearchSpace, first: System, second: System, probe: Probe) -> bool:
@@ -116,7 +117,7 @@ def can_move_objective(arm_space: ArmSearchSpace, first: System, second: System,
         words_found = set(words)
         if "writing" in words_found and _answer_metrics(first).isdisjoint(objectives):
             words_found.discard("writing")
-        if words_found - WORK or (words_found and counts_work):
+        if words_found - WORK_DIFFERENCES or (words_found and counts_work):
             return True
     return False
 

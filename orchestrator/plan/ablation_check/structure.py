@@ -65,9 +65,9 @@ class BuiltModel(Protocol):
 
 def tree_difference(first: BuiltModel, second: BuiltModel) -> tuple[str, ...]:
     """Return the outermost modules that only `second` has, modules of another class, and reshaped weights."""
-    only = [name for name in second.modules if name not in first.modules]
-    added = set(only)
-    outermost = [name for name in only if not any(parent in added for parent in _parents(name))]
+    new_modules = [name for name in second.modules if name not in first.modules]
+    added = set(new_modules)
+    outermost = [name for name in new_modules if not any(parent in added for parent in _parents(name))]
     kinds = [name for name in second.modules if first.modules.get(name, "") not in {"", second.modules[name]}]
     shapes = [
         f"{name} {'x'.join(map(str, shape))}"

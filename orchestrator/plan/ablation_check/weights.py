@@ -42,13 +42,13 @@ def move(model: nn.Module, point: Weights) -> None:
     if point == Weights.INITIAL:
         return
     for name, parameter in model.named_parameters():
-        alone, vector = parameter.numel() == 1, parameter.ndim == 1
-        gate = point >= Weights.RANDOM and not alone and not vector
+        is_scalar, is_vector = parameter.numel() == 1, parameter.ndim == 1
+        gate = point >= Weights.RANDOM and not is_scalar and not is_vector
         gate = gate and (len(parameter) == 1 or not parameter.any())
         stream = torch_stream(SEED, "move", int(point), name)
-        if alone:
+        if is_scalar:
             parameter.add_({Weights.EARLY: _FAR, Weights.LATE: -_FAR}.get(point, 0.0))
-        elif vector:
+        elif is_vector:
             parameter.add_(torch.randn(parameter.shape, generator=stream), alpha=_NOISE)
         elif gate:
             parameter.copy_(_FAR * torch.randn(parameter.shape, generator=stream))

@@ -155,8 +155,8 @@ def _space_lines(plan: Plan, arm: Arm) -> Iterator[str]:
     """Yield the dimensions of the baseline; for other arms only the differences."""
     if plan.search is None:
         return
-    common = () if arm == plan.baseline else plan.baseline.space.dimensions
-    new = [dimension for dimension in arm.space.dimensions if dimension not in common]
+    baseline_dimensions = () if arm == plan.baseline else plan.baseline.space.dimensions
+    new = [dimension for dimension in arm.space.dimensions if dimension not in baseline_dimensions]
     if len(new) < len(arm.space.dimensions):
         yield "searches what the baseline searches" + (
             f", but not {', '.join(arm.dropped)}" if arm.dropped else ""
@@ -210,7 +210,7 @@ def _proof_lines(proof: ArmCheck, reference: ArmCheck | None) -> Iterator[str]:
 
 
 def _estimate_table(plan: Plan) -> Table:
-    timed = any(price.seconds_per_step is not None for price in plan.prices)
+    timed = any(estimate.seconds_per_step is not None for estimate in plan.prices)
     table = Table(box=None, header_style="dim", pad_edge=False)
     table.add_column("arm", overflow="fold")
     columns_known = ["FLOPs a step", "memory", "checkpoint"] if plan.trainable is None else []
@@ -218,9 +218,9 @@ def _estimate_table(plan: Plan) -> Table:
     columns = [*phases, *columns_known, *(["a step", "all steps"] if timed else [])]
     for column in columns:
         table.add_column(column, justify="right")
-    for price in plan.prices:
-        table.add_row(price.arm, *_estimate_cells(plan, price, timed=timed))
-    totals = [str(sum(price.trials.get(phase, 0) for price in plan.prices)) for phase in phases]
+    for estimate in plan.prices:
+        table.add_row(estimate.arm, *_estimate_cells(plan, estimate, timed=timed))
+    totals = [str(sum(estimate.trials.get(phase, 0) for estimate in plan.prices)) for phase in phases]
     seconds = [duration(_total_seconds(plan))] if timed else []
     disk = ["", "", bytes_amount(_disk(plan))] if columns_known else []
     table.add_row("all", *totals, *disk, *([""] if timed else []), *seconds)
@@ -233,13 +233,13 @@ def _phases(plan: Plan) -> tuple[str, ...]:
     return (SEARCH, CONFIRM, *([CROSS] if crosses else []), POSTHOC)
 
 
-def _estimate_cells(plan: Plan, price: ArmEstimate, *, timed: bool) -> list[str]:
-    cells = [str(price.trials.get(phase, 0)) for phase in _phases(plan)]
+def _estimate_cells(plan: Plan, estimate: ArmEstimate, *, timed: bool) -> list[str]:
+    cells = [str(estimate.trials.get(phase, 0)) for phase in _phases(plan)]
     if plan.trainable is None:
-        cells += [_span(price.train_flops_min or 0.0, price.train_flops_max or 0.0, "..")]
-        cells += [bytes_amount(price.peak_memory_bytes or 0), bytes_amount(price.checkpoint_bytes or 0)]
+        cells += [_span(estimate.train_flops_min or 0.0, estimate.train_flops_max or 0.0, "..")]
+        cells += [bytes_amount(estimate.peak_memory_bytes or 0), bytes_amount(estimate.checkpoint_bytes or 0)]
     if timed:
-        cells += [duration(price.seconds_per_step or 0.0), duration(_seconds(plan, price))]
+        cells += [duration(estimate.seconds_per_step or 0.0), duration(_seconds(plan, estimate))]
     return cells
 
 
@@ -248,28 +248,28 @@ def _span(least: float, greatest: float, to: str) -> str:
     return low if low == high else f"{low} {to} {high}"
 
 
-def _num_trained(price: ArmEstimate) -> int:
-    return sum(price.trials.get(phase, 0) for phase in (SEARCH, CONFIRM, CROSS))
+def _num_trained(estimate: ArmEstimate) -> int:
+    return sum(estimate.trials.get(phase, 0) for phase in (SEARCH, CONFIRM, CROSS))
 
 
-def _steps(plan: Plan, price: ArmEstimate) -> int:
+def _steps(plan: Plan, estimate: ArmEstimate) -> int:
     """Return the optimizer steps of all training trials of an arm, if none stops early."""
-    steps = lookup(plan.arm(price.arm).settings, "train.steps")
+    steps = lookup(plan.arm(estimate.arm).settings, "train.steps")
     assert steps is not MISSING
-    return _num_trained(price) * int(steps)
+    return _num_trained(estimate) * int(steps)
 
 
-def _seconds(plan: Plan, price: ArmEstimate) -> float:
-    return (price.seconds_per_step or 0.0) * _steps(plan, price)
+def _seconds(plan: Plan, estimate: ArmEstimate) -> float:
+    return (estimate.seconds_per_step or 0.0) * _steps(plan, estimate)
 
 
 def _total_seconds(plan: Plan) -> float:
-    return sum(_seconds(plan, price) for price in plan.prices)
+    return sum(_seconds(plan, estimate) for estimate in plan.prices)
 
 
 def _disk(plan: Plan) -> int:
     """Return the bytes of one checkpoint for every training trial."""
-    return sum(_num_trained(price) * (price.checkpoint_bytes or 0) for price in plan.prices)
+    return sum(_num_trained(estimate) * (estimate.checkpoint_bytes or 0) for estimate in plan.prices)
 
 
 def _silence(plan: Plan) -> str:
@@ -305,11 +305,14 @@ def _exhausted(plan: Plan) -> str:
         return ""
     num_trials = plan.search.trials_per_arm
     counts = Counter(trial.arm for trial in plan.trials if trial.phase == SEARCH and not trial.repeat)
-    fewer = [f"{arm} {many}" for arm, many in counts.items() if many < num_trials]
-    if not fewer:
+    arms_with_fewer_trials = [
+        f"{arm} {arm_trials}" for arm, arm_trials in counts.items() if arm_trials < num_trials
+    ]
+    if not arms_with_fewer_trials:
         return ""
     return (
-        f"\nSearches end when every combination was tried, after fewer than {num_trials}: {', '.join(fewer)}."
+        f"\nSearches end when every combination was tried, after fewer than {num_trials}: "
+        f"{', '.join(arms_with_fewer_trials)}."
     )
 
 
@@ -448,10 +451,10 @@ def _custom_code_warnings(plan: Plan) -> list[str]:
 def _thread_warnings(trainable: str) -> list[str]:
     """Return a warning if importing the trainable starts threads, so that trials cannot be forked."""
     module = trainable.partition(":")[0]
-    if not (started := started_threads(module)):
+    if not (thread_names := started_threads(module)):
         return []
     message = (
-        f"Warning: importing {module} starts {counted(started, 'thread')}, so each trial starts a fresh "
+        f"Warning: importing {module} starts {counted(thread_names, 'thread')}, so each trial starts a fresh "
         "interpreter instead of a fork, which takes seconds longer."
     )
     return [message]
@@ -504,11 +507,11 @@ def _totals(plan: Plan) -> str:
     trials = count(len(plan.trials))
     if plan.trainable is not None:
         return f"{trials} trials; what a step of {plan.trainable} costs is timed by `plan --calibrate`."
-    flops = sum(_steps(plan, price) * (price.train_flops_max or 0.0) for price in plan.prices)
+    flops = sum(_steps(plan, estimate) * (estimate.train_flops_max or 0.0) for estimate in plan.prices)
     disk = bytes_amount(_disk(plan))
     work = f"{format_amount(flops)} FLOPs if no trial stops or halts early"
     summary = f"{trials} trials; {work}; {disk} of checkpoints."
-    if all(price.seconds_per_step is None for price in plan.prices):
+    if all(estimate.seconds_per_step is None for estimate in plan.prices):
         return summary
     return (
         f"{summary}\nOne after the other, all steps take {duration(_total_seconds(plan))} on full-length "

@@ -103,8 +103,8 @@ def _no_looks(subject: str, progress: RequestedWork) -> str:
 
 def _refuse_search(change: Difference, inner: list[str], progress: RequestedWork) -> str:
     if inner == ["repeats"]:
-        fewer = change.after is ABSENT or change.after < (1 if change.before is ABSENT else change.before)
-        return "requested values cannot be removed" if fewer else _no_looks("a repeat", progress)
+        is_fewer = change.after is ABSENT or change.after < (1 if change.before is ABSENT else change.before)
+        return "requested values cannot be removed" if is_fewer else _no_looks("a repeat", progress)
     if inner != ["trials_per_arm"]:
         return _SAME_SEARCH if inner else "the search cannot change once confirmation has started"
     if change.after < change.before:

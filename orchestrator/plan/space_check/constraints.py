@@ -89,7 +89,10 @@ def _unknown_field(rule: Rule, arms: ArmSpace) -> str | None:
         for _, space in arms
         for searched_path in space.paths
     ):
-        return f"{rule}: must have a field that the search varies, got none: it decides nothing"
+        return (
+            f"{rule}: must have a field that the search varies, got none: the condition holds or fails for "
+            "all trials alike"
+        )
     return _why_not_numeric(rule, arms) if isinstance(rule, Constraint) else _why_undecidable(rule, arms)
 
 
@@ -122,18 +125,23 @@ def _paths(arm: CheckedArm[Any]) -> Iterable[str]:
 
 
 def _why_not_numeric(constraint: Constraint, arms: ArmSpace) -> str | None:
-    kinds = [value for path in constraint.paths for arm, space in arms for value in _values(path, arm, space)]
-    if constraint.op in ("==", "!=") and not any(map(_is_number, kinds)):
+    field_values = [
+        value for path in constraint.paths for arm, space in arms for value in _values(path, arm, space)
+    ]
+    if constraint.op in ("==", "!=") and not any(map(_is_number, field_values)):
         return None
     for path in constraint.paths:
         values = [value for arm, space in arms for value in _values(path, arm, space)]
-        wrong = [
+        invalid_values = [
             param_value for param_value in values if not _is_number(param_value) and param_value is not None
         ]
-        if wrong:
-            return f"{constraint}: must compare numbers, and {path} can be {shown(wrong[0])}"
+        if invalid_values:
+            return f"{constraint}: must compare numbers, and {path} can be {shown(invalid_values[0])}"
         if all(param_value is None for param_value in values):
-            return f"{constraint}: must compare numbers, and {path} is null in every arm: it decides nothing"
+            return (
+                f"{constraint}: must compare numbers, and {path} is null in every arm: the constraint "
+                "excludes no values"
+            )
     return None
 
 

@@ -44,14 +44,14 @@ def check_dimensions(
         measures: Returns why a path must not be searched, or None.
         faults: Collects the problems.
     """
-    common = common_space(search)
+    shared_space = common_space(search)
     for dimension in search.also:
         keys = dimension_keys(dimension.path, search)
         if reason := single_value_problem(dimension, search):
             faults.add(reason, *keys)
-        elif not _unknown_condition(dimension, arms, common, search, faults):
-            _check_existence(dimension, arms, common, search, faults)
-    for dimension in common.dimensions:
+        elif not _unknown_condition(dimension, arms, shared_space, search, faults):
+            _check_existence(dimension, arms, shared_space, search, faults)
+    for dimension in shared_space.dimensions:
         if reason := measures(dimension.path):
             faults.add(reason, *dimension_keys(dimension.path, search))
 
@@ -103,7 +103,7 @@ def _unknown_condition(
 
 def _may_be(path: str, settings: Mapping[str, Any]) -> bool:
     """Return whether the field exists, or may exist if a parent that is null had a value."""
-    parents = [path.rsplit(".", cut)[0] for cut in range(1, path.count("."))]
+    parents = [path.rsplit(".", num_cut_parts)[0] for num_cut_parts in range(1, path.count("."))]
     return lookup(settings, path) is not MISSING or any(
         lookup(settings, parent) is None for parent in parents
     )
@@ -158,10 +158,10 @@ def measures(path: str, arms: Sequence[BuiltInArm], searched_paths: Collection[s
     ]
     if not changing:
         return None
-    free = sorted(training_only(changing[0].system.task))
+    free_fields = sorted(training_only(changing[0].system.task))
     return (
         "must not be searched: it changes the data that trials are measured on, and the best would be the "
-        f"easiest; list its values in contexts{_searchable_task_fields(free)}"
+        f"easiest; list its values in contexts{_searchable_task_fields(free_fields)}"
     )
 
 

@@ -90,8 +90,8 @@ def check_draws(
         return space  # the ablation check refuses arms that cannot be built
     settings = arm.system.settings
     drawing = _Drawing(settings, space, partial(settings_check.drawn, settings), settings_check.too_large)
-    sound = [_check_alone(arm, dimension, drawing, search, faults) for dimension in space.dimensions]
-    if not all(sound):
+    are_sound = [_check_alone(arm, dimension, drawing, search, faults) for dimension in space.dimensions]
+    if not all(are_sound):
         return space
     draws = list(islice(drawing.draws(DRAWS_MAX), DRAWS_MAX))
     num_refused = 0
@@ -106,25 +106,26 @@ def check_draws(
         space = Space(space.dimensions, (*space.constraints, rule))
         drawing = _Drawing(settings, space, drawing.variant, settings_check.too_large)
     if draws and not any(map(drawing.admits, chain(draws, drawing.by_chance(CHANCES)))):
-        broken = ", ".join(map(str, space.constraints))
+        constraints_text = ", ".join(map(str, space.constraints))
         faults.add(
-            f"{arm.name} can draw nothing that satisfies {broken}: change the ranges",
+            f"{arm.name} can draw nothing that satisfies {constraints_text}: change the ranges",
             "search",
-            about=("nothing satisfies", broken),
+            about=("nothing satisfies", constraints_text),
             code=FaultCode.NOTHING_TO_DRAW,
         )
         return space
-    many = sum(map(drawing.admits, draws))
+    num_params = sum(map(drawing.admits, draws))
     if (
-        many < best
+        num_params < best
         and all(_is_whole(dimension.domain) for dimension in space.dimensions)
         and len(draws) < DRAWS_MAX
     ):
         faults.add(
-            f"must be at most {many}, all different assignments that {arm.name} can draw, got {best}",
+            f"must be at most {num_params}, got {best}: the search space of {arm.name} has only {num_params} "
+            "different params",
             "confirm",
             "best",
-            about=("best", many),
+            about=("best", num_params),
             code=FaultCode.NOTHING_TO_DRAW,
         )
     return space
@@ -146,12 +147,12 @@ def candidates(domain: Domain, max_count: int = VALUES_MAX) -> tuple[Value, ...]
         case Powers():
             return domain.values
         case Int(low, high, log, step):
-            many = (high - low) // step + 1
-            if many <= max_count:
+            num_values = (high - low) // step + 1
+            if num_values <= max_count:
                 return tuple(range(low, high + 1, step))
             last = int(greatest(domain))
             exact = _spaced_values(low, last, log=log)
-            lattice = {low + min(round((number - low) / step), many - 1) * step for number in exact}
+            lattice = {low + min(round((number - low) / step), num_values - 1) * step for number in exact}
             return (low, *sorted(lattice - {low, last}), last)
         case _:
             first, final, gap = domain.low, float(greatest(domain)), domain.step
@@ -384,9 +385,9 @@ def _note_combination(
     paths = [path for path in draw if path in decisive | named_paths] or list(draw)
     params_text = ", ".join(f"{path} = {shown(draw[path])}" for path in paths)
     last = paths[-1]
-    fitting = [value for value, fits in drawing.others(draw, last) if fits]
+    fitting_values = [value for value, fits in drawing.others(draw, last) if fits]
     rest = ", ".join(f"{path} = {shown(draw[path])}" for path in paths[:-1])
-    remedy = f". With {rest}, {last} may be {quote_values(fitting)}" if fitting and rest else ""
+    remedy = f". With {rest}, {last} may be {quote_values(fitting_values)}" if fitting_values and rest else ""
     faults.add(
         f"{arm.name} cannot be trained with {params_text}: {problem}{remedy}",
         "search",

@@ -63,7 +63,7 @@ def with_found_points(source: SpecFile, best_params_of: Found) -> SpecFile:
 
 def check_first(search: Search, faults: Faults) -> None:
     """Note problems of the points in `search.first` that do not depend on the arms."""
-    common = common_space(search)
+    shared_space = common_space(search)
     if len(search.first) > search.trials_per_arm:
         message = f"must be at most trials_per_arm, {search.trials_per_arm}, got {len(search.first)} points"
         faults.add(message, *PLACE)
@@ -71,11 +71,11 @@ def check_first(search: Search, faults: Faults) -> None:
         if FROM in point:
             continue
         for path, value in point.items():
-            if path not in common.paths:
-                suggestion = hint(path, common.paths)
+            if path not in shared_space.paths:
+                suggestion = hint(path, shared_space.paths)
                 faults.add(f"sets {path}, which the search does not vary. {suggestion}", *PLACE, place, path)
-            elif _drawable_value(common[path].domain, value) is MISSING:
-                _note_value_outside(common[path], value, (*PLACE, place), faults)
+            elif _drawable_value(shared_space[path].domain, value) is MISSING:
+                _note_value_outside(shared_space[path], value, (*PLACE, place), faults)
 
 
 def with_first_points(

@@ -87,10 +87,13 @@ def check_movement(
         quantity = look_up(metrics, objective.metric)
         if not quantity.moves_with or faults.has("objective", place):
             continue
-        alone = len(search.objectives) == 1
-        reasons = [(arm, _stands_still(quantity, arm, space, probe, alone=alone)) for arm, space in arms]
+        is_single_objective = len(search.objectives) == 1
+        reasons = [
+            (arm, _stands_still(quantity, arm, space, probe, alone=is_single_objective))
+            for arm, space in arms
+        ]
         still = [(arm, reason) for arm, reason in reasons if reason]
-        if still and (alone or len(still) == len(reasons)):
+        if still and (is_single_objective or len(still) == len(reasons)):
             arm, reason = still[0]
             faults.add(
                 f"must vary, got {objective.metric}, which {reason} in {arm.name}: choose another, or let "

@@ -51,8 +51,8 @@ def common_space(search: Search) -> Space:
 
 def arm_space(arm: CheckedArm[Any], search: Search, faults: Faults) -> ArmSpace:
     """Return the dimensions that exist in `arm`; note those that it lacks without dropping them."""
-    common = common_space(search)
-    kept_space = without(common, arm.request.drop)
+    shared_space = common_space(search)
+    kept_space = without(shared_space, arm.request.drop)
     kept_space = without(
         kept_space,
         [dimension.path for dimension in kept_space.dimensions if not may_exist(dimension, kept_space, arm)],
@@ -73,7 +73,7 @@ def arm_space(arm: CheckedArm[Any], search: Search, faults: Faults) -> ArmSpace:
             faults.add(_lacks(arm, path) + remedy, "arms", arm.request.label, code=FaultCode.UNKNOWN_FIELD)
     return ArmSpace(
         without(kept_space, missing_paths),
-        tuple(path for path in common.paths if path not in kept_space.paths),
+        tuple(path for path in shared_space.paths if path not in kept_space.paths),
     )
 
 
@@ -175,16 +175,22 @@ def condition_values(dimension: Dimension, space: Space) -> dict[str, Value]:
     params: dict[str, Value] = {}
     for condition in dimension.when:
         if condition.path in space.paths:
-            needed = space[condition.path]
-            params |= condition_values(needed, space)
+            parent_dimension = space[condition.path]
+            params |= condition_values(parent_dimension, space)
             params[condition.path] = next(
-                (value for value in condition.values if contains(needed.domain, value)), condition.values[0]
+                (value for value in condition.values if contains(parent_dimension.domain, value)),
+                condition.values[0],
             )
         elif (outer := find_parent(condition.path, space.paths)) is not None:
-            needed = space[outer]
-            params |= condition_values(needed, space)
+            parent_dimension = space[outer]
+            params |= condition_values(parent_dimension, space)
             for value in islice(
-                (param_value for param_value in ends(needed.domain) if _has(param_value, outer, condition)), 1
+                (
+                    param_value
+                    for param_value in ends(parent_dimension.domain)
+                    if _has(param_value, outer, condition)
+                ),
+                1,
             ):
                 params[outer] = value
     return params

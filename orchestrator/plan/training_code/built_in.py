@@ -13,7 +13,7 @@ from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.ablation_check.searched_fields import ArmSearchSpace, check_dimensions
 from orchestrator.plan.answer import check_answer
 from orchestrator.plan.arms import BuiltInArm, Progress, resolve
-from orchestrator.plan.estimate import price
+from orchestrator.plan.estimate import estimate_arm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import size_problem
 from orchestrator.plan.readings.posthoc import check_posthoc
@@ -141,6 +141,6 @@ class BuiltIn:
         if spec.answer is not None:
             check_answer_moves(spec.answer, spaces, self._probe, metrics, faults)
 
-    def price(self, arm: BuiltInArm, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmEstimate:
+    def estimate(self, arm: BuiltInArm, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmEstimate:
         """Return the cost estimate of the arm."""
-        return price(arm, self._probe, trials, calibrate=calibrate)
+        return estimate_arm(arm, self._probe, trials, calibrate=calibrate)

@@ -192,7 +192,7 @@ class CustomTrainable:
     def check_movement(self, spec: Spec, spaces: Sequence[tuple[Arm, Space]], faults: Faults) -> None:
         """Note nothing, since it is unknown which metrics can vary."""
 
-    def price(self, arm: Arm, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmEstimate:
+    def estimate(self, arm: Arm, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmEstimate:
         """Return the numbers of trials; raise InputError for a calibration, which is not supported."""
         if calibrate:
             raise InputError(

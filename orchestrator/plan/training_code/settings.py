@@ -275,8 +275,8 @@ def described(config: type[BaseModel], above: tuple[str, ...], error: ErrorDetai
     match error["type"]:
         case "extra_forbidden":
             fields = _fields_at(config, loc[:-1])
-            unknown = f"no field {path}. {hint(str(loc[-1]), fields)}"
-            return SettingFault(path, RETIRED.get(path, unknown), FaultCode.UNKNOWN_FIELD)
+            unknown_field_text = f"no field {path}. {hint(str(loc[-1]), fields)}"
+            return SettingFault(path, RETIRED.get(path, unknown_field_text), FaultCode.UNKNOWN_FIELD)
         case "missing":
             return SettingFault(path, "is required", FaultCode.MISSING_FIELD)
         case "value_error":

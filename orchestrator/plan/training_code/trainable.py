@@ -65,7 +65,7 @@ class TrainableForPlan(Protocol):
     ) -> None:
         """Note objectives and primary outcomes that are constant for all draws."""
 
-    def price(
+    def estimate(
         self, arm: CheckedArm[Any], trials: Mapping[str, int] | None, *, calibrate: bool
     ) -> ArmEstimate:
         """Return the cost estimate of the arm for these numbers of trials by phase."""

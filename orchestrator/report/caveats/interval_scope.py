@@ -48,8 +48,10 @@ def format_scope(scope: IntervalScope | None) -> str:
     if scope is None:
         return ""
     exclusion = f", not {' or '.join(scope.shared)}" if scope.shared else ""
-    several = scope.comparisons > 1
-    together = f", corrected by Bonferroni for {amount(scope.comparisons, 'comparison')}" if several else ""
+    has_several = scope.comparisons > 1
+    correction_text = (
+        f", corrected by Bonferroni for {amount(scope.comparisons, 'comparison')}" if has_several else ""
+    )
     first = next(iter(scope.unchecked_tests), "")
     unchecked = (
         f" Whether test sets are equal was not checked ({', '.join(scope.unchecked_tests)}): report a "
@@ -59,5 +61,5 @@ def format_scope(scope: IntervalScope | None) -> str:
     )
     return (
         f"Intervals and p-values of differences account for {' and '.join(scope.varied)}{exclusion}: "
-        f"{scope.method} at level {scope.level:g}{together}.{unchecked}"
+        f"{scope.method} at level {scope.level:g}{correction_text}.{unchecked}"
     )

@@ -308,9 +308,9 @@ def _out_of_range_notes(report: Report) -> list[str]:
         )
         # Rounding may put the mean of many numbers slightly outside of the range.
         slack = 1e-6 * max(abs(end) for end in (least, highest, 1.0) if isfinite(end))
-        outside = [value for _, value in cell.by_seed if not least - slack <= value <= highest + slack]
-        if outside:
-            ranges.setdefault(cell.metric, {})[cell.arm] = outside
+        outside_values = [value for _, value in cell.by_seed if not least - slack <= value <= highest + slack]
+        if outside_values:
+            ranges.setdefault(cell.metric, {})[cell.arm] = outside_values
     return [
         OUT_OF_RANGE.format(
             arms=", ".join(arms),
@@ -354,16 +354,16 @@ def _claim_notes(report: Report) -> list[str]:
         else ""
     )
     outcomes = ", ".join(answer.outcomes)
-    several = answer.family > 1
+    has_several = answer.family > 1
     moderated = "moderated " if any(verdict.prior for verdict in report.verdicts) else ""
     family = f" corrected by Bonferroni for all {amount(answer.family, 'comparison')}"
     has_looks = any(verdict.looked for verdict in report.verdicts)
     # Bonferroni correction over the looks, see `statistics.sequential`.
     error = answer.level * (1 + LOOK_SHARE * len(looks(len(report.unit_seeds))) if has_looks else 1)
-    hold = "all of these intervals hold at once" if several else "the interval holds"
+    hold = "all of these intervals hold at once" if has_several else "the interval holds"
     claims = CLAIMS.format(
         outcomes=outcomes,
-        procedure=f"{moderated}paired t{family if several else ' of the one comparison'}",
+        procedure=f"{moderated}paired t{family if has_several else ' of the one comparison'}",
         level=f"{answer.level:g}{f', at a look {answer.level * LOOK_SHARE:g},' if has_looks else ''}",
         sure=1 - error,
         hold=f"or more {hold}" if has_looks else hold,

@@ -96,8 +96,8 @@ def warning_texts(report: Report, *, of_verdicts: bool = False) -> list[str]:
     warnings_found += [*_retried_trials(report), *_failed_seeds(report), *_nonfinite_values(report)]
     warnings_found += [_unfinished_trials(report)] if report.left and not of_verdicts else []
     warnings_found += [SEEN.format(splits=" and ".join(report.selected_on))] if report.selected_on else []
-    early = " and ".join(report.read_in_search)
-    warnings_found += [READ_IN_SEARCH.format(splits=early)] if early else []
+    splits_text = " and ".join(report.read_in_search)
+    warnings_found += [READ_IN_SEARCH.format(splits=splits_text)] if splits_text else []
     warnings_found += [FRONT_POINTS] if report.points else []
     averaged = report.assignments > 1 and report.cells and not report.points
     warnings_found += [SEVERAL_ASSIGNMENTS.format(best=report.assignments)] if averaged else []
@@ -283,15 +283,17 @@ def _chosen_from_fewer(report: Report) -> list[str]:
         )
         if not verdict.is_decided or len(arms) < 2:
             continue
-        fewer, other_tally = arms
+        smallest_tally, other_tally = arms
         against_itself = {"worse": verdict.reference, "better": verdict.arm}.get(verdict.kind or "")
-        if fewer.arm == against_itself or _finished_share(fewer) > FEWER_SHARE * _finished_share(other_tally):
+        if smallest_tally.arm == against_itself or _finished_share(
+            smallest_tally
+        ) > FEWER_SHARE * _finished_share(other_tally):
             continue
         (num_finished, every), (other_finished, all_theirs) = map(search_trial_counts, arms)
         if num_finished >= other_finished:  # an arm that searches few fields or none
             continue
         notice = CHOSEN_FROM_FEWER.format(
-            fewer=fewer.arm,
+            fewer=smallest_tally.arm,
             kept=num_finished,
             all=every,
             other=other_tally.arm,

@@ -26,14 +26,14 @@ def answer_summary(report: Report, reasons: Mapping[str, str] | None = None) -> 
     if not verdicts or _is_unfinished(verdicts):
         return ""
     parts = [*_difference_sentences(report, decided, reasons or {})]
-    if equal := [verdict for verdict in verdicts if verdict.kind == "no difference"]:
-        parts.append(f"No difference that matters: {_outcomes_by_arms(equal)}.")
+    if equal_verdicts := [verdict for verdict in verdicts if verdict.kind == "no difference"]:
+        parts.append(f"No difference that matters: {_outcomes_by_arms(equal_verdicts)}.")
     undecided = [verdict for verdict in verdicts if verdict.kind == "undecided" and not verdict.withheld]
-    if pending := [verdict for verdict in undecided if verdict.waiting]:
-        parts.append(f"Not decided yet, since trials have not run: {_outcomes_by_arms(pending)}.")
-    if complete := [verdict for verdict in undecided if not verdict.waiting]:
-        adjective = "other " if decided or equal else ""
-        parts.append(f"No {adjective}difference could be shown: {_outcomes_by_arms(complete)}.")
+    if pending_verdicts := [verdict for verdict in undecided if verdict.waiting]:
+        parts.append(f"Not decided yet, since trials have not run: {_outcomes_by_arms(pending_verdicts)}.")
+    if complete_verdicts := [verdict for verdict in undecided if not verdict.waiting]:
+        adjective = "other " if decided or equal_verdicts else ""
+        parts.append(f"No {adjective}difference could be shown: {_outcomes_by_arms(complete_verdicts)}.")
     return " ".join(parts)
 
 
@@ -49,10 +49,10 @@ def _difference_sentences(
     for arm in arms[:MAX_ARMS]:
         arm_verdicts = [verdict for verdict in decided if verdict.arm == arm]
         reason = f" ({reasons[arm]})" if reasons.get(arm) else ""
-        scope = " at the settings found by one search" if arm_verdicts[0].covers == "one search" else ""
-        over = " on average over all contexts" if arm_verdicts[0].pooled else ""
+        search_text = " at the settings found by one search" if arm_verdicts[0].covers == "one search" else ""
+        pooling_text = " on average over all contexts" if arm_verdicts[0].pooled else ""
         changes = listed([_describe_change(report, verdict) for verdict in arm_verdicts])
-        yield f"{arm}{reason} {changes}{over}{scope}."
+        yield f"{arm}{reason} {changes}{pooling_text}{search_text}."
     if len(arms) > MAX_ARMS:
         yield f"{len(arms) - MAX_ARMS} further arms differ from what they are compared with."
 

@@ -125,8 +125,8 @@ def _one_finished_trial(plan: Plan, records: Sequence[Record]) -> Iterator[Repor
     )
     for (arm, repeat), number in planned.items():
         if number > 1 and finished_counts[arm, repeat] == 1 and ended_counts[arm, repeat] >= number:
-            of = f"{arm}, repeat {repeat}" if repeat else arm
-            yield ReportWarning("one-finished-trial", arm, "", f"{of} (1 of {amount(number, 'trial')})")
+            arm_text = f"{arm}, repeat {repeat}" if repeat else arm
+            yield ReportWarning("one-finished-trial", arm, "", f"{arm_text} (1 of {amount(number, 'trial')})")
 
 
 def _arms_at_floor(report: Report) -> Iterator[ReportWarning]:

@@ -102,8 +102,8 @@ def primary_answer(plan: Plan, metrics: Sequence[Metric], metric_names: Sequence
 
 def _reported_names(outcomes: Sequence[str], metric_names: Sequence[str]) -> tuple[str, ...]:
     """Return the outcomes by their reported names: without the split if no trial reports the split."""
-    bare = {name: split_and_quantity(name)[1] for name in outcomes if name not in metric_names}
-    return tuple(bare[name] if bare.get(name) in metric_names else name for name in outcomes)
+    quantities = {name: split_and_quantity(name)[1] for name in outcomes if name not in metric_names}
+    return tuple(quantities[name] if quantities.get(name) in metric_names else name for name in outcomes)
 
 
 def effects(
@@ -157,8 +157,8 @@ def verdicts(
         if contrast.arm in early:
             yield _verdict_at_look(plan, early[contrast.arm], metric, results)
             continue
-        paired = primary.get((contrast.arm, metric))
-        yield make_verdict(plan, results, answer, contrast, metric, paired=paired, to_run=to_run)
+        pair_estimate = primary.get((contrast.arm, metric))
+        yield make_verdict(plan, results, answer, contrast, metric, paired=pair_estimate, to_run=to_run)
 
 
 def make_verdict(
@@ -187,21 +187,21 @@ def make_verdict(
     goal = outcome_goal(plan, answer, metric, results)
     num_failed = missing.spoiled if untested or paired is None else 0
     statement = verdict(paired, num_failed=num_failed, unit=results.unit, **goal)
-    few = paired is None or paired.n < SEEDS_LEAST or paired.spread is None
+    has_few_seeds = paired is None or paired.n < SEEDS_LEAST or paired.spread is None
     if untested or paired is None:
-        statement = _add_reason(statement, contrast, metric, results, missing=missing, few=few)
+        statement = _add_reason(statement, contrast, metric, results, missing=missing, few=has_few_seeds)
     # With a prior for the spread, the chance of a decision is unknown.
-    has_own_spread = not few and paired is not None and paired.prior is None
+    has_own_spread = not has_few_seeds and paired is not None and paired.prior is None
     is_open = statement.kind == "undecided" and not untested and has_own_spread
     chances = decision_chances(paired, goal["margin"]) if is_open and paired else ()
-    covers, later = interval_coverage(plan, contrast.arms), exploratory_reason(plan, contrast.pairs)
+    covers, exploratory = interval_coverage(plan, contrast.arms), exploratory_reason(plan, contrast.pairs)
     has_no_result = paired is None and missing.waiting > 0
     if has_no_result:
         text = pending_text(missing.waiting, results.unit)
     elif statement.kind == "undecided":
         text = _undecided_text(statement, chances, results.unit)
     else:
-        text = statement.text + RIDERS[covers] + later
+        text = statement.text + RIDERS[covers] + exploratory
     arm_verdict = ArmVerdict(
         arm=contrast.arm,
         reference=contrast.reference,
@@ -337,15 +337,15 @@ def _completion_text(
     finished_units = results.whole(set.intersection(*map(results.finished_seeds, arms)))
     failed_seeds = {seed: kind for arm in arms for seed, kind in results.failed_seeds(arm).items()}
     every = {*failed_seeds}.union(*(results.finished_seeds(arm) | to_run.get(arm, set()) for arm in arms))
-    of = len({*map(results.unit_of, every)}) or plan.num_units
+    num_units = len({*map(results.unit_of, every)}) or plan.num_units
     unit = results.unit
     scope_text = " in every context" if contrast.contexts else ""
     measured_by_none = _arms_without_value(arms, metric, results) and results.all_values(metric)
     if NOT_MEASURED not in failed_seeds.values() and not measured_by_none:
-        return f"{len(finished_units)} of {amount(of, unit)} finished{scope_text}"
+        return f"{len(finished_units)} of {amount(num_units, unit)} finished{scope_text}"
     measured_by = [{*mean_by_seed(results.by_seed(arm, metric))} for arm in arms]
     complete_units = results.whole(set.intersection(*measured_by))
-    return f"{len(complete_units)} of {amount(of, unit)} measured it{scope_text}"
+    return f"{len(complete_units)} of {amount(num_units, unit)} measured it{scope_text}"
 
 
 def _comparisons_at_looks(early: Mapping[str, EarlyVerdict]) -> dict[Key, PairedEstimate]:
@@ -385,13 +385,13 @@ def _verdict_at_look(plan: Plan, decision: EarlyVerdict, metric: str, results: S
 def verdict_line(verdict: ArmVerdict, answer: AnswerPlan | None, contexts: Sequence[str] = ()) -> str:
     """Return one line with the verdict, difference, p-value and seeds of an arm."""
     margin = answer.margin if answer is not None and verdict.metric == answer.outcomes[0] else None
-    against = f"against {verdict.reference}"
+    against_text = f"against {verdict.reference}"
     arm = f"{verdict.arm}, mean over {listed(contexts)}" if contexts else verdict.arm
     if verdict.difference is None:
-        return f"{arm}: {verdict.text} ({verdict.metric} {against}, {verdict.seeds})"
+        return f"{arm}: {verdict.text} ({verdict.metric} {against_text}, {verdict.seeds})"
     p = "" if verdict.p is None else f", p={format_p(verdict.p, verdict.level)}"
     difference = format_interval(verdict.difference, "+", margin)
-    return f"{arm}: {verdict.text} ({verdict.metric} {difference} {against}{p}, {verdict.seeds})"
+    return f"{arm}: {verdict.text} ({verdict.metric} {difference} {against_text}{p}, {verdict.seeds})"
 
 
 def open_seeds(plan: Plan, ended_ids: frozenset[str]) -> dict[str, set[int]]:
@@ -416,8 +416,8 @@ def _missing_seeds(arms: Sequence[str], results: SeedResults, to_run: Mapping[st
     ways = [failed_seed for arm in arms for failed_seed in results.failed_seeds(arm).items()]
     failed_units = {results.unit_of(seed) for seed, kind in ways if kind != NOT_MEASURED}
     unmeasured = {results.unit_of(seed) for seed, _ in ways} - failed_units
-    waiting = {results.unit_of(seed) for arm in arms for seed in to_run.get(arm, set())}
-    return MissingSeeds(len(failed_units), len(unmeasured), len(waiting), results.unit)
+    waiting_units = {results.unit_of(seed) for arm in arms for seed in to_run.get(arm, set())}
+    return MissingSeeds(len(failed_units), len(unmeasured), len(waiting_units), results.unit)
 
 
 def early_verdicts(plan: Plan, results: SeedResults) -> dict[str, EarlyVerdict]:

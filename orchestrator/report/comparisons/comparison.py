@@ -190,9 +190,9 @@ def _metric_differences(
             method += _failure_text((first.label, cells[0]), (second.label, cells[1]))
             spans = (_span(sweep, name, metric) for sweep, name in zip((first, second), names, strict=True))
             estimate = clip_interval(estimate, difference_range(*reversed([*spans])))
-            unlike = _different_tests(first, second, names, splits.split(metric))
-            estimates = cells[0].estimate, cells[1].estimate, None if unlike else estimate
-            yield ArmDifference(names, same, metric, *estimates, method, unlike)
+            different_tests = _different_tests(first, second, names, splits.split(metric))
+            estimates = cells[0].estimate, cells[1].estimate, None if different_tests else estimate
+            yield ArmDifference(names, same, metric, *estimates, method, different_tests)
 
 
 def _different_tests(first: SweepData, second: SweepData, names: tuple[str, str], split: str) -> str:
@@ -234,16 +234,16 @@ def _values_by_seeds(sweep: SweepData, cell: Cell) -> dict[tuple[int, ...], floa
 def _difference(
     first: Mapping[tuple[int, ...], float], second: Mapping[tuple[int, ...], float]
 ) -> tuple[Estimate, str]:
-    common = [seeds for seeds in first if seeds in second]
-    if len(common) >= MIN_PAIRED_SEEDS:
-        num_unpaired = len(first) + len(second) - 2 * len(common)
+    common_seeds = [seeds for seeds in first if seeds in second]
+    if len(common_seeds) >= MIN_PAIRED_SEEDS:
+        num_unpaired = len(first) + len(second) - 2 * len(common_seeds)
         rest = f", {num_unpaired} in one alone left out" if num_unpaired else ""
-        unit = "seed" if all(len(seeds) == 1 for seeds in common) else "repeat"
-        return estimate([subtract(second[seeds], first[seeds]) for seeds in common]), (
-            f"paired, {amount(len(common), unit)}{rest}"
+        unit = "seed" if all(len(seeds) == 1 for seeds in common_seeds) else "repeat"
+        return estimate([subtract(second[seeds], first[seeds]) for seeds in common_seeds]), (
+            f"paired, {amount(len(common_seeds), unit)}{rest}"
         )
     mean, low, high = welch_difference([*first.values()], [*second.values()])
-    shared_text = "no seed" if not common else "one seed"
+    shared_text = "no seed" if not common_seeds else "one seed"
     return Estimate(min(len(first), len(second)), mean, low, high), f"Welch, {shared_text} in both"
 
 

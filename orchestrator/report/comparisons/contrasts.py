@@ -191,9 +191,11 @@ def _compare_group(
     estimates = compare(
         differences, family=family, level=answer.level, resolutions=steps, moderated=answer.moderated
     )
-    idle = {arm for arms in group.contexts for arm in arms if results.same_in_every_seed(arm)}
+    unvaried_arms = {arm for arms in group.contexts for arm in arms if results.same_in_every_seed(arm)}
     without_chance = {
-        contrast.arm for contrast in group.contrasts if any(idle.issuperset(pair) for pair in contrast.pairs)
+        contrast.arm
+        for contrast in group.contrasts
+        if any(unvaried_arms.issuperset(pair) for pair in contrast.pairs)
     }
     return {
         key: estimate.without_chance if key[0] in without_chance else estimate

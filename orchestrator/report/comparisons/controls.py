@@ -47,9 +47,9 @@ def control_verdicts(
     for metric, arm in product(answer.outcomes, controls):
         pair = (arm.name, arm.reference)
         contrast = Contrast(*pair, pairs=(pair,))
-        paired = Comparisons(plan, answer, results, to_run).alone(contrast, metric)
+        pair_estimate = Comparisons(plan, answer, results, to_run).alone(contrast, metric)
         verdict_of_control = make_verdict(
-            plan, results, answer, contrast, metric, paired=paired, to_run=to_run
+            plan, results, answer, contrast, metric, paired=pair_estimate, to_run=to_run
         )
         if verdict_of_control.is_decided and verdict_of_control.kind != "no difference":
             verdict_of_control = replace(

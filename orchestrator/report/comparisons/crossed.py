@@ -35,19 +35,19 @@ def cross_verdicts(
     if plan.confirm is None or not plan.confirm.cross:
         return
     settings_of = {trial.trial_id: trial.settings_of for trial in plan.trials if trial.phase == "cross"}
-    crossed = [
+    crossed_records = [
         replace(record, arm=_name_at_settings(record.arm, settings_of[record.trial_id]))
         for record in records
         if record.trial_id in settings_of and record.outcome is not None
     ]
-    results_with_crossed = replace(results, records=[*results.records, *crossed])
+    results_with_crossed = replace(results, records=[*results.records, *crossed_records])
     plan = replace(plan, proofs=(*plan.proofs, *_checks_at_other_settings(plan)))
     family = 2 * len([*crossed_pairs(plan.arms)]) * len(answer.outcomes)
     for arms in plan.contexts:
         pairs = [*crossed_pairs(arms)]
         estimates = _compare_pairs(pairs, answer, results_with_crossed, family)
         for metric, (arm, reference), at_own_settings in product(answer.outcomes, pairs, (False, True)):
-            paired = estimates.get((_comparison_name(arm, at_own_settings=at_own_settings), metric))
+            pair_estimate = estimates.get((_comparison_name(arm, at_own_settings=at_own_settings), metric))
             yield _make_verdict(
                 plan,
                 answer,
@@ -55,7 +55,7 @@ def cross_verdicts(
                 (arm, reference),
                 metric,
                 at_own_settings=at_own_settings,
-                paired=paired,
+                pair_estimate=pair_estimate,
                 family=family,
             )
 
@@ -64,9 +64,9 @@ def _checks_at_other_settings(plan: Plan) -> Iterator[ArmCheck]:
     """Yield the ablation check of every arm at another arm's settings, under the name in the results."""
     proofs = {arm_check.arm: arm_check for arm_check in plan.proofs}
     for pair in crossed_pairs(plan.arms):
-        for runs, other_name in permutations(arm.name for arm in pair):
-            if runs in proofs:
-                yield replace(proofs[runs], arm=_name_at_settings(runs, other_name))
+        for arm_name, other_name in permutations(arm.name for arm in pair):
+            if arm_name in proofs:
+                yield replace(proofs[arm_name], arm=_name_at_settings(arm_name, other_name))
 
 
 def _name_at_settings(arm: str, other_arm: str) -> str:
@@ -90,7 +90,7 @@ def _compared_names(arm: Arm, reference: Arm, *, at_own_settings: bool) -> NameP
 def _compare_pairs(
     pairs: Sequence[tuple[Arm, Arm]], answer: AnswerPlan, results: SeedResults, family: int
 ) -> Mapping[Key, PairedEstimate]:
-    sides = {
+    compared_names = {
         _comparison_name(arm, at_own_settings=at_own_settings): _compared_names(
             arm, other_arm, at_own_settings=at_own_settings
         )
@@ -99,15 +99,18 @@ def _compare_pairs(
     }
     differences = {
         (key, metric): by_unit
-        for metric, (key, names) in product(answer.outcomes, sides.items())
+        for metric, (key, names) in product(answer.outcomes, compared_names.items())
         if (by_unit := paired_seeds((names,), metric, results).by_unit)
     }
-    arms = [*dict.fromkeys(name for names in sides.values() for name in names)]
+    arms = [*dict.fromkeys(name for names in compared_names.values() for name in names)]
     steps = {metric: resolution(results.all_values(metric, arms)) for metric in answer.outcomes}
     estimates = compare(differences, family=family, level=answer.level, resolutions=steps)
-    idle = {key for key, names in sides.items() if all(map(results.same_in_every_seed, names))}
+    equal_comparisons = {
+        key for key, names in compared_names.items() if all(map(results.same_in_every_seed, names))
+    }
     return {
-        key: estimate.without_chance if key[0] in idle else estimate for key, estimate in estimates.items()
+        key: estimate.without_chance if key[0] in equal_comparisons else estimate
+        for key, estimate in estimates.items()
     }
 
 
@@ -119,45 +122,47 @@ def _make_verdict(
     metric: str,
     *,
     at_own_settings: bool,
-    paired: PairedEstimate | None,
+    pair_estimate: PairedEstimate | None,
     family: int,
 ) -> CrossVerdict:
     arm, reference = pair
-    sides, goal = (
+    compared_names, goal = (
         _compared_names(arm, reference, at_own_settings=at_own_settings),
         outcome_goal(plan, answer, metric, results),
     )
-    ended_seeds = [results.finished_seeds(name) | {*results.failed_seeds(name)} for name in sides]
-    failed_units = {results.unit_of(seed) for name in sides for seed in results.failed_seeds(name)}
-    waiting = {
+    ended_seeds = [results.finished_seeds(name) | {*results.failed_seeds(name)} for name in compared_names]
+    failed_units = {results.unit_of(seed) for name in compared_names for seed in results.failed_seeds(name)}
+    waiting_units = {
         results.unit_of(seed) for seed in plan.units if any(seed not in seeds for seeds in ended_seeds)
     }
-    statement = verdict(paired, num_failed=len(failed_units), unit=plan.unit, **goal)
-    untested = find_untested_reason(plan, [sides], metric, results)
-    if waiting:
-        statement = Verdict("undecided", f"undecided: {amount(len(waiting), plan.unit)} not run")
+    statement = verdict(pair_estimate, num_failed=len(failed_units), unit=plan.unit, **goal)
+    untested = find_untested_reason(plan, [compared_names], metric, results)
+    if waiting_units:
+        statement = Verdict("undecided", f"undecided: {amount(len(waiting_units), plan.unit)} not run")
     elif untested is not None:
         statement = Verdict("undecided", f"{untested.name}: {untested.text}", untested.code)
-    has_no_result = paired is None and bool(waiting)
-    is_tested = paired is not None and not failed_units and not waiting and untested is None
-    num_complete = plan.num_units - len(failed_units | waiting)
-    shared_paths, runs = shared_fields(arm, reference), reference if at_own_settings else arm
+    has_no_result = pair_estimate is None and bool(waiting_units)
+    is_tested = pair_estimate is not None and not failed_units and not waiting_units and untested is None
+    num_complete = plan.num_units - len(failed_units | waiting_units)
+    shared_paths, trained_arm = shared_fields(arm, reference), reference if at_own_settings else arm
     cross_verdict = CrossVerdict(
         arm=arm.name,
         reference=reference.name,
         metric=metric,
         settings_of=arm.name if at_own_settings else reference.name,
         exchanged=shared_paths,
-        kept=tuple(path for path in searched_fields(runs) if path not in shared_paths),
+        kept=tuple(path for path in searched_fields(trained_arm) if path not in shared_paths),
         kind=None if has_no_result else statement.kind,
-        text=pending_text(len(waiting), plan.unit) if has_no_result else statement.text,
-        difference=paired_estimate(paired, results.span_of_difference(metric, *sides)) if paired else None,
-        p=paired.p if paired and is_tested else None,
+        text=pending_text(len(waiting_units), plan.unit) if has_no_result else statement.text,
+        difference=paired_estimate(pair_estimate, results.span_of_difference(metric, *compared_names))
+        if pair_estimate
+        else None,
+        p=pair_estimate.p if pair_estimate and is_tested else None,
         family=family,
         level=answer.level,
         seeds=f"{num_complete} of {amount(plan.num_units, plan.unit)} finished",
     )
-    wins = paired_win_share(paired, goal["better"]) if paired is not None else None
+    wins = paired_win_share(pair_estimate, goal["better"]) if pair_estimate is not None else None
     return replace(cross_verdict, line=_verdict_line(cross_verdict, answer), wins=wins)
 
 
@@ -168,5 +173,5 @@ def _verdict_line(verdict: CrossVerdict, answer: AnswerPlan) -> str:
     margin = answer.margin if verdict.metric == answer.outcomes[0] else None
     p = "" if verdict.p is None else f", p={format_p(verdict.p, verdict.level)}"
     difference = format_interval(verdict.difference, "+", margin)
-    against = f"against {verdict.reference}{p}, {verdict.seeds}"
-    return f"{arm}: {verdict.text} ({verdict.metric} {difference} {against})"
+    against_text = f"against {verdict.reference}{p}, {verdict.seeds}"
+    return f"{arm}: {verdict.text} ({verdict.metric} {difference} {against_text})"

@@ -31,8 +31,8 @@ def tables(report: Report, metric: str) -> Iterator[Grid]:
     )
     if rows:
         first = metric_verdicts[0]
-        together = f"{amount(first.family, 'comparison')} together at level {first.level:g}"
+        family_text = f"{amount(first.family, 'comparison')} together at level {first.level:g}"
         share = win_share_title(verdict.wins for verdict in metric_verdicts)
         headers = ("arm", "at the settings of", "finished", "difference", share, "p", "verdict")
-        title = f"{metric}, both at the same settings: mean difference, {together}"
+        title = f"{metric}, both at the same settings: mean difference, {family_text}"
         yield Grid(title, headers, rows, stacked=True)

@@ -118,8 +118,8 @@ def _equal_costs_of_arm(
         _best_params_values(arm_name, outcome, seed_results) for arm_name in (arm, reference)
     )
     # A seed that reported no cost counts too, since it may have the greatest cost.
-    paired = _complete_unit_seeds((seed for seed in known_of if seed in known_to), seed_results)
-    seeds = {*paired, *seed_results.failed_seeds(arm), *seed_results.failed_seeds(reference)}
+    paired_seeds = _complete_unit_seeds((seed for seed in known_of if seed in known_to), seed_results)
+    seeds = {*paired_seeds, *seed_results.failed_seeds(arm), *seed_results.failed_seeds(reference)}
     paths = dict.fromkeys(path for record in reevaluations if record.arm == arm for path in record.overrides)
     for path in (paths or {"": None}) if shared_seeds else ():
         curves = {seed: [own_points[seed]] for seed in shared_seeds}
@@ -141,7 +141,7 @@ def _equal_costs_of_arm(
             reached=len(seed_results.whole({*known_values})),
             seeds=len({*map(seed_results.unit_of, seeds)}),
             as_trained=_unit_estimate(
-                {seed: subtract(known_of[seed], known_to[seed]) for seed in paired}, seed_results, span
+                {seed: subtract(known_of[seed], known_to[seed]) for seed in paired_seeds}, seed_results, span
             ),
             equal=_unit_estimate(
                 {seed: subtract(known_values[seed], reference_points[seed][1]) for seed in shared_seeds},

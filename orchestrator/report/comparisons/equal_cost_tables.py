@@ -52,8 +52,8 @@ def tables(report: Report) -> Iterator[Grid]:
 
 def _format_with_seeds(estimate: Estimate, seeds: int) -> str:
     """Return an estimate with its number of seeds, e.g. `3`, or `3 of 5 finished` if some have no value."""
-    counted = str(estimate.n) if estimate.n == seeds else f"{estimate.n} of {seeds} finished"
-    return f"{format_interval(estimate, '+')} ({counted})"
+    count_text = str(estimate.n) if estimate.n == seeds else f"{estimate.n} of {seeds} finished"
+    return f"{format_interval(estimate, '+')} ({count_text})"
 
 
 def _equal_cost_row(comparison: EqualCost, unit: str) -> tuple[str, ...]:

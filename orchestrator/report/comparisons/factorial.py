@@ -82,8 +82,12 @@ def factorial_effects(
             resolutions={metric: _resolution(plan, names, metric, results) for metric in answer.outcomes},
         )
     for term, metric, cell in wanted_effects:
-        paired = estimates.get((f"{cell}/{'/'.join(term)}", metric))
-        is_constant = paired is not None and paired.n > 1 and not deviation([*paired.by_seed.values()])
+        effect_estimate = estimates.get((f"{cell}/{'/'.join(term)}", metric))
+        is_constant = (
+            effect_estimate is not None
+            and effect_estimate.n > 1
+            and not deviation([*effect_estimate.by_seed.values()])
+        )
         pairs = [(arm, cell) for arm in _arms_by_removed(plan, cell).values() if arm != cell]
         untested = find_untested_reason(plan, pairs, metric, results)
         missing = missing_seeds[cell] + ((untested.text,) if untested else ())
@@ -91,9 +95,11 @@ def factorial_effects(
             components=term,
             metric=metric,
             cell=cell,
-            estimate=paired_estimate(paired, _term_range(plan, cell, metric, results)) if paired else None,
-            p=paired.p if paired and not is_constant and not missing else None,
-            by_seed=tuple(paired.by_seed.items()) if paired else (),
+            estimate=paired_estimate(effect_estimate, _term_range(plan, cell, metric, results))
+            if effect_estimate
+            else None,
+            p=effect_estimate.p if effect_estimate and not is_constant and not missing else None,
+            by_seed=tuple(effect_estimate.by_seed.items()) if effect_estimate else (),
             family=len(wanted_effects),
             level=answer.level,
             lacking=missing,

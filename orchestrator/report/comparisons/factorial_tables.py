@@ -15,7 +15,7 @@ def tables(report: Report) -> Iterator[Grid]:
     """Yield one table per outcome, each followed by one with the value of every seed or repeat."""
     for metric in dict.fromkeys(effect.metric for effect in report.factorial):
         metric_effects = [effect for effect in report.factorial if effect.metric == metric]
-        several = len({effect.cell for effect in metric_effects}) > 1
+        has_several_cells = len({effect.cell for effect in metric_effects}) > 1
         family = (
             f"{amount(metric_effects[0].family, 'contrast')} together at level {metric_effects[0].level:g}"
         )
@@ -23,7 +23,7 @@ def tables(report: Report) -> Iterator[Grid]:
         headers = ("components", f"{report.unit}s", "effect", "p", *headers_of_missing)
         rows = [
             (
-                _effect_name(effect, several),
+                _effect_name(effect, has_several_cells),
                 *_effect_cells(effect, report),
                 *([_missing_text(effect.lacking)] if headers_of_missing else []),
             )
@@ -32,7 +32,7 @@ def tables(report: Report) -> Iterator[Grid]:
         effects = "exploratory main effects (with minus without) and interactions"
         title = f"{metric}, {effects}: mean and interval, {family}"
         yield Grid(title, headers, tuple(rows))
-        yield from _seed_table(report, metric, metric_effects, several=several)
+        yield from _seed_table(report, metric, metric_effects, several=has_several_cells)
 
 
 def _seed_table(

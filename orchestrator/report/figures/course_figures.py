@@ -60,10 +60,11 @@ def _failed_values(curve: ArmCurve) -> list[float]:
 def _curve_words(curve: ArmCurve) -> str:
     words = f"{curve.metric} of {curve.arm} over steps"
     if curve.steps:
-        several = curve.seeds > 1
-        words += f": {f'mean of {curve.seeds} seeds' if several else 'one seed'} at step {curve.steps[-1]} "
+        has_several_seeds = curve.seeds > 1
+        seeds = f"mean of {curve.seeds} seeds" if has_several_seeds else "one seed"
+        words += f": {seeds} at step {curve.steps[-1]} "
         words += f"{curve.mean[-1]:.4g}"
-        words += f", from {curve.low[-1]:.4g} to {curve.high[-1]:.4g}" if several else ""
+        words += f", from {curve.low[-1]:.4g} to {curve.high[-1]:.4g}" if has_several_seeds else ""
     return words + (f"; {len(curve.failed)} failed" if curve.failed else "")
 
 
@@ -99,8 +100,8 @@ def _cost_panels(
     outcome, cost = curves[0].outcome, curves[0].cost
     yield _all_arms_panel(report, curves, name, context)
     if any(curve.path for curve in curves):
-        across = _pad_range([point.cost for curve in curves for point in curve.points])
-        up = _pad_range([point.value for curve in curves for point in curve.points])
+        cost_range = _pad_range([point.cost for curve in curves for point in curve.points])
+        value_range = _pad_range([point.value for curve in curves for point in curve.points])
         for index, curve in enumerate(curve for curve in curves if curve.path):
             reference_curves = [
                 curve_of_arm for curve_of_arm in curves if curve_of_arm.arm == _reference(details, curve.arm)
@@ -112,7 +113,9 @@ def _cost_panels(
                     f"{cost_point.setting or 'as trained'} {cost_point.cost:.4g}, {cost_point.value:.4g}"
                     for cost_point in curve.points
                 ),
-                partial(_paint_cost, curve=curve, other_curves=reference_curves, limits=(across, up)),
+                partial(
+                    _paint_cost, curve=curve, other_curves=reference_curves, limits=(cost_range, value_range)
+                ),
                 title=curve.arm,
                 width=SMALL,
                 height=2.1,
@@ -140,8 +143,10 @@ def _all_arms_panel(report: Report, curves: Sequence[CostCurve], name: str, cont
 
 def _paint_numbers(axes: "Axes", places: Mapping[int, tuple[float, float]]) -> None:
     """Draw a mark at each place in data coordinates, with its number; near marks share a text above them."""
-    across, up = zip(*places.values(), strict=True)
-    axes.plot(across, up, "o", markersize=MARK, markerfacecolor=PAPER, markeredgecolor=BLUE, linestyle="")
+    x_values, y_values = zip(*places.values(), strict=True)
+    axes.plot(
+        x_values, y_values, "o", markersize=MARK, markerfacecolor=PAPER, markeredgecolor=BLUE, linestyle=""
+    )
     axes.margins(0.12)
     axes.autoscale_view()
     to_axes = axes.transData + axes.transAxes.inverted()
@@ -206,9 +211,11 @@ def depth_panels(details: Details) -> Iterator[Panel]:
 
 def _paint_depth(axes: "Axes", curve: DepthCurve, top: float) -> None:
     places = range(len(curve.splits))
-    below = [mean - min(mean, low) for mean, low in zip(curve.mean, curve.low, strict=True)]
-    above = [max(mean, high) - mean for mean, high in zip(curve.mean, curve.high, strict=True)]
-    axes.errorbar(places, curve.mean, yerr=[below, above], fmt="o-", color=BLUE, capsize=3, markersize=4)
+    lower_errors = [mean - min(mean, low) for mean, low in zip(curve.mean, curve.low, strict=True)]
+    upper_errors = [max(mean, high) - mean for mean, high in zip(curve.mean, curve.high, strict=True)]
+    axes.errorbar(
+        places, curve.mean, yerr=[lower_errors, upper_errors], fmt="o-", color=BLUE, capsize=3, markersize=4
+    )
     words = [shorten(split, 16) for split in curve.splits]
     axes.set_xticks(places, words, rotation=35, ha="right", rotation_mode="anchor")
     axes.set_xlim(-0.5, len(places) - 0.5)

@@ -27,7 +27,7 @@ from orchestrator.report.results.number_formats import choose_text, format_inter
 from orchestrator.report.results.statistics import Estimate
 from orchestrator.report.results.types import ArmVerdict, Report
 from orchestrator.report.writers.tables import role_note
-from orchestrator.statistics.paired import ROUNDING, subtract
+from orchestrator.statistics.paired import ZERO_TOLERANCE, subtract
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -132,9 +132,9 @@ def _value_words(report: Report, arm: str, metric: str) -> str:
 
 def _panel(name: str, title: str, paint: Callable[["Axes"], None], words: Sequence[str], keys: int) -> Panel:
     """Return a panel with a row for each of `words`, a column for them, and a key with `keys` marks."""
-    below = KEY_ROW * -(-keys // 2)
-    height, column = 0.9 + ROW * len(words) + below, 2 * GAP + DIGIT * max(map(len, words))
-    return Panel(name, title, paint, title, height, left=LEFT, bottom=0.46 + below, right=column)
+    key_height = KEY_ROW * -(-keys // 2)
+    height, column = 0.9 + ROW * len(words) + key_height, 2 * GAP + DIGIT * max(map(len, words))
+    return Panel(name, title, paint, title, height, left=LEFT, bottom=0.46 + key_height, right=column)
 
 
 def _published_labels(report: Report, metric: str) -> list[str]:
@@ -280,7 +280,7 @@ def _widen_axis(axes: "Axes") -> None:
     """Widen an axis whose values are all equal, so that it does not magnify rounding errors."""
     low, high = axes.dataLim.intervalx
     middle = (low + high) / 2
-    if high - low <= ROUNDING * max(abs(low), abs(high)):
+    if high - low <= ZERO_TOLERANCE * max(abs(low), abs(high)):
         axes.set_xlim(middle - 0.5, middle + 0.5)
 
 

@@ -44,18 +44,18 @@ def _progress_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
     expected = course.expected
     metric = course.objectives[0].metric
     last = _best_end([points[-1] for points in _courses_of_repeats(course)], course)
-    hoped = (
+    expected_text = (
         f"; of a search of as many trials {expected[-1].mean:.4g} is expected, "
         f"{expected[-1].low:.4g} to {expected[-1].high:.4g}"
         if expected
         else ""
     )
-    several = f", the best of {course.repeats} repeats" if course.repeats > 1 else ""
+    repeats_text = f", the best of {course.repeats} repeats" if course.repeats > 1 else ""
     for axis, unit in enumerate(("trials", "device hours")):
         yield Panel(
             f"search-{arm_index}-{'hours' if axis else 'trials'}",
             f"Best {metric} so far of {course.arm} against {unit}: "
-            f"{last[2]:.4g} after {last[axis]:.4g} {unit}{several}{hoped}",
+            f"{last[2]:.4g} after {last[axis]:.4g} {unit}{repeats_text}{expected_text}",
             partial(_paint_progress, course=course, expected=expected, axis=axis),
             title=f"best so far against {unit}",
             width=3.6,
@@ -65,7 +65,7 @@ def _progress_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
 
 
 def _courses_of_repeats(course: SearchCourse) -> list[tuple[tuple[int, float, float], ...]]:
-    """Return the best so far of every repeat with a finished trial."""
+    """Return the curve of the best value so far, for every repeat that has a finished trial."""
     return [points for repeat in range(course.repeats) if (points := course.best_so_far_in(repeat))]
 
 
@@ -76,9 +76,9 @@ def _best_end(ends: Sequence[tuple[int, float, float]], course: SearchCourse) ->
 
 def _paint_progress(axes: "Axes", course: SearchCourse, expected: Sequence[ExpectedBest], axis: int) -> None:
     hours = sum(trial.device_hours for trial in course.trials) / len(course.trials)
-    across = [expectation.draws * (hours if axis else 1) for expectation in expected]
+    x_values = [expectation.draws * (hours if axis else 1) for expectation in expected]
     if expected:
-        _paint_expected(axes, across, expected)
+        _paint_expected(axes, x_values, expected)
     end_points: list[tuple[float, float]] = []
     counts, used_cost = defaultdict[int, int](int), defaultdict[int, float](float)
     for trial in course.trials:
@@ -107,9 +107,9 @@ def _paint_progress(axes: "Axes", course: SearchCourse, expected: Sequence[Expec
     draw_key(axes, -0.14, columns=3, handlelength=1.2, columnspacing=0.9, fontsize=7.5)
 
 
-def _paint_expected(axes: "Axes", across: Sequence[float], expected: Sequence[ExpectedBest]) -> None:
+def _paint_expected(axes: "Axes", x_values: Sequence[float], expected: Sequence[ExpectedBest]) -> None:
     axes.fill_between(
-        across,
+        x_values,
         [expectation.low for expectation in expected],
         [expectation.high for expectation in expected],
         color=ORANGE,
@@ -117,7 +117,7 @@ def _paint_expected(axes: "Axes", across: Sequence[float], expected: Sequence[Ex
         lw=0,
     )
     axes.plot(
-        across,
+        x_values,
         [expectation.mean for expectation in expected],
         color=ORANGE,
         linestyle="--",
@@ -139,7 +139,7 @@ def _every_kth(values: Sequence[T]) -> list[T]:
 
 
 def _importance_panel(course: SearchCourse, name: str) -> Panel:
-    assert course.importance is not None, "only what is known is drawn"
+    assert course.importance is not None, "the importance must be known before it is drawn"
     shares = list(course.importance.shares.items())
     message = ", ".join(f"{path} {share:.0%}" for path, share in shares)
     return Panel(
@@ -170,8 +170,8 @@ def _paint_importance(axes: "Axes", shares: Sequence[tuple[str, float]]) -> None
 
 
 def _slice_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
-    ranked = list(course.importance.shares) if course.importance else []
-    order = {path: at for at, path in enumerate(ranked)}
+    ranked_paths = list(course.importance.shares) if course.importance else []
+    order = {path: rank for rank, path in enumerate(ranked_paths)}
     dimensions = sorted(course.dimensions, key=lambda dimension: order.get(dimension.path, len(order)))
     best = course.best
     assert best is not None, "some trial finished"

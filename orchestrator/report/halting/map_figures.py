@@ -68,8 +68,10 @@ def _example_text(arm: str, example: MappedExample) -> str:
 def _depth_note(example: MappedExample) -> str:
     max_examples = _max_words(example)
     sizes = [(min(max_examples, len(part.words)), part.length) for part in example.parts]
-    cut = [f"{words} of {length} words" for words, length in sizes if words < length]
-    return f"depth {example.depth:.3g}" + (f"; the first {' and '.join(cut)}" if cut else "")
+    shortened_sizes = [f"{words} of {length} words" for words, length in sizes if words < length]
+    return f"depth {example.depth:.3g}" + (
+        f"; the first {' and '.join(shortened_sizes)}" if shortened_sizes else ""
+    )
 
 
 def _max_words(example: MappedExample) -> int:

@@ -179,8 +179,8 @@ def _counts_of_kind(
     kind: str, records: Sequence[Record], measurements_by_trial: Mapping[str, Sequence[Measurement]]
 ) -> CountsByArm:
     counts_by_arm: dict[str, list[tuple[Record, Mapping[str, Any]]]] = {}
-    done = [record for record in records if record.outcome is OutcomeKind.FINISHED]
-    for record in sorted(done, key=lambda record: record.seed):
+    finished_records = [record for record in records if record.outcome is OutcomeKind.FINISHED]
+    for record in sorted(finished_records, key=lambda record: record.seed):
         for last in measurements_by_trial.get(record.trial_id, ())[-1:]:
             examples_of_kind = [(record, example) for example in last.examples if example.get("kind") == kind]
             counts_by_arm.setdefault(record.arm, []).extend(examples_of_kind)

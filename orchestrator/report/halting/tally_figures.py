@@ -110,14 +110,16 @@ def _paint_depths(axes: "Axes", depths: Sequence[BinnedDepth], quantity: str, to
             [depth_bin.ninetieth for depth_bin in depth.bins],
         )
         axes.fill_between(places, lows, highs, color=colour, alpha=0.15, linewidth=0)
-        below = [0.0 if depth_bin.low is None else depth_bin.mean - depth_bin.low for depth_bin in depth.bins]
-        above = [
+        lower_errors = [
+            0.0 if depth_bin.low is None else depth_bin.mean - depth_bin.low for depth_bin in depth.bins
+        ]
+        upper_errors = [
             0.0 if depth_bin.high is None else depth_bin.high - depth_bin.mean for depth_bin in depth.bins
         ]
         axes.errorbar(
             places,
             means,
-            yerr=[below, above],
+            yerr=[lower_errors, upper_errors],
             fmt=f"{marker}-",
             color=colour,
             capsize=2,
@@ -134,14 +136,18 @@ def expert_panels(expert_uses: Sequence[ExpertUse]) -> Iterator[Panel]:
     """Yield two heat maps per mixture: by class of word, and by layer if layers were counted."""
     for index, expert_use in enumerate(expert_uses, start=1):
         title = f"{shorten(expert_use.arm, 20)}, {expert_use.mixture}, seed {expert_use.seed}"
-        of = f"Experts of the {expert_use.mixture} of {expert_use.arm}"
+        mixture_text = f"Experts of the {expert_use.mixture} of {expert_use.arm}"
         yield _shares_panel(
-            f"experts-{index}", f"{of} by class of word", title, expert_use.classes, expert_use.shares
+            f"experts-{index}",
+            f"{mixture_text} by class of word",
+            title,
+            expert_use.classes,
+            expert_use.shares,
         )
         if expert_use.layers:
             names = [f"layer {number}" for number, _ in expert_use.layers]
             yield _shares_panel(
-                f"experts-{index}-layers", f"{of} by layer", title, names, expert_use.layer_shares
+                f"experts-{index}-layers", f"{mixture_text} by layer", title, names, expert_use.layer_shares
             )
 
 

@@ -112,8 +112,8 @@ def has_omissions(arm: ArmChanges) -> bool:
         *arm.chosen.values(),
         *arm.dropped.values(),
     ]
-    many = max(len(arm.changes), len(arm.chosen), len(arm.dropped)) > MAX_LISTED
-    return many or any(len(value_words(value)) > MAX_LENGTH for value in values)
+    has_many = max(len(arm.changes), len(arm.chosen), len(arm.dropped)) > MAX_LISTED
+    return has_many or any(len(value_words(value)) > MAX_LENGTH for value in values)
 
 
 def full_change_lines(arm: ArmChanges) -> tuple[str, ...]:

@@ -58,7 +58,7 @@ def arm_facts(plan: Plan, records: Sequence[Record]) -> Iterator[ArmFacts]:
     of_arms, planned = by_arm(records), by_arm(plan.trials)
     for arm in plan.arms:
         arm_records = of_arms[arm.name]
-        proof, price = proofs.get(arm.name), prices.get(arm.name)
+        proof, estimate = proofs.get(arm.name), prices.get(arm.name)
         failures_by_kind = Counter(
             (record.phase, record.outcome, record.reason)
             for record in arm_records
@@ -73,7 +73,7 @@ def arm_facts(plan: Plan, records: Sequence[Record]) -> Iterator[ArmFacts]:
             parameters=proof.parameters if proof else None,
             forward_flops=_value_range(proof.flops_min, proof.flops_max) if proof else None,
             flops_of=input_run,
-            step_flops=_value_range(price.train_flops_min, price.train_flops_max) if price else None,
+            step_flops=_value_range(estimate.train_flops_min, estimate.train_flops_max) if estimate else None,
             ended=_outcome_counts(arm_records),
             planned=dict(Counter(trial.phase for trial in planned[arm.name])),
             failures=named_failures,

@@ -76,7 +76,7 @@ def select_arms(report: Report, arms: Sequence[str]) -> Report:
         changes=select(report.changes),
         factorial=tuple(effect for effect in report.factorial if effect.cell in arm_names),
         failed_readings=select(report.failed_readings),
-        unranked={arm: many for arm, many in report.unranked.items() if arm in arm_names},
+        unranked={arm: num_unranked for arm, num_unranked in report.unranked.items() if arm in arm_names},
         contexts=tuple(
             report_context for report_context in map(restrict_context, report.contexts) if report_context.arms
         ),

@@ -49,8 +49,8 @@ def _exploratory_reason(plan: Plan, arm: str, reference: str) -> str:
         seen_seeds = max(extension.seen.get(arm, 0), extension.seen.get(reference, 0))
         if seen_seeds and len(_seeds_after(plan, number)) > len(extension.seeds):
             added = any(change_text.startswith(REPEATS) for change_text in extension.changes)
-            noun, of = ("repeats", " seeds") if added else ("seeds", "")
-            return f", exploratory: {noun} added after {seen_seeds}{of} had been observed"
+            noun, unit_suffix = ("repeats", " seeds") if added else ("seeds", "")
+            return f", exploratory: {noun} added after {seen_seeds}{unit_suffix} had been observed"
     return ""
 
 

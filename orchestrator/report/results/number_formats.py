@@ -5,7 +5,7 @@ from math import ceil, floor, log10
 
 from orchestrator.plan.display.format import decimals
 from orchestrator.report.results.statistics import Estimate, WinShare
-from orchestrator.statistics.paired import ROUNDING
+from orchestrator.statistics.paired import ZERO_TOLERANCE
 
 WHOLE_FROM = 100
 """Quantities of at least this absolute value are displayed without decimals."""
@@ -92,7 +92,7 @@ def format_interval(estimate: Estimate, sign: str = "", margin: float | None = N
     # A value that is tiny relative to the others is a rounding error of 0.
     largest = max(map(abs, (estimate.mean, estimate.low, estimate.high)))
     leaves_out = estimate.low > 0 or estimate.high < 0
-    nothing = ROUNDING * largest if leaves_out else max(ROUNDING * largest, NOISE)
+    nothing = ZERO_TOLERANCE * largest if leaves_out else max(ZERO_TOLERANCE * largest, NOISE)
     ends = [0.0 if abs(end) <= nothing else end for end in (estimate.mean, estimate.low, estimate.high)]
     mean, low, high = ends
     telling = [abs(low), abs(high)] if leaves_out else []

@@ -136,10 +136,10 @@ def code_versions(records: Sequence[Record]) -> str:
     for versions in provenances:
         for part, digest in (versions.get("code_parts") or {}).items():
             counts_by_part.setdefault(str(part), Counter())[str(digest)] += 1
-    differing = [
+    version_texts = [
         _version_text(part, counts) for part, counts in sorted(counts_by_part.items()) if len(counts) > 1
     ]
-    return f"Trials ran {' and '.join(differing)}: {CAVEAT}." if differing else ""
+    return f"Trials ran {' and '.join(version_texts)}: {CAVEAT}." if version_texts else ""
 
 
 def data_versions(records: Sequence[Record]) -> str:
@@ -151,7 +151,7 @@ def data_versions(records: Sequence[Record]) -> str:
     for record in (record for record in records if record.outcome is not None):
         for split, digests in data_read(record).items():
             counts_by_split.setdefault(split, Counter())[digests] += 1
-    differing = [
+    version_texts = [
         f"{amount(len(counts), 'version')} of {split} (digest {_digest_counts(counts)})"
         for split, counts in sorted(counts_by_split.items())
         if any(
@@ -159,7 +159,7 @@ def data_versions(records: Sequence[Record]) -> str:
             for first, second in combinations(counts, 2)
         )
     ]
-    return f"Trials read {' and '.join(differing)}: {DATA_CAVEAT}." if differing else ""
+    return f"Trials read {' and '.join(version_texts)}: {DATA_CAVEAT}." if version_texts else ""
 
 
 def _are_contradictory(first: frozenset[str], second: frozenset[str]) -> bool:

@@ -209,20 +209,24 @@ def merge_late_splits(plan: Plan, records: Sequence[Record]) -> list[Record]:
     The records of these later evaluations are left out. In the other records only `last.metrics` and
     `attributes` change.
     """
-    late = {trial.trial_id: trial.late_splits for trial in plan.trials if trial.late_splits}
-    if not late:
+    late_splits = {trial.trial_id: trial.late_splits for trial in plan.trials if trial.late_splits}
+    if not late_splits:
         return list(records)
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     late_values: dict[TrialKey, LateValues] = {}
     for record in records:
-        if record.trial_id in late and record.outcome is OutcomeKind.FINISHED and record.last is not None:
-            splits = late[record.trial_id]
+        if (
+            record.trial_id in late_splits
+            and record.outcome is OutcomeKind.FINISHED
+            and record.last is not None
+        ):
+            splits = late_splits[record.trial_id]
             values = {k: v for k, v in record.last.metrics.items() if names.split(k) in splits}
             texts = {k: v for k, v in record.attributes.items() if names.split(k) in splits}
             trial_late_values = late_values.setdefault(_trial_key(record), ({}, {}))
             trial_late_values[0].update(values)
             trial_late_values[1].update(texts)
-    return [_add_late_values(record, late_values) for record in records if record.trial_id not in late]
+    return [_add_late_values(record, late_values) for record in records if record.trial_id not in late_splits]
 
 
 def _add_late_values(record: Record, late_values: Mapping[TrialKey, LateValues]) -> Record:

@@ -69,16 +69,16 @@ class Winner:
         """Yield the reasons for the choice, one sentence each."""
         superlative = {"max": "the highest", "min": "the lowest", None: ""}[self.goal]
         arms = amount(self.rivals, "arm")
-        of = f"{self.assignments} assignments of {arms}" if self.assignments > self.rivals else arms
-        superlative = f", {superlative} of {of}" if max(self.rivals, self.assignments) > 1 else ""
+        count_text = f"{self.assignments} assignments of {arms}" if self.assignments > self.rivals else arms
+        superlative = f", {superlative} of {count_text}" if max(self.rivals, self.assignments) > 1 else ""
         if superlative and self.spoilt:
             superlative += f" except {' and '.join(self.spoilt)}, which had failed seeds"
         if superlative and self.equals:
             superlative += f", equal to {' and '.join(self.equals)}: the first in the spec was taken"
         if self.by == "confirm":
             seeds = f"{len(self.records)} of {amount(self.of, 'seed')}"
-            over = seeds if self.repeat is None else "the repeats of its search"
-            mean = f"mean {self.metric} {self.value:.6g} over {over}"
+            sample_text = seeds if self.repeat is None else "the repeats of its search"
+            mean = f"mean {self.metric} {self.value:.6g} over {sample_text}"
             yield f"{self.arm}, by its confirm trials: {mean}{superlative}."
             if self.repeat is not None:
                 yield (
@@ -129,9 +129,9 @@ def find_winner(
     )
     winner = _best_confirmed(plan, finished_records, report, spoilt) or _best_searched(plan, finished_records)
     if winner is None:
-        of = f"of {arm} " if arm is not None else ""
+        arm_text = f"of {arm} " if arm is not None else ""
         raise InputError(
-            f"no trial {of}has finished with a measurement in {plan.name}, so there is no best one; "
+            f"no trial {arm_text}has finished with a measurement in {plan.name}, so there is no best one; "
             f"`haltsweep status {plan.name}` shows the progress"
         )
     return winner

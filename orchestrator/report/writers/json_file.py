@@ -25,7 +25,7 @@ The fields of `page` are those of `report.results.details.Details`, and `sentenc
 | `maps` | halting on single examples: words, layers and the open share in percent |
 | `lengths` | depth by length of an example in tokens, arm by arm, inside each split |
 | `operators` | depth by number of operators of an example, arm by arm, inside each split |
-| `experts` | how often each expert was chosen, by mixture, class of word and layer, and by which words |
+| `experts` | how often each expert was chosen, by mixture, class of word and layer; words that chose it |
 | `origin` | provenance, as pairs of name and value |
 | `listings` | installed packages, changes to the code: names and lines |
 | `wall_clock_s` | seconds from the first start of a trial to the last end of one |
@@ -39,7 +39,8 @@ Values derived from the trials of a search:
 - `hypervolumes`: trials and volume.
 - `outcomes`: number of trials by outcome.
 
-Figures are drawn from the same objects. Without details, i.e. without the measurements, there is no `page`.
+The figures of the report show the same values. The key `page` is missing if the report was created without
+the measurements of the trials.
 """
 
 import json

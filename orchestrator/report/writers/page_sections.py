@@ -139,8 +139,8 @@ def cost_sentence(report: Report, details: Details | None) -> str:
         for counts in (outcomes, unrun)
         if counts
     ]
-    some = f"{count(num_run)} of {counted(planned, 'trial')}" if unrun else counted(num_run, "trial")
-    words = f"{'So far it' if 'open' in unrun else 'It'} cost {some} ({'; '.join(explanations)})"
+    trials_text = f"{count(num_run)} of {counted(planned, 'trial')}" if unrun else counted(num_run, "trial")
+    words = f"{'So far it' if 'open' in unrun else 'It'} cost {trials_text} ({'; '.join(explanations)})"
     if details is None:
         return f"{words} and {duration(sum(arm_tally.seconds for arm_tally in report.tallies))} of work."
     work = sum(facts.device_s for facts in details.arms) / 3600
@@ -271,8 +271,8 @@ def _search_facts(course: SearchCourse) -> Iterator[tuple[str, str]]:
         importance.shares
     ):
         trials = counted(importance.trials, "finished trial")
-        of = f"{trials} and {counted(len(importance.shares), 'dimension')}"
-        yield "importance", f"of {of}: too few to distinguish it from chance"
+        basis_text = f"{trials} and {counted(len(importance.shares), 'dimension')}"
+        yield "importance", f"of {basis_text}: too few to distinguish it from chance"
 
 
 def _compute_figures_section(report: Report, details: Details) -> PageSection:
@@ -307,8 +307,8 @@ def _curves_section(report: Report, details: Details) -> PageSection:
         )
         for place, metric in enumerate(names, start=1)
     )
-    several = "Mean over the seeds that finished, the band from the lowest to the highest of them"
-    lines = "The one seed that finished" if all(curve.seeds <= 1 for curve in details.curves) else several
+    band_text = "Mean over the seeds that finished, the band from the lowest to the highest of them"
+    lines = "The one seed that finished" if all(curve.seeds <= 1 for curve in details.curves) else band_text
     return PageSection(
         "curves", "Learning curves", (CURVES.format(lines=lines), *figures_note(report)), parts
     )

@@ -125,8 +125,8 @@ def screen_table(report: Report) -> Grid:
         )
         for arm in report.arms
     ]
-    none = tuple("" for _ in (*extra_metrics, "difference", "verdict"))
-    floors = [(name, "", *cells, *none) for name, *cells in _floor_rows(report, shown_metrics)]
+    empty_cells = tuple("" for _ in (*extra_metrics, "difference", "verdict"))
+    floors = [(name, "", *cells, *empty_cells) for name, *cells in _floor_rows(report, shown_metrics)]
     headers = (
         "arm",
         f"{report.unit}s",
@@ -163,8 +163,8 @@ def change_tables(report: Report) -> list[Grid]:
 def _family_text(report: Report) -> str:
     if report.answer is None or not report.answer.family:
         return ""
-    several = report.answer.family > 1
-    family = f"{amount(report.answer.family, 'comparison')} together" if several else "one comparison"
+    has_several = report.answer.family > 1
+    family = f"{amount(report.answer.family, 'comparison')} together" if has_several else "one comparison"
     return f"; differences paired by {report.unit}, {family} at level {report.answer.level:g}"
 
 
@@ -418,8 +418,10 @@ def _posthoc_tables(report: Report) -> list[Grid]:
     rows: list[tuple[str, ...]] = []
     for arm, setting in settings:
         row_cells = [cells.get((arm, setting, metric)) for metric in metrics]
-        none = failed_cells.get((arm, setting), "-")
-        rows.append((arm, setting, *(none if cell is None else _format_cell(cell) for cell in row_cells)))
+        placeholder = failed_cells.get((arm, setting), "-")
+        rows.append(
+            (arm, setting, *(placeholder if cell is None else _format_cell(cell) for cell in row_cells))
+        )
         rows += [(f"{arm}, {words}", setting, *values) for words, values in _published_rows(row_cells)]
     title = f"re-evaluated checkpoints: {VALUES}"
     return [Grid(title, ("arm", "setting", *metrics), tuple(rows), stacked=True)]
@@ -450,8 +452,8 @@ def _mean_cell(report: Report, arm: str, metric: str, *, with_n: bool = True) ->
 def _format_cell(cell: Cell) -> str:
     """Return mean and interval, with the number of seeds and, if some failed, of all seeds."""
     n = cell.estimate.n
-    counted = f"{n} of {n + cell.failed} {completion_word(cell.failures)}" if cell.failed else str(n)
-    return f"{format_interval(cell.estimate)} ({counted})"
+    count_text = f"{n} of {n + cell.failed} {completion_word(cell.failures)}" if cell.failed else str(n)
+    return f"{format_interval(cell.estimate)} ({count_text})"
 
 
 def _format_difference(report: Report, estimate: Estimate | None, metric: str) -> str:

@@ -43,12 +43,13 @@ def find_links(server: str, sweep: str, arms: Sequence[str]) -> Links:
         StoreError: The server does not respond.
     """
     base = server.rstrip("/")
-    public = without_user(base)
+    url_without_user = without_user(base)
     name = urllib.parse.urlencode({"experiment_name": sweep})
     experiment_reply = _request(base, f"experiments/get-by-name?{name}")
     if experiment_reply is None:
         raise InputError(
-            f"sweep {sweep!r} is not in the MLflow at {public}; `haltsweep sync {sweep}` puts it there"
+            f"sweep {sweep!r} is not in the MLflow at {url_without_user}; `haltsweep sync {sweep}` puts it "
+            "there"
         )
     experiment = experiment_reply["experiment"]["experiment_id"]
     newest = _runs(base, experiment, f"tags.`{PREFIX}kind` = 'sweep'")[:1]
@@ -60,10 +61,10 @@ def find_links(server: str, sweep: str, arms: Sequence[str]) -> Links:
     compared_ids = [run_ids[arm] for arm in arms if arm in run_ids]
     page = f"/#/experiments/{experiment}/runs"
     return Links(
-        runs=_link(public, page),
-        arms=_link(public, page, viewStateShareKey=KEY),
+        runs=_link(url_without_user, page),
+        arms=_link(url_without_user, page, viewStateShareKey=KEY),
         comparison=_link(
-            public, "/#/compare-runs", runs=_json(compared_ids), experiments=_json([experiment])
+            url_without_user, "/#/compare-runs", runs=_json(compared_ids), experiments=_json([experiment])
         ),
     )
 
@@ -124,8 +125,8 @@ def _authorization(url: str) -> dict[str, str]:
 
 def _opener(base: str) -> urllib.request.OpenerDirector:
     # A proxy from the environment cannot reach the loopback address of this machine.
-    local = urllib.parse.urlsplit(base).hostname in LOOPBACK
-    return urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if local else []))
+    is_local = urllib.parse.urlsplit(base).hostname in LOOPBACK
+    return urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if is_local else []))
 
 
 def _json(value: Any) -> str:

@@ -58,13 +58,17 @@ def compare(
         desired = desired_runs.current(key)
         parent = ids.get(desired.parent) if desired.parent is not None else None
         at_close = desired_runs.at_close.get(key, ())
-        differing = list(differences(desired, stored_run, parent, expected_means.get(key, {}), at_close))
+        run_differences = list(
+            differences(desired, stored_run, parent, expected_means.get(key, {}), at_close)
+        )
         # If a process died before it closed a run, the last points of that run may be missing, too.
-        complete = is_final and desired_runs.runs[key].status != "RUNNING"
-        damage = [text for kind, text in differing if kind == "wrong" or (complete and kind == "missing")]
+        is_complete = is_final and desired_runs.runs[key].status != "RUNNING"
+        damage = [
+            text for kind, text in run_differences if kind == "wrong" or (is_complete and kind == "missing")
+        ]
         if damage:
             findings.append(Finding(WHAT, "damaged", f"{name}: {_list_texts(damage)}", remedy))
-        elif differing:
+        elif run_differences:
             behind += 1
     points = sum(len(history) for stored_run in stored_runs for history in stored_run.histories.values())
     text = f"{amount(len(stored_runs), 'run')} with {amount(points, 'point')} compared with the ledger"

@@ -111,33 +111,34 @@ def check_uri(uri: str, mounts: Path = MOUNTS) -> None:
         InputError: The URI is malformed or of a kind that MLflow does not maintain, or its file is on a
             network file system or belongs to another program.
     """
-    masked = repr(redact_url(uri))
+    masked_uri = repr(redact_url(uri))
     if needs_encoding(uri):
         raise InputError(
             "user and password in --tracking must be percent-encoded (@ as %40, / as %2F, a space as %20), "
-            f"got {masked}; encode them"
+            f"got {masked_uri}; encode them"
         )
     try:
         parts = urlsplit(uri)
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        raise InputError(f"an MLflow store must be at a URL, got {masked}; {_examples()}") from error
+        raise InputError(f"an MLflow store must be at a URL, got {masked_uri}; {_examples()}") from error
     scheme = parts.scheme.partition("+")[0]
     if uri == "databricks":
         return
     if scheme in ("", "file"):
         raise InputError(
-            f"an MLflow store must be a database or a server, and {masked} is a file store, which MLflow no "
-            f"longer maintains; {_examples()}"
+            f"an MLflow store must be a database or a server, and {masked_uri} is a file store, which MLflow "
+            f"no longer maintains; {_examples()}"
         )
     if scheme not in (*SERVER_SCHEMES, *DATABASE_SCHEMES) or (scheme in ("http", "https") and not host):
         schemes = ", ".join((*SERVER_SCHEMES, *DATABASE_SCHEMES))
-        raise InputError(f"an MLflow store must be one of {schemes}, got {masked}; {_examples()}")
+        raise InputError(f"an MLflow store must be one of {schemes}, got {masked_uri}; {_examples()}")
     if scheme == "sqlite":
         file = sqlite_file(uri)
         if file is None:
             raise InputError(
-                f"an MLflow store in SQLite must be a file, without user or host, got {masked}; {_examples()}"
+                f"an MLflow store in SQLite must be a file, without user or host, got {masked_uri}; "
+                f"{_examples()}"
             )
         refuse_network_file_system(file.resolve(), mounts)
         _refuse_foreign_file(file.resolve())
@@ -241,17 +242,17 @@ class RunStore:
         """
         from mlflow.entities import Metric, Param, RunTag
 
-        cut = {name: value[:MAX_PARAM] for name, value in params.items()}
+        shortened_params = {name: value[:MAX_PARAM] for name, value in params.items()}
         with outages(self._uri):
             self._client.log_batch(
                 run_state.run_id,
                 [Metric(point.key, point.value, point.at_ms, point.step) for point in points],
-                [Param(name, value) for name, value in cut.items()],
+                [Param(name, value) for name, value in shortened_params.items()],
                 [RunTag(name, value) for name, value in tags.items()],
                 synchronous=True,
             )
             run_state.latest |= {point.key: (point.step, point.value, point.at_ms) for point in points}
-            run_state.params |= cut
+            run_state.params |= shortened_params
             run_state.tags |= tags
             for name, value in params.items():
                 if len(value) > MAX_PARAM:  # store the full text as an artifact

@@ -86,13 +86,13 @@ class MlflowWriter:
         self._stored = self._store.search(ledger.uid)
         self._counts = WriteCounts()
         self.position = 0
-        """Position of the newest event that is in MLflow."""
+        """Position in the ledger of the newest event that was written to MLflow."""
 
     def update(self) -> WriteCounts:
         """Write all events since the last call. Raise `TrackingOutage`."""
         self._counts = WriteCounts()
         # Read before the events: if the holder ends now, its last events are read below.
-        held = self._ledger.held()
+        is_locked = self._ledger.held()
         events = self._ledger.events(self.position)
         while batch := list(islice(events, EVENTS_AT_ONCE)):
             for event in batch:
@@ -100,7 +100,7 @@ class MlflowWriter:
             self.position = batch[-1].seq or self.position
             if len(batch) == EVENTS_AT_ONCE:
                 self._write_points()
-        self._desired.hold(is_locked=held)
+        self._desired.hold(is_locked=is_locked)
         for key in list(self._desired.dirty):
             self._on_progress(f"{amount(len(self._desired.dirty), 'run')} to write")
             self._write(self._desired.current(key))

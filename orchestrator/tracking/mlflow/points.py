@@ -57,8 +57,8 @@ def metric_key(name: str) -> str:
         key = _LEADING_DOTS.sub(_code_point, key)
     if len(key) <= MAX_NAME:
         return key
-    short = digest(name)
-    return f"{key[: MAX_NAME - len(short) - 1]}_{short}"
+    name_digest = digest(name)
+    return f"{key[: MAX_NAME - len(name_digest) - 1]}_{name_digest}"
 
 
 def _code_point(character: re.Match[str]) -> str:

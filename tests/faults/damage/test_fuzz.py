@@ -92,8 +92,8 @@ def item_at(value: Any, at: tuple[Any, ...]) -> Any:
 
 def mutate(spec: Any, chance: random.Random) -> None:
     """Make one change that a tired person, a broken script or an attacker might make."""
-    at = chance.choice(list_paths(spec))
-    parent, key = item_at(spec, at[:-1]), at[-1]
+    spec_path = chance.choice(list_paths(spec))
+    parent, key = item_at(spec, spec_path[:-1]), spec_path[-1]
     other_item = item_at(spec, chance.choice(list_paths(spec)))
     match chance.randrange(6):
         case 0:
@@ -127,8 +127,10 @@ def specs(draw: st.DrawFn) -> bytes:
 def overrides(draw: st.DrawFn) -> str:
     """Generate a command-line override of an existing path or of a misspelt path."""
     chance = random.Random(draw(st.integers(0, 2**63)))
-    at = chance.choice(list_paths(SPEC))
-    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in at).removeprefix(".")
+    spec_path = chance.choice(list_paths(SPEC))
+    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in spec_path).removeprefix(
+        "."
+    )
     if chance.random() < 0.3:
         index = chance.randrange(len(key))
         key = key[:index] + chance.choice(("", ".", "[0]", "=", "x", "é", " ")) + key[index + 1 :]
@@ -193,7 +195,7 @@ def finished_folder(tmp_path_factory, request) -> Path:
 def damage(root: Path, chance: random.Random) -> str:
     """Change one file below `root` as a broken disk, a careless person or an attacker might."""
     files = sorted(path for path in root.rglob("*") if path.is_file() and not path.is_symlink())
-    file, other = chance.choice(files), chance.choice(files)
+    file, other_file = chance.choice(files), chance.choice(files)
     content = bytearray(file.read_bytes())
     kind = chance.randrange(8)
     if kind <= 2 and content:
@@ -203,7 +205,7 @@ def damage(root: Path, chance: random.Random) -> str:
     elif kind == 3:
         file.write_bytes(content[: chance.randrange(len(content) + 1)])
     elif kind == 4:
-        file.write_bytes(other.read_bytes())
+        file.write_bytes(other_file.read_bytes())
     elif kind == 5:
         file.unlink()
     elif kind == 6:

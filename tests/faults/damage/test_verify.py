@@ -90,8 +90,8 @@ def test_intact_sweep_is_sound_and_nothing_is_written(place: SweepSite) -> None:
 
 def stored_files(place: SweepSite) -> list[Path]:
     root = place.folder.root
-    (checkpoint, *_) = sorted(place.folder.checkpoints.rglob("checkpoint.json"))
-    (state, *_) = sorted(place.folder.checkpoints.rglob("state/*"))
+    (checkpoint, *_) = sorted(place.folder.checkpoint_folder.rglob("checkpoint.json"))
+    (state, *_) = sorted(place.folder.checkpoint_folder.rglob("state/*"))
     names = ("spec.yaml", "plan.json", "launch.json", "provenance.json", "manifest.json")
     return [
         *(root / name for name in names),
@@ -362,15 +362,17 @@ def test_verify_reports_damage_and_repairs_a_plan(tmp_path: Path) -> None:
     (data,) = (shell.folder / "data").rglob("near-iid.arrow")
     flip(data, 8 * 1000)
     for command in (("status", "tiny"), ("resume", "tiny", "--driver", "inline")):
-        refused = shell.run(*command)
-        assert refused.code == 1
-        assert "--repair` makes it again from spec.yaml" in refused.err
-        assert "Traceback" not in refused.err
+        refused_command = shell.run(*command)
+        assert refused_command.code == 1
+        assert "--repair` makes it again from spec.yaml" in refused_command.err
+        assert "Traceback" not in refused_command.err
     repaired = shell.run("verify", "tiny", "--repair", "--json")
     assert (root / "plan.json").read_bytes() == plan
     answer = json.loads(repaired.out[repaired.out.index("{") :])
     assert not answer["sound"]
     assert repaired.code == 1
-    damaged = [finding for finding in answer["findings"] if finding["verdict"] == "damaged"]
-    assert [(finding["what"], str(data) in finding["detail"]) for finding in damaged] == [("data", True)]
+    damaged_findings = [finding for finding in answer["findings"] if finding["verdict"] == "damaged"]
+    assert [(finding["what"], str(data) in finding["detail"]) for finding in damaged_findings] == [
+        ("data", True)
+    ]
     assert shell.run("verify", "tony").code == 2

@@ -48,23 +48,23 @@ def test_trial_that_exits_its_process_crashes_at_once(tmp_path):
     place = SweepSite(tmp_path, make_sweep_plan(fault="exit", fault_at=3))
     assert session_exit_code(place) == 0
     check_log(place.events(), place.plan)
-    (deadly, kind, reason), sound = trial_ends(place)
+    (deadly, kind, reason), sound_trial = trial_ends(place)
     assert (deadly, kind) == ("deadly", OutcomeKind.CRASHED)
     assert "exit code 3" in reason
-    assert sound == SOUND
+    assert sound_trial == SOUND
 
 
 def test_trial_that_dies_at_the_same_step_crashes_after_its_retries(tmp_path):
     place = SweepSite(tmp_path, make_sweep_plan(fault="segfault", fault_at=3))
     assert session_exit_code(place) == 0
     check_log(place.events(), place.plan)
-    *deadly, sound = trial_ends(place)
+    *deadly, sound_trial = trial_ends(place)
     # The first attempt makes progress up to step 2; later attempts make none.
     assert [kind for _, kind, _ in deadly] == [OutcomeKind.STOPPED] * RETRIES + [OutcomeKind.CRASHED]
     for attempt, (_, _, reason) in enumerate(deadly, start=1):
         assert f"died, time {attempt} of at most {1 + RETRIES} without progress" in reason
         assert "SIGSEGV" in reason
-    assert sound == SOUND
+    assert sound_trial == SOUND
 
 
 def test_killed_trial_with_progress_finishes(tmp_path):

@@ -119,10 +119,12 @@ def finish_without_ray(root):
 
 def test_sweep_on_ray_survives_stops_and_kills(tmp_path):
     (tmp_path / MLFLOW).touch()
-    stopped = stop_sweep(tmp_path)
+    stop_result = stop_sweep(tmp_path)
     with launcher(tmp_path) as process:
         event_count = len(events_of(tmp_path))
-        wait_until(lambda: stopped <= trials_measured_since(tmp_path, event_count), "stopped trials continue")
+        wait_until(
+            lambda: stop_result <= trials_measured_since(tmp_path, event_count), "stopped trials continue"
+        )
         assert not repeated_steps(tmp_path), "drained trials must not repeat steps"
         with subprocesses(process) as family:
             process.kill()
@@ -141,10 +143,10 @@ def test_sweep_on_ray_survives_stops_and_kills(tmp_path):
     check_log(events, sweep_site(tmp_path).plan)
     ends = [event.payload for event in events if event.kind is EventKind.ENDED]
     assert all(end["kind"] in {"finished", "stopped"} for end in ends)
-    stopped = [end for end in ends if end["kind"] == "stopped"]
-    killed = [end for end in stopped if end.get("outside")]
+    stop_result = [end for end in ends if end["kind"] == "stopped"]
+    killed = [end for end in stop_result if end.get("outside")]
     assert 1 <= len(killed) <= 2
-    assert {end["reason"] for end in stopped if end not in killed} <= {STOP_REASON}
+    assert {end["reason"] for end in stop_result if end not in killed} <= {STOP_REASON}
     # Two trials run at a time. A worker that dies loses at most the output of 50 ms and one step.
     assert sum(repeated_steps(tmp_path).values()) <= (2 * 2 + 2) * 3
     check_mlflow(tmp_path)
@@ -158,14 +160,14 @@ def stop_sweep(root):
         assert (result.returncode, result.stderr) == (0, "")
         assert process.wait(WAIT_S) == 0
     events = events_of(root)
-    stopped = [
+    stopped_events = [
         event for event in events if event.kind is EventKind.ENDED and event.payload["kind"] == "stopped"
     ]
-    assert 1 <= len(stopped) <= 2
-    assert {event.payload["reason"] for event in stopped} == {STOP_REASON}
+    assert 1 <= len(stopped_events) <= 2
+    assert {event.payload["reason"] for event in stopped_events} == {STOP_REASON}
     assert events[-1].payload == {"reason": "interrupted"}
     checkpointed = {event.trial_id for event in events if event.kind is EventKind.CHECKPOINTED}
-    names = {event.trial_id for event in stopped}
+    names = {event.trial_id for event in stopped_events}
     assert names <= checkpointed
     return names
 

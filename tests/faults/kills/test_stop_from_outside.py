@@ -90,13 +90,13 @@ def wait_for_progress(place, storage=None, at_least=2):
 
 def assert_drained(events):
     """Assert that running trials wrote a checkpoint before the sweep was closed."""
-    stopped = [
+    stopped_events = [
         event for event in events if event.kind is EventKind.ENDED and event.payload["kind"] == "stopped"
     ]
-    assert {event.payload["reason"] for event in stopped} == {"the sweep was asked to stop"}
+    assert {event.payload["reason"] for event in stopped_events} == {"the sweep was asked to stop"}
     assert events[-1].payload == {"reason": "interrupted"}
     checkpointed = {event.trial_id for event in events if event.kind is EventKind.CHECKPOINTED}
-    assert {event.trial_id for event in stopped} <= checkpointed
+    assert {event.trial_id for event in stopped_events} <= checkpointed
 
 
 @pytest.mark.slow

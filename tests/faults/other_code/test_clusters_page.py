@@ -63,13 +63,13 @@ def test_slurm_job_stops_at_a_signal_and_the_next_job_resumes(tmp_path):
     assert process.returncode == 130, err
     assert "stopping: running trials are saved at their next report" in err
     assert not job_processes(), "processes of the job must end with the job"
-    ended = count_events(shell, EventKind.ENDED)
+    num_ended = count_events(shell, EventKind.ENDED)
     # The next job has only one node, which also makes a cluster.
     with SlurmJob(shell, {**environment, "SLURM_JOB_NODELIST": "one"}) as process:
         out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, err
     assert "tiny: resuming, in" in out
-    assert count_events(shell, EventKind.ENDED) > ended
+    assert count_events(shell, EventKind.ENDED) > num_ended
     check_log(events(shell), read_launched_plan(SweepFolder(shell.folder / "runs" / "tiny")))
     assert not job_processes()
 

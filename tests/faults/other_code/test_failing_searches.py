@@ -79,9 +79,9 @@ def test_error_of_a_custom_search_explains_how_to_resume(tmp_path, haltsweep, sa
         assert "Traceback" not in answer.err
         assert "theirs" in sys.modules
         (tmp_path / "corrected").touch()
-        resumed = haltsweep("resume", "searched", "--driver", "inline")
-        assert resumed.code == 0, resumed
-        assert "24 finished" in resumed.out
+        resume_result = haltsweep("resume", "searched", "--driver", "inline")
+        assert resume_result.code == 0, resume_result
+        assert "24 finished" in resume_result.out
 
 
 def test_search_ends_after_every_combination(tmp_path, haltsweep):

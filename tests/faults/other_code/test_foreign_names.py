@@ -69,8 +69,10 @@ def launch_among_foreign_names(shell, runs, temporary, *arguments):
 @pytest.mark.longest
 def test_commands_work_among_foreign_names(tmp_path, temporary):
     shell = Shell.at(tmp_path, tracked=True)
-    short = ("--profile", "short", "--driver", "inline")
-    answer, foreign_files = launch_among_foreign_names(shell, shell.folder / "runs", temporary, *short)
+    short_options = ("--profile", "short", "--driver", "inline")
+    answer, foreign_files = launch_among_foreign_names(
+        shell, shell.folder / "runs", temporary, *short_options
+    )
     assert "trials: 4 finished" in answer.out
     sweep = shell.folder / "runs" / "tiny"
     (arrow, *_) = sorted((shell.folder / "data").rglob("*.arrow"))

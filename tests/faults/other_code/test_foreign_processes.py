@@ -163,9 +163,9 @@ def test_session_that_wakes_up_after_a_take_over_writes_nothing(tmp_path: Path) 
     with shell.started("launch", "tiny.yaml", "--profile", "short", "--driver", "inline") as suspended:
         wait_for(lambda: has_started_trial(shell), suspended)
         suspended.send_signal(signal.SIGSTOP)
-        refused = shell.run("resume", "tiny")
-        assert refused.code == 2
-        assert "--take-over" in refused.err
+        refused_command = shell.run("resume", "tiny")
+        assert refused_command.code == 2
+        assert "--take-over" in refused_command.err
         takeover = shell.run("resume", "tiny", "--take-over")
         assert takeover.code == 0, takeover.err
         assert f"taken over from session 1, process {suspended.pid} on host" in " ".join(takeover.err.split())

@@ -97,7 +97,7 @@ def test_sweep_survives_lost_machines_with_a_token_and_s3(tmp_path):
         assert [event for event in events_ if event.payload.get("lost")], (
             "the lost machine must have run a trial"
         )
-        assert not sweep_folder(shell).checkpoints.exists()
+        assert not sweep_folder(shell).checkpoint_folder.exists()
         assert SECRET not in result.err + result.out
         check_store(shell, s3, events_)
 

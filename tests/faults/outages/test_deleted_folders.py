@@ -32,19 +32,19 @@ MESSAGES = {
 
 def change_folder(root: Path, kind: str) -> None:
     ledger = root / "ledger.db"
-    moved = root.with_name("elsewhere")
+    moved_folder = root.with_name("elsewhere")
     match kind:
         case "delete":
             while root.exists():  # a worker may write meanwhile
                 shutil.rmtree(root, ignore_errors=True)
         case "move":
-            root.rename(moved)
+            root.rename(moved_folder)
         case "replace":
             copy = root.with_name("copy")
             with suppress(shutil.Error):  # the sweep may delete files meanwhile
                 shutil.copytree(root, copy)
             # Replace the folder at once: a missing folder would be reported as moved.
-            root.rename(moved)
+            root.rename(moved_folder)
             copy.rename(root)
         case "unlink ledger":
             ledger.unlink()
@@ -72,9 +72,9 @@ def test_changed_folder_stops_the_sweep_with_advice(tmp_path, kind, driver):
     if (kind, driver) == ("move", "inline"):
         shutil.rmtree(place.folder.root, ignore_errors=True)
         place.folder.root.with_name("elsewhere").rename(place.folder.root)
-        resumed = run_module(*launcher)
-        assert resumed.communicate(timeout=240)[1] == ""
-        assert resumed.returncode == 0
+        resume_result = run_module(*launcher)
+        assert resume_result.communicate(timeout=240)[1] == ""
+        assert resume_result.returncode == 0
         check_log(place.events(), place.plan)
 
 

@@ -71,11 +71,11 @@ def test_remaining_mlflow_runs_are_reported_until_none_remain(tmp_path: Path) ->
         finish = launch_or_resume(place, watch=Listeners(on_tracking=messages.append))
         assert finish.untracked == ""
         assert len(mlflow.runs) == RUNS
-    remaining = [
-        int(found[1]) for text in messages if (found := re.match(r"(\d+) runs? to write \(asked", text))
+    remaining_runs = [
+        int(match[1]) for text in messages if (match := re.match(r"(\d+) runs? to write \(asked", text))
     ]
-    assert remaining, messages
-    assert remaining == sorted(remaining, reverse=True)
+    assert remaining_runs, messages
+    assert remaining_runs == sorted(remaining_runs, reverse=True)
     assert any("to go" in text for text in messages)
     state = read_state(place.folder)
     assert state is not None
@@ -117,9 +117,9 @@ def test_session_leaves_a_slow_mlflow_to_a_background_process(
     assert "a background process writes it" in status.out
     assert "catch up with" not in status.out
     monkeypatch.setattr(syncing, "LOCK_WAIT_S", 0.1)
-    refused = haltsweep("sync", str(place.folder.root))
-    assert refused.code == 1
-    assert f"process {finish.tracking_pid} on " in refused.err, "only one process may write"
+    refused_command = haltsweep("sync", str(place.folder.root))
+    assert refused_command.code == 1
+    assert f"process {finish.tracking_pid} on " in refused_command.err, "only one process may write"
 
     mlflow.hangs = False
     wait_until(lambda: is_gone(finish.tracking_pid))

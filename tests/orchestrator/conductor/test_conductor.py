@@ -230,7 +230,7 @@ def test_failed_confirm_trial_makes_its_re_evaluations_unrunnable():
     assert trial.source_id == confirm_trial.trial_id
     assert (
         outcome.reason
-        == f"its confirmed trial {confirm_trial.trial_id} must have finished, but crashed: KeyError"
+        == f"the confirm trial {confirm_trial.trial_id} must have finished, but crashed: KeyError"
     )
     assert conductor.finished
 

@@ -71,7 +71,7 @@ def test_sound_ledger_has_no_faults(any_url: str, written_events: list[Event]) -
 )
 def test_changed_row_is_named(any_url: str, written_events: list[Event], change: str) -> None:
     execute(any_url, f"UPDATE haltsweep_events SET {change} WHERE seq = 5")
-    faults = read_refused(any_url, r"event 5 \(.*\) is not as it was written")
+    faults = read_refused(any_url, r"event 5 \(.*\) differs from what haltsweep wrote")
     assert 1 <= len(faults) <= 2, "later events must be sound, except for a broken link"
     assert "event 5 (" in faults[0]
 
@@ -79,14 +79,18 @@ def test_changed_row_is_named(any_url: str, written_events: list[Event], change:
 def test_changed_row_is_named_with_its_kind_and_trial(any_url: str, written_events: list[Event]) -> None:
     event = written_events[6]
     execute(any_url, "UPDATE haltsweep_events SET at = 1.0 WHERE seq = 7")
-    fault, *_ = read_refused(any_url, r"event 7 \(.*\) is not as it was written")
-    assert f": event 7 ({event.kind.value}, trial {event.trial_id}): is not as it was written" in fault
+    fault, *_ = read_refused(any_url, r"event 7 \(.*\) differs from what haltsweep wrote")
+    assert (
+        f": event 7 ({event.kind.value}, trial {event.trial_id}): differs from what haltsweep wrote" in fault
+    )
 
 
 def test_changed_outcome_is_named(any_url: str, written_events: list[Event]) -> None:
     first_end = next(event.seq for event in written_events if event.kind is EventKind.ENDED)
     execute(any_url, f"UPDATE haltsweep_events SET outcome = 'crashed' WHERE seq = {first_end}")
-    faults = read_refused(any_url, rf"event {first_end} \(ended, trial .*\) is not as it was written")
+    faults = read_refused(
+        any_url, rf"event {first_end} \(ended, trial .*\) differs from what haltsweep wrote"
+    )
     assert f"event {first_end} (ended" in faults[0]
 
 
@@ -105,7 +109,9 @@ def test_swapped_rows_are_named(any_url: str, written_events: list[Event]) -> No
         "UPDATE haltsweep_events SET seq = 5 WHERE seq = 6",
         "UPDATE haltsweep_events SET seq = 6 WHERE seq = 1000",
     )
-    faults = read_refused(any_url, r"event 5 \(.*\) is not as it was written, or was not written here")
+    faults = read_refused(
+        any_url, r"event 5 \(.*\) differs from what haltsweep wrote, or was written by another program"
+    )
     assert "event 6 (" in faults[1]
 
 
@@ -116,7 +122,9 @@ def test_inserted_row_is_named(any_url: str, written_events: list[Event]) -> Non
         f"INSERT INTO haltsweep_events ({columns}, seq) "
         f"SELECT {columns}, {len(written_events) + 1} FROM haltsweep_events WHERE seq = 1",
     )
-    faults = read_refused(any_url, rf"event {len(written_events) + 1} \(opened\) is not as it was written")
+    faults = read_refused(
+        any_url, rf"event {len(written_events) + 1} \(opened\) differs from what haltsweep wrote"
+    )
     assert f"the sweep's row says that event {len(written_events)} is" in faults[-1]
 
 
@@ -148,11 +156,11 @@ def test_projection_finds_damage_before_its_position(any_url: str, written_event
 )
 def test_changed_row_of_the_sweep_is_named(any_url: str, written_events: list[Event], change: str) -> None:
     execute(any_url, f"UPDATE haltsweep_sweeps SET {change}")
-    faults = read_refused(any_url, "the row of sweep 'sweep' is not as it was written")
+    faults = read_refused(any_url, "the row of sweep 'sweep' differs from what haltsweep wrote")
     assert len(faults) == 1
     with (
         Ledger.open(any_url, SWEEP) as ledger,
-        pytest.raises(StoreError, match="the row of sweep 'sweep' is not"),
+        pytest.raises(StoreError, match="the row of sweep 'sweep' differs from"),
     ):
         ledger.claim(Holder.current())
 

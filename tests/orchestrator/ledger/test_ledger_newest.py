@@ -88,7 +88,8 @@ def test_changed_row_is_detected_in_the_newest_events(filled_ledger, url):
         connection.execute("UPDATE haltsweep_events SET at = at + 1 WHERE seq = ?", (newest_event.seq,))
     connection.close()
     with pytest.raises(
-        StoreError, match=rf"event {newest_event.seq} \({newest_event.kind}.*is not as it was written"
+        StoreError,
+        match=rf"event {newest_event.seq} \({newest_event.kind}.*differs from what haltsweep wrote",
     ):
         list(filled_ledger.newest())
 

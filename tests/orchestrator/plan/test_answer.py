@@ -56,7 +56,7 @@ def test_custom_trainables_use_the_objective_or_the_first_declared_metric() -> N
 
 
 NO_HALT = {**small_specs.BASELINE, "model": {**small_specs.BASELINE["model"], "halt": None}}
-SHALLOW = {"shallow": {"why": "half the depth", "set": {"model.max_layers": 3}}}
+SHALLOW_ARM = {"shallow": {"why": "half the depth", "set": {"model.max_layers": 3}}}
 HALTING = {"halting": {"why": "halts", "set": {"model.halt": {"unit": "token"}}}}
 
 
@@ -76,8 +76,8 @@ HALTING = {"halting": {"why": "halts", "set": {"model.halt": {"unit": "token"}}}
 )
 def test_outcome_that_settings_determine_in_every_arm_is_refused(answer: Any, expected: str) -> None:
     with pytest.raises(PlanError, match=expected):
-        plan(small_specs.make_spec(baseline=NO_HALT, arms=SHALLOW, answer=answer))
-    assert plan(small_specs.make_spec(baseline=NO_HALT, arms=SHALLOW | HALTING, answer=answer)).answer
+        plan(small_specs.make_spec(baseline=NO_HALT, arms=SHALLOW_ARM, answer=answer))
+    assert plan(small_specs.make_spec(baseline=NO_HALT, arms=SHALLOW_ARM | HALTING, answer=answer)).answer
     assert plan(small_specs.make_spec(baseline=NO_HALT, answer=answer)).answer, (
         "`haltsweep best` writes such specs"
     )
@@ -181,7 +181,7 @@ def test_sweep_without_a_spread_is_reported_with_its_line(tmp_path: Path) -> Non
 def test_moderated_variances_are_part_of_the_answer_and_the_plan() -> None:
     expected = AnswerPlan(("first/a",), None, 0.05, 3, moderated=True)
     assert answer_plan(Answer(metric="first/a", variance="moderated"), CONFIRM, None, (), 3) == expected
-    sweep_plan = plan(small_specs.make_spec(arms=HALTING | SHALLOW))
+    sweep_plan = plan(small_specs.make_spec(arms=HALTING | SHALLOW_ARM))
     moderated_plan = replace(sweep_plan, answer=replace(sweep_plan.answer, moderated=True))
     assert from_json(to_json(moderated_plan)) == moderated_plan
     assert "moderated" not in to_json(sweep_plan), "the file of a plan without moderation must not change"

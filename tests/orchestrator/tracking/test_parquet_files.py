@@ -174,7 +174,7 @@ def test_check_accepts_sound_files_and_names_others(
     Projections(folder).put(folder.measurements / "000099.parquet", folder.records.read_bytes())
     problems = check_files(folder, plan, ledger)
     assert problems.pop(first_file) == "its rows differ from the ledger"
-    assert "was changed or damaged since" in problems.pop(second_file)
+    assert "was changed or damaged; " in problems.pop(second_file)
     assert problems.pop(folder.measurements / "000099.parquet") == "it has rows that are not in the ledger"
     assert set(problems.values()) == {""}
 

@@ -26,14 +26,18 @@ class CheckSwitch:
     def turn(self, *, on: bool) -> None:
         """Turn checks of the function's calls on or off."""
         if on and self._checking is None:
-            plain = self._function
+            plain_function = self._function
             # pydantic reads the parameters of validators, which the exchanged code no longer has.
-            plain.__signature__ = signature(plain)  # type: ignore[attr-defined]
+            plain_function.__signature__ = signature(plain_function)  # type: ignore[attr-defined]
             copy = FunctionType(
-                self._plain, plain.__globals__, plain.__name__, plain.__defaults__, plain.__closure__
+                self._plain,
+                plain_function.__globals__,
+                plain_function.__name__,
+                plain_function.__defaults__,
+                plain_function.__closure__,
             )
             for name in ("__kwdefaults__", "__annotations__", "__qualname__", "__module__", "__doc__"):
-                setattr(copy, name, getattr(plain, name))
+                setattr(copy, name, getattr(plain_function, name))
             self._checking = code_calling(self._decorate(copy), self._plain)
         self._function.__code__ = self._checking if on else self._plain
 
@@ -96,12 +100,12 @@ def check(*, on: bool) -> None:
 @contextmanager
 def without_shape_checks() -> Iterator[None]:
     """Turn the checks off, for many calls that equal one checked call."""
-    before = _is_on()
+    was_on = _is_on()
     check(on=False)
     try:
         yield
     finally:
-        check(on=before)
+        check(on=was_on)
 
 
 def _is_on() -> bool:

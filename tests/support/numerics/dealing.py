@@ -21,8 +21,10 @@ def distribute_tests(groups: Sequence[Sequence[T]], rest: Sequence[T], processes
     remainder: list[T] = []
     for number, group in enumerate(groups):
         preference = [(number + process) % processes for process in range(processes)]
-        fitting = [process for process in preference if len(shares[process]) + len(group) <= sizes[process]]
-        (shares[fitting[0]] if fitting else remainder).extend(group)
+        fitting_processes = [
+            process for process in preference if len(shares[process]) + len(group) <= sizes[process]
+        ]
+        (shares[fitting_processes[0]] if fitting_processes else remainder).extend(group)
     remainder += rest
     order: list[T] = []
     for process, size in zip(shares, sizes, strict=True):

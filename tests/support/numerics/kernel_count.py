@@ -102,8 +102,8 @@ def _is_view(func: Any, inputs: list[Tensor], outputs: list[Tensor]) -> bool:
     """Return whether all outputs are memory of the inputs, and the inputs are unchanged."""
     if func._schema.is_mutable:
         return False
-    known = {tensor.untyped_storage()._cdata for tensor in inputs}
-    return all(tensor.untyped_storage()._cdata in known for tensor in outputs)
+    input_storages = {tensor.untyped_storage()._cdata for tensor in inputs}
+    return all(tensor.untyped_storage()._cdata in input_storages for tensor in outputs)
 
 
 def _waits(name: str, args: Any, keywords: dict[str, Any]) -> bool:

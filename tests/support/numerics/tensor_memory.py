@@ -25,12 +25,12 @@ class TensorMemory(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        before = {_key(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
-        out = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(out):
-            if isinstance(leaf, Tensor) and _key(leaf) not in before:
+        input_keys = {_key(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
+        output = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(output):
+            if isinstance(leaf, Tensor) and _key(leaf) not in input_keys:
                 self._add(leaf)
-        return out
+        return output
 
     def _add(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
@@ -58,11 +58,11 @@ def peak_bytes(run: Callable[[], object], *held_tensors: Tensor) -> int:
     held_bytes = sum(tensor.nbytes for tensor in held_tensors)
     if held_tensors and held_tensors[0].is_cuda:
         torch.cuda.synchronize()
-        before = torch.cuda.memory_allocated()
+        bytes_before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
         run()
         torch.cuda.synchronize()
-        return held_bytes + torch.cuda.max_memory_allocated() - before
+        return held_bytes + torch.cuda.max_memory_allocated() - bytes_before
     with TensorMemory() as memory:
         run()
     return held_bytes + memory.peak

@@ -7,11 +7,11 @@ from tests.support.numerics.dealing import distribute_tests
 
 def xdist_shares(items: list[str], processes: int) -> list[list[str]]:
     """Cut the items as pytest-xdist's `WorkStealingScheduling.check_schedule` does at the beginning."""
-    pending, shares = list(items), []
+    pending_items, shares = list(items), []
     for number in range(processes):
-        size = len(pending) // (processes - number)
-        shares.append(pending[:size])
-        del pending[:size]
+        size = len(pending_items) // (processes - number)
+        shares.append(pending_items[:size])
+        del pending_items[:size]
     return shares
 
 

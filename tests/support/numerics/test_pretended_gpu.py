@@ -56,13 +56,13 @@ def test_gradients_are_on_the_device_of_parameters() -> None:
 
 def test_generator_is_seeded_and_restored() -> None:
     """Plain modules draw the same numbers as on the CPU, and the global generator is restored."""
-    x, before = torch.ones(20), torch.get_rng_state()
+    x, random_state = torch.ones(20), torch.get_rng_state()
     with global_stream(7):
         expected = nn.functional.dropout(x)
     with PretendedGpu(), global_stream(7, GPU):
         result = nn.functional.dropout(on_gpu(x))
     assert torch.equal(to_cpu(result), expected)
-    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(torch.get_rng_state(), random_state)
 
 
 def test_packed_sequences_have_lengths_on_the_cpu() -> None:

@@ -97,10 +97,15 @@ class MemoryLog:
         assert event.trial_id not in self.outcomes(), f"nothing may follow the end of {event.trial_id}"
         if event.kind is EventKind.MEASURED:
             retried = max(
-                (earlier.seq or 0 for earlier in self.of(EventKind.RETRIED, event.trial_id)), default=0
+                (measured_event.seq or 0 for measured_event in self.of(EventKind.RETRIED, event.trial_id)),
+                default=0,
             )
-            measured = self.of(EventKind.MEASURED, event.trial_id)
-            steps = [earlier.payload["step"] for earlier in measured if (earlier.seq or 0) > retried]
+            measured_events = self.of(EventKind.MEASURED, event.trial_id)
+            steps = [
+                measured_event.payload["step"]
+                for measured_event in measured_events
+                if (measured_event.seq or 0) > retried
+            ]
             assert event.payload["step"] not in steps, "a step is measured once"
 
 

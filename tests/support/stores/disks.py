@@ -16,9 +16,9 @@ def small_disk(folder: Path, size: int) -> Iterator[Path]:
     """Mount a file system of `size` bytes at `folder`. Skips the test if mounting is not allowed."""
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={size},nr_inodes=1500", "tmpfs", str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"file systems cannot be mounted here: {done.stderr.strip()}")
+    completed_process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if completed_process.returncode:
+        pytest.skip(f"file systems cannot be mounted here: {completed_process.stderr.strip()}")
     try:
         yield folder
     finally:

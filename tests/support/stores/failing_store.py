@@ -52,15 +52,15 @@ class FailingStore(LocalFileSystem):
 
 
 def fail(path):
-    """Raise the error of the file `away` in a parent of this path, if there is one."""
+    """Raise the error that a file `away` in a parent folder of `path` names, if such a file exists."""
     error_file = next((parent / AWAY for parent in Path(path).parents if (parent / AWAY).is_file()), None)
     if error_file is None:
         return
-    name, *remaining = error_file.read_text().split()
-    if remaining == ["0"]:
+    name, *num_failures = error_file.read_text().split()
+    if num_failures == ["0"]:
         return
-    if remaining:
-        error_file.write_text(f"{name} {int(remaining[0]) - 1}")
+    if num_failures:
+        error_file.write_text(f"{name} {int(num_failures[0]) - 1}")
     kinds = {"LibraryError": LibraryError, "ConnectionError": ConnectionError, "ValueError": ValueError}
     raise kinds[name]("503 slow down")
 

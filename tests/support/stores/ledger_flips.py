@@ -66,13 +66,15 @@ def classify_flip(file: Path, expected: object, lease: Lease) -> str:
         )
     try:
         with Ledger.open(f"sqlite:///{file}", PLAN.name, create=True) as ledger:
-            before = list(ledger.events())
+            events_before = list(ledger.events())
             ledger.append([LATER_EVENT], lease)
-            after = [(event.kind, event.trial_id, event.payload) for event in ledger.events()]
+            events_after = [(event.kind, event.trial_id, event.payload) for event in ledger.events()]
         write_result = (
-            "harmless" if after[:-1] == [(e.kind, e.trial_id, e.payload) for e in before] else "other"
+            "harmless"
+            if events_after[:-1] == [(e.kind, e.trial_id, e.payload) for e in events_before]
+            else "other"
         )
-        assert write_result == "harmless", f"the append changed other events: {after}"
+        assert write_result == "harmless", f"the append changed other events: {events_after}"
         assert read_result == "harmless", f"a ledger that refuses reads must refuse writes: {read_result}"
     except StoreError as error:
         _refusal(error)

@@ -84,7 +84,7 @@ def s3_server(log: Path) -> Iterator[S3]:
     assert process.stdout is not None
     lines = (process.stdout.readline() for _ in range(10))
     server = S3(next(int(line) for line in lines if line.strip().isdecimal()), process)
-    previous = {name: os.environ.get(name) for name in server.environment}
+    previous_environment = {name: os.environ.get(name) for name in server.environment}
     os.environ.update(server.environment)
     try:
         system, _ = pyarrow.fs.FileSystem.from_uri(f"s3://{BUCKET}?allow_bucket_creation=true")
@@ -93,7 +93,7 @@ def s3_server(log: Path) -> Iterator[S3]:
             assert time.monotonic() < deadline, "the server must answer"
         yield server
     finally:
-        for name, value in previous.items():
+        for name, value in previous_environment.items():
             if value is None:
                 os.environ.pop(name)
             else:

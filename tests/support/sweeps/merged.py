@@ -15,7 +15,8 @@ from trainables.types import TaskShape
 Change = tuple[Path, Any]
 CHANGES_PER_ARM: Final = 8
 MODEL_CHANGES_PER_ARM: Final = {"gutlb": 4}
-"""Changes of an arm: few, so that failures are easy to locate. With more, some of GUTLB have no effect."""
+"""Maximum number of changes of an arm: few, so that failures are easy to locate. With more changes, some
+changes of GUTLB have no effect."""
 TESTED_ANYWAY: Final = ("causal",)
 """Fields that contracts test with both values in every arm."""
 STRUCTURE_FIELDS: Final = ("retriever", "window", "modulated", "transition_features", "halt")
@@ -27,15 +28,16 @@ CONFLICTS: Final = (
     ("geometric", "normalise_rows"),
     ("halt.origin", "halt.rule"),
     ("halt.unit", "kv"),
-    *(("structure", each) for each in STRUCTURE_FIELDS),
+    *(("structure", field) for field in STRUCTURE_FIELDS),
 )
-"""Pairs of fields; another value of the first can make the second, or its value, ineffective."""
+"""Pairs of fields in which a change of the first field can take away the effect of the second field."""
 
 
 def merged_arms(config: Settings, shape: TaskShape) -> dict[str, Raw]:
-    """Return the settings of `config`, and of arms that together have each value of `variations` once.
+    """Return the settings of a baseline and of arms that each change several of its fields.
 
-    Each change goes into the first arm that it fits. Labels name all changes of an arm.
+    The baseline is `config`. Each value that `changes` lists for `config` is a change in exactly one arm. A
+    change is added to the first arm in which the change is valid. The label of an arm names all its changes.
     """
     raw = config.model_dump(mode="json")
     arms = {BASE: raw}
@@ -47,11 +49,11 @@ def merged_arms(config: Settings, shape: TaskShape) -> dict[str, Raw]:
 def change_groups(config: Settings, shape: TaskShape) -> list[list[Change]]:
     """Return the changes that each arm makes to `config`."""
     raw = config.model_dump(mode="json")
-    fitting = [change for change in changes(config) if fits(changed(raw, *change), shape)]
-    values = Counter(path for path, _ in fitting)
+    valid_changes = [change for change in changes(config) if fits(changed(raw, *change), shape)]
+    num_values = Counter(path for path, _ in valid_changes)
     limit, groups = MODEL_CHANGES_PER_ARM.get(raw["name"], CHANGES_PER_ARM), list[list[Change]]()
     # Values of one field need an arm each; values of other fields join these arms.
-    for change in sorted(fitting, key=lambda change: -values[change[0]]):
+    for change in sorted(valid_changes, key=lambda change: -num_values[change[0]]):
         for group in groups:
             candidate = [*group, change]
             if (
@@ -79,6 +81,6 @@ def _is_compatible(group: list[Change]) -> bool:
     return not any(
         first in TESTED_ANYWAY
         or second.startswith(first)
-        or any(first == one and second.startswith(other) for one, other in CONFLICTS)
+        or any(first == field and second.startswith(affected) for field, affected in CONFLICTS)
         for first, second in permutations(names, 2)
     )

@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from orchestrator.conductor.overview import EndedTotals, Overview
+from orchestrator.conductor.overview import EndedTrialTotals, Overview
 from orchestrator.plan.types import Plan
 from orchestrator.trials import Record
 
 
-def overview(plan: Plan, records: Iterable[Record], ended: EndedTotals | None = None) -> Overview:
+def overview(plan: Plan, records: Iterable[Record], ended: EndedTrialTotals | None = None) -> Overview:
     """Return what `status` would show."""
-    planned = Counter((each.arm, each.phase) for each in plan.trials)
+    planned = Counter((trial.arm, trial.phase) for trial in plan.trials)
     return Overview.of(plan, planned, records, ended)

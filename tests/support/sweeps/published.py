@@ -47,13 +47,13 @@ def published_models() -> tuple[PublishedModel, ...]:
 
 def arms_of(model: str) -> dict[str, dict[str, Any]]:
     """Return published settings of the model that set a field to a value that no earlier arm sets."""
-    known = {value for raw in variations(base(model, {}), SHAPE).values() for value in _values(raw)}
+    known_values = {value for raw in variations(base(model, {}), SHAPE).values() for value in _values(raw)}
     arms = {}
     for published in published_models():
         if published.model["name"] != model or not fits(published.model, SHAPE):
             continue
-        if new_values := set(_values(published.model)) - known:
-            known |= new_values
+        if new_values := set(_values(published.model)) - known_values:
+            known_values |= new_values
             arms[published.label] = published.model
     return arms
 

@@ -52,7 +52,7 @@ def test_no_change_hides_the_effect_of_another(model: str) -> None:
 
 
 def without_change(raw: Raw, group: list[Change], change: Change) -> Raw:
-    return apply_changes(raw, [each for each in group if each is not change])
+    return apply_changes(raw, [other_change for other_change in group if other_change is not change])
 
 
 def pass_results(raw: Raw) -> dict[str, Any]:

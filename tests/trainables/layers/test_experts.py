@@ -245,15 +245,21 @@ def test_drawn_experts_have_shares_equal_to_their_probabilities() -> None:
     p = routing.log_probabilities[0].exp().tolist()
     best, *drawn_experts = sorted(range(5), key=lambda e: -p[e])
     assert (routing.chosen[:, 0] == best).all()
-    remaining = 1 - p[best]
+    other_probability = 1 - p[best]
     for expert in drawn_experts:
-        first = p[expert] / remaining
-        second = sum(p[e] / remaining * p[expert] / (remaining - p[e]) for e in drawn_experts if e != expert)
+        first = p[expert] / other_probability
+        second = sum(
+            p[e] / other_probability * p[expert] / (other_probability - p[e])
+            for e in drawn_experts
+            if e != expert
+        )
         shares = (routing.chosen == expert).double().mean(0)
         assert shares.tolist() == pytest.approx([0, first, second], abs=0.028)
     torch.testing.assert_close(routing.gates.sum(1), torch.ones(number).double(), atol=1e-5, rtol=0)
-    raw = routing.log_probabilities.exp().gather(1, routing.chosen)
-    torch.testing.assert_close(routing.gates, raw / (raw.sum(1, keepdim=True) + 1e-6))
+    chosen_probabilities = routing.log_probabilities.exp().gather(1, routing.chosen)
+    torch.testing.assert_close(
+        routing.gates, chosen_probabilities / (chosen_probabilities.sum(1, keepdim=True) + 1e-6)
+    )
     assert torch.equal(module.eval()(x, placed)[0], expected), "evaluation must draw no experts"
 
 

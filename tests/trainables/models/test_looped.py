@@ -120,8 +120,8 @@ def test_state_is_independent_of_later_tokens() -> None:
 def test_one_layer_without_positions_ignores_the_order_of_earlier_tokens() -> None:
     model = build(layers=1, loops=1).eval()
     x = torch.randn(1, 6, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    mask, turned = torch.ones(1, 6, dtype=torch.bool), x[:, [3, 1, 4, 0, 2, 5]]
-    torch.testing.assert_close(model.encoder(x, mask).pooled, model.encoder(turned, mask).pooled)
+    mask, permuted = torch.ones(1, 6, dtype=torch.bool), x[:, [3, 1, 4, 0, 2, 5]]
+    torch.testing.assert_close(model.encoder(x, mask).pooled, model.encoder(permuted, mask).pooled)
 
 
 def test_confidence_rules_apply_in_evaluation_and_run_all_loops() -> None:
@@ -131,27 +131,27 @@ def test_confidence_rules_apply_in_evaluation_and_run_all_loops() -> None:
     encoded = model.eval()(batch_).encoded
     assert encoded.computed.tolist() == encoded.bound.tolist() == [6.0] * 3
     assert costs.depth_range(model.encoder.config, 9) == (1, 6)
-    fixed = build(stop="instance", loops=2).eval()(batch_).encoded
-    assert fixed.computed.tolist() == [6.0] * 3
-    unshared = build(stop="instance", loops=2, recurrence="unshared").eval()(batch_).encoded
-    assert unshared.computed.tolist() == unshared.bound.tolist() == [2.0] * 3
+    output_of_two_loops = build(stop="instance", loops=2).eval()(batch_).encoded
+    assert output_of_two_loops.computed.tolist() == [6.0] * 3
+    unshared_output = build(stop="instance", loops=2, recurrence="unshared").eval()(batch_).encoded
+    assert unshared_output.computed.tolist() == unshared_output.bound.tolist() == [2.0] * 3
 
 
 def test_number_of_loops_stops_every_evaluation() -> None:
     task_loops, batch_ = build().eval(), batch([4, 4, 4], [9, 5, 7])
-    stopped = build(stop=4)
-    assert stopped.train()(batch_).encoded.depth.tolist() == [4] * 3
+    stopped_model = build(stop=4)
+    assert stopped_model.train()(batch_).encoded.depth.tolist() == [4] * 3
     other_steps = Batch(batch_.tokens, batch_.mask, batch_.labels, torch.tensor([1, 2, 6]))
-    encoded = stopped.eval()(other_steps).encoded
+    encoded = stopped_model.eval()(other_steps).encoded
     torch.testing.assert_close(encoded.states, task_loops(batch_).encoded.states)
     assert encoded.depth.tolist() == encoded.computed.tolist() == [4.0] * 3
     assert encoded.bound.tolist() == [4.0] * 3
-    beyond = build(stop=9, loops=2).eval()(batch_).encoded
-    assert beyond.depth.tolist() == [9.0] * 3
-    unshared = build(stop=9, loops=2, recurrence="unshared").eval()(batch_).encoded
+    output_of_nine_loops = build(stop=9, loops=2).eval()(batch_).encoded
+    assert output_of_nine_loops.depth.tolist() == [9.0] * 3
+    unshared_output = build(stop=9, loops=2, recurrence="unshared").eval()(batch_).encoded
     all_loops = build(loops=2, recurrence="unshared").eval()(batch_).encoded
-    torch.testing.assert_close(unshared.states, all_loops.states)
-    assert unshared.depth.tolist() == [2.0] * 3
+    torch.testing.assert_close(unshared_output.states, all_loops.states)
+    assert unshared_output.depth.tolist() == [2.0] * 3
 
 
 @pytest.mark.parametrize(

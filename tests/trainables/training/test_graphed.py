@@ -16,7 +16,7 @@ from trainables.testing.contract import interrupted, undisturbed
 from trainables.testing.graphs import LENGTHS, RunningEngine, of_step
 from trainables.testing.recorded import RecordingEngine
 from trainables.testing.resuming import TASK
-from trainables.training import NONDETERMINISTIC, Training
+from trainables.training import NONDETERMINISTIC_METRICS, Training
 from trainables.training.config import train_config
 from trainables.training.graphed import MOST_SHAPES, Engine, Filler, GraphedPasses
 from trainables.training.step import Learner, one_step
@@ -154,7 +154,9 @@ def test_graphed_training_has_the_same_metrics(tmp_path: Path) -> None:
     measurements, graphed_training = undisturbed(RecordedTraining, job(tmp_path, graph=True))
     expected, plain_training = undisturbed(Training, job(tmp_path, graph=False))
     for each, plain in zip(measurements, expected, strict=True):
-        metrics = {name: value for name, value in plain.metrics.items() if name not in NONDETERMINISTIC}
+        metrics = {
+            name: value for name, value in plain.metrics.items() if name not in NONDETERMINISTIC_METRICS
+        }
         assert {name: each.metrics[name] for name in metrics} == pytest.approx(metrics, rel=1e-4)
     for weight, plain_weight in zip(
         graphed_training.model.parameters(), plain_training.model.parameters(), strict=True

@@ -13,7 +13,7 @@ from trainables.checkpoint import CheckpointError, weights
 from trainables.data.synthetic import synthetic_batch
 from trainables.protocol import Job, Measurement, Phase
 from trainables.testing.resuming import TASK
-from trainables.training import NONDETERMINISTIC, Training
+from trainables.training import NONDETERMINISTIC_METRICS, Training
 from trainables.training.config import train_config
 from trainables.training.sources import Sources
 from trainables.training.step import Learner, one_step
@@ -62,7 +62,10 @@ def run(training: Training) -> list[Measurement]:
 
 
 def repeatable(measurements: list[Measurement]) -> list[dict[str, float]]:
-    return [{name: v for name, v in m.metrics.items() if name not in NONDETERMINISTIC} for m in measurements]
+    return [
+        {name: v for name, v in m.metrics.items() if name not in NONDETERMINISTIC_METRICS}
+        for m in measurements
+    ]
 
 
 def training_batches(training: Training) -> Iterator[Batch]:

@@ -11,7 +11,7 @@ import torch
 from tests.trainables.training.support.fakes import FakeSources
 from trainables.checkpoint import CheckpointError, weights
 from trainables.protocol import Diverged, Job, Measurement, Phase
-from trainables.training import NONDETERMINISTIC, Training, workload
+from trainables.training import NONDETERMINISTIC_METRICS, Training, workload
 from trainables.training.state import read_selected
 
 
@@ -37,7 +37,9 @@ def run(training: Training) -> list[Measurement]:
 
 
 def repeatable(measurement: Measurement) -> dict[str, float]:
-    return {name: value for name, value in measurement.metrics.items() if name not in NONDETERMINISTIC}
+    return {
+        name: value for name, value in measurement.metrics.items() if name not in NONDETERMINISTIC_METRICS
+    }
 
 
 def final_weights(training: Training) -> dict[str, torch.Tensor]:

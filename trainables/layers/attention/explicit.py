@@ -159,7 +159,7 @@ class _Packed(Function):
     def forward(ctx: Any, x: Tensor, keys_values: Tensor | None, moves: _Moves) -> Tensor:
         packed_x = moved(x, moves.places[0], None if moves.factors is None else moves.factors[0])
         q, k, v = _three(packed_x, keys_values)
-        scale, masks, needed = q.shape[-1] ** -0.5, moves.masks, any(ctx.needs_input_grad)
+        scale, masks, needs_gradient = q.shape[-1] ** -0.5, moves.masks, any(ctx.needs_input_grad)
         saved_weights: list[Tensor] = []
         attended = v.new_empty(q.shape) if len(moves.parts) > 1 else None
         for part in moves.parts:
@@ -167,7 +167,7 @@ class _Packed(Function):
             dropped_weights = drop_unscaled(weights, masks.keep(part), v.dtype)
             target = None if attended is None else part.of_queries(attended)
             attended_part = product(dropped_weights, part.of_keys(v), masks.scale, target)
-            if needed:
+            if needs_gradient:
                 saved_weights.append(weights)
         attended = attended_part if attended is None else attended
         ctx.save_for_backward(packed_x, keys_values, masks.kept, *saved_weights)

@@ -138,8 +138,8 @@ def schema_is_known() -> bool:
     if operator is None:
         return False
     arguments = operator.default._schema.arguments
-    required = tuple(argument.name for argument in arguments if not argument.has_default_value())
-    return required == SCHEMA == tuple(argument.name for argument in arguments[: len(SCHEMA)])
+    required_arguments = tuple(argument.name for argument in arguments if not argument.has_default_value())
+    return required_arguments == SCHEMA == tuple(argument.name for argument in arguments[: len(SCHEMA)])
 
 
 def _imported(module: str) -> Callable[..., Any] | None:

@@ -306,7 +306,7 @@ def test_posthoc_trial_restores_only_the_last_checkpoint(tmp_path):
     ):
         assert ended.kind is OutcomeKind.CRASHED
         message = (
-            f"a posthoc trial reads the last checkpoint of its confirmed trial, and {newest.folder} {detail}"
+            f"a posthoc trial reads the last checkpoint of a confirm trial, and {newest.folder} {detail}"
         )
         assert ended.reason.startswith(message)
         assert ended.reason.endswith("; fix this, then `haltsweep resume NAME --retry failed`")

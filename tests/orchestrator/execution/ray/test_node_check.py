@@ -100,7 +100,7 @@ def test_different_versions_are_reported_but_allowed(needs):
 
 @pytest.fixture
 def built_needs(needs, tmp_path):
-    """Requirements of a sweep whose data are built."""
+    """Requirements of a sweep whose data sets exist on the launching machine."""
     hashes = node_check.content_hashes((TASK,), ("near-iid",), tmp_path / "data")
     return replace(needs, tasks=(TASK,), splits=("near-iid",), data=hashes)
 

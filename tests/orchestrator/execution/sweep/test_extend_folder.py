@@ -61,7 +61,9 @@ def test_damaged_plan_is_read_from_its_edition(folder):
     folder.plan.write_text("damaged")
     assert read_plan(folder) == NEW_PLAN
     (editions(folder)[1] / "plan.json").write_text("damaged")
-    with pytest.raises(StoreError, match=r"plan.json must be as it was written, and was changed or damaged"):
+    with pytest.raises(
+        StoreError, match=r"plan.json must have the content that haltsweep wrote, but was changed or damaged"
+    ):
         read_plan(folder)
 
 

@@ -18,7 +18,7 @@ from tests.support.specs.planned import plan
 from trainables.task_catalog import task_config
 
 CAUSAL = {**WRITER, "causal": True}
-SHALLOW = {**LISTOPS, "depth_max": 3, "trees": 2000, "near_iid_examples": 100, "valid_examples": 100}
+SHALLOW_TREES = {**LISTOPS, "depth_max": 3, "trees": 2000, "near_iid_examples": 100, "valid_examples": 100}
 LETTERS = {
     **STRINGS,
     "symbols": 60,
@@ -32,7 +32,11 @@ LETTERS = {
 ADDITION = {"name": "algorithms", "problem": "addition"}
 Case = tuple[dict[str, Any], Mapping[str, Any], Sequence[str]]
 UNCHANGED_EXAMPLES: Mapping[str, Case] = {
-    "a limit beyond the longest tree": (make_settings(SHALLOW), {"task.train_length_max": 50}, ("near-iid",)),
+    "a limit beyond the longest tree": (
+        make_settings(SHALLOW_TREES),
+        {"task.train_length_max": 50},
+        ("near-iid",),
+    ),
     "a step more for loops that are not counted": (
         make_settings(ADDITION, LOOPED),
         {"task.carry_step": True},
@@ -56,13 +60,17 @@ UNCHANGED_EXAMPLES: Mapping[str, Case] = {
     ),
 }
 CHANGED_EXAMPLES: Mapping[str, Case] = {
-    "a limit that leaves trees out": (make_settings(SHALLOW), {"task.train_length_max": 12}, ("near-iid",)),
+    "a limit that leaves trees out": (
+        make_settings(SHALLOW_TREES),
+        {"task.train_length_max": 12},
+        ("near-iid",),
+    ),
     "a step more for loops that are counted": (
         make_settings(ADDITION, {**LOOPED, "loops": "task"}),
         {"task.carry_step": True},
         ("length-22",),
     ),
-    "fewer training trees": (make_settings(SHALLOW), {"task.trees": 1000}, ("near-iid",)),
+    "fewer training trees": (make_settings(SHALLOW_TREES), {"task.trees": 1000}, ("near-iid",)),
     "answers written word by word": (
         make_settings(ADDITION, LOOPED),
         {"task.form": "next_token"},
@@ -71,12 +79,12 @@ CHANGED_EXAMPLES: Mapping[str, Case] = {
 }
 CHANGED_TESTS: Mapping[str, tuple[Case, str, str]] = {
     "another seed": (
-        (make_settings(SHALLOW), {"task.data_seed": 1}, ("near-iid",)),
+        (make_settings(SHALLOW_TREES), {"task.data_seed": 1}, ("near-iid",)),
         r"task\.data_seed",
         "valid, near-iid",
     ),
     "other sizes": (
-        (make_settings(SHALLOW), {"task.near_iid_examples": 50}, ("near-iid",)),
+        (make_settings(SHALLOW_TREES), {"task.near_iid_examples": 50}, ("near-iid",)),
         r"task\.near_iid_examples",
         "valid, near-iid",
     ),

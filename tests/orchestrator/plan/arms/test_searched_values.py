@@ -111,14 +111,14 @@ EFFECTIVE_WITH_SEARCH: Mapping[str, tuple[dict[str, Any], Mapping[str, Any], Map
 
 
 @pytest.mark.parametrize("name", EFFECTIVE_WITH_SEARCH)
-def test_arm_with_an_effect_next_to_searched_values_is_accepted(name: str) -> None:
+def test_arm_that_needs_a_searched_field_for_its_effect_is_accepted(name: str) -> None:
     settings, sets, also = EFFECTIVE_WITH_SEARCH[name]
     assert plan(make_search_spec(settings, sets, also)).proofs[1].evidence
     with pytest.raises(PlanError, match="arm changes nothing against baseline"):
         plan(make_search_spec(settings, sets, RATE))
 
 
-def test_arms_that_differ_next_to_searched_values_are_distinct() -> None:
+def test_arms_that_differ_in_an_effective_field_are_distinct() -> None:
     content = make_search_spec(UNPAID, {"train.lr": 1.0e-3}, WEIGHT).model_dump(by_alias=True)
     sets = {"train.lr": 1.0e-3, "model.balance": "switch"}
     arms = {**content["arms"], "other": {"why": "as it says", "set": sets}}
@@ -132,7 +132,7 @@ def test_arms_that_differ_next_to_searched_values_are_distinct() -> None:
         plan(Spec.model_validate(equal_arms))
 
 
-def test_range_with_an_effect_next_to_another_range_is_accepted() -> None:
+def test_range_that_needs_another_range_for_its_effect_is_accepted() -> None:
     settings, penalty = make_settings(STRINGS, WRITER), {"train.length_penalty": {"float": [0.0, 1.0]}}
     assert plan(make_search_spec(settings, {"train.steps": 200}, {**BEAMS, **penalty})).arms
     with pytest.raises(PlanError, match=r"varies train\.length_penalty, which changes nothing in baseline"):

@@ -48,7 +48,10 @@ def test_constraint_is_planned_and_read_back(tmp_path: Any) -> None:
         ("model.width <= model.heads", "can draw nothing that satisfies model.width <= model.heads"),
         ("model.heads <= model.width", "must have a field that the search varies, got none"),
         ("model.max_layers <= model.max_layers", "holds for every draw in every arm"),
-        ("model.max_layers <= train.patience", "and train.patience is null in every arm: it decides nothing"),
+        (
+            "model.max_layers <= train.patience",
+            "and train.patience is null in every arm: the constraint excludes no values",
+        ),
         (
             "model.max_layers != model.halt.unit",
             "must compare numbers, and model.halt.unit can be the text 'sequence'",

@@ -13,8 +13,8 @@ from orchestrator.spec.load import read_spec, to_yaml
 from tests.orchestrator.plan.small_specs import SEARCH, make_baseline, make_full_spec
 from tests.support.specs.planned import plan
 
-PUBLISHED = {"model.max_layers": 10, "train.ponder_weight": 0.1, "model.halt.threshold": 0.999}
-SHALLOW = {**PUBLISHED, "model.max_layers": 15, "train.lr": 1e-3}
+PUBLISHED_PARAMS = {"model.max_layers": 10, "train.ponder_weight": 0.1, "model.halt.threshold": 0.999}
+SHALLOW_PARAMS = {**PUBLISHED_PARAMS, "model.max_layers": 15, "train.lr": 1e-3}
 
 
 def plan_with_points(*first: Any, **search: Any) -> Any:
@@ -28,15 +28,15 @@ def error_of_points(*first: Any, **search: Any) -> str:
 
 
 def test_point_is_completed_for_each_arm_without_fields_that_the_arm_does_not_search() -> None:
-    sweep_plan = plan_with_points(PUBLISHED, SHALLOW)
-    complete = {**PUBLISHED, "train.lr": 5e-4}
-    assert sweep_plan.baseline.first == (complete, SHALLOW)
+    sweep_plan = plan_with_points(PUBLISHED_PARAMS, SHALLOW_PARAMS)
+    complete = {**PUBLISHED_PARAMS, "train.lr": 5e-4}
+    assert sweep_plan.baseline.first == (complete, SHALLOW_PARAMS)
     remaining = {"model.max_layers": 10, "train.lr": 5e-4}
     assert sweep_plan.arm("no-halt").first == (remaining, {"model.max_layers": 15, "train.lr": 1e-3})
 
 
 def test_points_that_are_equal_in_an_arm_are_tried_once() -> None:
-    sweep_plan = plan_with_points(PUBLISHED, {**PUBLISHED, "train.ponder_weight": 0.01})
+    sweep_plan = plan_with_points(PUBLISHED_PARAMS, {**PUBLISHED_PARAMS, "train.ponder_weight": 0.01})
     assert len(sweep_plan.baseline.first) == 2
     assert len(sweep_plan.arm("no-halt").first) == 1
 
@@ -48,7 +48,7 @@ def test_empty_point_is_the_settings_of_the_arm() -> None:
 
 
 def test_ids_depend_on_the_points() -> None:
-    plain_plan, sweep_plan = plan_with_points(), plan_with_points(PUBLISHED)
+    plain_plan, sweep_plan = plan_with_points(), plan_with_points(PUBLISHED_PARAMS)
     assert not {trial.trial_id for trial in plain_plan.trials} & {
         trial.trial_id for trial in sweep_plan.trials
     }
@@ -62,7 +62,7 @@ def test_ids_depend_on_the_points() -> None:
 def test_plan_prints_the_points() -> None:
     console = Console(width=200, record=True, quiet=False, file=None)
     with console.capture() as output:
-        for part in render(plan_with_points(PUBLISHED)):
+        for part in render(plan_with_points(PUBLISHED_PARAMS)):
             console.print(part)
     text = output.get()
     assert "tries first train.ponder_weight 0.1, model.halt.threshold 0.999, model.max_layers 10" in text
@@ -77,14 +77,14 @@ def test_plan_prints_the_points() -> None:
     ("point", "message"),
     [
         (
-            {**PUBLISHED, "train.lr": 1.0},
+            {**PUBLISHED_PARAMS, "train.lr": 1.0},
             "search.first[0]: must be within the search's range of train.lr, 0.0001 to 0.002, log, got 1.0",
         ),
         (
             {"train.lr": 1e-3},
             "got 6; baseline has it so itself: name model.max_layers in the point, or widen the range",
         ),
-        ({**PUBLISHED, "model.heads": 2}, "sets model.heads, which the search does not vary"),
+        ({**PUBLISHED_PARAMS, "model.heads": 2}, "sets model.heads, which the search does not vary"),
         ({"from": "another"}, "must say what another found: plan the spec with `haltsweep plan`"),
     ],
 )
@@ -110,7 +110,7 @@ def test_point_that_breaks_a_constraint_is_refused() -> None:
 
 
 def test_more_points_than_trials_are_refused() -> None:
-    points = [{**PUBLISHED, "train.lr": lr} for lr in (1e-4, 2e-4, 3e-4, 4e-4)]
+    points = [{**PUBLISHED_PARAMS, "train.lr": lr} for lr in (1e-4, 2e-4, 3e-4, 4e-4)]
     assert "search.first: must be at most trials_per_arm, 3, got 4 points" in error_of_points(*points)
 
 
@@ -148,13 +148,13 @@ def read_points(folder: Any, *points: Any) -> Any:
 
 
 def test_points_of_another_sweep_are_written_into_the_spec(tmp_path: Any) -> None:
-    source = read_points(tmp_path, {"from": "another"}, PUBLISHED)
-    points_by_arm = {"baseline": PUBLISHED, "minus-gate": SHALLOW, "elsewhere": {}}
+    source = read_points(tmp_path, {"from": "another"}, PUBLISHED_PARAMS)
+    points_by_arm = {"baseline": PUBLISHED_PARAMS, "minus-gate": SHALLOW_PARAMS, "elsewhere": {}}
     completed_source = with_found_points(source, lambda name: {"another": points_by_arm}[name])
     sweep_plan = plan(completed_source)
-    complete = {**PUBLISHED, "train.lr": 5e-4}
+    complete = {**PUBLISHED_PARAMS, "train.lr": 5e-4}
     assert sweep_plan.baseline.first == (complete,)
-    assert sweep_plan.arm("minus-gate").first == (SHALLOW, complete)
+    assert sweep_plan.arm("minus-gate").first == (SHALLOW_PARAMS, complete)
     assert sweep_plan.arm("minus-transition").first == (complete,)
     (tmp_path / "launched.yaml").write_text(to_yaml(completed_source.spec))
     reread_source = read_spec(tmp_path / "launched.yaml")
