@@ -1,6 +1,6 @@
 """Implement `haltsweep models`, `tasks`, `training` and `spaces`, which list names and settings for specs."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -107,21 +107,33 @@ def _print_splits(name: str, module: Any, config: Any) -> None:
         print_line("none: it has settings without defaults")
         return
     _print_table(("split", "role", "tokens", "examples"), map(_split_row, module.splits(default)))
-    _print_metrics(name, module.shape(default).head)
+    try:
+        heads = [module.shape(default).head]
+    except ValueError:  # the vocabulary is in files that are not there yet
+        heads = []
+    _print_metrics(name, heads)
 
 
-def _print_metrics(task: str, head: "HeadKind") -> None:
-    """Print the metrics that need an explanation; the others are parts or attributes of these."""
+def _print_metrics(task: str, heads: "Sequence[HeadKind]") -> None:
+    """Print the metrics that need an explanation; the others are parts or attributes of these.
+
+    Without a head, print the metrics of all of them.
+    """
     from trainables.training.measured import declared_metrics
 
+    declared = declared_metrics([task], heads) if heads else declared_metrics([task])
     print_line("\nmetrics, e.g. valid/accuracy; those of training are of the split train alone:")
     better = {"max": "higher", "min": "lower", None: ""}
     _print_table(
         ("metric", "better", "meaning"),
         (
-            (f"{each.split}/{each.name}" if each.split else each.name, better[each.better], each.meaning)
-            for each in declared_metrics([task], [head])
-            if each.meaning
+            (
+                f"{metric.split}/{metric.name}" if metric.split else metric.name,
+                better[metric.better],
+                metric.meaning,
+            )
+            for metric in declared
+            if metric.meaning
         ),
     )
 
