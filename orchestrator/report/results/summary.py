@@ -66,12 +66,11 @@ def summarise(plan: Plan, records: Iterable[Record], budget_reason: str = "") ->
     answer = answers.primary_answer(plan, known_metrics, measured_metrics)
     front, expected = has_confirmed_front(plan), pending_splits(plan, usable_records)
     names = metric_splits(plan.search, plan.confirm, answer)
-    missing_outcomes = [
-        name for name in (answer.outcomes if answer else ()) if names.split(name) not in expected
-    ]
+    outcomes = answer.outcomes if answer else ()
+    missing_outcomes = [name for name in outcomes if names.split(name) not in expected]
     kept_records = [record for record in confirmed if not (front and record.rank)]
     results = SeedResults(kept_records, known_metrics, missing_outcomes, plan.repeat_of)
-    primary = [name for name in (answer.outcomes if answer else ()) if results.all_values(name)]
+    primary = [name for name in outcomes if results.all_values(name)]
     metrics = tuple(dict.fromkeys((*primary, *measured_metrics)))
     reevaluated_metrics = tuple(
         dict.fromkeys((*metrics, *_displayed_metrics(plan, known_metrics, reevaluations)))

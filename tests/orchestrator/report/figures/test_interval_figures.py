@@ -52,7 +52,7 @@ def confirmed_values(figure_study, arm, metric=OUTCOME, **overrides):
 def search_trials(figure_study, arm):
     """Return the search trials of an arm in the order of their ends."""
     records = [record for record in figure_study.records if (record.arm, record.phase) == (arm, "search")]
-    return sorted(records, legend_labels=lambda each: (each.ended_at, each.number))
+    return sorted(records, key=lambda each: (each.ended_at, each.number))
 
 
 def valid_accuracy(record):
@@ -239,7 +239,7 @@ def test_importance_bars_are_ranked():
 
 def test_slices_show_finished_trials_and_range_ends(figure_study, figures):
     trials = finished_trials(search_trials(figure_study, "arm-0"))
-    best_trial = max(trials, legend_labels=valid_accuracy)
+    best_trial = max(trials, key=valid_accuracy)
     slices = {
         figure.panel.title: figure for name, figure in figures.items() if name.startswith("search-1-slice")
     }
