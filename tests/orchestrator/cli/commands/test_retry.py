@@ -152,7 +152,7 @@ def test_failures_can_be_retried_by_their_kind(run, folder, kind):
     fault = f"""        if step == 2 and settings["x"] and trial.seed == 2 and not has_data:
             {FAULT_CODE[kind]}
         metrics ="""
-    (folder / "retries.py").write_text(TRAINING_CODE.replace("        found =", fault))
+    (folder / "retries.py").write_text(TRAINING_CODE.replace("        metrics =", fault))
     overrides = ("baseline.fails_at=9", "resources.silent_minutes=0.05")
     assert run("launch", "retries.yaml", *overrides, *INLINE).code == 1
     failed_trials = [row["trial_id"] for row in read.trials("retries").to_pylist() if row["outcome"] == kind]
