@@ -125,9 +125,13 @@ class TestFinishedSweep:
     def test_launch_prints_the_table_and_next_steps(self, launched, shell):
         assert launched.code == 0
         assert_plain(launched)
-        # On a slow machine the launch also prints what it waits for.
-        waiting_lines = ("waiting for MLflow", "planning: ")
-        assert not [line for line in launched.err.splitlines() if not line.startswith(waiting_lines)]
+        # On a slow machine the launch also prints what it waits for. Arms of so few steps may be at the floor.
+        expected_lines = (
+            "waiting for MLflow",
+            "planning: ",
+            "These arms do not exceed the value without learning",
+        )
+        assert not [line for line in launched.err.splitlines() if not line.startswith(expected_lines)]
         assert re.search(r"floor \(most common label\)[^\n]*0\.\d\d\d", launched.out)
         for arm in ("baseline", "minus-gate"):
             assert re.search(rf"│ {arm} +│ 2 +│ 0\.\d\d\d ", launched.out)
