@@ -125,7 +125,7 @@ class TestFinishedSweep:
     def test_launch_prints_the_table_and_next_steps(self, launched, shell):
         assert launched.code == 0
         assert_plain(launched)
-        # On a slow machine the launch also prints what it waits for. Arms of so few steps may be at the floor.
+        # On a slow machine the launch also prints what it waits for. Arms may be at the floor.
         expected_lines = (
             "waiting for MLflow",
             "planning: ",
