@@ -196,9 +196,9 @@ WRITE_SCRIPT = """
 import sys
 from pathlib import Path
 from orchestrator.report.writers.write import write_report_folder
-from tests.orchestrator.report.studies import study
-made = study(2, 2, 2, thresholds=())
-write_report_folder(made.report(), Path(sys.argv[1]), made.details())
+from tests.orchestrator.report.studies import make_study
+page_study = make_study(2, 2, 2, thresholds=())
+write_report_folder(page_study.report(), Path(sys.argv[1]), page_study.details())
 """
 
 
