@@ -22,9 +22,9 @@ HABITS = (
     "hugging_face",
     "lightning",
     "open_run",
-    "logged_without_a_run",
-    "composed",
-    "accelerated",
+    "log_without_a_run",
+    "compose_with_hydra",
+    "train_with_accelerate",
     "distributed",
 )
 LEVELS = {"high": 0.8, "low": 0.2}
