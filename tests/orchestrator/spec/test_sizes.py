@@ -155,7 +155,7 @@ def test_too_many_components_are_reported_at_once(write):
             "confirm: {seeds: [1], splits: [near-iid]}\n"
         )
 
-    expected = "combine.of: must make at expected 255 arms, got"
+    expected = "combine.of: must make at most 255 arms, got"
     (line, *_) = fault_lines(write(make_spec_text(names)))
     assert f"{expected} 1,099,511,627,775 of 40 components with all; name fewer" in line
     lines = fault_lines(write(make_spec_text([*names, *unknown])))

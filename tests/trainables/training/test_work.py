@@ -5,7 +5,7 @@ import pytest
 
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.arms import resolve
-from orchestrator.plan.estimate import price
+from orchestrator.plan.estimate import estimate_arm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import rows_per_step
 from orchestrator.plan.training_code.settings import System, checked
@@ -33,7 +33,7 @@ def test_flops_of_a_step_equal_the_estimate_of_the_plan(model):
     (arm,) = resolve(spec, Faults(spec), lambda _: None)
     assert (
         Work(system.model, system.shape, system.train).step
-        == price(arm, Probe(), None, calibrate=False).train_flops_max
+        == estimate_arm(arm, Probe(), None, calibrate=False).train_flops_max
     )
     assert rows_per_step(system) == 5
 
