@@ -25,11 +25,11 @@ class Split:
     def __init__(self, table: pa.Table, pad_id: int, content_hash: str, end_id: int | None = None) -> None:
         tokens = _column(table, "tokens")
         self._table = table  # keeps the mapped file open
-        self._values = np.asarray(tokens.values)
-        self._offsets = np.asarray(tokens.offsets)
+        self._values = _numpy(tokens.values)
+        self._offsets = _numpy(tokens.offsets)
         self._kind = _kind(table)
         self._answers, self._bounds = _answers(table)
-        self._steps = np.asarray(_column(table, "steps")) if "steps" in table.column_names else None
+        self._steps = _numpy(_column(table, "steps")) if "steps" in table.column_names else None
         self._pad_id = pad_id
         self._end_id = end_id
         self.content_hash = content_hash
@@ -105,8 +105,8 @@ class Split:
 def content_hash(table: pa.Table) -> str:
     """Return a hash of token type, lengths, tokens, answers and steps, independent of the file layout."""
     tokens = _column(table, "tokens")
-    offsets = np.asarray(tokens.offsets).astype("<i8")
-    values = np.asarray(tokens.values)[offsets[0] : offsets[-1]]
+    offsets = _numpy(tokens.offsets).astype("<i8")
+    values = _numpy(tokens.values)[offsets[0] : offsets[-1]]
     kind = _kind(table)
     mark = "" if kind == "label" else f"/{kind}"
     digest = hashlib.blake2b(f"{values.dtype}/{len(table)}{mark}".encode(), digest_size=16)
@@ -118,7 +118,7 @@ def content_hash(table: pa.Table) -> str:
     for part in _pieces(answers):
         digest.update(part.astype("<u4" if kind == "answer" else "<i2").data)
     if "steps" in table.column_names:
-        digest.update(np.asarray(_column(table, "steps")).astype("<i4").data)
+        digest.update(_numpy(_column(table, "steps")).astype("<i4").data)
     return digest.hexdigest()
 
 
@@ -134,12 +134,12 @@ def _answers(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     kind = _kind(table)
     column = _column(table, kind)
     if kind == "label":
-        return np.asarray(column), np.zeros(0, dtype=np.int64)
-    bounds = np.asarray(column.offsets).astype(np.int64)
-    lengths = np.diff(np.asarray(_column(table, "tokens").offsets).astype(np.int64))
+        return _numpy(column), np.zeros(0, dtype=np.int64)
+    bounds = _numpy(column.offsets).astype(np.int64)
+    lengths = np.diff(_numpy(_column(table, "tokens").offsets).astype(np.int64))
     assert kind == "answer" or np.array_equal(np.diff(bounds), lengths), "targets must be as many as tokens"
     # The values of a slice of a table may start in the middle of the array.
-    return np.asarray(column.values)[bounds[0] : bounds[-1]], bounds - bounds[0]
+    return _numpy(column.values)[bounds[0] : bounds[-1]], bounds - bounds[0]
 
 
 def _pad(
@@ -162,6 +162,11 @@ def _column(table: pa.Table, name: str) -> pa.Array:
     column = table[name]
     assert column.num_chunks == 1, "a split must be one record batch"
     return column.chunk(0)
+
+
+def _numpy(column: pa.Array) -> np.ndarray:
+    """Return the integers of a column, not copied. `np.asarray` would import pandas (half a second)."""
+    return np.from_dlpack(column)
 
 
 def _pieces(values: np.ndarray) -> Iterator[np.ndarray]:

@@ -34,6 +34,8 @@ OUTSIDE_SIGNALS = frozenset(
     | {signal.SIGUSR1, signal.SIGUSR2}
 )
 """Signals sent by people, watchdogs and batch systems. Any other signal counts as a fault of the trial."""
+LAZY_IMPORTS = {"trainables.training": ["trainables.training.workload"]}
+"""Modules that a trainable imports when a trial begins; the server of a slot imports them once."""
 TOUCH_S = 60.0
 """Seconds between two updates of the modification time of a trial's temporary folder."""
 
@@ -76,8 +78,9 @@ class ProcessSlot:
             hides_gpus: Whether to hide all GPUs from trials.
         """
         module = workload.partition(":")[0]
+        preloaded = [__name__, *LAZY_IMPORTS.get(module, ())]
         settings = settings_here(
-            module, launch_folder, [__name__], threads=thread_count(cpus), hides_gpus=hides_gpus
+            module, launch_folder, preloaded, threads=thread_count(cpus), hides_gpus=hides_gpus
         )
         self._server = ChildServer(settings)
         self._temporary: Path | None = None
