@@ -1,8 +1,16 @@
 """Start the process of a command; Ctrl-C is handled before slow imports."""
 
+import atexit
+import os
 import sys
+import threading
+import time
+from contextlib import suppress
 
 from orchestrator.cli.ctrl_c import handle_ctrl_c, was_pressed
+
+THREADS_S = 5.0
+"""Seconds that threads of custom code get to end after the command."""
 
 
 def run() -> None:
@@ -16,4 +24,29 @@ def run() -> None:
         if sys.stderr is not None:
             sys.stderr.write("interrupted\n")
         sys.exit(130)
-    main.run()
+    try:
+        main.run()
+    except SystemExit as error:
+        _end_despite_threads(error.code if isinstance(error.code, int) else int(error.code is not None))
+        raise
+
+
+def _end_despite_threads(exit_code: int) -> None:
+    """End this process if threads of custom code still run; Python would wait for them forever."""
+    deadline = time.monotonic() + THREADS_S
+    others = [
+        each for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()
+    ]
+    with suppress(KeyboardInterrupt):
+        for thread in others:
+            thread.join(max(0.0, deadline - time.monotonic()))
+    names = [each.name for each in others if each.is_alive()]
+    if not names:
+        return
+    sys.stderr.write(
+        f"Warning: the command ends although threads of custom code still run: {', '.join(names)}\n"
+    )
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)

@@ -57,6 +57,19 @@ def test_crash_during_import_names_the_line(tmp_path):
 
 
 @pytest.mark.slow
+def test_command_does_not_wait_for_threads_of_custom_code(tmp_path):
+    shell = Shell.at(tmp_path)
+    start = (
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), name='theirs').start()\n"
+    )
+    (shell.folder / "crashing.py").write_text(start + "def train(settings, trial): ...\n")
+    (shell.folder / "own.yaml").write_text(SPEC)
+    result = shell.run_fresh("check", "own.yaml")
+    assert result.code == 0
+    assert "theirs" in result.err.splitlines()[-1], "the thread that still runs is named"
+
+
+@pytest.mark.slow
 def test_second_ctrl_c_ends_code_that_ignores_the_first(tmp_path):
     shell = Shell.at(tmp_path)
     code = """
