@@ -116,4 +116,4 @@ def test_timed_steps_take_precedence(tmp_path):
     estimate = estimate_duration(
         replace(make_named_plan("after", OLD_ARM), prices=arm_estimates), tmp_path
     )  # 5 trials of 4 steps of 6 minutes
-    assert estimate.startswith("About 1h 00m on this machine, 2 trials at a time, from timed steps")
+    assert estimate.startswith("Measured: about 1h 00m on this machine, 2 trials at a time, from timed steps")
