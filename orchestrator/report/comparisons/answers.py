@@ -23,7 +23,7 @@ from orchestrator.report.comparisons.contrasts import (
 from orchestrator.report.comparisons.failed_seeds import difference_bounds, withheld_reason
 from orchestrator.report.comparisons.untested import UntestedReason, find_untested_reason
 from orchestrator.report.results.extensions import exploratory_reason
-from orchestrator.report.results.number_formats import format_interval, format_p
+from orchestrator.report.results.number_formats import format_interval, format_number, format_p
 from orchestrator.report.results.seed_results import NOT_MEASURED, SeedResults, mean_by_seed
 from orchestrator.report.results.statistics import (
     estimate,
@@ -224,7 +224,8 @@ def make_verdict(
     arm_verdict = _withhold_if_untested(
         arm_verdict, find_untested_reason(plan, contrast.pairs, metric, results)
     )
-    return replace(arm_verdict, line=verdict_line(arm_verdict, answer, contrast.contexts))
+    line = verdict_line(arm_verdict, answer, contrast.contexts, too_few=too_few_differences(paired))
+    return replace(arm_verdict, line=line)
 
 
 def pending_text(waiting: int, unit: str) -> str:
@@ -382,13 +383,36 @@ def _verdict_at_look(plan: Plan, decision: EarlyVerdict, metric: str, results: S
     return replace(arm_verdict, line=verdict_line(arm_verdict, plan.answer))
 
 
-def verdict_line(verdict: ArmVerdict, answer: AnswerPlan | None, contexts: Sequence[str] = ()) -> str:
-    """Return one line with the verdict, difference, p-value and seeds of an arm."""
+def too_few_differences(paired: PairedEstimate | None) -> tuple[float, ...]:
+    """Return the differences by seed, or repeat, if they are too few for a verdict; empty otherwise."""
+    if paired is None or paired.missing or not 1 < paired.n < SEEDS_LEAST:
+        return ()
+    return tuple(paired.by_seed[unit] for unit in sorted(paired.by_seed))
+
+
+def verdict_line(
+    verdict: ArmVerdict,
+    answer: AnswerPlan | None,
+    contexts: Sequence[str] = (),
+    *,
+    too_few: Sequence[float] = (),
+) -> str:
+    """Return one line with the verdict, difference, p-value and seeds of an arm.
+
+    Args:
+        verdict: The verdict.
+        answer: Primary outcomes and margin.
+        contexts: Contexts of a verdict on their mean.
+        too_few: Differences that replace the interval, which is meaningless for so few.
+    """
     margin = answer.margin if answer is not None and verdict.metric == answer.outcomes[0] else None
     against_text = f"against {verdict.reference}"
     arm = f"{verdict.arm}, mean over {listed(contexts)}" if contexts else verdict.arm
     if verdict.difference is None:
         return f"{arm}: {verdict.text} ({verdict.metric} {against_text}, {verdict.seeds})"
+    if too_few:
+        values = " and ".join(format_number(value, "+") for value in too_few)
+        return f"{arm}: {verdict.text} ({verdict.metric} {values} {against_text}, {verdict.seeds})"
     p = "" if verdict.p is None else f", p={format_p(verdict.p, verdict.level)}"
     difference = format_interval(verdict.difference, "+", margin)
     return f"{arm}: {verdict.text} ({verdict.metric} {difference} {against_text}{p}, {verdict.seeds})"
