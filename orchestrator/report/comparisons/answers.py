@@ -51,14 +51,14 @@ class MissingSeeds:
     failed: int
     unmeasured: int
     """Seeds that finished without a primary outcome, and did not fail in the other arm."""
-    waiting: int
+    num_open: int
     """Seeds that have not ended; there is no test before the end."""
     unit: str = "seed"
 
     @property
     def any(self) -> bool:
         """Return whether any seed has no value."""
-        return self.spoiled > 0 or self.waiting > 0
+        return self.spoiled > 0 or self.num_open > 0
 
     @property
     def spoiled(self) -> int:
@@ -195,9 +195,9 @@ def make_verdict(
     is_open = statement.kind == "undecided" and not untested and has_own_spread
     chances = decision_chances(paired, goal["margin"]) if is_open and paired else ()
     covers, exploratory = interval_coverage(plan, contrast.arms), exploratory_reason(plan, contrast.pairs)
-    has_no_result = paired is None and missing.waiting > 0
+    has_no_result = paired is None and missing.num_open > 0
     if has_no_result:
-        text = pending_text(missing.waiting, results.unit)
+        text = pending_text(missing.num_open, results.unit)
     elif statement.kind == "undecided":
         text = _undecided_text(statement, chances, results.unit)
     else:
@@ -219,7 +219,7 @@ def make_verdict(
         missing=paired.missing if paired else 0,
         wins=paired_win_share(paired, goal["better"]) if paired else None,
         prior=paired.prior if paired and not paired.missing else None,
-        waiting=missing.waiting,
+        waiting=missing.num_open,
     )
     arm_verdict = _withhold_if_untested(
         arm_verdict, find_untested_reason(plan, contrast.pairs, metric, results)
@@ -228,9 +228,9 @@ def make_verdict(
     return replace(arm_verdict, line=line)
 
 
-def pending_text(waiting: int, unit: str) -> str:
+def pending_text(num_open: int, unit: str) -> str:
     """Return the text of a comparison of which no seed of both arms has finished."""
-    return f"no result yet: {amount(waiting, unit)} not run"
+    return f"no result yet: {amount(num_open, unit)} not run"
 
 
 def _withhold_if_untested(verdict: ArmVerdict, untested_reason: UntestedReason | None) -> ArmVerdict:
@@ -293,7 +293,7 @@ def _add_reason(
         # All seeds of the arm finished, so the text must name the reference whose seeds failed.
         verdict = replace(verdict, text=f"{verdict.text} in {contrast.reference}")
     addition = ""
-    if missing.spoiled and not missing.waiting and not few:
+    if missing.spoiled and not missing.num_open and not few:
         bounds = difference_bounds(contrast.pairs, metric, results)
         addition = withheld_reason(bounds, metric, MOST_MISSING)
     if missing.unmeasured:
@@ -302,8 +302,8 @@ def _add_reason(
         )
     if missing.failed:
         return replace(verdict, text=f"{verdict.text}{addition}", withheld=f"{verdict.withheld}{addition}")
-    if missing.waiting:
-        text = f"undecided: {amount(missing.waiting, missing.unit)} not run"
+    if missing.num_open:
+        text = f"undecided: {amount(missing.num_open, missing.unit)} not run"
         return replace(verdict, kind="undecided", text=text)
     if not results.all_values(metric):
         return replace(verdict, text="undecided: no trial measured it")
@@ -431,8 +431,8 @@ def _lacks_values(
     missing: MissingSeeds, pairs: Sequence[tuple[str, str]], metric: str, results: SeedResults
 ) -> bool:
     """Return whether seeds have not ended, or have no value of this metric."""
-    if missing.waiting or not missing.spoiled:
-        return missing.waiting > 0
+    if missing.num_open or not missing.spoiled:
+        return missing.num_open > 0
     return difference_bounds(pairs, metric, results) != {}
 
 

@@ -241,7 +241,7 @@ def test_hanging_mlflow_is_given_up_and_reported(
     with slow_mlflow(tmp_path / "artifacts") as mlflow:
         mlflow.hangs = True
         follower = start_follower(folder, folder.ledger_url, mlflow.url)
-        state = follower.drain(PATIENCE_S, outage_s=0.0, waiting=messages.append)
+        state = follower.drain(PATIENCE_S, outage_s=0.0, on_wait=messages.append)
         assert state is not None
         assert f"MLflow at {mlflow.url} failed" in state.error
         assert "looking up what is in MLflow (asked" in " ".join(messages)

@@ -14,7 +14,7 @@ from orchestrator.report.results.summary import summarise
 from orchestrator.report.results.tracked_values import arm_metrics, arm_tags
 from orchestrator.report.results.types import Grid, Report
 from orchestrator.report.writers.json_file import as_json
-from orchestrator.report.writers.tables import all_tables, screen_table, screen_tables
+from orchestrator.report.writers.tables import all_tables, screen_table
 from orchestrator.report.writers.write import write_report_folder
 from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
@@ -473,32 +473,3 @@ def test_claims_about_small_values_are_displayed() -> None:
     (verdict,) = report_of_values(value_of, ("baseline", "good")).verdicts
     assert verdict.kind == "better"
     assert "+1e-14 [+" in verdict.line
-
-
-@pytest.mark.parametrize(("num_seeds", "has_interval"), [(1, False), (2, False), (3, True)])
-def test_line_of_a_verdict_lists_differences_of_two_seeds(num_seeds: int, has_interval: bool) -> None:
-    plan = make_study_plan(confirm=ConfirmPlan(1, SEEDS[:num_seeds], ("iid", "far")))
-    records = [record for record in make_study_records() if record.seed in SEEDS[:num_seeds]]
-    verdict = summarise(plan, records).verdict("good")
-    assert verdict is not None
-    assert ("[" in verdict.line) == has_interval
-    assert verdict.line.endswith(
-        f"{num_seeds} of {num_seeds} {'seed' if num_seeds == 1 else 'seeds'} finished)"
-    )
-    if num_seeds == 2:
-        assert " and +0." in verdict.line
-        assert " against baseline, 2 of 2 seeds" in verdict.line, "a p of two seeds must not be shown"
-
-
-def test_screen_shows_the_differences_of_every_outcome() -> None:
-    answer = AnswerPlan(("iid/accuracy", "far/accuracy"), 0.02, 0.05, 6)
-    report = summarise(make_study_plan(answer=answer), make_study_records())
-    means, first, second = screen_tables(report)
-    assert means.headers == ("arm", "seeds", "iid/accuracy", "far/accuracy", "iid/depth")
-    assert [first.title, second.title] == ["difference in iid/accuracy", "difference in far/accuracy"]
-    for table in (first, second):
-        assert [row[0] for row in table.rows] == ["good", "bad", "same"]
-        assert all("[" in row[1] for row in table.rows)
-        assert [row[2] for row in table.rows][:2] == ["better", "worse"]
-    long_texts = [row[2] for row in (*first.rows, *second.rows) if len(row[2]) > len("no difference")]
-    assert len(long_texts) == len({*long_texts})
