@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 
 
 def check(
-    files: Annotated[list[Path], typer.Argument(help="Spec files.")],
+    files: Annotated[list[Path], typer.Argument(help="Spec files (YAML).")],
     run: Annotated[
-        bool, typer.Option("--run", help="Also run every arm to its first report, in a temporary folder.")
+        bool,
+        typer.Option(
+            "--run", help="Also run one trial of every arm to its first report, in a temporary folder."
+        ),
     ] = False,
     data: Data = None,
 ) -> None:
@@ -115,7 +118,7 @@ def plan(
     runs: Runs = None,
     as_json: Json = False,
 ) -> None:
-    """Dry run: arms and what they change, trials, proof of ablation, price, and what the seeds can show."""
+    """Show arms, trials, estimated cost and detectable differences of a spec; run no trial."""
     spec_file, sweep_plan = read_and_plan(spec, overrides or (), profile, calibrate=calibrate, runs=runs)
     if as_json:
         from orchestrator.plan.serialise import to_json

@@ -54,7 +54,7 @@ def report(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Compute the report from the ledger, write it and print it."""
+    """Compute the report of a sweep, write it to the sweep's folder and print its tables."""
     from orchestrator.cli.stored_sweep import open_stored_sweep
     from orchestrator.report.caveats.notes import verdict_lines
     from orchestrator.report.caveats.warning_texts import warning_texts
@@ -83,7 +83,7 @@ def report(
 
 
 def sync(name: SweepName, runs: Runs = None, storage: Storage = None, tracking: Tracking = None) -> None:
-    """Bring report, Parquet files and MLflow up to date with the ledger; a second time writes nothing."""
+    """Update the report, the Parquet files and MLflow with all results of a sweep."""
     root = runs_root(runs)
     folder = find_sweep(name, root)
     with _wait_display(folder, tracking) as wait_display:  # before the imports, which take seconds

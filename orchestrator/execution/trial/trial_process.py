@@ -87,9 +87,8 @@ class ProcessSlot:
 
     def start(self, order: WorkerJob) -> None:
         """Start a trial; the previous trial must have ended or been killed."""
-        if not order.kept_files.parents[
-            1
-        ].is_dir():  # the folder of the sweep, on a machine without shared files
+        sweep_folder = order.kept_files.parents[1]
+        if not sweep_folder.is_dir():  # a machine without shared files
             scratch = Path(tempfile.mkdtemp(prefix=f"{TRIALS}{process_label()}-"))
             order = replace(order, scratch=scratch, job=replace(order.job, folder=scratch / "files"))
             self._temporary, self._touched_at = scratch, time.monotonic()
