@@ -141,9 +141,8 @@ def screen_table(report: Report) -> Grid:
         *difference_headers,
     )
     title = f"means with 95% intervals over {report.unit}s"
-    return Grid(
-        f"{report.sweep}: {title}{_seeds_per_repeat(report)}{_family_text(report)}", headers, (*rows, *floors)
-    )
+    family_text = _family_text(report) if has_differences else ""
+    return Grid(f"{report.sweep}: {title}{_seeds_per_repeat(report)}{family_text}", headers, (*rows, *floors))
 
 
 def _outcomes_with_verdict(report: Report) -> list[str]:
@@ -168,7 +167,9 @@ def _screen_differences(report: Report) -> list[Grid]:
             difference, text = _effect_cells(report, arm, metric)
             rows.append((arm, difference, _verdict_kind(verdict) if text in shown_texts else text))
             shown_texts.add(text)
-        grids.append(Grid(f"difference in {metric}", ("arm", "difference", "verdict"), tuple(rows)))
+        family_text = "" if grids else _family_text(report)
+        title = f"difference in {metric}{family_text}"
+        grids.append(Grid(title, ("arm", "difference", "verdict"), tuple(rows)))
     return grids
 
 
