@@ -89,9 +89,10 @@ def _check_sentence(plan: Plan) -> str:
     """Return a sentence on how the ablation check compared the arms."""
     if plan.trainable is None:
         return (
-            "Parameters and FLOPs are of each arm's whole model. Run forward and backward once, on "
-            f"{EXAMPLES} examples of at most {LENGTH} tokens and through at most {LAYERS} layers, was that "
-            f"model with all widths divided to be near {NARROW}; where that showed no difference, the whole."
+            "Parameters and FLOPs are those of each arm's whole model. The ablation check ran a narrow copy "
+            f"of each model (widths near {NARROW}, at most {LAYERS} layers) forward and backward once, on "
+            f"{EXAMPLES} examples of at most {LENGTH} tokens. If the copies of two arms did not differ, it "
+            "ran their whole models."
         )
     if not plan.proofs:
         unchecked = (
@@ -101,18 +102,18 @@ def _check_sentence(plan: Plan) -> str:
         if plan.trainable.endswith(SCRIPT):
             return unchecked
         return (
-            f"{unchecked} Name functions build(settings) -> nn.Module and example(settings) in its module, "
-            "as haltsweep = {'build': build, 'example': example}, and each arm is built and run."
+            f"{unchecked} To check it before the launch, define haltsweep = {{'build': build, 'example': "
+            "example} in its module, with functions build(settings) -> nn.Module and example(settings)."
         )
     if all(proof.flops_max is None for proof in plan.proofs):
         return (
-            f"Each arm's model was built by the build(settings) of {plan.trainable}; not checked: whether "
-            "models of equal weights compute differently. Add example(settings) to haltsweep in its module, "
-            "and each is run too."
+            f"Each arm's model was built by the build(settings) of {plan.trainable}. Not checked: whether "
+            "models of equal weights compute differently. To check it, add example(settings) to haltsweep in "
+            "its module."
         )
     return (
         f"Each arm's model was built by the build(settings) of {plan.trainable} and run forward and backward "
-        "once on its example(settings), from one seed; what differs in training alone does not show there."
+        "once on its example(settings), from one seed. Differences in the training alone do not show there."
     )
 
 
