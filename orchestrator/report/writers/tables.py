@@ -158,7 +158,8 @@ def _screen_differences(report: Report) -> list[Grid]:
     outcomes = _outcomes_with_verdict(report)
     if report.searched or len(outcomes) <= 1:
         return []
-    grids, shown_texts = [], set[str]()
+    grids: list[Grid] = []
+    shown_texts = set[str]()
     for metric in outcomes:
         rows = []
         for arm in report.arms:
