@@ -143,7 +143,7 @@ class OversizedSpec(SpecError):
 
     code = "oversized-spec"
 
-    closing = ("mend these first: no arm was built yet, so that further faults may be found then",)
+    closing = ("Correct these sizes first. Other faults of the arms show only when the arms are built.",)
 
 
 class PlanError(FaultyInput):

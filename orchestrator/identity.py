@@ -88,7 +88,7 @@ class SweepFolder:
         """Return the folder for temporary folders of running attempts."""
         return self.root / "scratch"
 
-    def kept(self, trial_id: str) -> Path:
+    def kept_files(self, trial_id: str) -> Path:
         """Return the folder for files of a trial that match `keep`."""
         return self.root / "kept" / trial_id
 

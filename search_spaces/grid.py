@@ -31,7 +31,7 @@ def is_finite(domain: Domain) -> bool:
     return not isinstance(domain, Float) or domain.step is not None
 
 
-def values(domain: Domain) -> Sequence[Value]:
+def finite_values(domain: Domain) -> Sequence[Value]:
     """Return all values of a finite domain, in order.
 
     Steps are decimal: 0.3 rather than 0.30000000000000004.
@@ -81,7 +81,7 @@ def count_values(domain: Domain) -> int:
         return round((greatest(domain) - domain.low) / domain.step) + 1
     if isinstance(domain, Int):
         return (domain.high - domain.low) // domain.step + 1  # `len` overflows for long ranges
-    return len(values(domain))
+    return len(finite_values(domain))
 
 
 def _assignments(
@@ -95,5 +95,5 @@ def _assignments(
     if not exists(dimension, prefix, settings):
         yield from _assignments(space, settings, index + 1, prefix)
         return
-    for value in values(dimension.domain):
+    for value in finite_values(dimension.domain):
         yield from _assignments(space, settings, index + 1, {**prefix, dimension.path: value})

@@ -88,8 +88,8 @@ class TaskModule(Protocol):
     # A task may list in `TRAINING_ONLY` (frozenset[str]) the settings that affect only the training data.
     # Only these can be searched, because a search must evaluate all trials on the same examples. Arms are
     # also compared on the same examples: an arm that changes any other field is refused if the field affects
-    # the valid or a test split. `trainables.acting.AffectsForm` marks fields that change only how examples
-    # are written. `AffectsSplits` lists the splits that a field changes.
+    # the valid or a test split. `trainables.field_effects.AffectsForm` marks fields that change only how
+    # examples are written. `AffectsSplits` lists the splits that a field changes.
 
     # Draw the valid and test splits first and exclude their examples from training, so that tests do not
     # depend on the number of training examples.

@@ -48,8 +48,9 @@ def estimate_duration(plan: Plan, runs: Path | None) -> str:
     concurrency = f", {amount(at_once, 'trial')} at a time" if at_once > 1 else ", one trial after the other"
     if timed := _calibrated_seconds(plan):
         return (
-            f"About {format_rough_seconds(timed / at_once)} on this machine{concurrency}, from timed steps, "
-            "if no trial stops early; without validation and re-evaluations."
+            f"Measured: about {format_rough_seconds(timed / at_once)} on this machine{concurrency}, from "
+            "timed steps on inputs of full length, if no trial stops early; without validation and "
+            "re-evaluations."
         )
     durations = _earlier_durations(plan, runs)
     seconds = {

@@ -98,7 +98,7 @@ def _root(
 BEFORE = "Before a sweep"
 RUNNING = "Running a sweep"
 AFTER = "Reading a sweep"
-CATALOGUE = "What is in the box"
+CATALOGUE = "Built-in models, tasks and search spaces"
 
 app.command(rich_help_panel=BEFORE)(new.new)
 app.command(rich_help_panel=BEFORE)(check.check)

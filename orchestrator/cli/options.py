@@ -37,25 +37,28 @@ Overrides = Annotated[
 ]
 Profile = Annotated[
     str | None,
-    typer.Option(help="Apply a profile of the spec first; with `small`, sweep NAME is called NAME-small."),
+    typer.Option(
+        help="Profile of the spec to apply. With the profile small, the sweep is called NAME-small."
+    ),
 ]
 SweepName = Annotated[str, typer.Argument(help="Name of a sweep, or its folder.", metavar="NAME")]
 Runs = Annotated[
     Path | None,
     typer.Option(
-        help="Folder of all sweeps; else $HALTSWEEP_RUNS, else ./runs.", metavar="DIR", parser=_folder
+        help="Folder of all sweeps. Default: $HALTSWEEP_RUNS, else ./runs.", metavar="DIR", parser=_folder
     ),
 ]
 Data = Annotated[
     Path | None,
     typer.Option(
-        help="Folder of all datasets; else $HALTSWEEP_DATA, else ./data.", metavar="DIR", parser=_folder
+        help="Folder of all datasets. Default: $HALTSWEEP_DATA, else ./data.", metavar="DIR", parser=_folder
     ),
 ]
 Storage = Annotated[
     str | None,
     typer.Option(
-        help="Ledger URL, e.g. postgresql+psycopg://...; else in the sweep's folder.",
+        help="URL of the database for the ledger, e.g. postgresql+psycopg://... Default: a file in the "
+        "sweep's folder.",
         metavar="URL",
         parser=_own_address,
     ),
@@ -63,7 +66,7 @@ Storage = Annotated[
 Tracking = Annotated[
     str | None,
     typer.Option(
-        help="MLflow tracking URI; else $MLFLOW_TRACKING_URI, else RUNS/mlflow.db.",
+        help="MLflow tracking URI. Default: $MLFLOW_TRACKING_URI, else RUNS/mlflow.db.",
         metavar="URI",
         parser=_own_address,
     ),
@@ -71,7 +74,7 @@ Tracking = Annotated[
 LaunchTracking = Annotated[
     str | None,
     typer.Option(
-        help="MLflow tracking URI, or none to skip MLflow until `haltsweep sync`; else "
+        help="MLflow tracking URI, or `none` to write to MLflow only with `haltsweep sync`. Default: "
         "$MLFLOW_TRACKING_URI, else RUNS/mlflow.db.",
         metavar="URI",
         parser=_own_address,
@@ -80,8 +83,8 @@ LaunchTracking = Annotated[
 Checkpoints = Annotated[
     str | None,
     typer.Option(
-        help="URI for checkpoints, e.g. s3://bucket/folder, if machines share no folder; else in the sweep's "
-        "folder.",
+        help="URI for checkpoints, e.g. s3://bucket/folder, if machines share no folder. Default: the "
+        "sweep's folder.",
         metavar="URI",
         parser=_place,
     ),
@@ -89,14 +92,14 @@ Checkpoints = Annotated[
 Address = Annotated[
     str | None,
     typer.Option(
-        help="A running Ray cluster; else Ray is started on this machine.", metavar="HOST:PORT", parser=_place
+        help="A running Ray cluster. Default: start Ray on this machine.", metavar="HOST:PORT", parser=_place
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="JSON for scripts.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 TakeOver = Annotated[
     bool,
     typer.Option(
         "--take-over",
-        help="Take over the sweep from a session that ended or hangs; that session can then no longer write.",
+        help="Take over the sweep from a session that died or hangs; that session can then no longer write.",
     ),
 ]

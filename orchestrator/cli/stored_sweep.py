@@ -74,7 +74,7 @@ class StoredSweep:
     def overview(self) -> Overview:
         """Return the data for `status`; trials that had ended at the newest snapshot are not read again."""
         snapshot = self.ledger.snapshot()
-        ended_trial_totals = EndedTrialTotals.kept(snapshot) if snapshot is not None else None
+        ended_trial_totals = EndedTrialTotals.from_snapshot(snapshot) if snapshot is not None else None
         if snapshot is not None and ended_trial_totals is not None:
             every_report, seq = self._counts_earlier_reports, snapshot.seq
             new = [

@@ -39,14 +39,14 @@ class Attempts:
     """Text attributes that the trial reported."""
     ended: OutcomeKind | None = None
     """Final outcome of the trial; None while the trial is open."""
-    kept: int | None = None
+    retained_step: int | None = None
     """Step of a failed trial's checkpoint that is retained for a retry."""
 
     @property
     def read_again(self) -> bool:
         """Return whether the trial itself or its posthoc trials may still read its checkpoints."""
         confirmed = self.phase == "confirm" and self.ended is OutcomeKind.FINISHED
-        return self.ended is None or confirmed or self.kept is not None
+        return self.ended is None or confirmed or self.retained_step is not None
 
     def apply(self, event: Event) -> bool:
         """Apply an event that follows the trial's `asked` event; return whether it is progress."""
@@ -65,12 +65,12 @@ class Attempts:
             self.attributes = {**self.attributes, **event.payload}
         elif event.kind is EventKind.ENDED:
             kind = OutcomeKind(event.payload["kind"])
-            self.ended, self.kept = kind if kind.final else None, event.payload.get("saved")
+            self.ended, self.retained_step = kind if kind.final else None, event.payload.get("saved")
             self.losses += bool(event.payload.get("lost")) and not event.payload.get("outside")
             return kind.final
         elif event.kind is EventKind.RETRIED:
             self.step = self.saved = event.payload["step"]
-            self.losses, self.ended, self.kept = 0, None, None
+            self.losses, self.ended, self.retained_step = 0, None, None
             self.attributes = {}
         if has_progressed:
             self.losses = 0
@@ -132,7 +132,7 @@ class Kills:
         """Reset the counts after progress of the sweep."""
         self._counts.clear()
 
-    def waiting(self) -> dict[str, str]:
+    def blocked_trials(self) -> dict[str, str]:
         """Return the trials that wait for progress elsewhere.
 
         Returns:

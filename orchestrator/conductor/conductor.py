@@ -76,12 +76,12 @@ class Conductor:
         """Return whether every planned trial has ended."""
         return not self._left
 
-    def next_trial(self, waiting: Container[str] = ()) -> Trial | None:
-        """Return the next trial to run that is not in `waiting`; None if no trial can run now."""
+    def next_trial(self, blocked_ids: Container[str] = ()) -> Trial | None:
+        """Return the next trial to run that is not in `blocked_ids`; None if no trial can run now."""
         if self._refused:
             return None
         for trial_id in self._again:
-            if trial_id not in waiting:
+            if trial_id not in blocked_ids:
                 del self._again[trial_id]
                 return self._run(self._states[trial_id])
         while (state := self._next()) is not None:
@@ -218,7 +218,7 @@ class Conductor:
         self._unrunnable.pop(state.planned.trial_id, None)  # trial added after its search had failed
         self._repeat_of(state.planned).ended[state.outcome.kind] -= 1
         state.status, state.outcome = TrialStatus.WAITING, None
-        state.values = state.standing = None
+        state.objective_values = state.standing = None
         state.evaluated = False
 
     def is_running(self, trial_id: str) -> bool:
@@ -374,11 +374,13 @@ class Conductor:
             state.counted = CountedReports(plan.objectives)
         if not state.counted.add(measurement):
             return None
-        state.values = state.counted.values
-        if not self._search_of(planned).report(planned.number, measurement.step, state.values):
+        state.objective_values = state.counted.objective_values
+        if not self._search_of(planned).report(planned.number, measurement.step, state.objective_values):
             return None
         assert plan.stopper is not None, "only an early stopper prunes"
-        value = f"{counted_name(plan.objectives[0])}={state.values[0]:.6g} at step {measurement.step}"
+        value = (
+            f"{counted_name(plan.objectives[0])}={state.objective_values[0]:.6g} at step {measurement.step}"
+        )
         return Stop(OutcomeKind.PRUNED, f"{plan.stopper['name']} keeps better trials of the arm, got {value}")
 
     def _end_trial_state(self, state: TrialState, outcome: Outcome) -> None:
@@ -391,7 +393,11 @@ class Conductor:
             if outcome.kind is OutcomeKind.INFEASIBLE:
                 self._replace(state)
             elif outcome.kind is not OutcomeKind.SKIPPED:
-                value = state.values[0] if outcome.kind is OutcomeKind.FINISHED and state.values else None
+                value = (
+                    state.objective_values[0]
+                    if outcome.kind is OutcomeKind.FINISHED and state.objective_values
+                    else None
+                )
                 self._spending.search_ended(planned, value)
             if not arm_state.searching:
                 self._search_ended(arm_state)
@@ -484,10 +490,10 @@ class Conductor:
         search, number = self._search_of(state.planned), state.planned.number
         match kind:
             case OutcomeKind.FINISHED:
-                assert state.values is not None, "judge_outcome must come first"
+                assert state.objective_values is not None, "judge_outcome must come first"
                 assert state.trial is not None, "only a trial that was asked for can finish"
                 search.finished(number)
-                candidate = Candidate(number, state.trial.assignment, state.values)
+                candidate = Candidate(number, state.trial.assignment, state.objective_values)
                 self._repeat_of(state.planned).candidates.append(candidate)
             case OutcomeKind.PRUNED:
                 search.pruned(number)

@@ -67,7 +67,7 @@ class PhaseWork:
 
     arm: str
     phase: Phase
-    waiting: int = 0
+    num_waiting: int = 0
     """Number of trials that neither run nor have ended."""
     ended: int = 0
     """Number of trials that ran and have ended, with any outcome."""
@@ -153,7 +153,7 @@ class OutlookBuilder:
 
     def waits(self, planned_trial: PlannedTrial) -> None:
         """Add a trial that has not begun, or that was stopped and will be resumed."""
-        self._phase(planned_trial).waiting += 1
+        self._phase(planned_trial).num_waiting += 1
 
     def ended(self, planned_trial: PlannedTrial, outcome: OutcomeKind, last: Measurement | None) -> None:
         """Add a trial that ended for good."""
@@ -209,9 +209,9 @@ def remaining(outlook: Outlook) -> Remaining | None:
                 )
                 work, longest = work + trial_left_s, max(longest, trial_left_s)
         if cost is None:
-            num_unknown += phase.waiting
+            num_unknown += phase.num_waiting
         else:
-            work += cost * phase.waiting
+            work += cost * phase.num_waiting
     return Remaining(work, longest, num_known, len(rates), num_unknown)
 
 

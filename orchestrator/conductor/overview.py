@@ -76,7 +76,7 @@ class EndedTrialTotals:
     """Ledger positions of the `asked` events of open trials, by trial id; only in a snapshot."""
 
     @classmethod
-    def kept(cls, snapshot: LedgerSnapshot) -> "EndedTrialTotals | None":
+    def from_snapshot(cls, snapshot: LedgerSnapshot) -> "EndedTrialTotals | None":
         """Return the sums that a snapshot begins with; None if they cannot be read."""
         try:
             return from_json_values(cls, json.loads(next(lines(snapshot.content))))
@@ -229,7 +229,7 @@ class Overview:
             )
         for record in self.others if is_locked else ():
             if record.outcome is None and (record.arm, record.phase) in watch.phases:
-                watch.phases[record.arm, record.phase].waiting -= 1
+                watch.phases[record.arm, record.phase].num_waiting -= 1
                 silent_s = None if record.heard_at is None else max(0.0, now - record.heard_at)
                 watch.runs(record, record.settings, record.last, silent_s)
         return watch.outlook()

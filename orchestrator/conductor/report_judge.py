@@ -60,7 +60,7 @@ class ReportJudge:
         if wants_flops and trains and TRAIN_FLOPS not in reported_metrics:
             reason = f"a trial of a sweep with a budget of FLOPs must report {TRAIN_FLOPS}, and did not"
             return Outcome(OutcomeKind.CRASHED, f"{reason}; report it, or give the budget in device hours")
-        if state.planned.phase != "search" or state.values:
+        if state.planned.phase != "search" or state.objective_values:
             return outcome
         assert self._plan.search is not None
         objective_names = ", ".join(objective.metric for objective in self._plan.search.objectives)

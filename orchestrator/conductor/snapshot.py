@@ -49,7 +49,7 @@ def ended_trials(
             state.planned,
             state.outcome,
             state.last,
-            values=state.values or (),
+            values=state.objective_values or (),
             attempts=of_trial.token,
             objectives=objectives,
         )
@@ -160,7 +160,7 @@ def _load_arm(conductor: "Conductor", arm_state: ArmState, values: Mapping[str, 
 def _candidates(conductor: "Conductor", key: tuple[str, int], numbers: Sequence[int]) -> list[Candidate]:
     states = {state.planned.number: state for state in conductor._arms[key].phase("search")}
     return [
-        Candidate(number, conductor._searches[key].assignment(number), states[number].values or ())
+        Candidate(number, conductor._searches[key].assignment(number), states[number].objective_values or ())
         for number in numbers
     ]
 
@@ -173,7 +173,7 @@ def _trial_to_json(state: TrialState) -> list[Any]:
         _measurement_to_json(state.last),
         state.evaluated,
         _measurement_to_json(state.saved),
-        state.values,
+        state.objective_values,
         state.counted and state.counted.to_json(),
         state.saved_counted and state.saved_counted.to_json(),
         state.standing and [state.standing.kind.value, state.standing.reason],
@@ -202,7 +202,7 @@ def _load_trial(
     state.last = last and _measurement(*last)
     state.evaluated = evaluated
     state.saved = stored_step and _measurement(*stored_step)
-    state.values = loss_values and tuple(loss_values)
+    state.objective_values = loss_values and tuple(loss_values)
     state.counted = counted and CountedReports.from_json(objectives, counted)
     state.saved_counted = saved_counted and CountedReports.from_json(objectives, saved_counted)
     state.standing = end(Stop, standing)

@@ -46,7 +46,7 @@ class TrialState:
     """Whether the trial has reported any metric other than training metrics."""
     saved: Measurement | None = None
     """Value of `last` at the newest checkpoint."""
-    values: tuple[float, ...] | None = None
+    objective_values: tuple[float, ...] | None = None
     """Value of every objective by its scope, over the reports so far."""
     counted: CountedReports | None = None
     """Reports of a search trial; None before the first report."""
@@ -164,7 +164,7 @@ def progress(repeats: Sequence[ArmState], goal: str | None) -> Progress:
         repeats: All repeats of the arm.
         goal: Goal of the first objective.
     """
-    firsts = [candidate.values[0] for state in repeats for candidate in state.candidates]
+    firsts = [candidate.objective_values[0] for state in repeats for candidate in state.candidates]
     best = (max(firsts) if goal == "max" else min(firsts)) if firsts else None
     ended_counts = sum((state.ended for state in repeats), Counter[OutcomeKind]())
     return Progress(

@@ -14,7 +14,7 @@ class Candidate:
 
     number: int
     assignment: Assignment
-    values: tuple[float, ...]
+    objective_values: tuple[float, ...]
     """Value of every objective by its scope."""
 
 
@@ -27,7 +27,10 @@ def best_first(candidates: Iterable[Candidate], objectives: Sequence[Objective])
     """
     goals = [1.0 if objective.goal == "max" else -1.0 for objective in objectives]
     scored = [
-        (tuple(goal * value for goal, value in zip(goals, candidate.values, strict=True)), candidate)
+        (
+            tuple(goal * value for goal, value in zip(goals, candidate.objective_values, strict=True)),
+            candidate,
+        )
         for candidate in sorted(candidates, key=lambda candidate: candidate.number)
     ]
     candidates_left = _first_of_each_assignment(sorted(scored, key=lambda pair: pair[0][0], reverse=True))

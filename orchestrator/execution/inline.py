@@ -73,7 +73,7 @@ def run_inline(
     run = _InlineRun(recorder, slot, orders, stop, on_change or _do_nothing, silence_s, check or _do_nothing)
     with closing(slot):
         while not stop.is_set() and (attempt := recorder.ask()) is not None:
-            run.changed()
+            run.on_change()
             run.trial(attempt)
     if stop.is_set():
         recorder.drain(INTERRUPTED)
@@ -90,7 +90,7 @@ class _InlineRun:
     slot: "ProcessSlot | DebuggedSlot"
     orders: JobEncoder
     stop: threading.Event
-    changed: Callable[[], None]
+    on_change: Callable[[], None]
     silence_s: float | None
     check: Callable[[], None]
 
@@ -124,7 +124,7 @@ class _InlineRun:
     def _take_reply(self, attempt: Attempt, reply: Reply) -> bool:
         """Record a reply and answer it; return whether the attempt has ended."""
         decision = self.recorder.record(attempt.trial_id, attempt.token, reply)
-        self.changed()
+        self.on_change()
         if reply.ended is not None:
             return True
         is_written = self.recorder.written()
@@ -140,7 +140,7 @@ class _InlineRun:
             self._take_reply(attempt, Reply(ended=died.outcome))
         else:
             self.recorder.record_death(attempt.trial_id, died.reason, died.cause)
-            self.changed()
+            self.on_change()
 
     def _wait_until_written(self) -> bool:
         """Wait until the ledger contains all reports; return False if a stop is requested before."""

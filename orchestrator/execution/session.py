@@ -45,7 +45,7 @@ class Session:
     recorder: Recorder
     stop: threading.Event
     """Event set from outside, e.g. by a signal, to drain the sweep."""
-    changed: Callable[[], None] = lambda: None
+    on_change: Callable[[], None] = lambda: None
     """Called after every recorded change."""
     check: Callable[[], None] = lambda: None
     """Called often; raises if the session must end at once."""
@@ -83,7 +83,7 @@ class Session:
             self._reassigned.appendleft(attempt)
             return NoAttempt.LATER
         self._running[key] = attempt
-        self.changed()
+        self.on_change()
         return attempt
 
     def check_stop(self) -> None:
@@ -121,7 +121,7 @@ class Session:
                 has_ended = reply.ended is not None
                 if isinstance(decision, Stop):
                     stop = decision
-        self.changed()
+        self.on_change()
         if has_ended:
             del self._running[key], self._reported_at[key]
             self._stopping.discard(key)
@@ -157,7 +157,7 @@ class Session:
         else:
             self.recorder.record_death(attempt.trial_id, reason, cause)
         self._silent.discard(key)
-        self.changed()
+        self.on_change()
 
     def record_all_deaths(self, reason: str) -> None:
         """Record that all workers died with their scheduler."""
@@ -183,4 +183,4 @@ class Session:
         for attempt in unstarted:
             outcome = Outcome(OutcomeKind.STOPPED, self.recorder.draining)
             self.recorder.record(attempt.trial_id, attempt.token, Reply(ended=outcome))
-            self.changed()
+            self.on_change()

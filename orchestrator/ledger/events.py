@@ -77,7 +77,7 @@ def opened(time: float, holder: Holder, spec_digest: str, provenance: Mapping[st
     return Event(EventKind.OPENED, time, payload=payload)
 
 
-def asked(time: float, trial: Trial) -> Event:
+def trial_assigned(time: float, trial: Trial) -> Event:
     """Create the event that a trial received its assignment."""
     return Event(EventKind.ASKED, time, trial.trial_id, trial_to_json(trial))
 
@@ -97,7 +97,7 @@ def measured(time: float, trial_id: str, measurement: Measurement) -> Event:
     return Event(EventKind.MEASURED, time, trial_id, payload)
 
 
-def kept(time: float, trial_id: str, measurement: Measurement) -> Event:
+def examples_stored(time: float, trial_id: str, measurement: Measurement) -> Event:
     """Create the event that stores the measurement's values of single examples."""
     payload = {"step": measurement.step, "examples": [dict(example) for example in measurement.examples]}
     return Event(EventKind.KEPT, time, trial_id, payload)

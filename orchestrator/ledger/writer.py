@@ -28,14 +28,14 @@ class Writer:
         self._log = log
         self._lease = lease
         self._changed = threading.Condition()
-        self._waiting: list[Event] = []
+        self._queue: list[Event] = []
         self._writing = self._lives = False
         self._error: Exception | None = None
 
     def put(self, new: Sequence[Event]) -> None:
         """Queue `new` for writing; return at once."""
         with self._changed:
-            self._waiting.extend(new)
+            self._queue.extend(new)
             if not self._lives:
                 self._lives = True
                 threading.Thread(target=self._work, name="haltsweep-writer", daemon=True).start()
@@ -54,7 +54,7 @@ class Writer:
             return self._is_idle()
 
     def _is_idle(self) -> bool:
-        return not self._waiting and not self._writing
+        return not self._queue and not self._writing
 
     def _work(self) -> None:
         while batch := self._next():
@@ -71,7 +71,7 @@ class Writer:
 
     def _next(self) -> list[Event]:
         with self._changed:
-            self._lives = bool(self._changed.wait_for(lambda: self._waiting, IDLE_S))
-            batch, self._waiting = self._waiting, []
+            self._lives = bool(self._changed.wait_for(lambda: self._queue, IDLE_S))
+            batch, self._queue = self._queue, []
             self._writing = bool(batch)
             return batch

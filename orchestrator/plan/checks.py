@@ -79,6 +79,8 @@ def check_stopper(
     low, high = look_up(metrics, metric).span
     if grace >= steps:
         reason = f"it waits for step {grace} and train.steps is {steps}"
+    elif steps_between_reports >= steps:
+        reason = f"a trial is measured only once, at its last step, {steps}; lower train.report_every"
     elif steps_between_reports * max(1, ceil(grace / steps_between_reports)) >= steps:
         reason = (
             f"it is measured every {steps_between_reports} steps, at step {steps} for the first time"

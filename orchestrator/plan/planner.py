@@ -19,7 +19,7 @@ from orchestrator.plan.estimate import count_trials_by_arm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.plan_input import check_size, number_of_arms, read_plannable_spec
 from orchestrator.plan.planned_trials import confirm_seeds, planned_trials
-from orchestrator.plan.power import power
+from orchestrator.plan.power import power, power_without_verdict
 from orchestrator.plan.space_check import constraints
 from orchestrator.plan.space_check.constraints import check_constraints, check_known, check_predicates
 from orchestrator.plan.space_check.dimensions import check_dimensions
@@ -93,6 +93,13 @@ def plan(
     metrics, published = trainable.metrics(resolved), spec.published_rows
     num_compared, spread = _num_compared(arms, spec), spec.answer.spread if spec.answer else None
     answer = answer_plan(spec.answer, confirm, search, metrics, num_compared) if confirm else None
+    power_of_plan = None
+    if confirm and answer:
+        power_of_plan = (
+            power_without_verdict(confirm, answer, search=search)
+            if probe and probe.faults_only
+            else power(confirm, answer, spread, published, arms[0].settings, search=search)
+        )
     return Plan(
         name=spec.name,
         question=spec.question,
@@ -106,9 +113,7 @@ def plan(
         trials=trials,
         proofs=tuple(proofs),
         prices=prices,
-        power=power(confirm, answer, spread, published, arms[0].settings, search=search)
-        if confirm and answer and not (probe and probe.faults_only)
-        else None,
+        power=power_of_plan,
         published=published,
         trainable=trainable.path,
         answer=answer,

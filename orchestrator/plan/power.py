@@ -39,21 +39,11 @@ def power(
         baseline: Settings of the baseline, whose published spread is preferred.
         search: Search settings; a search uses the valid split, so there is no verdict on that split.
     """
-    unit = "repeat" if search is not None and search.repeats > 1 else "seed"
-    seeds = search.repeats if search is not None and unit == "repeat" else len(confirm.seeds)
+    if (impossible := power_without_verdict(confirm, answer, search=search)) is not None:
+        return impossible
+    unit, seeds = _units(confirm, search)
     family = answer.family
-    if not family:
-        missing_text = "its spread and no effect" if seeds > 1 else "neither its spread nor an effect"
-        amount_text = amount(seeds, unit)
-        return Power(seeds, 0, f"With no arm beside the baseline, {amount_text} can show {missing_text}.")
     amount_text = f"{amount(seeds, unit)} and {amount(family, 'comparison')}"
-    if seeds < SEEDS_LEAST:
-        sentence = f"With {amount_text} there can be no verdict: {SEEDS_LEAST} {unit}s are the fewest."
-        return Power(seeds, family, sentence)
-    if search is not None and not answer.outcomes and not confirm.splits:
-        no_verdict = "there can be no verdict: they are read on validation data alone, which chose."
-        sentence = f"With {amount_text} {no_verdict}"
-        return Power(seeds, family, sentence)
     effect = smallest_effect(seeds, family, answer.level)
     if stated is not None:
         spread, source = _spread_and_source(stated)
@@ -80,6 +70,40 @@ def power(
         f"a standard deviation over {unit}s of {spread:.3g} ({source}){margin}.{_moderated(seeds, answer)}"
     )
     return Power(seeds, family, sentence, effect, spread, source)
+
+
+def power_without_verdict(
+    confirm: ConfirmPlan, answer: AnswerPlan, *, search: SearchPlan | None = None
+) -> Power | None:
+    """Return the reason why no verdict is possible; None if one is possible.
+
+    Args:
+        confirm: Confirmation settings.
+        answer: Primary outcomes, margin and error level.
+        search: Search settings; a search uses the valid split, so there is no verdict on that split.
+    """
+    unit, seeds = _units(confirm, search)
+    family = answer.family
+    if not family:
+        missing_text = "its spread and no effect" if seeds > 1 else "neither its spread nor an effect"
+        amount_text = amount(seeds, unit)
+        return Power(seeds, 0, f"With no arm beside the baseline, {amount_text} can show {missing_text}.")
+    amount_text = f"{amount(seeds, unit)} and {amount(family, 'comparison')}"
+    if seeds < SEEDS_LEAST:
+        sentence = f"With {amount_text} there can be no verdict, which needs at least {SEEDS_LEAST} {unit}s."
+        return Power(seeds, family, sentence)
+    if search is not None and not answer.outcomes and not confirm.splits:
+        no_verdict = "there can be no verdict, since all measurements are on validation data of the search."
+        sentence = f"With {amount_text} {no_verdict}"
+        return Power(seeds, family, sentence)
+    return None
+
+
+def _units(confirm: ConfirmPlan, search: SearchPlan | None) -> tuple[str, int]:
+    """Return the word for independent observations, and their number per arm."""
+    if search is not None and search.repeats > 1:
+        return "repeat", search.repeats
+    return "seed", len(confirm.seeds)
 
 
 def _moderated(seeds: int, answer: AnswerPlan) -> str:

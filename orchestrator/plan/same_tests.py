@@ -7,7 +7,7 @@ from orchestrator.errors import FaultCode
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
 from orchestrator.spec.types import Spec
-from trainables.acting import in_splits, presentation_fields
+from trainables.field_effects import in_splits, presentation_fields
 from trainables.settings import Settings
 from trainables.task_catalog import (
     settled,

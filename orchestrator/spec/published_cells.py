@@ -110,7 +110,7 @@ def _training_settings(arm: Any, data: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def _without_effect() -> frozenset[str]:
-    from trainables.acting import running  # loads the settings of training, which few specs need here
+    from trainables.field_effects import running  # loads the settings of training, which few specs need here
     from trainables.training.config import TrainConfig
 
     return frozenset({*OF_FILES, *(f"train.{name}" for name in running(TrainConfig))})

@@ -66,7 +66,7 @@ class CountedReports:
         return True
 
     @property
-    def values(self) -> tuple[float, ...]:
+    def objective_values(self) -> tuple[float, ...]:
         """Return the counted value of every objective; empty before the first report that counts."""
         if self.measurement is None:
             return ()
@@ -77,7 +77,7 @@ class CountedReports:
         first = self._objectives[0]
         if first.scope != "best":
             return False
-        value, best = report.metrics[first.metric], self.values[0]
+        value, best = report.metrics[first.metric], self.objective_values[0]
         return value <= best if first.goal == "max" else value >= best
 
 

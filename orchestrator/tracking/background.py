@@ -63,7 +63,7 @@ class Follower:
         self,
         timeout_s: float,
         outage_s: float = OUTAGE_S,
-        waiting: OnWait = lambda _: None,
+        on_wait: OnWait = lambda _: None,
         summary: ArmSummary | None = None,
     ) -> TrackingState | None:
         """Make the writer write all events and exit; return None if MLflow has all of them, else its state.
@@ -74,14 +74,14 @@ class Follower:
             timeout_s: Seconds until the writer is left to finish by itself (`detached`).
             outage_s: Seconds after which a writer that only reports an outage of MLflow is killed; `haltsweep
                 sync` catches up.
-            waiting: Called often, with a description of the remaining work.
+            on_wait: Called often, with a description of the remaining work.
             summary: Summary for the arms' runs. With a summary, the files of the sweep are uploaded, too.
         """
         prefix = ""
         try:
             if summary is not None:
                 self._summary.write(summary)
-            self._finish(timeout_s, outage_s, waiting)
+            self._finish(timeout_s, outage_s, on_wait)
         except KeyboardInterrupt:
             prefix = "left at Ctrl-C: "
         finally:
@@ -103,7 +103,7 @@ class Follower:
         self._close_pipe()
         self._summary.close()
 
-    def _finish(self, timeout_s: float, outage_s: float, waiting: OnWait) -> None:
+    def _finish(self, timeout_s: float, outage_s: float, on_wait: OnWait) -> None:
         """Wait until the writer has ended or reports an outage; detach it after `timeout_s`."""
         # Times of the writer are only compared with each other, since the system clock may be changed
         # meanwhile.
@@ -119,7 +119,7 @@ class Follower:
             failed_s = failed_s or waited if failing else None
             if failed_s is not None and waited - failed_s >= outage_s:
                 return
-            waiting(_activity_text(state))
+            on_wait(_activity_text(state))
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(POLL_S)
         self.detached = True

@@ -32,16 +32,21 @@ def sync(
         ledger: Ledger of the sweep.
         uri: MLflow's URI of the store.
         summary: Metrics and tags of the arms' runs.
-        on_progress: Called before each request to MLflow.
+        on_progress: Called with the next step, before the Parquet files and before each request to MLflow.
 
     Raises:
         StoreError: A store fails (`TrackingOutage` for MLflow), or the sweep's own process is writing.
     """
     plan = read_plan(folder)
+
+    def show_request(request: str) -> None:
+        on_progress(f"waiting for MLflow: {request}")
+
     with projection_lock(folder.root, LOCK_WAIT_S):
+        on_progress("writing the Parquet files")
         counts = WriteCounts(files=ParquetFiles(folder, plan, ledger).update())
         writer = MlflowWriter(
-            uri, plan, ledger, artifact_root(folder), on_progress, inputs=read_inputs(folder)
+            uri, plan, ledger, artifact_root(folder), show_request, inputs=read_inputs(folder)
         )
         counts += writer.update()
         if summary is not None:

@@ -40,7 +40,7 @@ WORDS_NOT_METRICS = {
     "orchestrator/conductor/report_judge.py": {"loss"},
     "orchestrator/ledger/events.py": {"saved"},
     "orchestrator/plan/budget.py": {"flops"},
-    "orchestrator/plan/ablation_check/acting_settings.py": {"loss"},
+    "orchestrator/plan/ablation_check/effective_settings.py": {"loss"},
     "orchestrator/plan/ablation_check/differences.py": {"loss", "depth"},
     "orchestrator/plan/ablation_check/passes.py": {"loss", "depth"},
     "orchestrator/plan/ablation_check/probe.py": {"loss"},

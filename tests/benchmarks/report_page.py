@@ -102,7 +102,7 @@ def _events(plan: Plan) -> Iterator[Event]:
             "model.n": stream.randint(1, 12),
             "model.c": stream.choice("abc"),
         }
-        yield log.asked(now, Trial(planned, assignment, plan.arm(planned.arm).settings))
+        yield log.trial_assigned(now, Trial(planned, assignment, plan.arm(planned.arm).settings))
         yield log.started(now, planned.trial_id, 1)
         for step in range(1, REPORTS + 1):
             value = assignment["model.x"] * step / REPORTS + stream.gauss(0, 0.01)

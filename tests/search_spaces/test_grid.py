@@ -21,8 +21,8 @@ from search_spaces.grid import (
     combinations,
     count_combinations,
     count_values,
+    finite_values,
     is_finite,
-    values,
 )
 
 
@@ -40,7 +40,7 @@ from search_spaces.grid import (
 )
 def test_values_of_a_domain_are_listed(domain, expected):
     assert is_finite(domain)
-    assert list(values(domain)) == expected
+    assert list(finite_values(domain)) == expected
 
 
 @given(
@@ -51,7 +51,7 @@ def test_values_of_a_domain_are_listed(domain, expected):
 )
 def test_values_of_a_lattice_belong_to_it(low, step, strides, rest):
     domain = Float(low, low + (strides + rest) * step, step=step)
-    lattice_values = values(domain)
+    lattice_values = finite_values(domain)
     assert len(lattice_values) in (strides, strides + 1, strides + 2)
     assert all(contains(domain, value) for value in lattice_values)
 

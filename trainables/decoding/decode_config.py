@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, PositiveInt
 
-from trainables.acting import Affects, TrialFacts, effective_limit
+from trainables.field_effects import Affects, TrialFacts, effective_limit
 from trainables.settings import NonNegative, Settings
 
 NO_PENALTY = 1e-9

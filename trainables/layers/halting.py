@@ -46,7 +46,7 @@ class HaltingState:
     """1 - C, the survival probability: that none of the kept states so far was the last."""
     spent: Float[Tensor, " U"]
     """sum a_j (j + delay) over the kept steps."""
-    kept: Int[Tensor, " U"] | int
+    num_kept: Int[Tensor, " U"] | int
     """K: number of kept steps; an int if it is the same for all units."""
     computed: int
     """Number of steps run on every unit, including an undone one."""
@@ -73,7 +73,7 @@ class HaltingState:
         return HaltingState(
             take(self.survival, units),
             take(self.spent, units),
-            self.kept if isinstance(self.kept, int) else self.kept.index_select(0, units),
+            self.num_kept if isinstance(self.num_kept, int) else self.num_kept.index_select(0, units),
             self.computed,
             self.cap.index_select(0, units),
             self.active.index_select(0, units),
@@ -82,11 +82,11 @@ class HaltingState:
 
     def part(self, split: SplitInTwo) -> "tuple[HaltingState, HaltingState]":
         """Return the states of both parts of a split of the units."""
-        kept = (self.kept, self.kept) if isinstance(self.kept, int) else split.of(self.kept)
+        kept = (self.num_kept, self.num_kept) if isinstance(self.num_kept, int) else split.of(self.num_kept)
         floats, integers = (self.survival, self.spent), (self.cap, self.active)
         columns = zip(*map(split.of, floats), kept, *map(split.of, integers), strict=True)
         first, second = (
-            replace_fields(self, survival=survival, spent=spent, kept=kept, cap=cap, active=active)
+            replace_fields(self, survival=survival, spent=spent, num_kept=kept, cap=cap, active=active)
             for survival, spent, kept, cap, active in columns
         )
         return first, second
@@ -98,7 +98,7 @@ class HaltingState:
     @property
     def ponder(self) -> Float[Tensor, " U"]:
         """Cost so far in layers, including the remaining mass."""
-        return self.spent + self.survival * self.kept
+        return self.spent + self.survival * self.num_kept
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ def keep(
         all_keep: Whether every unit keeps the step.
         capped: Whether some unit may reach its cap by this step.
     """
-    cost = halting.kept + halting.delay
+    cost = halting.num_kept + halting.delay
     dtype = halting.survival.dtype
     factor = _number(cost, dtype, decision.p.device) if isinstance(cost, int) else cost.to(dtype)
     constants = _KeepConstants(None if all_keep else decision.keeps, factor, states.packing)
@@ -257,11 +257,11 @@ def keep(
     )
     if all_keep:
         active = _active_after(halting, decision, capped=capped)
-        number = halting.kept + 1
+        number = halting.num_kept + 1
     else:
-        number = halting.kept + decision.keeps
+        number = halting.num_kept + decision.keeps
         active = _going_on(decision) & (number < halting.cap)
-    books = replace_fields(halting, survival=survival, spent=spent, kept=number, active=active)
+    books = replace_fields(halting, survival=survival, spent=spent, num_kept=number, active=active)
     return books, mixed, after[0] if after else states.after
 
 
@@ -274,7 +274,7 @@ def _active_after(halting: HaltingState, decision: Decision, *, capped: bool) ->
     """Return the active units after a step that all units keep."""
     active = halting.active
     if capped:
-        active = halting.kept + 1 < halting.cap
+        active = halting.num_kept + 1 < halting.cap
     if decision.goes_on is None:
         return active
     return active.logical_and(decision.goes_on) if capped else decision.goes_on

@@ -435,7 +435,7 @@ class Packing:
         self, keep_masks: Sequence[Bool[np.ndarray, " M"]]
     ) -> "list[tuple[Int[Tensor, ' K'], Int[Tensor, ' R'], Packing]]":
         """Return the results of `select` for several masks; their tables are uploaded together."""
-        parts = [(is_staying.nonzero()[0], *self.left(is_staying)) for is_staying in keep_masks]
+        parts = [(is_staying.nonzero()[0], *self.remaining_rows(is_staying)) for is_staying in keep_masks]
         tables = [
             table for tokens, rows, layout in parts for table in (tokens, rows, layout.row, layout.counts)
         ]
@@ -443,7 +443,7 @@ class Packing:
         packings = Packing.of_tables([layout for *_, layout in parts], uploads[2::4], uploads[3::4])
         return list(zip(uploads[::4], uploads[1::4], packings, strict=True))
 
-    def left(self, is_staying: Bool[np.ndarray, " M"]) -> tuple[Int[np.ndarray, " R"], HostLayout]:
+    def remaining_rows(self, is_staying: Bool[np.ndarray, " M"]) -> tuple[Int[np.ndarray, " R"], HostLayout]:
         """Return the rows that have remaining tokens, and the layout of the tokens in `is_staying`."""
         staying_before = np.concatenate(([0], np.cumsum(is_staying)))
         row_ends = np.cumsum(self.host_counts)

@@ -209,7 +209,7 @@ def run_to_halt(
     if recurrence is None:
         return _run_all_layers(config, layer, states, tokens)
     result = recurrence.run(states, tokens)
-    kept, computed = (count.to(result.ponder.dtype) for count in (result.kept, result.computed))
+    kept, computed = (count.to(result.ponder.dtype) for count in (result.num_kept, result.computed))
     means = tokens.packing.mean(torch.stack((kept, result.ponder, computed), 1))
     depth, ponder, run = means.unbind(1)
     return RecurrenceResult(result.states, depth.detach(), ponder, run.detach()), _balance(

@@ -159,7 +159,7 @@ def run_to_halt(
         states = run_all(config, block, states, tokens)
         return RecurrenceResult.of_all(states, tokens.packing, config.max_layers)
     result = recurrence.run(states, tokens)
-    num_kept, num_computed = (count.to(result.ponder.dtype) for count in (result.kept, result.computed))
+    num_kept, num_computed = (count.to(result.ponder.dtype) for count in (result.num_kept, result.computed))
     if not config.halts_per_token:
         return RecurrenceResult(result.states, num_kept, result.ponder, num_computed)
     depth, ponder, run = tokens.packing.mean(torch.stack((num_kept, result.ponder, num_computed), 1)).unbind(

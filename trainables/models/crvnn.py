@@ -172,7 +172,7 @@ class Encoder(nn.Module):
         result = composition.run(self.cell.begin(states), packing)
         hidden_states = self.cell.hidden(result.states)
         depth, computed, bound = (
-            count.to(x.dtype) for count in (result.kept, result.run, packing.counts - NUM_BOUNDARIES)
+            count.to(x.dtype) for count in (result.num_kept, result.run, packing.counts - NUM_BOUNDARIES)
         )
         return Encoded(
             states=self.boundaries.padded(hidden_states, packing, x),

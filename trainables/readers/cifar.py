@@ -41,10 +41,10 @@ class _ByteType:
 class _ByteArray:
     """Replaces an array until its state is read."""
 
-    __slots__ = ("values",)
+    __slots__ = ("pixels",)
 
     def __init__(self) -> None:
-        self.values: np.ndarray = np.zeros(0, dtype=np.uint8)
+        self.pixels: np.ndarray = np.zeros(0, dtype=np.uint8)
 
     def __setstate__(self, state: object) -> None:
         match state:
@@ -53,7 +53,7 @@ class _ByteArray:
                 and not by_column
                 and math.prod(sizes) == len(content)
             ):
-                self.values = np.frombuffer(content, dtype=np.uint8).reshape(sizes)
+                self.pixels = np.frombuffer(content, dtype=np.uint8).reshape(sizes)
             case _:
                 raise Refused("an array that does not hold as many bytes as it says, row by row")
 
@@ -141,13 +141,13 @@ def _read_pickle(file: Path, content: bytes) -> tuple[np.ndarray, np.ndarray]:
     if not isinstance(batch, dict) or not {b"data", b"labels"} <= batch.keys():
         raise ValueError(f"{expected}, got {type(batch).__name__} without them; fetch the file again")
     data, labels = batch[b"data"], batch[b"labels"]
-    if not isinstance(data, _ByteArray) or data.values.shape[1:] != (RECORD - 1,) or not len(data.values):
+    if not isinstance(data, _ByteArray) or data.pixels.shape[1:] != (RECORD - 1,) or not len(data.pixels):
         raise ValueError(
             f"{expected} whose data are rows of {RECORD - 1} bytes, got others; fetch the file again"
         )
-    if not isinstance(labels, list) or len(labels) != len(data.values):
-        raise ValueError(f"{expected} with a label for each of its {len(data.values)} images, got others")
+    if not isinstance(labels, list) or len(labels) != len(data.pixels):
+        raise ValueError(f"{expected} with a label for each of its {len(data.pixels)} images, got others")
     for number, label in enumerate(labels):
         if type(label) is not int or not 0 <= label < CLASSES:
             raise ValueError(f"{expected}, image {number}: a label from 0 to 9, got {label!r}")
-    return data.values, np.asarray(labels, dtype=np.int16)
+    return data.pixels, np.asarray(labels, dtype=np.int16)

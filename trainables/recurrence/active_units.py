@@ -138,7 +138,10 @@ class ActiveUnits:
     def split(self, keep_mask: Bool[np.ndarray, " U"]) -> UnitSplit:
         """Return the split into the units that `keep_mask` and the others."""
         is_staying = keep_mask if self.per_token else np.repeat(keep_mask, self.packing.host_counts)
-        (rows, active), (_, halted) = self.packing.left(is_staying), self.packing.left(~is_staying)
+        (rows, active), (_, halted) = (
+            self.packing.remaining_rows(is_staying),
+            self.packing.remaining_rows(~is_staying),
+        )
         orders = [rows, *(np.argsort(~mask, kind="stable") for mask in (is_staying, keep_mask))]
         layouts = [active.row, active.counts, halted.row, halted.counts]
         tables = upload_together([*orders, *layouts], self.packing.row.device)
@@ -197,11 +200,11 @@ def everywhere(packing: Packing) -> tuple[Int[np.ndarray, " M"], Int[np.ndarray,
 class HaltedResults(Generic[Gone]):
     """Results of units that were removed from the batch, in the order of removal."""
 
-    left: list[Gone] = field(default_factory=list)
+    removed_units: list[Gone] = field(default_factory=list)
 
     def add(self, units: Gone) -> None:
         """Add units whose results are final."""
-        self.left.append(units)
+        self.removed_units.append(units)
 
     def release(
         self: "HaltedResults[Units]", units: Units, keep_mask: Bool[Tensor, " U"] | Bool[np.ndarray, " U"]
@@ -216,10 +219,10 @@ class HaltedResults(Generic[Gone]):
 
     def per_token(self, *values: Callable[[Gone], Shaped[Tensor, "M ..."]]) -> list[Tensor]:
         """Return `values` of every token, in the order of the full batch."""
-        if len(self.left) == 1:
-            return [value(self.left[0]) for value in values]
-        host_order = np.concatenate([part.source for part in self.left])
-        wholes = [torch.cat([value(part) for part in self.left]) for value in values]
+        if len(self.removed_units) == 1:
+            return [value(self.removed_units[0]) for value in values]
+        host_order = np.concatenate([part.source for part in self.removed_units])
+        wholes = [torch.cat([value(part) for part in self.removed_units]) for value in values]
         source = upload(host_order, wholes[0].device)
         return [put_rows(values, source, values.shape[0]) for values in wholes]
 
@@ -228,10 +231,10 @@ class HaltedResults(Generic[Gone]):
 
         A value that is an int applies to all units that were removed together.
         """
-        columns = [[value(part) for part in self.left] for value in values]
+        columns = [[value(part) for part in self.removed_units] for value in values]
         device = next(tensor.device for column in columns for tensor in column if isinstance(tensor, Tensor))
-        host_order = np.argsort(np.concatenate([part.origin for part in self.left]))
-        order = None if len(self.left) == 1 else upload(host_order, device)
+        host_order = np.argsort(np.concatenate([part.origin for part in self.removed_units]))
+        order = None if len(self.removed_units) == 1 else upload(host_order, device)
         return [self._in_order(column, host_order, order, device) for column in columns]
 
     def _in_order(
@@ -243,6 +246,6 @@ class HaltedResults(Generic[Gone]):
     ) -> Tensor:
         tensors = [value for value in values if isinstance(value, Tensor)]
         if not tensors:
-            sizes = [len(part.origin) for part in self.left]
+            sizes = [len(part.origin) for part in self.removed_units]
             return upload(np.repeat(np.asarray(values), sizes)[host_order], device)
         return tensors[0] if inverse is None else take(torch.cat(tensors), inverse)

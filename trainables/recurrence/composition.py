@@ -82,7 +82,7 @@ class ComposingRows(ActiveUnits):
     """How much was composed into each position in the last step, in [0, 1]."""
     free: Bool[Tensor, " M"] = field(metadata=PER_TOKEN)
     """Positions that can be composed into another: all but START, END and the last token."""
-    kept: Int[Tensor, " B"] = field(metadata=PER_UNIT)
+    num_kept: Int[Tensor, " B"] = field(metadata=PER_UNIT)
     run: Int[Tensor, " B"] = field(metadata=PER_UNIT)
     active: Bool[Tensor, " B"] = field(metadata=PER_UNIT)
     """Rows that have not halted."""
@@ -103,7 +103,7 @@ class ComposingRows(ActiveUnits):
             exist=exist,
             took=torch.zeros_like(exist),
             free=(packing.column > 0) & (behind > NUM_BOUNDARIES),
-            kept=zeros,
+            num_kept=zeros,
             run=zeros,
             active=torch.ones_like(zeros, dtype=torch.bool),
         )
@@ -119,7 +119,7 @@ class CompositionResult:
 
     states: Float[Tensor, "M C"]
     exist: Float[Tensor, " M"]
-    kept: Int[Tensor, " B"]
+    num_kept: Int[Tensor, " B"]
     run: Int[Tensor, " B"]
     unfinished: Bool[Tensor, " B"]
     """Rows that reached their maximum number of steps with more than one token left."""
@@ -156,7 +156,7 @@ class Composition:
         halted.add(composing)
         return CompositionResult(
             *halted.per_token(lambda rows: rows.states, lambda rows: rows.exist),
-            *halted.per_unit(lambda rows: rows.kept, lambda rows: rows.run, lambda rows: rows.active),
+            *halted.per_unit(lambda rows: rows.num_kept, lambda rows: rows.run, lambda rows: rows.active),
         )
 
     def _staying(self, composing: ComposingRows, number: int) -> Bool[np.ndarray, " B"]:
@@ -182,7 +182,7 @@ class Composition:
                 torch.where(moving, took, composing.took),
             )
         updated = replace(composing, states=states, exist=exist, took=took)
-        updated = replace(updated, kept=composing.kept + composing.active, run=composing.run + 1)
+        updated = replace(updated, num_kept=composing.num_kept + composing.active, run=composing.run + 1)
         if self.threshold is None:
             return updated
         return replace(updated, active=composing.active & (updated.surviving(self.threshold) > 1))

@@ -191,7 +191,7 @@ class DepthPass:
         """Return the results of all units after `end`."""
         (states,) = self.halted.per_token(lambda ended: ended.states)
         ponder, kept, computed = self.halted.per_unit(
-            lambda ended: ended.ponder, lambda ended: ended.kept, lambda ended: ended.computed
+            lambda ended: ended.ponder, lambda ended: ended.num_kept, lambda ended: ended.computed
         )
         return DepthResult(states, ponder, kept, computed, self.layer_outputs)
 

@@ -147,7 +147,7 @@ class DepthUnits(ActiveUnits):
         """Return the results of these units after they have halted."""
         halting = self.halting
         return EndedUnits(
-            self.source, self.origin, self.mixture(), halting.ponder, halting.kept, halting.computed
+            self.source, self.origin, self.mixture(), halting.ponder, halting.num_kept, halting.computed
         )
 
 
@@ -160,7 +160,7 @@ class EndedUnits:
     states: Float[Tensor, "M D"]
     """s: the mixture of their states."""
     ponder: Float[Tensor, " U"]
-    kept: Int[Tensor, " U"] | int
+    num_kept: Int[Tensor, " U"] | int
     computed: int
 
 
@@ -183,7 +183,7 @@ class DepthResult:
 
     states: Float[Tensor, "M D"]
     ponder: Float[Tensor, " U"]
-    kept: Int[Tensor, " U"]
+    num_kept: Int[Tensor, " U"]
     computed: Int[Tensor, " U"]
     layer_outputs: list[LayerOutputs]
     """Side outputs of each step."""

@@ -23,9 +23,9 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
-from trainables.acting import AffectsForm, AffectsSplits, AffectsSteps
 from trainables.data.progress import report_each
 from trainables.data.split import Split
+from trainables.field_effects import AffectsForm, AffectsSplits, AffectsSteps
 from trainables.generators.problems import ALPHABET, PROBLEMS, AlgorithmicProblem, Dice, Name, Words
 from trainables.settings import Settings
 from trainables.streams import numpy_stream

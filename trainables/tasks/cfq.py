@@ -26,8 +26,8 @@ from typing import Annotated, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from trainables.acting import AffectsSplits
 from trainables.data.files import content_digest, source_folder
+from trainables.field_effects import AffectsSplits
 from trainables.readers.parallel_text import (
     END,
     PADDING,

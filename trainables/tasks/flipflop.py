@@ -23,10 +23,10 @@ import numpy as np
 import pyarrow as pa
 from pydantic import AfterValidator, Field, model_validator
 
-from trainables.acting import AffectsSplits
 from trainables.data.draws import find_new
 from trainables.data.progress import report
 from trainables.data.ragged import list_column
+from trainables.field_effects import AffectsSplits
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
 from trainables.task_protocol import SplitInfo

@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from trainables.acting import AffectsSplits
 from trainables.data.draws import permutation
+from trainables.field_effects import AffectsSplits
 from trainables.generators.listops_splits import (
     DRAW_TOKENS,
     SplitLaw,

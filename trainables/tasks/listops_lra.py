@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 import pyarrow as pa
 from pydantic import Field
 
-from trainables.acting import AffectsSplits
+from trainables.field_effects import AffectsSplits
 from trainables.generators.listops_splits import (
     SplitLaw,
     decode,  # noqa: F401 required in every task

@@ -23,9 +23,9 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from trainables.acting import AffectsForm
 from trainables.data.files import content_digest
 from trainables.data.ragged import concatenate, list_column
+from trainables.field_effects import AffectsForm
 from trainables.generators.formula_pairs import (
     BUCKETS,
     RELATIONS,

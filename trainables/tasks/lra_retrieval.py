@@ -25,9 +25,9 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from trainables.acting import AffectsForm
 from trainables.data.files import content_digest, source_folder, unreadable_error
 from trainables.data.progress import report
+from trainables.field_effects import AffectsForm
 from trainables.readers.byte_text import (
     IDS,
     PAD,

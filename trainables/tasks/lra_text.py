@@ -21,10 +21,10 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from trainables.acting import AffectsForm
 from trainables.data.draws import permutation
 from trainables.data.files import content_digest, source_folder, unreadable_error
 from trainables.data.progress import report_each
+from trainables.field_effects import AffectsForm
 from trainables.readers.byte_text import (
     IDS,
     PAD,

@@ -31,10 +31,10 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from trainables.acting import AffectsSplits
 from trainables.data.draws import permutation
 from trainables.data.files import content_digest
 from trainables.data.progress import report
+from trainables.field_effects import AffectsSplits
 from trainables.generators.contours import drawings, render
 from trainables.generators.images import (
     PIXELS,

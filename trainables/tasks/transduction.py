@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
-from trainables.acting import AffectsSplits
 from trainables.data.draws import draw_integers, find_new
+from trainables.field_effects import AffectsSplits
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
 from trainables.task_protocol import SplitInfo

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from trainables import catalog, task_catalog
-from trainables.acting import AffectsSplits, in_splits
 from trainables.data.split import Split, content_hash
+from trainables.field_effects import AffectsSplits, in_splits
 from trainables.protocol import Job
 from trainables.settings import Settings
 from trainables.task_protocol import SplitInfo

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from trainables.acting import Affects
 from trainables.decoding.decode_config import DecodeConfig
+from trainables.field_effects import Affects
 from trainables.settings import LATER, NonNegative, Positive, Settings
 from trainables.training import likes
 

@@ -8,7 +8,7 @@ training follows the last.
 from math import ceil
 from typing import Any
 
-from trainables.acting import TrialFacts, effective_limit
+from trainables.field_effects import TrialFacts, effective_limit
 
 UNSEEN = 2.0**-25
 """Relative change of a float32 that is lost in rounding."""

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from trainables.acting import presentation_fields
 from trainables.assembly import build_model, model_config, ungraphed
 from trainables.catalog import is_outside
 from trainables.data.conformity import check_batch
@@ -17,6 +16,7 @@ from trainables.data.draws import permutation
 from trainables.data.order import Bucketed, TokenBatches, batch_indices, evaluation_batches
 from trainables.data.split import Split
 from trainables.data.store import open_split
+from trainables.field_effects import presentation_fields
 from trainables.layers.attention.attend import plan_no_shapes
 from trainables.protocol import Job
 from trainables.settings import Settings

@@ -33,7 +33,7 @@ def best(
     runs: Runs = None,
     storage: Storage = None,
 ) -> None:
-    """Print a runnable spec of the best config; its first lines state how it was chosen."""
+    """Print a spec that trains the best config again; its first lines state how it was chosen."""
     from orchestrator.cli.stored_sweep import open_stored_sweep
     from orchestrator.files.file_digests import read_verified
     from orchestrator.report.results.summary import summarise

@@ -29,12 +29,12 @@ SUFFIX = ".bundle.zip"
 def bundle(
     name: SweepName,
     to: Annotated[
-        Path | None, typer.Option(help=f"Path of the archive; else ./NAME{SUFFIX}.", metavar="FILE")
+        Path | None, typer.Option(help=f"Path of the archive. Default: ./NAME{SUFFIX}.", metavar="FILE")
     ] = None,
     runs: Runs = None,
     storage: Storage = None,
 ) -> None:
-    """Pack spec, plan, ledger, report, provenance and digests of a sweep into one archive without weights."""
+    """Pack a sweep into one archive: spec, plan, ledger, report, provenance and digests, but no weights."""
     from orchestrator.bundle import archive
     from orchestrator.cli.stored_sweep import open_stored_sweep
 

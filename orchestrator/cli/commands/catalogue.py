@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 LONG = 10**6
 """Limit on lengths in tokens, above which an upper bound is not displayed."""
 
-Name = Annotated[str | None, typer.Argument(help="Show the fields of this one; without it, list all.")]
+Name = Annotated[
+    str | None, typer.Argument(help="Name of an entry to show in detail; by default all are listed.")
+]
 
 
 def models(name: Name = None, as_json: Json = False) -> None:

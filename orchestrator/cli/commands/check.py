@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 
 
 def check(
-    files: Annotated[list[Path], typer.Argument(help="Spec files.")],
+    files: Annotated[list[Path], typer.Argument(help="Spec files (YAML).")],
     run: Annotated[
-        bool, typer.Option("--run", help="Also run every arm to its first report, in a temporary folder.")
+        bool,
+        typer.Option(
+            "--run", help="Also run one trial of every arm to its first report, in a temporary folder."
+        ),
     ] = False,
     data: Data = None,
 ) -> None:
@@ -38,19 +41,24 @@ def check(
             "spec: `haltsweep plan SPEC KEY=VALUE`"
         )
     has_failed = False
+    closing_warnings: list[str] = []
     new_probe = cache(_new_probe)  # specs share models that were built
     for path in files:
-        profiles, faults, warnings = _check_file(path, new_probe)
+        profiles, faults, warnings, closing_warning = _check_file(path, new_probe)
+        if closing_warning and not faults:
+            closing_warnings.append(f"{path}: {closing_warning}" if len(files) > 1 else closing_warning)
         has_failed = has_failed or bool(faults)
         if not faults:
             with_profiles = f" (and with {', '.join(profiles)})" if profiles else ""
             print_line(f"{path}: {'valid' if run else 'ok'}{with_profiles}")
         for line in faults or warnings:
             print_error(line)
+    for path in files if run and not has_failed else ():
+        run_smoke_test(read_and_plan(path)[1], data_root(data))
+    for line in closing_warnings:
+        print_error(line)
     if has_failed:
         raise typer.Exit(2)
-    for path in files if run else ():
-        run_smoke_test(read_and_plan(path)[1], data_root(data))
 
 
 def _new_probe() -> "Probe":
@@ -59,12 +67,18 @@ def _new_probe() -> "Probe":
     return Probe(faults_only=True)
 
 
-def _check_file(path: Path, new_probe: "Callable[[], Probe]") -> tuple[Sequence[str], list[str], list[str]]:
-    """Return a spec's profiles, and the faults and warnings of the spec and its profiles, each line once."""
+def _check_file(
+    path: Path, new_probe: "Callable[[], Probe]"
+) -> tuple[Sequence[str], list[str], list[str], str]:
+    """Return a spec's profiles, and the faults and warnings of the spec and its profiles, each line once.
+
+    The last item is a warning if the spec, without a profile, permits no verdict; else it is empty.
+    """
     from orchestrator.spec.load import profile_names
 
     faults: dict[str, str] = {}
     warnings: dict[str, None] = {}
+    closing_warning = ""
     profiles = profile_names(path)
     for profile in (None, *profiles):
         try:
@@ -75,12 +89,14 @@ def _check_file(path: Path, new_probe: "Callable[[], Probe]") -> tuple[Sequence[
         except (Exception, SystemExit) as error:
             faults.setdefault(fault := _custom_code_fault(path, error), fault)
         else:
-            from orchestrator.plan.display.render import plan_warnings
+            from orchestrator.plan.display.render import no_verdict_warning, plan_warnings
 
+            if profile is None:
+                closing_warning = no_verdict_warning(plan_of_profile)
             warnings |= dict.fromkeys(plan_warnings(plan_of_profile))
         if faults and profile is None:
             break  # a faulty spec is faulty with every profile
-    return profiles, list(faults.values()), list(warnings)
+    return profiles, list(faults.values()), list(warnings), closing_warning
 
 
 def _custom_code_fault(path: Path, error: BaseException) -> str:
@@ -102,7 +118,7 @@ def plan(
     runs: Runs = None,
     as_json: Json = False,
 ) -> None:
-    """Dry run: arms and what they change, trials, proof of ablation, price, and what the seeds can show."""
+    """Show arms, trials, estimated cost and detectable differences of a spec; run no trial."""
     spec_file, sweep_plan = read_and_plan(spec, overrides or (), profile, calibrate=calibrate, runs=runs)
     if as_json:
         from orchestrator.plan.serialise import to_json

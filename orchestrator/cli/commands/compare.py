@@ -29,7 +29,7 @@ def compare(
     runs: Runs = None,
     as_json: Json = False,
 ) -> None:
-    """Compare sweeps: arms of equal content, and differences in spec, code, data and machine."""
+    """Compare the results of arms that several sweeps share, and list other differences of the sweeps."""
     from orchestrator.report.comparisons.comparison import NOTE, compare_sweeps
 
     if len(names) < 2:

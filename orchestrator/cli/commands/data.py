@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from orchestrator.cli.task_data import Subject
     from trainables.data.split import Split
 
-app = typer.Typer(help="Build, show and verify data sets.", no_args_is_help=True)
+app = typer.Typer(help="Build, show and verify datasets.", no_args_is_help=True)
 
 What = Annotated[
     str, typer.Argument(help="A task (`haltsweep tasks` lists them) or a spec file.", metavar="TASK|SPEC")
@@ -150,14 +150,14 @@ def _check_figure(figure: Path | None) -> None:
 def verify(
     folder: Annotated[
         Path | None,
-        typer.Argument(help="Folder of all datasets; else $HALTSWEEP_DATA, else ./data.", metavar="DIR"),
+        typer.Argument(help="Folder of all datasets. Default: $HALTSWEEP_DATA, else ./data.", metavar="DIR"),
     ] = None,
     remove: Annotated[
         bool, typer.Option("--remove", help="Delete files that are damaged, unsealed or stale.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Compare all data with their seals; exit code 1 if a file is damaged."""
+    """Check all datasets for damaged files; the exit code is 1 if a file is damaged."""
     from orchestrator.cli.display.data_views import file_line, file_to_json
     from trainables.data.inventory import REMOVABLE, inspect
 

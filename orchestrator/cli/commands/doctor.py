@@ -43,7 +43,7 @@ def doctor(
     tracking: Tracking = None,
     as_json: Json = False,
 ) -> None:
-    """Check versions, devices, kernels, stores and disk; exit code 1 when something would stop a sweep."""
+    """Check versions, devices, kernels, stores and disk; exit code 1 if a problem would stop a sweep."""
     runs = runs_root(runs)
     findings = [*_versions(), *_devices(), _attention(), *_disks(runs, data_root(data))]
     findings += _stores(tracking_uri(tracking, runs), storage)

@@ -61,8 +61,8 @@ class Driver(StrEnum):
 DriverOption = Annotated[
     Driver | None,
     typer.Option(
-        help="ray: trials in parallel, here or on a cluster; inline: one trial at a time. Default: as "
-        "launched before, else ray."
+        help="ray: run trials in parallel, here or on a cluster; inline: one trial at a time. Default: the "
+        "driver of the launch, else ray."
     ),
 ]
 Debug = Annotated[
@@ -86,7 +86,7 @@ ChangedCode = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the plan, as `haltsweep plan` does.")]
 GoOn = Annotated[
-    bool, typer.Option("--continue", help="Resume the sweep if it was launched before with the same spec.")
+    bool, typer.Option("--continue", help="Resume the sweep if the same spec was launched before.")
 ]
 
 
@@ -101,7 +101,7 @@ def launch(
     smoke: Smoke = False,
     cpus: Annotated[float | None, typer.Option(help="CPUs of each trial.")] = None,
     gpus: Annotated[
-        float | None, typer.Option(help="GPUs of each trial; with 0.25 four trials share one.")
+        float | None, typer.Option(help="GPUs of each trial; with 0.25, four trials share a GPU.")
     ] = None,
     driver: DriverOption = None,
     address: Address = None,
@@ -113,7 +113,7 @@ def launch(
     checkpoints: Checkpoints = None,
     shared: Shared = False,
 ) -> None:
-    """Run a spec: search every arm, confirm the winners on paired seeds, and show the ablation table."""
+    """Run a spec: search every arm, train the best params on new seeds, and print the comparison."""
     from orchestrator.cli.commands import check
 
     changes = [*(overrides or ()), *_resources(cpus, gpus)]
@@ -173,7 +173,7 @@ def resume(
 ) -> None:
     """Continue a sweep that was interrupted or killed, or run its failed trials again with --retry.
 
-    Measurements of earlier sessions are kept.
+    The sweep keeps all measurements of earlier sessions.
     """
     from orchestrator.cli.stored_sweep import found
     from orchestrator.execution.sweep.launch import resume_sweep

@@ -36,7 +36,7 @@ def new(
         typer.Option("--from", help="Write a spec for an argparse script, with its flags as settings."),
     ] = None,
 ) -> None:
-    """Write a first spec into the current directory."""
+    """Write an example spec to the current directory."""
     if script is not None:
         _write({Path(f"{script.stem}.yaml"): write_spec_for_script(script)})
         return

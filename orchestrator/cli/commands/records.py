@@ -41,7 +41,7 @@ def records(
     runs: Runs = None,
     storage: Storage = None,
 ) -> None:
-    """Write the trials of a sweep to standard output, e.g. for pd.read_csv(sys.stdin)."""
+    """Print the trials of a sweep as CSV or Parquet."""
     if form is Format.PARQUET and sys.stdout.isatty():
         raise InputError(
             "--format parquet: binary output cannot be displayed on a terminal. "

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 def remove(
     name: SweepName,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     mlflow: Annotated[bool, typer.Option("--mlflow", help="Delete its runs in MLflow too.")] = False,
     take_over: TakeOver = False,
     runs: Runs = None,
     storage: Storage = None,
     tracking: Tracking = None,
 ) -> None:
-    """Delete a sweep: its folder, its rows of the ledger and, if asked to, its MLflow runs."""
+    """Delete a sweep: its folder, its ledger and, with --mlflow, its MLflow runs."""
     root = runs_root(runs)
     if _finish_removals(root / name):
         return

@@ -54,7 +54,7 @@ def report(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Compute the report from the ledger, write it and print it."""
+    """Compute the report of a sweep, write it to the sweep's folder and print its tables."""
     from orchestrator.cli.stored_sweep import open_stored_sweep
     from orchestrator.report.caveats.notes import verdict_lines
     from orchestrator.report.caveats.warning_texts import warning_texts
@@ -83,15 +83,16 @@ def report(
 
 
 def sync(name: SweepName, runs: Runs = None, storage: Storage = None, tracking: Tracking = None) -> None:
-    """Bring report, Parquet files and MLflow up to date with the ledger; a second time writes nothing."""
+    """Update the report, the Parquet files and MLflow with all results of a sweep."""
     root = runs_root(runs)
     folder = find_sweep(name, root)
     with _wait_display(folder, tracking) as wait_display:  # before the imports, which take seconds
-        wait_display.update("writing report and Parquet files first")
+        wait_display.update("loading haltsweep")
         from orchestrator.cli.stored_sweep import open_stored_sweep
         from orchestrator.execution.sweep.launch_folder import read_setup, refuse_copy
         from orchestrator.tracking.mlflow.mlflow_runs import check_uri
 
+        wait_display.update("reading the ledger")
         with open_stored_sweep(name, root, storage) as sweep:
             setup = read_setup(sweep.folder)
             if not tracking:
@@ -100,13 +101,14 @@ def sync(name: SweepName, runs: Runs = None, storage: Storage = None, tracking: 
             check_uri(uri)
             if setup.storage is None:  # else both write the same runs from one ledger
                 refuse_copy(folder, replace(setup, tracking_uri=uri), ["tracking_uri"])
+            wait_display.update("writing the report")
             summary = publish(sweep, write_report(sweep), uri, wait_display.update)
     print_line(f"{sweep.plan.name}: {summary}")
 
 
 def _wait_display(folder: SweepFolder, uri: str | None) -> WaitDisplay:
     location = "" if uri is None else f"; it is at {redact_url(uri)}"
-    return WaitDisplay(f"Ctrl-C leaves it for `{command('sync', folder)}`{location}", "waiting for MLflow")
+    return WaitDisplay(f"Ctrl-C leaves it for `{command('sync', folder)}`{location}", "sync")
 
 
 def write_while_running(
@@ -173,7 +175,7 @@ def publish(
         sweep: The sweep.
         new_report: The current report.
         uri: URI of MLflow.
-        on_progress: Called with the current request to MLflow.
+        on_progress: Called with the current step: the Parquet files, or a request to MLflow.
     """
     from orchestrator.tracking.sync import sync as project
 

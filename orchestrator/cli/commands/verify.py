@@ -32,7 +32,7 @@ Rerun = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Of a bundle: import its code, train K confirm trials again, and compare.",
+        help="Import the code of a bundle, train K of its confirm trials again, and compare the results.",
         metavar="K",
     ),
 ]
@@ -46,12 +46,12 @@ def verify(
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Check files, ledger, checkpoints, data, Parquet and MLflow of a sweep.
+    """Check a sweep or a bundle for damaged, missing or outdated files.
 
-    The exit code is 1 for damage, and 2 if nothing is damaged and a part could not be checked.
+    Of a sweep, the command checks files, ledger, checkpoints, data, Parquet files and MLflow. Of a bundle, it
+    checks files and ledger, and creates the report again. It runs code of a bundle only with --rerun.
 
-    Of a bundle: whether it is as written, and its report follows from its ledger; nothing of it is run, but
-    with --rerun.
+    The exit code is 1 if a part is damaged, and 2 if no part is damaged but one could not be checked.
     """
     is_bundle = names_file(name)
     _refuse_options(name, is_bundle=is_bundle, repair=repair, rerun=rerun is not None)

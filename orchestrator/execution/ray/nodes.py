@@ -51,7 +51,7 @@ class Nodes:
     _living: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
-    def kept_out(self) -> tuple[str, ...]:
+    def excluded_nodes(self) -> tuple[str, ...]:
         """Ids of living nodes that are not, or not yet, allowed to run trials."""
         return tuple(sorted(key for key in self._living if not self._is_fit(key)))
 

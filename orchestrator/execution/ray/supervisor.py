@@ -87,7 +87,7 @@ def run_ray(
         working_folder=resources.working_folder,
     )
     session = Session(recorder, stop or threading.Event())
-    session.changed = on_change or session.changed
+    session.on_change = on_change or session.on_change
     session.check = check or session.check
     session.warn = warn or session.warn
     session.silence_s, session.clock = silence_limit(resources), RunningTimeClock()

@@ -146,9 +146,9 @@ class PlacedTrial(TrialActor, tune.Trainable):
         job = decode(config[WORKER_JOB])
         bundle = {"CPU": job.cpus, "GPU": job.gpus}
         bundles = [{name: amount for name, amount in bundle.items() if amount}]
-        if not job.kept_out:
+        if not job.excluded_nodes:
             return tune.PlacementGroupFactory(bundles)
-        elsewhere = {NODE_ID: f"!in({','.join(job.kept_out)})"}
+        elsewhere = {NODE_ID: f"!in({','.join(job.excluded_nodes)})"}
         return tune.PlacementGroupFactory(bundles, bundle_label_selector=[elsewhere])
 
 
@@ -170,8 +170,8 @@ class SessionSearcher(Searcher):
             attempt = session.next_attempt(trial_id, link.slots())
             if isinstance(attempt, NoAttempt):
                 return Searcher.FINISHED if attempt is NoAttempt.NEVER else None
-            kept_out = link.nodes.kept_out if link.nodes is not None else ()
-            return {WORKER_JOB: link.orders.encode(attempt, kept_out)}
+            excluded_nodes = link.nodes.excluded_nodes if link.nodes is not None else ()
+            return {WORKER_JOB: link.orders.encode(attempt, excluded_nodes)}
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
         """Do nothing, since the scheduler has already reported the end."""

@@ -261,7 +261,7 @@ def _update_followers(
     if interrupts.hurry.is_set():
         follower.kill()
         return "the sweep was ended at once"
-    behind = follower.drain(DRAIN_S, waiting=watch.on_tracking, summary=summary)
+    behind = follower.drain(DRAIN_S, on_wait=watch.on_tracking, summary=summary)
     return behind.error if behind is not None else ""
 
 

@@ -151,23 +151,23 @@ class Recorder:
     def ask(self) -> Attempt | None:
         """Return the next trial to run, or None. Start it only once `written` returns True."""
         self._check_budget()
-        waiting_kills = self._kills.waiting()
-        trial = self._conductor.next_trial(waiting_kills)
+        blocked_trials = self._kills.blocked_trials()
+        trial = self._conductor.next_trial(blocked_trials)
         new = self._unrunnable_events()
         if trial is not None:
             return self._start_attempt(trial, new)
         self._write(new)
-        if waiting_kills and not self._draining and not any(map(self._conductor.is_running, self._attempts)):
-            return self._stop_after_kills(waiting_kills)
+        if blocked_trials and not self._draining and not any(map(self._conductor.is_running, self._attempts)):
+            return self._stop_after_kills(blocked_trials)
         return None
 
-    def _stop_after_kills(self, waiting: Mapping[str, str]) -> Attempt | None:
+    def _stop_after_kills(self, blocked_trials: Mapping[str, str]) -> Attempt | None:
         """Stop the sweep because the only remaining trials were killed repeatedly.
 
         With `continue_on_error`, these trials end as crashed instead.
         """
         if self._goes_on:
-            for trial_id, reason in waiting.items():
+            for trial_id, reason in blocked_trials.items():
                 outcome = Outcome(OutcomeKind.CRASHED, reason)
                 self._write(
                     [
@@ -176,7 +176,7 @@ class Recorder:
                     ]
                 )
             return self.ask()
-        self._error = next(iter(waiting.values()))
+        self._error = next(iter(blocked_trials.values()))
         self.drain(self._error)
         return None
 
@@ -184,7 +184,7 @@ class Recorder:
         now = self._clock()
         attempts = self._attempts.get(trial.trial_id)
         if attempts is None:
-            new.append(log.asked(now, trial))
+            new.append(log.trial_assigned(now, trial))
         token = attempts.token + 1 if attempts else 1
         self._write([*new, log.started(now, trial.trial_id, token)])
         return Attempt(trial, token, self._folder.checkpoint(trial.trial_id), self._last_of(trial.source_id))
@@ -243,7 +243,7 @@ class Recorder:
             if texts:
                 new.append(log.attributes(now, trial_id, texts))
             if reply.measurement.examples:
-                new.append(log.kept(now, trial_id, reply.measurement))
+                new.append(log.examples_stored(now, trial_id, reply.measurement))
         if reply.checkpoint is not None:
             self._conductor.record_checkpoint(trial_id)
             place = self._checkpoints.place(trial_id, reply.checkpoint)
@@ -303,7 +303,7 @@ class Recorder:
                 restarts from scratch.
         """
         for trial_id in trial_ids:
-            kept_step, now = self._attempts[trial_id].kept, self._clock()
+            kept_step, now = self._attempts[trial_id].retained_step, self._clock()
             step = kept_step if kept_step is not None and is_sound(trial_id, kept_step) else -1
             if step < 0 and kept_step is not None:
                 self._checkpoints.discard([trial_id])
@@ -365,7 +365,7 @@ class Recorder:
         return [
             event
             for trial, outcome in self._conductor.take_unrunnable()
-            for event in (log.asked(now, trial), log.ended(now, trial.trial_id, outcome))
+            for event in (log.trial_assigned(now, trial), log.ended(now, trial.trial_id, outcome))
         ]
 
     def _finish_decisions(self) -> None:

@@ -57,7 +57,7 @@ class SingleTrials:
             checkpoints=sweep.checkpoint(NAME),
             job=replace(job, folder=scratch / "files", data_dir=job.data_dir.resolve()),
             scratch=scratch,
-            kept=sweep.kept(NAME),
+            kept_files=sweep.kept_files(NAME),
         )
 
 

@@ -64,13 +64,13 @@ class WorkerJob:
     """URI of the checkpoint store; None for the folder of the sweep."""
     mark: tuple[str, str] | None = None
     """Path and content of a marker file that every node must be able to read."""
-    kept_out: tuple[str, ...] = ()
+    excluded_nodes: tuple[str, ...] = ()
     """Ids of nodes that must not run the attempt."""
     log: Path | None = None
     """Log file for the output of the attempt."""
     scratch: Path = field(default_factory=Path)
     """Temporary folder of this attempt, below the folder of the sweep."""
-    kept: Path = field(default_factory=Path)
+    kept_files: Path = field(default_factory=Path)
     """Destination of files that match `keep`."""
     keep: tuple[str, ...] = ()
     """Patterns of the trial's files to retain."""
@@ -96,7 +96,7 @@ class JobEncoder:
     working_folder: Mode = "private"
     open_files: tuple[Path, ...] = field(default_factory=files_written_by_session)
 
-    def order(self, attempt: Attempt, kept_out: tuple[str, ...] = ()) -> WorkerJob:
+    def order(self, attempt: Attempt, excluded_nodes: tuple[str, ...] = ()) -> WorkerJob:
         """Create the order for one attempt, with absolute paths, since workers run in other folders."""
         job = attempt.job(self.data_dir.resolve())
         sweep = SweepFolder(attempt.checkpoints.resolve().parent.parent)
@@ -111,19 +111,19 @@ class JobEncoder:
             job=replace(job, source=source, folder=scratch / "files"),
             store=self.store,
             mark=self.mark,
-            kept_out=kept_out,
+            excluded_nodes=excluded_nodes,
             log=attempt.log.resolve(),
             scratch=scratch,
-            kept=sweep.kept(attempt.trial_id),
+            kept_files=sweep.kept_files(attempt.trial_id),
             keep=self.keep,
             working_folder=self.working_folder,
             launch_folder=self.launch_folder,
             open_files=tuple(path for path in self.open_files if path.is_relative_to(self.launch_folder)),
         )
 
-    def encode(self, attempt: Attempt, kept_out: tuple[str, ...] = ()) -> str:
+    def encode(self, attempt: Attempt, excluded_nodes: tuple[str, ...] = ()) -> str:
         """Return `order` as JSON."""
-        return canonical(to_json_values(self.order(attempt, kept_out)))
+        return canonical(to_json_values(self.order(attempt, excluded_nodes)))
 
 
 def decode(text: str) -> WorkerJob:

@@ -90,7 +90,8 @@ class ProcessSlot:
 
     def start(self, order: WorkerJob) -> None:
         """Start a trial; the previous trial must have ended or been killed."""
-        if not order.kept.parents[1].is_dir():  # the folder of the sweep, on a machine without shared files
+        sweep_folder = order.kept_files.parents[1]
+        if not sweep_folder.is_dir():  # a machine without shared files
             scratch = Path(tempfile.mkdtemp(prefix=f"{TRIALS}{process_label()}-"))
             order = replace(order, scratch=scratch, job=replace(order.job, folder=scratch / "files"))
             self._temporary, self._touched_at = scratch, time.monotonic()
@@ -153,7 +154,7 @@ def run_trial(order: WorkerJob, connection: Connection, files: LaunchFiles) -> N
     """Run a trial in this child process, and send its replies on the connection."""
     _limit_libraries(order)
     seed_generators(order.job.seed)
-    shared_folders = (order.kept.parents[1], order.job.data_dir, *order.open_files)
+    shared_folders = (order.kept_files.parents[1], order.job.data_dir, *order.open_files)
     exempt = (*shared_folders, *cache_folders(files.root))
     folder = WorkingFolder(files, order.working_folder, order.scratch, exempt)
     try:
@@ -204,7 +205,7 @@ def _keep(order: WorkerJob, folder: WorkingFolder) -> None:
     for source, name in matching_files(order.keep, own_paths):
         if source == folder.path / name and not folder.is_of_trial(str(name)):
             continue
-        target = order.kept / name
+        target = order.kept_files / name
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with suppress(shutil.SameFileError):

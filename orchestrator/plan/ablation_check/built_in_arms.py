@@ -5,7 +5,6 @@ from math import isfinite
 from typing import Any
 
 from orchestrator.errors import FaultCode
-from orchestrator.plan.ablation_check.acting_settings import Sweep
 from orchestrator.plan.ablation_check.differences import (
     FUNCTIONAL,
     LEARNS,
@@ -15,6 +14,7 @@ from orchestrator.plan.ablation_check.differences import (
     evidence_at_searched_values,
     is_evidence,
 )
+from orchestrator.plan.ablation_check.effective_settings import Sweep
 from orchestrator.plan.ablation_check.name_mismatches import find_name_mismatches
 from orchestrator.plan.ablation_check.passes import Pass
 from orchestrator.plan.ablation_check.probe import LAYERS, Probe, is_outside

@@ -2,7 +2,7 @@
 
 A change counts if a trial computes, learns, selects, measures or writes anything different with it. A change
 that preserves every output still counts if it changes the computation: early exit, for example, changes which
-layers are run. Two systems are the same system under two names if these results agree: acting settings,
+layers are run. Two systems are the same system under two names if these results agree: effective settings,
 losses, gradients and layers run at several weights, evaluations of short and long inputs, and counted
 operations. Unused weights, and FLOPs that differ only by formula, do not count as a difference.
 """
@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.plan.ablation_check.acting_settings import Sweep, changed_aspects
+from orchestrator.plan.ablation_check.effective_settings import Sweep, changed_aspects
 from orchestrator.plan.ablation_check.passes import LENGTH, READ_LENGTH, Pass
 from orchestrator.plan.ablation_check.probe import LAYERS, Probe
 from orchestrator.plan.ablation_check.weights import Weights

@@ -6,8 +6,8 @@ from itertools import combinations
 
 from orchestrator.errors import FaultCode
 from orchestrator.identity import canonical
-from orchestrator.plan.ablation_check.acting_settings import Sweep, acting_settings
 from orchestrator.plan.ablation_check.differences import FIRST, differ, evidence_at_searched_values
+from orchestrator.plan.ablation_check.effective_settings import Sweep, effective_settings
 from orchestrator.plan.ablation_check.passes import close
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.arms import BuiltInArm
@@ -16,14 +16,14 @@ from orchestrator.plan.faults import Faults
 
 def check_equal_arms(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, faults: Faults) -> None:
     """Note every arm that behaves like an earlier one, unless it has `allow_no_effect`."""
-    # Only arms with equal acting settings of task and training are run and compared.
+    # Only arms with equal effective settings of task and training are run and compared.
     arms_by_evidence = defaultdict[str, list[BuiltInArm]](list)
     for arm in arms:
         if not arm.request.control and not arm.request.allow_no_effect:
-            acting = {
-                key: value for key, value in acting_settings(arm.system, sweep).items() if key != "loss"
+            effective = {
+                key: value for key, value in effective_settings(arm.system, sweep).items() if key != "loss"
             }
-            arms_by_evidence[canonical([acting, dict(arm.request.context)])].append(arm)
+            arms_by_evidence[canonical([effective, dict(arm.request.context)])].append(arm)
     reported_arms = set[str]()
     for group in arms_by_evidence.values():
         for equal_arm, later_arm in combinations(group, 2):

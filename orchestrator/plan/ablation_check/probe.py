@@ -26,8 +26,8 @@ from orchestrator.plan.limits import size_problem
 from orchestrator.plan.space_check.metrics import reported_metrics
 from orchestrator.plan.training_code.settings import System, common_factor, divide_widths_by, widths
 from trainables import catalog
-from trainables.acting import TrialFacts, normal_forms
 from trainables.assembly import build_model, drawn_by_constructors
+from trainables.field_effects import TrialFacts, normal_forms
 from trainables.settings import shallower
 from trainables.threads import cpu_threads
 from trainables.training.evaluate import halting

@@ -11,8 +11,8 @@ from itertools import chain
 from typing import Any
 
 from orchestrator.errors import FaultCode
-from orchestrator.plan.ablation_check.acting_settings import Sweep
 from orchestrator.plan.ablation_check.differences import differ, differences, draws
+from orchestrator.plan.ablation_check.effective_settings import Sweep
 from orchestrator.plan.ablation_check.passes import LENGTH, synthetic_examples
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.arms import BuiltInArm

@@ -29,6 +29,7 @@ from orchestrator.plan.display.format import (
 from orchestrator.plan.planned_trials import CONFIRM, CROSS, POSTHOC, SEARCH, num_points
 from orchestrator.plan.power import rounds_sentence
 from orchestrator.plan.readings.published_rows import name_of, rows_without_evaluation
+from orchestrator.plan.report_counts import idle_patience_warnings
 from orchestrator.plan.space_check.objective_descriptions import objective_lines, reversed_goal_warnings
 from orchestrator.plan.training_code.device_choices import device_lines
 from orchestrator.plan.training_code.settings import differences
@@ -78,7 +79,8 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
     if plan.selected_on:
         parts.append(Text(f"Warning: {SEEN.format(splits=' and '.join(plan.selected_on))}"))
     if plan.power is not None:
-        parts += [Rule(f"what the {plan.unit}s can show", style="dim"), Text(plan.power.sentence)]
+        sentence = no_verdict_warning(plan) or plan.power.sentence
+        parts += [Rule(f"what the {plan.unit}s can show", style="dim"), Text(sentence)]
         parts += [Text(text)] if (text := rounds_sentence(plan)) else []
     return tuple(parts)
 
@@ -87,9 +89,10 @@ def _check_sentence(plan: Plan) -> str:
     """Return a sentence on how the ablation check compared the arms."""
     if plan.trainable is None:
         return (
-            "Parameters and FLOPs are of each arm's whole model. Run forward and backward once, on "
-            f"{EXAMPLES} examples of at most {LENGTH} tokens and through at most {LAYERS} layers, was that "
-            f"model with all widths divided to be near {NARROW}; where that showed no difference, the whole."
+            "Parameters and FLOPs are those of each arm's whole model. The ablation check ran a narrow copy "
+            f"of each model (widths near {NARROW}, at most {LAYERS} layers) forward and backward once, on "
+            f"{EXAMPLES} examples of at most {LENGTH} tokens. If the copies of two arms did not differ, it "
+            "ran their whole models."
         )
     if not plan.proofs:
         unchecked = (
@@ -99,18 +102,18 @@ def _check_sentence(plan: Plan) -> str:
         if plan.trainable.endswith(SCRIPT):
             return unchecked
         return (
-            f"{unchecked} Name functions build(settings) -> nn.Module and example(settings) in its module, "
-            "as haltsweep = {'build': build, 'example': example}, and each arm is built and run."
+            f"{unchecked} To check it before the launch, define haltsweep = {{'build': build, 'example': "
+            "example} in its module, with functions build(settings) -> nn.Module and example(settings)."
         )
     if all(proof.flops_max is None for proof in plan.proofs):
         return (
-            f"Each arm's model was built by the build(settings) of {plan.trainable}; not checked: whether "
-            "models of equal weights compute differently. Add example(settings) to haltsweep in its module, "
-            "and each is run too."
+            f"Each arm's model was built by the build(settings) of {plan.trainable}. Not checked: whether "
+            "models of equal weights compute differently. To check it, add example(settings) to haltsweep in "
+            "its module."
         )
     return (
         f"Each arm's model was built by the build(settings) of {plan.trainable} and run forward and backward "
-        "once on its example(settings), from one seed; what differs in training alone does not show there."
+        "once on its example(settings), from one seed. Differences in the training alone do not show there."
     )
 
 
@@ -215,7 +218,7 @@ def _estimate_table(plan: Plan) -> Table:
     table.add_column("arm", overflow="fold")
     columns_known = ["FLOPs a step", "memory", "checkpoint"] if plan.trainable is None else []
     phases = _phases(plan)
-    columns = [*phases, *columns_known, *(["a step", "all steps"] if timed else [])]
+    columns = [*phases, *columns_known, *(["a step, measured", "all steps"] if timed else [])]
     for column in columns:
         table.add_column(column, justify="right")
     for estimate in plan.prices:
@@ -333,6 +336,13 @@ def _repeated_points_warning(plan: Plan) -> str:
     )
 
 
+def no_verdict_warning(plan: Plan) -> str:
+    """Return a warning if arms are compared but no verdict is possible; empty otherwise."""
+    if plan.power is None or not plan.power.comparisons or plan.power.smallest_effect is not None:
+        return ""
+    return f"Warning: {plan.power.sentence}"
+
+
 def plan_warnings(plan: Plan) -> list[str]:
     """Return the warnings of a plan, for output that does not display the plan."""
     own_checks = plan.proofs if plan.trainable else ()
@@ -346,6 +356,7 @@ def plan_warnings(plan: Plan) -> list[str]:
 
 def _doubtful_settings(plan: Plan) -> list[str]:
     texts = (*_refused_draws(plan), *_may_become_one(plan), *_may_be_contexts(plan))
+    texts = (*texts, *idle_patience_warnings(plan))
     return [*texts, *reversed_goal_warnings(plan), *_custom_code_warnings(plan), *_placeholders(plan)]
 
 
@@ -506,14 +517,8 @@ def _means(plan: Plan) -> str:
 def _totals(plan: Plan) -> str:
     trials = count(len(plan.trials))
     if plan.trainable is not None:
-        return f"{trials} trials; what a step of {plan.trainable} costs is timed by `plan --calibrate`."
+        return f"{trials} trials. The cost of a step of {plan.trainable} is not known in advance."
     flops = sum(_steps(plan, estimate) * (estimate.train_flops_max or 0.0) for estimate in plan.prices)
     disk = bytes_amount(_disk(plan))
     work = f"{format_amount(flops)} FLOPs if no trial stops or halts early"
-    summary = f"{trials} trials; {work}; {disk} of checkpoints."
-    if all(estimate.seconds_per_step is None for estimate in plan.prices):
-        return summary
-    return (
-        f"{summary}\nOne after the other, all steps take {duration(_total_seconds(plan))} on full-length "
-        "inputs as timed on this machine; validation is not counted."
-    )
+    return f"{trials} trials; {work}; {disk} of checkpoints."

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from orchestrator.errors import FaultCode
-from orchestrator.plan.ablation_check.acting_settings import Sweep, acting_settings
 from orchestrator.plan.ablation_check.differences import draws, evaluates_alike
+from orchestrator.plan.ablation_check.effective_settings import Sweep, effective_settings
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
@@ -15,7 +15,7 @@ from search_spaces.algebra import without
 from search_spaces.dimensions import Space, Value, same
 from search_spaces.paths import MISSING, leaves, lookup, with_value
 from search_spaces.wording import hint, shown
-from trainables.acting import effective_task_values
+from trainables.field_effects import effective_task_values
 from trainables.task_catalog import settled, splits, training_only
 
 
@@ -213,7 +213,7 @@ def _reads_equally(spec: Spec, root: str, first: System, second: System, probe: 
     if root == "task":
         return bool(_test_fields(first, sweep) == _test_fields(second, sweep))
     if root == "train":
-        writings = [acting_settings(system, sweep)["writing"] for system in (first, second)]
+        writings = [effective_settings(system, sweep)["writing"] for system in (first, second)]
         return first.shape.head != "sequence" or writings[0] == writings[1]
     try:
         return evaluates_alike(probe, first, second, sweep)

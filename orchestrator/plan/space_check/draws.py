@@ -36,8 +36,7 @@ from search_spaces.dimensions import (
     Value,
     greatest,
 )
-from search_spaces.grid import count_values
-from search_spaces.grid import values as finite_values
+from search_spaces.grid import count_values, finite_values
 from search_spaces.wording import shown
 
 ALONE_MAX = 1024

@@ -22,7 +22,7 @@ from orchestrator.spec.load import SpecFile
 from orchestrator.spec.types import Search
 from search_spaces.algebra import admits, exists
 from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Powers, Value, contains, same
-from search_spaces.grid import values
+from search_spaces.grid import finite_values
 from search_spaces.paths import MISSING, lookup
 from search_spaces.wording import hint, shown
 
@@ -177,7 +177,8 @@ def _drawable_value(domain: Domain, value: Any) -> Any:  # noqa: PLR0911 - one f
             return float(value)
         case Float():
             return next(
-                (param_value for param_value in values(domain) if _is_near(param_value, value)), MISSING
+                (param_value for param_value in finite_values(domain) if _is_near(param_value, value)),
+                MISSING,
             )
         case _:
             return value

@@ -3,22 +3,32 @@
 from collections.abc import Iterator
 
 from orchestrator.plan.answer import metric_splits
+from orchestrator.plan.report_counts import num_reports
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Objective
 from trainables.metrics import look_up, usual_goal
 
 
-def objective_words(objective: Objective, split: str) -> str:
-    """Return a description of one objective: metric, goal, split and scope."""
-    return f"{objective.metric} ({objective.goal}) on {split} data: {_scope_words(objective)} counts"
+def objective_words(objective: Objective, split: str, reports: int | None = None) -> str:
+    """Return a description of one objective: metric, goal, split and scope.
+
+    Args:
+        objective: The objective.
+        split: The split that it is measured on.
+        reports: Maximum number of reports of a trial; None if it is unknown.
+    """
+    return f"{objective.metric} ({objective.goal}) on {split} data: {_scope_words(objective, reports)} counts"
 
 
-def _scope_words(objective: Objective) -> str:
+def _scope_words(objective: Objective, reports: int | None) -> str:
+    if reports == 1:
+        return "the only report of each trial"
     if objective.scope == "best":
         return "the best report of each trial"
     if objective.scope == "last":
         return "the last report of each trial"
-    return f"the mean of the last {objective.mean_of} reports of each trial"
+    num_averaged = objective.mean_of if reports is None else min(objective.mean_of, reports)
+    return f"the mean of the last {num_averaged} reports of each trial"
 
 
 def objective_lines(plan: Plan, *, unusual: bool = False) -> Iterator[str]:
@@ -29,11 +39,11 @@ def objective_lines(plan: Plan, *, unusual: bool = False) -> Iterator[str]:
         unusual: Whether to leave out objectives whose name begins with the split and whose scope is the last
             report.
     """
-    names = metric_splits(plan.search, plan.confirm, plan.answer)
+    names, reports = metric_splits(plan.search, plan.confirm, plan.answer), num_reports(plan)
     for objective in plan.search.objectives if plan.search is not None else ():
         split = names.split(objective.metric)
         if not unusual or objective.scope != "last" or not objective.metric.startswith(f"{split}/"):
-            yield f"searches for {objective_words(objective, split)}"
+            yield f"searches for {objective_words(objective, split, reports)}"
 
 
 def reversed_goal_warnings(plan: Plan) -> Iterator[str]:

@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.plan import checks
-from orchestrator.plan.ablation_check.acting_settings import Sweep
 from orchestrator.plan.ablation_check.built_in_arms import check_built_in_arm
+from orchestrator.plan.ablation_check.effective_settings import Sweep
 from orchestrator.plan.ablation_check.equal_arms import check_equal_arms
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.ablation_check.searched_fields import ArmSearchSpace, check_dimensions

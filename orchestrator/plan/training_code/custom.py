@@ -110,7 +110,7 @@ class CustomTrainable:
                 for path in self._no_fields(sets, value, fields, known_settings):
                     known_fields = [field for field, _ in leaves(fields)]
                     self._note_missing_field(path, known_fields, arm.request.keys(sets), faults)
-            self._check_kept(arm, faults)
+            self._check_unchanged_values(arm, faults)
         self._check_kinds(spec, arms, faults)
         if spec.resources.gpus > 1 and not self._trainable.several_gpus:
             faults.add(
@@ -255,7 +255,7 @@ class CustomTrainable:
                     "training reckon it",
                 )
 
-    def _check_kept(self, arm: Arm, faults: Faults) -> None:
+    def _check_unchanged_values(self, arm: Arm, faults: Faults) -> None:
         """Note numbers that the Config changes, since the spec would state a value that is not trained."""
         for path, field, written_value in _written_fields(arm):
             kept_value = lookup(arm.system.settings, field)

@@ -125,7 +125,7 @@ def _one_finished_trial(plan: Plan, records: Sequence[Record]) -> Iterator[Repor
     )
     for (arm, repeat), number in planned.items():
         if number > 1 and finished_counts[arm, repeat] == 1 and ended_counts[arm, repeat] >= number:
-            arm_text = f"{arm}, repeat {repeat}" if repeat else arm
+            arm_text = f"{arm}, repeat {repeat}" if plan.repeats > 1 else arm
             yield ReportWarning("one-finished-trial", arm, "", f"{arm_text} (1 of {amount(number, 'trial')})")
 
 

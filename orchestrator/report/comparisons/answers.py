@@ -23,7 +23,7 @@ from orchestrator.report.comparisons.contrasts import (
 from orchestrator.report.comparisons.failed_seeds import difference_bounds, withheld_reason
 from orchestrator.report.comparisons.untested import UntestedReason, find_untested_reason
 from orchestrator.report.results.extensions import exploratory_reason
-from orchestrator.report.results.number_formats import format_interval, format_p
+from orchestrator.report.results.number_formats import format_interval, format_number, format_p
 from orchestrator.report.results.seed_results import NOT_MEASURED, SeedResults, mean_by_seed
 from orchestrator.report.results.statistics import (
     estimate,
@@ -51,14 +51,14 @@ class MissingSeeds:
     failed: int
     unmeasured: int
     """Seeds that finished without a primary outcome, and did not fail in the other arm."""
-    waiting: int
+    num_open: int
     """Seeds that have not ended; there is no test before the end."""
     unit: str = "seed"
 
     @property
     def any(self) -> bool:
         """Return whether any seed has no value."""
-        return self.spoiled > 0 or self.waiting > 0
+        return self.spoiled > 0 or self.num_open > 0
 
     @property
     def spoiled(self) -> int:
@@ -195,9 +195,9 @@ def make_verdict(
     is_open = statement.kind == "undecided" and not untested and has_own_spread
     chances = decision_chances(paired, goal["margin"]) if is_open and paired else ()
     covers, exploratory = interval_coverage(plan, contrast.arms), exploratory_reason(plan, contrast.pairs)
-    has_no_result = paired is None and missing.waiting > 0
+    has_no_result = paired is None and missing.num_open > 0
     if has_no_result:
-        text = pending_text(missing.waiting, results.unit)
+        text = pending_text(missing.num_open, results.unit)
     elif statement.kind == "undecided":
         text = _undecided_text(statement, chances, results.unit)
     else:
@@ -219,17 +219,18 @@ def make_verdict(
         missing=paired.missing if paired else 0,
         wins=paired_win_share(paired, goal["better"]) if paired else None,
         prior=paired.prior if paired and not paired.missing else None,
-        waiting=missing.waiting,
+        waiting=missing.num_open,
     )
     arm_verdict = _withhold_if_untested(
         arm_verdict, find_untested_reason(plan, contrast.pairs, metric, results)
     )
-    return replace(arm_verdict, line=verdict_line(arm_verdict, answer, contrast.contexts))
+    line = verdict_line(arm_verdict, answer, contrast.contexts, too_few=too_few_differences(paired))
+    return replace(arm_verdict, line=line)
 
 
-def pending_text(waiting: int, unit: str) -> str:
+def pending_text(num_open: int, unit: str) -> str:
     """Return the text of a comparison of which no seed of both arms has finished."""
-    return f"no result yet: {amount(waiting, unit)} not run"
+    return f"no result yet: {amount(num_open, unit)} not run"
 
 
 def _withhold_if_untested(verdict: ArmVerdict, untested_reason: UntestedReason | None) -> ArmVerdict:
@@ -292,7 +293,7 @@ def _add_reason(
         # All seeds of the arm finished, so the text must name the reference whose seeds failed.
         verdict = replace(verdict, text=f"{verdict.text} in {contrast.reference}")
     addition = ""
-    if missing.spoiled and not missing.waiting and not few:
+    if missing.spoiled and not missing.num_open and not few:
         bounds = difference_bounds(contrast.pairs, metric, results)
         addition = withheld_reason(bounds, metric, MOST_MISSING)
     if missing.unmeasured:
@@ -301,8 +302,8 @@ def _add_reason(
         )
     if missing.failed:
         return replace(verdict, text=f"{verdict.text}{addition}", withheld=f"{verdict.withheld}{addition}")
-    if missing.waiting:
-        text = f"undecided: {amount(missing.waiting, missing.unit)} not run"
+    if missing.num_open:
+        text = f"undecided: {amount(missing.num_open, missing.unit)} not run"
         return replace(verdict, kind="undecided", text=text)
     if not results.all_values(metric):
         return replace(verdict, text="undecided: no trial measured it")
@@ -382,13 +383,36 @@ def _verdict_at_look(plan: Plan, decision: EarlyVerdict, metric: str, results: S
     return replace(arm_verdict, line=verdict_line(arm_verdict, plan.answer))
 
 
-def verdict_line(verdict: ArmVerdict, answer: AnswerPlan | None, contexts: Sequence[str] = ()) -> str:
-    """Return one line with the verdict, difference, p-value and seeds of an arm."""
+def too_few_differences(paired: PairedEstimate | None) -> tuple[float, ...]:
+    """Return the differences by seed, or repeat, if they are too few for a verdict; empty otherwise."""
+    if paired is None or paired.missing or not 1 < paired.n < SEEDS_LEAST:
+        return ()
+    return tuple(paired.by_seed[unit] for unit in sorted(paired.by_seed))
+
+
+def verdict_line(
+    verdict: ArmVerdict,
+    answer: AnswerPlan | None,
+    contexts: Sequence[str] = (),
+    *,
+    too_few: Sequence[float] = (),
+) -> str:
+    """Return one line with the verdict, difference, p-value and seeds of an arm.
+
+    Args:
+        verdict: The verdict.
+        answer: Primary outcomes and margin.
+        contexts: Contexts of a verdict on their mean.
+        too_few: Differences that replace the interval, which is meaningless for so few.
+    """
     margin = answer.margin if answer is not None and verdict.metric == answer.outcomes[0] else None
     against_text = f"against {verdict.reference}"
     arm = f"{verdict.arm}, mean over {listed(contexts)}" if contexts else verdict.arm
     if verdict.difference is None:
         return f"{arm}: {verdict.text} ({verdict.metric} {against_text}, {verdict.seeds})"
+    if too_few:
+        values = " and ".join(format_number(value, "+") for value in too_few)
+        return f"{arm}: {verdict.text} ({verdict.metric} {values} {against_text}, {verdict.seeds})"
     p = "" if verdict.p is None else f", p={format_p(verdict.p, verdict.level)}"
     difference = format_interval(verdict.difference, "+", margin)
     return f"{arm}: {verdict.text} ({verdict.metric} {difference} {against_text}{p}, {verdict.seeds})"
@@ -407,8 +431,8 @@ def _lacks_values(
     missing: MissingSeeds, pairs: Sequence[tuple[str, str]], metric: str, results: SeedResults
 ) -> bool:
     """Return whether seeds have not ended, or have no value of this metric."""
-    if missing.waiting or not missing.spoiled:
-        return missing.waiting > 0
+    if missing.num_open or not missing.spoiled:
+        return missing.num_open > 0
     return difference_bounds(pairs, metric, results) != {}
 
 

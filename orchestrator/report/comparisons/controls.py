@@ -11,7 +11,12 @@ from itertools import product
 from typing import Any
 
 from orchestrator.plan.types import AnswerPlan, Plan
-from orchestrator.report.comparisons.answers import make_verdict, open_seeds, verdict_line
+from orchestrator.report.comparisons.answers import (
+    make_verdict,
+    open_seeds,
+    too_few_differences,
+    verdict_line,
+)
 from orchestrator.report.comparisons.contrasts import Comparisons, Contrast
 from orchestrator.report.comparisons.crossed import cross_verdicts
 from orchestrator.report.results.seed_results import SeedResults
@@ -60,7 +65,8 @@ def control_verdicts(
         verdict_of_control = replace(
             verdict_of_control, outlooks=()
         )  # no difference can be decided: a control has none
-        yield replace(verdict_of_control, line=verdict_line(verdict_of_control, answer))
+        line = verdict_line(verdict_of_control, answer, too_few=too_few_differences(pair_estimate))
+        yield replace(verdict_of_control, line=line)
 
 
 def control_rate(controls: Sequence[ArmVerdict], level: float) -> ControlRate | None:

@@ -177,7 +177,7 @@ def setting_effects(
         for overrides in plan.posthoc:
             records = groups.get((arm.name, canonical(dict(overrides))), [])
             setting = setting_words(overrides)
-            reevaluated = SeedResults(records, seed_results.declared)
+            reevaluated = SeedResults(records, seed_results.declared_metrics)
             for metric in metrics:
                 values_before, values_after = (
                     seed_results.by_seed(arm.name, metric),

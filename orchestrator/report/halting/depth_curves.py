@@ -33,7 +33,9 @@ class DepthCurve:
 def depth_curves(plan: Plan, results: SeedResults, splits: Sequence[str]) -> Iterator[DepthCurve]:
     """Yield a curve for every arm and every quantity that counts executed parts of a model that halts."""
     counted = [
-        metric.name for metric in results.declared if metric.is_cost and metric.moves_with and metric.shown
+        metric.name
+        for metric in results.declared_metrics
+        if metric.is_cost and metric.moves_with and metric.shown
     ]
     for quantity in counted:
         for arm in plan.arms:

@@ -54,7 +54,7 @@ def cost_curves(
                     records = groups.get((arm.name, canonical(dict(overrides))), [])
                     words = setting_words(overrides)
                     cost_point = _cost_point(
-                        words, arm.name, outcome, cost, SeedResults(records, seed_results.declared)
+                        words, arm.name, outcome, cost, SeedResults(records, seed_results.declared_metrics)
                     )
                     if cost_point is not None and len(overrides) == 1:
                         by_path[next(iter(overrides))].append(cost_point)

@@ -34,7 +34,7 @@ class SeedResults:
     """Results of ended confirm trials, or of their re-evaluations under one setting."""
 
     records: Sequence[Record]
-    declared: Sequence[Metric]
+    declared_metrics: Sequence[Metric]
     outcomes: Sequence[str] = ()
     """Primary outcomes, which every seed must have."""
     units: Mapping[int, int] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class SeedResults:
 
     def known(self, metric: str) -> Metric:
         """Return the declaration of a metric."""
-        return look_up(self.declared, metric)
+        return look_up(self.declared_metrics, metric)
 
     def by_seed(self, arm: str, metric: str) -> ValuesBySeed:
         """Return the arm's values of seeds in which every trial finished and measured the metric.
@@ -168,7 +168,9 @@ class SeedResults:
         """Return the declared costs on the split of the outcome, without the outcome itself."""
         split, _ = split_and_quantity(outcome)
         names = (
-            metric_name(split, metric.name) for metric in self.declared if metric.is_cost and not metric.split
+            metric_name(split, metric.name)
+            for metric in self.declared_metrics
+            if metric.is_cost and not metric.split
         )
         return tuple(name for name in names if name != outcome)
 

@@ -396,10 +396,17 @@ class Report:
             return str(tally.units[0] if tally else 0)
         return f"{tally.units[0]} of {sum(tally.units)} {completion_word(tally.failures)}"
 
-    def verdict(self, arm: str) -> ArmVerdict | None:
-        """Return the verdict on an arm, or on a control, in the first primary outcome."""
-        first, verdicts = self.outcomes[:1], (*self.verdicts, *self.controls)
-        return next((verdict for verdict in verdicts if verdict.arm == arm and verdict.metric in first), None)
+    def verdict(self, arm: str, metric: str | None = None) -> ArmVerdict | None:
+        """Return the verdict on an arm, or on a control, in an outcome; by default in the first one."""
+        metrics = self.outcomes[:1] if metric is None else (metric,)
+        return next(
+            (
+                verdict
+                for verdict in (*self.verdicts, *self.controls)
+                if verdict.arm == arm and verdict.metric in metrics
+            ),
+            None,
+        )
 
     def floor(self, arm: str, metric: str) -> float | None:
         """Return the floor of a metric in the arm's context."""

@@ -93,13 +93,17 @@ def search_tables(report: Report) -> list[Grid]:
 
 
 def screen_tables(report: Report) -> list[Grid]:
-    """Return the tables for the screen: one per context, and the verdicts over all contexts."""
-    return [*_tables_by_context(report, lambda part: [screen_table(part)]), *_pooled_tables(report)]
+    """Return the tables for the screen: results and differences by context, then over all contexts."""
+    return [
+        *_tables_by_context(report, lambda part: [screen_table(part), *_screen_differences(part)]),
+        *_pooled_tables(report),
+    ]
 
 
 def screen_table(report: Report) -> Grid:
     """Return the table for the screen: headline quantities and costs of every arm, then floors.
 
+    The table has the differences of a single primary outcome; `_screen_differences` has those of several.
     For a search without confirmation, the table has the best trials of the search.
     """
     if report.searched:
@@ -115,30 +119,65 @@ def screen_table(report: Report) -> Grid:
         for metric in extra_metrics
         if metric not in shown_metrics and report.splits.split(metric) in splits
     ][:1]
+    has_differences = len(_outcomes_with_verdict(report)) <= 1
     first = (report.outcomes or ("",))[0]
     rows = [
         (
             arm,
             report.finished(arm),
             *(_mean_cell(report, arm, metric, with_n=False) for metric in (*shown_metrics, *extra_metrics)),
-            *_first_effect_cells(report, arm, first),
+            *(_effect_cells(report, arm, first) if has_differences else ()),
         )
         for arm in report.arms
     ]
-    empty_cells = tuple("" for _ in (*extra_metrics, "difference", "verdict"))
+    difference_headers = (f"difference in {first}" if first else "difference", "verdict") * has_differences
+    empty_cells = tuple("" for _ in (*extra_metrics, *difference_headers))
     floors = [(name, "", *cells, *empty_cells) for name, *cells in _floor_rows(report, shown_metrics)]
     headers = (
         "arm",
         f"{report.unit}s",
         *shown_metrics,
         *extra_metrics,
-        f"difference in {first}" if first else "difference",
-        "verdict",
+        *difference_headers,
     )
     title = f"means with 95% intervals over {report.unit}s"
-    return Grid(
-        f"{report.sweep}: {title}{_seeds_per_repeat(report)}{_family_text(report)}", headers, (*rows, *floors)
-    )
+    family_text = _family_text(report) if has_differences else ""
+    return Grid(f"{report.sweep}: {title}{_seeds_per_repeat(report)}{family_text}", headers, (*rows, *floors))
+
+
+def _outcomes_with_verdict(report: Report) -> list[str]:
+    verdicts = (*report.verdicts, *report.controls)
+    return [metric for metric in report.outcomes if any(verdict.metric == metric for verdict in verdicts)]
+
+
+def _screen_differences(report: Report) -> list[Grid]:
+    """Return one table of differences and verdicts for each primary outcome, if there are several.
+
+    A long text of a verdict is in the first row that it applies to. Later rows have only the kind of verdict.
+    """
+    outcomes = _outcomes_with_verdict(report)
+    if report.searched or len(outcomes) <= 1:
+        return []
+    grids: list[Grid] = []
+    shown_texts = set[str]()
+    for metric in outcomes:
+        rows = []
+        for arm in report.arms:
+            if (verdict := report.verdict(arm, metric)) is None:
+                continue
+            difference, text = _effect_cells(report, arm, metric)
+            rows.append((arm, difference, _verdict_kind(verdict) if text in shown_texts else text))
+            shown_texts.add(text)
+        family_text = "" if grids else _family_text(report)
+        title = f"difference in {metric}{family_text}"
+        grids.append(Grid(title, ("arm", "difference", "verdict"), tuple(rows)))
+    return grids
+
+
+def _verdict_kind(verdict: ArmVerdict) -> str:
+    """Return the verdict in a few words, without its reason."""
+    is_open = verdict.kind is None or verdict.kind == "undecided"
+    return verdict.text.partition(":")[0] if is_open else str(verdict.kind)
 
 
 def _seeds_per_repeat(report: Report) -> str:
@@ -464,11 +503,11 @@ def _format_effect(effect: Effect | None) -> str:
     return "-" if effect is None else f"{format_interval(effect.estimate, '+')} ({effect.estimate.n})"
 
 
-def _first_effect_cells(report: Report, arm: str, metric: str) -> tuple[str, str]:
-    """Return the difference and the verdict in the primary outcome."""
+def _effect_cells(report: Report, arm: str, metric: str) -> tuple[str, str]:
+    """Return the difference and the verdict in a primary outcome."""
     if arm == report.arms[0]:
         return "baseline", ""
-    effect, verdict = report.effect(arm, metric), report.verdict(arm)
+    effect, verdict = report.effect(arm, metric), report.verdict(arm, metric)
     difference = _format_difference(report, effect.estimate if effect is not None else None, metric)
     if verdict is None:
         return difference, ""

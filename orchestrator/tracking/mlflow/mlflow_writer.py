@@ -147,7 +147,7 @@ class MlflowWriter:
             elif key.startswith("arm/"):
                 self._upload(key, figures)
             else:
-                self._upload(key, list(_kept_files(folder.kept(key.removeprefix("trial/")))))
+                self._upload(key, list(_kept_files(folder.kept_files(key.removeprefix("trial/")))))
         return self._counts
 
     def _upload(self, key: str, files: Sequence[tuple[Path, str]]) -> None:

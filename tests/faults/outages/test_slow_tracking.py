@@ -214,7 +214,7 @@ def test_sync_reports_its_wait_before_heavy_imports(
     answer_ = haltsweep("sync", str(folder.root), "--tracking", "http://127.0.0.1:1/?token=marker")
     assert answer_.code == 130
     assert messages, "sync must report its wait"
-    assert messages[0].startswith("waiting for MLflow: writing report and Parquet files first")
+    assert messages[0].startswith("sync: loading haltsweep")
     assert "; Ctrl-C leaves it for `haltsweep sync synthetic" in messages[0]
     assert "; it is at http://127.0.0.1:1/?token=" in messages[0]
     assert "marker" not in messages[0]
@@ -241,7 +241,7 @@ def test_hanging_mlflow_is_given_up_and_reported(
     with slow_mlflow(tmp_path / "artifacts") as mlflow:
         mlflow.hangs = True
         follower = start_follower(folder, folder.ledger_url, mlflow.url)
-        state = follower.drain(PATIENCE_S, outage_s=0.0, waiting=messages.append)
+        state = follower.drain(PATIENCE_S, outage_s=0.0, on_wait=messages.append)
         assert state is not None
         assert f"MLflow at {mlflow.url} failed" in state.error
         assert "looking up what is in MLflow (asked" in " ".join(messages)

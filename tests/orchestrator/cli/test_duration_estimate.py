@@ -38,7 +38,7 @@ def write_sweep(root, plan, outcomes=(OutcomeKind.FINISHED,) * 3, machine=MACHIN
             trial = trial_of(plan, number)
             name, last = trial.trial_id, Measurement(4, 500.0, measurement(4).metrics)
             first_events = [
-                log.asked(0.0, trial),
+                log.trial_assigned(0.0, trial),
                 log.started(100.0, name, 1),
                 log.measured(500.0, name, last),
             ]
@@ -116,4 +116,4 @@ def test_timed_steps_take_precedence(tmp_path):
     estimate = estimate_duration(
         replace(make_named_plan("after", OLD_ARM), prices=arm_estimates), tmp_path
     )  # 5 trials of 4 steps of 6 minutes
-    assert estimate.startswith("About 1h 00m on this machine, 2 trials at a time, from timed steps")
+    assert estimate.startswith("Measured: about 1h 00m on this machine, 2 trials at a time, from timed steps")

@@ -19,7 +19,7 @@ finally:
     print("loaded:", *sorted(heavy_modules & set(sys.modules)))
 """
 SIZE_MESSAGE = "baseline.train.steps: must be at most 1,000,000,000, got 1,000,000,000,000,000\n"
-CLOSING_MESSAGE = "mend these first: no arm was built yet, so that further faults may be found then\n"
+CLOSING_MESSAGE = "Correct these sizes first. Other faults of the arms show only when the arms are built.\n"
 
 
 def run_refused_command(folder, *arguments):

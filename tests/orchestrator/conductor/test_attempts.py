@@ -52,12 +52,12 @@ def test_repeated_memory_kills_end_a_trial_as_out_of_memory():
 def test_kills_are_counted_by_trial_until_progress():
     kills = Kills()
     for _ in range(MOST_KILLS):
-        assert kills.waiting() == {}
+        assert kills.blocked_trials() == {}
         kills.add("a", "SIGKILL")
-        kills.add("b", "SIGTERM") if not kills.waiting() else None
-    assert list(kills.waiting()) == ["a"]
+        kills.add("b", "SIGTERM") if not kills.blocked_trials() else None
+    assert list(kills.blocked_trials()) == ["a"]
     kills.clear()
-    assert kills.waiting() == {}
+    assert kills.blocked_trials() == {}
 
 
 def test_repeated_checkpoint_is_no_progress():

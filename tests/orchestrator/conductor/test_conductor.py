@@ -9,7 +9,7 @@ from orchestrator.conductor import arm_search
 from orchestrator.conductor.conductor import Conductor
 from orchestrator.conductor.messages import Continue, Progress, Stop
 from orchestrator.errors import StoreError
-from orchestrator.ledger.events import asked, ended, measured
+from orchestrator.ledger.events import ended, measured, trial_assigned
 from orchestrator.ledger.fold import records
 from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial
@@ -344,7 +344,7 @@ def test_confirmed_params_follow_the_scope(scope, best_choice):
     curves = {"overfits": (0.5, 0.9, 0.2), "steady": (0.5, 0.6, 0.7)}
     conductor, replayed_conductor, history = Conductor(plan), Conductor(plan), []
     for trial in next_trials(conductor):
-        history.append(asked(0.0, trial))
+        history.append(trial_assigned(0.0, trial))
         for step, value in enumerate(curves[trial.assignment["model.x"]], start=1):
             conductor.report(trial.trial_id, make_report(value, step))
             history.append(measured(0.0, trial.trial_id, make_report(value, step)))
@@ -421,7 +421,7 @@ def test_progress_counts_every_outcome():
 def test_ledger_of_another_plan_is_refused():
     foreign_trial = Conductor(make_plan(1, seed=5)).next_trial()
     with pytest.raises(StoreError, match=f"only trials of the plan, got {foreign_trial.trial_id}"):
-        Conductor(make_plan(1)).replay(asked(0.0, foreign_trial))
+        Conductor(make_plan(1)).replay(trial_assigned(0.0, foreign_trial))
 
 
 def test_identical_arms_get_equal_budgets_at_any_time():

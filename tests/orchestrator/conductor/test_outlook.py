@@ -25,16 +25,16 @@ def make_phase_work(phase="search", arm="a", **counts):
     ("outlook", "reason"),
     [
         (Outlook(), "nothing is known"),
-        (Outlook((make_running_trial(),), (make_phase_work(waiting=3),)), "nothing was reported"),
+        (Outlook((make_running_trial(),), (make_phase_work(num_waiting=3),)), "nothing was reported"),
         (
-            Outlook((make_running_trial(99, 1.0),), (make_phase_work(waiting=3),)),
+            Outlook((make_running_trial(99, 1.0),), (make_phase_work(num_waiting=3),)),
             "less than a tenth of its steps",
         ),
         (
-            Outlook((make_running_trial(500, 1.0), make_running_trial()), (make_phase_work(waiting=3),)),
+            Outlook((make_running_trial(500, 1.0), make_running_trial()), (make_phase_work(num_waiting=3),)),
             "one of two has not reported",
         ),
-        (Outlook((), (make_phase_work(waiting=3, ended=2, seconds=2.0),)), "two have ended"),
+        (Outlook((), (make_phase_work(num_waiting=3, ended=2, seconds=2.0),)), "two have ended"),
     ],
 )
 def test_remaining_work_without_evidence_is_unknown(outlook, reason):
@@ -43,7 +43,9 @@ def test_remaining_work_without_evidence_is_unknown(outlook, reason):
 
 def test_speeds_of_all_running_trials_give_an_estimate():
     estimate = remaining(
-        Outlook((make_running_trial(500, 10.0), make_running_trial(250, 10.0)), (make_phase_work(waiting=2),))
+        Outlook(
+            (make_running_trial(500, 10.0), make_running_trial(250, 10.0)), (make_phase_work(num_waiting=2),)
+        )
     )
     assert estimate is not None
     assert estimate.longest_s == pytest.approx(30.0)
@@ -52,7 +54,7 @@ def test_speeds_of_all_running_trials_give_an_estimate():
 
 
 def test_ended_trials_give_an_estimate_with_pruned_durations():
-    search_work = make_phase_work(waiting=2, ended=4, seconds=40.0, finished=1, finished_s=25.0)
+    search_work = make_phase_work(num_waiting=2, ended=4, seconds=40.0, finished=1, finished_s=25.0)
     estimate = remaining(Outlook((make_running_trial(),), (search_work,)))
     assert estimate is not None
     assert estimate.seconds == pytest.approx(3 * 10.0)
@@ -62,9 +64,9 @@ def test_ended_trials_give_an_estimate_with_pruned_durations():
 def test_confirm_trials_take_as_long_as_finished_search_trials():
     phases = (
         make_phase_work(ended=4, seconds=40.0, finished=1, finished_s=25.0),
-        make_phase_work("confirm", waiting=2),
+        make_phase_work("confirm", num_waiting=2),
         make_phase_work(arm="b", ended=1, seconds=5.0, finished=1, finished_s=5.0),
-        make_phase_work("confirm", arm="b", waiting=1),
+        make_phase_work("confirm", arm="b", num_waiting=1),
     )
     estimate = remaining(Outlook((), phases))
     assert estimate is not None
@@ -74,7 +76,7 @@ def test_confirm_trials_take_as_long_as_finished_search_trials():
 def test_re_evaluations_are_unknown_before_one_has_ended():
     phases = (
         make_phase_work(ended=4, seconds=40.0, finished=4, finished_s=40.0),
-        make_phase_work("posthoc", waiting=6),
+        make_phase_work("posthoc", num_waiting=6),
     )
     estimate = remaining(Outlook((), phases))
     assert estimate is not None

@@ -41,12 +41,12 @@ def test_examples_belong_to_the_measurement_of_their_step() -> None:
     events = [
         log.measured(1.0, TRIAL_ID, measurement(10)),
         log.measured(2.0, TRIAL_ID, last_measurement),
-        log.kept(2.0, TRIAL_ID, last_measurement),
+        log.examples_stored(2.0, TRIAL_ID, last_measurement),
     ]
     assert [item.examples for item in measurements(events)[TRIAL_ID]] == [(), examples]
     other_events = [
-        log.kept(3.0, "other", last_measurement),
-        log.kept(3.0, TRIAL_ID, replace(last_measurement, step=30)),
+        log.examples_stored(3.0, "other", last_measurement),
+        log.examples_stored(3.0, TRIAL_ID, replace(last_measurement, step=30)),
     ]
     assert measurements([*events, *other_events]) == measurements(events)
 
@@ -87,7 +87,7 @@ def test_equal_events_give_equal_records() -> None:
 def test_stopped_trial_that_continues_is_open() -> None:
     events = [
         opening_event("old"),
-        log.asked(2.0, trial_of(PLAN, 0)),
+        log.trial_assigned(2.0, trial_of(PLAN, 0)),
         log.started(3.0, TRIAL_ID, 1),
         log.ended(4.0, TRIAL_ID, Outcome(OutcomeKind.STOPPED, "Ctrl-C")),
         opening_event("new"),
@@ -102,13 +102,15 @@ def test_stopped_trial_that_continues_is_open() -> None:
 
 
 def test_trial_without_a_start_event_has_not_started() -> None:
-    (record,) = records([opening_event("x"), log.asked(2.0, trial_of(PLAN, 0))], PLAN)
+    (record,) = records([opening_event("x"), log.trial_assigned(2.0, trial_of(PLAN, 0))], PLAN)
     assert (record.started_at, record.attempts, record.last, record.best) == (None, 0, None, None)
 
 
 def test_first_ask_event_counts() -> None:
     other_trial = replace(trial_of(PLAN, 0), assignment={"model.x": 0.9})
-    (record,) = records([log.asked(1.0, trial_of(PLAN, 0)), log.asked(2.0, other_trial)], PLAN)
+    (record,) = records(
+        [log.trial_assigned(1.0, trial_of(PLAN, 0)), log.trial_assigned(2.0, other_trial)], PLAN
+    )
     assert record.assignment == {"model.x": 0.0}
 
 
@@ -116,7 +118,7 @@ def test_first_ask_event_counts() -> None:
 def test_best_is_the_first_extreme_of_the_objective(values: list[float], goal: str) -> None:
     objectives = (Objective(metric="valid/score", goal=goal), Objective(metric="train/loss", goal="min"))
     plan = make_plan(1, objectives=objectives)
-    events = [log.asked(1.0, trial_of(plan, 0))]
+    events = [log.trial_assigned(1.0, trial_of(plan, 0))]
     trial_id = plan.trials[0].trial_id
     events += [log.measured(2.0, trial_id, measurement(step, value)) for step, value in enumerate(values, 1)]
     (record,) = records(events, plan)
@@ -129,7 +131,7 @@ def test_best_is_the_first_extreme_of_the_objective(values: list[float], goal: s
 
 def test_measurement_without_the_objective_is_never_best() -> None:
     events = [
-        log.asked(1.0, trial_of(PLAN, 0)),
+        log.trial_assigned(1.0, trial_of(PLAN, 0)),
         log.measured(2.0, TRIAL_ID, Measurement(1, 0.1, {"other": 9.0})),
         log.measured(2.0, TRIAL_ID, measurement(2, 0.1)),
         log.measured(2.0, TRIAL_ID, Measurement(3, 0.3, {"other": 9.0})),
@@ -142,7 +144,7 @@ def test_measurement_without_the_objective_is_never_best() -> None:
 def test_trial_is_judged_by_its_last_report_with_all_objectives() -> None:
     """Code may log metrics in every other report, and its last report may lack the objectives."""
     events = [
-        log.asked(1.0, trial_of(PLAN, 0)),
+        log.trial_assigned(1.0, trial_of(PLAN, 0)),
         log.measured(2.0, TRIAL_ID, measurement(1, 0.9)),
         log.measured(2.0, TRIAL_ID, measurement(2, 0.1)),
         log.measured(2.0, TRIAL_ID, Measurement(3, 0.3, {"train/loss": 9.0})),

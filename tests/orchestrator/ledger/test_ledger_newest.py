@@ -26,7 +26,12 @@ def filled_ledger(ledger):
     last_event = events[split - 1]
     with_examples = Measurement(last_event.payload["step"], 1.0, {}, ({"number": 1},))
     ledger.append(
-        [*events[:split], log.kept(last_event.at, last_event.trial_id, with_examples), *events[split:]], lease
+        [
+            *events[:split],
+            log.examples_stored(last_event.at, last_event.trial_id, with_examples),
+            *events[split:],
+        ],
+        lease,
     )
     return ledger
 
@@ -56,7 +61,8 @@ def test_newest_measurement_of_a_retried_trial_is_that_of_the_retry(ledger, step
     trial, lease = trial_of(PLAN, 0), ledger.claim(Holder.current())
     name, crashed = trial.trial_id, Outcome(OutcomeKind.CRASHED, "a mistake")
     ledger.append(
-        [log.opened(0.0, DEAD, "digest", {}), log.asked(1.0, trial), log.started(1.0, name, 1)], lease
+        [log.opened(0.0, DEAD, "digest", {}), log.trial_assigned(1.0, trial), log.started(1.0, name, 1)],
+        lease,
     )
     ledger.append([log.measured(2.0, name, measurement(1, 0.1)), log.checkpointed(2.0, name, 1, "x")], lease)
     ledger.append(

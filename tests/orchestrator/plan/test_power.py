@@ -76,7 +76,7 @@ def test_published_spread_of_the_baseline_cell_is_used_in_a_grid() -> None:
 
 
 def test_too_few_seeds_and_missing_arms_are_reported() -> None:
-    assert "there can be no verdict: 3 seeds are the fewest" in power(make_confirm(2), ANSWER).sentence
+    assert "there can be no verdict, which needs at least 3 seeds" in power(make_confirm(2), ANSWER).sentence
     expected = "With no arm beside the baseline, {} seed{} can show {}."
     alone = replace(ANSWER, family=0)
     assert power(make_confirm(2), alone).sentence == expected.format(2, "s", "its spread and no effect")
@@ -89,7 +89,9 @@ def test_power_without_test_splits_promises_no_verdict() -> None:
     seeds, without_outcomes = replace(make_confirm(8), splits=()), replace(ANSWER, outcomes=())
     search = SearchPlan(3, {"name": "tpe"}, None, (Objective(metric="valid/accuracy", goal="max"),), 0)
     sentence = power(seeds, without_outcomes, search=search).sentence
-    assert sentence.endswith("there can be no verdict: they are read on validation data alone, which chose.")
+    assert sentence.endswith(
+        "there can be no verdict, since all measurements are on validation data of the search."
+    )
     assert "8 times in 10" in power(seeds, without_outcomes).sentence, (
         "without a search, validation data may decide"
     )

@@ -34,7 +34,7 @@ def count_reports(
 )
 def test_values_by_scope(scope: str, goal: Literal["max", "min"], value: float) -> None:
     reports = count_reports(OVERFITS, scope, goal)
-    assert reports.values == pytest.approx((value,))
+    assert reports.objective_values == pytest.approx((value,))
     assert reports.reports == 5
 
 
@@ -54,15 +54,15 @@ def test_each_objective_has_a_separate_scope() -> None:
     )
     for step in (1, 2, 3):
         assert reports.add(Measurement(step, 1.0, {"eval_loss": float(step), "cost": 10.0 * step}))
-    assert reports.values == (3.0, 25.0)
+    assert reports.objective_values == (3.0, 25.0)
 
 
 def test_report_without_an_objective_does_not_count() -> None:
     reports = count_reports((0.5, 0.7), "mean-of-last-2")
     assert not reports.add(Measurement(3, 3.0, {"train/loss": 0.0}))
-    assert reports.values == pytest.approx((0.6,))
+    assert reports.objective_values == pytest.approx((0.6,))
     assert reports.reports == 2
 
 
 def test_no_value_exists_before_the_first_report() -> None:
-    assert count_reports((), "best").values == ()
+    assert count_reports((), "best").objective_values == ()

@@ -15,7 +15,7 @@ TOO_DEEP = "must be at most 10,000, got 1,000,000"
 def fault_lines(path, *overrides, profile=None):
     with pytest.raises(OversizedSpec) as caught:
         read_plannable_spec(path, overrides, profile)
-    assert str(caught.value).splitlines()[-1].startswith("mend these first: no arm was built yet")
+    assert str(caught.value).splitlines()[-1].startswith("Correct these sizes first. ")
     return [str(fault).replace(f"{path}:", "") for fault in caught.value.faults]
 
 

@@ -28,7 +28,7 @@ def test_metrics_that_differ_in_refused_characters_have_different_keys(
     ledger.append(
         [
             log.opened(1.0, DEAD, plan.spec_digest, {}),
-            log.asked(2.0, trial),
+            log.trial_assigned(2.0, trial),
             log.started(3.0, trial.trial_id, 1),
             log.measured(4.0, trial.trial_id, measured),
         ],
@@ -62,7 +62,7 @@ def test_counted_value_of_a_trial_is_logged_with_its_last_report(
     ledger.append(
         [
             log.opened(1.0, DEAD, plan.spec_digest, {}),
-            log.asked(2.0, trial),
+            log.trial_assigned(2.0, trial),
             log.started(3.0, trial.trial_id, 1),
             *(log.measured(3.0 + step, trial.trial_id, measurement(step, 1 / step)) for step in (1, 2, 3)),
         ],

@@ -300,7 +300,7 @@ class TestHolder:
     ) -> None:
         lease = ledger.claim(Holder.current())
         trial = trial_of(plan, 0)
-        first_events = [log.opened(1.0, DEAD, "d", {}), log.asked(2.0, trial)]
+        first_events = [log.opened(1.0, DEAD, "d", {}), log.trial_assigned(2.0, trial)]
         ledger.append([*first_events, log.started(3.0, trial.trial_id, 1)], lease)
         writer = open_writer()
         writer.update()
@@ -403,7 +403,7 @@ class TestLimits:
         trial = trial_of(plan, 0)
         many_metrics = {f"m/{number:04d}": float(number) for number in range(2500)}
         lease = ledger.claim(Holder.current())
-        first_events = [log.opened(1.0, DEAD, "d", {}), log.asked(2.0, trial)]
+        first_events = [log.opened(1.0, DEAD, "d", {}), log.trial_assigned(2.0, trial)]
         ledger.append([*first_events, log.started(3.0, trial.trial_id, 1)], lease)
         ledger.append(
             [log.measured(4.0, trial.trial_id, Measurement(step, 1.0, many_metrics)) for step in (1, 2)],
@@ -434,7 +434,7 @@ class TestLimits:
         trial = trial_of(plan, 0)
         lease = ledger.claim(Holder.current())
         many_metrics = {f"m/{number:04d}": float(number) for number in range(1500)}
-        first_events = [log.opened(1.0, DEAD, "d", {}), log.asked(2.0, trial)]
+        first_events = [log.opened(1.0, DEAD, "d", {}), log.trial_assigned(2.0, trial)]
         ledger.append([*first_events, log.started(3.0, trial.trial_id, 1)], lease)
         ledger.append([log.measured(4.0, trial.trial_id, Measurement(1, 1.0, many_metrics))], lease)
         log_batch = SqlAlchemyStore.log_batch
@@ -463,7 +463,8 @@ def test_measurements_continue_after_the_last_stored_step(
     trial = trial_of(plan, 0)
     lease = ledger.claim(Holder.current())
     ledger.append(
-        [log.opened(1.0, DEAD, "d", {}), log.asked(2.0, trial), log.started(3.0, trial.trial_id, 1)], lease
+        [log.opened(1.0, DEAD, "d", {}), log.trial_assigned(2.0, trial), log.started(3.0, trial.trial_id, 1)],
+        lease,
     )
     for step in range(1, 4):
         ledger.append([log.measured(3.0 + step, trial.trial_id, measurement(step))], lease)

@@ -21,7 +21,7 @@ def test_run_of_a_retried_trial_is_reopened_with_its_new_measurements(
     crashed = Outcome(OutcomeKind.CRASHED, "a mistake")
     name = trial.trial_id
     lease = ledger.claim(Holder.current())
-    first_events = [log.asked(1.0, trial), log.started(1.0, name, 1)]
+    first_events = [log.trial_assigned(1.0, trial), log.started(1.0, name, 1)]
     first_events += [
         log.measured(2.0, name, measurement(1, 0.1)),
         log.measured(3.0, name, measurement(2, 0.2)),

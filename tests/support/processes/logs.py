@@ -48,15 +48,15 @@ class MemoryLog:
         self.batches: list[int] = []
         """Length of the log after each append: a crash can leave the log at each of these lengths."""
         self.token = 0
-        self.kept: LedgerSnapshot | None = None
+        self.stored_snapshot: LedgerSnapshot | None = None
 
     def snapshot(self) -> LedgerSnapshot | None:
-        return self.kept
+        return self.stored_snapshot
 
     def save_snapshot(self, new: LedgerSnapshot, lease: Lease) -> None:
         assert lease.token == self.token, "only the holder saves"
         assert new.seq == len(self.written), "a snapshot must end at the newest event"
-        self.kept = new
+        self.stored_snapshot = new
 
     def claim(self) -> Lease:
         """Return the lease; the previous holder loses it."""

@@ -47,7 +47,7 @@ def test_rules_differ_in_the_step_that_reaches_the_threshold(hats: list[float], 
     undo, _, _ = run_unit(hats, threshold, "undo")
     prefix, _, _ = run_unit(hats, threshold, "prefix")
     assert undo.active.item() == prefix.active.item()
-    assert prefix.kept.item() - undo.kept.item() == (0 if undo.active.item() else 1)
+    assert prefix.num_kept.item() - undo.num_kept.item() == (0 if undo.active.item() else 1)
     assert 1 - undo.survival.item() < threshold
     if not prefix.active.item():
         assert 1 - prefix.survival.item() >= threshold
@@ -75,7 +75,7 @@ def test_without_delay_ponder_counts_the_layers_of_a_state(hats: list[float], ru
 def test_ten_probabilities_of_one_half_reach_the_published_threshold() -> None:
     """1 - 2^-10 is the first value of 1 - 2^-n above 0.999."""
     halting, _, kept = run_unit([0.5] * 12, 0.999, "undo")
-    assert halting.kept.item() == 9
+    assert halting.num_kept.item() == 9
     assert kept == [True] * 9 + [False] * 3
 
 
@@ -128,11 +128,11 @@ def test_selected_units_have_unchanged_states() -> None:
     decision = decide(halting, torch.tensor([0.2, 0.99, 0.4], dtype=torch.float64), 0.9, "undo")
     halting = next_state(halting, decision)
     selected = halting.select(torch.tensor([0, 2]))
-    for name in ("survival", "spent", "kept", "cap", "active"):
+    for name in ("survival", "spent", "num_kept", "cap", "active"):
         assert getattr(selected, name).tolist() == select_by_hand(getattr(halting, name), [0, 2])
     parts = halting.part(SplitInTwo(torch.tensor([0, 2, 1]), np.array([True, False, True])))
     for part, units in zip(parts, ([0, 2], [1]), strict=True):
-        for name in ("survival", "spent", "kept", "cap", "active"):
+        for name in ("survival", "spent", "num_kept", "cap", "active"):
             assert getattr(part, name).tolist() == select_by_hand(getattr(halting, name), units)
 
 
@@ -151,7 +151,7 @@ def test_removing_halted_units_does_not_change_the_others() -> None:
         active_units = next_state(active_units, decision, all_keep=True, capped=bool((caps == number).any()))
         for name in ("survival", "ponder", "active"):
             assert torch.equal(getattr(active_units, name), getattr(all_units, name)[indices]), (number, name)
-        assert all_units.kept[indices].tolist() == [active_units.kept] * len(indices)
+        assert all_units.num_kept[indices].tolist() == [active_units.num_kept] * len(indices)
         active_rows = active_units.active.nonzero().squeeze(1)
         indices, active_units = indices[active_rows], active_units.select(active_rows)
     assert not len(indices)
@@ -168,7 +168,7 @@ def by_autograd(
     weight = halting.survival * decision.p
     new_values = (
         halting.survival * (1 - decision.p),
-        halting.spent + weight * (halting.kept + halting.delay),
+        halting.spent + weight * (halting.num_kept + halting.delay),
         states.mixed + at_tokens(weight) * states.before,
         states.after,
     )
@@ -203,7 +203,7 @@ def test_step_has_the_gradients_of_its_equations(rule: Rule, all_keep: bool, per
         survival: Tensor, spent: Tensor, p: Tensor, *states: Tensor
     ) -> tuple[HaltingState, Decision, States]:
         number = 2 if all_keep else kept
-        halting = replace(start, survival=survival, spent=spent, active=active, kept=number)
+        halting = replace(start, survival=survival, spent=spent, active=active, num_kept=number)
         return halting, decide(halting, p, 0.7, rule), States(*states, packing)
 
     def run_keep(*inputs: Tensor) -> tuple[Tensor, ...]:

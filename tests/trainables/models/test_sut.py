@@ -109,7 +109,7 @@ def ponder_of_gates(hats: list[float], threshold: float) -> tuple[float, int]:
     for hat in [0.0, *hats]:
         p = torch.tensor([hat], dtype=torch.float64)
         halting, *_ = keep(halting, decide(halting, p, threshold, "undo"), states)
-    return float(halting.ponder), int(halting.kept)
+    return float(halting.ponder), int(halting.num_kept)
 
 
 @pytest.mark.parametrize("threshold", [0.5, 0.9, 0.999])

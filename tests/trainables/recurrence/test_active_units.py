@@ -102,7 +102,7 @@ def test_gathered_results_have_the_order_of_the_full_batch(kind: str) -> None:
     for leaving in (number % 3 == 1, number % 3 == 0):
         units = halted.release(units, ~leaving[units.origin])
     halted.add(units)
-    assert len(halted.left) == 3
+    assert len(halted.removed_units) == 3
     (source, results), (origin,) = (
         halted.per_token(lambda part: torch.as_tensor(part.source), lambda part: part.states),
         halted.per_unit(lambda part: torch.as_tensor(part.origin)),
@@ -118,7 +118,7 @@ def test_gathered_results_have_the_order_of_the_full_batch(kind: str) -> None:
 def test_split_without_halted_units_is_a_no_op(kind: str) -> None:
     units, halted = KINDS[kind](), HaltedResults[ActiveUnits]()
     assert halted.release(units, torch.ones(len(units.origin), dtype=torch.bool)) is units
-    assert halted.left == []
+    assert halted.removed_units == []
 
 
 def test_undeclared_tensor_raises_an_error() -> None:

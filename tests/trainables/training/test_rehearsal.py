@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.trainables.training.support.rehearsal import SEQUENCE_TASK, TASK, TRAIN, measure_training
-from trainables.acting import Affects
 from trainables.decoding.decode_config import DecodeConfig
+from trainables.field_effects import Affects
 from trainables.training.config import TrainConfig
 
 FIELD_VALUES: Mapping[str, tuple[Any, Any, Mapping[str, Any]]] = {

@@ -107,7 +107,7 @@ class RowMasks(NamedTuple):
     """Masks of keys and of dropout for all rows."""
 
     barred: Barred | None
-    kept: Bool[Tensor, "B H T K"] | None
+    keep_mask: Bool[Tensor, "B H T K"] | None
     scale: float
     """Factor of the kept weights."""
 
@@ -126,7 +126,7 @@ class RowMasks(NamedTuple):
 
     def keep(self, part: RowPart) -> Bool[Tensor, "N Q S"] | None:
         """Return the dropout mask of one part, with rows and heads flattened."""
-        return None if self.kept is None else part.of_pairs(self.kept).flatten(0, 1)
+        return None if self.keep_mask is None else part.of_pairs(self.keep_mask).flatten(0, 1)
 
     def without(self) -> "RowMasks":
         """Return a copy without masks, for the backward pass.
@@ -170,7 +170,7 @@ class _Packed(Function):
             if needs_gradient:
                 saved_weights.append(weights)
         attended = attended_part if attended is None else attended
-        ctx.save_for_backward(packed_x, keys_values, masks.kept, *saved_weights)
+        ctx.save_for_backward(packed_x, keys_values, masks.keep_mask, *saved_weights)
         ctx.moves, ctx.shape = moves._replace(masks=masks.without()), x.shape
         rows = attended.reshape(-1, attended.shape[-1]).index_select(0, moves.places[1].back)
         return rows.view(x.shape[0], *x.shape[2:])

@@ -84,7 +84,7 @@ class _ByOffset(Function):
             dropped_weights = drop_unscaled(weights, arguments.masks.keep(part), v.dtype)
             product(dropped_weights, part.of_keys(v), arguments.masks.scale, part.of_queries(attended))
             saved_weights += [weights] if any(ctx.needs_input_grad) else []
-        ctx.save_for_backward(q, k, v, arguments.masks.kept, *saved_weights)
+        ctx.save_for_backward(q, k, v, arguments.masks.keep_mask, *saved_weights)
         ctx.arguments, ctx.scale, ctx.logits_shape = (
             replace(arguments, masks=arguments.masks.without()),
             scale,
@@ -95,7 +95,7 @@ class _ByOffset(Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, keep, *saved_weights = ctx.saved_tensors
-        masks, scale = ctx.arguments.masks._replace(kept=keep), ctx.scale
+        masks, scale = ctx.arguments.masks._replace(keep_mask=keep), ctx.scale
         arguments = replace(ctx.arguments, masks=masks)
         grad_q, grad_k, grad_v = (torch.empty_like(tensor) for tensor in (q, k, v))
         grad_bias = q.new_zeros(ctx.logits_shape)

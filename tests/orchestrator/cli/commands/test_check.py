@@ -10,6 +10,7 @@ from orchestrator.cli import planning
 from orchestrator.cli.display import wait_display as waiting
 from tests.support.processes.commands import TINY
 
+NO_VERDICT = "Warning: With 2 seeds and 1 comparison there can be no verdict, which needs at least 3 seeds."
 EXPERIMENTS = Path(__file__).parents[4] / "experiments"
 
 
@@ -34,8 +35,13 @@ def test_check_accepts_valid_specs(haltsweep, spec):
         spec("rich.yaml"),
     )
     result = haltsweep("check", plain_spec, profile_spec)
-    assert (result.code, result.err) == (0, "")
+    assert (result.code, result.err) == (0, f"plain.yaml: {NO_VERDICT}\nrich.yaml: {NO_VERDICT}\n")
     assert result.out == "plain.yaml: ok\nrich.yaml: ok (and with short)\n"
+
+
+def test_check_of_enough_seeds_has_no_warning(haltsweep, spec):
+    result = haltsweep("check", spec(a=("seeds: [101, 102]", "seeds: [101, 102, 103]")))
+    assert (result.code, result.err) == (0, "")
 
 
 def test_check_reads_all_files(haltsweep, spec):
@@ -47,6 +53,7 @@ def test_check_reads_all_files(haltsweep, spec):
     assert result.err.splitlines() == [
         "a.yaml:14: search.trials_per_arm: must be an integer >= 1, got the text 'two'",
         "none.yaml: cannot be read: no such file or directory",
+        f"tiny.yaml: {NO_VERDICT}",
     ]
 
 
@@ -110,7 +117,10 @@ def test_plan_prints_trials_changes_and_missing_power(haltsweep, spec):
     assert (result.code, result.err) == (0, "")
     assert "8 trials" in result.out
     assert re.search(r"model\.gate +true +-> +false", result.out)
-    assert "With 2 seeds and 1 comparison there can be no verdict: 3 seeds are the fewest." in result.out
+    assert (
+        "Warning: With 2 seeds and 1 comparison there can be no verdict, which needs at least 3 seeds."
+        in result.out
+    )
 
 
 def test_plan_counts_published_rows_that_overrides_exclude(haltsweep, spec):

@@ -33,7 +33,9 @@ def create_sweep(tmp_path, name, *outcomes, storage=None, keep_folder=True, clos
         for number, outcome in enumerate(outcomes):
             trial = trial_of(PLAN, number)
             end_event = log.ended(3.0, trial.trial_id, Outcome(outcome, "because"))
-            ledger.append([log.asked(1.0, trial), log.started(2.0, trial.trial_id, 1), end_event], lease)
+            ledger.append(
+                [log.trial_assigned(1.0, trial), log.started(2.0, trial.trial_id, 1), end_event], lease
+            )
         if close_reason:
             ledger.append([log.closed(4.0, close_reason)], lease)
         ledger.release(lease)

@@ -36,14 +36,14 @@ def write_failed_trials(sweep):
     trial = trial_of(PLAN, 0)
     append_events(
         sweep,
-        log.asked(1.0, trial),
+        log.trial_assigned(1.0, trial),
         log.started(2.0, trial.trial_id, 1),
         log.ended(
             3.0, trial.trial_id, Outcome(OutcomeKind.STOPPED, "worker died, time 1 of 4"), death_cause=True
         ),
         log.started(4.0, trial.trial_id, 2),
         log.ended(5.0, trial.trial_id, Outcome(OutcomeKind.CRASHED, "KeyError: 'x'\nTraceback\n  File 1")),
-        log.asked(6.0, trial_of(PLAN, 1)),
+        log.trial_assigned(6.0, trial_of(PLAN, 1)),
         log.started(7.0, SECOND_TRIAL.trial_id, 1),
         log.ended(8.0, SECOND_TRIAL.trial_id, Outcome(OutcomeKind.DIVERGED, "the loss is \x1b[31mnan")),
     )

@@ -53,7 +53,7 @@ def test_watch_rewrites_the_report_until_the_sweep_ends(tmp_path, capsys):
         lease = ledger.claim(Holder.current())
         first_trial = trial_of(PLAN, 0)
         trial_events = [
-            log.asked(1.0, first_trial),
+            log.trial_assigned(1.0, first_trial),
             log.started(1.0, first_trial.trial_id, 1),
             log.measured(2.0, first_trial.trial_id, measurement(1)),
             log.ended(3.0, first_trial.trial_id, Outcome(OutcomeKind.FINISHED, "done")),

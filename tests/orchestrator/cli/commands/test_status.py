@@ -42,7 +42,7 @@ def hold_lease(sweep, *events):
 def trial_events(number, outcome=None, reason="because", steps=1):
     """Yield the events of a trial, with its end if it has an `outcome`."""
     trial = trial_of(PLAN, number)
-    yield log.asked(1.0, trial)
+    yield log.trial_assigned(1.0, trial)
     yield log.started(2.0, trial.trial_id, 1)
     for step in range(1, steps + 1):
         yield log.measured(2.0 + step, trial.trial_id, measurement(step))
@@ -186,7 +186,7 @@ def test_resume_of_a_failed_sweep_names_the_status_command(haltsweep, sweep, mon
 def test_status_counts_skipped_trials_by_reason(haltsweep, sweep):
     finished_trials = [event for number in range(4) for event in trial_events(number, OutcomeKind.FINISHED)]
     remaining_trials = [trial_of(PLAN, number) for number in range(4, 12)]
-    skip_events = [log.asked(200.0, trial) for trial in remaining_trials]
+    skip_events = [log.trial_assigned(200.0, trial) for trial in remaining_trials]
     skip = Outcome(OutcomeKind.SKIPPED, "the target is reached")
     skip_events += [log.ended(200.0, trial_events.trial_id, skip) for trial_events in remaining_trials]
     with hold_lease(sweep, *finished_trials, *skip_events):

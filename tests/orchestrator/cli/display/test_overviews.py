@@ -136,11 +136,11 @@ def test_snapshot_with_a_stopper_matches_its_events() -> None:
     run_in_turn(record(plan, log, snapshot_every=1))
     run_in_turn(record(plan, log_without_snapshots))
     assert log.written == log_without_snapshots.written
-    assert log.kept is not None
+    assert log.stored_snapshot is not None
     fold = SweepFold(plan)
-    for event in log.written[: log.kept.seq]:
+    for event in log.written[: log.stored_snapshot.seq]:
         fold.hear(event)
-    assert fold.matches(log.kept.content)
+    assert fold.matches(log.stored_snapshot.content)
 
 
 def test_plan_outline_omits_the_trials(tmp_path: Path) -> None:

@@ -155,9 +155,9 @@ def test_sessions_with_snapshots_write_the_same_events(
 
 
 def check_snapshot(plan: Plan, log: MemoryLog) -> None:
-    if log.kept is not None:
-        expected = fold_events(plan, log.written[: log.kept.seq])
-        assert zlib.decompress(log.kept.content) == zlib.decompress(expected.content())
+    if log.stored_snapshot is not None:
+        expected = fold_events(plan, log.written[: log.stored_snapshot.seq])
+        assert zlib.decompress(log.stored_snapshot.content) == zlib.decompress(expected.content())
 
 
 @pytest.mark.parametrize("plan", [PLANS["last"], PLANS["repeats"]], ids=["last", "repeats"])
@@ -167,10 +167,12 @@ def test_session_with_a_snapshot_reads_no_earlier_event(plan: Plan) -> None:
     for cut in complete_log.batches[:: len(complete_log.batches) // 20]:
         log = MemoryLog(complete_log.written[:cut])
         record(plan, log, snapshot_every=1)
-        assert log.kept is not None
+        assert log.stored_snapshot is not None
         events = log.events
         log.events = lambda after=0, log=log, events=events: (  # type: ignore[method-assign]
-            events(after) if after >= log.kept.seq else pytest.fail("the session must not read all events")
+            events(after)
+            if after >= log.stored_snapshot.seq
+            else pytest.fail("the session must not read all events")
         )
         run_in_turn(record(plan, log, snapshot_every=1))
         assert content(log.written) == content(complete_log.written)
@@ -190,8 +192,8 @@ def test_unusable_snapshot_is_ignored(change) -> None:
     run_in_turn(record(plan, complete_log))
     log = MemoryLog(complete_log.written[: complete_log.batches[40]])
     record(plan, log, snapshot_every=1)
-    assert log.kept is not None
-    log.kept = change(log.kept)
+    assert log.stored_snapshot is not None
+    log.stored_snapshot = change(log.stored_snapshot)
     run_in_turn(record(plan, log, snapshot_every=1))
     assert content(log.written) == content(complete_log.written)
 

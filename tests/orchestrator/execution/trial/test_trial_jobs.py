@@ -35,13 +35,13 @@ def test_encoded_attempt_is_decoded_unchanged(settings, seed, phase, splits, sou
         *("module:Class", 30.0, 1.0, 0.25, Path("/sweep/checkpoints/id"), job),
         log=Path("/sweep/logs/id/attempt-1.log"),
         scratch=decoded.scratch,
-        kept=decoded.kept,
+        kept_files=decoded.kept_files,
         keep=("*.pt",),
         working_folder="shared",
         launch_folder=Path.cwd(),
     )
     assert decoded.scratch.is_relative_to("/sweep")
-    assert decoded.kept.is_relative_to("/sweep")
+    assert decoded.kept_files.is_relative_to("/sweep")
 
 
 def test_relative_paths_are_made_absolute():

@@ -7,7 +7,6 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from orchestrator.plan.ablation_check import probe as probing
-from orchestrator.plan.ablation_check.acting_settings import Sweep
 from orchestrator.plan.ablation_check.differences import (
     LEARNS,
     LEARNS_MOVED,
@@ -16,6 +15,7 @@ from orchestrator.plan.ablation_check.differences import (
     evidence,
     is_evidence,
 )
+from orchestrator.plan.ablation_check.effective_settings import Sweep
 from orchestrator.plan.ablation_check.probe import NARROW, Probe
 from orchestrator.plan.training_code.settings import System, checked
 from trainables.assembly import build_model

@@ -2,6 +2,9 @@
 
 from dataclasses import replace
 
+import pytest
+
+from orchestrator.plan.report_counts import idle_patience_warnings
 from orchestrator.plan.space_check.objective_descriptions import objective_lines, reversed_goal_warnings
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Objective
@@ -35,3 +38,27 @@ def test_objectives_are_described_with_split_and_scope() -> None:
         "searches for acc (max) on dev data: the mean of the last 3 reports of each trial counts",
     ]
     assert list(objective_lines(sweep_plan, unusual=True)) == lines[1:]
+
+
+def test_single_report_of_a_trial_is_described_as_the_only_report() -> None:
+    mean = Objective(metric="valid/acc", goal="max", scope="mean-of-last-3")
+    sweep_plan = make_objectives_plan(mean)
+    for steps, expected in (
+        (5, "the only report"),
+        (10, "the only report"),
+        (20, "the mean of the last 2 reports"),
+    ):
+        settings = {"train": {"steps": steps, "report_every": 10}}
+        arms = tuple(replace(arm, settings=settings) for arm in sweep_plan.arms)
+        (line,) = objective_lines(replace(sweep_plan, arms=arms))
+        assert line.endswith(f"{expected} of each trial counts")
+
+
+@pytest.mark.parametrize(("patience", "num_warnings"), [(None, 0), (1, 0), (2, 1)])
+def test_patience_that_needs_more_reports_causes_a_warning(patience: int | None, num_warnings: int) -> None:
+    sweep_plan = make_plan(2)
+    settings = {"train": {"steps": 40, "report_every": 10, "patience": patience, "halve_after": None}}
+    arms = tuple(replace(arm, settings=settings) for arm in sweep_plan.arms)
+    warnings = list(idle_patience_warnings(replace(sweep_plan, arms=arms)))
+    assert len(warnings) == num_warnings
+    assert all(warning.startswith("Warning: train.patience can never end") for warning in warnings)

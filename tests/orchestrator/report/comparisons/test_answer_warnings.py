@@ -173,6 +173,18 @@ def test_search_with_one_finished_trial_is_a_warning() -> None:
     ]
     report = summarise(plan_with_search, [*make_study_records(), *search_records])
     assert warning_keys(report) == [("one-finished-trial", "bad", "")]
+    repeated_plan = replace(
+        plan_with_search,
+        search=make_search_plan(repeats=2),
+        trials=(*trials, *(replace(trial, repeat=1) for trial in trials)),
+    )
+    other_records = [replace(record, repeat=1) for record in search_records]
+    texts = [
+        warning.text
+        for warning in answer_warnings(repeated_plan, report, [*search_records, *other_records])
+        if warning.code == "one-finished-trial"
+    ]
+    assert texts == ["bad, repeat 0 (1 of 2 trials)", "bad, repeat 1 (1 of 2 trials)"]
     unfinished_report = summarise(
         plan_with_search,
         [*make_study_records(), *search_records[:-1], *make_search_records("bad", 0, (finished,))],

@@ -30,7 +30,7 @@ def make_records(plan, scores):
             key = (trial.arm, trial.phase, trial.number)
             if key not in scores:
                 continue
-            yield log.asked(1.0, trial_of(plan, number))
+            yield log.trial_assigned(1.0, trial_of(plan, number))
             yield log.started(2.0, trial.trial_id, 1)
             if scores[key] is not None:
                 metrics = {f"{split}/score": scores[key] for split in ("valid", "test")}

@@ -74,7 +74,7 @@ def test_skipped_trial_has_no_run(kind: OutcomeKind, num_runs: int) -> None:
     plan = make_plan(1)
     trial = trial_of(plan, 0)
     desired = DesiredRuns(plan, "ledger")
-    desired.hear(log.asked(1.0, trial))
+    desired.hear(log.trial_assigned(1.0, trial))
     desired.hear(log.ended(1.0, trial.trial_id, Outcome(kind, "for a reason")))
     assert sum(key.startswith("trial/") for key in desired.runs) == num_runs
 
@@ -101,7 +101,7 @@ def test_arm_states_how_many_of_its_seeds_failed(
     desired = DesiredRuns(plan, "ledger")
     for number, kind in enumerate((*kinds, *["finished"] * 3)):
         trial = trial_of(plan, number)
-        desired.hear(log.asked(1.0, trial))
+        desired.hear(log.trial_assigned(1.0, trial))
         desired.hear(log.ended(1.0, trial.trial_id, Outcome(OutcomeKind(kind), "why")))
     desired.hear(log.closed(2.0, "done"))
     arm, other_arm = desired.runs["arm/arm-0"], desired.runs["arm/arm-1"]
@@ -120,7 +120,7 @@ def test_arm_has_the_confirmed_values_of_searched_fields_as_params() -> None:
         if planned.phase == "confirm":
             num_confirmed += 1
             trial = replace(trial, assignment={path: 0.25 * num_confirmed})
-        desired.hear(log.asked(1.0, trial))
+        desired.hear(log.trial_assigned(1.0, trial))
         desired.hear(log.started(1.0, trial.trial_id, 1))
         assert path not in desired.runs["arm/arm-0"].params, "no trial is confirmed yet"
         desired.hear(log.ended(1.0, trial.trial_id, Outcome(OutcomeKind.FINISHED, "done")))
@@ -131,7 +131,7 @@ def test_verdict_is_a_tag_of_its_arm() -> None:
     plan = make_plan(2)
     desired = DesiredRuns(plan, "ledger")
     number = next(index for index in range(len(plan.trials)) if plan.trials[index].arm == "arm-1")
-    desired.hear(log.asked(1.0, trial_of(plan, number)))
+    desired.hear(log.trial_assigned(1.0, trial_of(plan, number)))
     desired.hear(log.started(2.0, plan.trials[number].trial_id, 1))
     words = {"arm-1": {"verdict": "arm-1: better", "verdict.iid/a%b": "\x1b[2J"}, "gone": {"verdict": "x"}}
     assert desired.summary_tags(words) == {
@@ -145,7 +145,7 @@ def run_seeds(plan: Plan, seeds: int, desired: DesiredRuns, first: int = 0) -> N
     for number in range(first, seeds):
         trial, at = trial_of(plan, number), 10.0 * number
         name = trial.trial_id
-        desired.hear(log.asked(at, trial))
+        desired.hear(log.trial_assigned(at, trial))
         desired.hear(log.started(at + 1, name, 1))
         for step in (1, 2):
             metrics = {"valid/score": number + step / 10, "test/score": math.nan if step == 1 else 1.0}
@@ -203,7 +203,9 @@ def test_data_and_examples_do_not_change_the_runs() -> None:
     runs_with_extras.hear(log.read(0.5, {"listops/train": "11aa"}))
     for desired in (plain_runs, runs_with_extras):
         run_seeds(plan, 1, desired)
-    runs_with_extras.hear(log.kept(30.0, plan.trials[0].trial_id, Measurement(2, 2.0, {}, ({"number": 1},))))
+    runs_with_extras.hear(
+        log.examples_stored(30.0, plan.trials[0].trial_id, Measurement(2, 2.0, {}, ({"number": 1},)))
+    )
     for desired in (plain_runs, runs_with_extras):
         desired.hear(log.closed(50.0, "done"))
     assert (runs_with_extras.runs, runs_with_extras.at_close) == (plain_runs.runs, plain_runs.at_close)
@@ -213,7 +215,7 @@ def test_arm_without_started_trials_has_a_run_at_the_end() -> None:
     plan = make_plan(1, trials_per_arm=0, seeds=(101,))
     desired = DesiredRuns(plan, "ledger")
     desired.hear(log.opened(0.0, HOLDER, "d", {}))
-    desired.hear(log.asked(1.0, trial_of(plan, 0)))
+    desired.hear(log.trial_assigned(1.0, trial_of(plan, 0)))
     desired.hear(log.ended(1.0, plan.trials[0].trial_id, Outcome(OutcomeKind.SKIPPED, "decided")))
     desired.hear(log.closed(2.0, "done"))
     assert (desired.runs["arm/arm-0"].status, desired.runs["arm/arm-0"].end_ms) == ("FINISHED", 2000)

@@ -66,7 +66,11 @@ def launch_events(plan: Plan, started_at: float, *numbers: int) -> list[Event]:
     for index, number in enumerate(numbers):
         trial, at = trial_of(plan, number), started_at + 10 * index
         name = trial.trial_id
-        events += [log.asked(at, trial), log.started(at, name, 1), log.ended(at + 10, name, FINISHED)]
+        events += [
+            log.trial_assigned(at, trial),
+            log.started(at, name, 1),
+            log.ended(at + 10, name, FINISHED),
+        ]
     return [*events, log.closed(started_at + 10 * len(numbers), "done")]
 
 

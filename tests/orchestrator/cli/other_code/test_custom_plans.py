@@ -49,7 +49,7 @@ def test_every_form_of_custom_code_can_be_planned(folder, haltsweep, form, expec
 def test_plan_without_an_example_compares_only_weights(folder, haltsweep):
     write_spec(folder, "torch", ('"example": example, ', ""))
     output = " ".join(haltsweep("plan", "own.yaml").out.split())
-    assert "not checked: whether models of equal weights compute differently" in output
+    assert "Not checked: whether models of equal weights compute differently" in output
     assert "differs in" not in output
 
 

@@ -1,7 +1,7 @@
 """Task and training settings that have an effect in a trial, normalised so that equivalent ones are equal.
 
-Each field's effect is declared next to it (`trainables.acting`). For example, a patience above the number of
-validations has no effect.
+Each field's effect is declared next to it (`trainables.field_effects`). For example, a patience above the
+number of validations has no effect.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from typing import Any
 
 from orchestrator.plan.training_code.settings import System
 from search_spaces.dimensions import Space
-from trainables.acting import TrialFacts, effective_task_values, normal_forms
 from trainables.assembly import batch_cost, reads_steps
+from trainables.field_effects import TrialFacts, effective_task_values, normal_forms
 from trainables.task_catalog import settled, splits
 from trainables.training.likes import UNSEEN, adapts, compares
 from trainables.training.schedule import beta1, learning_rate
@@ -52,7 +52,7 @@ def changed_aspects(first: System, second: System, sweep: Sweep) -> tuple[str, .
     if first.train == second.train and first.task == second.task:
         return ()
     steps = sorted({*_compared_steps(first), *_compared_steps(second)})
-    old, new = acting_settings(first, sweep, steps), acting_settings(second, sweep, steps)
+    old, new = effective_settings(first, sweep, steps), effective_settings(second, sweep, steps)
     changes = {
         aspect: {name for name in new[aspect] if not _equal(old[aspect].get(name), new[aspect][name])}
         for aspect in new
@@ -83,7 +83,7 @@ def _equal(first: Any, second: Any) -> bool:
     return bool(first == second)
 
 
-def acting_settings(system: System, sweep: Sweep, steps: Sequence[int] = ()) -> dict[str, dict[str, Any]]:
+def effective_settings(system: System, sweep: Sweep, steps: Sequence[int] = ()) -> dict[str, dict[str, Any]]:
     """Return the task and training settings that have an effect, grouped by the aspect that they affect.
 
     Args:
