@@ -107,7 +107,7 @@ def test_every_section_has_a_picture(
 ) -> None:
     pages: dict[Path, tuple[str, ...]] = {report_page: (*PICTURED_SECTIONS, "experts")}
     if pictures.is_published:
-        studies: list[Sweep] = [request.getfixturevalue(name) for name in ("compared", "sparse")]
+        studies: list[Sweep] = [request.getfixturevalue(name) for name in ("comparison_sweep", "experts_sweep")]
         comparison_page, experts_sweep = (sweep.folder.report / "report.html" for sweep in studies)
         pages = {comparison_page: PICTURED_SECTIONS, experts_sweep: ("experts",)}
     for page_file, names in pages.items():

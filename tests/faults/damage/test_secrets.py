@@ -118,6 +118,8 @@ def test_launch_without_a_tracking_server_leaks_no_password(tmp_path: Path) -> N
     arguments = ("launch", "tiny.yaml", "--profile", "short", "--driver", "inline")
     answers = shell.run(*arguments, MLFLOW_TRACKING_URI=f"http://ann:{MARKER}@{CLOSED_PORT}")
     assert "http://ann:***@127.0.0.1:1" in answers.err
+    assert "catch up with: haltsweep sync tiny" in answers.err
+    assert "trials: 4 finished" in answers.out
     assert answers.code == 0, answers
     _assert_no_leaks(shell, answers)
 

@@ -1,4 +1,4 @@
-"""found =", fault => "        metrics =", fault"""
+"""`haltsweep resume --retry` runs failed trials again, and all outputs follow."""
 
 import json
 from collections import Counter
