@@ -160,7 +160,7 @@ def _launch_and_kill_server(shell: Shell, server: Server, storage: str, tracking
             return False
 
     stores = (f"--storage={storage}", "--tracking", tracking)
-    changes = ("search=null", "baseline.train.steps=20000", "baseline.train.report_every=2")
+    changes = ("search=null", "baseline.train.steps=20000", "baseline.train.report_every=20")
     with shell.started("launch", "tiny.yaml", *changes, "--driver", "inline", *stores) as process:
         wait_for(lambda: has_recorded("position"), process)
         server.kill()
