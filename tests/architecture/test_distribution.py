@@ -100,11 +100,11 @@ def test_wheel_alone_runs_a_sweep_from_new_to_report(wheel, tmp_path):
 
     assert "gut-ablation-listops" in haltsweep("new", "--list")
     haltsweep("new", "own")
-    quick = ("baseline.epochs=2", "search.trials_per_arm=2", "search.repeats=2")
+    quick = ("baseline.epochs=2", "search.trials_per_arm=1", "search.repeats=1")
     haltsweep("launch", "digits.yaml", *quick, "--driver", "inline", "--tracking", "none")
     assert "minus-dropout" in haltsweep("report", "digits")
-    haltsweep("new", "gut-ablation-listops")
-    haltsweep("check", "gut-ablation-listops.yaml")
+    haltsweep("new", "quickstart")
+    haltsweep("check", "quickstart.yaml")
     location = subprocess.run(
         [sys.executable, "-P", "-c", "import orchestrator; print(orchestrator.__file__)"],
         cwd=folder,

@@ -323,23 +323,6 @@ class TestFailures:
         assert "tiny: finished; 6/6 ended (2 of them failed), 0 running, 0 pruned" in shown.out
         assert re.search(r"failed: too-fast confirm 0 \(\w+\): diverged: \S.* finite", shown.out)
 
-    def test_unreachable_mlflow_is_reported_and_synced_later(self, fresh_shell):
-        away = ("--tracking", "http://127.0.0.1:9")
-        done = fresh_shell.run("launch", "tiny.yaml", "--profile", "short", *INLINE, *PLACES, *away)
-        assert done.code == 0, done.err
-        assert_plain(done)
-        assert "trials: 4 finished" in done.out
-        assert "haltsweep sync tiny --runs 'my runs'" in done.err
-        assert_finished(sweep_of(fresh_shell))
-        assert (
-            fresh_shell.run("sync", "tiny", "--runs", RUNS).code == 1
-        )  # the URI of the launch is still unreachable
-        sync_if_needed = fresh_shell.run(
-            "sync", "tiny", "--runs", RUNS, "--tracking", f"sqlite:///{RUNS}/mlflow.db"
-        )
-        assert sync_if_needed.code == 0, sync_if_needed.err
-        assert Counter(mlflow_runs(fresh_shell).values()) == {"FINISHED": 1 + 2 + 4}
-
 
 @pytest.mark.slow
 class TestInterruptedSweep:

@@ -107,7 +107,9 @@ def test_every_section_has_a_picture(
 ) -> None:
     pages: dict[Path, tuple[str, ...]] = {report_page: (*PICTURED_SECTIONS, "experts")}
     if pictures.is_published:
-        studies: list[Sweep] = [request.getfixturevalue(name) for name in ("compared", "sparse")]
+        studies: list[Sweep] = [
+            request.getfixturevalue(name) for name in ("comparison_sweep", "experts_sweep")
+        ]
         comparison_page, experts_sweep = (sweep.folder.report / "report.html" for sweep in studies)
         pages = {comparison_page: PICTURED_SECTIONS, experts_sweep: ("experts",)}
     for page_file, names in pages.items():
@@ -182,7 +184,7 @@ def test_page_fits_the_screen_and_texts_do_not_overlap(
 
 
 EXTREMES = {
-    "many": make_study(16, 16, 3, thresholds=()),
+    "many": make_study(12, 12, 2, thresholds=()),
     "one seed": make_study(2, 1, 0, thresholds=()),
     "names": make_study([LONG_NAME, f"{LONG_NAME}2", "under_score_" * 9, "x" * 120], 2, 3, thresholds=()),
     "nothing": make_study(2, 2, 2, thresholds=(), outcome_of=lambda *_: None),

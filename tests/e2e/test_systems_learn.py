@@ -1,4 +1,4 @@
-"""Every model fits a small batch of each task that it is made for, to the last answer."""
+"""Every model fits small batches of tasks that it is made for, to the last answer."""
 
 from dataclasses import dataclass, field
 from functools import cache
@@ -72,7 +72,6 @@ MODELS: dict[str, tuple[Case, ...]] = {
         Case("looped.parity", "algorithms", {"heads": 4}),
         Case("looped.listops", "listops", {"heads": 4, "loops": 4}),
         Case("looped.fop-pause", "algorithms.full_pause", STACK),
-        Case("looped.ntp", "algorithms.next_token", STACK),
         Case("looped.ntp-pause", "algorithms.pause", STACK),
         Case("looped.ntp-loop", "algorithms.next_token", {"heads": 4, "loops": 4}),
     ),
@@ -100,9 +99,7 @@ MODELS: dict[str, tuple[Case, ...]] = {
     "universal": (
         Case("gut", "listops", ATTENTION | {"max_layers": 4}),
         Case("gut.causal", "flipflop", ATTENTION | {"max_layers": 4, "causal": True, "pooling": "end"}),
-        Case("gut.pair", "logical_inference", ATTENTION | {"max_layers": 4}),
         Case("ut", "listops", ATTENTION | UT | {"max_layers": 4, "pooling": "mean"}),
-        Case("ut.causal", "flipflop", ATTENTION | UT | {"max_layers": 4, "causal": True}),
     ),
 }
 """By model file: variants with sizes and steps at which each learns by heart, found by trial.

@@ -118,6 +118,8 @@ def test_launch_without_a_tracking_server_leaks_no_password(tmp_path: Path) -> N
     arguments = ("launch", "tiny.yaml", "--profile", "short", "--driver", "inline")
     answers = shell.run(*arguments, MLFLOW_TRACKING_URI=f"http://ann:{MARKER}@{CLOSED_PORT}")
     assert "http://ann:***@127.0.0.1:1" in answers.err
+    assert "catch up with: haltsweep sync tiny" in answers.err
+    assert "trials: 4 finished" in answers.out
     assert answers.code == 0, answers
     _assert_no_leaks(shell, answers)
 
@@ -158,7 +160,7 @@ def _launch_and_kill_server(shell: Shell, server: Server, storage: str, tracking
             return False
 
     stores = (f"--storage={storage}", "--tracking", tracking)
-    changes = ("search=null", "baseline.train.steps=20000", "baseline.train.report_every=2")
+    changes = ("search=null", "baseline.train.steps=20000", "baseline.train.report_every=20")
     with shell.started("launch", "tiny.yaml", *changes, "--driver", "inline", *stores) as process:
         wait_for(lambda: has_recorded("position"), process)
         server.kill()

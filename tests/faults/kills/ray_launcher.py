@@ -9,6 +9,7 @@ from pathlib import Path
 
 from orchestrator.errors import HaltsweepError
 from orchestrator.execution.live_view import Listeners
+from orchestrator.execution.ray import supervisor
 from orchestrator.execution.ray.environment import SETTINGS, ray_environment
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Resources
@@ -16,6 +17,8 @@ from tests.faults.kills.chaos import SweepSite, launch_or_resume
 from tests.support.specs.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 
 STEPS = 20
+RESTARTS = 2
+"""Number of restarts of Ray that the launcher allows, one fewer than the product."""
 MLFLOW = "mlflow.db"
 HEAD_TIMEOUT_S = "3"
 """A short timeout: without its head, Ray's driver would use a whole processor for long."""
@@ -57,6 +60,7 @@ if __name__ == "__main__":
     address = sys.argv[2] if len(sys.argv) > 2 else None
     root = Path(sys.argv[1])
     (root / "data").mkdir(parents=True, exist_ok=True)
+    supervisor.RESTARTS = RESTARTS
     SETTINGS["RAY_gcs_rpc_server_reconnect_timeout_s"] = HEAD_TIMEOUT_S
     try:
         launch_or_resume(

@@ -74,28 +74,23 @@ def report_cells(shell):
 
 
 def test_killed_extension_resumes_and_keeps_earlier_results(tmp_path):
+    """One extension adds seeds, a split and an arm."""
     shell = Shell.at(tmp_path, SPEC, tracked=True)
-    arguments = ("--seeds", "4", "--splits", "length-20-40")
-    plan, final_plan = extend_kill_and_resume(shell, arguments, after=2, at_most=10)
+    arm_override = "arms.wide={why: more room, set: {model.width: 32}}"
+    arguments = ("--seeds", "2", "--splits", "length-20-40", arm_override, "--driver", "inline")
+    plan, final_plan = extend_kill_and_resume(shell, arguments, after=2, at_most=14)
     reevaluated = [
         (trial.arm, trial.seed, trial.late_splits) for trial in final_plan.trials if trial.phase == "posthoc"
     ]
     confirmed = [(trial.arm, trial.seed) for trial in plan.trials if trial.phase == "confirm"]
     assert sorted(reevaluated) == sorted((*arm_and_seed, ("length-20-40",)) for arm_and_seed in confirmed)
+    kinds = Counter((trial.arm, trial.phase) for trial in final_plan.trials if trial.arm == "wide")
+    assert kinds == {("wide", "search"): 2, ("wide", "confirm"): 4}
     for cell in report_cells(shell):
         if cell["metric"].endswith("accuracy") and not cell["metric"].startswith("valid/"):
-            assert cell["estimate"]["n"] == 6, f"{cell['metric']}: measured trials and re-evaluations"
-    assert "length-20-40/accuracy" in {cell["metric"] for cell in report_cells(shell)}
-
-
-def test_added_arm_is_searched_and_confirmed_once_after_a_kill(tmp_path):
-    shell = Shell.at(tmp_path, SPEC)
-    arm_override = "arms.wide={why: more room, set: {model.width: 32}}"
-    plan, final_plan = extend_kill_and_resume(shell, (arm_override, "--driver", "inline"), after=1, at_most=4)
-    added_ids = {trial.trial_id for trial in final_plan.trials} - {trial.trial_id for trial in plan.trials}
-    kinds = Counter((trial.arm, trial.phase) for trial in final_plan.trials if trial.trial_id in added_ids)
-    assert kinds == {("wide", "search"): 2, ("wide", "confirm"): 2}
-    [accuracy] = [
-        cell for cell in report_cells(shell) if (cell["arm"], cell["metric"]) == ("wide", "near-iid/accuracy")
-    ]
-    assert accuracy["estimate"]["n"] == 2
+            assert cell["estimate"]["n"] == 4, f"{cell['metric']}: measured trials and re-evaluations"
+    assert {cell["arm"] for cell in report_cells(shell) if cell["metric"] == "length-20-40/accuracy"} == {
+        "baseline",
+        "minus-gate",
+        "wide",
+    }

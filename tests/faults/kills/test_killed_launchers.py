@@ -12,7 +12,7 @@ from tests.support.specs.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 
 KILLS = 8
 """Number of kills of each sweep."""
-STRIDE = 2
+STRIDE = 3
 """Distance between two tested moments; 1 tests every moment."""
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1,))]
 ASHA = {"name": "asha", "grace_steps": 1, "reduction": 2}
@@ -76,7 +76,7 @@ def test_trial_survives_a_kill_at_every_write(tmp_path):
     for moment in range(1, moments + 1, STRIDE):
         place = SweepSite(tmp_path / str(moment), plan)
         assert not place.session(die_at=moment)
-        if moment % 3 == 0 and not (place.data / "steps.txt").exists():
+        if moment % 2 == 0 and not (place.data / "steps.txt").exists():
             second_kills += not place.session(die_at=moment)
         assert place.session()
         assert content(place.events()) == content(reference.events()), f"killed at {moment} of {moments}"

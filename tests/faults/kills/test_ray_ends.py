@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.ledger.events import EventKind
 from tests.faults.kills.chaos import check_log
-from tests.faults.kills.ray_launcher import sweep_site
+from tests.faults.kills.ray_launcher import RESTARTS, sweep_site
 from tests.faults.kills.test_ray_faults import (
     events_of,
     finish_without_ray,
@@ -22,12 +22,12 @@ from tests.support.processes.process_lookup import descendants, end, wait_until
 from tests.support.sweeps.workloads import HOLD
 
 pytestmark = pytest.mark.slow
-RAYLET, GCS = "raylet", "gcs_server"
+GCS = "gcs_server"
 HELPERS = ("ray::Ru", "ray::Dash")
 """Agents that a raylet starts; the raylet ends without them."""
 DRIVER = "orchestrator.execution.ray.driver_main"
-VICTIMS = [(RAYLET,), HELPERS, (DRIVER,), (GCS,)]
-"""Processes to kill, one group after the other; Ray restarts in between."""
+VICTIMS = [HELPERS, (DRIVER,), (GCS,)]
+"""Processes to kill, one group after the other; Ray restarts in between. The raylet ends with its helpers."""
 
 
 def find_servers(process, *names):
@@ -75,14 +75,14 @@ def test_private_ray_restarts_until_its_limit_and_the_sweep_resumes(tmp_path):
             old_processes = [*victims, *workers(process)]
             end(victims)
             if number < len(VICTIMS):
-                message = f"it is started again (time {number} of at most 3)"
+                message = f"it is started again (time {number} of at most {RESTARTS})"
                 wait_until(lambda: message in read_output(tmp_path), "a restart is reported")  # noqa: B023
                 _, survivors = psutil.wait_procs(old_processes, timeout=PATIENCE_S)
                 assert not survivors, "workers end with the Ray that they belong to"
                 hold.unlink()
         assert process.wait(PATIENCE_S) == 1
     lines = read_output(tmp_path).splitlines()
-    assert [line.partition(":")[0] for line in lines] == ["warned"] * 3 + ["error"], (
+    assert [line.partition(":")[0] for line in lines] == ["warned"] * RESTARTS + ["error"], (
         "no output of Ray must be shown"
     )
     # Ray reports either the raylet, which dies with its agents, or the lost node.
@@ -90,11 +90,11 @@ def test_private_ray_restarts_until_its_limit_and_the_sweep_resumes(tmp_path):
     assert lines[VICTIMS.index(HELPERS)].startswith(
         tuple(f"warned: Ray ended: {reason}" for reason in reasons)
     )
-    assert "Ray ended 4 times, most recently because its gcs_server (process" in lines[-1]
-    assert sum(count_losses(tmp_path).values()) >= 4
+    assert f"Ray ended {len(VICTIMS)} times, most recently because its gcs_server (process" in lines[-1]
+    assert sum(count_losses(tmp_path).values()) >= len(VICTIMS)
     hold.unlink()
     finish_without_ray(tmp_path)
-    check_results(tmp_path, kills=4)
+    check_results(tmp_path, kills=len(VICTIMS))
 
 
 @pytest.mark.longest

@@ -1,5 +1,6 @@
 """Ray's workers and their launcher are killed; a later session continues without loss."""
 
+import os
 import secrets
 import signal
 from collections import Counter
@@ -24,6 +25,7 @@ from tests.support.processes.process_lookup import (
     wait_until,
     with_prefix,
 )
+from tests.support.sweeps.workloads import HURRY
 
 pytestmark = pytest.mark.slow
 STOP_REASON = "the sweep was asked to stop"
@@ -111,10 +113,15 @@ def check_mlflow(root):
 
 def finish_without_ray(root):
     """Run the rest of the sweep without Ray, which is slow to start."""
-    process = forks.Process(target=launch_or_resume, args=(sweep_site(root),))
+    process = forks.Process(target=_finish_hurriedly, args=(root,))
     process.start()
     process.join(WAIT_S)
     assert process.exitcode == 0
+
+
+def _finish_hurriedly(root):
+    os.environ[HURRY] = "1"
+    launch_or_resume(sweep_site(root))
 
 
 def test_sweep_on_ray_survives_stops_and_kills(tmp_path):

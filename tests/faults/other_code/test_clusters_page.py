@@ -24,7 +24,7 @@ from tests.support.processes.commands import PATIENCE_S, Shell, commands_by_name
 from tests.support.training_code.travelling import write_code
 
 SLOW_SPEC = (
-    CUSTOM_SPEC.replace("steps: 50, pause: 0.02", "steps: 40, pause: 0.1")
+    CUSTOM_SPEC.replace("steps: 50, pause: 0.02", "steps: 40, pause: 0.05")
     .replace("steps: 51", "steps: 41")
     .replace("trials_per_arm: 2000", "trials_per_arm: 1")
     .replace("checkpoint_seconds: 0.01", "checkpoint_seconds: 0.5")

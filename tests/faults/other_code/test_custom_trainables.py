@@ -67,7 +67,7 @@ def test_killed_and_resumed_sweep_matches_an_undisturbed_sweep(tmp_path, haltswe
 def test_sweep_resumes_on_ray_from_another_folder(tmp_path, haltsweep):
     """Ray continues a sweep that the inline driver started."""
     shell = shell_at(tmp_path / "ray", "torch")
-    arguments = ("baseline.pause=0.5", "--cpus", "2", "--driver", "inline")
+    arguments = ("baseline.pause=0.2", "--cpus", "2", "--driver", "inline")
     with shell.started("launch", "own.yaml", *arguments) as process:
         wait_for(lambda: count_events(shell, EventKind.CHECKPOINTED) >= 2, process)
         os.killpg(process.pid, signal.SIGKILL)

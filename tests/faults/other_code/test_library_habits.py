@@ -28,7 +28,8 @@ HABITS = (
     "distributed",
 )
 LEVELS = {"high": 0.8, "low": 0.2}
-SEEDS = (1, 2)
+SEEDS = (1,)
+"""One seed: the levels already distinguish the trials of a habit that run at the same time."""
 
 
 def test_every_library_script_measures_the_same_as_alone(tmp_path):

@@ -22,6 +22,7 @@ SPEC = (
     TINY.replace("steps: 4", "steps: 30")
     .replace("report_every: 2}", "report_every: 6}")
     .replace("resources: {cpus: 1}", "resources: {cpus: 1, checkpoint_seconds: 0.01}")
+    .replace("seeds: [101, 102]", "seeds: [101]")
     .replace("profiles:", "posthoc: {model.halt.threshold: [0.5]}\n\nprofiles:")
 )
 CUSTOM_SPEC = f"""

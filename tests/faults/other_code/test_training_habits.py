@@ -11,7 +11,7 @@ from tests.support.training_code import habits
 from tests.support.training_code.habit_specs import habits_spec
 
 pytestmark = pytest.mark.slow
-SEEDS = (1, 2, 3)
+SEEDS = (1, 2)
 LEVELS = {"high": 0.8, "low": 0.2}
 
 

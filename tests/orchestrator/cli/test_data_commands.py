@@ -173,12 +173,12 @@ def wait_for_digest(process):
 
 @pytest.mark.slow
 def test_killed_and_concurrent_builds_leave_one_intact_copy(tmp_path, shell, haltsweep):
-    """Kill three builds late in their course, then start two builds at once."""
+    """Kill two builds late in their course, then start two builds at once."""
     start = time.monotonic()
     with start_build(shell, tmp_path / "straight") as process:
         expected_digest = wait_for_digest(process)
     duration = time.monotonic() - start
-    for share in (0.8, 0.9, 1.0):
+    for share in (0.8, 1.0):
         with start_build(shell, tmp_path / "d") as process:
             time.sleep(duration * share)
             process.kill()

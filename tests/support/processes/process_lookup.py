@@ -32,16 +32,6 @@ def with_prefix(processes: Sequence[psutil.Process], *prefixes: str) -> list[psu
     return matches
 
 
-def running_module(processes: Sequence[psutil.Process], module: str) -> list[psutil.Process]:
-    """Return the processes that `python -m module` started."""
-    matches = []
-    for process in processes:
-        with suppress(psutil.Error):
-            if module in process.cmdline():
-                matches.append(process)
-    return matches
-
-
 def end(processes: Sequence[psutil.Process]) -> None:
     """Kill the processes and wait until they are gone."""
     for process in processes:

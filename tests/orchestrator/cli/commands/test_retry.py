@@ -1,4 +1,4 @@
-"""found =", fault => "        metrics =", fault"""
+"""`haltsweep resume --retry` runs failed trials again, and all outputs follow."""
 
 import json
 from collections import Counter
@@ -194,13 +194,13 @@ def test_extend_with_on_error_continue_runs_the_remaining_trials(run, folder):
 
 
 @pytest.mark.slow
-def test_retry_on_ray_reopens_the_mlflow_run(tmp_path):
+def test_retry_reopens_the_mlflow_run(tmp_path):
     from tests.support.mlflow.mlflow_db import runs
 
     shell = Shell.at(tmp_path, SPEC, tracked=True)
     (shell.folder / "tiny.yaml").rename(shell.folder / "retries.yaml")
     (shell.folder / "retries.py").write_text(TRAINING_CODE)
-    result = shell.run("launch", "retries.yaml", "baseline.fails_at=3", "--driver", "ray")
+    result = shell.run("launch", "retries.yaml", "baseline.fails_at=3", *INLINE)
     assert result.code == 1, result
     (shell.folder / "data.csv").touch()
     result = shell.run("resume", "retries", "--retry", "failed")

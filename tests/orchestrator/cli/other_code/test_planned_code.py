@@ -137,15 +137,6 @@ def test_each_call_of_custom_code_is_announced(tmp_path, monkeypatch):
     assert positions == sorted(positions)
 
 
-@pytest.mark.slow
-def test_custom_code_without_faults_is_planned(tmp_path):
-    shell = Shell.at(tmp_path)
-    (shell.folder / "crashing.py").write_text(CRASHING_CODE.replace("haltsweep =", "unused ="))
-    (shell.folder / "own.yaml").write_text(SPEC)
-    result = shell.run_fresh("check", "own.yaml")
-    assert (result.code, result.out, result.err) == (0, "own.yaml: ok\n", "")
-
-
 def test_fault_of_custom_code_is_reported_once(tmp_path):
     shell = Shell.at(tmp_path)
     (shell.folder / "crashing.py").write_text("print('imported')\nraise RuntimeError('no such device')\n")

@@ -19,7 +19,7 @@ from tests.support.ray.ray_workloads import PROCESS_FACTS
 from tests.support.specs.plans import make_plan
 from tests.support.sweeps.workloads import PATH
 
-TRIALS = 4
+TRIALS = 2
 
 
 @pytest.fixture(scope="module")

@@ -54,7 +54,7 @@ def assert_no_files(folder, setup):
 
 @pytest.mark.parametrize(
     "error",
-    [ExecutorError("no cluster"), InputError("no room"), MemoryError("no memory"), StoreError("no disk")],
+    [ExecutorError("no cluster"), MemoryError("no memory")],
 )
 def test_failure_before_the_first_trial_leaves_no_files(folder, setup, monkeypatch, error):
     def fail(*_, **__):

@@ -22,7 +22,6 @@ from tests.orchestrator.plan.ablation_check.test_empty_arms import (
 from tests.support.specs.planned import plan
 
 LONG = {**TRAIN, "steps": 20_000, "report_every": 500}
-RANGER = {**TRAIN, "optimizer": "ranger"}
 DIGITS = {"name": "digits"}
 PAIRS = {"name": "logical_inference"}
 IN_PARTS = {**TRAIN, "order": "bucketed"}

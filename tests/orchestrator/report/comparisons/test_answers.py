@@ -12,7 +12,7 @@ from orchestrator.report.caveats.notes import notes, verdict_lines
 from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.report.results.summary import summarise
 from orchestrator.report.results.tracked_values import arm_metrics, arm_tags
-from orchestrator.report.results.types import Grid, Report
+from orchestrator.report.results.types import Report
 from orchestrator.report.writers.json_file import as_json
 from orchestrator.report.writers.tables import all_tables, screen_table
 from orchestrator.report.writers.write import write_report_folder
@@ -372,10 +372,6 @@ def test_crashed_reevaluation_has_no_value() -> None:
     assert cell.estimate.mean == pytest.approx(make_study_record("good", 101).last.metrics["iid/accuracy"])  # type: ignore[union-attr]
     (table,) = [candidate for candidate in all_tables(report) if "re-evaluated" in candidate.title]
     assert table.rows[0][2].endswith("(1 of 3 finished)")
-
-
-def _seed_tables(report: Report) -> list[Grid]:
-    return [table for table in all_tables(report) if table.title.endswith("seed by seed")]
 
 
 def test_points_of_a_front_are_reported_separately() -> None:

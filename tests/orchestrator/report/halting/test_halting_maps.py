@@ -120,13 +120,6 @@ def test_page_with_many_experts_stays_small() -> None:
     assert len(html.encode()) < arms * 300_000
 
 
-def page_of_one_arm(examples: list[dict[str, Any]]) -> str:
-    tested_study = with_examples(
-        make_study(1, seeds=2, trials=0, thresholds=()), examples_by_arm({0: examples})
-    )
-    return html_page(tested_study.report(), tested_study.details())
-
-
 def test_page_explains_halting_maps_of_different_meaning() -> None:
     existence_example = make_example(meaning="existence")
     page = parse_page(
