@@ -49,15 +49,7 @@ def test_local_function_is_planned_and_faults_name_the_spec(folder):
 
 @pytest.mark.parametrize(
     ("spec", "trainable", "expected"),
-    [
-        ({}, make_train(0), "name"),
-        (SPEC, 3, "3"),
-        (
-            SPEC | {"notes": object()},
-            "math:sqrt",
-            "object",
-        ),
-    ],
+    [({}, make_train(0), "name"), (SPEC, 3, "3"), (SPEC | {"notes": object()}, "math:sqrt", "object")],
 )
 def test_invalid_sweep_is_refused(spec, trainable, expected):
     with pytest.raises(InputError, match=expected):

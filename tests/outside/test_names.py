@@ -42,7 +42,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_entry_points_are_listed_with_their_origin(haltsweep: Run, installed: Path) -> None:
     install_gru_kit(installed)
-    assert "gru          Gated recurrent units: " in (shown := haltsweep("models").out)
+    assert "\ngru " in (shown := haltsweep("models").out)
     assert "[from gru-kit 0.1]" in shown
     assert shown.count("[from ") == 1
     assert "[from gru-kit 0.1]" in haltsweep("tasks").out
@@ -51,7 +51,7 @@ def test_entry_points_are_listed_with_their_origin(haltsweep: Run, installed: Pa
 
 def test_entry_point_is_shown_with_file_and_fields(haltsweep: Run, installed: Path) -> None:
     install_gru_kit(installed)
-    assert "\nfrom site/gru_kit/gru.py\n" in haltsweep("models", "gru").out
+    assert "site/gru_kit/gru.py\n" in haltsweep("models", "gru").out
     assert "5 to 9" in haltsweep("tasks", "majority").out
     assert "train.lr" in haltsweep("spaces", "rates.wide").out
     found = json.loads(haltsweep("models", "gru_kit.gru", "--json").out)
@@ -144,9 +144,9 @@ def test_unusable_module_is_reported_with_file_and_line(
     spec.write_text(SPEC.read_text().replace("majority}", "listops}").replace("gru,", "broken,"))
     answer = haltsweep("plan", str(spec), "search.spaces=[optimiser]")
     assert answer.code == 2
-    assert "spec.yaml:6: baseline.model.name: the model 'broken' of broken-kit 0.1 must" in answer.err
+    assert "spec.yaml:6: baseline.model.name: " in answer.err
     assert "Traceback" not in answer.err
-    assert "broken       cannot be used: the model 'broken' of broken-kit 0.1 must" in haltsweep("models").out
+    assert "'broken' of broken-kit 0.1" in haltsweep("models").out
 
 
 def test_incomplete_tasks_and_spaces_are_refused(installed: Path) -> None:

@@ -31,10 +31,7 @@ def test_two_objectives_are_planned() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "bounds",
-    [{"upper": 1.0}, {"lower": -1, "upper": 2}],
-)
+@pytest.mark.parametrize("bounds", [{"upper": 1.0}, {"lower": -1, "upper": 2}])
 def test_stopper_with_unreachable_bounds_is_refused(bounds: Any) -> None:
     stopper = {"name": "threshold", **bounds}
     with expect_faults("conflicting-fields", "search.stopper"):

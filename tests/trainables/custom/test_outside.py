@@ -121,14 +121,8 @@ def test_sibling_modules_of_a_trainable_are_part_of_its_code(package, tmp_path, 
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        (
-            "import no_such_sibling",
-            "no_such_sibling.*PYTHONPATH",
-        ),
-        (
-            "import os\nos.environ['NO_SUCH']",
-            "NO_SUCH",
-        ),
+        ("import no_such_sibling", "no_such_sibling.*PYTHONPATH"),
+        ("import os\nos.environ['NO_SUCH']", "NO_SUCH"),
         (
             "import argparse as a\np = a.ArgumentParser()\np.add_argument('x')\np.parse_args()",
             "mine.py:4: SystemExit: 2",
@@ -175,16 +169,8 @@ METHODS = "\n".join(f" def {name}(self, *_): ..." for name in ("advance", "save"
         ("def train(s, t): yield 1", "mine:train", "generator"),
         ("async def train(s, t): ...", "mine:train", "coroutine"),
         ("async def train(s, t): yield", "mine:train", "asynchronous generator"),
-        (
-            "class T:\n async def __call__(self, s, t): ...\ntrain = T()",
-            "mine:train",
-            "coroutine",
-        ),
-        (
-            f"class train:\n{METHODS}",
-            "mine:train",
-            r"train\(job\)",
-        ),
+        ("class T:\n async def __call__(self, s, t): ...\ntrain = T()", "mine:train", "coroutine"),
+        (f"class train:\n{METHODS}", "mine:train", r"train\(job\)"),
         (
             f"import abc\nclass train(abc.ABC):\n{METHODS}\n @abc.abstractmethod\n def x(self): ...",
             "mine:train",
@@ -196,46 +182,18 @@ METHODS = "\n".join(f" def {name}(self, *_): ..." for name in ("advance", "save"
             "finished of mine:train.*@property",
         ),
         ("class train:\n def save(self, f): ...", "mine:train", "advance, restore, close"),
-        (
-            "def train(s, t): ...\nhaltsweep = {'config': 3}",
-            "mine:train",
-            "config of mine:train",
-        ),
-        (
-            "def train(s, t): ...\nhaltsweep = {'build': 3}",
-            "mine:train",
-            "build of mine:train.* int",
-        ),
-        (
-            "def train(s, t): ...\nhaltsweep = {'metrics': 3}",
-            "mine:train",
-            "metrics",
-        ),
-        (
-            "def train(s, t): ...\nhaltsweep = {'metric': {}}",
-            "mine:train",
-            "'metric'.*'metrics'",
-        ),
-        (
-            "def train(s, t): ...\nhaltsweep = 3",
-            "mine:train",
-            "haltsweep of mine:train.* 3",
-        ),
+        ("def train(s, t): ...\nhaltsweep = {'config': 3}", "mine:train", "config of mine:train"),
+        ("def train(s, t): ...\nhaltsweep = {'build': 3}", "mine:train", "build of mine:train.* int"),
+        ("def train(s, t): ...\nhaltsweep = {'metrics': 3}", "mine:train", "metrics"),
+        ("def train(s, t): ...\nhaltsweep = {'metric': {}}", "mine:train", "'metric'.*'metrics'"),
+        ("def train(s, t): ...\nhaltsweep = 3", "mine:train", "haltsweep of mine:train.* 3"),
         (
             "def train(s, t): ...\nhaltsweep = {'evaluate': lambda model: {}}",
             "mine:train",
             r"evaluate\(settings, folder\)",
         ),
-        (
-            "",
-            "no/such/script.py",
-            "no/such/script.py",
-        ),
-        (
-            "",
-            "elsewhere_at_all:train",
-            "elsewhere_at_all",
-        ),
+        ("", "no/such/script.py", "no/such/script.py"),
+        ("", "elsewhere_at_all:train", "elsewhere_at_all"),
     ],
 )
 def test_unusable_trainable_raises_an_error_of_one_line(code, path, expected, write_module):

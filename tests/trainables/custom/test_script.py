@@ -257,11 +257,7 @@ def test_hydra_application_gets_overrides_and_the_seed(start_script, tmp_path: P
     ("code", "kind", "expected"),
     [
         ("print('hello')", ValueError, r"metrics\.jsonl.*current_trial\(\)"),
-        (
-            "open('metrics.jsonl', 'a').write('loss: 3')",
-            ValueError,
-            "metrics.jsonl:1",
-        ),
+        ("open('metrics.jsonl', 'a').write('loss: 3')", ValueError, "metrics.jsonl:1"),
         ("import argparse\nargparse.ArgumentParser().parse_args()", SystemExit, "2"),
     ],
 )

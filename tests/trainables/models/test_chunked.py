@@ -37,10 +37,7 @@ def test_defaults_equal_the_published_models_on_listops() -> None:
     ("changes", "text"),
     [
         ({"causal": True, "boundaries": True}, "boundaries=True"),
-        (
-            {"causal": True, "readout": "start"},
-            "readout='start'",
-        ),
+        ({"causal": True, "readout": "start"}, "readout='start'"),
         ({"chunk": {"size": 0}}, r"chunk.size.*\n.*greater_than_equal"),
         ({"chunk": {"count": 0}}, r"chunk.count.*\n.*greater_than_equal"),
         ({"chunk": {"by": "length"}}, r"chunk.by.*\n.*literal_error"),

@@ -130,10 +130,7 @@ def test_arm_changes_only_its_part(changes: dict[str, Any], changed: set[str]) -
     ("changes", "text"),
     [
         ({"window": 4}, "window=4"),
-        (
-            {"cell": "lstm"},
-            "cell='lstm' with cell_width=20",
-        ),
+        ({"cell": "lstm"}, "cell='lstm' with cell_width=20"),
         ({"halt": {"threshold": 1.0}}, r"halt.threshold.*\n.*less_than"),
         ({"structure": "random"}, r"structure.*\n.*literal_error"),
         ({"max_layers": 3}, r"max_layers.*\n.*extra_forbidden"),

@@ -199,10 +199,7 @@ def test_arm_changes_only_its_part(changes: dict[str, Any], changed: set[str]) -
         ({"kernel": "flash"}, "kernel .*'flash'"),
         ({"causal": True, "pooling": "start"}, "pooling='start' and causal=True"),
         ({"halt": {"threshold": 0.0}}, r"halt.threshold.*\n.*greater_than"),
-        (
-            {"absolute_positions": False, "position_layout": "halves"},
-            "absolute_positions=False and",
-        ),
+        ({"absolute_positions": False, "position_layout": "halves"}, "absolute_positions=False and"),
         ({"feedforward": {"heads": 2}}, r"feedforward.heads.*\n.*extra_forbidden"),
     ],
 )

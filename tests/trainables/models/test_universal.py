@@ -92,21 +92,12 @@ def test_arm_removes_only_its_part(changes: dict[str, Any], removed: set[str]) -
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        (
-            {"width": 100},
-            "width=100 and heads=8",
-        ),
+        ({"width": 100}, "width=100 and heads=8"),
         ({"width": 8}, r"head_width .* 1 \(width=8, heads=8\)"),
         ({"head_width": 5}, r"head_width .* 5 \(width=128, heads=8\)"),
-        (
-            {"gate": False, "gate_width": 64},
-            "gate=False and gate_width=64",
-        ),
+        ({"gate": False, "gate_width": 64}, "gate=False and gate_width=64"),
         ({"halt": None, "kv": "mixture"}, "kv: mixture .*halt=None"),
-        (
-            {"early_exit": "compact", "halt": {"halted_proposals": True}},
-            "early_exit='compact'",
-        ),
+        ({"early_exit": "compact", "halt": {"halted_proposals": True}}, "early_exit='compact'"),
         ({"halt": {"threshold": 0.0}}, r"halt.threshold.*\n.*greater_than"),
         ({"halt": {"threshold": 1.5}}, r"halt.threshold.*\n.*less_than_equal"),
         ({"halt": {"origin": 2}}, r"halt.origin.*\n.*literal_error"),

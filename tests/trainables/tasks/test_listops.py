@@ -158,14 +158,8 @@ def test_test_splits_exclude_trees_of_the_corpus() -> None:
             ),
         ),
         ({"depth_max": 20, "arguments_max": 10}, "corpus trees must have at most 500 tokens on average, got"),
-        (
-            {"length_ranges": [[200, 300], [200, 300]]},
-            "[[200, 300], [200, 300]]",
-        ),
-        (
-            {"length_ranges": [[200, 201]]},
-            "[200, 201]",
-        ),
+        ({"length_ranges": [[200, 300], [200, 300]]}, "[[200, 300], [200, 300]]"),
+        ({"length_ranges": [[200, 201]]}, "[200, 201]"),
         ({"length_ranges": [[4, 8]]}, "[4, 8]"),
         ({"length_ranges": [[200, 3000]]}, "[200, 3000]"),
         ({"train_length_max": 3}, "type=greater_than_equal"),

@@ -47,10 +47,7 @@ def test_symbols_have_ordered_names() -> None:
         ({"length_min": 7}, "length_min .*length_max, got 7 and 6"),
         ({"test_lengths": [9, 6]}, r"test_lengths .*length_max=6.* \[9, 6\]"),
         ({"test_lengths": [9, 9]}, r"test_lengths .*length_max=6.* \[9, 9\]"),
-        (
-            {"train_examples": 9999},
-            "5456",
-        ),
+        ({"train_examples": 9999}, "5456"),
     ],
 )
 def test_impossible_settings_are_refused(settings: dict[str, object], message: str) -> None:

@@ -117,8 +117,7 @@ def test_point_with_an_inactive_field_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "point",
-    [3, {"lr": 1}, {"from": "a", "train.lr": 1}, {"from": 3}, {"from": "a", "found": 3}],
+    "point", [3, {"lr": 1}, {"from": "a", "train.lr": 1}, {"from": 3}, {"from": "a", "found": 3}]
 )
 def test_invalid_point_is_refused(point: Any, tmp_path: Any) -> None:
     with expect_faults("invalid-value", "search.first[0]"):

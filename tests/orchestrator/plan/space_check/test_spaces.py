@@ -61,18 +61,11 @@ def test_values_excluded_by_constraints_are_not_tried() -> None:
     assert sweep_plan.baseline.space.constraints
 
 
-def test_fields_that_only_conflict_together_are_reported() -> None:
-    also = {"model.width": {"choice": [16, 20]}, "model.heads": {"choice": [2, 4]}}
-    with expect_faults("nothing-to-draw", "search"):
-        plan_search(also)
-
-
-def test_corners_of_every_pair_of_dimensions_are_tried() -> None:
-    others = {
-        f"model.{name}": {"choice": [round(0.1 * k, 1) for k in range(9)]}
-        for name in ("dropout", "attention_dropout")
-    }
-    also = {"model.width": {"choice": [16, 20]}, "model.heads": {"choice": [2, 4]}, **others}
+@pytest.mark.parametrize("others", [(), ("model.dropout", "model.attention_dropout")])
+def test_fields_that_only_conflict_together_are_reported(others: tuple[str, ...]) -> None:
+    """The corners of every pair of dimensions are tried."""
+    also = {path: {"choice": [round(0.1 * k, 1) for k in range(9)]} for path in others}
+    also |= {"model.width": {"choice": [16, 20]}, "model.heads": {"choice": [2, 4]}}
     with expect_faults("nothing-to-draw", "search"):
         plan_search(also)
 

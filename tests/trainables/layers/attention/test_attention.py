@@ -241,7 +241,7 @@ def test_flash_on_a_cpu_error_names_alternatives() -> None:
 def test_flash_requires_16_bits() -> None:
     fault = flash_fault("cuda", torch.float32)
     assert fault is not None
-    assert "needs 16-bit tensors, got dtype=torch.float32" in fault
+    assert "dtype=torch.float32" in fault
     assert flash_fault("cuda", torch.bfloat16) is None
 
 
@@ -281,30 +281,10 @@ def test_newer_flash_package_is_found_in_the_older_one(monkeypatch: pytest.Monke
             64,
             "flash-attn 2 needs a GPU of compute capability 8.0 or more, got 7.x; choose auto or sdpa",
         ),
-        (
-            False,
-            8,
-            264,
-            "flash-attn 2 takes heads up to 256 wide, got 264; choose auto or sdpa",
-        ),
-        (
-            True,
-            8,
-            64,
-            "flash_attn.cute .* 8.x",
-        ),
-        (
-            True,
-            9,
-            12,
-            "flash_attn.cute .* 12;",
-        ),
-        (
-            True,
-            10,
-            136,
-            "flash_attn.cute .* 136;",
-        ),
+        (False, 8, 264, "flash-attn 2 takes heads up to 256 wide, got 264; choose auto or sdpa"),
+        (True, 8, 64, "flash_attn.cute .* 8.x"),
+        (True, 9, 12, "flash_attn.cute .* 12;"),
+        (True, 10, 136, "flash_attn.cute .* 136;"),
     ],
 )
 def test_flash_is_not_chosen_for_unsupported_devices_and_widths(
