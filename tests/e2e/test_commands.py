@@ -186,7 +186,7 @@ class TestFinishedSweep:
         assert shown.code == 0
         assert_plain(shown)
         assert re.search(r"│ baseline +│ +4/4 │", shown.out)
-        assert "\nminus-gate: undecided" in shown.out
+        assert "minus-gate: undecided" in shown.out
 
     def test_status_json_has_arms_and_trials(self, launched, shell):
         shown = shell.run("status", "tiny", "--runs", RUNS, "--json")
