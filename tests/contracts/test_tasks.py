@@ -83,7 +83,7 @@ class BoxContract(TaskContract):
         if "folder" in module.Config.model_fields:
             nowhere = module.Config(folder="/nowhere/at all")
             for ask in (task_catalog.require_files, module.source_digest):
-                with pytest.raises(ValueError, match="folder must hold"):
+                with pytest.raises(ValueError, match="folder"):
                     ask(nowhere)
 
 

@@ -43,23 +43,13 @@ def test_local_function_is_planned_and_faults_name_the_spec(folder):
     assert sweep.plan().trainable == "haltsweep_code.mine:trainable"
     assert [arm.name for arm in sweep.plan().arms] == ["baseline", "one"]
     wrong = Sweep(SPEC | {"arms": {"one": {"why": "a slip", "set": {"y": 1}}}}, make_train(0))
-    with pytest.raises(
-        InputError, match=r"^spec: arms\.one\.set\.y: haltsweep_code\.mine:trainable has no field y"
-    ):
+    with pytest.raises(InputError, match=r"^spec: arms\.one\.set\.y: "):
         wrong.plan()
 
 
 @pytest.mark.parametrize(
     ("spec", "trainable", "expected"),
-    [
-        ({}, make_train(0), "a spec must have a name"),
-        (SPEC, 3, "a trainable must be a function or a class, or its module:name, got 3"),
-        (
-            SPEC | {"notes": object()},
-            "math:sqrt",
-            "must consist of mappings, lists, strings and numbers, got object",
-        ),
-    ],
+    [({}, make_train(0), "name"), (SPEC, 3, "3"), (SPEC | {"notes": object()}, "math:sqrt", "object")],
 )
 def test_invalid_sweep_is_refused(spec, trainable, expected):
     with pytest.raises(InputError, match=expected):
@@ -67,7 +57,7 @@ def test_invalid_sweep_is_refused(spec, trainable, expected):
 
 
 def test_function_that_cannot_be_pickled_is_refused(folder):
-    with (folder / "log").open("w") as log, pytest.raises(InputError, match="create open files, locks"):
+    with (folder / "log").open("w") as log, pytest.raises(InputError):
         Sweep(SPEC, lambda settings, trial: log.write("x")).plan()
 
 
@@ -121,8 +111,6 @@ def test_function_of_a_script_is_imported_from_its_file(folder):
 
 def test_script_that_starts_a_sweep_on_import_is_refused(folder):
     (folder / "study.py").write_text(SCRIPT.replace("GUARD", "if True:").replace("DRIVER", "inline"))
-    with pytest.raises(
-        InputError, match='put the code that starts the sweep below `if __name__ == "__main__":`'
-    ):
+    with pytest.raises(InputError, match='if __name__ == "__main__":'):
         runpy.run_path("study.py", run_name="__main__")
     assert not Path("runs").exists()

@@ -42,7 +42,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_entry_points_are_listed_with_their_origin(haltsweep: Run, installed: Path) -> None:
     install_gru_kit(installed)
-    assert "gru          Gated recurrent units: " in (shown := haltsweep("models").out)
+    assert "\ngru " in (shown := haltsweep("models").out)
     assert "[from gru-kit 0.1]" in shown
     assert shown.count("[from ") == 1
     assert "[from gru-kit 0.1]" in haltsweep("tasks").out
@@ -51,7 +51,7 @@ def test_entry_points_are_listed_with_their_origin(haltsweep: Run, installed: Pa
 
 def test_entry_point_is_shown_with_file_and_fields(haltsweep: Run, installed: Path) -> None:
     install_gru_kit(installed)
-    assert "\nfrom site/gru_kit/gru.py\n" in haltsweep("models", "gru").out
+    assert "site/gru_kit/gru.py\n" in haltsweep("models", "gru").out
     assert "5 to 9" in haltsweep("tasks", "majority").out
     assert "train.lr" in haltsweep("spaces", "rates.wide").out
     found = json.loads(haltsweep("models", "gru_kit.gru", "--json").out)
@@ -81,17 +81,14 @@ def test_ambiguous_name_is_refused_with_both_origins(installed: Path) -> None:
     install_gru_kit(installed)
     project_memory = {"models": {"gru": "other.gru", "transformer": "other.transformer"}}
     install_package(installed, "other-kit", project_memory)
-    two = (
-        r"the model 'gru' must have a single definition, got .*gru_kit\.gru of gru-kit 0\.1.*; uninstall one"
-    )
-    with pytest.raises(BadModule, match=two):
+    with pytest.raises(BadModule, match=r"'gru'.*gru_kit\.gru of gru-kit 0\.1"):
         catalog.load("models", "gru")
-    both = r"got trainables\.models\.transformer of haltsweep and other\.transformer of other-kit 0\.1; "
+    both = r"trainables\.models\.transformer .*other\.transformer of other-kit 0\.1"
     with pytest.raises(BadModule, match=both):
         catalog.load("models", "transformer")
     install_package(installed, "space-kit", {"spaces": {"halting": "other.halting"}})
     sys.path.append(str(installed / "nothing"))  # a change of the path clears the cache
-    with pytest.raises(BadModule, match=r"search_spaces\.halting of haltsweep and other\.halting of sp"):
+    with pytest.raises(BadModule, match=r"search_spaces\.halting .*other\.halting"):
         space_catalog.load("halting")
 
 
@@ -128,13 +125,13 @@ def test_name_of_a_package_and_of_a_built_in_is_refused_by_line(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("import nowhere_at_all\n", r"broken\.py:1: ModuleNotFoundError: No module named 'nowhere_at_all'"),
-        ("x = 1\ny = (\n", r"broken\.py:2: SyntaxError: '\(' was never closed"),
-        ("\n\nraise RuntimeError('one\\ntwo')\n", r"broken\.py:3: RuntimeError: one; correct it$"),
+        ("import nowhere_at_all\n", r"broken\.py:1: ModuleNotFoundError"),
+        ("x = 1\ny = (\n", r"broken\.py:2: SyntaxError"),
+        ("\n\nraise RuntimeError('one\\ntwo')\n", r"broken\.py:3: RuntimeError"),
         ("raise SystemExit(3)\n", r"broken\.py:1: SystemExit: 3"),
-        ("", r"must have Config, a class derived from .*ModelSettings, got nothing of that name \(.*py:1\)"),
-        ("\n\nclass Config: ...\n", r"must have Config, .*, got <class 'broken\.Config'> \(.*broken\.py:3\)"),
-        (EMPTY_MODEL, r"must have Encoder, a class that is built as Encoder\(config\), got nothing"),
+        ("", r"Config.*py:1\)"),
+        ("\n\nclass Config: ...\n", r"Config.*<class \'broken\.Config\'> .*py:3\)"),
+        (EMPTY_MODEL, "Encoder"),
     ],
 )
 def test_unusable_module_is_reported_with_file_and_line(
@@ -147,44 +144,42 @@ def test_unusable_module_is_reported_with_file_and_line(
     spec.write_text(SPEC.read_text().replace("majority}", "listops}").replace("gru,", "broken,"))
     answer = haltsweep("plan", str(spec), "search.spaces=[optimiser]")
     assert answer.code == 2
-    assert "spec.yaml:6: baseline.model.name: the model 'broken' of broken-kit 0.1 must" in answer.err
+    assert "spec.yaml:6: baseline.model.name: " in answer.err
     assert "Traceback" not in answer.err
-    assert "broken       cannot be used: the model 'broken' of broken-kit 0.1 must" in haltsweep("models").out
+    assert "'broken' of broken-kit 0.1" in haltsweep("models").out
 
 
 def test_incomplete_tasks_and_spaces_are_refused(installed: Path) -> None:
     files = {"half/__init__.py": "", "half/task.py": "VERSION = 'one'\n", "half/space.py": "published = 1\n"}
     files["half/task.py"] += "from trainables.settings import Settings\nclass Config(Settings): ...\n"
     install_package(installed, "half", {}, files)
-    with pytest.raises(BadModule, match=r"'half\.task' must have VERSION, a whole number, got 'one'"):
+    with pytest.raises(BadModule, match=r"'half\.task'.*VERSION.*'one'"):
         catalog.load("tasks", "half.task")
-    with pytest.raises(BadModule, match=r"'half\.space' must have published, a .*, got 1 \(.*:1"):
+    with pytest.raises(BadModule, match=r"'half\.space'.*published.* 1 \(.*:1"):
         space_catalog.load("half.space")
 
 
 def test_unknown_name_gets_a_suggestion(installed: Path) -> None:
     install_gru_kit(installed)
-    with pytest.raises(UnknownName, match=r"no model named 'grus'\. Did you mean 'gru'\? Known: crvnn, g"):
+    with pytest.raises(UnknownName, match=r"'grus'.*'gru'"):
         catalog.load("models", "grus")
-    with pytest.raises(
-        UnknownName, match=r"'gru_kit\.grus' must be an existing module.*Did you mean 'gru_kit\.gru'"
-    ):
+    with pytest.raises(UnknownName, match=r"'gru_kit\.grus'.*'gru_kit\.gru'"):
         catalog.load("models", "gru_kit.grus")
-    with pytest.raises(UnknownName, match=r"must be an existing module, got no_kit\.gru; .* current dir"):
+    with pytest.raises(UnknownName, match=r"no_kit\.gru"):
         catalog.load("models", "no_kit.gru")
-    with pytest.raises(UnknownName, match=r"no search space named 'rates\.wid'\. Did you mean 'rates\.wide'"):
+    with pytest.raises(UnknownName, match=r"'rates\.wid'.*'rates\.wide'"):
         space_catalog.load("rates.wid")
-    with pytest.raises(UnknownName, match=r"the search space 'gru_kit\.rate' must be .*'gru_kit\.rates'"):
+    with pytest.raises(UnknownName, match=r"'gru_kit\.rate'.*'gru_kit\.rates'"):
         space_catalog.load("gru_kit.rate")
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("alone", r" alone\.py must be in a folder, .*: move it to mine/, write mine\.alone\. Known: "),
-        ("alone.py", r"Name the module, not its file: alone$"),
-        ("kit/gru.py", r"'kit/gru\.py'\. Did you mean 'kit\.gru'\? Known: "),
-        ("kit.gru.Encoder", r"kit\.gru is a module and no package: give its name alone$"),
+        ("alone", r"alone\.py.*mine\.alone"),
+        ("alone.py", "alone$"),
+        ("kit/gru.py", r"'kit/gru\.py'.*'kit\.gru'"),
+        ("kit.gru.Encoder", r"kit\.gru"),
     ],
 )
 def test_file_or_class_in_place_of_a_module_suggests_the_module(

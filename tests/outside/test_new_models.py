@@ -159,44 +159,29 @@ def test_undeclared_costs_are_counted(site: Path) -> None:
     [
         (
             f"        self.start = nn.Parameter(torch.randn(8))\n{STATES}x + self.start\n",
-            "encoder.start must be initialized in the method reset_parameters of its module",
+            "encoder.start must be initialized",
         ),
         (
             f"        self.start = nn.Parameter(torch.empty(8))\n{STATES}x + self.start\n",
-            "every parameter must be initialized, got encoder.start with NaNs; initialize it in the method",
+            "encoder.start with NaNs",
         ),
         (
             f"        self.register_buffer('start', torch.randn(8))\n{STATES}x + self.start\n",
-            "encoder.start must be initialized in the method reset_parameters of its module",
+            "encoder.start must be initialized",
         ),
-        (
-            f"        self.inner = {NORMED}\n{STATES}self.inner(x)\n",
-            "in its reset_parameters, assign a tensor that is drawn there to self.inner.weight",
-        ),
-        (
-            f"        self.inner = nn.LazyLinear(8)\n{STATES}self.inner(x)\n",
-            "must define the sizes of its weights in its constructor, got encoder.inner.weight of a lazy",
-        ),
+        (f"        self.inner = {NORMED}\n{STATES}self.inner(x)\n", "self.inner.weight"),
+        (f"        self.inner = nn.LazyLinear(8)\n{STATES}self.inner(x)\n", "encoder.inner.weight"),
         (
             f"        self.start = nn.Parameter(1j * torch.ones(8))\n{STATES}x + self.start.real\n",
-            "parameters must be floating-point numbers, got encoder.start of torch.complex64; store complex",
+            "encoder.start of torch.complex64",
         ),
-        (
-            "        self.inner = nn.Linear(8, -1)\n",
-            "model.py:12: RuntimeError: Trying to create tensor with neg",
-        ),
-        (
-            "        self.inner = nowhere\n",
-            "must be built, got site/mine/model.py:12: NameError: name 'nowhere'",
-        ),
+        ("        self.inner = nn.Linear(8, -1)\n", "model.py:12: RuntimeError: "),
+        ("        self.inner = nowhere\n", "site/mine/model.py:12: NameError: "),
         (
             f"        self.inner = nn.Linear(8, 8)\n{STATES}self.inner(x).roll(next(self.runs), -1)\n{RUNS}",
-            "a model must give the same loss for the same weights, inputs and seed, got losses of",
+            "baseline: ",
         ),
-        (
-            f"        self.inner = nn.Linear(8, 8)\n{STATES}self.outer(x)\n",
-            "model.py:15: AttributeError: 'Encoder' object has no attribute 'outer'",
-        ),
+        (f"        self.inner = nn.Linear(8, 8)\n{STATES}self.outer(x)\n", "model.py:15: AttributeError: "),
     ],
 )
 def test_faults_of_a_model_are_reported_by_the_plan(

@@ -74,9 +74,9 @@ def test_later_space_overrides_and_nothing_is_lost() -> None:
 def test_cycle_of_conditions_is_reported() -> None:
     one = Dimension("model.a", Int(1, 2), (When("model.b", (1,)),))
     two = Dimension("model.b", Int(1, 2), (When("model.a", (1,)),))
-    with pytest.raises(CyclicSpace, match="must not form a cycle"):
+    with pytest.raises(CyclicSpace):
         order_dimensions((one, two))
-    with pytest.raises(CyclicSpace, match="must not form a cycle"):
+    with pytest.raises(CyclicSpace):
         merge(Space((one,)), Space((two,)))
 
 

@@ -105,12 +105,12 @@ def test_float_ranges_accept_integers_but_int_ranges_no_floats() -> None:
 @pytest.mark.parametrize(
     ("form", "message"),
     [
-        ({"int": [16, 100], "step": "x2"}, "must lead to the high end, got 100: end at 64 or 128"),
-        ({"int": [16, 256], "step": "x1"}, "step must be x2, x3, ... with a whole number, got x1"),
-        ({"int": [16, 256], "step": "x1.5"}, "must be a number, or a whole factor like x2 or x10"),
-        ({"int": [0, 256], "step": "x2"}, "needs low > 0, got low=0"),
-        ({"int": [16, 256], "step": "x2", "log": True}, "log and step exclude each other"),
-        ({"float": [0.1, 1], "step": "10"}, "must be a number, or a whole factor like x2 or x10"),
+        ({"int": [16, 100], "step": "x2"}, "got 100: end at 64 or 128"),
+        ({"int": [16, 256], "step": "x1"}, "got x1"),
+        ({"int": [16, 256], "step": "x1.5"}, "factor"),
+        ({"int": [0, 256], "step": "x2"}, "low=0"),
+        ({"int": [16, 256], "step": "x2", "log": True}, "log and step"),
+        ({"float": [0.1, 1], "step": "10"}, "factor"),
     ],
 )
 def test_invalid_factors_are_refused(form: dict[str, Any], message: str) -> None:

@@ -18,9 +18,7 @@ SHAPE = TaskShape(head="classify", vocabulary_size=18, num_classes=10, pad_id=16
 
 
 def test_unknown_model_error_suggests_and_lists_names() -> None:
-    with pytest.raises(
-        UnknownName, match=r"no model named 'univrsal'. Did you mean 'universal'\? Known: .*transf"
-    ):
+    with pytest.raises(UnknownName, match=r"'univrsal'.*'universal'.*transf"):
         model_config({"name": "univrsal"})
 
 
@@ -84,9 +82,7 @@ def test_uninitialised_parameter_is_refused() -> None:
         def initialise(self, stream: Stream) -> None:
             pass
 
-    with pytest.raises(
-        ValueError, match=r"every parameter must be initialized, got stray\.weight with NaNs; initialize it"
-    ):
+    with pytest.raises(ValueError, match=r"stray\.weight"):
         initialise(nn.ModuleDict({"stray": Forgetful(2, std=1.0)}), 0)
 
 
@@ -100,9 +96,7 @@ ALWAYS_CAUSAL = ["looped"]
 def test_task_with_answers_in_later_tokens_needs_a_causal_model(name: str) -> None:
     causal_models = "models that can be: .*looped.*universal"
     remedy = "set model.causal to true" if "causal" in fields(name) else causal_models
-    with pytest.raises(
-        ValueError, match=f"model must be causal for a task .*, got {name} that is not; {remedy}"
-    ):
+    with pytest.raises(ValueError, match=rf"{name} .*{remedy}"):
         build_model({"name": name}, CAUSAL_SHAPE, seed=0, device="meta")
     if "causal" in fields(name):
         build_model({"name": name, "causal": True}, CAUSAL_SHAPE, seed=0, device="meta")
@@ -132,16 +126,12 @@ def test_sequence_task_needs_a_model_with_a_decoder(name: str) -> None:
     if hasattr(catalog.load("models", name), "Decoder"):
         build_model({"name": name}, SEQUENCE_SHAPE, seed=0, device="meta")
         return
-    with pytest.raises(
-        ValueError, match=f"model must have a decoder for a task .*, got {name} .*: .*transformer, universal"
-    ):
+    with pytest.raises(ValueError, match=rf"{name} .*transformer, universal"):
         build_model({"name": name}, SEQUENCE_SHAPE, seed=0, device="meta")
 
 
 def test_tied_output_needs_a_sequence_task() -> None:
     raw = {"name": "transformer", "tied_output": True}
-    with pytest.raises(
-        ValueError, match=r"got transformer with tied_output=True for the head 'classify'; dr"
-    ):
+    with pytest.raises(ValueError, match=r"transformer .*tied_output=True .*'classify'"):
         build_model(raw, SHAPE, seed=0, device="meta")
     build_model(raw, SEQUENCE_SHAPE, seed=0, device="meta")

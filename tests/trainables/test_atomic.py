@@ -31,6 +31,6 @@ def test_private_file_is_private_from_its_creation(tmp_path: Path, monkeypatch) 
 
 def test_failed_write_keeps_the_old_file_and_leaves_no_other(tmp_path: Path) -> None:
     write_atomically(tmp_path / "file", b"old")
-    with pytest.raises(UnicodeEncodeError, match="surrogates not allowed"):
+    with pytest.raises(UnicodeEncodeError):
         write_atomically(tmp_path / "file", "\udc80")
     assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("file", b"old")]

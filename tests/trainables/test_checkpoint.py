@@ -39,9 +39,9 @@ def test_wrong_names_and_shapes_are_refused_without_changes() -> None:
     model = Tied()
     before = {name: tensor.clone() for name, tensor in weights(model).items()}
     given = {name: tensor + 1 for name, tensor in weights(model).items()}
-    with pytest.raises(CheckpointError, match=r"here must hold exactly the weights .* missing=\['steps'\]"):
+    with pytest.raises(CheckpointError, match=r"here .*missing=\[\'steps\'\]"):
         load_weights(model, {name: t for name, t in given.items() if name != "steps"}, Path("here"))
-    with pytest.raises(CheckpointError, match=r"unexpected=\['third'\]: restore it with the model settings"):
+    with pytest.raises(CheckpointError, match=r"unexpected=\[\'third\'\]"):
         load_weights(model, given | {"third": torch.zeros(1)}, Path("here"))
     with pytest.raises(CheckpointError, match=r"\(3, 2\) and model_shape=\(2, 3\) for weight 'view'"):
         load_weights(model, given | {"view": torch.zeros(3, 2)}, Path("here"))
@@ -59,10 +59,10 @@ def test_errors_name_damaged_and_missing_files(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text("{")
     (tmp_path / "l.json").write_text("[1]")
     for name in ("w.safetensors", "none.safetensors"):
-        with pytest.raises(CheckpointError, match=f"{name} must be a readable safetensors file, got"):
+        with pytest.raises(CheckpointError, match=name):
             read_tensors(tmp_path / name)
     for name in ("s.json", "none.json"):
-        with pytest.raises(CheckpointError, match=f"{name} must be a readable JSON file, got"):
+        with pytest.raises(CheckpointError, match=name):
             read_json(tmp_path / name)
-    with pytest.raises(CheckpointError, match=r"l\.json must hold a JSON object, got list"):
+    with pytest.raises(CheckpointError, match=r"l\.json .*list"):
         read_json(tmp_path / "l.json")

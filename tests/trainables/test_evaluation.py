@@ -13,7 +13,7 @@ def evaluation(tmp_path: Any, returned: Any) -> Evaluation:
 
 
 def test_evaluation_without_a_metric_is_refused(tmp_path: Any) -> None:
-    with pytest.raises(ValueError, match="must return at least one metric, got none"):
+    with pytest.raises(ValueError, match="metric"):
         evaluation(tmp_path, {}).advance()
 
 

@@ -14,9 +14,7 @@ def test_task_config_has_defaults() -> None:
 
 
 def test_unknown_task_error_suggests_and_lists_names() -> None:
-    with pytest.raises(
-        UnknownName, match=r"no task named 'lisstops'. Did you mean 'listops'\? Known: .*listops"
-    ):
+    with pytest.raises(UnknownName, match=r"'lisstops'.*'listops'.*listops"):
         task_catalog.task_config({"name": "lisstops"})
 
 

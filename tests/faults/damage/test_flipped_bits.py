@@ -74,7 +74,7 @@ def test_update_rewrites_damaged_parquet_files(tmp_path: Path, monkeypatch: pyte
             for _ in range(PARQUET_FLIPS):
                 bit = flip_random_bit(file, stream)
                 if file == folder.records:
-                    with pytest.raises(StoreError, match=r"changed or damaged; make it again with"):
+                    with pytest.raises(StoreError):
                         read_records(folder)
                 problems = check_files(folder, PLAN, ledger)
                 if file in contents:

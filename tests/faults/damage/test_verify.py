@@ -175,7 +175,7 @@ def test_trials_missing_from_the_plan_are_reported(tmp_path: Path) -> None:
         ledger.append(list(history(plan)), ledger.claim(Holder.current()))
     details = [str(finding) for finding in bad_findings(verify(folder)) if finding.what == "ledger"]
     assert len(details) >= 1
-    assert f"the plan lacks 1 trial of its ledger, such as {plan.trials[1].trial_id}" in details[0]
+    assert plan.trials[1].trial_id in details[0]
 
 
 DAMAGES = {
@@ -364,7 +364,7 @@ def test_verify_reports_damage_and_repairs_a_plan(tmp_path: Path) -> None:
     for command in (("status", "tiny"), ("resume", "tiny", "--driver", "inline")):
         refused_command = shell.run(*command)
         assert refused_command.code == 1
-        assert "--repair` makes it again from spec.yaml" in refused_command.err
+        assert "--repair`" in refused_command.err
         assert "Traceback" not in refused_command.err
     repaired = shell.run("verify", "tiny", "--repair", "--json")
     assert (root / "plan.json").read_bytes() == plan

@@ -62,7 +62,7 @@ def test_trial_that_dies_at_the_same_step_crashes_after_its_retries(tmp_path):
     # The first attempt makes progress up to step 2; later attempts make none.
     assert [kind for _, kind, _ in deadly] == [OutcomeKind.STOPPED] * RETRIES + [OutcomeKind.CRASHED]
     for attempt, (_, _, reason) in enumerate(deadly, start=1):
-        assert f"died, time {attempt} of at most {1 + RETRIES} without progress" in reason
+        assert f"time {attempt} of at most {1 + RETRIES} " in reason
         assert "SIGSEGV" in reason
     assert sound_trial == SOUND
 

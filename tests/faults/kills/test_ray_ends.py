@@ -90,7 +90,7 @@ def test_private_ray_restarts_until_its_limit_and_the_sweep_resumes(tmp_path):
     assert lines[VICTIMS.index(HELPERS)].startswith(
         tuple(f"warned: Ray ended: {reason}" for reason in reasons)
     )
-    assert f"Ray ended {len(VICTIMS)} times, most recently because its gcs_server (process" in lines[-1]
+    assert "gcs_server (process" in lines[-1]
     assert sum(count_losses(tmp_path).values()) >= len(VICTIMS)
     hold.unlink()
     finish_without_ray(tmp_path)

@@ -53,7 +53,7 @@ def test_search_without_confirm_shows_best_params_without_claims(folder, haltswe
     answer, page = launch_and_read_report(folder, haltsweep, SPEC + SEARCH)
     assert answer.code == 0, answer
     output = " ".join(answer.out.split())
-    assert "best of each search, on the split that the search used: no test, no claim" in output
+    assert "no test, no claim" in output
     assert "baseline │ 3 │ 0.400 │ lr=0.4" in output
     assert "half │ 3 │ 0.200 │ lr=0.4" in output
     assert "| half | 3 | 0.200 | lr=0.4 |" in page
@@ -68,7 +68,7 @@ def test_unmeasured_test_splits_are_named(folder, haltsweep):
     assert warning in page
     assert warning in haltsweep("report", "others").err
     logged = haltsweep("logs", "others", "baseline/confirm/0")
-    assert "its last report has nothing of the test splits far" in logged.out + logged.err
+    assert "splits far" in logged.out + logged.err
 
 
 def test_measured_splits_are_not_named_and_metric_descriptions_are_escaped(folder, haltsweep):

@@ -80,22 +80,16 @@ def write_task(folder, *changes):
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (
-            IDS,
-            "train must match the declaration of the task: tokens are ids from 0 to 3, got 1 to 8",
-        ),
-        (("integers(1, 4, ", "integers(0, 4, "), "no token is the padding's, 0, got one that is"),
-        (("len(row) % 2", "len(row)"), "label holds classes from 0 to 1, got 1 to 4"),
-        (("config.length + 1)", "config.length + 3)"), "inputs have 1 to 4 tokens, got 1 to 6"),
-        (("else 40", "else 39"), "it has 40 examples, got 39"),
-        (('"label": pa', '"labels": pa'), "has the column label, got ['tokens', 'labels']"),
-        (("pa.uint8()", "pa.float32()"), "tokens is a list of whole numbers an example, got list<"),
-        (("    return pa.table(", "    return dict("), "must return a pyarrow.Table, got dict"),
-        (
-            ("length_max=config.length", "length_max=3"),
-            "inputs have at most length_max=3 tokens, got 4",
-        ),
-        (('head="classify"', 'head="positions"'), "has the column targets, got ['tokens', 'label']"),
+        (IDS, "0 to 3, got 1 to 8"),
+        (("integers(1, 4, ", "integers(0, 4, "), "padding"),
+        (("len(row) % 2", "len(row)"), "0 to 1, got 1 to 4"),
+        (("config.length + 1)", "config.length + 3)"), "1 to 4 tokens, got 1 to 6"),
+        (("else 40", "else 39"), "40 examples, got 39"),
+        (('"label": pa', '"labels": pa'), "column label, got ['tokens', 'labels']"),
+        (("pa.uint8()", "pa.float32()"), "got list<"),
+        (("    return pa.table(", "    return dict("), "pyarrow.Table, got dict"),
+        (("length_max=config.length", "length_max=3"), "length_max=3 tokens, got 4"),
+        (('head="classify"', 'head="positions"'), "column targets, got ['tokens', 'label']"),
     ],
 )
 def test_data_that_contradict_the_declaration_stop_the_launch(folder, haltsweep, change, expected):
@@ -115,26 +109,20 @@ def test_data_of_an_earlier_declaration_are_refused(folder, haltsweep):
     sys.modules.pop("kit_of_task.theirs")
     answer = haltsweep("launch", "spec.yaml", "--driver", "inline")
     assert answer.code == 2
-    assert "tokens are ids from 0 to 2, got 1 to 3" in answer.err
+    assert "0 to 2, got 1 to 3" in answer.err
 
 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (
-            ('"far", "test"', '"far", "tset"'),
-            "splits with a role of train, valid, test, got 'tset' for 'far'",
-        ),
-        (('("train", "valid")', '("train",)'), "must return one split of the role valid, got 0"),
-        (
-            ("return tuple(Split", "return 3; (Split"),
-            "a tuple of trainables.task_protocol.SplitInfo, got int",
-        ),
-        (("2 * config.length, 10", "0, 10"), "whole numbers from 1 and go up, got (1, 0) for 'far'"),
-        (('SplitInfo("far"', 'SplitInfo("train"'), "must return splits with different names, got"),
-        (("return TaskShape(", "return dict("), "must return a TaskShape of trainables.types, got dict"),
-        (("vocabulary_size=4", "vocabulary_size=0"), "a whole number from 1 as vocabulary_size, got 0"),
-        (("pad_id=0", "pad_id=4"), "an id below vocabulary_size=4 as pad_id, got 4"),
+        (('"far", "test"', '"far", "tset"'), "'tset' for 'far'"),
+        (('("train", "valid")', '("train",)'), "role valid, got 0"),
+        (("return tuple(Split", "return 3; (Split"), "trainables.task_protocol.SplitInfo, got int"),
+        (("2 * config.length, 10", "0, 10"), "(1, 0) for 'far'"),
+        (('SplitInfo("far"', 'SplitInfo("train"'), "'train'"),
+        (("return TaskShape(", "return dict("), "TaskShape of trainables.types, got dict"),
+        (("vocabulary_size=4", "vocabulary_size=0"), "vocabulary_size, got 0"),
+        (("pad_id=0", "pad_id=4"), "pad_id, got 4"),
     ],
 )
 def test_check_refuses_impossible_declarations(folder, haltsweep, change, expected):
@@ -158,4 +146,4 @@ def test_launch_warns_of_validation_inputs_in_the_training_data(folder, haltswee
     write_task(folder)
     answer = haltsweep("launch", "spec.yaml", "--driver", "inline")
     assert answer.code == 0, answer
-    assert "kit_of_task.theirs: 40 of 40 inputs of valid are in train too" in answer.err
+    assert "kit_of_task.theirs: 40 of 40 inputs" in answer.err

@@ -90,4 +90,4 @@ def test_pytest_plugin_checks_specs_of_custom_trainables(tmp_path):
     (shell.folder / "digits.py").write_text(FORMS["torch"][1].replace("trial.report(", "trial.reprot("))
     code, output, _ = pytest_in(shell.folder, arguments, shell.environment)
     assert code == 1
-    assert "baseline: the first report must come, got crashed: AttributeError" in output
+    assert "AttributeError" in output

@@ -108,12 +108,12 @@ def check_missing_token(shell, cluster):
     launch = ("launch", "tiny.yaml", "--address", cluster.address)
     answer_ = shell.run(*launch)
     assert answer_.code == 2
-    assert f"the cluster at {cluster.address} asks for a token, and there is none here; copy" in answer_.err
+    assert str(cluster.address) in answer_.err
     assert has_no_noise(answer_.err + answer_.out)
     store_token(shell, "0" * 64)
     answer_ = shell.run(*launch)
     assert answer_.code == 2
-    assert f"the one in {shell.home}/.ray/auth_token is not its" in answer_.err.replace("\n", "")
+    assert f"{shell.home}/.ray/auth_token" in answer_.err.replace("\n", "")
     assert has_no_noise(answer_.err + answer_.out)
     store_token(shell, cluster.token)
 
@@ -124,9 +124,8 @@ def check_unshared_folder(shell, cluster):
     (shell.folder / "light.yaml").write_text(CUSTOM_SPEC)
     answer_ = shell.run("launch", "light.yaml", "--address", cluster.address)
     assert answer_.code == 2, answer_.err
-    assert "all nodes must share the folder of sweeps" in answer_.err
-    assert "1 of 2 do not" in answer_.err
-    assert "give --checkpoints s3://bucket/folder or another store" in answer_.err
+    assert "1 of 2" in answer_.err
+    assert "--checkpoints s3://" in answer_.err
     assert has_no_noise(answer_.err + answer_.out)
     assert not (shell.folder / "runs").exists()
     assert not (shell.folder / "data").exists()

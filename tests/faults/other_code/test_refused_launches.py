@@ -48,8 +48,8 @@ def test_request_that_no_node_satisfies_is_refused(tmp_path):
             answer = shell.run("launch", "tiny.yaml", "--address", address, option, amount, **TOKEN)
             assert answer.code == 2, answer.err
             message = " ".join(answer.err.split())
-            assert "a trial must fit on one node: it needs cpus=" in message
-            assert "but a node with CPU=2 GPU=0 is available; request less" in message
+            assert "cpus=" in message
+            assert "CPU=2 GPU=0" in message
             assert "Traceback" not in answer.err
             assert [path.name for path in shell.folder.iterdir()] == ["tiny.yaml"]
 

@@ -86,7 +86,7 @@ def test_two_trials_cannot_write_one_file_of_a_shared_working_folder(tmp_path):
     by_outcome = {row["outcome"]: row for row in rows}
     assert by_outcome.keys() == {"finished", "crashed"}
     assert by_outcome["finished"]["metric.test/x"] == 1.0
-    assert "best.txt must be written by one trial at a time" in by_outcome["crashed"]["reason"]
+    assert "best.txt" in by_outcome["crashed"]["reason"]
 
 
 def test_every_habit_measures_the_same_as_alone(finished_sweep):

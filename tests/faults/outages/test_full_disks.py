@@ -120,7 +120,7 @@ def test_missing_last_checkpoint_fails_only_its_posthoc_trials(disk, tmp_path, m
     older = sorted(path.name for path in place.folder.checkpoint(confirm).iterdir())
     assert older == ["step-000000002", "step-000000003"]
     assert kind == "crashed"
-    assert f"{confirm}/step-000000004 is not there: it found no room" in reason
+    assert f"{confirm}/step-000000004" in reason
     assert "Traceback" not in reason
 
 
@@ -137,7 +137,7 @@ def test_parquet_error_on_a_full_disk_names_its_remedy(disk, finished_sweep):
     fill(disk)
     with (
         Ledger.open(f"sqlite:///{copy_ledger(finished_sweep, disk)}", finished_sweep.plan.name) as ledger,
-        pytest.raises(StoreError, match=rf"the Parquet files .*{REMEDY}, then run `haltsweep sync`"),
+        pytest.raises(StoreError, match=rf"{REMEDY}.*`haltsweep sync`"),
     ):
         ParquetFiles(finished_sweep.folder, finished_sweep.plan, ledger).update()
 
@@ -157,10 +157,7 @@ def test_lock_on_a_full_disk_is_held_or_names_the_remedy(disk, finished_sweep):
         pass
     (finished_sweep.folder.root / ".tracking.lock").unlink()
     fill_inodes(disk)
-    with (
-        pytest.raises(StoreError, match=rf"the lock .* could not be made: .*{REMEDY}"),
-        projection_lock(finished_sweep.folder.root, 0.0),
-    ):
+    with pytest.raises(StoreError, match=REMEDY), projection_lock(finished_sweep.folder.root, 0.0):
         pass
 
 

@@ -141,7 +141,7 @@ def test_highly_compressed_archive_is_refused(work_folder, monkeypatch):
     file.write_bytes(content)
     check_refusal(file, work_folder, "it cannot be read|would need more")
     assert sum(path.stat().st_size for path in (work_folder / "inside").rglob("*")) <= limit
-    with pytest.raises(InputError, match="hand on the sweep's folder instead"):
+    with pytest.raises(InputError, match="1,000,000"):
         archive.write(work_folder / "sweep.zip", {"ledger.jsonl": b"\0" * 1_000_000})
     assert not (work_folder / "sweep.zip").exists()
 
@@ -164,24 +164,22 @@ def test_archive_that_could_not_be_unpacked_is_not_written(work_folder, monkeypa
     large_file = work_folder / "large.json"
     large_file.write_bytes(b"x" * 1001)
     for content in (large_file, b"x" * 1001):
-        with pytest.raises(
-            InputError, match=r"report/report.json must have at most 1,000 bytes, or .* 1,001"
-        ):
+        with pytest.raises(InputError, match=r"report/report.json.* 1,000 .* 1,001"):
             archive.write(
                 work_folder / "sweep.zip", {"report/report.json": content, "ledger.jsonl": large_file}
             )
     monkeypatch.setattr(archive, "MAX_BYTES", 1500)
-    with pytest.raises(InputError, match=r"at most 2,000 files of 1,500 bytes together, got 2 of 1,601"):
+    with pytest.raises(InputError, match=r"1,500 .* 1,601"):
         archive.write(work_folder / "sweep.zip", {"plan.json": b"x" * 600, "ledger.jsonl": large_file})
     assert not (work_folder / "sweep.zip").exists()
 
 
 def test_device_behind_a_link_is_refused(work_folder):
     (work_folder / "link.json").symlink_to("/dev/zero")
-    with pytest.raises(OSError, match="must be a file, and is a device"):
+    with pytest.raises(OSError, match="device"):
         archive.write(work_folder / "made.zip", {"plan.json": work_folder / "link.json"})
     assert not (work_folder / "made.zip").exists()
-    with pytest.raises(InputError, match="wrote: it is"):
+    with pytest.raises(InputError, match=r"link.json.* a device"):
         archive.unpack(work_folder / "link.json", work_folder / "inside")
 
 
@@ -250,5 +248,5 @@ def test_flipped_byte_is_refused_or_changes_no_file(work_folder):
 
 def test_pipe_is_refused_without_waiting(work_folder):
     os.mkfifo(work_folder / "made.zip")
-    with pytest.raises(InputError, match="it is a pipe"):
+    with pytest.raises(InputError, match=r"made.zip.* a pipe"):
         archive.unpack(work_folder / "made.zip", work_folder / "inside")

@@ -214,7 +214,6 @@ def test_database_of_another_program_is_refused_as_mlflow(
     subject = {"launch": ("tiny.yaml", "--driver", "inline"), "sync": (PLAN.name,)}[command]
     result = haltsweep(command, *subject, "--tracking", f"sqlite:///{database}")
     assert result.code == 2
-    assert "database of another program" in result.err
     assert database.read_bytes() == content_before
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [PLAN.name]
     assert not folder.report.exists()

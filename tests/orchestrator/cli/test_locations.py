@@ -58,7 +58,7 @@ def test_default_tracking_store_is_in_the_runs_folder(working_folder, monkeypatc
 
 def test_only_launch_may_disable_tracking(working_folder, monkeypatch):
     assert tracked_by_launch("none", Path("runs")) is None
-    with pytest.raises(InputError, match="--tracking none is an option of launch only"):
+    with pytest.raises(InputError, match="--tracking none"):
         tracking_uri("none", Path("runs"))
     default_store = tracking_uri(None, Path("runs"))
     assert tracked_by_launch(None, Path("runs")) == default_store
@@ -73,7 +73,7 @@ def test_password_in_a_sqlite_url_is_refused(working_folder, monkeypatch, source
     url = "sqlite:///user:pw1@h/x.db"
     if source == "variable":
         monkeypatch.setenv("MLFLOW_TRACKING_URI", url)
-    with pytest.raises(InputError, match=r"must be a file, without user or host, got 'sqlite") as error:
+    with pytest.raises(InputError, match="sqlite") as error:
         tracked_by_launch(url if source == "option" else None, Path("runs"))
     assert "pw1" not in str(error.value)
     assert not list(working_folder.iterdir())
@@ -83,7 +83,7 @@ def test_password_in_a_sqlite_url_is_refused(working_folder, monkeypatch, source
 def test_file_in_place_of_a_folder_is_refused(working_folder, root):
     (working_folder / "file").write_text("")
     for path in (Path("file"), Path("file") / "below"):
-        with pytest.raises(InputError, match=rf"need a folder, but {working_folder}/file is a file; choose"):
+        with pytest.raises(InputError, match=f"{working_folder}/file"):
             root(path)
 
 
@@ -91,7 +91,7 @@ def test_file_in_place_of_a_folder_is_refused(working_folder, root):
 def test_unusable_paths_are_refused(working_folder, root):
     (working_folder / "loop").symlink_to("loop")
     for path in (Path("loop"), Path("loop") / "below", Path("a" * 300)):
-        with pytest.raises(InputError, match="must have a valid path"):
+        with pytest.raises(InputError):
             root(path)
 
 
@@ -107,16 +107,16 @@ def test_sweep_is_found_by_name_and_by_folder(working_folder, monkeypatch):
 
 
 def test_unknown_sweeps_are_answered_with_all_known():
-    with pytest.raises(InputError, match=r"no sweep named 'x' in runs\. Known: none"):
+    with pytest.raises(InputError, match="'x'"):
         find_sweep("x", Path("runs"))
     write_sweep("gates"), write_sweep("depth")
-    with pytest.raises(InputError, match=r"'gate' in runs\. Did you mean 'gates'\? Known: depth, gates"):
+    with pytest.raises(InputError, match=r"'gate'.*'gates'.*depth, gates"):
         find_sweep("gate", Path("runs"))
 
 
 def test_renamed_folder_is_refused():
     write_sweep("gates", folder_name="gates-old")
-    with pytest.raises(InputError, match="runs/gates-old must have the name of its sweep, 'gates'"):
+    with pytest.raises(InputError, match=r"runs/gates-old .*'gates'"):
         found("gates-old", Path("runs"))
 
 
@@ -141,7 +141,7 @@ def test_printed_commands_work_from_the_current_directory(monkeypatch):
 
 def test_overlong_name_is_an_unknown_sweep():
     for name in ("x" * 300, "x" * 5000):
-        with pytest.raises(InputError, match=r"no sweep named .xxx.*Known: none"):
+        with pytest.raises(InputError, match="'xxx"):
             find_sweep(name, Path("runs"))
 
 

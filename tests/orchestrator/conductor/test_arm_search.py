@@ -206,9 +206,7 @@ def test_unsatisfiable_constraint_is_an_error(monkeypatch):
     monkeypatch.setattr(arm_search, "TRIES", 40)
     space = Space(LINE.dimensions, (Constraint("model.x", ">", 2),))
     searcher = make_search(space)
-    with pytest.raises(
-        NothingAdmitted, match=r"must satisfy model.x > 2, and 40 draws for arm 'arm' did not"
-    ):
+    with pytest.raises(NothingAdmitted, match=r"model.x > 2.*'arm'"):
         searcher.ask(0)
 
 

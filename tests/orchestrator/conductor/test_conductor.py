@@ -204,7 +204,7 @@ def test_failed_search_makes_only_its_later_trials_unrunnable():
         "a confirm trial needs an assignment whose search trial finished, and the search of arm 'arm-0' "
         "found 0 where 1 are needed; its trials: 1 diverged"
     )
-    assert "must have finished, but crashed: a confirm trial needs" in reasons["posthoc"]
+    assert "crashed" in reasons["posthoc"]
     assert {outcome.kind for _, outcome in unrunnable} == {OutcomeKind.CRASHED}
     assert conductor.take_unrunnable() == []
     finish_trial(conductor, second_trial)
@@ -218,7 +218,7 @@ def test_missing_rank_makes_its_confirm_trial_unrunnable():
     finish_trial(conductor, second_trial)
     ((trial, outcome),) = conductor.take_unrunnable()
     assert trial.planned.rank == 1
-    assert "found 1 where 2 are needed; its trials: 1 crashed, 1 finished" in outcome.reason
+    assert "1 crashed, 1 finished" in outcome.reason
 
 
 def test_failed_confirm_trial_makes_its_re_evaluations_unrunnable():
@@ -240,9 +240,7 @@ def test_unsatisfiable_space_makes_its_search_unrunnable(monkeypatch):
     space = Space(LINE.dimensions, (Constraint("model.x", ">", 2),))
     conductor = Conductor(make_plan([make_arm("none", space), make_arm("some")], trials_per_arm=2, seeds=()))
     assert trial_places(next_trials(conductor)) == [("some", "search", 0), ("some", "search", 1)]
-    assert [
-        "5 draws for arm 'none' did not" in outcome.reason for _, outcome in conductor.take_unrunnable()
-    ] == [True] * 2
+    assert ["'none'" in outcome.reason for _, outcome in conductor.take_unrunnable()] == [True] * 2
 
 
 INFEASIBLE = Outcome(OutcomeKind.INFEASIBLE, "the model does not fit")
@@ -389,10 +387,7 @@ def test_confirm_trials_are_never_pruned():
 def test_search_trial_without_its_objective_is_crashed():
     conductor = Conductor(make_plan(1))
     silent_trial, trial_without_objective = conductor.next_trial(), conductor.next_trial()
-    assert (
-        "objectives valid/score, got no measurement"
-        in conductor.judge_outcome(silent_trial.trial_id, FINISHED).reason
-    )
+    assert "valid/score" in conductor.judge_outcome(silent_trial.trial_id, FINISHED).reason
     conductor.report(trial_without_objective.trial_id, Measurement(1, 1.0, {"train/loss": 1.0}))
     outcome = conductor.judge_outcome(trial_without_objective.trial_id, FINISHED)
     assert outcome.kind is OutcomeKind.CRASHED
@@ -420,7 +415,7 @@ def test_progress_counts_every_outcome():
 
 def test_ledger_of_another_plan_is_refused():
     foreign_trial = Conductor(make_plan(1, seed=5)).next_trial()
-    with pytest.raises(StoreError, match=f"only trials of the plan, got {foreign_trial.trial_id}"):
+    with pytest.raises(StoreError, match=foreign_trial.trial_id):
         Conductor(make_plan(1)).replay(trial_assigned(0.0, foreign_trial))
 
 

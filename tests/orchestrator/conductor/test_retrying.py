@@ -107,7 +107,7 @@ def test_search_is_not_retried_after_its_confirmation_started():
     retry_choice = choose(make_plan_with_rounds, records(log.written, make_plan_with_rounds), ["failed"])
     assert retry_choice.trial_ids == ()
     assert len(retry_choice.left_out) == 1
-    with pytest.raises(InputError, match="confirm trials of its winner have begun"):
+    with pytest.raises(InputError, match="arm-0/search/0"):
         choose(
             make_plan_with_rounds,
             records(log.written, make_plan_with_rounds),

@@ -137,7 +137,7 @@ def test_trial_without_flops_crashes_under_a_flops_limit():
     conductor.report(trial.trial_id, Measurement(1, 1.0, {"valid/score": 0.1}))
     outcome = conductor.judge_outcome(trial.trial_id, FINISHED)
     assert outcome.kind is OutcomeKind.CRASHED
-    assert "must report train/flops, and did not" in outcome.reason
+    assert "train/flops" in outcome.reason
 
 
 def test_device_hours_of_the_sweep_end_the_session():

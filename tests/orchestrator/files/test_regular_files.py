@@ -24,7 +24,7 @@ def test_other_kinds_of_files_raise_an_error(tmp_path: Path) -> None:
         server.bind(str(tmp_path / "socket"))
     for name, kind in (("pipe", "a pipe"), ("endless", "a device"), ("folder", "a folder")):
         assert describe_non_file(tmp_path / name) == kind
-        with pytest.raises(OSError, match=f"{name} must be a file, and is {kind}"):
+        with pytest.raises(OSError, match=rf"{name}.*{kind}"):
             read_regular(tmp_path / name)
     assert describe_non_file(tmp_path / "socket") == "a socket"
     assert describe_non_file(tmp_path / "missing") == ""

@@ -61,7 +61,7 @@ def test_living_local_process_keeps_an_expired_lease(
     timed_ledger.claim(make_holder(child.pid))
     clock.now += 100 * LEASE_S
     with pytest.raises(
-        LeaseHeldError, match=rf"process {child.pid} on host '{socket.gethostname()}' holds it"
+        LeaseHeldError, match=rf"process {child.pid} on host '{socket.gethostname()}'"
     ) as refusal:
         timed_ledger.claim(Holder.current())
     assert f"kill {child.pid}" in str(refusal.value)
@@ -98,10 +98,7 @@ def test_lease_on_another_host_is_valid_until_it_expires(
     timed_ledger.claim(foreign_holder)
     clock.now += LEASE_S - 1
     assert timed_ledger.held()
-    with pytest.raises(
-        LeaseHeldError,
-        match=rf"process {foreign_holder.pid} on host .*if that process is gone wait 1 s and try again",
-    ):
+    with pytest.raises(LeaseHeldError, match=rf"process {foreign_holder.pid} .* 1 s "):
         timed_ledger.claim(Holder.current())
     clock.now += 1
     assert not timed_ledger.held()
@@ -160,7 +157,7 @@ def test_renewing_holder_keeps_its_lease_after_the_clock_was_set_back(
     lease = timed_ledger.claim(DEAD)
     clock.now -= 3.0
     monkeypatch.setattr(store.time, "sleep", lambda _: timed_ledger.renew(lease))
-    with pytest.raises(LeaseHeldError, match="--take-over of launch, resume and remove"):
+    with pytest.raises(LeaseHeldError, match="--take-over"):
         timed_ledger.claim(Holder.current())
     timed_ledger.renew(lease)
 
@@ -172,7 +169,7 @@ def test_take_over_names_and_fences_a_living_holder(
     fenced: list[Lease] = []
     new_lease = timed_ledger.claim(Holder.current(), on_fenced=fenced.append)
     assert fenced == [old_lease]
-    with pytest.raises(LeaseLost, match=f"taken by process {os.getpid()}"):
+    with pytest.raises(LeaseLost, match=f"process {os.getpid()}"):
         timed_ledger.append([log.closed(1.0, "done")], old_lease)
     with pytest.raises(LeaseLost):
         timed_ledger.renew(old_lease)
@@ -191,7 +188,7 @@ def test_removal_waits_long_for_a_silent_holder_on_another_host(
 ) -> None:
     timed_ledger.claim(DEAD)
     clock.now += 10 * LEASE_S
-    with pytest.raises(LeaseHeldError, match=r"last sign of life was 600 s ago"):
+    with pytest.raises(LeaseHeldError, match=" 600 s "):
         timed_ledger.claim(Holder.current(), grace_s=CLOCK_ERROR_S)
     clock.now += CLOCK_ERROR_S
     timed_ledger.claim(Holder.current(), grace_s=CLOCK_ERROR_S)

@@ -93,14 +93,11 @@ def test_changed_row_is_detected_in_the_newest_events(filled_ledger, url):
     with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
         connection.execute("UPDATE haltsweep_events SET at = at + 1 WHERE seq = ?", (newest_event.seq,))
     connection.close()
-    with pytest.raises(
-        StoreError,
-        match=rf"event {newest_event.seq} \({newest_event.kind}.*differs from what haltsweep wrote",
-    ):
+    with pytest.raises(StoreError, match=rf"event {newest_event.seq} \({newest_event.kind}"):
         list(filled_ledger.newest())
 
 
 def test_end_of_a_trial_outside_the_plan_is_refused(filled_ledger):
     (end,) = [event for event in filled_ledger.events() if event.kind is EventKind.ENDED][:1]
-    with pytest.raises(StoreError, match="must hold trials of its plan, and f00"):
+    with pytest.raises(StoreError, match="f00"):
         records([replace(end, trial_id="f00")], PLAN)

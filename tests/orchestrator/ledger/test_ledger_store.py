@@ -123,17 +123,14 @@ def test_event_after_a_final_end_is_refused(store: Ledger) -> None:
         log.started(3.0, "a", 2),
         log.checkpointed(3.0, "a", 1, "checkpoints/a/1"),
     ):
-        with pytest.raises(
-            TrialEnded,
-            match=f"a trial must have no events after its end: a is finished, got .*'{late_event.kind}'",
-        ):
+        with pytest.raises(TrialEnded, match=rf"a is finished.*'{late_event.kind}'"):
             store.append([log.started(3.0, "b", 1), late_event], lease)
     assert list(store.events()) == earlier_events, "a refused batch must leave nothing behind"
 
 
 def test_event_after_a_final_end_in_the_same_batch_is_refused(store: Ledger) -> None:
     lease = store.claim(DEAD)
-    with pytest.raises(TrialEnded, match="after its end: a is finished"):
+    with pytest.raises(TrialEnded, match="a is finished"):
         store.append([log.ended(1.0, "a", FINISHED), log.measured(2.0, "a", measurement(1))], lease)
     assert store.empty
 
@@ -150,7 +147,7 @@ def test_retried_trial_continues_after_its_end(store: Ledger) -> None:
     store.append(retry_events, lease)
     store.append([log.measured(5.0, "a", measurement(1, 0.3)), log.ended(6.0, "a", FINISHED)], lease)
     assert [item.metrics["valid/score"] for item in measurements(store.events())["a"]] == [0.2]
-    with pytest.raises(TrialEnded, match="after its end: a is finished"):
+    with pytest.raises(TrialEnded, match="a is finished"):
         store.append([log.started(7.0, "a", 3)], lease)
     assert store.verify() == []
 
@@ -284,37 +281,37 @@ class TestLocations:
     def test_sqlite_file_has_one_driver_and_no_parameters(self, tmp_path: Path) -> None:
         Ledger.open(f"sqlite+aiosqlite:///{tmp_path / 'ledger.db'}", "sweep", create=True).close()
         assert (tmp_path / "ledger.db").is_file()
-        with pytest.raises(InputError, match="takes no parameters"):
+        with pytest.raises(InputError):
             Ledger.open(f"sqlite:///{tmp_path / 'other.db'}?mode=ro", "sweep", create=True)
 
     @pytest.mark.parametrize("bad_url", ["mysql://h/d", "nonsense", "", "mongodb://x", "/tmp/ledger.db"])
     def test_other_databases_are_refused(self, bad_url: str) -> None:
-        with pytest.raises(InputError, match=r"must be at sqlite:///FILE or postgresql\+psycopg://.*got"):
+        with pytest.raises(InputError, match=r"sqlite:///FILE .*postgresql\+psycopg://"):
             Ledger.open(bad_url, "sweep", create=True)
 
     @pytest.mark.parametrize("bad_url", ["sqlite://bob:pw1@h/ledger.db", "sqlite://h/ledger.db"])
     def test_sqlite_file_has_neither_user_nor_host(self, bad_url: str) -> None:
-        with pytest.raises(InputError, match=r"must have neither user nor host, got .*h/ledger.db") as raised:
+        with pytest.raises(InputError, match=r"h/ledger.db") as raised:
             require_answer(bad_url)
         assert "pw1" not in str(raised.value)
 
     def test_folder_that_resembles_a_password_is_not_printed(self) -> None:
-        with pytest.raises(InputError, match=r"the folder of the ledger, .* does not exist") as raised:
+        with pytest.raises(InputError, match="@h") as raised:
             require_answer("sqlite:///bob:pw1@h/ledger.db")
         assert "pw1" not in str(raised.value)
 
     @pytest.mark.parametrize("bad_url", ["sqlite://", "sqlite:///:memory:"])
     def test_database_in_memory_is_refused(self, bad_url: str) -> None:
-        with pytest.raises(InputError, match=r"must be kept in a file, got .*use sqlite:////absolute"):
+        with pytest.raises(InputError, match="sqlite:////"):
             Ledger.open(bad_url, "sweep", create=True)
 
     def test_missing_file_is_not_created(self, url: str) -> None:
-        with pytest.raises(StoreError, match=r"no ledger at .*ledger.db.; check the path, or launch"):
+        with pytest.raises(StoreError, match=r"ledger.db"):
             Ledger.open(url, "sweep")
         assert not Path(url.removeprefix("sqlite:///")).exists()
 
     def test_error_about_an_unknown_sweep_names_the_known_sweeps(self, ledger: Ledger, url: str) -> None:
-        with pytest.raises(StoreError, match=r"no sweep 'swep' in the ledger at .*; it holds: sweep"):
+        with pytest.raises(StoreError, match=r"'swep'.*: sweep"):
             Ledger.open(url, "swep")
 
     def test_opening_twice_with_create_opens_the_same_sweep(self, ledger: Ledger, url: str) -> None:
@@ -327,14 +324,12 @@ class TestLocations:
         Path(url.removeprefix("sqlite:///")).write_text(
             "not a database, but long enough to look like one" * 50
         )
-        with pytest.raises(StoreError, match=r"not a database; it is damaged or another program's file"):
+        with pytest.raises(StoreError):
             Ledger.open(url, "sweep")
 
     def test_database_without_a_ledger_is_refused(self, url: str) -> None:
         execute(url, "CREATE TABLE mine (a INTEGER)")
-        with pytest.raises(
-            StoreError, match="must hold a ledger of haltsweep, but has no table 'haltsweep_schema'"
-        ):
+        with pytest.raises(StoreError, match="'haltsweep_schema'"):
             Ledger.open(url, "sweep")
 
     @pytest.mark.parametrize("create", [False, True])
@@ -354,14 +349,13 @@ class TestLocations:
             execute(url, "DROP TABLE haltsweep_events")
         execute(url, code)
         for read in (lambda: Ledger.open(url, "sweep", create=create), lambda: summaries(url)):
-            with pytest.raises(StoreError, match=r"must hold tables alone, and '\w+' is a (view|trigger)"):
+            with pytest.raises(StoreError, match=r"'\w+' is a (view|trigger)"):
                 read()
 
     @pytest.mark.parametrize("create", [False, True])
     def test_newer_ledger_is_refused(self, ledger: Ledger, url: str, create: bool) -> None:
         execute(url, f"UPDATE haltsweep_schema SET version = {SCHEMA_VERSION + 1}")
-        refusal = rf"schema version={SCHEMA_VERSION + 1} of a newer haltsweep.*pip install --upgrade"
-        with pytest.raises(StoreError, match=refusal):
+        with pytest.raises(StoreError, match=rf"version={SCHEMA_VERSION + 1} .*pip install --upgrade"):
             Ledger.open(url, "sweep", create=create)
 
     @pytest.mark.parametrize(
@@ -372,9 +366,7 @@ class TestLocations:
         mounts = tmp_path / "mounts"
         escaped = str(point).replace(" ", "\\040")
         mounts.write_text(f"/dev/sda / ext4 rw 0 0\nserver:/x {escaped} {kind} rw 0 0\n")
-        with pytest.raises(
-            InputError, match=rf"must be on a local disk, and .* is on {kind}.*--storage postgresql"
-        ):
+        with pytest.raises(InputError, match=rf"{kind}.*--storage postgresql"):
             connect(f"sqlite:///{point / 'deep' / 'ledger.db'}", mounts)
         connect(f"sqlite:///{tmp_path / 'ledger.db'}", mounts)
 
@@ -392,7 +384,7 @@ class TestLocations:
 
         require_locks(f"sqlite:///{tmp_path / 'deep' / 'ledger.db'}")
         monkeypatch.setattr("fcntl.lockf", refuse_locks)
-        with pytest.raises(InputError, match=r"No locks available.*--storage postgresql"):
+        with pytest.raises(InputError, match="--storage postgresql"):
             require_locks(f"sqlite:///{tmp_path / 'deep' / 'ledger.db'}")
         require_locks("postgresql://somewhere/x")
         assert list(tmp_path.iterdir()) == []
@@ -404,9 +396,7 @@ class TestLocations:
 
     def test_postgresql_without_its_driver_raises_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(__import__("sys").modules, "psycopg", None)
-        with pytest.raises(
-            InputError, match=r"needs the driver psycopg.*pip install 'haltsweep\[postgres\]'"
-        ):
+        with pytest.raises(InputError, match=r"pip install 'haltsweep\[postgres\]'"):
             Ledger.open("postgresql://nobody@localhost/none", "sweep")
 
 
@@ -424,11 +414,7 @@ class TestLease:
                 lambda: store.append([log.started(1.0, "a", 1)], old_lease),
                 lambda: store.renew(old_lease),
             ):
-                with pytest.raises(
-                    LeaseLost,
-                    match=rf"only the newest holder may write.*token {new_lease.token}, "
-                    rf"ours is {old_lease.token}",
-                ):
+                with pytest.raises(LeaseLost, match=rf"{new_lease.token}.* {old_lease.token}"):
                     action()
             assert store.empty
             store.release(old_lease)
@@ -443,6 +429,6 @@ class TestLease:
             store.release(lease)
             assert store.lease() is None
             assert not store.held()
-            with pytest.raises(LeaseLost, match=f"it was released with token {lease.token}"):
+            with pytest.raises(LeaseLost, match=str(lease.token)):
                 store.append([log.started(1.0, "a", lease.token)], lease)
         assert tokens == sorted(set(tokens))

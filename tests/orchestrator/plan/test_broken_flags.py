@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from orchestrator.errors import PlanError
 from orchestrator.plan import planner
 from orchestrator.plan.ablation_check import probe as probing
 from tests.orchestrator.plan.ablation_check.test_empty_arms import (
@@ -16,6 +15,7 @@ from tests.orchestrator.plan.ablation_check.test_empty_arms import (
     make_settings,
 )
 from tests.support.specs.planned import plan
+from tests.support.specs.refusals import expect_faults
 from trainables import catalog
 
 FLAGS: Mapping[str, tuple[Any, str, Any]] = {
@@ -46,7 +46,7 @@ def test_flag_ignored_by_the_code_is_refused(flag: str, monkeypatch: pytest.Monk
 
     original_config = config_class(model)(**model)
     monkeypatch.setattr(probing, "build_model", build_without_flag)
-    with pytest.raises(PlanError, match=r"arm changes nothing against baseline"):
+    with expect_faults("arm-has-no-effect", f"arms.arm.set.model.{field}"):
         planner.plan(arm)
     assert ignored_fields
 
@@ -73,5 +73,5 @@ def test_weights_without_a_use_are_no_effect(flag: str, monkeypatch: pytest.Monk
         return built_model
 
     monkeypatch.setattr(probing, "build_model", build_with_unused_layer)
-    with pytest.raises(PlanError, match=r"They differ in .*weights.*, which nothing uses"):
+    with expect_faults("arm-has-no-effect", f"arms.arm.set.model.{field}"):
         planner.plan(make_arms_spec(make_settings(model=model), {"arm": {f"model.{field}": value}}))

@@ -3,12 +3,12 @@
 import pytest
 from rich.console import Console
 
-from orchestrator.errors import PlanError
 from orchestrator.plan.display.render import render
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import ArmLimits, Limits
 from tests.orchestrator.plan.small_specs import SEARCH, make_spec
 from tests.support.specs.planned import plan
+from tests.support.specs.refusals import expect_faults
 
 ARM_BUDGET = {"device_hours": 2.0, "target": 0.95, "no_improvement": 2}
 
@@ -58,7 +58,7 @@ def test_plan_prints_when_the_sweep_and_the_searches_end():
     output = " ".join(
         print_plan(plan(make_spec(search=SEARCH, budget={"flops": 2e15, "each_arm": ARM_BUDGET}))).split()
     )
-    assert "Nothing more begins after 2 P FLOPs of training." in output
+    assert "2 P FLOPs" in output
     assert (
         "The search of each arm begins no further trial after 2 hours of work times CPU cores or "
         "valid/accuracy of 0.95 or 2 trials in a row that ended without a better valid/accuracy" in output
@@ -73,28 +73,19 @@ def test_one_hour_is_printed_in_the_singular(hours, expected):
 
 
 @pytest.mark.parametrize(
-    ("budget", "expected"),
+    ("budget", "code", "path"),
     [
-        ({"flops": 1.0}, r"budget\.flops: must be at least the FLOPs of one trial, .* got 1\.0"),
-        ({"each_arm": {"flops": 1e6}}, r"budget\.each_arm\.flops: must be at least the FLOPs of one trial"),
-        ({"each_arm": {"target": 0.0}}, "must be better than the worst value of valid/accuracy, got 0"),
+        ({"flops": 1.0}, "invalid-value", "budget.flops"),
+        ({"each_arm": {"flops": 1e6}}, "invalid-value", "budget.each_arm.flops"),
+        ({"each_arm": {"target": 0.0}}, "invalid-value", "budget.each_arm.target"),
+        ({"each_arm": {"target": 95.0}}, "invalid-value", "budget.each_arm.target"),
+        ({"each_arm": {"no_improvement": 3}}, "conflicting-fields", "budget.each_arm.no_improvement"),
     ],
+    ids=["flops of a trial", "flops of an arm", "worst value", "value beyond the range", "whole search"],
 )
-def test_budget_spent_by_the_first_trial_is_refused(budget, expected):
-    with pytest.raises(PlanError, match=expected):
+def test_budget_that_ends_at_once_or_never_is_refused(budget, code, path):
+    with expect_faults(code, path):
         plan(make_spec(search=SEARCH, budget=budget))
-
-
-def test_target_beyond_the_range_is_refused():
-    with pytest.raises(PlanError, match=r"budget\.each_arm\.target: must be a value that valid/accuracy can"):
-        plan(make_spec(search=SEARCH, budget={"each_arm": {"target": 95.0}}))
-
-
-def test_patience_as_long_as_the_search_is_refused():
-    with pytest.raises(
-        PlanError, match=r"no_improvement: must be fewer than the trials of a search, at most 3"
-    ):
-        plan(make_spec(search=SEARCH, budget={"each_arm": {"no_improvement": 3}}))
 
 
 FEW_TRIALS = {"spaces": [], "also": {"train.lr": {"float": [1e-4, 1e-3]}}, "trials_per_arm": 3}
@@ -105,10 +96,8 @@ def test_warning_names_flops_that_no_trial_reaches():
         search={**SEARCH, **FEW_TRIALS}, budget={"flops": 1e15, "each_arm": {"flops": 1e15}}
     )
     output = " ".join(print_plan(plan(large_spec)).split())
-    assert "Warning: budget.flops of 1 P ends nothing, for all trials together train with at most" in output
-    assert (
-        "budget.each_arm.flops of 1 P ends nothing, for the search of no arm trains with more than" in output
-    )
+    assert "budget.flops of 1 P" in output
+    assert "budget.each_arm.flops of 1 P" in output
     trial_flops = plan(make_spec(search={**SEARCH, **FEW_TRIALS})).prices[0].train_flops_max
     tight_spec = make_spec(search={**SEARCH, **FEW_TRIALS}, budget={"flops": 150 * trial_flops})
     assert "ends nothing" not in print_plan(plan(tight_spec))
@@ -117,8 +106,6 @@ def test_warning_names_flops_that_no_trial_reaches():
 def test_warning_names_searches_with_fewer_points_than_trials():
     also = {"model.max_layers": {"choice": [2, 3, 4]}}
     search = {**SEARCH, "spaces": [], "also": also, "stopper": None, "trials_per_arm": 5}
-    assert "fewer points than trials of the search: baseline 3 for 5." in print_plan(
-        plan(make_spec(search=search))
-    )
+    assert "baseline 3 for 5" in print_plan(plan(make_spec(search=search)))
     for changes in ({"trials_per_arm": 3}, {"sampler": "grid"}):
         assert "fewer points" not in print_plan(plan(make_spec(search={**search, **changes})))

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator.errors import InputError, PlanError
+from orchestrator.errors import FaultCode, InputError, PlanError
 from orchestrator.plan.planner import plan
 from search_spaces.paths import with_value
 from tests.orchestrator.plan.small_specs import CONFIRM, SEARCH, make_baseline, make_one_arm_spec, make_spec
+from tests.support.specs.refusals import expect_faults
 from trainables.models import universal
 
 
@@ -26,28 +27,20 @@ def limited_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("limited_encoder")
 @pytest.mark.parametrize(
-    ("invalid_spec", "message"),
+    ("invalid_spec", "code", "path"),
     [
-        (
-            make_spec(baseline=make_baseline(max_layers=9)),
-            "baseline: baseline cannot be trained: at most 8",
-        ),
-        (
-            make_one_arm_spec({"model.max_layers": 10}),
-            r"arms\.arm: arm cannot be trained: at most 8",
-        ),
+        (make_spec(baseline=make_baseline(max_layers=9)), "arm-cannot-be-trained", "baseline"),
+        (make_one_arm_spec({"model.max_layers": 10}), "arm-cannot-be-trained", "arms.arm"),
         (
             make_spec(search={**SEARCH, "spaces": [], "also": {"model.max_layers": {"int": [4, 12]}}}),
-            r"search\.also\.model\.max_layers: .* model\.max_layers = 12: at most 8 layers fit, got 12",
+            "nothing-to-draw",
+            "search.also.model.max_layers",
         ),
-        (
-            make_spec(posthoc={"model.max_layers": [8, 20]}),
-            r"posthoc\.model\.max_layers\[1\]: baseline cannot be built with .* = 20: at most 8",
-        ),
+        (make_spec(posthoc={"model.max_layers": [8, 20]}), "invalid-value", "posthoc.model.max_layers[1]"),
     ],
 )
-def test_model_that_cannot_be_built_is_refused_at_its_path(invalid_spec: Any, message: str) -> None:
-    with pytest.raises(PlanError, match=message):
+def test_model_that_cannot_be_built_is_refused_at_its_path(invalid_spec: Any, code: str, path: str) -> None:
+    with expect_faults(code, path):
         plan(invalid_spec)
 
 
@@ -55,16 +48,16 @@ def test_precision_that_needs_a_gpu_is_planned_but_not_timed() -> None:
     half_baseline = {**make_baseline(), "train": {"steps": 5, "precision": "fp16"}}
     half_spec = make_spec(baseline=half_baseline, resources={"gpus": 0.5})
     assert plan(half_spec).proofs
-    with pytest.raises(InputError, match="a step cannot be timed here: precision 'fp16' needs a CUDA device"):
+    with pytest.raises(InputError, match="fp16"):
         plan(half_spec, calibrate=True)
 
 
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("model.halt.threshold", "model.halt.threshold does not exist: model.halt is null"),
-        ("model.memory.slots", "model.memory.slots does not exist: model.memory is not there"),
-        ("model.width.more.still", "model.width.more.still does not exist: model.width is 8"),
+        ("model.halt.threshold", "model.halt is null"),
+        ("model.memory.slots", "model.memory"),
+        ("model.width.more.still", "model.width is 8"),
     ],
 )
 def test_path_through_a_missing_setting_is_refused(path: str, message: str) -> None:
@@ -84,31 +77,28 @@ def test_setting_a_value_copies_only_changed_parts() -> None:
 
 def test_missing_vocabulary_is_a_fault_of_the_task() -> None:
     vocabulary_spec = make_spec(baseline={**make_baseline(), "task": {"name": "wmt14"}})
-    with pytest.raises(
-        PlanError, match=r"baseline\.task: folder must name a folder that holds train\.en, .*dict"
-    ):
+    with pytest.raises(PlanError) as caught:
         plan(vocabulary_spec)
+    assert (FaultCode.INVALID_VALUE, "baseline.task") in {
+        (fault.code, fault.path) for fault in caught.value.faults
+    }
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "message"),
+    ("path", "value", "code", "position"),
     [
-        ("task.data_seed", 3, r"data_seed\[0\]: baseline learned from other data .* make it an arm"),
-        ("task.near_iid_examples", 500, r"near_iid_examples\[0\]: baseline learned from other data"),
-        ("task.train_length_max", 50, r"train_length_max: changes nothing that is read: .* trained on"),
-        (
-            "task.test_examples",
-            5,
-            r"test_examples: changes nothing that is read: no split of confirm\.splits",
-        ),
-        ("model.attention", "math", r"model\.attention: changes nothing that is read"),
+        ("task.data_seed", 3, "invalid-value", "[0]"),
+        ("task.near_iid_examples", 500, "invalid-value", "[0]"),
+        ("task.train_length_max", 50, "re-evaluation-has-no-effect", ""),
+        ("task.test_examples", 5, "re-evaluation-has-no-effect", ""),
+        ("model.attention", "math", "re-evaluation-has-no-effect", ""),
     ],
 )
 def test_reevaluation_on_training_data_or_without_an_effect_is_refused(
-    path: str, value: Any, message: str
+    path: str, value: Any, code: str, position: str
 ) -> None:
     """Resampled tests may contain training examples; another kernel only changes the order of sums."""
-    with pytest.raises(PlanError, match=message):
+    with expect_faults(code, f"posthoc.{path}{position}"):
         plan(make_spec(posthoc={path: [value]}))
 
 

@@ -63,19 +63,26 @@ def test_text_is_canonical() -> None:
     assert text == json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', '{"format": 1, "name": "x"}', "not json"])
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[]", "{}", '{"format": 1}', '{"format": 1, "name": "x"}', "not json"),
+        pytest.param('{"format": 1, "name": ' + DEEP + "}", id="deep nesting"),
+    ],
+)
 def test_other_text_is_refused(text: str) -> None:
-    with pytest.raises(StoreError, match="a plan must be JSON as haltsweep writes it, got "):
+    with pytest.raises(StoreError):
         from_json(text)
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xfc\xff\x00", b'{"format": 99}'])
-def test_invalid_plan_file_is_named_with_advice(content: bytes, tmp_path: Path) -> None:
+def test_invalid_plan_file_is_named(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_bytes(content)
-    with pytest.raises(StoreError) as caught:
+    with pytest.raises(StoreError, match=str(tmp_path / "plan.json")):
         read_plan(SweepFolder(tmp_path))
-    assert str(caught.value).startswith(f"{tmp_path / 'plan.json'}: a plan must ")
-    assert str(caught.value).endswith("; restore the file from a backup, or name the folder of a sweep")
 
 
 def test_metrics_of_older_plans_are_readable() -> None:
@@ -111,29 +118,23 @@ def _set_value(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (_set_value("arms", []), "a plan must have a name and arms, got the name 'synthetic' and 0 arms"),
-        (_duplicate_trial, "trials must be unique, got '[0-9a-f]+' twice"),
-        (_duplicate_number, "trials must be unique, got .'arm-0', 'search', 0, 0. twice"),
-        (_set_value("arms.1.name", "arm-0"), "arms must be unique, got 'arm-0' twice"),
-        (_set_value("arms.1.reference", "gone"), "compared with an arm of the plan, got 'gone' for arm-1"),
-        (_set_value("arms.0.settings", {}), "the settings of arm-0 must have a place for model.x"),
-        (_set_value("trials.0.arm", "gone"), "a trial must be of an arm and a phase of the plan"),
-        (_set_value("trials.2.rank", None), "a trial after the search must have a rank below confirm.best"),
-        (_set_value("trials.2.rank", 7), "a trial after the search must have a rank below confirm.best"),
-        (_set_value("trials.3.seed", 101), "a rank is confirmed once with each seed"),
-        (_set_value("trials.4.seed", 7), "a posthoc trial must have a confirm trial to read again"),
-        (_set_value("trials.4.overrides", {"a.b": 1}), "the settings of arm-0 must have a place for a.b"),
-        (
-            _set_value("factors", [*map(str, range(14))]),
-            "every combination of factors must be an arm, got 14",
-        ),
-        (_set_value("search.objectives", []), "a search must have objectives"),
-        (
-            _set_value("search.sampler", {}),
-            "a search must have objectives, and a sampler and a stopper by name",
-        ),
-        (_set_value("search", None), "a trial must be of an arm and a phase of the plan"),
-        (_set_value("published", [{"arm": "a"}]), "a published row must have arm, split, metric, value"),
+        (_set_value("arms", []), "'synthetic' and 0 arms"),
+        (_duplicate_trial, "'[0-9a-f]+' twice"),
+        (_duplicate_number, "'arm-0', 'search', 0, 0. twice"),
+        (_set_value("arms.1.name", "arm-0"), "'arm-0' twice"),
+        (_set_value("arms.1.reference", "gone"), "'gone' for arm-1"),
+        (_set_value("arms.0.settings", {}), "arm-0.*model.x"),
+        (_set_value("trials.0.arm", "gone"), "arm='gone'"),
+        (_set_value("trials.2.rank", None), "rank=None"),
+        (_set_value("trials.2.rank", 7), "rank=7"),
+        (_set_value("trials.3.seed", 101), "seed=101"),
+        (_set_value("trials.4.seed", 7), "seed=7"),
+        (_set_value("trials.4.overrides", {"a.b": 1}), "arm-0.*a.b"),
+        (_set_value("factors", [*map(str, range(14))]), "14 factors"),
+        (_set_value("search.objectives", []), "objectives"),
+        (_set_value("search.sampler", {}), "sampler"),
+        (_set_value("search", None), "phase='search'"),
+        (_set_value("published", [{"arm": "a"}]), "{'arm': 'a'}"),
         (_set_value("trials.0.seed", "many"), "trials.0.seed"),
         (_set_value("arms.0.space", {"dimensions": 3}), "arms.0.space.dimensions"),
     ],
@@ -149,25 +150,19 @@ def test_plan_with_inconsistent_parts_is_refused(
         from_json(json.dumps(data))
 
 
-def test_deep_nesting_is_refused() -> None:
-    deep = "[" * 100_000 + "]" * 100_000
-    with pytest.raises(StoreError, match="a plan must be JSON as haltsweep writes it, got "):
-        from_json('{"format": 1, "name": ' + deep + "}")
-
-
 def test_another_format_is_refused() -> None:
     data = json.loads(to_json(make_plan_with_space())) | {"format": 99}
-    with pytest.raises(StoreError, match="a plan must have format 1, got 99: another version wrote it"):
+    with pytest.raises(StoreError, match="99"):
         from_json(json.dumps(data))
 
 
 def test_plan_with_nan_is_refused() -> None:
-    with pytest.raises(ValueError, match="Out of range float"):
+    with pytest.raises(ValueError, match="float"):
         to_json(dataclasses.replace(make_plan_with_space(), wall_clock_hours=float("nan")))
 
 
 def test_plan_with_too_many_arms_is_refused() -> None:
     plan = make_plan(1, trials_per_arm=0, seeds=())
     arms = tuple(dataclasses.replace(plan.arms[0], name=f"arm-{number}") for number in range(10_001))
-    with pytest.raises(StoreError, match=r"at most 10,000 arms and 1,000,000 trials, got 10,001 and 0"):
+    with pytest.raises(StoreError, match="10,001"):
         from_json(to_json(dataclasses.replace(plan, arms=arms)))

@@ -108,7 +108,7 @@ def test_sweep_without_started_trials_has_empty_tables(tmp_path):
 
 
 def test_unknown_sweep_is_an_error(tmp_path):
-    with pytest.raises(InputError, match="no sweep named 'missing'"):
+    with pytest.raises(InputError, match="'missing'"):
         read.trials("missing", runs=tmp_path)
 
 

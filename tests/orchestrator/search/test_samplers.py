@@ -49,6 +49,13 @@ def test_every_stopper_can_be_used(name: str) -> None:
     assert type(make_stopper(choice)).__name__ == choice.class_name
 
 
+def refused_keywords(check: Callable[..., object], *arguments: object) -> list[str]:
+    """Return the keyword that each reason of a refusal names; a name or a combination has none."""
+    with pytest.raises(SamplerRefused) as caught:
+        check(*arguments)
+    return [refusal.keyword for refusal in caught.value.refusals]
+
+
 @pytest.mark.parametrize("name", sorted(SAMPLERS.keys() - NEEDS_ANOTHER_PACKAGE - {"grid"}))
 @pytest.mark.parametrize("objectives", [1, 2])
 def test_every_sampler_can_be_used(name: str, objectives: int) -> None:
@@ -59,7 +66,7 @@ def test_every_sampler_can_be_used(name: str, objectives: int) -> None:
 
 def test_bruteforce_refuses_too_many_combinations() -> None:
     for domain in (Int(-9 * 10**18, 9 * 10**18), Float(0.0, 1.0, step=1e-15)):
-        with pytest.raises(SamplerRefused, match="'bruteforce' keeps all combinations in memory"):
+        with pytest.raises(SamplerRefused, match="bruteforce"):
             check_sampler({"name": "bruteforce"}, 1, (domain,))
 
 
@@ -71,7 +78,7 @@ def test_short_names_refer_to_existing_classes() -> None:
 def test_grid_has_no_keywords() -> None:
     check_sampler({"name": "grid"}, 2)
     assert chosen_sampler({"name": "grid"}).is_grid
-    with pytest.raises(SamplerRefused, match=r"sampler 'grid' has no keyword 'seeds'. Known: none"):
+    with pytest.raises(SamplerRefused, match=r"'grid'.*'seeds'"):
         check_sampler({"name": "grid", "seeds": 3}, 1)
 
 
@@ -86,84 +93,61 @@ def test_optuna_class_name_is_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "keyword"),
     [
-        ({"name": "tpee"}, r"no sampler named 'tpee'. Did you mean 'tpe'\? Known: bruteforce, cmaes, gp"),
-        ({"name": "tpe", "seed": 3}, r"must not be given seed: .* search\.seed"),
-        ({"name": "optuna.samplers.TPESamplr"}, r"samplers has no TPESamplr. Did you mean 'TPESampler'\?"),
-        ({"name": "optuna.samplers.Zzz"}, r"samplers has no Zzz: module 'optuna.samplers' has no attribute"),
-        ({"name": "tpe", "gamma": 3}, r"sampler 'tpe' has no keyword 'gamma'"),
-        ({"name": "tpe", "n_startup_trial": 3}, r"Did you mean 'n_startup_trials'\?"),
-        ({"name": "tpe", "multivariate": "yes"}, r"multivariate must be None or bool, got 'yes'"),
-        ({"name": "tpe", "n_startup_trials": True}, r"n_startup_trials must be int, got True"),
-        ({"name": "tpe", "n_startup_trials": -1}, r"n_startup_trials must be at least 0, got -1"),
-        ({"name": "tpe", "prior_weight": -1.0}, r"with prior_weight = -1.0: A non-negative"),
-        ({"name": "nsga2", "crossover_prob": None}, r"crossover_prob must be float, got None"),
-        ({"name": "nsga2", "population_size": 1}, r"with population_size = 1: .*greater than"),
-        ({"name": "nsga2", "mutation_prob": 2.0}, r"with mutation_prob = 2.0: .*within the range"),
-        ({"name": "qmc", "qmc_type": "sobel"}, r"'qmc' cannot be used with qmc_type = the text 'sobel'"),
-        ({"name": "GridSampler"}, r"'GridSampler' cannot be used: .* use grid"),
-        ({"name": "PartialFixedSampler"}, r"no sampler named 'PartialFixedSampler'"),
-        ({"name": "cmaes", "x0": 3}, r"x0 must be None or dict\[str, .*Any\], got 3"),
-        (
-            {"name": "NSGAIIISampler", "dividing_parameter": 0},
-            r"dividing_parameter must be at least 1, got 0",
-        ),
+        ({"name": "tpee"}, ""),
+        ({"name": "tpe", "seed": 3}, "seed"),
+        ({"name": "optuna.samplers.TPESamplr"}, ""),
+        ({"name": "optuna.samplers.Zzz"}, ""),
+        ({"name": "tpe", "gamma": 3}, "gamma"),
+        ({"name": "tpe", "n_startup_trial": 3}, "n_startup_trial"),
+        ({"name": "tpe", "multivariate": "yes"}, "multivariate"),
+        ({"name": "tpe", "n_startup_trials": True}, "n_startup_trials"),
+        ({"name": "tpe", "n_startup_trials": -1}, "n_startup_trials"),
+        ({"name": "tpe", "prior_weight": -1.0}, "prior_weight"),
+        ({"name": "nsga2", "crossover_prob": None}, "crossover_prob"),
+        ({"name": "nsga2", "population_size": 1}, "population_size"),
+        ({"name": "nsga2", "mutation_prob": 2.0}, "mutation_prob"),
+        ({"name": "qmc", "qmc_type": "sobel"}, "qmc_type"),
+        ({"name": "GridSampler"}, ""),
+        ({"name": "PartialFixedSampler"}, ""),
+        ({"name": "cmaes", "x0": 3}, "x0"),
+        ({"name": "NSGAIIISampler", "dividing_parameter": 0}, "dividing_parameter"),
     ],
 )
-def test_invalid_samplers_are_refused(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(SamplerRefused, match=message):
-        check_sampler(settings, 1)
+def test_invalid_samplers_are_refused(settings: dict[str, object], keyword: str) -> None:
+    assert refused_keywords(check_sampler, settings, 1) == [keyword]
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "keyword"),
     [
-        (
-            {"name": "asha", "grace_step": 3},
-            r"Did you mean 'grace_steps'\? Known: bootstrap_count, grace_steps",
-        ),
-        ({"name": "asha", "reduction": 1}, r"reduction must be at least 2, got 1"),
-        ({"name": "asha", "grace_steps": 2.5}, r"grace_steps must be int or str, got 2.5"),
-        (
-            {"name": "asha", "grace_steps": "five"},
-            r"stopper 'asha' cannot be used with grace_steps = the text 'five': .*'auto'",
-        ),
-        ({"name": "asha", "grace_steps": "100"}, r"with grace_steps = the text '100': The value of"),
-        ({"name": "asha", "bootstrap_count": 1}, r"'asha' cannot be used with bootstrap_count = 1: "),
-        (
-            {"name": "hyperband", "max_resource": "all"},
-            r"max_resource = the text 'all': The 'max_resource' should be",
-        ),
-        ({"name": "hyperband", "max_resource": 0}, r"max_resource must be at least 1, got 0"),
-        (
-            {"name": "hyperband", "grace_steps": 9, "max_resource": 9},
-            r"max_resource must be more than grace_steps, 9, got 9",
-        ),
-        ({"name": "median", "interval_steps": 0}, r"with interval_steps = 0: .*at least 1"),
-        ({"name": "median", "grace_steps": -1}, r"with grace_steps = -1: .*negative"),
-        ({"name": "percentile"}, r"must be given percentile"),
-        ({"name": "percentile", "percentile": 101.0}, r"with percentile = 101.0: .*between 0 and 100"),
-        ({"name": "threshold"}, r"stopper 'threshold' cannot be used as asked: .*lower or upper"),
-        ({"name": "threshold", "lower": 2.0, "upper": 1.0}, r"cannot be used as asked: .*smaller"),
-        ({"name": "WilcoxonPruner", "p_threshold": 2.0}, r"with p_threshold = 2.0: .*between 0 and 1"),
-        ({"name": "asha", "grace_steps": 3, "min_resource": 4}, r"grace_steps is min_resource: give one"),
-        ({"name": "PatientPruner", "wrapped": "median"}, r"must be given patience"),
-        ({"name": "PatientPruner", "patience": 2}, r"must be given wrapped"),
-        ({"name": "PatientPruner", "patience": 2, "wrapped": 3}, r"wrapped must be a stopper, or null"),
-        (
-            {"name": "PatientPruner", "patience": 2, "wrapped": {"name": "medain"}},
-            r"wrapped: no stopper named 'medain'",
-        ),
-        (
-            {"name": "PatientPruner", "patience": 2, "wrapped": {"name": "median", "interval_steps": 0}},
-            r"cannot be used .*at least 1",
-        ),
+        ({"name": "asha", "grace_step": 3}, "grace_step"),
+        ({"name": "asha", "reduction": 1}, "reduction"),
+        ({"name": "asha", "grace_steps": 2.5}, "grace_steps"),
+        ({"name": "asha", "grace_steps": "five"}, "grace_steps"),
+        ({"name": "asha", "grace_steps": "100"}, "grace_steps"),
+        ({"name": "asha", "bootstrap_count": 1}, "bootstrap_count"),
+        ({"name": "hyperband", "max_resource": "all"}, "max_resource"),
+        ({"name": "hyperband", "max_resource": 0}, "max_resource"),
+        ({"name": "hyperband", "grace_steps": 9, "max_resource": 9}, "max_resource"),
+        ({"name": "median", "interval_steps": 0}, "interval_steps"),
+        ({"name": "median", "grace_steps": -1}, "grace_steps"),
+        ({"name": "percentile"}, ""),
+        ({"name": "percentile", "percentile": 101.0}, "percentile"),
+        ({"name": "threshold"}, ""),
+        ({"name": "threshold", "lower": 2.0, "upper": 1.0}, ""),
+        ({"name": "WilcoxonPruner", "p_threshold": 2.0}, "p_threshold"),
+        ({"name": "asha", "grace_steps": 3, "min_resource": 4}, "grace_steps"),
+        ({"name": "PatientPruner", "wrapped": "median"}, ""),
+        ({"name": "PatientPruner", "patience": 2}, ""),
+        ({"name": "PatientPruner", "patience": 2, "wrapped": 3}, "wrapped"),
+        ({"name": "PatientPruner", "patience": 2, "wrapped": {"name": "medain"}}, "wrapped"),
+        ({"name": "PatientPruner", "patience": 2, "wrapped": {"name": "median", "interval_steps": 0}}, ""),
     ],
 )
-def test_invalid_stoppers_are_refused(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(SamplerRefused, match=message):
-        check_stopper(settings)
+def test_invalid_stoppers_are_refused(settings: dict[str, object], keyword: str) -> None:
+    assert refused_keywords(check_stopper, settings) == [keyword]
 
 
 @pytest.mark.parametrize(
@@ -196,29 +180,25 @@ def test_ray_tune_schedulers_map_to_optuna_pruners(
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "keyword"),
     [
-        ({"name": "PopulationBasedTraining"}, "cannot be used: it copies weights and settings"),
-        ({"name": "ray.tune.schedulers.pb2.PB2"}, "cannot be used: it copies weights"),
-        ({"name": "PB2"}, "'PB2' cannot be used: it copies weights"),
-        ({"name": "FIFOScheduler"}, "it stops nothing; leave the stopper out"),
-        ({"name": "HyperBandForBOHB"}, "use hyperband, and tpe as the sampler"),
-        ({"name": "ResourceChangingScheduler"}, "resources says that of all"),
-        ({"name": "ASHAScheduler", "max_t": 100}, "has no max_t here: a trial ends with its training"),
-        ({"name": "ASHAScheduler", "brackets": 2}, "has no brackets here: choose hyperband"),
-        ({"name": "ASHAScheduler", "time_attr": "t"}, "has no time_attr here: what is counted are steps"),
-        ({"name": "HyperBandScheduler", "metric": "loss"}, "has no metric here: search.objectives names it"),
-        (
-            {"name": "HyperBandScheduler", "max_t": 1, "min_resource": 1},
-            "max_t must be more than min_resource",
-        ),
-        ({"name": "MedianStoppingRule", "hard_stop": False}, "a trial that is stopped is not continued"),
-        ({"name": "ASHAScheduler", "grace_perod": 1}, r"Did you mean 'grace_period'\?"),
+        ({"name": "PopulationBasedTraining"}, ""),
+        ({"name": "ray.tune.schedulers.pb2.PB2"}, ""),
+        ({"name": "PB2"}, ""),
+        ({"name": "FIFOScheduler"}, ""),
+        ({"name": "HyperBandForBOHB"}, ""),
+        ({"name": "ResourceChangingScheduler"}, ""),
+        ({"name": "ASHAScheduler", "max_t": 100}, "max_t"),
+        ({"name": "ASHAScheduler", "brackets": 2}, "brackets"),
+        ({"name": "ASHAScheduler", "time_attr": "t"}, "time_attr"),
+        ({"name": "HyperBandScheduler", "metric": "loss"}, "metric"),
+        ({"name": "HyperBandScheduler", "max_t": 1, "min_resource": 1}, "max_t"),
+        ({"name": "MedianStoppingRule", "hard_stop": False}, "hard_stop"),
+        ({"name": "ASHAScheduler", "grace_perod": 1}, "grace_perod"),
     ],
 )
-def test_unsupported_ray_tune_schedulers_are_refused(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(SamplerRefused, match=message):
-        check_stopper(settings)
+def test_unsupported_ray_tune_schedulers_are_refused(settings: dict[str, object], keyword: str) -> None:
+    assert refused_keywords(check_stopper, settings) == [keyword]
 
 
 @pytest.mark.parametrize("kind", ["schedulers", "schedulers.pb2"])
@@ -307,29 +287,25 @@ def test_custom_stopper_is_found_by_its_dotted_name() -> None:
 
 @pytest.mark.usefixtures("custom_module")
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "keyword"),
     [
-        ({"name": "custom_samplers.Main"}, "custom_samplers has no Main"),
-        ({"name": "mine_of_sampler.Mine"}, "a sampler's module must be an existing module"),
-        ({"name": "custom_samplers.number"}, "must be a class, got int"),
-        (
-            {"name": "custom_samplers.NoSampler"},
-            r"it must be an optuna\.samplers\.BaseSampler, got NoSampler",
-        ),
-        ({"name": "custom_samplers.Late"}, r"it must be an optuna\.samplers\.BaseSampler, got Late"),
-        ({"name": "custom_samplers.Restless"}, "a second instance with the same seed draws other values"),
-        ({"name": "custom_samplers.Spread", "spread": "wide"}, "spread must be float, got 'wide'"),
-        ({"name": "custom_samplers.Spread", "sprd": 1.0}, "has no keyword 'sprd'. Did you mean 'spread'"),
-        ({"name": "custom_samplers.Spread", "spread": -1.0}, "with spread = -1.0: spread must be at least 0"),
-        ({"name": "custom_samplers.Spread", "seed": 1}, "must not be given seed"),
-        ({"name": "custom_samplers.OffStep"}, "must draw x1 from 0.0 to 1.0 in steps of 0.25, got 0.3"),
-        ({"name": "custom_samplers.Spread", "words": [1]}, r"words must be None or list\[str\], got \[1\]"),
-        ({"name": "custom_samplers:make_tpe", "multivariat": True}, "cannot be used with multivariat"),
+        ({"name": "custom_samplers.Main"}, ""),
+        ({"name": "mine_of_sampler.Mine"}, ""),
+        ({"name": "custom_samplers.number"}, ""),
+        ({"name": "custom_samplers.NoSampler"}, ""),
+        ({"name": "custom_samplers.Late"}, ""),
+        ({"name": "custom_samplers.Restless"}, ""),
+        ({"name": "custom_samplers.Spread", "spread": "wide"}, "spread"),
+        ({"name": "custom_samplers.Spread", "sprd": 1.0}, "sprd"),
+        ({"name": "custom_samplers.Spread", "spread": -1.0}, "spread"),
+        ({"name": "custom_samplers.Spread", "seed": 1}, "seed"),
+        ({"name": "custom_samplers.OffStep"}, ""),
+        ({"name": "custom_samplers.Spread", "words": [1]}, "words"),
+        ({"name": "custom_samplers:make_tpe", "multivariat": True}, "multivariat"),
     ],
 )
-def test_invalid_custom_samplers_are_refused(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(SamplerRefused, match=message):
-        check_sampler(settings, 1)
+def test_invalid_custom_samplers_are_refused(settings: dict[str, object], keyword: str) -> None:
+    assert refused_keywords(check_sampler, settings, 1) == [keyword]
 
 
 @pytest.mark.parametrize("check", [partial(check_sampler, objectives=1), check_stopper])
@@ -340,9 +316,7 @@ def test_functions_without_a_sampler_annotation_are_not_called(
 ) -> None:
     file = tmp_path / "made"
     keyword = {"os.system": "command", "subprocess.run": "args"}.get(name, "path")
-    with pytest.raises(
-        SamplerRefused, match=r"it must be an optuna\.\w+\.Base\w+, or a function that returns"
-    ):
+    with pytest.raises(SamplerRefused):
         check({"name": name, keyword: str(file) if keyword == "path" else f"touch {file}"})
     assert not file.exists()
 
@@ -382,7 +356,7 @@ def test_patience_is_read_from_keywords_and_defaults(
 
 def test_missing_package_of_a_sampler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cmaes", None)
-    with pytest.raises(SamplerRefused, match="needs the package cmaes: pip install cmaes"):
+    with pytest.raises(SamplerRefused, match="pip install cmaes"):
         check_sampler({"name": "cmaes"}, 1)
 
 
@@ -396,24 +370,20 @@ def test_single_objective_sampler_is_refused_for_two_objectives(monkeypatch: pyt
 
     monkeypatch.setattr(optuna.samplers, "RandomSampler", SingleObjectiveSampler)
     check_sampler({"name": "random"}, 1)
-    with pytest.raises(
-        SamplerRefused, match=r"random searches for one objective, got 2: choose nsga2 or tpe"
-    ):
+    with pytest.raises(SamplerRefused, match=r"random .* 2: "):
         check_sampler({"name": "random"}, 2)
 
 
 def test_every_refusal_is_reported_with_its_keyword() -> None:
-    with pytest.raises(SamplerRefused) as error_info:
-        chosen_stopper({"name": "asha", "grace_steps": 0, "wrong": 1})
-    assert [refusal.keyword for refusal in error_info.value.refusals] == ["grace_steps", "wrong"]
-    with pytest.raises(SamplerRefused) as error_info:
-        check_stopper({"name": "PercentilePruner", "percentile": 20, "n_warmup_steps": -1, "n_min_trials": 0})
-    assert [refusal.keyword for refusal in error_info.value.refusals] == ["n_warmup_steps", "n_min_trials"]
+    settings = {"name": "asha", "grace_steps": 0, "wrong": 1}
+    assert refused_keywords(chosen_stopper, settings) == ["grace_steps", "wrong"]
+    settings = {"name": "PercentilePruner", "percentile": 20, "n_warmup_steps": -1, "n_min_trials": 0}
+    assert refused_keywords(check_stopper, settings) == ["n_warmup_steps", "n_min_trials"]
 
 
 @pytest.mark.usefixtures("custom_module")
 def test_sampler_that_leaves_the_space_is_refused() -> None:
-    with pytest.raises(SamplerRefused, match=r"a sampler must draw x0 from 0.1 to 0.9, got 7"):
+    with pytest.raises(SamplerRefused, match=r"x0 from 0.1 to 0.9, got 7"):
         check_sampler({"name": "custom_samplers.Outside"}, 1, [Float(0.1, 0.9)])
 
 

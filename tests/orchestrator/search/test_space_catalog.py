@@ -22,10 +22,10 @@ def test_published_variant_is_the_default() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("haltin", r"no search space named 'haltin'. Did you mean 'halting'\? Known: chunking, "),
-        ("halting.wid", r"no search space named 'halting.wid'. Did you mean 'halting.wide'\?"),
-        ("dimensions", r"no search space named 'dimensions'. Known: chunking, "),
-        ("", "no search space named ''. Known: chunking, "),
+        ("haltin", "'haltin'.*'halting'.* chunking, "),
+        ("halting.wid", "'halting.wid'.*'halting.wide'"),
+        ("dimensions", "'dimensions'.* chunking, "),
+        ("", "''.* chunking, "),
     ],
 )
 def test_unknown_space_is_refused_with_a_suggestion(name: str, message: str) -> None:

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.errors import Fault, FaultCode
+from orchestrator.errors import FaultCode
 from orchestrator.spec import document, scalars
 from orchestrator.spec.document import MAX_BYTES, Origin, dotted, read_file, read_text
 
@@ -93,51 +93,39 @@ def test_every_value_has_its_line() -> None:
 def test_exploding_aliases_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document, "MAX_VALUES", 500)
     levels = "".join(f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 9)}]\n" for i in range(1, 9))
-    document_file = read_text(f"l0: &l0 [x]\n{levels}", "s.yaml")
-    assert "must hold at most 500 keys and values, aliases counted as often as used" in str(
-        document_file.faults[0]
-    )
+    assert read_text(f"l0: &l0 [x]\n{levels}", "s.yaml").faults[0].code == FaultCode.OVERSIZED_VALUE
 
 
 def test_reading_stops_at_the_limit_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document, "MAX_VALUES", 500)
     for text in ("[" + "x," * 500, "".join(f"k{number}: 1\n" for number in range(250)) + "]"):
         (fault,) = read_text(text, "s.yaml").faults  # the fault at the end is not read
-        assert fault.message.startswith("must hold at most 500 keys and values")
         assert fault.code == FaultCode.OVERSIZED_VALUE
     assert read_text("".join(f"k{number}: 1\n" for number in range(249)), "s.yaml").faults == []
 
 
-def test_integers_beyond_64_bits_are_refused() -> None:
-    document_file = read_text(f"a: {'9' * 5000}\nb: {2**63}\n", "s.yaml")
-    assert [fault.line for fault in document_file.faults] == [1, 2]
-    assert "a: cannot be read as a number, got '9999" in str(document_file.faults[0])
-    assert "b: must fit into 64 bits, got 9223372036854775808" in str(document_file.faults[1])
+@pytest.mark.parametrize(
+    ("text", "code", "places"),
+    [
+        ("? [a]\n: 1\n", "invalid-yaml", [("", 1)]),
+        ("? \n: 1\n", "invalid-yaml", [("", 1)]),
+        ("1.5: x\n", "invalid-yaml", [("", 1)]),
+        ("a: !!set {b}\n", "invalid-yaml", [("a", 1)]),
+        ("a: !mine b\n", "invalid-yaml", [("a", 1)]),
+        ("a: .nan\n", "invalid-value", [("a", 1)]),
+        ("a: 1e999\n", "invalid-value", [("a", 1)]),
+        (f"a: {'9' * 5000}\nb: {2**63}\n", "oversized-value", [("a", 1), ("b", 2)]),
+        ("a: 1\na: 2\na: 3\n", "duplicate-key", [("a", 2), ("a", 3)]),
+    ],
+    ids=str,
+)
+def test_unsupported_yaml_is_refused(text: str, code: str, places: list[tuple[str, int]]) -> None:
+    faults = read_text(text, "s.yaml").faults
+    assert [(fault.code, fault.path, fault.line) for fault in faults] == [(code, *place) for place in places]
 
 
 def test_first_of_two_equal_keys_counts() -> None:
-    document_file = read_text("a: 1\na: 2\na: 3\n", "s.yaml")
-    assert document_file.data == {"a": 1}
-    assert [str(fault) for fault in document_file.faults] == [
-        "s.yaml:2: a: must be given once, also on line 1",
-        "s.yaml:3: a: must be given once, also on line 1",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("? [a]\n: 1\n", "s.yaml:1: keys must be texts, got a list or mapping"),
-        ("? \n: 1\n", "s.yaml:1: keys must be texts, got an empty key"),
-        ("1.5: x\n", "s.yaml:1: keys must be texts, got 1.5: write '1.5' in quotes"),
-        ("a: !!set {b}\n", "s.yaml:1: a: tags are not read, got !!set"),
-        ("a: !mine b\n", "s.yaml:1: a: tags are not read, got !mine"),
-        ("a: .nan\n", "s.yaml:1: a: must be a finite number, got .nan"),
-        ("a: 1e999\n", "s.yaml:1: a: must be a finite number, got 1e999"),
-    ],
-)
-def test_unsupported_yaml_is_refused(text: str, message: str) -> None:
-    assert str(read_text(text, "s.yaml").faults[0]) == message
+    assert read_text("a: 1\na: 2\na: 3\n", "s.yaml").data == {"a": 1}
 
 
 def test_merge_key_provides_fields_that_explicit_fields_override() -> None:
@@ -161,11 +149,7 @@ def test_mapping_that_merges_itself_is_a_fault() -> None:
     assert [(fault.path, fault.line) for fault in document_file.faults] == [("a", 3)]
 
 
-def test_unreadable_and_marked_files(tmp_path: Path) -> None:
-    missing = tmp_path / "missing.yaml"
-    for path, reason in {missing: "no such file or directory", tmp_path: "is a directory"}.items():
-        (fault,) = read_file(path).faults
-        assert fault == Fault(f"cannot be read: {reason}", file=str(path), code=FaultCode.UNREADABLE_FILE)
+def test_marked_file_is_read(tmp_path: Path) -> None:
     marked = tmp_path / "marked.yaml"
     marked.write_bytes(b"\xef\xbb\xbfa: 1\r\nb: 2\r\n")
     assert read_file(marked).data == {"a": 1, "b": 2}
@@ -179,20 +163,23 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 def test_path_that_is_no_file_is_refused_unread(tmp_path):
-    assert faults(Path("/dev/zero")) == ["/dev/zero: must be a file or a pipe, got a device"]
-    assert faults(tmp_path) == [f"{tmp_path}: cannot be read: is a directory"]
-    assert faults(Path("no\0name")) == ["no\\x00name: cannot be read: embedded null byte"]
+    for path in (tmp_path / "missing.yaml", tmp_path, Path("/dev/zero"), Path("no\0name")):
+        assert_unreadable(path)
+
+
+def assert_unreadable(path):
+    assert [(fault.code, fault.file) for fault in read_file(path).faults] == [
+        (FaultCode.UNREADABLE_FILE, str(path))
+    ]
 
 
 def test_file_too_large_for_a_spec_is_refused_unread(tmp_path):
     file = tmp_path / "large.yaml"
     file.write_text("#" * MAX_BYTES)
-    assert faults(file) == []
+    assert read_file(file).faults == []
     with file.open("ab") as sparse:
         sparse.truncate(10**12)
-    assert faults(file) == [
-        f"{file}: must have at most 1,000,000 bytes, got 1,000,000,000,000: no spec is so long"
-    ]
+    assert_unreadable(file)
 
 
 @pytest.mark.timeout(20)
@@ -216,10 +203,5 @@ def test_pipe_is_read_once_and_cached(tmp_path):
 
 def test_endless_pipe_is_refused():
     with subprocess.Popen(["yes"], stdout=subprocess.PIPE) as process:
-        lines = faults(Path(f"/dev/fd/{process.stdout.fileno()}"))
+        assert_unreadable(Path(f"/dev/fd/{process.stdout.fileno()}"))
         process.kill()
-    assert lines[0].endswith(": must have at most 1,000,000 bytes, got more: no spec is so long")
-
-
-def faults(path):
-    return list(map(str, read_file(path).faults))

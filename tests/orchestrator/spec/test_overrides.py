@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.errors import SpecError
+from orchestrator.errors import FaultCode, SpecError
 from orchestrator.spec.load import load_spec, profile_names
 from orchestrator.spec.overrides import BadOverride, parse, render, resolve
 from search_spaces.dimensions import Float, Int
+from tests.support.specs.refusals import expect_faults
 
 from .test_document import json
 
@@ -61,47 +62,37 @@ def test_keys_are_resolved_to_paths(key: str, keys: tuple[str | int, ...]) -> No
 
 
 @pytest.mark.parametrize(
-    ("key", "message"),
+    ("key", "quoted"),
     [
-        ("serch.seed", r"a spec has no key 'serch'. Did you mean 'search'\? Known: name, question, "),
-        ("search.trials", r"search has no key 'trials'. Did you mean 'trials_per_arm'\? Known: spaces"),
-        ("model.width", r"a spec has no key 'model'. Did you mean 'baseline.model'\? Known: name, "),
-        ("sizes", r"a spec has no key 'sizes'. Did you mean 'baseline.model.sizes'\? Known: name, "),
-        ("sampler", r"a spec has no key 'sampler'. Did you mean 'search.sampler'\? Known: name, question, "),
-        ("seeds[0]", r"a spec has no key 'seeds'. Did you mean 'confirm.seeds'\? Known: name, question, "),
-        ("confirm.seeds[2]", r"confirm.seeds has no position 2, it is a list of 2"),
-        ("confirm.seeds.first", r"confirm.seeds is a list of 2: select an item by a position like \[0\]"),
-        ("arms.minus-gat.why", r"no arm named 'minus-gat'. Did you mean 'minus-gate'\?"),
-        ("name.first", "name is null and has no parts: set it as one value"),
-        (
-            "baseline.model.sizes[1].x",
-            r"baseline.model.sizes\[1\] is 3 and has no parts: set it as one value",
-        ),
-        ("confirm..seeds", r"must be names joined by single dots and positions like \[0\], got '..seeds'"),
-        ("", r"must be names joined by single dots and positions like \[0\], got '.'"),
+        ("serch.seed", "'serch'.*'search'"),
+        ("search.trials", "'trials'.*'trials_per_arm'"),
+        ("model.width", "'model'.*'baseline.model'"),
+        ("sizes", "'sizes'.*'baseline.model.sizes'"),
+        ("sampler", "'sampler'.*'search.sampler'"),
+        ("seeds[0]", "'seeds'.*'confirm.seeds'"),
+        ("confirm.seeds[2]", "confirm.seeds.* 2"),
+        ("confirm.seeds.first", r"confirm.seeds.*\[0\]"),
+        ("arms.minus-gat.why", "'minus-gat'.*'minus-gate'"),
+        ("name.first", "name is null"),
+        ("baseline.model.sizes[1].x", r"baseline.model.sizes\[1\] is 3"),
+        ("confirm..seeds", r"\[0\].*'..seeds'"),
+        ("", r"\[0\].*'.'"),
     ],
 )
-def test_unknown_path_is_refused(key: str, message: str) -> None:
-    with pytest.raises(BadOverride, match=message):
+def test_unknown_path_is_refused_with_the_nearest_name(key: str, quoted: str) -> None:
+    with pytest.raises(BadOverride, match=quoted) as caught:
         resolve(key, SPEC)
+    assert caught.value.code == FaultCode.INVALID_OVERRIDE
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("confirm.seeds", "an override must be key=value, got 'confirm.seeds'"),
-        ("=1", "an override must be key=value, got '=1'"),
-        ("a=[1", "must be YAML, but while parsing a flow sequence"),
-        ("a=.inf", "must be a finite number, got .inf"),
-    ],
-)
-def test_text_that_is_no_override_is_refused(text: str, message: str) -> None:
-    with pytest.raises(BadOverride, match=message):
+@pytest.mark.parametrize("text", ["confirm.seeds", "=1", "a=[1", "a=.inf"])
+def test_text_that_is_no_override_is_refused(text: str) -> None:
+    with pytest.raises(BadOverride):
         parse(text)
 
 
 def test_key_given_twice_in_an_override_has_no_line(whole: Path) -> None:
-    with pytest.raises(SpecError, match=r"must be given once, got cpus twice$"):
+    with expect_faults("invalid-override", ""):
         load_spec(whole, ["resources={cpus: 1, cpus: 2}"])
 
 
@@ -189,54 +180,28 @@ def test_overrides_are_applied_after_the_profile(whole: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "profile", "messages"),
+    ("overrides", "profile", "expected"),
     [
-        (
-            ["search.trials_per_arm=0"],
-            None,
-            ["override 'search.trials_per_arm=0': search.trials_per_arm: must be an integer >= 1, got 0"],
-        ),
+        (["search.trials_per_arm=0"], None, [("invalid-value", "search.trials_per_arm", 0)]),
         (
             ["confirm.seds=[1]", "bad", "arms.x=null"],
             None,
             [
-                (
-                    "override 'confirm.seds=[1]': confirm.seds: confirm has no key 'seds'. "
-                    "Did you mean 'seeds'? Known: best, seeds, stop, splits, resample_data, "
-                    "halting_examples, cross"
-                ),
-                "override 'bad': an override must be key=value, got 'bad'",
-                (
-                    "override 'arms.x=null': arms.x: arms has no 'x' to remove. "
-                    "Known: minus-gate, minus-global-halt, no-halt"
-                ),
+                ("invalid-override", "confirm.seds", 0),
+                ("invalid-override", "", 1),
+                ("invalid-override", "arms.x", 2),
             ],
         ),
-        (
-            ["search.also.train.lr.float=[1, 0]"],
-            None,
-            [
-                (
-                    "override 'search.also.train.lr.float=[1, 0]': search.also.train.lr.float: "
-                    "low must be < high, got low=1.0, high=0.0"
-                )
-            ],
-        ),
-        (
-            [],
-            "smal",
-            ["whole.yaml:39: profiles: no profile named 'smal'. Did you mean 'small'? Known: small"],
-        ),
+        (["search.also.train.lr.float=[1, 0]"], None, [("invalid-value", "search.also.train.lr.float", 0)]),
+        ([], "smal", [("unknown-name", "profiles", None)]),
     ],
 )
 def test_faults_name_their_override(
-    whole: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    overrides: list[str],
-    profile: str | None,
-    messages: list[str],
+    whole: Path, overrides: list[str], profile: str | None, expected: list[tuple[str, str, int | None]]
 ) -> None:
-    monkeypatch.chdir(whole.parent)
     with pytest.raises(SpecError) as caught:
-        load_spec(Path(whole.name), overrides, profile)
-    assert sorted(str(caught.value).split("\n")) == sorted(messages)
+        load_spec(whole, overrides, profile)
+    assert [(fault.code, fault.path, fault.file) for fault in caught.value.faults] == [
+        (code, path, str(whole) if number is None else f"override {overrides[number]!r}")
+        for code, path, number in expected
+    ]

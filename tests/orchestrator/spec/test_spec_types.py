@@ -14,34 +14,28 @@ OBJECTIVES = [{"metric": "valid/accuracy", "goal": "max"}]
 
 
 @pytest.mark.parametrize(
-    ("kind", "values", "message"),
+    ("kind", "values", "field"),
     [
-        (
-            ArmSpec,
-            {"why": "x", "set": {"model.a": math.nan}},
-            "must be finite numbers, texts, true, false, null, lists and mappings",
-        ),
-        (ArmSpec, {"why": "x", "set": {"model.a": {1, 2}}}, "must be finite numbers, texts"),
-        (ArmSpec, {"why": " ", "set": {"model.a": 1}}, "must be a text that is not empty, got the text ' '"),
-        (Confirm, {"seeds": (1, True)}, "must be an integer from 0 to 2147483647, got true"),
-        (Confirm, {"seeds": (1,), "best": 10**12}, "must be at most 1,000,000,000, got 1000000000000"),
-        (
-            Search,
-            {"trials_per_arm": 10**12, "objectives": OBJECTIVES},
-            "must be at most 1,000,000,000, got 1000000000000",
-        ),
-        (Resources, {"retries": 10**9 + 1}, "must be at most 1,000,000,000, got 1000000001"),
-        (Resources, {"gpus": 2048.0}, "must be at most 1,024, got 2048.0"),
-        (
-            Search,
-            {"trials_per_arm": 1, "objectives": OBJECTIVES, "also": {"model.a": 1}},
-            r"must be a range like {float: \[1.0e-4, 1.0e-2\], log: true}, got 1",
-        ),
+        (ArmSpec, {"why": "x", "set": {"model.a": math.nan}}, "set"),
+        (ArmSpec, {"why": "x", "set": {"model.a": {1, 2}}}, "set"),
+        (ArmSpec, {"why": " ", "set": {"model.a": 1}}, "why"),
+        (Confirm, {"seeds": (1, True)}, "seeds"),
+        (Confirm, {"seeds": (1,), "best": 10**12}, "best"),
+        (Search, {"trials_per_arm": 10**12, "objectives": OBJECTIVES}, "trials_per_arm"),
+        (Resources, {"retries": 10**9 + 1}, "retries"),
+        (Resources, {"gpus": 2048.0}, "gpus"),
+        (Search, {"trials_per_arm": 1, "objectives": OBJECTIVES, "also": {"model.a": 1}}, "also"),
     ],
 )
-def test_invalid_value_is_refused(kind: type[Any], values: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        kind(**values)
+def test_invalid_value_is_refused_at_its_field(kind: type[Any], values: dict[str, Any], field: str) -> None:
+    assert faulty_fields(kind, values) == {field}
+
+
+def faulty_fields(kind: type[Any], values: dict[str, Any]) -> set[Any]:
+    """Return the top-level fields of the faults."""
+    with pytest.raises(ValidationError) as caught:
+        kind.model_validate(values)
+    return {error["loc"][0] for error in caught.value.errors()}
 
 
 def test_ranges_may_be_dimensions() -> None:
@@ -57,31 +51,21 @@ def test_content_omits_absent_sections() -> None:
     assert list(spec.content()) == ["name", "question", "baseline", "confirm", "resources"]
 
 
+CONTENT = {
+    "name": "x",
+    "question": "Why?",
+    "baseline": {"task": {"name": "listops"}, "model": {"name": "universal"}},
+    "confirm": {"seeds": [1]},
+}
+
+
 def test_name_of_a_model_must_be_a_text():
-    with pytest.raises(ValidationError, match="must have a text as its name, got 3"):
-        Spec.model_validate(
-            {
-                "name": "x",
-                "question": "Why?",
-                "baseline": {"task": {"name": "listops"}, "model": {"name": 3}},
-                "confirm": {"seeds": [1]},
-            }
-        )
+    baseline = {"task": {"name": "listops"}, "model": {"name": 3}}
+    assert faulty_fields(Spec, CONTENT | {"baseline": baseline}) == {"baseline"}
 
 
 def test_repeated_values_are_compared_by_value_and_type():
-    def make_grid_spec(values):
-        return Spec.model_validate(
-            {
-                "name": "x",
-                "question": "Why?",
-                "baseline": {"task": {"name": "listops"}, "model": {"name": "universal"}},
-                "confirm": {"seeds": [1]},
-                "grid": {"model.halt": values},
-            }
-        )
-
-    assert make_grid_spec([1, True, "1", None, [1], [True], {"a": 1}, {"a": 2}]).grid
-    for repeated_values in ([1, 1.0], [True, True], [{"a": 1, "b": 2}, {"b": 2, "a": 1}], [[1], [1]]):
-        with pytest.raises(ValidationError, match="must not repeat itself"):
-            make_grid_spec(repeated_values)
+    different = [1, True, "1", None, [1], [True], {"a": 1}, {"a": 2}]
+    assert Spec.model_validate(CONTENT | {"grid": {"model.halt": different}}).grid
+    for repeated in ([1, 1.0], [True, True], [{"a": 1, "b": 2}, {"b": 2, "a": 1}], [[1], [1]]):
+        assert faulty_fields(Spec, CONTENT | {"grid": {"model.halt": repeated}}) == {"grid"}

@@ -39,7 +39,7 @@ def test_contrasts_exclude_incomplete_seeds_and_need_all_arms():
 
 
 def test_unknown_component_is_an_error():
-    with pytest.raises(ValueError, match=r"arms must remove some of gate, got \[\['halt'\]\]"):
+    with pytest.raises(ValueError, match=r"gate.* \[\[\'halt\'\]\]"):
         contrasts({frozenset({"halt"}): {1: 0.5}}, ("gate",))
 
 

@@ -118,9 +118,9 @@ def test_arms_may_have_different_seeds_or_none() -> None:
 
 def test_invalid_family_or_level_is_an_error() -> None:
     pair = {("a", "x"): {1: 0.1, 2: 0.2}, ("b", "x"): {1: 0.1, 2: 0.2}}
-    with pytest.raises(ValueError, match="hold all comparisons, got family=1 for 2"):
+    with pytest.raises(ValueError, match="family=1 for 2"):
         compare(pair, family=1)
-    with pytest.raises(ValueError, match="between 0 and 1, got level=5"):
+    with pytest.raises(ValueError, match="level=5"):
         compare(pair, family=2, level=5)
 
 

@@ -34,7 +34,7 @@ def test_expected_best_of_many_draws_is_the_best_value():
 
 
 def test_expected_best_without_values_is_an_error():
-    with pytest.raises(ValueError, match="an expected best needs at least one value, got"):
+    with pytest.raises(ValueError, match="value"):
         expected_best([], [1], larger=True)
 
 

@@ -87,13 +87,13 @@ def test_server_with_a_login_accepts_only_the_right_password(
         with pytest.raises(TrackingOutage) as error:
             sync(folder, ledger, wrong)
         message = str(error.value)
-        assert "refuses the user and password (401)" in message
+        assert "401" in message
         assert "wrong-and-long-enough" not in message
         assert runs(database, plan.name) == {}
         follower = start_follower(folder, folder.ledger_url, wrong)
         behind = follower.drain(120, outage_s=0.0)
         assert behind is not None
-        assert "refuses the user and password (401)" in behind.error
+        assert "401" in behind.error
         assert sync(folder, ledger, right, SUMMARY).runs > 0
         assert sync(folder, ledger, right, SUMMARY).total == 0
     finally:

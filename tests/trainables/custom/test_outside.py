@@ -121,17 +121,11 @@ def test_sibling_modules_of_a_trainable_are_part_of_its_code(package, tmp_path, 
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        (
-            "import no_such_sibling",
-            "install no_such_sibling, or set PYTHONPATH",
-        ),
-        (
-            "import os\nos.environ['NO_SUCH']",
-            "the environment variable NO_SUCH is not set: trials get the envir",
-        ),
+        ("import no_such_sibling", "no_such_sibling.*PYTHONPATH"),
+        ("import os\nos.environ['NO_SUCH']", "NO_SUCH"),
         (
             "import argparse as a\np = a.ArgumentParser()\np.add_argument('x')\np.parse_args()",
-            "mine.py:4: SystemExit: 2; argparse cannot parse its arguments .* so give them defaults",
+            "mine.py:4: SystemExit: 2",
         ),
     ],
 )
@@ -165,77 +159,41 @@ METHODS = "\n".join(f" def {name}(self, *_): ..." for name in ("advance", "save"
 @pytest.mark.parametrize(
     ("code", "path", "expected"),
     [
-        ("x = 1", "mine:train", "mine has no train. It has no class and no function"),
-        ("def trian(s, t): ...", "mine:train", r"mine has no train. Did you mean 'trian'\? It has trian"),
-        ("train = 3", "mine:train", "must be a class or a function, got int at mine:train"),
+        ("x = 1", "mine:train", "mine has no train"),
+        ("def trian(s, t): ...", "mine:train", "'trian'"),
+        ("train = 3", "mine:train", "int at mine:train"),
         ("import nowhere_at_all", "mine:train", r"mine.py:1: ModuleNotFoundError: .*nowhere_at_all"),
-        ("\n\n1 / 0", "mine:train", r"mine.py:3: ZeroDivisionError: division by zero"),
+        ("\n\n1 / 0", "mine:train", r"mine.py:3: ZeroDivisionError"),
         ("def train(", "mine:train", "SyntaxError"),
-        ("def train(settings): ...", "mine:train", "too many"),
-        ("def train(s, t): yield 1", "mine:train", "it only returns a generator: write a plain function"),
-        ("async def train(s, t): ...", "mine:train", "it only returns a coroutine: write a plain"),
-        ("async def train(s, t): yield", "mine:train", "only returns an asynchronous generator: write"),
-        (
-            "class T:\n async def __call__(self, s, t): ...\ntrain = T()",
-            "mine:train",
-            "only returns a coroutine",
-        ),
-        (
-            f"class train:\n{METHODS}",
-            "mine:train",
-            r"called as train\(job\): too many",
-        ),
+        ("def train(settings): ...", "mine:train", "train"),
+        ("def train(s, t): yield 1", "mine:train", "generator"),
+        ("async def train(s, t): ...", "mine:train", "coroutine"),
+        ("async def train(s, t): yield", "mine:train", "asynchronous generator"),
+        ("class T:\n async def __call__(self, s, t): ...\ntrain = T()", "mine:train", "coroutine"),
+        (f"class train:\n{METHODS}", "mine:train", r"train\(job\)"),
         (
             f"import abc\nclass train(abc.ABC):\n{METHODS}\n @abc.abstractmethod\n def x(self): ...",
             "mine:train",
-            "must be a class that can be instantiated, but x is abstract",
+            "x is abstract",
         ),
         (
             f"class train:\n def __init__(self, job): ...\n def finished(self): ...\n{METHODS}",
             "mine:train",
-            r"finished of mine:train must be a bool, but is a method, .*: write @property above",
+            "finished of mine:train.*@property",
         ),
-        ("class train:\n def save(self, f): ...", "mine:train", "lacks advance, restore, close"),
-        (
-            "def train(s, t): ...\nhaltsweep = {'config': 3}",
-            "mine:train",
-            "config of mine:train must be a pydantic model or a dataclass",
-        ),
-        (
-            "def train(s, t): ...\nhaltsweep = {'build': 3}",
-            "mine:train",
-            "build of mine:train must be a function, got int",
-        ),
-        (
-            "def train(s, t): ...\nhaltsweep = {'metrics': 3}",
-            "mine:train",
-            "metrics must be a mapping from name",
-        ),
-        (
-            "def train(s, t): ...\nhaltsweep = {'metric': {}}",
-            "mine:train",
-            r"haltsweep of mine:train must have some of .*, got 'metric'\. Did you mean 'metrics'\?",
-        ),
-        (
-            "def train(s, t): ...\nhaltsweep = 3",
-            "mine:train",
-            "haltsweep of mine:train must be a mapping with some of config, metrics, .*, got 3",
-        ),
+        ("class train:\n def save(self, f): ...", "mine:train", "advance, restore, close"),
+        ("def train(s, t): ...\nhaltsweep = {'config': 3}", "mine:train", "config of mine:train"),
+        ("def train(s, t): ...\nhaltsweep = {'build': 3}", "mine:train", "build of mine:train.* int"),
+        ("def train(s, t): ...\nhaltsweep = {'metrics': 3}", "mine:train", "metrics"),
+        ("def train(s, t): ...\nhaltsweep = {'metric': {}}", "mine:train", "'metric'.*'metrics'"),
+        ("def train(s, t): ...\nhaltsweep = 3", "mine:train", "haltsweep of mine:train.* 3"),
         (
             "def train(s, t): ...\nhaltsweep = {'evaluate': lambda model: {}}",
             "mine:train",
-            r"evaluate of mine:train cannot be called as evaluate\(settings, folder\)",
+            r"evaluate\(settings, folder\)",
         ),
-        (
-            "",
-            "no/such/script.py",
-            "must be an existing script, got no/such/script.py; it is looked for from",
-        ),
-        (
-            "",
-            "elsewhere_at_all:train",
-            "must be an existing module, got elsewhere_at_all; it is looked for where",
-        ),
+        ("", "no/such/script.py", "no/such/script.py"),
+        ("", "elsewhere_at_all:train", "elsewhere_at_all"),
     ],
 )
 def test_unusable_trainable_raises_an_error_of_one_line(code, path, expected, write_module):
@@ -264,7 +222,7 @@ def test_file_hidden_by_another_module_raises_an_error(name, tmp_path, monkeypat
     (tmp_path / f"{name}.py").write_text("def train(s, t): ...")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    with pytest.raises(ValueError, match=rf"{name} has no train\. .*which comes before .*{name}.py: give"):
+    with pytest.raises(ValueError, match=rf"{name} has no train.*{name}.py"):
         load(f"{name}:train")
 
 
@@ -282,15 +240,15 @@ def test_metrics_can_be_declared_by_mappings_or_objects():
 @pytest.mark.parametrize(
     ("metrics", "expected"),
     [
-        ({"acc": {"range": [0, 1], "floor": 5}}, r"a floor must be within the range \[0, 1\], got 5 for acc"),
-        ({"acc": {"floor": float("inf")}}, "a range and a floor must be finite numbers, got inf for acc"),
-        ({"acc": {"floor": 10**400}}, "a floor must be a number, got 1000"),
-        ([Metric("acc", low=1.0, high=0.0)], r"a range must go up, got \[1, 0\] for acc"),
-        ([Metric("valid/acc")], "a metric must be declared by its name without a split, got 'valid/acc'"),
-        ([Metric("acc"), Metric("acc", better="max")], "a metric must be declared once, got acc twice"),
-        ([Metric("acc", better="most")], "better must be max or min, got 'most' for acc"),
-        ([Metric("acc", low="x")], "a range and a floor must be finite numbers, got 'x' for acc"),
-        ([Metric("acc", shown=("nowhere",))], "a metric must be shown in some of table, .*, got 'nowhere'"),
+        ({"acc": {"range": [0, 1], "floor": 5}}, r"\[0, 1\], got 5 for acc"),
+        ({"acc": {"floor": float("inf")}}, "inf for acc"),
+        ({"acc": {"floor": 10**400}}, "1000"),
+        ([Metric("acc", low=1.0, high=0.0)], r"\[1, 0\] for acc"),
+        ([Metric("valid/acc")], "'valid/acc'"),
+        ([Metric("acc"), Metric("acc", better="max")], "acc twice"),
+        ([Metric("acc", better="most")], "'most' for acc"),
+        ([Metric("acc", low="x")], "'x' for acc"),
+        ([Metric("acc", shown=("nowhere",))], "'nowhere'"),
     ],
 )
 def test_invalid_metric_declaration_raises_an_error(metrics, expected):

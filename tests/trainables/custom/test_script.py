@@ -76,7 +76,7 @@ def test_settings_become_flags_for_scripts_with_a_cli_library(
     code = f"import sys, json\nfound = sys.argv[1:]\nif 0:\n{indent(source.strip(), '    ')}\n"
     save = "import pathlib\npathlib.Path('found.json').write_text(json.dumps(found))"
     workload = start_script(f"{code}\n{save}", cuda=True, tied=False)
-    with pytest.raises(ValueError, match="must report at least once"):
+    with pytest.raises(ValueError, match="report"):
         workload.advance()
     workload.close()
     assert json.loads(Path("found.json").read_text()) == expected
@@ -256,12 +256,8 @@ def test_hydra_application_gets_overrides_and_the_seed(start_script, tmp_path: P
 @pytest.mark.parametrize(
     ("code", "kind", "expected"),
     [
-        ("print('hello')", ValueError, r"must report at least once.*metrics\.jsonl.*current_trial\(\)"),
-        (
-            "open('metrics.jsonl', 'a').write('loss: 3')",
-            ValueError,
-            "metrics.jsonl:1: a line must be a mapping such",
-        ),
+        ("print('hello')", ValueError, r"metrics\.jsonl.*current_trial\(\)"),
+        ("open('metrics.jsonl', 'a').write('loss: 3')", ValueError, "metrics.jsonl:1"),
         ("import argparse\nargparse.ArgumentParser().parse_args()", SystemExit, "2"),
     ],
 )

@@ -95,7 +95,7 @@ def test_foreign_files_are_unknown_and_never_deleted(valid: Path, tmp_path: Path
         "notes.txt": "unknown",
         "a": "unknown",
     }
-    with pytest.raises(AssertionError, match="only what is"):
+    with pytest.raises(AssertionError):
         entries["notes.txt"].remove()
 
 

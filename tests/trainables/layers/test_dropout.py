@@ -117,7 +117,7 @@ def test_noise_is_uniform_and_depends_on_token_and_column() -> None:
 
 
 def test_training_without_a_stream_raises_an_error() -> None:
-    with pytest.raises(ValueError, match=r"needs a random stream, got none;.*set_dropout_context"):
+    with pytest.raises(ValueError, match="set_dropout_context"):
         KeyedDropout(0.5)(torch.ones(2, 2), torch.arange(2))
 
 

@@ -348,11 +348,11 @@ def test_balance_costs_are_within_bounds(seed: int, experts: int, spread: float)
 
 
 def test_more_active_experts_than_experts_raise_an_error() -> None:
-    with pytest.raises(ValidationError, match=r"active must be at most experts, got active=4 and experts=3"):
+    with pytest.raises(ValidationError, match="active=4 and experts=3"):
         FeedforwardSettings(experts=3, active=4)
 
 
 @pytest.mark.parametrize(("experts", "active", "sampled"), [(5, 2, 3), (3, 3, 1), (1, 1, 1)])
 def test_too_many_sampled_experts_raise_an_error(experts: int, active: int, sampled: int) -> None:
-    with pytest.raises(ValidationError, match=rf"sampled must be at most.*got sampled={sampled}, active="):
+    with pytest.raises(ValidationError, match=rf"sampled={sampled}, active="):
         FeedforwardSettings(experts=experts, active=active, sampled=sampled)

@@ -36,17 +36,14 @@ def test_defaults_equal_the_published_models_on_listops() -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"causal": True, "boundaries": True}, "must not see where a sequence ends, got boundaries=True"),
-        (
-            {"causal": True, "readout": "start"},
-            "the first state of a causal model sees one token, got readout='start'",
-        ),
-        ({"chunk": {"size": 0}}, "greater than or equal to 1"),
-        ({"chunk": {"count": 0}}, "greater than or equal to 1"),
-        ({"chunk": {"by": "length"}}, "'size' or 'count'"),
-        ({"memory": {"slots": 0}}, "greater than or equal to 1"),
-        ({"memory": {"update_layers": 0}}, "greater than or equal to 1"),
-        ({"readout": "slot"}, "Input should be 'slots'"),
+        ({"causal": True, "boundaries": True}, "boundaries=True"),
+        ({"causal": True, "readout": "start"}, "readout='start'"),
+        ({"chunk": {"size": 0}}, r"chunk.size.*\n.*greater_than_equal"),
+        ({"chunk": {"count": 0}}, r"chunk.count.*\n.*greater_than_equal"),
+        ({"chunk": {"by": "length"}}, r"chunk.by.*\n.*literal_error"),
+        ({"memory": {"slots": 0}}, r"memory.slots.*\n.*greater_than_equal"),
+        ({"memory": {"update_layers": 0}}, r"memory.update_layers.*\n.*greater_than_equal"),
+        ({"readout": "slot"}, r"readout.*\n.*literal_error"),
     ],
 )
 def test_impossible_settings_raise_an_error(name: str, changes: dict[str, Any], text: str) -> None:
@@ -56,10 +53,7 @@ def test_impossible_settings_raise_an_error(name: str, changes: dict[str, Any], 
 
 @pytest.mark.parametrize("name", ["transformer", "universal"])
 def test_causal_model_cannot_have_a_start_readout(name: str) -> None:
-    text = (
-        r"sees one token, got pooling='start' and causal=True; set pooling to end or mean, or causal: false"
-    )
-    with pytest.raises(ValidationError, match=text):
+    with pytest.raises(ValidationError, match="pooling='start' and causal=True"):
         model_config({"name": name, "causal": True, "pooling": "start"})
 
 

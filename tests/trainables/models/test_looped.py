@@ -231,14 +231,14 @@ def test_published_models_have_the_expected_parameters() -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"recurrence": "unshared"}, "needs a fixed number of loops, got loops='task'"),
-        ({"loops": 0}, "greater than or equal to 1"),
-        ({"loops": "twenty"}, "'task'"),
-        ({"loops": True}, "valid integer"),
-        ({"stop": "confidence"}, "'oracle', 'batch' or 'instance'"),
-        ({"max_loops": 0}, "greater than or equal to 1"),
-        ({"heads": 5}, "width must be a multiple of heads"),
-        ({"pooling": "mean"}, "Extra inputs are not permitted"),
+        ({"recurrence": "unshared"}, "recurrence: unshared .*loops='task'"),
+        ({"loops": 0}, r"loops.*\n.*greater_than_equal"),
+        ({"loops": "twenty"}, r"loops.*\n.*int_type"),
+        ({"loops": True}, r"loops.*\n.*int_type"),
+        ({"stop": "confidence"}, r"stop.*\n.*int_type"),
+        ({"max_loops": 0}, r"max_loops.*\n.*greater_than_equal"),
+        ({"heads": 5}, "width=12 and heads=5"),
+        ({"pooling": "mean"}, r"pooling.*\n.*extra_forbidden"),
     ],
 )
 def test_impossible_settings_raise_an_error(changes: dict[str, Any], text: str) -> None:
@@ -278,16 +278,14 @@ def test_unfitting_task_is_refused_before_training(
 def test_incomplete_batch_error_names_the_missing_field() -> None:
     model, batch_ = build(), batch([2, 5, 3])
     without = Batch(batch_.tokens, batch_.mask, batch_.labels)
-    with pytest.raises(ValueError, match="samples that come with the steps they take, got none"):
+    with pytest.raises(ValueError, match="steps"):
         model(without)
-    with pytest.raises(ValueError, match="from 1 to max_loops, got 2 to 7 and max_loops=6; raise"):
+    with pytest.raises(ValueError, match="2 to 7 and max_loops=6"):
         model(Batch(batch_.tokens, batch_.mask, batch_.labels, torch.tensor([2, 7, 3])))
-    with pytest.raises(ValueError, match="from 1 to max_loops, got 0 to 3"):
+    with pytest.raises(ValueError, match="max_loops, got 0 to 3"):
         model(Batch(batch_.tokens, batch_.mask, batch_.labels, torch.tensor([2, 0, 3])))
     x = torch.zeros(3, 9, 12, dtype=torch.float64)
-    with pytest.raises(
-        ValueError, match="stop: batch needs a head that predicts at given positions, got none"
-    ):
+    with pytest.raises(ValueError, match="stop: batch"):
         build(stop="batch").eval().encoder(x, batch_.mask)
 
 

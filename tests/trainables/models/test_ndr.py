@@ -63,7 +63,7 @@ def test_biases_start_as_in_the_released_code() -> None:
 
 
 def test_proposal_without_a_gate_is_refused() -> None:
-    with pytest.raises(ValidationError, match="proposal must be norm if there is no gate, got gate=False"):
+    with pytest.raises(ValidationError, match=r"proposal .*gate=False"):
         model_config(SMALL | {"gate": False, "proposal": "tanh"})
 
 
@@ -87,10 +87,10 @@ def test_gate_dropout_closes_whole_positions_in_training() -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"width": 10, "heads": 4}, "width must be a multiple of heads .* got width=10 and heads=4"),
-        ({"pooling": "mean"}, "'end' or 'start'"),
-        ({"test_layers": 0}, "greater than or equal to 1"),
-        ({"halt": None}, "Extra inputs are not permitted"),
+        ({"width": 10, "heads": 4}, "width=10 and heads=4"),
+        ({"pooling": "mean"}, r"pooling.*\n.*literal_error"),
+        ({"test_layers": 0}, r"test_layers.*\n.*greater_than_equal"),
+        ({"halt": None}, r"halt.*\n.*extra_forbidden"),
     ],
 )
 def test_impossible_settings_raise_an_error(changes: dict[str, Any], text: str) -> None:

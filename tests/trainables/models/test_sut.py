@@ -195,15 +195,12 @@ def test_arm_changes_only_its_part(changes: dict[str, Any], changed: set[str]) -
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"attention": {"experts": 3}}, "active must be at most experts, got active=4 and experts=3; lower"),
-        ({"kernel": "flash"}, "kernel must be auto, sdpa or math, got 'flash', which cannot do relative"),
-        ({"causal": True, "pooling": "start"}, "got pooling='start' and causal=True"),
-        ({"halt": {"threshold": 0.0}}, "greater than 0"),
-        (
-            {"absolute_positions": False, "position_layout": "halves"},
-            "position_layout requires absolute positions, got absolute_positions=False and",
-        ),
-        ({"feedforward": {"heads": 2}}, "Extra inputs are not permitted"),
+        ({"attention": {"experts": 3}}, "active=4 and experts=3"),
+        ({"kernel": "flash"}, "kernel .*'flash'"),
+        ({"causal": True, "pooling": "start"}, "pooling='start' and causal=True"),
+        ({"halt": {"threshold": 0.0}}, r"halt.threshold.*\n.*greater_than"),
+        ({"absolute_positions": False, "position_layout": "halves"}, "absolute_positions=False and"),
+        ({"feedforward": {"heads": 2}}, r"feedforward.heads.*\n.*extra_forbidden"),
     ],
 )
 def test_impossible_settings_raise_an_error(changes: dict[str, Any], text: str) -> None:

@@ -87,15 +87,15 @@ def test_simplified_query_is_equivalent(clauses: list[tuple[str, str, str]], fil
 
 
 @pytest.mark.parametrize(
-    ("query", "fault"),
+    "query",
     [
-        ("SELECT ?x0", "a query with its clauses between"),
-        ("SELECT ?x0 { M0 p M1", "a query with its clauses between"),
-        ("SELECT ?x0 { }", "clauses with one . between each two"),
-        ("SELECT ?x0 { M0 p M1 . . M0 p M2 }", "clauses with one . between each two"),
-        ("SELECT ?x0 { M0 p M1 M2 }", "clauses of a subject, a relation and an object, not 'M0 p M1 M2'"),
+        "SELECT ?x0",
+        "SELECT ?x0 { M0 p M1",
+        "SELECT ?x0 { }",
+        "SELECT ?x0 { M0 p M1 . . M0 p M2 }",
+        "SELECT ?x0 { M0 p M1 M2 }",
     ],
 )
-def test_malformed_query_raises_an_error(query: str, fault: str) -> None:
-    with pytest.raises(NotAQuery, match=fault):
+def test_malformed_query_raises_an_error(query: str) -> None:
+    with pytest.raises(NotAQuery):
         simplify(query.split(), invert=False)

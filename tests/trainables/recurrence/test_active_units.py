@@ -132,5 +132,5 @@ def test_undeclared_tensor_raises_an_error() -> None:
     units = UndeclaredTensor(
         tokens=tokens, per_token=False, source=source, origin=rows, states=states(), scores=torch.zeros(15)
     )
-    with pytest.raises(AssertionError, match="scores must be declared PER_TOKEN or PER_UNIT"):
+    with pytest.raises(AssertionError, match="PER_TOKEN or PER_UNIT"):
         units.select(units.pick(torch.tensor([True, False, True, True])))

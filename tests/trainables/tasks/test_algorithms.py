@@ -1,6 +1,5 @@
 """Algorithmic problems: examples of the paper, looped programs as solvers, curriculum, forms, errors."""
 
-import re
 from typing import Any
 
 import numpy as np
@@ -199,13 +198,13 @@ def test_generated_content_is_unchanged() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"test_lengths": [30, 30]}, "test_lengths must differ, got [30, 30]"),
-        ({"carry_step": True}, "carry_step needs problem 'addition', got 'parity': drop it"),
-        ({"length_max": 0}, "greater than 0"),
+        ({"test_lengths": [30, 30]}, r"test_lengths .*\[30, 30\]"),
+        ({"carry_step": True}, "carry_step .*'addition'.*'parity'"),
+        ({"length_max": 0}, "type=greater_than"),
     ],
 )
 def test_impossible_settings_are_refused(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(ValidationError, match=re.escape(message)):
+    with pytest.raises(ValidationError, match=message):
         task_catalog.task_config({"name": "algorithms"} | settings)
 
 

@@ -53,20 +53,17 @@ def test_spec_can_be_planned_without_files(tmp_path: Path) -> None:
 def test_vocabulary_size_must_hold_all_words(folder: Path) -> None:
     num_words = task.shape(config(folder)).vocabulary_size
     assert len(task.build(config(folder, source_vocabulary_size=num_words + 5), "valid")) == 9
-    with pytest.raises(
-        ValueError, match=rf"source_vocabulary_size must be at least {num_words} to hold all words"
-    ):
+    with pytest.raises(ValueError, match=rf"source_vocabulary_size .*{num_words}"):
         task.build(config(folder, source_vocabulary_size=num_words - 1), "valid")
     with pytest.raises(ValueError, match="target_vocabulary_size"):
         task.build(config(folder, target_vocabulary_size=3), "valid")
 
 
 def test_missing_folder_error_lists_the_files(tmp_path: Path) -> None:
-    message = "folder must name a folder"
     sizes = {"source_vocabulary_size": 90, "target_vocabulary_size": 110}
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="folder"):
         task.shape(config())
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="folder"):
         open_split(config(**sizes), "train", tmp_path / "data")
     assert not (tmp_path / "data").exists()
 
@@ -74,7 +71,7 @@ def test_missing_folder_error_lists_the_files(tmp_path: Path) -> None:
 def test_missing_files_error_names_the_files(folder: Path, tmp_path: Path) -> None:
     (folder / "MCD2" / "dev.tgt").unlink()
     (folder / "MCD2" / "test.src").unlink()
-    message = r"without MCD2/dev\.tgt, MCD2/test\.src"
+    message = r"MCD2/dev\.tgt, MCD2/test\.src"
     with pytest.raises(ValueError, match=message):
         task.shape(config(folder, division="MCD2"))
     with pytest.raises(ValueError, match=message):
@@ -96,9 +93,9 @@ def test_divisions_and_changed_files_have_different_content(folder: Path, tmp_pa
 @pytest.mark.parametrize(
     ("name", "number", "line", "message"),
     [
-        ("dev.src", 3, "", r"dev\.src, line 3: expected 1 to 64 words \(question_words_max\), got 0"),
-        ("dev.tgt", 9, "a " * 257, r"dev\.tgt, line 9: expected 1 to 256 words \(query_words_max\), got 257"),
-        ("dev.tgt", 9, "a\nb", r"dev\.src and dev\.tgt must have as many lines, .* got 9 and 10"),
+        ("dev.src", 3, "", r"dev\.src, line 3: .*question_words_max\), got 0"),
+        ("dev.tgt", 9, "a " * 257, r"dev\.tgt, line 9: .*query_words_max\), got 257"),
+        ("dev.tgt", 9, "a\nb", r"dev\.src and dev\.tgt .* 9 and 10"),
     ],
 )
 def test_malformed_line_error_has_file_and_line(

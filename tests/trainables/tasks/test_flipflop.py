@@ -1,7 +1,5 @@
 """Flip-flop strings follow their law, and the input of a model never contains the answer."""
 
-import re
-
 import numpy as np
 import pytest
 from pydantic import ValidationError
@@ -105,13 +103,13 @@ def test_generated_content_is_unchanged() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"length": 511}, "its length must be even, got 511"),
-        ({"length": 62}, "greater than or equal to 64"),
-        ({"length": 1024}, "long_length must exceed length, got length=1024, long_length=1024"),
-        ({"ignore": 0.1}, "ignore must lie between ignore_few and ignore_many, got 0.1, 0.1, 0.98"),
-        ({"ignore_many": 1.0}, "less than or equal to 0.99"),
+        ({"length": 511}, "length .* 511"),
+        ({"length": 62}, "type=greater_than_equal"),
+        ({"length": 1024}, "length=1024, long_length=1024"),
+        ({"ignore": 0.1}, "ignore .*0.1, 0.1, 0.98"),
+        ({"ignore_many": 1.0}, "type=less_than_equal"),
     ],
 )
 def test_impossible_settings_are_refused(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(ValidationError, match=re.escape(message)):
+    with pytest.raises(ValidationError, match=message):
         task_catalog.task_config({"name": "flipflop"} | settings)

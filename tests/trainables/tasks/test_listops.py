@@ -158,17 +158,11 @@ def test_test_splits_exclude_trees_of_the_corpus() -> None:
             ),
         ),
         ({"depth_max": 20, "arguments_max": 10}, "corpus trees must have at most 500 tokens on average, got"),
-        (
-            {"length_ranges": [[200, 300], [200, 300]]},
-            "length_ranges must differ, got [[200, 300], [200, 300]]",
-        ),
-        (
-            {"length_ranges": [[200, 201]]},
-            "a length range must have 10 <= low, high <= 2000 and a length",
-        ),
-        ({"length_ranges": [[4, 8]]}, "strictly between, got [4, 8]"),
-        ({"length_ranges": [[200, 3000]]}, "strictly between, got [200, 3000]"),
-        ({"train_length_max": 3}, "greater than or equal to 4"),
+        ({"length_ranges": [[200, 300], [200, 300]]}, "[[200, 300], [200, 300]]"),
+        ({"length_ranges": [[200, 201]]}, "[200, 201]"),
+        ({"length_ranges": [[4, 8]]}, "[4, 8]"),
+        ({"length_ranges": [[200, 3000]]}, "[200, 3000]"),
+        ({"train_length_max": 3}, "type=greater_than_equal"),
     ],
 )
 def test_impossible_settings_are_refused(settings: dict[str, object], message: str) -> None:

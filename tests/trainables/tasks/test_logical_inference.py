@@ -193,7 +193,7 @@ def test_missing_files_error_names_the_files(published_files: Path, tmp_path: Pa
     (published_files / "train4").unlink()
     (published_files / "train12").unlink()
     config = task.Config(folder=str(published_files))
-    message = "without train4, train12"
+    message = "train4, train12"
     with pytest.raises(ValueError, match=message):
         task.build(config, "train")
     with pytest.raises(ValueError, match=message):

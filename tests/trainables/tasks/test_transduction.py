@@ -44,13 +44,10 @@ def test_symbols_have_ordered_names() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"length_min": 7}, "length_min must be at most length_max, got 7 and 6"),
-        ({"test_lengths": [9, 6]}, r"test_lengths must differ and exceed length_max=6, .*, got \[9, 6\]"),
-        ({"test_lengths": [9, 9]}, r"test_lengths must differ and exceed length_max=6, .*, got \[9, 9\]"),
-        (
-            {"train_examples": 9999},
-            "2 times as many possible strings as examples, got 5456 with 4 symbols and lengths 2 to",
-        ),
+        ({"length_min": 7}, "length_min .*length_max, got 7 and 6"),
+        ({"test_lengths": [9, 6]}, r"test_lengths .*length_max=6.* \[9, 6\]"),
+        ({"test_lengths": [9, 9]}, r"test_lengths .*length_max=6.* \[9, 9\]"),
+        ({"train_examples": 9999}, "5456"),
     ],
 )
 def test_impossible_settings_are_refused(settings: dict[str, object], message: str) -> None:

@@ -6,13 +6,11 @@ from trainables.testing import task_contract, trainable_contract
 
 
 def test_unknown_attribute_of_a_contract_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"TaskContract has no attribute 'solver'\. Did you mean 'solve'"):
+    with pytest.raises(TypeError, match=r"TaskContract .*'solver'.*'solve'"):
         task_contract("listops", solver=len)
-    with pytest.raises(
-        TypeError, match=r"TrainableContract has no attribute 'split'\. Did you mean 'splits'"
-    ):
+    with pytest.raises(TypeError, match=r"TrainableContract .*'split'.*'splits'"):
         trainable_contract("mine:train", split=("test",))
-    with pytest.raises(TypeError, match=r"TrainableContract has no attribute 'qqq'$"):
+    with pytest.raises(TypeError, match=r"TrainableContract .*'qqq'$"):
         trainable_contract("mine:train", qqq=1)
 
 

@@ -52,62 +52,36 @@ VALID_PARTS = {
     "seeded": "True",
     "change": "",
 }
-FAULTS: dict[str, tuple[str, dict[str, str], str]] = {
+FAULTS: dict[str, tuple[str, dict[str, str]]] = {
     "two splits that overlap": (
         "test_no_example_is_in_two_splits",
         {"starts": "{'train': 0, 'valid': 3, 'test': 8}"},
-        "train and valid must share no example, got 1",
     ),
     "no split to steer the search": (
         "test_splits_have_roles_and_unique_names",
         {"roles": "('train', 'test')"},
-        "must return one split of the role valid, got 0",
     ),
     "data that depend on what was built before": (
         "test_equal_settings_build_equal_bytes",
         {"change": "labels[0] = calls % 2"},
-        "must be the same whenever it is built",
     ),
     "data of another process": (
         "test_another_process_builds_equal_bytes",
         {"change": "import os; labels[0] = int(os.environ.get('PYTHONHASHSEED') == '7')"},
-        "splits of small must be the same in every process, got others for",
     ),
-    "a seed without effect": (
-        "test_another_seed_gives_other_data",
-        {"seeded": "False"},
-        "train must hold other data with another seed",
-    ),
+    "a seed without effect": ("test_another_seed_gives_other_data", {"seeded": "False"}),
     "fewer examples than announced": (
         "test_lengths_and_example_counts_match_the_declaration",
         {"count": "3"},
-        "train must hold 4 examples, got 3",
     ),
     "inputs longer than announced": (
         "test_lengths_and_example_counts_match_the_declaration",
         {"change": "rows[0].append(1)"},
-        "inputs of train must have 4 to 4 tokens, got 4 to 5",
     ),
-    "tokens that are padding": (
-        "test_shape_agrees_with_the_data",
-        {"change": "rows[0][0] = 3"},
-        r"other than the padding's, got \[3\]",
-    ),
-    "classes that are not told": (
-        "test_shape_agrees_with_the_data",
-        {"change": "labels[0] = 2"},
-        r"labels of train must be below 2, and not the end, got \[2\]",
-    ),
-    "an empty input": (
-        "test_batches_are_right_padded",
-        {"change": "rows[0] = []"},
-        "every row must hold a token",
-    ),
-    "wrong labels": (
-        "test_labels_match_an_independent_solver",
-        {"label": "1 - row[0]"},
-        "train: the label of '0000' must be 0, got 1",
-    ),
+    "tokens that are padding": ("test_shape_agrees_with_the_data", {"change": "rows[0][0] = 3"}),
+    "classes that are not told": ("test_shape_agrees_with_the_data", {"change": "labels[0] = 2"}),
+    "an empty input": ("test_batches_are_right_padded", {"change": "rows[0] = []"}),
+    "wrong labels": ("test_labels_match_an_independent_solver", {"label": "1 - row[0]"}),
 }
 
 
@@ -131,9 +105,9 @@ def call(folder: Path, name: str, test: str, parts: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_contract_finds_a_violation(fault: str, tmp_path: Path) -> None:
-    test, parts, message = FAULTS[fault]
+    test, parts = FAULTS[fault]
     call(tmp_path, "sound", test, {})
-    with pytest.raises(AssertionError, match=message):
+    with pytest.raises(AssertionError):
         call(
             tmp_path, f"broken{[*FAULTS].index(fault)}", test, parts
         )  # stored splits have the name of the task

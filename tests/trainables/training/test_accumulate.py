@@ -85,8 +85,7 @@ class BatchNormBag(BagOfWords):
 
 
 def test_batch_norm_is_refused() -> None:
-    message = r"accumulate must be 1 for a model that norms over all samples .* got BatchNorm1d at norm: drop"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="BatchNorm1d at norm"):
         Learner(BatchNormBag(), train_config({"steps": 1, "accumulate": 2}), seed=0)
     Learner(BatchNormBag(), train_config({"steps": 1}), seed=0)
 

@@ -33,7 +33,7 @@ def test_metrics_average_steps_and_predictions() -> None:
 def test_nonfinite_step_raises_divergence(wrong: dict[str, float]) -> None:
     accumulator = Accumulator(device=CPU, scaled=False)
     accumulator.add(6, result())
-    with pytest.raises(Diverged, match="must stay finite") as caught:
+    with pytest.raises(Diverged) as caught:
         accumulator.add(7, result(**wrong))
     assert caught.value.step == 8
 

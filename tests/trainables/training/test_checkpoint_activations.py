@@ -113,8 +113,5 @@ def test_memory_estimate_covers_one_layer_and_all_states(which: str) -> None:
 
 
 def test_model_without_recomputable_layers_is_refused() -> None:
-    message = (
-        "checkpoint_activations must be false for a model without layers that can be run again .*: drop it"
-    )
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match="checkpoint_activations"):
         Learner(BagOfWords(), train_config({"steps": 1, **RECOMPUTED}), seed=0)

@@ -70,5 +70,5 @@ def test_metric_of_one_split_is_not_found_for_another():
 def test_invalid_declaration_error_names_the_task(monkeypatch: pytest.MonkeyPatch):
     module: Any = task_catalog.task_module("listops")
     monkeypatch.setattr(module, "metrics", {"bleu": {"beter": "max"}}, raising=False)
-    with pytest.raises(ValueError, match="the task listops has an invalid"):
+    with pytest.raises(ValueError, match="listops"):
         declared_metrics(["listops"])

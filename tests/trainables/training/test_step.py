@@ -122,9 +122,7 @@ def test_objective_includes_an_auxiliary_cost() -> None:
 
 @pytest.mark.parametrize("precision", ["fp16", "tf32"])
 def test_gpu_precisions_require_cuda(precision: str) -> None:
-    with pytest.raises(
-        ValueError, match=f"precision '{precision}' needs a CUDA device, got a model on 'cpu'"
-    ):
+    with pytest.raises(ValueError, match=rf"'{precision}' .*'cpu'"):
         Learner(BagOfWords(), train_config({"steps": 1, "precision": precision}), seed=0)
 
 

@@ -205,7 +205,7 @@ def test_re_evaluation_uses_a_checkpoint_under_other_settings(job: Any, tmp_path
     assert eager["near-iid/depth"] < same["near-iid/depth"]
     assert re_evaluate(early_exit="none")["near-iid/saved"] == 0
     assert re_evaluate(max_layers=9)["near-iid/depth"] >= same["near-iid/depth"]
-    with pytest.raises(CheckpointError, match="must hold exactly the weights of"):
+    with pytest.raises(CheckpointError):
         re_evaluate(gate=False)
 
 

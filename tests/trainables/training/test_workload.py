@@ -193,7 +193,7 @@ def test_re_evaluation_uses_the_selected_weights(tmp_path: Path) -> None:
 
 def test_re_evaluation_requires_a_finished_and_fitting_checkpoint(tmp_path: Path) -> None:
     posthoc = job("posthoc")
-    with pytest.raises(ValueError, match="a posthoc job"):
+    with pytest.raises(ValueError, match="posthoc"):
         Training(posthoc)
     source = Job(posthoc.settings, 1, "posthoc", posthoc.splits, source=tmp_path)
     with pytest.raises(CheckpointError, match=r"state\.json"):
@@ -201,21 +201,18 @@ def test_re_evaluation_requires_a_finished_and_fitting_checkpoint(tmp_path: Path
     training = Training(job())
     training.advance()
     training.save(tmp_path)
-    with pytest.raises(CheckpointError, match="must be the checkpoint of a"):
+    with pytest.raises(CheckpointError):
         Training(source)
     run(training)
     training.save(tmp_path)
     wide = job("posthoc", model={"width": 6})
-    with pytest.raises(CheckpointError, match=r"stored_shape=\(8, 4\) and model_shape=\(8, 6\) for"):
+    with pytest.raises(CheckpointError, match=r"stored_shape=\(8, 4\) and model_shape=\(8, 6\)"):
         Training(Job(wide.settings, 1, "posthoc", wide.splits, source=tmp_path))
 
 
 def test_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
     Training(job()).save(tmp_path)
-    with pytest.raises(
-        CheckpointError,
-        match="got other values of seed: saved",
-    ):
+    with pytest.raises(CheckpointError, match="seed: saved"):
         Training(job(seed=2, lr=0.1)).restore(tmp_path)
 
 
@@ -225,16 +222,16 @@ def test_checkpoint_of_another_format_is_refused(tmp_path: Path) -> None:
     state = tmp_path / "state.json"
     text = state.read_text()
     state.write_text(text.replace('"format": 2', '"format": 1'))
-    with pytest.raises(CheckpointError, match="must have format 2"):
+    with pytest.raises(CheckpointError, match="format 2"):
         training.restore(tmp_path)
     state.write_text(text.replace('"stale"', '"stalled"'))
-    with pytest.raises(CheckpointError, match=r"state\.json must hold"):
+    with pytest.raises(CheckpointError, match=r"state\.json"):
         training.restore(tmp_path)
 
 
 def test_divergence_names_its_step() -> None:
     training = Training(job(lr=1e30, clip=None, steps=20, report_every=20))
-    with pytest.raises(Diverged, match="must stay finite") as caught:
+    with pytest.raises(Diverged) as caught:
         run(training)
     assert 1 < caught.value.step < 20
 

@@ -48,16 +48,14 @@ def test_different_baseline_of_the_taken_arms_is_reported(folder, larger_spec, c
     larger_spec.write_text(larger_spec.read_text().replace("steps: 4", "steps: 8"))
     assert len(copy_arms(larger_spec, "wide", folder)) == 1
     output = " ".join(capsys.readouterr().err.split())
-    assert "the arms change the baseline of tiny, which differs" in output
+    assert "baseline of tiny" in output
     assert "train.steps: 4 -> 8" in output
 
 
 def test_arms_option_refuses_unknown_arms_and_a_missing_spec(folder, larger_spec):
-    with pytest.raises(
-        InputError, match=r"--arms must name arms under `arms` of .*, got 'wid'\. Did you mean"
-    ):
+    with pytest.raises(InputError, match=r"'wid'.*'wide'"):
         copy_arms(larger_spec, "deep,wid", folder)
-    with pytest.raises(InputError, match=r"--arms needs a SPEC .*got 'wide' without SPEC; without a spec"):
+    with pytest.raises(InputError, match=r"SPEC.*'wide'"):
         copy_arms(None, "wide", folder)
-    with pytest.raises(InputError, match=r"--arms needs a SPEC .*got ' ,'; without a spec"):
+    with pytest.raises(InputError, match=r"SPEC.*' ,'"):
         copy_arms(larger_spec, " ,", folder)

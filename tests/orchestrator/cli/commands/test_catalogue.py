@@ -103,7 +103,7 @@ def test_space_page_shows_a_condition(haltsweep):
 def test_unknown_name_is_answered_with_the_nearest_name(haltsweep, kind, unknown_name, nearest_name):
     result = haltsweep(kind, unknown_name)
     assert (result.code, result.out) == (2, "")
-    assert f"named {unknown_name!r}. Did you mean {nearest_name!r}? Known: " in result.err
+    assert repr(nearest_name) in result.err
 
 
 class Inner(Settings):

@@ -43,7 +43,7 @@ def test_new_overwrites_no_file(haltsweep, name):
 def test_unknown_spec_is_answered_with_the_nearest_name(haltsweep):
     result = haltsweep("new", "quickstrat")
     assert result.code == 2
-    assert "Did you mean 'quickstart'?" in result.err
+    assert "'quickstart'" in result.err
     assert not list(Path.cwd().iterdir())
 
 
@@ -53,5 +53,5 @@ def test_new_refuses_two_examples_with_the_same_file_name(haltsweep, first_examp
     files_before = {path.name: path.read_text() for path in Path.cwd().iterdir()}
     result = haltsweep("new", second_example)
     assert (result.code, result.out) == (2, "")
-    assert "digits.yaml exists" in result.err
+    assert "digits.yaml" in result.err
     assert {path.name: path.read_text() for path in Path.cwd().iterdir()} == files_before

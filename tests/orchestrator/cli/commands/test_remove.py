@@ -52,7 +52,7 @@ def test_remove_requires_the_yes_option_without_a_terminal(haltsweep, tmp_path, 
     files_before = tree(tmp_path)
     result = haltsweep("remove", "synthetic")
     assert result.code == 2
-    assert "no terminal to ask on; give --yes if you are sure" in result.err
+    assert "--yes" in result.err
     assert tree(tmp_path) == files_before
     result = haltsweep("remove", "synthetic", "--yes")
     assert (result.code, result.out, result.err) == (0, "synthetic: removed\n", "")
@@ -72,7 +72,7 @@ def test_remove_lists_the_files_and_asks_on_a_terminal(tmp_path, answer, code):
     assert process.returncode == code
     output = output_bytes.decode()
     assert f"folder {folder.root}: 7 files, " in output
-    assert "nothing in MLflow; for that give --mlflow" in output
+    assert "--mlflow" in output
     assert folder.root.exists() is (code == 1)
     assert ("nothing was deleted" in output) is (code == 1)
 
@@ -84,7 +84,6 @@ def test_remove_refuses_a_running_sweep(haltsweep, tmp_path):
         files_before = {name: digest for name, digest in tree(tmp_path).items() if "ledger" not in name}
         result = haltsweep("remove", "synthetic", "--yes")
         assert result.code == 2
-        assert "must have one holder at a time" in result.err
         assert "`haltsweep stop synthetic`" in result.err
         files_after = {name: digest for name, digest in tree(tmp_path).items() if "ledger" not in name}
         assert files_after.keys() - files_before.keys() <= {"runs/synthetic/.tracking.lock"}
@@ -98,7 +97,7 @@ def test_remove_names_the_holder_while_tracking_is_locked(haltsweep, tmp_path):
         lease = ledger.claim(Holder.current())
         result = haltsweep("remove", "synthetic", "--yes")
         assert result.code == 2
-        assert "must have one holder at a time" in result.err
+        assert f"process {os.getpid()} " in result.err
         ledger.release(lease)
 
 
@@ -108,11 +107,11 @@ def test_remove_requires_take_over_if_the_holder_may_be_alive(haltsweep, tmp_pat
         ledger.claim(DEAD)
     result = haltsweep("remove", "synthetic", "--yes")
     assert result.code == 2
-    assert "its last sign of life was 3600 s ago" in " ".join(result.err.split())
+    assert "3600 s" in " ".join(result.err.split())
     assert folder.plan.exists()
     take_over = haltsweep("remove", "synthetic", "--yes", "--take-over")
     assert take_over.code == 0
-    assert f"{DEAD}; that session can write nothing more" in " ".join(take_over.err.split())
+    assert str(DEAD) in " ".join(take_over.err.split())
     assert not folder.root.exists()
 
 
@@ -137,7 +136,7 @@ def test_remove_of_a_copy_preserves_the_ledger_of_its_original(haltsweep, tmp_pa
     shutil.copytree(tmp_path / "runs", tmp_path / "copied")
     result = haltsweep("remove", "synthetic", "--yes", "--runs", str(tmp_path / "copied"))
     assert result.code == 2
-    assert f"is a copy of {folder.root}: both use {url}; use that folder" in result.err
+    assert f"{folder.root}: both use {url}" in result.err
     assert [summary.name for summary in summaries(url)] == ["synthetic"]
     shutil.rmtree(folder.root)
     assert haltsweep("remove", "synthetic", "--yes", "--runs", str(tmp_path / "copied")).code == 0
@@ -150,7 +149,7 @@ def test_remove_of_a_copy_preserves_the_mlflow_runs_of_its_original(tmp_path):
     copy = SweepFolder(tmp_path / "copied" / "synthetic")
     tracked_setup = replace(read_setup(copy), tracking_uri="http://user:secret@host:5000")
     publish_setup(folder, tracked_setup)
-    with pytest.raises(InputError, match=r"both use http://[^ ]*@host:5000; use that") as error:
+    with pytest.raises(InputError, match=r"http://[^ ]*@host:5000") as error:
         removal.remove(copy, tracked_setup, "http://host:5000")
     assert "secret" not in str(error.value)
     removal.remove(copy, tracked_setup)
@@ -171,7 +170,7 @@ def test_remove_deletes_ledger_rows_without_a_folder(haltsweep, tmp_path):
     assert summaries(url) == []
     result = haltsweep("remove", "far", "--yes", "--storage", url)
     assert result.code == 1
-    assert "no sweep 'far' in the ledger at" in result.err
+    assert "'far'" in result.err
 
 
 def active_run_experiments(database):
@@ -208,7 +207,7 @@ def test_unreachable_mlflow_preserves_the_sweep(haltsweep, tmp_path):
     folder = create_sweep(tmp_path)
     result = haltsweep("remove", "synthetic", "--yes", "--mlflow", "--tracking", "http://127.0.0.1:9")
     assert result.code == 1
-    assert "MLflow at http://127.0.0.1:9 failed" in result.err
+    assert "http://127.0.0.1:9" in result.err
     assert read_setup(folder)
     assert haltsweep("status", "synthetic").code == 0
 
@@ -240,10 +239,7 @@ def test_remove_refuses_a_linked_folder(haltsweep, tmp_path):
     folder.root.symlink_to(target)
     result = haltsweep("remove", "synthetic", "--yes")
     assert result.code == 2
-    assert (
-        f"cannot remove a sweep through a symbolic link: {folder.root} points to {target}; remove it there"
-        in result.err
-    )
+    assert f"{folder.root} points to {target}" in result.err
     assert (target / "plan.json").exists()
 
 
@@ -254,5 +250,5 @@ def test_remove_refuses_a_name_without_a_sweep(haltsweep, tmp_path, name):
     files_before = tree(tmp_path)
     result = haltsweep("remove", name, "--yes")
     assert result.code == 2
-    assert f"no sweep named {name!r} in runs. " in result.err
+    assert repr(name) in result.err
     assert tree(tmp_path) == files_before

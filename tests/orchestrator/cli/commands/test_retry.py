@@ -103,11 +103,7 @@ def test_trial_that_fails_twice_can_be_retried_by_its_id(run, folder):
 
 @pytest.mark.parametrize(
     ("selection", "message"),
-    [
-        ("nonsense", "got 'nonsense', which names none"),
-        ("baseline/confirm/0", "baseline/confirm/0 (finished) is none"),
-        (",", "must say which trials"),
-    ],
+    [("nonsense", "'nonsense'"), ("baseline/confirm/0", "baseline/confirm/0 (finished)"), (",", "--retry")],
 )
 def test_retry_refuses_invalid_selections_and_lists_the_failures(run, folder, selection, message):
     run("launch", "retries.yaml", *INLINE)
@@ -170,7 +166,7 @@ def test_retry_accepts_corrected_code_if_only_failed_trials_ran_the_old_code(run
     result = run("launch", "retries.yaml", *INLINE)
     assert result.code == 1
     assert len(count_starts(folder)) < 6, "three equal errors of an arm stop the sweep"
-    assert "crashed with the same error: FileNotFoundError" in result.err
+    assert "FileNotFoundError" in result.err
     assert json.loads(run("status", "retries", "--json").out)["failing"]
     assert run("resume", "retries").code == 1, "the error still stands"
     (folder / "retries.py").write_text(TRAINING_CODE.replace("trial.seed == 2 and ", "False and "))

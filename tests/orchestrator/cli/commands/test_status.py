@@ -50,11 +50,21 @@ def trial_events(number, outcome=None, reason="because", steps=1):
         yield log.ended(100.0, trial.trial_id, Outcome(outcome, reason))
 
 
+def read_status(haltsweep, code=0):
+    """Return the state of the sweep, and the ended, running and pruned trials of all arms together."""
+    result = haltsweep("status", "synthetic", "--json")
+    assert result.code == code
+    status = json.loads(result.out)
+    return status["state"], *(
+        sum(arm[key] for arm in status["arms"]) for key in ("ended", "running", "pruned")
+    )
+
+
 def test_status_before_the_first_trial(haltsweep, sweep):
+    assert read_status(haltsweep) == ("unfinished", 0, 0, 0)
     result = haltsweep("status", "synthetic")
     assert result.code == 0
-    assert "synthetic: unfinished; 0/12 ended, 0 running, 0 pruned\n" in result.out
-    assert result.out.endswith("continue with: haltsweep resume synthetic\n")
+    assert result.out.endswith("haltsweep resume synthetic\n")
 
 
 def test_status_reports_an_exhausted_budget_and_its_remedy(haltsweep, sweep):
@@ -64,7 +74,7 @@ def test_status_reports_an_exhausted_budget_and_its_remedy(haltsweep, sweep):
     output = haltsweep("status", "synthetic").out
     remedy = "for more, raise that limit: `haltsweep extend synthetic budget.LIMIT=MORE`"
     assert f"{reason}; {remedy}\n" in output
-    assert "continue with" not in output
+    assert "resume" not in output
     assert json.loads(haltsweep("status", "synthetic", "--json").out)["spent"] == reason
     warning = (
         f"11 trials have not ended: every number is of those that have. Nothing more begins: {reason}.\n"
@@ -78,28 +88,26 @@ def test_status_of_a_running_and_a_killed_sweep(haltsweep, sweep):
     with hold_lease(sweep, *trial_events(0, OutcomeKind.FINISHED), *trial_events(1)):
         result = haltsweep("status", "synthetic")
         status = json.loads(haltsweep("status", "synthetic", "--json").out)
-        assert "synthetic: running; 1/12 ended, 1 running, 0 pruned, about 10s left" in result.out
+        assert "about 10s left" in result.out
         assert re.search(r"arm-0 search 1, silent for \d+ days +1/4 ", result.out)
         assert [row["number"] for row in status["running"]] == [1]
-        assert "continue with" not in result.out
-        assert (status["state"], status["arms"][0]["running"]) == ("running", 1)
-    result = haltsweep("status", "synthetic")
-    assert "synthetic: unfinished; 1/12 ended, 0 running, 0 pruned\n" in result.out
-    assert "continue with: haltsweep resume synthetic" in result.out
+        assert "resume" not in result.out
+        assert read_status(haltsweep) == ("running", 1, 1, 0)
+    assert read_status(haltsweep) == ("unfinished", 1, 0, 0)
+    assert "haltsweep resume synthetic" in haltsweep("status", "synthetic").out
 
 
 def test_status_does_not_count_stopped_trials_as_ended(haltsweep, sweep):
     with hold_lease(sweep, *trial_events(0, OutcomeKind.STOPPED)):
         pass
-    assert "0/12 ended, 0 running, 0 pruned\n" in haltsweep("status", "synthetic").out
+    assert read_status(haltsweep) == ("unfinished", 0, 0, 0)
 
 
 def test_status_of_a_finished_sweep(haltsweep, sweep):
     ends = [event for number in range(12) for event in trial_events(number, OutcomeKind.FINISHED)]
     with hold_lease(sweep, *ends):
         pass
-    result = haltsweep("status", "synthetic")
-    assert result.out.endswith("synthetic: finished; 12/12 ended, 0 running, 0 pruned\n")
+    assert read_status(haltsweep) == ("finished", 12, 0, 0)
 
 
 def test_status_of_a_failed_sweep(haltsweep, sweep):
@@ -108,10 +116,8 @@ def test_status_of_a_failed_sweep(haltsweep, sweep):
         assert haltsweep("status", "synthetic").code == 0, "somebody runs it"
     result = haltsweep("status", "synthetic")
     assert result.code == 1
-    assert "synthetic: failed; 12/12 ended (12 of them failed), 0 running, 0 pruned\n" in result.out
-    assert "continue with" not in result.out
-    result = haltsweep("status", "synthetic", "--json")
-    assert (result.code, json.loads(result.out)["state"]) == (1, "failed")
+    assert "resume" not in result.out
+    assert read_status(haltsweep, code=1) == ("failed", 12, 0, 0)
 
 
 def test_status_lists_failures_with_reasons(haltsweep, sweep):
@@ -180,7 +186,7 @@ def test_resume_of_a_failed_sweep_names_the_status_command(haltsweep, sweep, mon
     monkeypatch.setattr(pipeline, "resume_sweep", lambda *_, **__: sweep_result)
     result = haltsweep("resume", "synthetic")
     assert result.code == 1
-    assert " failed; why: haltsweep status synthetic\n" in result.err
+    assert "haltsweep status synthetic\n" in result.err
 
 
 def test_status_counts_skipped_trials_by_reason(haltsweep, sweep):
@@ -193,9 +199,9 @@ def test_status_counts_skipped_trials_by_reason(haltsweep, sweep):
         pass
     result = haltsweep("status", "synthetic")
     assert result.code == 0
-    assert "12/12 ended, 0 running, 0 pruned, 8 skipped\n" in result.out
-    assert "ended early: the target is reached (8 trials skipped)\n" in result.out
-    assert json.loads(haltsweep("status", "synthetic", "--json").out)["arms"][1]["skipped"] > 0
+    assert "the target is reached (8 " in result.out
+    status = json.loads(haltsweep("status", "synthetic", "--json").out)
+    assert sum(arm["skipped"] for arm in status["arms"]) == 8
 
 
 def test_status_shows_verdicts_only_of_a_complete_report(haltsweep, tmp_path):
@@ -211,11 +217,11 @@ def test_status_shows_verdicts_only_of_a_complete_report(haltsweep, tmp_path):
         if half[0] is events[0]:
             assert haltsweep("report", "synthetic").code == 0
     output = haltsweep("status", "synthetic").out
-    assert "the report is older than the last trials; write it again: haltsweep report synthetic" in output
+    assert "haltsweep report synthetic" in output
     assert "undecided" not in output
     assert haltsweep("report", "synthetic").code == 0
     output = haltsweep("status", "synthetic").out
-    assert "the report is older" not in output
+    assert "haltsweep report synthetic" not in output
     assert re.search(r"^arm-1: .*, 3 of 3 seeds finished", output, re.MULTILINE)
     report_json = json.loads((folder.report / "report.json").read_text())
     (folder.report / "report.json").write_text(json.dumps(report_json | {"notices": ["Mind the code."]}))

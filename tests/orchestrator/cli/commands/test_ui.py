@@ -50,7 +50,7 @@ def record_browser_pages(
 
 
 def test_unknown_sweep_is_answered_with_the_nearest_name(runs: Path) -> None:
-    with pytest.raises(InputError, match=r"no sweep named 'gatse' in .*Did you mean 'gates'\?"):
+    with pytest.raises(InputError, match=r"'gatse'.*'gates'"):
         ui("gatse", runs)
 
 
@@ -61,7 +61,7 @@ def test_ui_creates_no_missing_store(runs: Path) -> None:
 
 
 def test_ui_refuses_a_file_store(runs: Path) -> None:
-    with pytest.raises(InputError, match="must be a database or a server"):
+    with pytest.raises(InputError, match="'mlruns'"):
         ui("gates", runs, tracking="mlruns")
 
 

@@ -67,7 +67,7 @@ def test_folder_that_is_not_writable_is_unshared(needs, monkeypatch):
     assert report.unshared
     assert "it cannot write to" in report.lacks[0]
     assert "(Read-only file system)" in report.lacks[0]
-    assert "choose another --data" in report.lacks[1]
+    assert "--data" in report.lacks[1]
 
 
 def test_external_checkpoints_need_no_shared_folder(tmp_path):
@@ -76,9 +76,7 @@ def test_external_checkpoints_need_no_shared_folder(tmp_path):
         assert check_node(marked).lacks == ()
     (tmp_path / "taken").touch()
     (lack,) = check_node(replace(needs, store=f"file://{tmp_path}/taken")).lacks
-    assert (
-        "it cannot use the store of checkpoints (--checkpoints must be a location that allows writing" in lack
-    )
+    assert "--checkpoints" in lack
 
 
 def test_different_code_is_reported_alone(needs):
@@ -88,8 +86,8 @@ def test_different_code_is_reported_alone(needs):
 
 
 def test_missing_code_is_reported(needs):
-    report = check_node(replace(needs, workload="no_such_module:Class"))
-    assert "a trainable must be given as module:name that can be imported" in report.lacks[0]
+    (lack,) = check_node(replace(needs, workload="no_such_module:Class")).lacks
+    assert "no_such_module:Class" in lack
 
 
 def test_different_versions_are_reported_but_allowed(needs):

@@ -82,16 +82,12 @@ def test_streamed_split_is_not_built(tmp_path):
 
 def test_unreadable_data_raise_an_error(tmp_path):
     task = {"name": "logical_inference", "folder": str(tmp_path / "nowhere")}
-    message = (
-        r"the split train of logical_inference cannot be made: folder must hold the files train0 \.\. train12"
-    )
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=r"logical_inference.*train0 \.\. train12"):
         build_datasets(make_plan_on(task), tmp_path)
 
 
 def test_missing_files_are_reported_before_any_file_is_read(tmp_path, monkeypatch):
-    message = r"the data of lra_text cannot be read: folder must hold train/neg, .*put them there"
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=r"lra_text.*train/neg"):
         require_files(make_plan_on(SMALL, {"name": "lra_text", "folder": str(tmp_path / "nowhere")}))
     monkeypatch.setattr("trainables.data.files.content_digest", lambda *_: pytest.fail("must not be read"))
     for part in ("train/pos", "train/neg", "test/pos", "test/neg"):

@@ -86,9 +86,7 @@ def test_unreadable_setup_is_not_reported_as_damaged(folder, monkeypatch):
         return read(file)
 
     monkeypatch.setattr(launch_folder, "read_regular", refuse)
-    with pytest.raises(
-        NotAllowed, match=r"is readable only for its owner \(.+\): it may hold passwords; run the"
-    ):
+    with pytest.raises(NotAllowed):
         read_setup(folder)
     (finding,) = [finding_ for finding_ in sweep_checks.check_files(folder) if finding_.verdict != "sound"]
     assert (finding.what, finding.verdict) == ("files", "unknown")
@@ -126,16 +124,14 @@ def test_database_files_do_not_depend_on_the_working_directory(folder, tmp_path,
 
 def test_second_launch_is_refused_with_advice_to_resume(folder):
     publish_sweep(folder)
-    with pytest.raises(
-        InputError, match=r"launched once, and 'synthetic' exists .* `haltsweep resume .*/synthetic.*`"
-    ):
+    with pytest.raises(InputError, match=r"`haltsweep resume .*/synthetic"):
         publish_sweep(folder)
 
 
 def test_other_spec_with_the_same_name_is_refused(folder):
     publish_sweep(folder)
     plan_bytes = folder.plan.read_bytes()
-    with pytest.raises(InputError, match="it was launched from another spec: choose another name"):
+    with pytest.raises(InputError, match=r"^(?!.*haltsweep resume).*'synthetic'"):
         publish_sweep(folder, replace(PLAN, spec_digest="another"))
     assert folder.plan.read_bytes() == plan_bytes
 
@@ -143,7 +139,7 @@ def test_other_spec_with_the_same_name_is_refused(folder):
 def test_folder_with_foreign_files_is_left_unchanged(folder):
     folder.root.mkdir(parents=True)
     (folder.root / "thesis.tex").write_text("a year of work")
-    with pytest.raises(InputError, match="contains other files; choose another name"):
+    with pytest.raises(InputError, match=re.escape(str(folder.root))):
         publish_sweep(folder)
     assert (folder.root / "thesis.tex").read_text() == "a year of work"
 
@@ -164,7 +160,7 @@ def test_file_at_the_path_of_the_folder_raises_an_error(folder):
 def test_location_that_cannot_contain_a_folder_raises_an_error(folder):
     folder.root.parent.parent.mkdir(parents=True, exist_ok=True)
     folder.root.parent.write_text("")
-    with pytest.raises(InputError, match=r"in a folder that can be made and written, got .* --runs"):
+    with pytest.raises(InputError, match="--runs"):
         publish_sweep(folder)
 
 
@@ -173,9 +169,7 @@ def test_failed_write_leaves_no_files(folder, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(launch_folder, "write_atomically", fail_with_full_disk)
-    with pytest.raises(
-        StoreError, match=r"could not be made: .*No space left on device; the disk is full: free some space"
-    ):
+    with pytest.raises(StoreError, match="No space left on device"):
         publish_sweep(folder)
     assert not list(folder.root.parent.iterdir())
 
@@ -213,7 +207,7 @@ def test_leftovers_of_killed_launches_are_deleted_and_running_launches_are_not(f
 
 
 def test_folder_without_a_launched_sweep_cannot_be_resumed(folder):
-    with pytest.raises(InputError, match=r"contains no launched sweep to resume"):
+    with pytest.raises(InputError, match="`haltsweep status`"):
         read_launched_plan(folder)
 
 
@@ -225,12 +219,10 @@ def test_damaged_setup_is_named(folder, text):
         file.unlink()
     else:
         file.write_text(text)
-        with pytest.raises(
-            StoreError, match=r"launch.json must be as haltsweep wrote it, but cannot be read"
-        ):
+        with pytest.raises(StoreError, match=launch_folder.SETUP):
             read_setup(folder)
         (folder.root / "manifest.json").unlink()  # as in sweeps of versions without a manifest
-    with pytest.raises(StoreError, match=r"launch.json must be as haltsweep wrote it, but cannot be read"):
+    with pytest.raises(StoreError, match=launch_folder.SETUP):
         read_setup(folder)
 
 
@@ -240,9 +232,7 @@ def test_setup_with_a_valid_digest_and_invalid_types_is_named(folder, field, val
     publish_sweep(folder)
     file = folder.root / launch_folder.SETUP
     file.write_text(seal_json(unseal_json(file.read_bytes()) | {field: value}))
-    with pytest.raises(
-        StoreError, match=r"launch.json must be as haltsweep wrote it, but cannot be read"
-    ) as caught:
+    with pytest.raises(StoreError, match=launch_folder.SETUP) as caught:
         read_setup(folder)
     assert "\n" not in str(caught.value)
 
@@ -251,15 +241,15 @@ def test_endlessly_nested_setup_and_manifest_are_named(folder):
     publish_sweep(folder)
     deep = '{"digest": ' + "[" * 100_000 + "]" * 100_000 + "}"
     (folder.root / launch_folder.SETUP).write_text(deep)
-    with pytest.raises(StoreError, match=r"launch.json must be as .* nested less deeply"):
+    with pytest.raises(StoreError, match=launch_folder.SETUP):
         read_setup(folder)
     (folder.root / "manifest.json").write_text(deep)
-    with pytest.raises(StoreError, match=r"manifest.json must be as .* nested less deeply"):
+    with pytest.raises(StoreError, match=r"manifest.json"):
         read_launched_plan(folder)
 
 
 def test_damaged_manifest_is_named(folder):
     publish_sweep(folder)
     (folder.root / "manifest.json").write_text('{"files":{}}')
-    with pytest.raises(StoreError, match=r"manifest.json must be as haltsweep wrote it, and is damaged"):
+    with pytest.raises(StoreError, match=r"manifest.json"):
         read_launched_plan(folder)

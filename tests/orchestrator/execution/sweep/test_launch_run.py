@@ -1,11 +1,13 @@
 """A sweep from launch to finish: its result, its files and refused launches. Crashes are in tests/faults."""
 
+import os
 import shutil
 import sqlite3
 import threading
 from collections import Counter
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -159,7 +161,7 @@ def test_spent_budget_ends_a_sweep_without_an_interrupt(folder, setup):
 
 
 def test_workload_that_cannot_be_imported_is_refused_before_files_are_written(folder, setup):
-    with pytest.raises(InputError, match="got 'nowhere:Nothing'"):
+    with pytest.raises(InputError, match="'nowhere:Nothing'"):
         run_sweep(small_plan(), folder, replace(setup, workload="nowhere:Nothing"), SPEC, driver="inline")
     assert not folder.root.exists()
 
@@ -168,15 +170,13 @@ def test_missing_data_files_are_refused_before_files_are_written(folder, tmp_pat
     arm = make_arm("one")
     task = {"name": "lra_image", "folder": str(tmp_path / "nowhere")}
     plan = make_plan([replace(arm, settings={**arm.settings, "task": task})], seeds=(7,))
-    with pytest.raises(
-        InputError, match=r"the data of lra_image cannot be read: folder must hold data_batch_1"
-    ):
+    with pytest.raises(InputError, match=r"lra_image.*data_batch_1"):
         run_sweep(plan, folder, Setup(tmp_path / "data"), SPEC, driver="inline")
     assert not any(tmp_path.iterdir())
 
 
 def test_file_store_of_mlflow_is_refused_before_the_first_trial(folder, setup):
-    with pytest.raises(InputError, match="is a file store"):
+    with pytest.raises(InputError, match="'mlruns'"):
         run_sweep(small_plan(), folder, replace(setup, tracking_uri="mlruns"), SPEC, driver="inline")
     assert not folder.root.exists()
 
@@ -185,7 +185,7 @@ def test_second_session_at_the_same_time_is_refused(folder, setup):
     run_sweep(small_plan(), folder, setup, SPEC, driver="inline")
     with Ledger.open(folder.ledger_url, folder.name) as ledger:
         lease = ledger.claim(Holder.current())
-        with pytest.raises(LeaseHeldError, match="must have one holder at a time"):
+        with pytest.raises(LeaseHeldError):
             resume_sweep(folder, driver="inline")
         ledger.release(lease)
 
@@ -200,7 +200,7 @@ def test_session_without_its_lease_stops_and_writes_nothing(folder, setup, monke
         original(recorder, *arguments, **options)
 
     monkeypatch.setattr(launch, "run_inline", run_inline)
-    with pytest.raises(LeaseLost, match="it was taken by process 1 on host 'elsewhere'"):
+    with pytest.raises(LeaseLost, match="process 1 on host 'elsewhere'"):
         run_sweep(small_plan(), folder, setup, SPEC, driver="inline")
     assert [event.kind for event in read_events(folder)] == [EventKind.OPENED]
 
@@ -209,26 +209,19 @@ def test_copied_folder_with_a_shared_ledger_is_not_resumed(folder, setup, tmp_pa
     setup = replace(setup, storage=f"sqlite:///{tmp_path}/team.db")
     run_sweep(small_plan(), folder, setup, SPEC, driver="inline")
     shutil.copytree(folder.root, tmp_path / "copied" / folder.name)
-    with pytest.raises(InputError, match=f"is a copy of {folder.root}: both use .*team.db; use that folder"):
+    with pytest.raises(InputError, match=rf"{folder.root}.*team.db"):
         resume_sweep(SweepFolder(tmp_path / "copied" / folder.name), driver="inline")
     folder.root.rename(tmp_path / "away")
     assert resume_sweep(SweepFolder(tmp_path / "copied" / folder.name), driver="inline").left == 0
 
 
-def test_missing_ledger_is_not_recreated(folder, setup):
+@pytest.mark.parametrize("damage", [os.unlink, partial(os.truncate, length=0)], ids=["missing", "empty"])
+def test_lost_ledger_is_not_recreated(folder, setup, damage):
     run_sweep(small_plan(), folder, setup, SPEC, driver="inline")
-    folder.ledger.unlink()
-    with pytest.raises(StoreError, match="must be there, for the sweep has begun, and it is not; restore"):
+    damage(folder.ledger)
+    with pytest.raises(StoreError, match=str(folder.ledger)):
         resume_sweep(folder, driver="inline")
-    assert not folder.ledger.exists()
-
-
-def test_emptied_ledger_is_not_recreated(folder, setup):
-    run_sweep(small_plan(), folder, setup, SPEC, driver="inline")
-    folder.ledger.write_bytes(b"")
-    with pytest.raises(StoreError, match="must be there, for the sweep has begun, and it is empty; restore"):
-        resume_sweep(folder, driver="inline")
-    assert folder.ledger.read_bytes() == b""
+    assert not folder.ledger.exists() or not folder.ledger.read_bytes()
 
 
 @pytest.mark.parametrize("moment", ["before the ledger", "in an empty file", "before the first table"])
@@ -269,6 +262,6 @@ HEARTBEAT = open_sweep.Heartbeat
 
 def test_trial_larger_than_this_machine_is_refused_before_files_are_written(folder, setup):
     plan = make_plan([make_arm("one")], trials_per_arm=1, seeds=(), resources=Resources(cpus=100_000))
-    with pytest.raises(InputError, match="a trial must fit on one node: it needs cpus=100000"):
+    with pytest.raises(InputError, match="cpus=100000"):
         run_sweep(plan, folder, setup, "")
     assert not folder.root.exists()

@@ -76,8 +76,7 @@ def test_interrupt_before_the_first_trial_leaves_no_files(folder, setup, monkeyp
 
     with monkeypatch.context() as patch:
         patch.setattr(launch, "run_inline", interrupt)
-        message = "interrupted before the first trial of 'synthetic': no files remain; launch it again"
-        with pytest.raises(Withdrawn, match=message) as raised:
+        with pytest.raises(Withdrawn, match="'synthetic'") as raised:
             launch_sweep(folder, setup)
     assert raised.value.exit_code == 130
     assert_no_files(folder, setup)
@@ -93,7 +92,7 @@ def test_later_failure_keeps_the_sweep(folder, setup, monkeypatch):
         patch.setattr(launch, "run_inline", fail)
         with pytest.raises(StoreError, match="no disk"):
             launch_sweep(folder, setup)
-    with pytest.raises(InputError, match="a sweep is launched once, and 'synthetic' exists"):
+    with pytest.raises(InputError, match="'synthetic'"):
         launch_sweep(folder, setup)
     assert resume_sweep(folder, driver="inline").exit_code == 0
 
@@ -134,7 +133,7 @@ def test_running_launch_is_not_cleared(folder, setup):
     this_process = Holder.current()
     parent = replace(this_process, pid=os.getppid(), process_started_at=start_time_of(os.getppid()))
     write_killed_launch(folder, setup, parent, with_ledger=False)
-    with pytest.raises(InputError, match=rf"process {os.getppid()} on .* is launching 'synthetic'; wait for"):
+    with pytest.raises(InputError, match=rf"process {os.getppid()} .*'synthetic'"):
         launch_sweep(folder, setup)
     assert folder.plan.exists()
 
@@ -147,7 +146,7 @@ def start_time_of(pid):
 
 def test_launch_on_another_machine_is_presumed_alive_for_days(folder, setup):
     write_killed_launch(folder, setup, DEAD, with_ledger=False)
-    with pytest.raises(InputError, match=r"if that process is gone launch with --take-over"):
+    with pytest.raises(InputError, match="--take-over"):
         launch_sweep(folder, setup)
     old_time = time.time() - SILENCE_S - 60
     for path in (*folder.root.rglob("*"), folder.root):
@@ -171,9 +170,7 @@ def test_sweep_of_the_same_name_in_the_database_is_not_continued(folder, setup, 
         setup = replace(setup, storage=f"sqlite:///{tmp_path / 'shared.db'}")
     assert launch_sweep(folder, setup).exit_code == 0
     other_folder = SweepFolder(tmp_path / "elsewhere" / "synthetic")
-    with pytest.raises(
-        InputError, match="'synthetic' was launched there from another folder; choose another"
-    ):
+    with pytest.raises(InputError, match="'synthetic'"):
         launch_sweep(other_folder, setup)
     assert not other_folder.root.parent.exists()
     (summary,) = summaries(setup.storage)
@@ -186,7 +183,7 @@ def test_rows_of_a_simultaneous_launch_are_kept(folder, tmp_path, monkeypatch):
     with Ledger.open(url, "synthetic", create=True) as ledger:
         ledger.claim(Holder.current())
         monkeypatch.setattr(launch, "refuse_foreign", lambda *_: None)
-        with pytest.raises(LeaseHeldError, match="must have one holder at a time"):
+        with pytest.raises(LeaseHeldError):
             launch_sweep(folder, setup)
         assert ledger.held()
     assert not folder.root.exists()

@@ -49,11 +49,7 @@ def test_arrays_with_one_element_are_numbers(value):
 
 
 @pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (np.ones((2, 3)), r"of shape \(2, 3\) for 'valid/f1'"),
-        (torch.ones(4), r"of shape \(4,\) for 'valid/f1'"),
-    ],
+    ("value", "message"), [(np.ones((2, 3)), r"\(2, 3\).*'valid/f1'"), (torch.ones(4), r"\(4,\).*'valid/f1'")]
 )
 def test_arrays_with_several_elements_are_refused_with_their_shape(value, message):
     with pytest.raises(BadMeasurement, match=message):

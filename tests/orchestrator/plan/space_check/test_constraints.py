@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
-from orchestrator.errors import PlanError, SpecError
+from orchestrator.errors import FaultCode, PlanError
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.spec.load import read_spec, to_yaml
 from search_spaces.dimensions import Constraint
 from tests.orchestrator.plan.small_specs import SEARCH, make_full_spec
 from tests.support.specs.planned import plan
+from tests.support.specs.refusals import expect_faults
 
 ALSO = {
     "model.feedforward_width": {"int": [4, 12]},
@@ -40,53 +41,53 @@ def test_constraint_is_planned_and_read_back(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("constraint", "message"),
+    "constraint",
     [
-        ("model.max_layers >= 2", "holds for every draw in every arm"),
-        ("model.max_layers > 8", "baseline can draw nothing that satisfies model.max_layers > 8"),
-        ("model.max_leyers > 3", "model.max_leyers is a field of no arm. Did you mean 'model.max_layers'"),
-        ("model.width <= model.heads", "can draw nothing that satisfies model.width <= model.heads"),
-        ("model.heads <= model.width", "must have a field that the search varies, got none"),
-        ("model.max_layers <= model.max_layers", "holds for every draw in every arm"),
-        (
-            "model.max_layers <= train.patience",
-            "and train.patience is null in every arm: the constraint excludes no values",
-        ),
-        (
-            "model.max_layers != model.halt.unit",
-            "must compare numbers, and model.halt.unit can be the text 'sequence'",
-        ),
+        "model.max_layers >= 2",
+        "model.max_leyers > 3",
+        "model.heads <= model.width",
+        "model.max_layers <= model.max_layers",
+        "model.max_layers <= train.patience",
+        "model.max_layers != model.halt.unit",
     ],
 )
-def test_constraint_that_excludes_nothing_is_refused(constraint: str, message: str) -> None:
-    with pytest.raises(PlanError) as caught:
+def test_constraint_that_excludes_nothing_is_refused(constraint: str) -> None:
+    with expect_faults("invalid-value", "search.constraints[0]"):
         plan_with_constraints(constraint)
-    assert message in str(caught.value)
+
+
+def test_constraint_without_searched_fields_that_nothing_satisfies_is_refused() -> None:
+    with pytest.raises(PlanError) as caught:
+        plan_with_constraints("model.width <= model.heads")
+    assert [(fault.code, fault.path) for fault in caught.value.faults] == [
+        (FaultCode.NOTHING_TO_DRAW, "search"),
+        (FaultCode.INVALID_VALUE, "search.constraints[0]"),
+    ]
 
 
 def test_unsatisfiable_constraint_is_reported_once_for_all_arms() -> None:
     arms = {"minus-gate": {"why": "plain feed-forward block", "set": {"model.gate": False}}}
-    with pytest.raises(PlanError) as caught:
+    with expect_faults("nothing-to-draw", "search") as caught:
         plan(make_full_spec(arms=arms, search={**SEARCH_PARTS, "constraints": ["model.max_layers > 8"]}))
-    assert str(caught.value).count("can draw nothing that satisfies model.max_layers > 8") == 1
+    assert len(caught.value.faults) == 1
 
 
 @pytest.mark.parametrize(
-    ("constraint", "message"),
+    "constraint",
     [
-        ("model.max_layers", "must compare something"),
-        ("max_layers < 3", "a path must begin with task, model or train, got 'max_layers'"),
-        ("model.max_layers < nan", "a path must begin with task, model or train, got 'nan'"),
-        ("model.max_layers < 1_0", "must be a condition made of"),
-        ("model.max_layers < \uff15", "must be a condition made of"),
-        ("model.max_layers < .inf", "must be a condition made of"),
-        ("model.max_layers < 1e999", "must be a condition made of"),
-        (f"model.max_layers < {'9' * 5000}", "must have at most 1000 characters"),
+        "model.max_layers",
+        "max_layers < 3",
+        "model.max_layers < nan",
+        "model.max_layers < 1_0",
+        "model.max_layers < \uff15",
+        "model.max_layers < .inf",
+        "model.max_layers < 1e999",
+        f"model.max_layers < {'9' * 5000}",
     ],
 )
-def test_text_that_is_no_constraint_is_refused(tmp_path: Any, constraint: str, message: str) -> None:
+def test_text_that_is_no_constraint_is_refused(tmp_path: Any, constraint: str) -> None:
     (tmp_path / "spec.yaml").write_text(to_yaml(make_full_spec()))
-    with pytest.raises(SpecError, match=message):
+    with expect_faults("invalid-value", "search.constraints[0]"):
         read_spec(tmp_path / "spec.yaml", [f"search.constraints=['{constraint}']"])
 
 
@@ -102,18 +103,11 @@ def test_number_is_read_as_elsewhere_in_a_spec(text: str) -> None:
     assert sweep_plan == Constraint("model.max_layers", "<=", 5)
 
 
-@pytest.mark.parametrize(
-    ("also", "constraint", "message"),
-    [
-        (REAL, "train.lr != train.weight_decay", "holds for every draw in every arm"),
-        (REAL, "train.lr != 0.005", "holds for every draw in every arm"),
-    ],
-)
-def test_real_numbers_are_never_drawn_equal(also: Any, constraint: str, message: str) -> None:
-    search = {**SEARCH_PARTS, "also": also, "constraints": [constraint]}
-    with pytest.raises(PlanError, match=message) as caught:
+@pytest.mark.parametrize("constraint", ["train.lr != train.weight_decay", "train.lr != 0.005"])
+def test_real_numbers_are_never_drawn_equal(constraint: str) -> None:
+    search = {**SEARCH_PARTS, "also": REAL, "constraints": [constraint]}
+    with expect_faults("invalid-value", "search.constraints[0]"):
         plan(make_full_spec(arms={}, posthoc={}, search=search))
-    assert {fault.path for fault in caught.value.faults} == {"search.constraints[0]"}
 
 
 @pytest.mark.parametrize("operator", ["==", "!="])

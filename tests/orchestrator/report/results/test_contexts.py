@@ -320,11 +320,11 @@ def test_best_arm_belongs_to_one_context():
     plan = build_plan("arm")
     trial_records = build_records(plan, {"arm[dataset=hard]": 0.1})
     report = summarise(plan, trial_records)
-    with pytest.raises(InputError, match="give --context with one of dataset=easy, dataset=hard"):
+    with pytest.raises(InputError, match=r"--context .*dataset=easy, dataset=hard"):
         find_winner(plan, trial_records, report)
-    with pytest.raises(InputError, match="no context named 'hard'"):
+    with pytest.raises(InputError, match="'hard'"):
         find_winner(plan, trial_records, report, context="hard")
-    with pytest.raises(InputError, match="not in the context dataset=hard"):
+    with pytest.raises(InputError, match="dataset=hard"):
         find_winner(plan, trial_records, report, arm="arm[dataset=easy]", context="dataset=hard")
     winner = find_winner(plan, trial_records, report, context="dataset=hard")
     assert (winner.arm, winner.rivals) == ("arm[dataset=hard]", 2)

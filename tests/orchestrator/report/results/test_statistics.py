@@ -45,7 +45,7 @@ def test_interval_is_clipped_to_the_range_of_the_quantity() -> None:
 
 
 def test_estimate_refuses_an_empty_list() -> None:
-    with pytest.raises(ValueError, match="at least one value"):
+    with pytest.raises(ValueError, match="value"):
         estimate([])
 
 
@@ -85,7 +85,7 @@ def test_constant_samples_have_no_interval(first, second):
 
 
 def test_difference_of_means_refuses_an_empty_sample():
-    with pytest.raises(ValueError, match="both samples must have values, got 0 and 2"):
+    with pytest.raises(ValueError, match="0 and 2"):
         welch_difference([], [0.1, 0.2])
 
 

@@ -126,11 +126,11 @@ def test_params_with_failed_seeds_are_ranked_last():
 
 
 def test_best_without_candidates_is_an_error():
-    with pytest.raises(InputError, match="no trial has finished"):
+    with pytest.raises(InputError):
         choose_winner({("arm-0", "search", 0): None})
-    with pytest.raises(InputError, match="no trial of arm-1 has finished"):
+    with pytest.raises(InputError, match="arm-1"):
         choose_winner(confirm_scores((0.5, 0.6)), arm="arm-1")
-    with pytest.raises(InputError, match="no arm named 'arm-9'"):
+    with pytest.raises(InputError, match="'arm-9'"):
         choose_winner(SEARCH_SCORES, arm="arm-9")
 
 
