@@ -53,7 +53,7 @@ _PIECE = 1024**2
 
 
 def write(path: Path, files: Mapping[str, bytes | Path]) -> None:
-    """Write an archive of `files`, complete or not at all.
+    """Write an archive of `files`; after an error, `path` is unchanged.
 
     A file given as a path is read piece by piece.
 
@@ -148,7 +148,7 @@ def _check_archive_end(path: Path) -> None:
 
 
 def most_unpacked(size: int) -> int:
-    """Return the maximum bytes of all files of an archive of `size` bytes together."""
+    """Return the maximum total size in bytes of the files in an archive of `size` bytes."""
     return min(MAX_BYTES, FREE_BYTES + MAX_RATIO * size)
 
 
@@ -173,7 +173,7 @@ def _refuse_members(path: Path, members: list[zipfile.ZipInfo], max_bytes: int) 
 
 
 def most_of(name: str) -> int:
-    """Return the maximum bytes of the file called `name`."""
+    """Return the maximum size in bytes of the file called `name`."""
     return MAX_BYTES if name.endswith(".jsonl") else MAX_FILE
 
 
@@ -186,7 +186,7 @@ def _too_long(path: Path, name: str) -> InputError:
 
 
 def _put(archive: zipfile.ZipFile, member: zipfile.ZipInfo, file: Path, bytes_left: int, path: Path) -> int:
-    """Write one member of at most `bytes_left` bytes to `file` and return its number of bytes."""
+    """Write one member of at most `bytes_left` bytes to `file` and return the number of its bytes."""
     file.parent.mkdir(parents=True, exist_ok=True)
     num_written = 0
     with archive.open(member) as source, file.open("xb") as target:

@@ -119,7 +119,7 @@ class StoredSweep:
 def found(
     name: str, runs: Path, *, outline: bool = False
 ) -> tuple[SweepFolder, Plan, Mapping[tuple[str, Phase], int]]:
-    """Return folder and plan of the sweep called `name`, and its number of trials by arm and phase.
+    """Return folder and plan of the sweep called `name`, and the number of its trials by arm and phase.
 
     Args:
         name: Name or folder of the sweep.
@@ -146,7 +146,7 @@ def found(
 
 @contextmanager
 def readable_url(url: str, folder: SweepFolder) -> Iterator[str]:
-    """Yield a URL to read the ledger: of a temporary copy if the folder is not writable.
+    """Yield a URL for reading the ledger, or the URL of a temporary copy if the folder is not writable.
 
     SQLite must write next to a database to read it, so a copy allows reading on a read-only file system.
     """

@@ -279,7 +279,7 @@ def check_mlflow(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Findi
 
 
 def check_snapshot(sweep: CheckedSweep) -> Iterator[Finding]:
-    """Yield a finding from comparing the snapshot in the ledger with a fold of all events."""
+    """Compare the snapshot in the ledger with the state computed from all events, and yield a finding."""
     from orchestrator.execution.sweep.sweep_fold import SweepFold, snapshot_key
 
     remedy = f"no event is lost; `{command('verify', sweep.folder, '--repair')}` deletes it"

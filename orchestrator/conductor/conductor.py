@@ -212,7 +212,7 @@ class Conductor:
         return skipped_states
 
     def _reopen(self, state: TrialState) -> None:
-        """Reset an ended trial to the state before it was asked for."""
+        """Reset an ended trial to its state before `next_trial` returned it."""
         assert state.outcome is not None, "only a trial that has ended is reopened"
         self._left += 1
         self._unrunnable.pop(state.planned.trial_id, None)  # trial added after its search had failed
@@ -248,7 +248,7 @@ class Conductor:
         return self._spending.used_up()
 
     def repeated_error(self) -> str:
-        """Return the error that all first trials of an arm crashed with; empty if the sweep may continue."""
+        """Return the error with which all first trials of an arm crashed; empty if the sweep may continue."""
         return "" if self._plan.continue_on_error else self._first.repeated()
 
     def refuse_new(self, reason: str) -> None:
@@ -486,7 +486,7 @@ class Conductor:
             self._end_unrun(state, message, OutcomeKind.SKIPPED)
 
     def _report_to_search(self, state: TrialState, kind: OutcomeKind) -> None:
-        """Report the outcome to the search of the arm, and add a finished trial to the candidates."""
+        """Report the outcome to the search of the arm; a finished trial also becomes a candidate."""
         search, number = self._search_of(state.planned), state.planned.number
         match kind:
             case OutcomeKind.FINISHED:

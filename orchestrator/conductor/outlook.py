@@ -52,7 +52,7 @@ class RunningTrial:
 
     @property
     def left_s(self) -> float | None:
-        """Return the seconds of work to the last step at the current rate.
+        """Return the estimated seconds of work until the trial's last step.
 
         None if the number of steps is unknown or too few steps are completed.
         """
@@ -103,7 +103,7 @@ class Remaining:
 
     @property
     def ground(self) -> str:
-        """Return a text that states the basis of the estimate."""
+        """Return the basis of the estimate as text."""
         parts = [amount(self.ended, "ended trial")] if self.ended else []
         parts += [amount(self.rates, "running rate")] if self.rates else []
         exclusion = f", not counting {amount(self.unknown, 'trial')} of unknown duration"

@@ -23,7 +23,7 @@ TRAINING = "train/"
 
 
 def decisions(plan: Plan, confirmations: Confirmed) -> dict[str, EarlyVerdict]:
-    """Return every arm that needed no more seeds, by name; empty for a plan without looks."""
+    """Return the early verdicts of arms that needed no more seeds, by arm; empty for a plan without looks."""
     rounds = Rounds(plan)
     while rounds.advance(confirmations) is not None:
         pass
@@ -91,7 +91,7 @@ class Rounds:
         return new
 
     def _says_nothing(self, arm: str, seeds: Sequence[int], confirmations: Confirmed) -> bool:
-        """Return whether no look can decide, since all seeds agree in the arm and in its reference."""
+        """Return whether no look can decide, because all seeds agree both in the arm and in its reference."""
         both_arms = (arm, self._compared_with[arm])
         return all(
             one_run(

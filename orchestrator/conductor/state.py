@@ -115,11 +115,11 @@ class ArmState:
         return "every combination was tried" if points is not None and number >= points else ""
 
     def push(self, state: TrialState) -> None:
-        """Add `state` to the trials that may be asked for."""
+        """Add `state` to the trials that may start."""
         heapq.heappush(self.ready, (state.place, state.planned.trial_id))
 
     def withdraw(self, states: Iterable[TrialState]) -> None:
-        """Remove `states` from the trials to start, until they are pushed again."""
+        """Remove `states` from the trials that may start, until `push` adds them again."""
         withdrawn = {state.planned.trial_id for state in states}
         self.ready = [entry for entry in self.ready if entry[1] not in withdrawn]
         heapq.heapify(self.ready)

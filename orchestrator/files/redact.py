@@ -190,7 +190,7 @@ def _mask_option(match: re.Match[str]) -> str:
 
 
 def _is_value_of_secret(key: str, value: str) -> bool:
-    """Return whether the key always names secrets, or may name one and the value looks random."""
+    """Return whether `key` always names a secret, or may name one and `value` looks random."""
     name = key.rpartition(".")[2]
     if not any(map(str.isalnum, value)):  # a bracket, after which code continues
         return False
@@ -302,7 +302,7 @@ def _is_mixed(value: str) -> bool:
 
 
 def _is_drawn(run: str) -> bool:
-    """Return whether it is a long hexadecimal number, or has a long piece of mixed letters and digits.
+    """Return whether `text` is a long hexadecimal number, or has a long piece of mixed letters and digits.
 
     Names in code consist of many short pieces.
     """
@@ -369,7 +369,7 @@ def _mask_url_rest(scheme: str, separator: str, rest: str) -> str:
 
 
 def _mask_url_secrets(rest: str, *, user_is_name: bool = False) -> str:
-    """Return the part of a URL after its scheme with secrets masked."""
+    """Return `rest`, the part of a URL after its scheme, with secrets masked."""
     # Repeat, since masking may join the surrounding text to a new match; each round leaves less unmasked
     # text.
     while (masked_rest := _mask_url_once(rest, user_is_name=user_is_name)) != rest:

@@ -107,7 +107,7 @@ class Ledger:
 
     @property
     def begun(self) -> bool:
-        """Return whether a trial was ever asked for."""
+        """Return whether any trial ever received its assignment."""
         is_start = (events.c.sweep_id == self._id) & (events.c.kind == EventKind.ASKED.value)
         first = select(events.c.seq).where(is_start).limit(1)
         return self._database.run(lambda connection: connection.scalar(first), write=False) is not None
@@ -121,7 +121,7 @@ class Ledger:
         return read_lease(self._read())
 
     def held(self) -> bool:
-        """Return whether the sweep's holder is alive, or has a current lease if it cannot be checked."""
+        """Return whether the holder is alive, or has a current lease if its process cannot be checked."""
 
         def look(connection: Connection) -> bool:
             lease = read_lease(self._reader.sweep(connection))

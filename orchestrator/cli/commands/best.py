@@ -160,7 +160,7 @@ def _left_out(original: Mapping[str, Any], content: Mapping[str, Any]) -> Iterat
 
 
 def _goal_left_out(choice: "Winner", report: "Report") -> Iterator[str]:
-    """Yield a warning if only the omitted search section stated which metric values are better."""
+    """Yield a warning if only the omitted search section stated whether high or low values are better."""
     if choice.by != "confirm" or choice.goal is None or report.quantity(choice.metric).better is not None:
         return
     _, quantity = split_and_quantity(choice.metric)

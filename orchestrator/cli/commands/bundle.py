@@ -88,7 +88,7 @@ def _files(sweep: "StoredSweep", target_folder: Path) -> "dict[str, bytes | Path
 def report_files(
     plan: "Plan", events: "Iterable[Event]", target_folder: Path
 ) -> "tuple[dict[str, Path], Sequence[Record]]":
-    """Create the report from events in `target_folder`; return its files by bundle name, and the records.
+    """Create the report in `target_folder` from events; return its files by bundle name, and the records.
 
     Only the events that are needed for curves are retained in memory.
 
@@ -203,7 +203,7 @@ def _check_agreement(
 def _compare_reports(
     folder: Path, new_report: "Mapping[str, Path]", listing: "Mapping[str, Any]"
 ) -> "Iterator[Finding]":
-    """Yield a finding from comparing the report in the bundle with a newly created one."""
+    """Compare the report in the bundle with a newly created report, and yield a finding."""
     from orchestrator.bundle import contents
     from orchestrator.files.file_digests import file_digest
     from orchestrator.files.findings import Finding
@@ -235,7 +235,7 @@ def _compare_reports(
 
 
 def _differing_versions(environment: Path) -> list[str]:
-    """Return libraries that affect reports and had another version when the bundle was created."""
+    """Return the libraries that affect reports and whose versions differ from those in `environment`."""
     from importlib import metadata
 
     lines = environment.read_text("utf-8", errors="replace").splitlines()

@@ -23,7 +23,7 @@ QUESTION_CHARACTERS = 60
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Summary of one sweep, as far as it is readable."""
+    """Summary of one sweep, with the values that could be read."""
 
     name: str
     state: SweepState
@@ -55,7 +55,7 @@ def list_sweeps(runs: Runs = None, storage: Storage = None, as_json: Json = Fals
 
 
 def list_rows(root: Path, storage: str | None) -> Iterator[Row]:
-    """Yield the sweeps in folders by name, then sweeps in the database `storage` without a folder."""
+    """Yield all sweeps in folders, sorted by name, then sweeps that only the database `storage` contains."""
     from orchestrator.ledger.summary import summaries
 
     by_name = {summary.name: summary for summary in summaries(storage)} if storage is not None else {}

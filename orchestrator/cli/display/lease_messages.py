@@ -20,7 +20,7 @@ def report_fenced(lease: "Lease") -> None:
 
 
 def describe_silent_holder(ledger: "Ledger") -> str:
-    """Return a sentence about a silent holder whose process cannot be checked; empty if there is none."""
+    """Return a sentence about a silent lease holder whose process cannot be checked; empty if none exists."""
     silence = ledger.silent_holder()
     if silence is None:
         return ""

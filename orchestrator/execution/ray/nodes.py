@@ -39,7 +39,7 @@ def _check_this_node(needs: str) -> str:
 
 @dataclass(slots=True)
 class Nodes:
-    """Nodes of a cluster and whether they take trials. A new node is checked before it receives a trial."""
+    """Nodes of a cluster, and which of them may run trials; each is checked before it receives a trial."""
 
     needs: NodeRequirements
     wanted: Resources

@@ -76,7 +76,7 @@ class _Link:
         return [key for key, run in self.runs.items() if run.status == state]
 
     def allow_checkpoints(self, run: Run, *, allowed: bool) -> None:
-        """Tell the actor, before its next report, whether it may write a checkpoint."""
+        """Permit or forbid the actor to write a checkpoint at its next report."""
         if allowed != (run.trial_id in self.unwritten):
             return
         actor: Any = run.temporary_state.ray_actor

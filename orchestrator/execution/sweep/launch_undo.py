@@ -24,7 +24,7 @@ from trainables.process_identity import ProcessState
 
 
 def clear_unstarted(folder: SweepFolder, on_fenced: OnFenced | None = None) -> None:
-    """Delete what a killed launch or a killed removal left at the folder of a new sweep.
+    """Delete the files that a killed launch or removal left at the folder of a new sweep.
 
     Args:
         folder: Folder of the sweep.
@@ -82,7 +82,7 @@ def undo_launch_folder(folder: SweepFolder) -> None:
 
 
 class _SweepStarted(Exception):
-    """Raised if a sweep has begun, or only a person can decide about its files."""
+    """Raised if a sweep has started a trial, or if only a person can decide about its files."""
 
 
 def _read_unstarted_setup(root: SweepFolder) -> Setup:
@@ -109,7 +109,7 @@ def _launcher(root: SweepFolder) -> Holder | None:
 
 
 def _refuse_living(root: SweepFolder, launcher: Holder, *, believed: bool) -> None:
-    """Raise `InputError` if the launcher is alive, or may be alive and `believed` is True."""
+    """Raise `InputError` if the launcher is alive, or if it may be alive and `trusts_launcher` is True."""
     state = launcher.state()
     if state is ProcessState.ALIVE:
         remedy = "wait for it"

@@ -103,7 +103,7 @@ class OpenSweep:
         self.presence.check()
 
     def known(self) -> Sequence[Record]:
-        """Return the trials that the ledger contains."""
+        """Return the records of all trials in the ledger."""
         return records(self.ledger.newest(), self.plan)
 
     def snapshot(self) -> Snapshot:
@@ -266,7 +266,7 @@ def _update_followers(
 
 
 def _loss_error(error: BaseException, presence: FolderWatch) -> StoreError | None:
-    """Return the error that reports a lost folder or ledger; None if `error` has another cause."""
+    """Return the error that reports a lost folder or ledger; None if `error` has a different cause."""
     if isinstance(error, StoreError | OSError) and not isinstance(error, FolderGone):
         try:
             presence.check(at_once=True)

@@ -128,7 +128,7 @@ class Recorder:
         return self._conductor.progress()
 
     def outlook(self) -> Outlook:
-        """Return the running trials and the trials still to come."""
+        """Return the running trials and the remaining work."""
         current_outlook, now = self._conductor.outlook(), self._clock()
         running = (
             replace(trial, silent_s=max(0.0, now - self._attempts[trial.trial_id].heard_at))
@@ -137,7 +137,7 @@ class Recorder:
         return replace(current_outlook, running=tuple(running))
 
     def held_open_s(self) -> float:
-        """Return the seconds for which all sessions together had the sweep open."""
+        """Return the total seconds during which sessions had the sweep open."""
         return self._held.seconds(self._clock())
 
     def written(self, timeout_s: float = 0.0) -> bool:
@@ -190,7 +190,7 @@ class Recorder:
         return Attempt(trial, token, self._folder.checkpoint(trial.trial_id), self._last_of(trial.source_id))
 
     def _last_of(self, trial_id: str | None) -> Path | None:
-        """Return the path of the last checkpoint of a trial that finished."""
+        """Return the path of the last checkpoint of a finished trial."""
         if trial_id is None:
             return None
         return self._folder.checkpoint(trial_id) / checkpoint_name(self._attempts[trial_id].step)

@@ -90,7 +90,7 @@ def remove_rows(
     *,
     on_fenced: OnFenced | None = None,
 ) -> None:
-    """Remove a sweep without a folder on this machine: its rows in a database and its runs in MLflow.
+    """Remove a sweep that has no folder on this machine: its rows in a database and its runs in MLflow.
 
     Args:
         storage: URL of the database.

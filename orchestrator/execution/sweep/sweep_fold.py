@@ -85,7 +85,7 @@ class SweepFold:
         return b"".join([*packed, packer.flush()])
 
     def matches(self, content: bytes) -> bool:
-        """Return whether a snapshot has this state, regardless of its compression."""
+        """Return whether a snapshot contains this state; the compression may differ."""
         try:
             return zlib.decompress(content) == zlib.decompress(self.content())
         except zlib.error:
