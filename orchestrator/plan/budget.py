@@ -26,7 +26,7 @@ def sweep_limits(spec: Spec) -> Limits | None:
 
 
 def check_budget(spec: Spec, trainable: str | None, metrics: Iterable[Metric], faults: Faults) -> None:
-    """Note FLOPs limits without reported FLOPs, and targets that the objective cannot have."""
+    """Add faults for FLOPs limits without reported FLOPs, and for targets that the objective cannot have."""
     limits, known_metrics = sweep_limits(spec), tuple(metrics)
     if limits is None:
         return
@@ -70,7 +70,7 @@ def check_afforded(
     search: SearchPlan | None,
     faults: Faults,
 ) -> None:
-    """Note FLOPs limits below the cost of one trial, and patience that can never end a search."""
+    """Add faults for FLOPs limits below the cost of one trial, and for patience that cannot end a search."""
     caps = limits or Limits()
     _check_binding(caps, prices, search, faults)
     costs = [
@@ -92,7 +92,7 @@ def check_afforded(
 def _check_binding(
     limits: Limits, prices: Sequence[ArmEstimate], search: SearchPlan | None, faults: Faults
 ) -> None:
-    """Note a `no_improvement` that is at least the number of trials of a search."""
+    """Add a fault if `no_improvement` is at least the number of trials of a search."""
     arm_limits = limits.each_arm or ArmLimits()
     repeats = search.repeats if search is not None else 1
     num_trials = max((estimate.trials.get(SEARCH, 0) // repeats for estimate in prices), default=0)

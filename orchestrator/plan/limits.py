@@ -13,7 +13,7 @@ MOST_FLOPS = 1e27
 
 
 def size_problem(system: System, count: Callable[[System], int]) -> str | None:
-    """Return why no machine could train `system`; None if one could.
+    """Return why no machine could train `config`; None if one could.
 
     Args:
         system: Settings of a trial.
@@ -50,7 +50,7 @@ def size_problem(system: System, count: Callable[[System], int]) -> str | None:
 
 
 def rows_per_step(system: System) -> int:
-    """Return the number of examples per step if all examples have the maximum length."""
+    """Return the number of examples per training step if all examples have the maximum length."""
     return system.train.batch_rows(_longest_sequence(system))
 
 

@@ -93,7 +93,7 @@ def read_file(path: Path) -> Document:
 
 
 class _NotReadable(Exception):
-    """No spec can be read from a path; the message is the fault."""
+    """Raised if no spec can be read from a path; the message is the fault."""
 
 
 def _similar_file(path: Path) -> str:
@@ -195,7 +195,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _TooLarge(Exception):
-    """A document has too many values, possibly by nested aliases."""
+    """Raised if a document has too many values, possibly by nested aliases."""
 
 
 class _NodeReader:

@@ -62,13 +62,13 @@ def read_state(folder: SweepFolder) -> TrackingState | None:
 
 
 def write_state(folder: SweepFolder, state: TrackingState) -> None:
-    """Write a note; ignore errors of the disk."""
+    """Write a note; ignore disk errors."""
     with suppress(OSError):
         write_atomically(folder.root / STATE, seal_json(to_json_values(state)))
 
 
 def is_writing(folder: SweepFolder) -> bool:
-    """Return whether a process of this machine is writing MLflow or Parquet."""
+    """Return whether a process on this machine is writing MLflow or Parquet."""
     try:
         return is_held(folder.root / LOCK)
     except OSError:  # the lock belongs to another user

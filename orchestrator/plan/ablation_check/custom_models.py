@@ -134,7 +134,7 @@ def _call_function(function: Any, settings: Mapping[str, Any], name: str) -> Any
 
 
 def _built(model: "nn.Module") -> Fingerprint:
-    """Return the fingerprint of a model that is not run.
+    """Return the fingerprint of a model that was built but not run.
 
     Raises:
         ValueError: The model has lazy weights without a shape.

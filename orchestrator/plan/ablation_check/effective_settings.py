@@ -128,7 +128,7 @@ def effective_settings(system: System, sweep: Sweep, steps: Sequence[int] = ()) 
 
 
 def _share(decay: float) -> float:
-    """Return the share of a moment that is retained in an update; 0 if it is lost in rounding."""
+    """Return the share of an optimizer moment that an update retains; 0 if rounding removes that share."""
     return decay if decay >= UNSEEN else 0.0
 
 
@@ -152,7 +152,7 @@ def _one_length(system: System) -> int | None:
 
 
 def _compares(system: System, sweep: Sweep) -> bool:
-    """Return whether a trial uses validation results for any decision."""
+    """Return whether any decision in a trial uses validation results."""
     settings = normal_forms(system.train, TrialFacts(system.shape.head, sweep.confirmed))
     values = {name: value for fields in settings.values() for name, value in fields.items()}
     return compares(system.train.model_copy(update=values))

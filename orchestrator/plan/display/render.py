@@ -427,7 +427,7 @@ def _may_become_one(plan: Plan) -> Iterator[str]:
 
 
 def _may_choose(space: Space, change: Change) -> bool:
-    """Return whether a search is likely to draw the value; false for ranges without steps."""
+    """Return whether a search is likely to draw the value of `change`; false for ranges without steps."""
     if change.path not in space.paths:
         return False
     domain = space[change.path].domain
@@ -506,7 +506,7 @@ def _unmatched_published_warning(plan: Plan) -> str:
 
 
 def _means(plan: Plan) -> str:
-    """Return the resources of each trial."""
+    """Return the resources of each trial as text."""
     cpus, gpus = plan.resources.cpus, plan.resources.gpus
     cores = "1 CPU core" if cpus == 1 else f"{value_words(cpus)} CPU cores"
     share = f"{value_words(gpus)} of a GPU" if gpus <= 1 else f"{value_words(gpus)} GPUs"

@@ -77,7 +77,7 @@ def _refuse_arms(change: Difference, progress: RequestedWork) -> str:
 
 
 def _refuse_list_change(change: Difference, progress: RequestedWork) -> str:
-    """Return the refusal of a change to a list that may only grow, and whose values create arms."""
+    """Return why a change of a list is refused: lists that create arms may only be appended to."""
     if change.before is ABSENT:
         return _axes()
     return _refuse_loss(change) or _no_looks("an arm", progress)

@@ -20,7 +20,7 @@ from trainables.task_catalog import settled, splits, training_only
 
 
 def check_posthoc(spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, faults: Faults) -> None:
-    """Note posthoc settings that do not exist, change weights, or do not affect the evaluation."""
+    """Add faults for posthoc settings that do not exist, change weights, or do not affect the evaluation."""
     for path, values in spec.posthoc.items():
         if lookup(arms[0].system.settings, path) is MISSING:
             field_names = [
@@ -53,7 +53,7 @@ def check_posthoc(spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, faults: 
 def _check_value(
     spec: Spec, arms: Sequence[BuiltInArm], at: tuple[str, int], probe: Probe, faults: Faults
 ) -> bool:
-    """Note problems of one posthoc value; return whether there were any."""
+    """Add the faults of one posthoc value; return whether there are any."""
     (path, place), is_refused = at, False
     value = spec.posthoc[path][place]
     for arm in arms:
@@ -147,7 +147,7 @@ def _refuse_unused_values(
 
 
 def _idle_words(arms: Sequence[BuiltInArm], root: str, field: str) -> str:
-    """Return why a field that is read has no effect."""
+    """Return why a setting has no effect although its field is read."""
     if root == "task":
         return "no split of confirm.splits has it"
     if field == "length_penalty" and all(arm.system.train.beam_size == 1 for arm in arms):
@@ -157,7 +157,7 @@ def _idle_words(arms: Sequence[BuiltInArm], root: str, field: str) -> str:
 
 
 def _check_each(spec: Spec, arms: Sequence[BuiltInArm], path: str, probe: Probe, faults: Faults) -> None:
-    """Note values that give every arm the same results as its trained settings or an earlier value."""
+    """Add faults for values that give every arm the results of its training or of an earlier value."""
     values = spec.posthoc[path]
     for place, value in enumerate(values):
         earlier_values = [

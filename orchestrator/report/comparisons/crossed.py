@@ -61,7 +61,7 @@ def cross_verdicts(
 
 
 def _checks_at_other_settings(plan: Plan) -> Iterator[ArmCheck]:
-    """Yield the ablation check of every arm at another arm's settings, under the name in the results."""
+    """Yield the ablation check of every arm at another arm's settings, with the arm's name in the results."""
     proofs = {arm_check.arm: arm_check for arm_check in plan.proofs}
     for pair in crossed_pairs(plan.arms):
         for arm_name, other_name in permutations(arm.name for arm in pair):

@@ -154,7 +154,7 @@ def _equal_costs_of_arm(
 
 
 def _complete_unit_seeds(seeds: Iterable[int], seed_results: SeedResults) -> list[int]:
-    """Return those of `seeds` whose independent observation has all of its seeds among them."""
+    """Return the seeds of all independent observations whose seeds are completely in `seeds`."""
     known_seeds = [*seeds]
     complete_units = seed_results.whole({*known_seeds})
     return [seed for seed in known_seeds if seed_results.unit_of(seed) in complete_units]
@@ -198,13 +198,13 @@ def setting_effects(
 
 
 def _trained_points(arm: str, outcome: str, cost: str, seed_results: SeedResults) -> dict[int, Point]:
-    """Return cost and outcome by seed of the arm's best params as trained."""
+    """Return cost and outcome of the arm's best params as trained, by seed."""
     costs, values = (_best_params_values(arm, metric, seed_results) for metric in (cost, outcome))
     return {seed: (costs[seed], value) for seed, value in values.items() if seed in costs}
 
 
 def _best_params_values(arm: str, metric: str, seed_results: SeedResults) -> dict[int, float]:
-    """Return by seed the values of the arm's best params."""
+    """Return the values of the arm's best params by seed."""
     return {
         seed: value for (rank, seed), (value, _) in seed_results.by_seed(arm, metric).items() if rank == 0
     }

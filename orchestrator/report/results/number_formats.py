@@ -27,7 +27,7 @@ WIDE_INTERVAL = 10.0
 
 
 def format_p(p: float, level: float) -> str:
-    """Return p with two digits, or as many as are needed to distinguish it from `level`."""
+    """Return p with two digits, or with more digits if needed to distinguish it from `level`."""
     for digits in range(2, 7):
         text = f"{p:.{digits}g}"
         if (float(text) <= level) == (p <= level):

@@ -107,7 +107,7 @@ def unmatched_rows(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) 
 
 
 def _has_result(result_key: tuple[str, str, str], shown_keys: Collection[tuple[str, str, str]]) -> bool:
-    """Return whether a result exists; results of a front have one cell per point, named after the setting."""
+    """Return whether a result exists; in a sweep with a front, each point of an arm has its own result."""
     arm, metric, setting = result_key
     return result_key in shown_keys or any(
         (arm, metric) == cell_key[:2] and cell_key[2].startswith(f"{setting}, ")

@@ -350,7 +350,7 @@ def equal_search_counts(plan: Plan, records: Sequence[Record]) -> dict[str, int]
 
 
 def splits_seen_by_search(plan: Plan, records: Sequence[Record]) -> tuple[str, ...]:
-    """Return the test splits that search trials measured too, which only custom trainables may do."""
+    """Return the test splits that search trials measured, which is possible only in custom trainables."""
     last = [record.last for record in records if record.phase == "search" and record.last is not None]
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     measured_splits = {names.split(name) for measurement in last for name in measurement.metrics}

@@ -102,7 +102,7 @@ class SeedResults:
         return self.units.get(seed, seed)
 
     def whole(self, seeds: Collection[int]) -> set[int]:
-        """Return the observations whose seeds are all among `seeds`."""
+        """Return the observations of which `seeds` contains all seeds."""
         return {self.unit_of(seed) for seed in seeds} - {
             unit for seed, unit in self.units.items() if seed not in seeds
         }
@@ -175,7 +175,7 @@ class SeedResults:
         return tuple(name for name in names if name != outcome)
 
     def span(self, metric: str, *arms: str) -> tuple[float, float]:
-        """Return the range of the metric in those arms: as declared, or as measured with each value."""
+        """Return the range of the metric in these arms; its upper end may depend on the measured values."""
         metric_info = self.known(metric)
         if not metric_info.high_from:
             return metric_info.span
@@ -246,7 +246,7 @@ def _trial_key(record: Record) -> TrialKey:
 
 
 def pending_splits(plan: Plan, records: Sequence[Record]) -> frozenset[str]:
-    """Return the splits for which some checkpoint has still to be evaluated."""
+    """Return the splits for which some checkpoint is not evaluated yet."""
     ended_ids = {record.trial_id for record in records if record.outcome is not None and record.outcome.final}
     return frozenset(
         split for trial in plan.trials if trial.trial_id not in ended_ids for split in trial.late_splits

@@ -46,7 +46,7 @@ def all_tables(report: Report) -> list[Grid]:
 
 
 def _tables_by_context(report: Report, make_tables: Callable[[Report], list[Grid]]) -> list[Grid]:
-    """Return the tables of `make` for each context."""
+    """Return the tables that `make_tables` returns for each context."""
     return [
         replace(grid, title=prefix_context(context, grid.title))
         for context, part in split_by_context(report)
@@ -269,7 +269,7 @@ def _verdict_tables(report: Report, verdicts: Iterable[ArmVerdict], metric: str)
 
 
 def _front_tables(report: Report) -> list[Grid]:
-    """Return the table of the confirmed points of fronts."""
+    """Return the table of the confirmed points of Pareto fronts."""
     metrics = [
         metric
         for metric in report.metrics
@@ -488,7 +488,7 @@ def _mean_cell(report: Report, arm: str, metric: str, *, with_n: bool = True) ->
 
 
 def _format_cell(cell: Cell) -> str:
-    """Return mean and interval, with the number of seeds and, if some failed, of all seeds."""
+    """Return mean and interval with the number of seeds, and with the number of all seeds if some failed."""
     n = cell.estimate.n
     count_text = f"{n} of {n + cell.failed} {completion_word(cell.failures)}" if cell.failed else str(n)
     return f"{format_interval(cell.estimate)} ({count_text})"

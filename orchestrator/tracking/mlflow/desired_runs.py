@@ -126,7 +126,7 @@ class DesiredRuns:
             self._fold_trial_event(event)
 
     def hold(self, *, is_locked: bool) -> None:
-        """Set whether a living process holds the sweep; otherwise no run is RUNNING."""
+        """Set whether a living process holds the sweep; if none does, no run is RUNNING."""
         if is_locked != self._held:
             self._held = is_locked
             self.dirty |= dict.fromkeys(
