@@ -15,7 +15,7 @@ from trainables.protocol import Measurement
 
 Phase = Literal["search", "confirm", "cross", "posthoc"]
 """Phase of a trial; `cross` is as `confirm`, but with params chosen by the search of another arm."""
-NUMBER_MOST = 1e70
+MAX_NUMBER = 1e70
 """Greatest usable absolute value of a metric: sums of fourth powers of differences must stay finite."""
 _NO_OVERRIDES: Mapping[str, Value] = {}
 _PLACE = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
@@ -23,7 +23,7 @@ _PLACE = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
 
 def is_usable(value: float) -> bool:
     """Return whether statistics can use a metric: it is not NaN, infinite or close to overflow."""
-    return abs(value) <= NUMBER_MOST
+    return abs(value) <= MAX_NUMBER
 
 
 def error_line(reason: str) -> str:

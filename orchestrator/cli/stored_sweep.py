@@ -116,7 +116,7 @@ class StoredSweep:
         return next(iter(self.ledger.events(after_seq=last)), None)
 
 
-def found(
+def launched_sweep(
     name: str, runs: Path, *, outline: bool = False
 ) -> tuple[SweepFolder, Plan, Mapping[tuple[str, Phase], int]]:
     """Return folder and plan of the sweep called `name`, and the number of its trials by arm and phase.
@@ -176,7 +176,7 @@ def open_stored_sweep(
         InputError: No sweep matches.
         StoreError: The sweep is not readable.
     """
-    folder, plan, planned = found(name, runs, outline=outline)
+    folder, plan, planned = launched_sweep(name, runs, outline=outline)
     url = storage or read_setup(folder).ledger_url(folder)
     if url == folder.ledger_url and why_no_database(folder.ledger):
         raise StoreError(

@@ -102,7 +102,7 @@ class Remaining:
     """Number of future trials without an estimate; their work is not included."""
 
     @property
-    def ground(self) -> str:
+    def basis(self) -> str:
         """Return the basis of the estimate as text."""
         parts = [amount(self.ended, "ended trial")] if self.ended else []
         parts += [amount(self.rates, "running rate")] if self.rates else []

@@ -78,7 +78,7 @@ class Rounds:
             for arm in self._compared_with
             if arm not in self.decided
             and arm not in self._references
-            and not self._says_nothing(arm, seeds, confirmations)
+            and not self._is_undecidable(arm, seeds, confirmations)
         ]
         new: dict[str, EarlyVerdict] = {}
         for question in self._questions:
@@ -90,11 +90,11 @@ class Rounds:
             self._left.clear()
         return new
 
-    def _says_nothing(self, arm: str, seeds: Sequence[int], confirmations: Confirmed) -> bool:
+    def _is_undecidable(self, arm: str, seeds: Sequence[int], confirmations: Confirmed) -> bool:
         """Return whether no look can decide, because all seeds agree both in the arm and in its reference."""
         both_arms = (arm, self._compared_with[arm])
         return all(
-            one_run(
+            are_seeds_equal(
                 [
                     values
                     for seed in seeds
@@ -120,7 +120,7 @@ class Rounds:
         return f"{decision.arm} ended at the look after {decision.seeds} of {seeds} ({texts})"
 
 
-def one_run(seeds: Sequence[Mapping[str, float]]) -> bool:
+def are_seeds_equal(seeds: Sequence[Mapping[str, float]]) -> bool:
     """Return whether two or more seeds measured equal values in all metrics except training metrics.
 
     Such seeds contain no information about random variation. All metrics are compared because a single metric

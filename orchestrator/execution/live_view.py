@@ -28,7 +28,7 @@ class Snapshot:
 
     arms: tuple[Progress, ...]
     """Progress of each arm, in the order of the plan."""
-    held_open_s: float
+    open_seconds: float
     """Seconds for which sessions had the sweep open."""
     draining: str
     """Reason why no new trial is started; empty while trials are started."""

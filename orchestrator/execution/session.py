@@ -115,7 +115,7 @@ class Session:
         self._reported_at[key] = self.clock()
         stop: Stop | None = None
         has_ended = False
-        with self.recorder.together():
+        with self.recorder.transaction():
             for reply in replies:
                 decision = self.recorder.record(attempt.trial_id, attempt.token, reply)
                 has_ended = reply.ended is not None

@@ -199,7 +199,7 @@ def _is_value_of_secret(key: str, value: str) -> bool:
     is_token = _OWN_TOKEN.search(_NO_LETTER.sub("", name.lower())) is not None
     if is_token and "(" not in value and _is_mixed(value) and len(value) >= _PIECE_FROM:
         return True
-    return _is_secret(name) and any(map(_is_drawn, _RUN.findall(value)))
+    return _is_secret(name) and any(map(_looks_random, _RUN.findall(value)))
 
 
 def _mask_environment_values(text: str) -> str:
@@ -286,7 +286,7 @@ def _mask_unquoted_secrets(line: str) -> str:
         ),
         line,
     )
-    return _RUN.sub(lambda match: MASK if _is_drawn(match[0]) else match[0], message)
+    return _RUN.sub(lambda match: MASK if _looks_random(match[0]) else match[0], message)
 
 
 def _holds_secret(name: str) -> bool:
@@ -301,7 +301,7 @@ def _is_mixed(value: str) -> bool:
     return any(map(str.isdigit, value)) and any(map(str.isalpha, value))
 
 
-def _is_drawn(run: str) -> bool:
+def _looks_random(run: str) -> bool:
     """Return whether `text` is a long hexadecimal number, or has a long piece of mixed letters and digits.
 
     Names in code consist of many short pieces.

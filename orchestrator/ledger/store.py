@@ -106,7 +106,7 @@ class Ledger:
         return self.last_seq() == 0
 
     @property
-    def begun(self) -> bool:
+    def has_trials(self) -> bool:
         """Return whether any trial ever received its assignment."""
         is_start = (events.c.sweep_id == self._id) & (events.c.kind == EventKind.ASKED.value)
         first = select(events.c.seq).where(is_start).limit(1)
@@ -120,7 +120,7 @@ class Ledger:
         """Return the current lease; None if it was released. It may be expired, or its holder dead."""
         return read_lease(self._read())
 
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """Return whether the holder is alive, or has a current lease if its process cannot be checked."""
 
         def look(connection: Connection) -> bool:
@@ -263,7 +263,7 @@ class Ledger:
 
         return self._database.run(ask, write=True)
 
-    def stop_asked(self, lease: Lease) -> StopRequest | None:
+    def stop_request(self, lease: Lease) -> StopRequest | None:
         """Return the stop request for the holder of `lease`, without retries; None if there is none.
 
         Raises:

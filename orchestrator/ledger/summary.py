@@ -23,7 +23,7 @@ class Summary:
 
     name: str
     uid: str
-    held: bool
+    is_held: bool
     """Whether the holder is alive, or has a current lease if it cannot be checked."""
     holder: str
     """Process and host of the holder; empty if no process holds the sweep."""
@@ -107,7 +107,7 @@ def _read(connection: Connection, name: str | None) -> list[Summary]:
             Summary(
                 name=row.name,
                 uid=row.uid,
-                held=is_locked,
+                is_held=is_locked,
                 holder=f"process {lease.holder.pid} on {lease.holder.host}" if lease and is_locked else "",
                 ended=outcomes_by_sweep.get(row.id, {}),
                 heard_at=max([*beats, *happened], default=None),

@@ -57,7 +57,7 @@ def shared_fields(arm: Arm, other_arm: Arm) -> tuple[str, ...]:
 def exchange_values(
     arm_values: Mapping[str, Value], other_values: Mapping[str, Value], shared_paths: Sequence[str]
 ) -> dict[str, Value]:
-    """Return the winner of an arm with the values of another arm in the fields `shared`.
+    """Return the winner of an arm with the values of another arm in the fields `shared_paths`.
 
     A shared field that the other winner does not have is left out: it has no meaning with its other values.
     """

@@ -183,7 +183,7 @@ def _check_arms(
     for number, arm in enumerate(resolved):
         progress_text = f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to build and check"
         on_progress(f"{progress_text}, first {arm.name}")
-        proved = trainable.prove(arm, by_name.get(arm.reference), faults)
+        proved = trainable.check_arm(arm, by_name.get(arm.reference), faults)
         searched_space = ArmSpace()
         if spec.search is not None:
             # A built-in arm without a result of the check cannot be trained; custom code may have no check.

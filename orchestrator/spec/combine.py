@@ -1,8 +1,8 @@
 """Creates arms from named components: every combination that `combine` requests, with name and reason.
 
-The `set` of a component removes the component from the baseline, which has all components. Created arms are
-added to the document like written arms, so that all other code treats both equally. A spec that already
-contains them is not changed.
+The baseline has all components; the overrides under a component's `set` switch that component off. Created
+arms are added to the document like written arms, so that all other code treats both equally. A spec that
+already contains them is not changed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -161,7 +161,7 @@ def _kind_below(kind: Any, inside: Any, part: str | int, keys: Keys, spec: Any, 
     if kind_of_part is None or (inside is not None and not isinstance(inside, dict | list)):
         raise BadOverride(f"{place_text}is {shown(inside)} and has no parts: set it as one value")
     if isinstance(part, int) and not (isinstance(inside, list) and part < len(inside)):
-        raise BadOverride(f"{place_text}has no position {part}, it is {shown(inside)}")
+        raise BadOverride(f"{place_text}has no position {part}: its value is {shown(inside)}")
     if keys == ("arms",) and not last and part not in (inside or {}):
         raise BadOverride(f"no arm named {part!r}. {hint(str(part), inside or {})}")
     return kind_of_part

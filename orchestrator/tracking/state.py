@@ -1,6 +1,6 @@
 """Store the progress note and the lock of the process that writes MLflow and Parquet.
 
-The launcher and `status` read the note. Only one process of this machine writes at a time.
+The launcher and `status` read the note. Only one process on this machine writes at a time.
 """
 
 from collections.abc import Iterator

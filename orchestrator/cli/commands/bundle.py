@@ -42,7 +42,7 @@ def bundle(
         target = to or Path(f"{sweep.plan.name}{SUFFIX}")
         if target.exists():
             raise InputError(f"--to: {target} exists, and no file is overwritten. Give another --to.")
-        if sweep.ledger.held():
+        if sweep.ledger.is_held():
             raise InputError(
                 f"{sweep.plan.name} is running and cannot be bundled. Wait for its end, or stop it with "
                 "`haltsweep stop`."
@@ -210,9 +210,11 @@ def _compare_reports(
 
     stored_files = (folder / contents.REPORT).glob("*")
     stored_digests = {f"{contents.REPORT}/{file.name}": file_digest(file) for file in stored_files}
-    created = {name: file_digest(file) for name, file in new_report.items()}
+    new_digests = {name: file_digest(file) for name, file in new_report.items()}
     different_files = [
-        name for name in sorted(stored_digests | created) if stored_digests.get(name) != created.get(name)
+        name
+        for name in sorted(stored_digests | new_digests)
+        if stored_digests.get(name) != new_digests.get(name)
     ]
     different_files = [
         name for name in different_files if not name.endswith("/manifest.json")

@@ -122,7 +122,7 @@ def _readable_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
         raise StoreError(f"the sweep has begun, but its ledger {folder.ledger} is missing or empty")
     num_planned = len(plan.trials)
     num_ended, num_failed = (summary.num_ended, summary.num_failed) if summary else (0, 0)
-    is_locked = summary is not None and summary.held
+    is_locked = summary is not None and summary.is_held
     return Row(
         name=plan.name,
         state=sweep_state(
@@ -143,7 +143,7 @@ def _remote_row(summary: "Summary") -> Row:
     num_ended, num_failed = summary.num_ended, summary.num_failed
     num_planned = num_ended if summary.done else num_ended + 1
     state = sweep_state(
-        is_locked=summary.held, num_planned=num_planned, num_ended=num_ended, num_failed=num_failed
+        is_locked=summary.is_held, num_planned=num_planned, num_ended=num_ended, num_failed=num_failed
     )
     return Row(
         summary.name,

@@ -84,7 +84,7 @@ def _print_status(name: str, runs: Path | None, storage: str | None, *, trials: 
 
     every_trial = as_json or trials
     with open_stored_sweep(name, runs_root(runs), storage, outline=not every_trial) as sweep:
-        records, is_locked = sweep.newest_records() if every_trial else [], sweep.ledger.held()
+        records, is_locked = sweep.newest_records() if every_trial else [], sweep.ledger.is_held()
         overview = Overview.of(sweep.plan, sweep.planned, records) if every_trial else sweep.overview()
         tracking = sweep_tracking_status(sweep)
         progress, outlook = (

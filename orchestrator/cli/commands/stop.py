@@ -49,8 +49,8 @@ def stop(
             print_line(f"{ledger.sweep}: {state}; continue with: {resume}")
             return
         holder = f"process {lease.holder.pid} on {lease.holder.host}"
-        moment = "at once" if now else "after each trial has stored a checkpoint at its next report"
-        print_line(f"{ledger.sweep}: {holder} was asked to stop {moment}")
+        time_text = "at once" if now else "after each trial has stored a checkpoint at its next report"
+        print_line(f"{ledger.sweep}: {holder} was asked to stop {time_text}")
         if wait:
             _wait(ledger, lease, timeout)
             print_line(f"{ledger.sweep}: stopped; continue with: {resume}")
@@ -85,7 +85,7 @@ def _requester() -> str:
 def _wait(ledger: "Ledger", lease_to_end: "Lease", timeout_s: float) -> None:
     """Wait until the session that was asked to stop is over. Raise `StoreError` after `timeout_s` seconds."""
     began = shown_at = time.monotonic()
-    while (lease := ledger.lease()) is not None and lease.token == lease_to_end.token and ledger.held():
+    while (lease := ledger.lease()) is not None and lease.token == lease_to_end.token and ledger.is_held():
         now = time.monotonic()
         if now - began >= timeout_s:
             holder = lease_to_end.holder

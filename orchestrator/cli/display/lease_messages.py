@@ -25,8 +25,8 @@ def describe_silent_holder(ledger: "Ledger") -> str:
     if silence is None:
         return ""
     holder, silent_s = silence
-    moment = "at an unknown time" if silent_s is None else f"{format_rough_seconds(silent_s)} ago"
+    renewal_text = "at an unknown time" if silent_s is None else f"{format_rough_seconds(silent_s)} ago"
     return (
-        f"{holder} held it and last renewed its lease {moment}; this machine cannot check whether that "
+        f"{holder} held it and last renewed its lease {renewal_text}; this machine cannot check whether that "
         "process is alive"
     )

@@ -86,7 +86,7 @@ def time_left(outlook: Outlook, speed: float | None, *, shorter: bool = False) -
     seconds, work = seconds_left(outlook, speed), remaining(outlook)
     if seconds is None or work is None:
         return ""
-    return f", {'at most ' * shorter}about {format_rough_seconds(seconds)} left ({work.ground})"
+    return f", {'at most ' * shorter}about {format_rough_seconds(seconds)} left ({work.basis})"
 
 
 def _step(trial: RunningTrial) -> str:

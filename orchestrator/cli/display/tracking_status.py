@@ -30,7 +30,7 @@ class TrackingStatus:
     noted_s_ago: float | None
     """Seconds since the writer's last note; None without a note."""
     active: bool = False
-    """Whether a process of this machine is writing to MLflow."""
+    """Whether a process on this machine is writing to MLflow."""
 
     def line(self, sync: str, *, is_locked: bool) -> str:
         """Return the state as text; the command to catch up is on a separate line for copying.

@@ -56,7 +56,7 @@ class Nodes:
         return tuple(sorted(key for key in self._living if not self._is_fit(key)))
 
     @property
-    def asking(self) -> bool:
+    def is_checking(self) -> bool:
         """Whether the check of a node is still running."""
         return bool(self._asked)
 

@@ -76,7 +76,7 @@ class Heartbeat:
     def _pass_on_request(self) -> None:
         """Pass on at most one request per call: a request to stop at once must not overtake the first one."""
         with contextlib.suppress(StoreError):  # the ledger reports an outage
-            request = self._ledger.stop_asked(self._lease)
+            request = self._ledger.stop_request(self._lease)
             if request is not None and self._passed_on < 1 + request.at_once:
                 self._passed_on += 1
                 self._on_stop(request)

@@ -104,8 +104,8 @@ class Recorder:
         self._fold = self._restore_fold(plan) or SweepFold(plan)
         self._snapshot_at = self._fold.seq
         for event in ledger.events(self._fold.seq):
-            self._fold.hear(event)
-        self._attempts, self._held = self._fold.attempts, self._fold.held
+            self._fold.apply(event)
+        self._attempts, self._wall_clock = self._fold.attempts, self._fold.wall_clock
         # The conductor of the fold only replays written events, so a snapshot is never ahead of the ledger.
         self._conductor = self._fold.live() if self._replays else self._fold.conductor
         self._save_snapshot()
@@ -136,9 +136,9 @@ class Recorder:
         )
         return replace(current_outlook, running=tuple(running))
 
-    def held_open_s(self) -> float:
+    def open_seconds(self) -> float:
         """Return the total seconds during which sessions had the sweep open."""
-        return self._held.seconds(self._clock())
+        return self._wall_clock.seconds(self._clock())
 
     def written(self, timeout_s: float = 0.0) -> bool:
         """Return whether all events are written within `timeout_s` seconds. Raise errors of the ledger."""
@@ -187,21 +187,23 @@ class Recorder:
             new.append(log.trial_assigned(now, trial))
         token = attempts.token + 1 if attempts else 1
         self._write([*new, log.started(now, trial.trial_id, token)])
-        return Attempt(trial, token, self._folder.checkpoint(trial.trial_id), self._last_of(trial.source_id))
+        return Attempt(
+            trial, token, self._folder.checkpoint(trial.trial_id), self._last_checkpoint(trial.source_id)
+        )
 
-    def _last_of(self, trial_id: str | None) -> Path | None:
+    def _last_checkpoint(self, trial_id: str | None) -> Path | None:
         """Return the path of the last checkpoint of a finished trial."""
         if trial_id is None:
             return None
         return self._folder.checkpoint(trial_id) / checkpoint_name(self._attempts[trial_id].step)
 
-    def data_are_there(self, digests: Mapping[str, str]) -> None:
+    def record_data(self, digests: Mapping[str, str]) -> None:
         """Record the digests of the data, by task/split, before any trial reads them."""
         if digests:
             self._write([log.read(self._clock(), digests)])
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[None]:
         """Record all events inside the context in one transaction; act on no decision before its end."""
         assert self._together is None, "what is recorded together is not nested"
         new = self._together = []
@@ -342,7 +344,7 @@ class Recorder:
         if error := self._conductor.repeated_error():
             self._error = error
             self.drain(error)
-        elif reason := self._held.used_up(self._hours, self._clock()) or self._conductor.used_up():
+        elif reason := self._wall_clock.used_up(self._hours, self._clock()) or self._conductor.used_up():
             self._spent = reason
             self.drain(reason)
 
@@ -392,7 +394,7 @@ class Recorder:
 
     def _note(self, event: Event) -> None:
         # Without replay, the single conductor has already decided this event.
-        take = self._fold.hear if self._replays else self._fold.note
+        take = self._fold.apply if self._replays else self._fold.note
         if take(event):
             self._kills.clear()
 

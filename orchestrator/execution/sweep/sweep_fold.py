@@ -34,7 +34,7 @@ class SweepFold:
         self._plan = plan
         self.conductor = Conductor(plan)
         self.attempts: dict[str, Attempts] = {}
-        self.held = WallClock()
+        self.wall_clock = WallClock()
         self.seq = 0
         """Number of events so far."""
         self._asked: dict[str, int] = {}
@@ -42,7 +42,7 @@ class SweepFold:
         # An early stopper depends on all earlier reports, so snapshots omit its state.
         self._has_stopper = plan.search is not None and plan.search.stopper is not None
 
-    def hear(self, event: Event) -> bool:
+    def apply(self, event: Event) -> bool:
         """Apply the next event; return whether it is progress of a trial.
 
         Raises:
@@ -54,7 +54,7 @@ class SweepFold:
     def note(self, event: Event) -> bool:
         """Apply the next event, decided by the conductor itself; return whether it is progress of a trial."""
         self.seq += 1
-        self.held.apply(event)
+        self.wall_clock.apply(event)
         if event.trial_id is None:
             return False
         if event.kind is EventKind.ASKED:
@@ -98,7 +98,7 @@ class SweepFold:
         try:
             chunks = map(json.loads, lines(content))
             fold._asked = next(chunks)["open_trials"]
-            fold.held.load(next(chunks))
+            fold.wall_clock.load(next(chunks))
             ids = {trial.trial_id: trial.trial_id for trial in plan.trials}  # reuse one string object per id
             for _ in range(next(chunks)):
                 for name, values in next(chunks):
@@ -113,7 +113,7 @@ class SweepFold:
         yield to_json_values(snapshot.ended_trials(self.conductor, self.attempts, self._asked))
         if self._has_stopper:
             return
-        yield self.held.to_json()
+        yield self.wall_clock.to_json()
         attempts = ([name, attempts.to_json()] for name, attempts in self.attempts.items())
         yield -(-len(self.attempts) // snapshot.CHUNK)
         while chunk := list(islice(attempts, snapshot.CHUNK)):

@@ -37,7 +37,7 @@ class RequestedWork:
     """Whether the sweep has a custom trainable."""
 
     @property
-    def looked(self) -> bool:
+    def has_looks(self) -> bool:
         """Return whether there were, or may have been, interim looks at the seeds."""
         return self.confirmed and self.decides
 
@@ -94,7 +94,7 @@ def _refuse_loss(change: Difference) -> str:
 
 
 def _no_looks(subject: str, progress: RequestedWork) -> str:
-    if not progress.looked:
+    if not progress.has_looks:
         return ""
     return (
         f"with stop: decided, {subject} more would change earlier decisions and the seeds that ran for them"

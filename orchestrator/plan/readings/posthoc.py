@@ -187,7 +187,7 @@ def _gives_equal_results(
 ) -> bool:
     """Return whether a checkpoint of `arm` gives the same results with both values.
 
-    None denotes the value of the training. The results must be the same for all checked draws of the other
+    None denotes the trained value. The results must be the same for all checked draws of the other
     searched fields.
     """
     space = Space() if spec.search is None else without(common_space(spec.search), arm.request.drop)

@@ -116,7 +116,7 @@ class BuiltIn:
         """
         return measures(path, arms, self._sweep.searched.paths)
 
-    def prove(self, arm: BuiltInArm, reference: BuiltInArm | None, faults: Faults) -> ArmCheck | None:
+    def check_arm(self, arm: BuiltInArm, reference: BuiltInArm | None, faults: Faults) -> ArmCheck | None:
         """Return the result of the ablation check; None if the arm cannot be trained."""
         return check_built_in_arm(arm, reference, self._probe, self._sweep, faults)
 

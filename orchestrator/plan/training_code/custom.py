@@ -107,7 +107,7 @@ class CustomTrainable:
         for arm in arms:
             for sets, value in {**arm.request.cell, **arm.request.changes}.items():
                 fields = known_settings if self._trainable.config is None else arm.system.settings
-                for path in self._no_fields(sets, value, fields, known_settings):
+                for path in self._unknown_paths(sets, value, fields, known_settings):
                     known_fields = [field for field, _ in leaves(fields)]
                     self._note_missing_field(path, known_fields, arm.request.keys(sets), faults)
             self._check_unchanged_values(arm, faults)
@@ -137,7 +137,7 @@ class CustomTrainable:
         """Return None, since it is unknown which fields change measurements."""
         return None
 
-    def prove(self, arm: Arm, reference: Arm | None, faults: Faults) -> ArmCheck | None:
+    def check_arm(self, arm: Arm, reference: Arm | None, faults: Faults) -> ArmCheck | None:
         """Return the result of the ablation check; None without `build`, or if the model cannot be built."""
         if self._trainable.build is None:
             return None
@@ -272,7 +272,7 @@ class CustomTrainable:
         message = f"{self.path} has no field {path}. {hint(path, related(path, known_names))}"
         faults.add(message, *keys, about=("no field", path, *keys), code=FaultCode.UNKNOWN_FIELD)
 
-    def _no_fields(
+    def _unknown_paths(
         self, sets: str, value: Any, fields: Mapping[str, Any], defaults: Mapping[str, Any]
     ) -> Iterator[str]:
         """Yield paths that `fields` does not contain, among those that the arm sets at or below `sets`.

@@ -46,7 +46,7 @@ class TrainableForPlan(Protocol):
         None if the field may be searched.
         """
 
-    def prove(
+    def check_arm(
         self, arm: CheckedArm[Any], reference: CheckedArm[Any] | None, faults: Faults
     ) -> ArmCheck | None:
         """Return the result of building the arm and its reference; None if the arm cannot be built."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean
 
-from orchestrator.conductor.rounds import one_run
+from orchestrator.conductor.rounds import are_seeds_equal
 from orchestrator.identity import canonical
 from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.types import Plan
@@ -113,12 +113,12 @@ class SeedResults:
         return "repeat" if self.units else "seed"
 
     def same_in_every_seed(self, arm: str) -> bool:
-        """Return whether seeds change nothing in the arm, see `one_run`."""
+        """Return whether seeds change nothing in the arm, see `are_seeds_equal`."""
         groups: dict[int, list[Mapping[str, float]]] = defaultdict(list)
         for record in self._by_arm.get(arm, ()):
             if record.outcome is OutcomeKind.FINISHED and record.last:
                 groups[record.rank or 0].append(record.last.metrics)
-        return bool(groups) and all(map(one_run, groups.values()))
+        return bool(groups) and all(map(are_seeds_equal, groups.values()))
 
     def all_values(self, metric: str, arms: Iterable[str] | None = None) -> list[float]:
         """Return the values of all seeds of `arms`; by default of all arms."""

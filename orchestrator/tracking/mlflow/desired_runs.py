@@ -105,7 +105,7 @@ class DesiredRuns:
         self.dirty: dict[str, None] = {}
         """Keys of changed runs in the order of writing: parents first."""
 
-    def hear(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         """Add the next event."""
         self._last_ms = max(self._last_ms, milliseconds(event.at))
         if SWEEP not in self.runs:
@@ -267,13 +267,13 @@ class DesiredRuns:
             running.start(event.trial_id, at_ms)
             self._mark(key, "RUNNING", None, "running", NOT_APPLICABLE)
         elif event.kind is EventKind.MEASURED:
-            running.hear(event.trial_id, at_ms)
+            running.observe(event.trial_id, at_ms)
             measurement = self._add_counted_values(read_measurement(event), planned)
             self._name_metrics((f"arm/{planned.arm}", key), original_names(measurement.metrics))
             self.runs[key].points += finite_points(measurement, at_ms)
             self.dirty[key] = None
             if planned.phase == "confirm" and planned.rank == 0:
-                self._curves[planned.arm].hear(event.trial_id, measurement)
+                self._curves[planned.arm].add(event.trial_id, measurement)
         else:
             running.end(event.trial_id, at_ms)
             self._fold_end(key, event, skipped=is_skipped)

@@ -92,11 +92,11 @@ class MlflowWriter:
         """Write all events since the last call. Raise `TrackingOutage`."""
         self._counts = WriteCounts()
         # Read before the events: if the holder ends now, its last events are read below.
-        is_locked = self._ledger.held()
+        is_locked = self._ledger.is_held()
         events = self._ledger.events(self.position)
         while batch := list(islice(events, EVENTS_AT_ONCE)):
             for event in batch:
-                self._desired.hear(event)
+                self._desired.apply(event)
             self.position = batch[-1].seq or self.position
             if len(batch) == EVENTS_AT_ONCE:
                 self._write_points()

@@ -29,14 +29,14 @@ class RunningTime:
         self._running.add(trial_id)
         self._heard_ms = at_ms
 
-    def hear(self, trial_id: str, at_ms: int) -> None:
+    def observe(self, trial_id: str, at_ms: int) -> None:
         """Record an event of a trial."""
         if trial_id in self._running:
             self._heard_ms = at_ms
 
     def end(self, trial_id: str, at_ms: int) -> None:
         """End an attempt at a trial, which may never have started."""
-        self.hear(trial_id, at_ms)
+        self.observe(trial_id, at_ms)
         self._running.discard(trial_id)
         if not self._running:
             self._add()

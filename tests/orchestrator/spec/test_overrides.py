@@ -69,7 +69,7 @@ def test_keys_are_resolved_to_paths(key: str, keys: tuple[str | int, ...]) -> No
         ("sizes", r"a spec has no key 'sizes'. Did you mean 'baseline.model.sizes'\? Known: name, "),
         ("sampler", r"a spec has no key 'sampler'. Did you mean 'search.sampler'\? Known: name, question, "),
         ("seeds[0]", r"a spec has no key 'seeds'. Did you mean 'confirm.seeds'\? Known: name, question, "),
-        ("confirm.seeds[2]", r"confirm.seeds has no position 2, it is a list of 2"),
+        ("confirm.seeds[2]", r"confirm.seeds has no position 2: its value is a list of 2"),
         ("confirm.seeds.first", r"confirm.seeds is a list of 2: select an item by a position like \[0\]"),
         ("arms.minus-gat.why", r"no arm named 'minus-gat'. Did you mean 'minus-gate'\?"),
         ("name.first", "name is null and has no parts: set it as one value"),

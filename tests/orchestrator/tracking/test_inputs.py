@@ -36,7 +36,7 @@ def test_runs_have_their_datasets_and_verify_checks_them(
     def verdicts(**options: Any) -> list[str]:
         desired = DesiredRuns(plan, ledger.uid, **options)
         for event in ledger.events():
-            desired.hear(event)
+            desired.apply(event)
         desired.hold(is_locked=False)
         stored_runs = read_runs(uri, plan.name, ledger.uid)
         assert stored_runs is not None

@@ -16,7 +16,7 @@ from orchestrator.execution.checkpoints import worker_checkpoints as checkpoints
 from orchestrator.execution.trial import worker
 from orchestrator.execution.trial.worker import Harness, load_workload
 from orchestrator.execution.trial.worker_measurements import (
-    EXAMPLES_MOST,
+    MAX_EXAMPLES_CHARS,
     BadMeasurement,
     validate_measurement,
 )
@@ -122,7 +122,7 @@ def test_first_reply_after_a_restore_repeats_the_measurement_of_the_checkpoint(t
         ([{"number": float("nan")}], "examples must be JSON values .*; fix the code"),
         (["a"], "examples must be a list of mappings, got a list; fix the code"),
         ({"a": 1}, "examples must be a list of mappings, got a dict; fix the code"),
-        ([{"a": "b" * EXAMPLES_MOST}], "examples must have at most 1,048,576 characters as JSON, got"),
+        ([{"a": "b" * MAX_EXAMPLES_CHARS}], "examples must have at most 1,048,576 characters as JSON, got"),
     ],
 )
 def test_examples_that_cannot_be_stored_are_refused(stored_examples, expected):
