@@ -229,7 +229,7 @@ class Record:
 
 
 def standing_of(kind: OutcomeKind, attempts: int) -> str:
-    """Return the displayed outcome of a trial that was started `attempts` times."""
+    """Return the outcome to display for a trial that was started `attempts` times."""
     return "never began" if kind.failed and attempts == 0 else kind.value
 
 

@@ -96,8 +96,8 @@ def _refuse_unreadable(files: Mapping[str, bytes | Path]) -> None:
     for name, size in sizes.items():
         if size > max_file_bytes(name):
             raise InputError(
-                f"{name} must have at most {max_file_bytes(name):,} bytes, or `haltsweep verify` would not read "
-                f"it, and has {size:,}; hand on the sweep's folder instead"
+                f"{name} must have at most {max_file_bytes(name):,} bytes, or `haltsweep verify` would not "
+                f"read it, and has {size:,}; hand on the sweep's folder instead"
             )
     if len(files) > MAX_FILES or sum(sizes.values()) > MAX_BYTES:
         raise InputError(

@@ -90,7 +90,7 @@ def code_digest() -> str:
 
 
 def listing(sweep: str, files: Mapping[str, bytes | Path], extra: Mapping[str, Any]) -> bytes:
-    """Return the content of bundle.json.
+    """Return the content of bundle.json for the files of a bundle.
 
     Args:
         sweep: Name of the sweep.
@@ -133,7 +133,7 @@ def bounded(text: bytes) -> bytes:
 def differing_files(
     folder: Path, names: Iterable[str], digests: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
-    """Yield names of files that are missing, added or changed, and the fault of each."""
+    """Yield the names of files that are missing, added or changed, with the fault of each."""
     present_names = set(names) - {LIST}
     for name in sorted(present_names | set(digests)):
         if name not in present_names:

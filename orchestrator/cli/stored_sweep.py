@@ -103,11 +103,11 @@ class StoredSweep:
             if record.phase == "search" and record.outcome is OutcomeKind.FINISHED
         )
 
-    def spent(self) -> str:
+    def exhausted_budget(self) -> str:
         """Return the exhausted budget if it ended the sweep; otherwise an empty string."""
         return budget_end(self._last_event(), self.plan)
 
-    def failing(self) -> str:
+    def stopping_error(self) -> str:
         """Return the error that stopped the sweep; empty if the sweep runs or ended otherwise."""
         return error_end(self._last_event())
 

@@ -272,7 +272,7 @@ def check_mlflow(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Findi
     desired_runs = DesiredRuns(sweep.plan, sweep.ledger.uid, inputs)
     for event in sweep.ledger.events():
         desired_runs.apply(event)
-    desired_runs.hold(is_locked=is_locked)
+    desired_runs.set_locked(is_locked=is_locked)
     settled = settled and sweep.ledger.last_seq() == last_seq
     means = arm_metrics(summarise(sweep.plan, sweep.records))
     yield from compare(desired_runs, stored_runs, means, is_final=settled, sync=sync)

@@ -28,8 +28,8 @@ class ResourceUse:
     device_s: float = 0.0
     flops: float = 0.0
 
-    def over(self, device_hours: float | None, flops: float | None) -> str:
-        """Return the limit that is reached; empty if none is."""
+    def reached_limit(self, device_hours: float | None, flops: float | None) -> str:
+        """Return a text about the limit that is reached; empty if none is."""
         if device_hours is not None and self.device_s >= device_hours * HOUR_S:
             return f"{device_hours:g} device hours"
         if flops is not None and self.flops >= flops:
@@ -110,7 +110,7 @@ class Spending:
 
     def used_up(self) -> str:
         """Return why the sweep may start no more trials; empty while trials may start."""
-        reached = self._sweep.over(self._limits.device_hours, self._limits.flops)
+        reached = self._sweep.reached_limit(self._limits.device_hours, self._limits.flops)
         return f"the budget of {reached} is used up" if reached else ""
 
     def search_over(self, planned_trial: PlannedTrial, candidates: int, count: int) -> str:
@@ -126,7 +126,7 @@ class Spending:
         limits, progress = self._limits.each_arm, self._progress[_search(planned_trial)]
         if limits is None:
             return ""
-        if reached := self._searches[_search(planned_trial)].over(limits.device_hours, limits.flops):
+        if reached := self._searches[_search(planned_trial)].reached_limit(limits.device_hours, limits.flops):
             return f"{reached} are used up"
         if candidates < count or progress.best is None:
             return ""

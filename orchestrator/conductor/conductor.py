@@ -235,7 +235,7 @@ class Conductor:
         return [(trial_id, stop) for trial_id, stop in standings if stop is not None]
 
     def take_unrunnable(self) -> list[tuple[Trial, Outcome]]:
-        """Return the trials that ended without running, each only once.
+        """Return the trials that ended without running; no trial is returned by two calls.
 
         A trial cannot run if, for example, its search found no assignment to confirm.
         """
@@ -467,7 +467,7 @@ class Conductor:
                 self._repeat_of(state.planned).push(state)
 
     def _skip_if_over(self, arm_state: ArmState) -> None:
-        """Skip the search trials of the arm that have not begun, if its search is over."""
+        """Skip the search trials of the arm that have not started, if the search of the arm is over."""
         if not self._spending.limits_searches:
             return
         waiting_states = [
@@ -522,7 +522,7 @@ class Conductor:
                 arm_state.push(state)
 
     def _end_unrun(self, state: TrialState, reason: str, kind: OutcomeKind = OutcomeKind.CRASHED) -> None:
-        """End a trial that cannot run or is not needed; the end is recorded as for any other trial."""
+        """End a trial that cannot run or is not needed, and record the end as for any other trial."""
         state.trial = self._build_trial(state, {})
         outcome = Outcome(kind, reason)
         self._unrunnable[state.planned.trial_id] = (state.trial, outcome)

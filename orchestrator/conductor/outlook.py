@@ -152,7 +152,7 @@ class OutlookBuilder:
         self.running.append(trial)
 
     def waits(self, planned_trial: PlannedTrial) -> None:
-        """Add a trial that has not begun, or that was stopped and will be resumed."""
+        """Add a trial that has not started, or that was stopped and will be resumed."""
         self._phase(planned_trial).num_waiting += 1
 
     def ended(self, planned_trial: PlannedTrial, outcome: OutcomeKind, last: Measurement | None) -> None:
@@ -216,7 +216,7 @@ def remaining(outlook: Outlook) -> Remaining | None:
 
 
 def _cost(phase: PhaseWork, phases: Sequence[PhaseWork], rates: Sequence[RunningTrial]) -> float | None:
-    """Return the estimated work in seconds of one more trial of `phase`; None without data."""
+    """Return the estimated work, in seconds, of one more trial of `phase`; None if there are no data."""
     if phase.ended:
         return phase.seconds / phase.ended
     trains = phase.phase != "posthoc"

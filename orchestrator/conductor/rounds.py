@@ -49,7 +49,7 @@ class Rounds:
         self.decided: dict[str, EarlyVerdict] = {}
 
     def may_run(self, planned_trial: PlannedTrial) -> bool:
-        """Return whether the trial may run without waiting for a look."""
+        """Return whether the trial may run before any further look."""
         searches_once = self._unit == "seed" and planned_trial.phase == "search"
         if planned_trial.arm in self._run_all or searches_once or not self._left:
             return True
@@ -105,7 +105,7 @@ class Rounds:
         )
 
     def _drop_surplus_seeds(self, confirmations: Confirmed) -> Confirmed:
-        """Return `confirmations` without surplus seeds of decided arms."""
+        """Return `confirmations` without the seeds that decided arms ran in addition to the needed ones."""
         last = {arm: self._seeds(verdict.seeds) for arm, verdict in self.decided.items()}
         return {
             (arm, seed): metrics

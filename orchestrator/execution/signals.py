@@ -179,7 +179,7 @@ def delayed_interrupts() -> Iterator[None]:
 
 
 def interrupt_function(stop: threading.Event) -> Callable[[object], None]:
-    """Return a function for other threads that interrupts this thread like Ctrl-C.
+    """Return a function for other threads that interrupts the calling thread like Ctrl-C.
 
     If this is not the main thread, the function sets `stop`, since only the main thread handles signals.
     """

@@ -53,7 +53,7 @@ def is_sealed(sweep: Mapping[str, Any]) -> bool:
 
 
 def find_breaks(previous_digest: str, after_seq: int, rows: Iterable[Sequence[Any]]) -> Iterator[ChainBreak]:
-    """Yield the places at which `rows` are not as written.
+    """Yield the places at which `rows` differ from the rows that were written.
 
     Args:
         previous_digest: Digest of the event before the first row.

@@ -125,7 +125,7 @@ class Ledger:
 
         def look(connection: Connection) -> bool:
             lease = read_lease(self._reader.sweep(connection))
-            return lease is not None and lease.stands(self._read_clock(connection))
+            return lease is not None and lease.is_holder_alive(self._read_clock(connection))
 
         return self._database.run(look, write=False)
 
@@ -137,7 +137,11 @@ class Ledger:
 
         def look(connection: Connection) -> tuple[Holder, float | None] | None:
             lease, now = read_lease(self._reader.sweep(connection)), self._read_clock(connection)
-            if lease is None or lease.stands(now) or lease.holder.state() is not ProcessState.UNKNOWN:
+            if (
+                lease is None
+                or lease.is_holder_alive(now)
+                or lease.holder.state() is not ProcessState.UNKNOWN
+            ):
                 return None
             return lease.holder, lease.silent_s(now)
 
@@ -256,7 +260,7 @@ class Ledger:
         def ask(connection: Connection) -> Lease | None:
             lease = read_lease(self._reader.sweep(connection, lock=True))
             now = self._read_clock(connection)
-            if lease is None or not lease.stands(now):
+            if lease is None or not lease.is_holder_alive(now):
                 return None
             stop_requests.write(connection, self._id, lease.token, StopRequest(requester, now, at_once))
             return lease

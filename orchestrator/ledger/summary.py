@@ -99,7 +99,7 @@ def _read(connection: Connection, name: str | None) -> list[Summary]:
                 f"the row of sweep {row_values['name']!r} differs from what haltsweep wrote; {DAMAGED}"
             )
         lease = read_lease(row_values)
-        is_locked = lease is not None and lease.stands(now)
+        is_locked = lease is not None and lease.is_holder_alive(now)
         beats = [lease.expires_at - LEASE_S] if lease is not None and not lease.is_void(now) else []
         last = newest.get(row.id)
         happened = [last.at] if last is not None else []

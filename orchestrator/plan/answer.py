@@ -33,7 +33,7 @@ SEEN = (
 
 
 def better_direction(metric_info: Metric, metric: str, search: SearchPlan | None) -> Goal | None:
-    """Return which values of `metric` are good.
+    """Return whether high (`max`) or low (`min`) values of `metric` are better; None if unknown.
 
     Args:
         metric_info: Declaration of the metric.

@@ -75,7 +75,7 @@ def power(
 def power_without_verdict(
     confirm: ConfirmPlan, answer: AnswerPlan, *, search: SearchPlan | None = None
 ) -> Power | None:
-    """Return the reason why no verdict is possible; None if one is possible.
+    """Return why no verdict is possible; None if one is possible.
 
     Args:
         confirm: Confirmation settings.

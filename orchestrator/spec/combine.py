@@ -144,10 +144,15 @@ def combined_components(data: Any) -> Sequence[str]:
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
-def _count(names: int, way: str) -> int:
-    """Return the number of arms that `way` creates from the components `names`."""
-    every = (1 << names) - 1
-    return {"leave-one-out": names, "add-one-in": names + 1, "pairs": comb(names, 2), "all": every}[way]
+def _count(num_components: int, way: str) -> int:
+    """Return the number of arms that `way` creates from `num_components` components."""
+    every = (1 << num_components) - 1
+    return {
+        "leave-one-out": num_components,
+        "add-one-in": num_components + 1,
+        "pairs": comb(num_components, 2),
+        "all": every,
+    }[way]
 
 
 def _is_arm(component: Any) -> bool:

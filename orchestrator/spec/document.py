@@ -186,7 +186,7 @@ class _Loader(yaml.SafeLoader):
     nodes = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Return the next node; raise `_TooLarge` as soon as there are too many."""
+        """Return the next node; raise `_TooLarge` as soon as the document has too many nodes."""
         self.nodes += 1
         if self.nodes > MAX_VALUES:
             raise _TooLarge

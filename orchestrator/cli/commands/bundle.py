@@ -55,7 +55,7 @@ def bundle(
 
 
 def _files(sweep: "StoredSweep", target_folder: Path) -> "dict[str, bytes | Path]":
-    """Return the contents of the bundle by name; large files are written to the folder `target_folder`."""
+    """Return the contents of the bundle by name; large files are written to `target_folder`."""
     from orchestrator.bundle import contents
     from orchestrator.execution.datasets import data_digests
     from orchestrator.execution.sweep.extend_folder import editions

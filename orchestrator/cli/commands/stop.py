@@ -58,7 +58,7 @@ def stop(
 
 @contextmanager
 def _open_ledger(name: str, runs: "Path", storage: str | None) -> "Iterator[tuple[Ledger, str]]":
-    """Yield the sweep's ledger and the command to resume. Without the folder, `storage` suffices."""
+    """Yield the sweep's ledger, and the command that resumes the sweep."""
     from orchestrator.cli.stored_sweep import open_stored_sweep
     from orchestrator.ledger.store import Ledger
 

@@ -147,7 +147,7 @@ def write_report(
     from orchestrator.report.writers.write import write_report_folder
 
     records, measurements_by_trial = sweep.measured_records()
-    new_report = summarise(sweep.plan, records, sweep.spent())
+    new_report = summarise(sweep.plan, records, sweep.exhausted_budget())
     write_report_folder(
         new_report,
         sweep.folder.report,

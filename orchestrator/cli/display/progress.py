@@ -282,7 +282,7 @@ def first_failure(plan: Plan, status: str) -> Callable[[str, Outcome], None]:
 
 
 def shortened(reason: str) -> str:
-    """Return the first line of a reason, without the traceback of a crash below it."""
+    """Return the first line of a reason, without a traceback that follows it."""
     first = reason.partition("\n")[0]
     return first[:REASON_CHARACTERS] + ("..." if len(first) > REASON_CHARACTERS else "")
 

@@ -74,7 +74,7 @@ class FolderStore:
         flush: bool = True,
         patience_s: float = 0.0,  # noqa: ARG002 - disks are not retried
     ) -> int | None:
-        """Write a checkpoint and return its step; arguments as in `Elsewhere.write`."""
+        """Write a checkpoint and return its step; for the arguments see `ExternalStore.write`."""
         return local.write(trial, measurement, save, flush=flush).step
 
 

@@ -265,7 +265,7 @@ def read_error(run: Run) -> str:
 
 
 def shorten(text: str) -> str:
-    """Return a text without its middle if it is long, since a traceback ends with its error."""
+    """Return a long text without its middle, since a traceback states its error at the end."""
     if len(text) <= REASON_CHARACTERS:
         return text
     half = REASON_CHARACTERS // 2

@@ -45,7 +45,7 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._beat, name="haltsweep-heartbeat", daemon=True)
 
     def check(self) -> None:
-        """Raise `LeaseLost` if the thread could not renew the lease because another session has it."""
+        """Raise `LeaseLost` if another session has the lease, so that the thread could not renew it."""
         if self._lost is not None:
             raise self._lost
 

@@ -215,7 +215,7 @@ def _require(options: _SessionParts, plan: Plan, folder: SweepFolder, setup: Set
 
 
 def _check(setup: Setup, folder: SweepFolder, address: str | None) -> None:
-    """Raise `InputError` or `StoreError` for an unusable setup, before any file is written."""
+    """Raise `InputError` or `StoreError` for a setup that cannot be used, before any file is written."""
     if setup.code is not None:
         add_to_path(Path(setup.code))
     load_workload(setup.workload)

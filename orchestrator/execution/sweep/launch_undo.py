@@ -58,7 +58,7 @@ def refuse_foreign(folder: SweepFolder, setup: Setup) -> None:
 
 
 def undo_launch(folder: SweepFolder) -> bool:
-    """Delete the sweep that this process launched unless a trial was started; return whether it was deleted.
+    """Delete the sweep that this process launched if no trial has started; return whether it was deleted.
 
     Errors are ignored, since the next launch deletes the remaining files.
     """

@@ -43,16 +43,16 @@ class SweepFold:
         self._has_stopper = plan.search is not None and plan.search.stopper is not None
 
     def apply(self, event: Event) -> bool:
-        """Apply the next event; return whether it is progress of a trial.
+        """Apply the next event to the conductor too; return whether it is progress of a trial.
 
         Raises:
             StoreError: The trial is not in this plan.
         """
         self.conductor.replay(event)
-        return self.note(event)
+        return self.apply_decision(event)
 
-    def note(self, event: Event) -> bool:
-        """Apply the next event, decided by the conductor itself; return whether it is progress of a trial."""
+    def apply_decision(self, event: Event) -> bool:
+        """Apply an event that the conductor itself decided; return whether it is progress of a trial."""
         self.seq += 1
         self.wall_clock.apply(event)
         if event.trial_id is None:
@@ -72,7 +72,7 @@ class SweepFold:
             return has_progressed
         return False
 
-    def live(self) -> Conductor:
+    def make_conductor(self) -> Conductor:
         """Return an independent conductor with the same state, which may make decisions."""
         conductor = Conductor(self._plan)
         snapshot.from_chunks(conductor, snapshot.to_chunks(self.conductor))

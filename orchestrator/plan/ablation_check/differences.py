@@ -183,7 +183,7 @@ def _are_small(probe: Probe, *systems: System) -> bool:
 
 
 def _changed_sizes(first: System, second: System) -> list[int]:
-    """Return the integers in the model fields in which the systems differ."""
+    """Return the values of integer model fields in which the systems differ."""
     first_fields, second_fields = (dict(leaves(system.settings["model"])) for system in (first, second))
     changed_values = [
         fields[path]

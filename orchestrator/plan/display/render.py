@@ -70,7 +70,7 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
             + _repeated_points_warning(plan)
             + "".join(f"\n{line}" for line in _doubtful_settings(plan))
             + _unmatched_published_warning(plan)
-            + _means(plan)
+            + _resource_text(plan)
             + _silence(plan)
         ),
     ]
@@ -505,7 +505,7 @@ def _unmatched_published_warning(plan: Plan) -> str:
     return f"\nWarning: no confirmed trial reads what was published as {'; '.join(rows)}. {remedy}."
 
 
-def _means(plan: Plan) -> str:
+def _resource_text(plan: Plan) -> str:
     """Return the resources of each trial as text."""
     cpus, gpus = plan.resources.cpus, plan.resources.gpus
     cores = "1 CPU core" if cpus == 1 else f"{value_words(cpus)} CPU cores"

@@ -143,10 +143,10 @@ def _refuse_unused_values(
     is_unread = all(
         _gives_equal_results(spec, arm, path, (None, value), probe) for arm in arms for value in values
     )
-    return _idle_words(arms, root, field) if is_unread else None
+    return _why_no_effect(arms, root, field) if is_unread else None
 
 
-def _idle_words(arms: Sequence[BuiltInArm], root: str, field: str) -> str:
+def _why_no_effect(arms: Sequence[BuiltInArm], root: str, field: str) -> str:
     """Return why a setting has no effect although its field is read."""
     if root == "task":
         return "no split of confirm.splits has it"

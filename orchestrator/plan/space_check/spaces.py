@@ -188,7 +188,7 @@ def condition_values(dimension: Dimension, space: Space) -> dict[str, Value]:
                 (
                     param_value
                     for param_value in ends(parent_dimension.domain)
-                    if _has(param_value, outer, condition)
+                    if _condition_holds(param_value, outer, condition)
                 ),
                 1,
             ):
@@ -196,8 +196,8 @@ def condition_values(dimension: Dimension, space: Space) -> dict[str, Value]:
     return params
 
 
-def _has(value: Value, outer: str, condition: When) -> bool:
-    """Return whether a condition holds for `value` at the path `outer`."""
+def _condition_holds(value: Value, outer: str, condition: When) -> bool:
+    """Return whether `condition` holds for `value` at the path `outer`."""
     return is_among(lookup({outer: value}, condition.path), condition.values)
 
 

@@ -335,7 +335,7 @@ def _completion_text(
 ) -> str:
     """Return how many seeds have a value: `5 of 8 seeds finished`, `5 of 8 seeds measured it`."""
     arms = [arm for arm, _ in contrast.pairs]
-    finished_units = results.whole(set.intersection(*map(results.finished_seeds, arms)))
+    finished_units = results.complete_units(set.intersection(*map(results.finished_seeds, arms)))
     failed_seeds = {seed: kind for arm in arms for seed, kind in results.failed_seeds(arm).items()}
     every = {*failed_seeds}.union(*(results.finished_seeds(arm) | to_run.get(arm, set()) for arm in arms))
     num_units = len({*map(results.unit_of, every)}) or plan.num_units
@@ -345,7 +345,7 @@ def _completion_text(
     if NOT_MEASURED not in failed_seeds.values() and not measured_by_none:
         return f"{len(finished_units)} of {amount(num_units, unit)} finished{scope_text}"
     measured_by = [{*mean_by_seed(results.by_seed(arm, metric))} for arm in arms]
-    complete_units = results.whole(set.intersection(*measured_by))
+    complete_units = results.complete_units(set.intersection(*measured_by))
     return f"{len(complete_units)} of {amount(num_units, unit)} measured it{scope_text}"
 
 

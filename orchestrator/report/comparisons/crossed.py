@@ -78,7 +78,7 @@ def _comparison_name(arm: Arm, *, at_own_settings: bool) -> str:
 
 
 def _compared_names(arm: Arm, reference: Arm, *, at_own_settings: bool) -> NamePair:
-    """Return the two names compared at the arm's own settings, or at those of the reference."""
+    """Return the two compared names, at the arm's own settings or at the settings of the reference."""
     names = arm.name, reference.name
     return (
         (names[0], _name_at_settings(names[1], names[0]))

@@ -138,7 +138,7 @@ def _equal_costs_of_arm(
             path=path,
             own_cost=fmean(own_points[seed][0] for seed in shared_seeds),
             cost_of_reference=fmean(reference_points[seed][0] for seed in shared_seeds),
-            reached=len(seed_results.whole({*known_values})),
+            reached=len(seed_results.complete_units({*known_values})),
             seeds=len({*map(seed_results.unit_of, seeds)}),
             as_trained=_unit_estimate(
                 {seed: subtract(known_of[seed], known_to[seed]) for seed in paired_seeds}, seed_results, span
@@ -156,7 +156,7 @@ def _equal_costs_of_arm(
 def _complete_unit_seeds(seeds: Iterable[int], seed_results: SeedResults) -> list[int]:
     """Return the seeds of all independent observations whose seeds are completely in `seeds`."""
     known_seeds = [*seeds]
-    complete_units = seed_results.whole({*known_seeds})
+    complete_units = seed_results.complete_units({*known_seeds})
     return [seed for seed in known_seeds if seed_results.unit_of(seed) in complete_units]
 
 

@@ -142,7 +142,7 @@ def _all_arms_panel(report: Report, curves: Sequence[CostCurve], name: str, cont
 
 
 def _paint_numbers(axes: "Axes", places: Mapping[int, tuple[float, float]]) -> None:
-    """Draw a mark at each place in data coordinates, with its number; near marks share a text above them."""
+    """Draw a mark with its number at each place in data coordinates; close marks share one text above."""
     x_values, y_values = zip(*places.values(), strict=True)
     axes.plot(
         x_values, y_values, "o", markersize=MARK, markerfacecolor=PAPER, markeredgecolor=BLUE, linestyle=""

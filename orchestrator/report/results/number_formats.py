@@ -54,7 +54,7 @@ def win_share_title(win_shares: Iterable[WinShare | None]) -> str:
 
 
 def format_number(value: float | None, sign: str = "") -> str:
-    """Return the number with three decimals, none from 100 on, and two digits if decimals would hide it."""
+    """Return the number with three decimals, without any from 100 on, and a small one with two digits."""
     if value is None:
         return ""
     return decimals(0.0, 3, sign) if abs(value) <= NOISE else _format_short(value, sign)

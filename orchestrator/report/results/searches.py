@@ -280,7 +280,7 @@ def _edge_sentences(arm: Arm, best: SearchTrial) -> Iterator[str]:
 
 
 def _range_end(dimension: Dimension, value: Value) -> str:
-    """Return `low` or `high` for a value at an end of its range, else an empty string."""
+    """Return `low` or `high` for a value at that end of its range; else an empty string."""
     domain = dimension.domain
     if isinstance(value, bool) or not isinstance(value, int | float):
         return ""

@@ -101,7 +101,7 @@ class SeedResults:
         """Return the independent observation that a seed belongs to."""
         return self.units.get(seed, seed)
 
-    def whole(self, seeds: Collection[int]) -> set[int]:
+    def complete_units(self, seeds: Collection[int]) -> set[int]:
         """Return the observations of which `seeds` contains all seeds."""
         return {self.unit_of(seed) for seed in seeds} - {
             unit for seed, unit in self.units.items() if seed not in seeds

@@ -433,6 +433,6 @@ def _tally(plan: Plan, arm: str, arm_records: Sequence[Record], results: SeedRes
         assignment=dict(first) if plan.repeats == 1 else {},
         chosen=tuple(sorted(params_by_repeat.items())) if plan.repeats > 1 else (),
         seeds=(len(finished_seeds), len(failed_seeds)),
-        units=(len(results.whole(finished_seeds)), len({*map(results.unit_of, failed_seeds)})),
+        units=(len(results.complete_units(finished_seeds)), len({*map(results.unit_of, failed_seeds)})),
         failures=tuple(results.failed_seeds(arm).items()),
     )

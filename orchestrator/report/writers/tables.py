@@ -158,7 +158,7 @@ def _screen_differences(report: Report) -> list[Grid]:
     outcomes = _outcomes_with_verdict(report)
     if report.searched or len(outcomes) <= 1:
         return []
-    grids, shown_texts = [], set[str]()
+    grids, shown_texts = list[Grid](), set[str]()
     for metric in outcomes:
         rows = []
         for arm in report.arms:
@@ -180,14 +180,14 @@ def _verdict_kind(verdict: ArmVerdict) -> str:
 
 
 def _seeds_per_repeat(report: Report) -> str:
-    """Return how many seeds each repeat has; empty if every arm was searched once."""
+    """Return the number of seeds per repeat; empty if every arm was searched once."""
     if report.repeats == 1 or not report.unit_seeds:
         return ""
     return f" of the search, {amount(len(report.unit_seeds[0][1]), 'seed')} each"
 
 
 def change_tables(report: Report) -> list[Grid]:
-    """Return the table of all changes of each arm, and that of the chosen settings."""
+    """Return the table of all changes of each arm, and the table of the chosen settings."""
     headers = ("arm", "against", "changes", "chosen by its search", "not searched")
     rows = arm_changes.change_rows(report.changes)
     used_columns = [place for place in range(5) if place < 3 or any(row[place] != "-" for row in rows)]
@@ -503,7 +503,7 @@ def _format_effect(effect: Effect | None) -> str:
 
 
 def _effect_cells(report: Report, arm: str, metric: str) -> tuple[str, str]:
-    """Return the difference and the verdict in a primary outcome."""
+    """Return the text cells with the difference and the verdict of an arm in a primary outcome."""
     if arm == report.arms[0]:
         return "baseline", ""
     effect, verdict = report.effect(arm, metric), report.verdict(arm, metric)

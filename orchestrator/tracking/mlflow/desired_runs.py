@@ -125,7 +125,7 @@ class DesiredRuns:
         elif event.kind not in {EventKind.CHECKPOINTED, EventKind.KEPT, EventKind.READ}:
             self._fold_trial_event(event)
 
-    def hold(self, *, is_locked: bool) -> None:
+    def set_locked(self, *, is_locked: bool) -> None:
         """Set whether a living process holds the sweep; if none does, no run is RUNNING."""
         if is_locked != self._held:
             self._held = is_locked

@@ -42,7 +42,7 @@ class RunningTime:
             self._add()
 
     def abandon(self) -> None:
-        """End all attempts at the time of their last event, since the process that ran them died."""
+        """End all attempts at the times of their last events, since the process that ran them died."""
         self._running.clear()
         self._add()
 

@@ -234,7 +234,7 @@ def test_verify_expects_no_killed_status_before_it_is_written(
         desired = DesiredRuns(plan, ledger.uid)
         for event in ledger.events():
             desired.apply(event)
-        desired.hold(is_locked=False)
+        desired.set_locked(is_locked=False)
         stored_runs = list(read_runs(uri, plan.name, ledger.uid) or ())
         return {finding.verdict for finding in compare(desired, stored_runs, {}, is_final=True, sync="sync")}
 
