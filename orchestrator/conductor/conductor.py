@@ -505,7 +505,7 @@ class Conductor:
                 search.failed(number)
 
     def _confirm(self, arm_state: ArmState) -> None:
-        """Release the confirm trials of the best assignments; end those whose rank has no assignment."""
+        """Release the confirm trials of the best assignments; end trials whose rank has no assignment."""
         for state in arm_state.phase("confirm"):
             rank = state.planned.rank
             assert rank is not None, "a confirm trial must name its rank"

@@ -75,7 +75,7 @@ def test_remaining_mlflow_runs_are_reported_until_none_remain(tmp_path: Path) ->
         int(match[1]) for text in messages if (match := re.match(r"(\d+) runs? to write \(asked", text))
     ]
     assert remaining_runs, messages
-    # The count rises when trials end while MLflow is written, so only the writes after the last trial count down.
+    # The count rises when trials end during the writes, so only the writes after the last trial count down.
     assert max(remaining_runs) <= RUNS
     assert remaining_runs[-1] == min(remaining_runs)
     assert any("to go" in text for text in messages)
