@@ -57,7 +57,7 @@ def read_measurement(event: Event) -> Measurement:
 
 
 def is_better(measurement: Measurement, best: Measurement | None, objective: Objective) -> bool:
-    """Return whether `measurement` is better than `best`; a value that is not finite is never better."""
+    """Return whether `measurement` is better than `best`; a measurement without a finite value never is."""
     value = measurement.metrics.get(objective.metric, nan)
     if not is_usable(value):
         return False

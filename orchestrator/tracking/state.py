@@ -77,7 +77,7 @@ def is_writing(folder: SweepFolder) -> bool:
 
 @contextmanager
 def projection_lock(root: Path, wait_s: float) -> Iterator[None]:
-    """Hold the lock of the sweep folder `root`. Raise `StoreError` if it is not free within `wait_s`."""
+    """Hold the lock of the sweep folder `root`. Raise `StoreError` if others hold it for `wait_s` seconds."""
 
     def refuse(holder: str) -> None:
         raise StoreError(

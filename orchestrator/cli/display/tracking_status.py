@@ -73,7 +73,7 @@ def tracking_store(folder: SweepFolder, setup: Setup) -> str | None:
 
 
 def read_tracking_status(folder: SweepFolder, uri: str, newest: int) -> TrackingStatus:
-    """Return the state of MLflow at `uri` relative to the newest event, at position `newest`."""
+    """Return the state of MLflow at `uri`, compared with the newest event, which is at position `newest`."""
     store, state, active = redact_url(uri), read_state(folder), is_writing(folder)
     if state is None or state.store != store:
         return TrackingStatus(store, newest, "", "", None, active)

@@ -179,7 +179,7 @@ class ExternalStore:
         assert content == b"probe", "a store must give back what it was given"
 
     def entries(self, folder: str, patience_s: float | None = None) -> Mapping[str, bool]:
-        """Map the names in a folder to whether each is a folder. Raise `StoreUnreachable`.
+        """Return for each name in a folder whether it is a folder. Raise `StoreUnreachable`.
 
         The result is empty if the folder does not exist.
         """

@@ -185,7 +185,7 @@ def _is_searched(spec: Spec, arm: BuiltInArm, path: str) -> bool:
 def _gives_equal_results(
     spec: Spec, arm: BuiltInArm, path: str, values: tuple[Value | None, Value], probe: Probe
 ) -> bool:
-    """Return whether a checkpoint of `arm` gives the same results with both values.
+    """Return whether a checkpoint of `arm` gives the same results with either value at `path`.
 
     None denotes the trained value. The results must be the same for all checked draws of the other
     searched fields.
@@ -205,7 +205,7 @@ def _gives_equal_results(
 
 
 def _reads_equally(spec: Spec, root: str, first: System, second: System, probe: Probe) -> bool:
-    """Return whether all results on the confirm splits are the same.
+    """Return whether all results on the confirm splits are the same for both systems.
 
     The systems differ in the part `root`.
     """

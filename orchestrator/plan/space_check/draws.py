@@ -269,7 +269,7 @@ class _Drawing:
                 yield params
 
     def by_chance(self, max_count: int) -> Iterator[dict[str, Value]]:
-        """Yield draws with random values from the full ranges, as a sampler without history."""
+        """Yield draws with random values from the full ranges, as a sampler that has no history does."""
         for _ in range(max_count):
             params: dict[str, Value] = {}
             for dimension in self.space.dimensions:
@@ -311,7 +311,7 @@ class _Drawing:
         return problem
 
     def others(self, draw: Assignment, path: str) -> Iterator[tuple[Value, bool]]:
-        """Yield every value of the dimension at `path`, with whether `draw` could be trained with it."""
+        """Yield every value of the dimension at `path`, and whether `draw` can be trained with that value."""
         for value in candidates(self.space[path].domain):
             params = self.draw({**draw, path: value})
             if params is None:

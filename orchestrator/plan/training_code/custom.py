@@ -387,7 +387,7 @@ def _unstorable_values(settings: Any, config: str) -> Iterator[SettingFault]:
 
 
 def _text_in_place(first: Any, second: Any) -> str | None:
-    """Return the problem if one of two values of a field is a text that was meant as a boolean or number."""
+    """Return the problem if one of two values of a field is text that looks like a boolean or number."""
     value, text = (second, first) if isinstance(first, str) else (first, second)
     if not isinstance(text, str):
         return None

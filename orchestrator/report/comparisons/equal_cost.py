@@ -169,7 +169,7 @@ def _unit_estimate(
 def setting_effects(
     plan: Plan, metrics: Sequence[str], seed_results: SeedResults, reevaluations: Sequence[Record]
 ) -> Iterator[SettingEffect]:
-    """Yield the effect of every setting by arm and metric, with seeds and ranks paired."""
+    """Yield the effect of every setting by arm and metric; values are paired by seed and rank."""
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in reevaluations:
         groups[record.arm, canonical(dict(record.overrides))].append(record)

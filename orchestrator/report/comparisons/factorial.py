@@ -108,7 +108,7 @@ def factorial_effects(
 
 
 def _arms_by_removed(plan: Plan, cell: str) -> dict[frozenset[str], str]:
-    """Return the arms of a cell that are combinations of components, by the set of removed components."""
+    """Return the arms of a cell that combine components, by the set of removed components."""
     arm_by_removed = {
         frozenset(arm.without): arm.name for arm in plan.arms if arm.without and arm.reference == cell
     }

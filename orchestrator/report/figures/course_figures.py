@@ -81,7 +81,7 @@ def _paint_curve(axes: "Axes", curve: ArmCurve, reference_curve: ArmCurve | None
 
 
 def cost_panels(report: Report, details: Details) -> Iterator[Panel]:
-    """Yield panels by outcome, cost and context: all arms as trained, then each arm under other settings."""
+    """Yield panels by outcome, cost and context: first all arms as trained, then each arm re-evaluated."""
     pairs = dict.fromkeys((curve.outcome, curve.cost) for curve in details.costs)
     parts = split_by_context(report)
     for place, (outcome, cost) in enumerate(pairs, start=1):

@@ -269,7 +269,7 @@ def _dominates(first: Sequence[float], second: Sequence[float]) -> bool:
 
 
 def _edge_sentences(arm: Arm, best: SearchTrial) -> Iterator[str]:
-    """Yield a sentence for each best value at an end of its range; a wider range may have a better one."""
+    """Yield a sentence for each best value at an end of its range, beyond which values may be better."""
     for dimension in arm.space.dimensions:
         value = best.assignment.get(dimension.path)
         if (end := _range_end(dimension, value)) and value is not None:

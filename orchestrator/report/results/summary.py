@@ -151,7 +151,7 @@ def _with_caveats(report: Report, plan: Plan, records: Sequence[Record]) -> Repo
 
 
 def _nonfinite_counts(records: Iterable[Record]) -> dict[str, int]:
-    """Return the number of trials with an unusable value, by metric displayed in the report."""
+    """Return the number of trials with an unusable value, for each metric displayed in the report."""
     return dict(
         Counter(
             name

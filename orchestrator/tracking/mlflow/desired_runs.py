@@ -224,7 +224,7 @@ class DesiredRuns:
         self._mark(key, status, max(ends, default=self.runs[key].start_ms), outcome, reason)
 
     def _chosen_params(self, arm: str) -> dict[str, str]:
-        """Return the values that were confirmed for every searched field, e.g. `0.5, 0.7` of two repeats."""
+        """Return the confirmed values of every searched field, e.g. `0.5, 0.7` for two repeats."""
         outcomes = self._confirmed.get(arm, {}).items()
         trials = [self._trials[trial_id] for trial_id, kind in outcomes if kind is OutcomeKind.FINISHED]
         trials.sort(key=lambda trial: (trial.planned.repeat, trial.planned.rank))
