@@ -19,7 +19,7 @@ from orchestrator.files.redact import escape_unstorable, redact_arguments, redac
 
 PACKAGES = ("haltsweep", "torch", "ray", "optuna", "mlflow", "numpy", "sqlalchemy", "pyarrow")
 ANSWER_S = 10.0
-DIFF_MOST = 20_000
+MAX_DIFF_CHARS = 20_000
 """Maximum number of characters of the stored diff; every session of a sweep stores one."""
 CODE = Path(__file__).resolve().parent.parent
 """Folder that contains the code of haltsweep."""
@@ -160,8 +160,8 @@ def _code(folder: Path) -> tuple[str | None, str | None, str]:
 
 def _shortened(changes: str) -> str:
     """Return the beginning of a diff, cut after a complete line so that secrets are recognised and masked."""
-    first = changes[: DIFF_MOST + 1]
-    if len(changes) > DIFF_MOST:
+    first = changes[: MAX_DIFF_CHARS + 1]
+    if len(changes) > MAX_DIFF_CHARS:
         first = first[: first.rfind("\n") + 1]
     num_omitted = len(changes) - len(first)
     return escape_unstorable(redact_code(first)) + (

@@ -15,7 +15,7 @@ from trainables.protocol import Measurement
 
 Phase = Literal["search", "confirm", "cross", "posthoc"]
 """Phase of a trial; `cross` is as `confirm`, but with params chosen by the search of another arm."""
-NUMBER_MOST = 1e70
+MAX_NUMBER = 1e70
 """Greatest usable absolute value of a metric: sums of fourth powers of differences must stay finite."""
 _NO_OVERRIDES: Mapping[str, Value] = {}
 _PLACE = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
@@ -23,7 +23,7 @@ _PLACE = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
 
 def is_usable(value: float) -> bool:
     """Return whether statistics can use a metric: it is not NaN, infinite or close to overflow."""
-    return abs(value) <= NUMBER_MOST
+    return abs(value) <= MAX_NUMBER
 
 
 def error_line(reason: str) -> str:
@@ -65,7 +65,7 @@ class OutcomeKind(StrEnum):
 
     @property
     def final(self) -> bool:
-        """Return whether `resume` skips the trial: only a stopped trial continues, from its checkpoint."""
+        """Return whether `resume` skips the trial; only a stopped trial continues, from its checkpoint."""
         return self is not OutcomeKind.STOPPED
 
     @property
@@ -229,7 +229,7 @@ class Record:
 
 
 def standing_of(kind: OutcomeKind, attempts: int) -> str:
-    """Return the displayed outcome of a trial that was started `attempts` times."""
+    """Return the outcome to display for a trial that was started `attempts` times."""
     return "never began" if kind.failed and attempts == 0 else kind.value
 
 
@@ -237,7 +237,7 @@ OfArm = TypeVar("OfArm", PlannedTrial, Record)
 
 
 def by_arm(trials: Iterable[OfArm]) -> Mapping[str, Sequence[OfArm]]:
-    """Return records or planned trials by arm; an arm without any has an empty list."""
+    """Return records or planned trials by arm; an arm that has none gets an empty list."""
     values_by_arm: dict[str, list[OfArm]] = defaultdict(list)
     for item in trials:
         values_by_arm[item.arm].append(item)
@@ -257,12 +257,12 @@ def with_usable(measurement: Measurement) -> Measurement:
 
 
 def num_ended(records: Iterable[Record]) -> int:
-    """Return how many trials have ended finally; infeasible ones do not count, since they are replaced."""
+    """Return how many trials have ended for good, without infeasible ones, which are replaced."""
     kinds = (record.outcome for record in records if record.outcome is not None and record.outcome.final)
     return sum(kind is not OutcomeKind.INFEASIBLE for kind in kinds)
 
 
 def skipped(records: Iterable[Record]) -> tuple[str, ...]:
-    """Return one sentence per reason for skipped trials, with the number of trials skipped for it."""
+    """Return one sentence per reason for skipping trials, with the number of trials skipped for it."""
     counts = Counter(record.reason for record in records if record.outcome is OutcomeKind.SKIPPED)
     return tuple(f"{reason} ({amount(count, 'trial')} skipped)" for reason, count in counts.items())

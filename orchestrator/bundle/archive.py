@@ -53,7 +53,7 @@ _PIECE = 1024**2
 
 
 def write(path: Path, files: Mapping[str, bytes | Path]) -> None:
-    """Write an archive of `files`, complete or not at all.
+    """Write an archive of `files`; after an error, `path` is unchanged.
 
     A file given as a path is read piece by piece.
 
@@ -78,7 +78,7 @@ def write(path: Path, files: Mapping[str, bytes | Path]) -> None:
         archive.close()
         total, max_bytes = (
             sum(zip_member.file_size for zip_member in archive.infolist()),
-            most_unpacked(stream.tell()),
+            max_unpacked_bytes(stream.tell()),
         )
         if total > max_bytes:
             raise InputError(
@@ -94,10 +94,10 @@ def _refuse_unreadable(files: Mapping[str, bytes | Path]) -> None:
         for name, content in sorted(files.items())
     }
     for name, size in sizes.items():
-        if size > most_of(name):
+        if size > max_file_bytes(name):
             raise InputError(
-                f"{name} must have at most {most_of(name):,} bytes, or `haltsweep verify` would not read it, "
-                f"and has {size:,}; hand on the sweep's folder instead"
+                f"{name} must have at most {max_file_bytes(name):,} bytes, or `haltsweep verify` would not "
+                f"read it, and has {size:,}; hand on the sweep's folder instead"
             )
     if len(files) > MAX_FILES or sum(sizes.values()) > MAX_BYTES:
         raise InputError(
@@ -120,7 +120,7 @@ def unpack(path: Path, folder: Path) -> list[str]:
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
-            max_bytes = most_unpacked(path.stat().st_size)
+            max_bytes = max_unpacked_bytes(path.stat().st_size)
             _refuse_members(path, members, max_bytes)
             bytes_left = max_bytes
             for member in members:
@@ -147,8 +147,8 @@ def _check_archive_end(path: Path) -> None:
         raise _refused(path, "its list of files is too long")
 
 
-def most_unpacked(size: int) -> int:
-    """Return the maximum bytes of all files of an archive of `size` bytes together."""
+def max_unpacked_bytes(size: int) -> int:
+    """Return the maximum total size in bytes of the files in an archive of `size` bytes."""
     return min(MAX_BYTES, FREE_BYTES + MAX_RATIO * size)
 
 
@@ -168,12 +168,12 @@ def _refuse_members(path: Path, members: list[zipfile.ZipInfo], max_bytes: int) 
             raise _refused(path, f"{member.filename!r} must be a regular file that every user may read")
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise _refused(path, f"{member.filename!r} has an unsupported compression method")
-        if member.file_size > most_of(member.filename):
+        if member.file_size > max_file_bytes(member.filename):
             raise _too_long(path, member.filename)
 
 
-def most_of(name: str) -> int:
-    """Return the maximum bytes of the file called `name`."""
+def max_file_bytes(name: str) -> int:
+    """Return the maximum size in bytes of the file called `name`."""
     return MAX_BYTES if name.endswith(".jsonl") else MAX_FILE
 
 
@@ -182,20 +182,20 @@ def _too_much(path: Path, max_bytes: int) -> InputError:
 
 
 def _too_long(path: Path, name: str) -> InputError:
-    return _refused(path, f"{name!r} has more than {most_of(name):,} bytes")
+    return _refused(path, f"{name!r} has more than {max_file_bytes(name):,} bytes")
 
 
 def _put(archive: zipfile.ZipFile, member: zipfile.ZipInfo, file: Path, bytes_left: int, path: Path) -> int:
-    """Write one member of at most `bytes_left` bytes to `file` and return its number of bytes."""
+    """Write one member of at most `bytes_left` bytes to `file` and return the number of its bytes."""
     file.parent.mkdir(parents=True, exist_ok=True)
     num_written = 0
     with archive.open(member) as source, file.open("xb") as target:
         while piece := source.read(_PIECE):
             num_written += len(piece)
-            if num_written > most_of(member.filename):
+            if num_written > max_file_bytes(member.filename):
                 raise _too_long(path, member.filename)
             if num_written > bytes_left:
-                raise _too_much(path, most_unpacked(path.stat().st_size))
+                raise _too_much(path, max_unpacked_bytes(path.stat().st_size))
             target.write(piece)
     return num_written
 

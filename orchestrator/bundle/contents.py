@@ -47,7 +47,7 @@ DATA: Final = "data.json"
 
 
 def report_size_problem(plan: Plan) -> str:
-    """Return the reason why the report of a plan would take too long to create; empty if it would not."""
+    """Return why creating the report of `plan` would take too long; empty if it would not."""
     outcomes = len(plan.answer.outcomes) if plan.answer is not None else 0
     seeds = len(plan.confirm.seeds) if plan.confirm is not None else 0
     number = len(plan.metrics) + outcomes + seeds + len(plan.posthoc) + len(plan.published)
@@ -65,7 +65,7 @@ def report_size_problem(plan: Plan) -> str:
 
 
 def ledger_lines(uid: str, rows: Iterable[Sequence[Any]]) -> Iterator[bytes]:
-    """Yield events with their digests, one per line. Raise InputError for one that `read_events` refuses."""
+    """Yield events with their digests, one per line. Raise InputError if `read_events` would refuse one."""
     for row in chain_of([[uid]], map(list, rows)):
         line = json.dumps(row, separators=(",", ":"), allow_nan=False).encode() + b"\n"
         if len(line) > MAX_LINE:
@@ -90,7 +90,7 @@ def code_digest() -> str:
 
 
 def listing(sweep: str, files: Mapping[str, bytes | Path], extra: Mapping[str, Any]) -> bytes:
-    """Return the content of bundle.json.
+    """Return the content of bundle.json for the files of a bundle.
 
     Args:
         sweep: Name of the sweep.
@@ -133,7 +133,7 @@ def bounded(text: bytes) -> bytes:
 def differing_files(
     folder: Path, names: Iterable[str], digests: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
-    """Yield names of files that are missing, added or changed, and the fault of each."""
+    """Yield the names of files that are missing, added or changed, with the fault of each."""
     present_names = set(names) - {LIST}
     for name in sorted(present_names | set(digests)):
         if name not in present_names:
@@ -164,7 +164,7 @@ def read_plan(folder: Path) -> Plan:
 
 
 def read_events(folder: Path) -> Iterator[Event]:
-    """Yield all events, oldest first. Raise StoreError at the first that was changed since it was written."""
+    """Yield all events, oldest first. Raise StoreError at the first event that was changed after writing."""
     with (folder / LEDGER).open("rb") as stream:
         try:
             (uid,) = parse_json(bounded(_line(stream)))
@@ -178,7 +178,7 @@ def read_events(folder: Path) -> Iterator[Event]:
 
 
 def _line(stream: IO[bytes]) -> bytes:
-    """Return the next line, empty at the end. Raise ValueError if it is longer than an event may be."""
+    """Return the next line; empty at the end. Raise ValueError if it exceeds the maximum length of events."""
     line = stream.readline(MAX_LINE + 1)
     if len(line) > MAX_LINE:
         raise ValueError(f"an event must have at most {MAX_LINE:,} bytes, and one has more")
@@ -225,7 +225,7 @@ def disagreements(
 
 
 def data_fault(folder: Path) -> str:
-    """Return the fault of data.json if it has no digests of data; empty if it has, or if it is missing."""
+    """Return the fault of data.json if it has no digests of data; empty if it has some or is missing."""
     try:
         digests = parse_json(bounded((folder / DATA).read_bytes()))
     except FileNotFoundError:

@@ -39,7 +39,7 @@ class TrialDurations:
 
 
 def estimate_duration(plan: Plan, runs: Path | None) -> str:
-    """Return a sentence with the estimated duration and its basis; empty without an estimate."""
+    """Return a sentence with the estimated duration and its basis; empty if no estimate is possible."""
     from orchestrator.execution.slots import count_slots, local_resources
 
     at_once = count_slots([local_resources(None)], plan.resources)
@@ -83,7 +83,7 @@ def _calibrated_seconds(plan: Plan) -> float:
 
 
 def _arm_seconds(plan: Plan, arm: Arm, duration: TrialDurations | None) -> float:
-    """Return the estimated seconds of all trials of an arm; 0 without an estimate."""
+    """Return the estimated seconds of all trials of an arm; 0 if no estimate is possible."""
     if duration is None:
         return 0.0
     steps, total = _steps(arm), 0.0
@@ -98,7 +98,7 @@ def _arm_seconds(plan: Plan, arm: Arm, duration: TrialDurations | None) -> float
 
 
 def _earlier_durations(plan: Plan, runs: Path | None) -> dict[str, TrialDurations]:
-    """Return earlier durations by arm, from a sweep with the same arm or one with equal time per step."""
+    """Return earlier durations by arm, from a sweep with the same arm or an arm with equal time per step."""
     of_same_arm: dict[str, TrialDurations] = {}
     of_equal_speed: dict[str, TrialDurations] = {}
     for folder, earlier_plan in islice(_sweeps(plan, runs), NEWEST):
@@ -176,7 +176,7 @@ def _stopper(plan: Plan) -> Mapping[str, Any] | None:
 def _mean_durations(
     plan: Plan, records: Sequence[Record], *, by_trial: bool, stopped: bool
 ) -> TrialDurations | None:
-    """Return durations from trials of an arm that ended in their first attempt; None without any.
+    """Return durations from trials of an arm that ended in their first attempt; None if there are none.
 
     Args:
         plan: Plan of the earlier sweep.

@@ -24,7 +24,7 @@ def _place(text: str) -> str:
 
 
 def _own_address(text: str) -> str:
-    """Return the address of an option, and record that this user named it. Raise `InputError`."""
+    """Return the address of an option, and record that the user named it. Raise `InputError` if empty."""
     address = _place(text)
     record_addresses(address)
     return address

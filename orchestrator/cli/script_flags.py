@@ -88,13 +88,13 @@ def _read_flags(call: ast.Call) -> Iterator[Flag]:
 
 
 def _choices_in_help(text: Any, default: Any) -> list[str]:
-    """Return the choices that a help text lists with the default among them, as in `sgd|adam`."""
+    """Return the choices listed in a help text, e.g. `sgd|adam`, if the default is one of them."""
     lists = [match.split("|") for match in LISTED.findall(text)] if isinstance(text, str) else []
     return next((choices for choices in lists if default in choices), [])
 
 
 def _literal(node: ast.expr) -> Any:
-    """Return the value of a literal; None for another expression."""
+    """Return the value of a literal; None for any other expression."""
     try:
         return ast.literal_eval(node)
     except ValueError:

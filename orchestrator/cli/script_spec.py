@@ -144,7 +144,7 @@ def _search_sketch(script: ScriptFlags, settings: dict[str, Any]) -> Iterator[st
 
 
 def _example_arms(script: ScriptFlags) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield arm names and settings: choices, switches, then doubled numbers; no flags about the run."""
+    """Yield name and settings of example arms for flags: choices, then switches, then doubled numbers."""
     flags = [
         flag for flag in script.flags if flag.default is not None and not RUN_CONTROL & _words(flag.name)
     ]

@@ -50,7 +50,7 @@ def run_smoke_test(plan: "Plan", data_dir: Path) -> None:
 
 
 def _remarks(arm: "Arm", report: "FirstReport") -> "Iterator[str]":
-    """Yield warnings about unseeded randomness and about settings that the code seems to ignore."""
+    """Yield warnings about unseeded random numbers, and about settings that the code seems to ignore."""
     if report.unsteady and {*report.unsteady} == report.metrics.keys():
         yield (
             f"a second run with the same seed reported other values of {', '.join(report.unsteady)}: seed "
@@ -68,7 +68,7 @@ def _remarks(arm: "Arm", report: "FirstReport") -> "Iterator[str]":
 
 
 def _test_data_warning(plan: "Plan", metrics: "Iterable[str]") -> str:
-    """Return a warning if search trials report metrics of test data; else empty."""
+    """Return a warning if search trials report metrics of test data; otherwise an empty string."""
     from orchestrator.plan.answer import metric_splits
 
     if plan.search is None:

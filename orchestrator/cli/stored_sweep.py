@@ -103,11 +103,11 @@ class StoredSweep:
             if record.phase == "search" and record.outcome is OutcomeKind.FINISHED
         )
 
-    def spent(self) -> str:
+    def exhausted_budget(self) -> str:
         """Return the exhausted budget if it ended the sweep; otherwise an empty string."""
         return budget_end(self._last_event(), self.plan)
 
-    def failing(self) -> str:
+    def stopping_error(self) -> str:
         """Return the error that stopped the sweep; empty if the sweep runs or ended otherwise."""
         return error_end(self._last_event())
 
@@ -116,10 +116,10 @@ class StoredSweep:
         return next(iter(self.ledger.events(after_seq=last)), None)
 
 
-def found(
+def launched_sweep(
     name: str, runs: Path, *, outline: bool = False
 ) -> tuple[SweepFolder, Plan, Mapping[tuple[str, Phase], int]]:
-    """Return folder and plan of the sweep called `name`, and its number of trials by arm and phase.
+    """Return folder and plan of the sweep called `name`, and the number of its trials by arm and phase.
 
     Args:
         name: Name or folder of the sweep.
@@ -146,7 +146,7 @@ def found(
 
 @contextmanager
 def readable_url(url: str, folder: SweepFolder) -> Iterator[str]:
-    """Yield a URL to read the ledger: of a temporary copy if the folder is not writable.
+    """Yield a URL for reading the ledger, or the URL of a temporary copy if the folder is not writable.
 
     SQLite must write next to a database to read it, so a copy allows reading on a read-only file system.
     """
@@ -176,7 +176,7 @@ def open_stored_sweep(
         InputError: No sweep matches.
         StoreError: The sweep is not readable.
     """
-    folder, plan, planned = found(name, runs, outline=outline)
+    folder, plan, planned = launched_sweep(name, runs, outline=outline)
     url = storage or read_setup(folder).ledger_url(folder)
     if url == folder.ledger_url and why_no_database(folder.ledger):
         raise StoreError(

@@ -252,7 +252,7 @@ def check_mlflow(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Findi
         return
     sync = command("sync", sweep.folder)
     # A trial that ends while MLflow is read may be missing in the result.
-    last_seq, is_locked = sweep.ledger.last_seq(), sweep.ledger.held()
+    last_seq, is_locked = sweep.ledger.last_seq(), sweep.ledger.is_held()
     state = read_tracking_status(sweep.folder, uri, last_seq)
     settled = not (is_locked or state.active or state.behind)
     try:
@@ -271,15 +271,15 @@ def check_mlflow(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Findi
         return
     desired_runs = DesiredRuns(sweep.plan, sweep.ledger.uid, inputs)
     for event in sweep.ledger.events():
-        desired_runs.hear(event)
-    desired_runs.hold(is_locked=is_locked)
+        desired_runs.apply(event)
+    desired_runs.set_locked(is_locked=is_locked)
     settled = settled and sweep.ledger.last_seq() == last_seq
     means = arm_metrics(summarise(sweep.plan, sweep.records))
     yield from compare(desired_runs, stored_runs, means, is_final=settled, sync=sync)
 
 
 def check_snapshot(sweep: CheckedSweep) -> Iterator[Finding]:
-    """Yield a finding from comparing the snapshot in the ledger with a fold of all events."""
+    """Compare the snapshot in the ledger with the state computed from all events, and yield a finding."""
     from orchestrator.execution.sweep.sweep_fold import SweepFold, snapshot_key
 
     remedy = f"no event is lost; `{command('verify', sweep.folder, '--repair')}` deletes it"
@@ -298,7 +298,7 @@ def check_snapshot(sweep: CheckedSweep) -> Iterator[Finding]:
         return
     fold = SweepFold(sweep.plan)
     for event in islice(sweep.ledger.events(), snapshot.seq):
-        fold.hear(event)
+        fold.apply(event)
     if fold.matches(snapshot.content):
         yield Finding("snapshot", "sound", f"{amount(snapshot.seq, 'event')} fold to it")
     else:

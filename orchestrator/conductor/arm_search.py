@@ -90,7 +90,7 @@ class ArmSearch:
         return assignment
 
     def record_assignment(self, number: int, assignment: Assignment) -> None:
-        """Record that trial `number` ran with `assignment`; leave the study in the state that `ask` leaves.
+        """Record that trial `number` ran with `assignment`; it leaves the study in the same state as `ask`.
 
         Raises:
             SearchError: If the sampler or a constraint raises an error.

@@ -44,7 +44,7 @@ class Attempts:
 
     @property
     def read_again(self) -> bool:
-        """Return whether the trial itself or its posthoc trials may still read its checkpoints."""
+        """Return whether the trial itself or its posthoc trials may read its checkpoints again."""
         confirmed = self.phase == "confirm" and self.ended is OutcomeKind.FINISHED
         return self.ended is None or confirmed or self.retained_step is not None
 
@@ -90,7 +90,7 @@ class Attempts:
         return attempts
 
     def loss(self, subject: str, reason: str, retries: int, cause: DeathCause = DeathCause.TRIAL) -> Outcome:
-        """Return the outcome of the trial after another death of its process.
+        """Return the outcome of the trial after its process has died once more.
 
         Only consecutive deaths count, without a new measurement or checkpoint between them. A trial that
         repeatedly kills its worker at the same step makes no progress, while a trial that makes progress will
@@ -114,7 +114,7 @@ class Attempts:
 
 
 class Kills:
-    """Counts of deaths from outside by trial, in this session since the last progress of the sweep.
+    """Number of externally caused deaths of each trial, since the last progress of the sweep in this session.
 
     Progress is a new measurement or checkpoint, or the end of a trial.
     """
@@ -124,7 +124,7 @@ class Kills:
         self._reasons: dict[str, str] = {}
 
     def add(self, trial_id: str, reason: str) -> None:
-        """Count a death of the trial's process."""
+        """Count an externally caused death of the trial's process."""
         self._counts[trial_id] += 1
         self._reasons[trial_id] = reason
 

@@ -28,8 +28,8 @@ class ResourceUse:
     device_s: float = 0.0
     flops: float = 0.0
 
-    def over(self, device_hours: float | None, flops: float | None) -> str:
-        """Return the limit that is reached; empty if none is."""
+    def reached_limit(self, device_hours: float | None, flops: float | None) -> str:
+        """Return a text about the limit that is reached; empty if none is."""
         if device_hours is not None and self.device_s >= device_hours * HOUR_S:
             return f"{device_hours:g} device hours"
         if flops is not None and self.flops >= flops:
@@ -39,7 +39,7 @@ class ResourceUse:
 
 @dataclass(slots=True)
 class SearchProgress:
-    """Best value of the search of one arm, and the number of trials since."""
+    """Best value in the search of one arm, and the number of trials since that value."""
 
     best: float | None = None
     """Best value of the first objective among finished trials; larger is better."""
@@ -109,12 +109,12 @@ class Spending:
         self._progress[_search(planned_trial)].ended(None if value is None else self._sign * value)
 
     def used_up(self) -> str:
-        """Return why the sweep may start no more trials; empty while it may."""
-        reached = self._sweep.over(self._limits.device_hours, self._limits.flops)
+        """Return why the sweep may start no more trials; empty while trials may start."""
+        reached = self._sweep.reached_limit(self._limits.device_hours, self._limits.flops)
         return f"the budget of {reached} is used up" if reached else ""
 
     def search_over(self, planned_trial: PlannedTrial, candidates: int, count: int) -> str:
-        """Return why no further trial of the search of `planned_trial` may begin; empty while one may.
+        """Return why the search of `planned_trial` may start no further trial; empty while trials may start.
 
         A target or a lack of improvement ends a search only once it has enough assignments to confirm.
 
@@ -126,7 +126,7 @@ class Spending:
         limits, progress = self._limits.each_arm, self._progress[_search(planned_trial)]
         if limits is None:
             return ""
-        if reached := self._searches[_search(planned_trial)].over(limits.device_hours, limits.flops):
+        if reached := self._searches[_search(planned_trial)].reached_limit(limits.device_hours, limits.flops):
             return f"{reached} are used up"
         if candidates < count or progress.best is None:
             return ""
@@ -200,7 +200,7 @@ def error_end(last: Event | None) -> str:
 
 
 def _search(planned_trial: PlannedTrial) -> tuple[str, int]:
-    """Return the arm and the repeat of the search that a trial belongs to."""
+    """Return the arm and the repeat of the search to which a trial belongs."""
     return planned_trial.arm, planned_trial.repeat
 
 

@@ -212,7 +212,7 @@ class Conductor:
         return skipped_states
 
     def _reopen(self, state: TrialState) -> None:
-        """Reset an ended trial to the state before it was asked for."""
+        """Reset an ended trial to its state before `next_trial` returned it."""
         assert state.outcome is not None, "only a trial that has ended is reopened"
         self._left += 1
         self._unrunnable.pop(state.planned.trial_id, None)  # trial added after its search had failed
@@ -235,7 +235,7 @@ class Conductor:
         return [(trial_id, stop) for trial_id, stop in standings if stop is not None]
 
     def take_unrunnable(self) -> list[tuple[Trial, Outcome]]:
-        """Return the trials that ended without running, each only once.
+        """Return the trials that ended without running; no trial is returned by two calls.
 
         A trial cannot run if, for example, its search found no assignment to confirm.
         """
@@ -248,7 +248,7 @@ class Conductor:
         return self._spending.used_up()
 
     def repeated_error(self) -> str:
-        """Return the error that all first trials of an arm crashed with; empty if the sweep may continue."""
+        """Return the error with which all first trials of an arm crashed; empty if the sweep may continue."""
         return "" if self._plan.continue_on_error else self._first.repeated()
 
     def refuse_new(self, reason: str) -> None:
@@ -467,7 +467,7 @@ class Conductor:
                 self._repeat_of(state.planned).push(state)
 
     def _skip_if_over(self, arm_state: ArmState) -> None:
-        """Skip the search trials of the arm that have not begun, if its search is over."""
+        """Skip the search trials of the arm that have not started, if the search of the arm is over."""
         if not self._spending.limits_searches:
             return
         waiting_states = [
@@ -486,7 +486,7 @@ class Conductor:
             self._end_unrun(state, message, OutcomeKind.SKIPPED)
 
     def _report_to_search(self, state: TrialState, kind: OutcomeKind) -> None:
-        """Report the outcome to the search of the arm, and add a finished trial to the candidates."""
+        """Report the outcome to the search of the arm; a finished trial also becomes a candidate."""
         search, number = self._search_of(state.planned), state.planned.number
         match kind:
             case OutcomeKind.FINISHED:
@@ -505,7 +505,7 @@ class Conductor:
                 search.failed(number)
 
     def _confirm(self, arm_state: ArmState) -> None:
-        """Release the confirm trials of the best assignments; end those whose rank has no assignment."""
+        """Release the confirm trials of the best assignments; end trials whose rank has no assignment."""
         for state in arm_state.phase("confirm"):
             rank = state.planned.rank
             assert rank is not None, "a confirm trial must name its rank"
@@ -522,7 +522,7 @@ class Conductor:
                 arm_state.push(state)
 
     def _end_unrun(self, state: TrialState, reason: str, kind: OutcomeKind = OutcomeKind.CRASHED) -> None:
-        """End a trial that cannot run or is not needed; the end is recorded as for any other trial."""
+        """End a trial that cannot run or is not needed, and record the end as for any other trial."""
         state.trial = self._build_trial(state, {})
         outcome = Outcome(kind, reason)
         self._unrunnable[state.planned.trial_id] = (state.trial, outcome)

@@ -26,7 +26,7 @@ class Crossings:
                     self._of[name, state.planned.repeat].append(state)
 
     def of(self, arm_state: ArmState) -> list[TrialState]:
-        """Return the trials that depend on this search."""
+        """Return the trials that depend on the search of `arm_state`."""
         return self._of.get((arm_state.arm.name, arm_state.repeat), [])
 
     def assignment(self, planned_trial: PlannedTrial) -> Assignment:
@@ -36,7 +36,7 @@ class Crossings:
         return exchange_values(own_state.winners[0], other_state.winners[0], shared_paths)
 
     def decided(self, arm_state: ArmState) -> Iterator[tuple[TrialState, str]]:
-        """Yield the waiting trials of which both searches have ended, after that of `arm_state` has.
+        """Yield the waiting trials of `arm_state` whose two searches have both ended.
 
         Yields:
             Pairs of a trial and the reason for which it cannot run; the reason is empty if it can.

@@ -42,7 +42,7 @@ class FirstErrors:
         self._by_arm[planned_trial.arm].pop(planned_trial.trial_id, None)
 
     def repeated(self) -> str:
-        """Return a message if the first trials of an arm crashed with the same error; else empty."""
+        """Return a message if all first trials of an arm crashed with the same error; else empty."""
         for name, message_by_trial in self._by_arm.items():
             errors = set(message_by_trial.values())
             if len(errors) != 1 or not (error := errors.pop()):

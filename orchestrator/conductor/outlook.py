@@ -52,7 +52,7 @@ class RunningTrial:
 
     @property
     def left_s(self) -> float | None:
-        """Return the seconds of work to the last step at the current rate.
+        """Return the estimated seconds of work until the trial's last step.
 
         None if the number of steps is unknown or too few steps are completed.
         """
@@ -102,8 +102,8 @@ class Remaining:
     """Number of future trials without an estimate; their work is not included."""
 
     @property
-    def ground(self) -> str:
-        """Return a text that states the basis of the estimate."""
+    def basis(self) -> str:
+        """Return the basis of the estimate as text."""
         parts = [amount(self.ended, "ended trial")] if self.ended else []
         parts += [amount(self.rates, "running rate")] if self.rates else []
         exclusion = f", not counting {amount(self.unknown, 'trial')} of unknown duration"
@@ -152,7 +152,7 @@ class OutlookBuilder:
         self.running.append(trial)
 
     def waits(self, planned_trial: PlannedTrial) -> None:
-        """Add a trial that has not begun, or that was stopped and will be resumed."""
+        """Add a trial that has not started, or that was stopped and will be resumed."""
         self._phase(planned_trial).num_waiting += 1
 
     def ended(self, planned_trial: PlannedTrial, outcome: OutcomeKind, last: Measurement | None) -> None:
@@ -216,7 +216,7 @@ def remaining(outlook: Outlook) -> Remaining | None:
 
 
 def _cost(phase: PhaseWork, phases: Sequence[PhaseWork], rates: Sequence[RunningTrial]) -> float | None:
-    """Return the estimated work in seconds of one more trial of `phase`; None without data."""
+    """Return the estimated work, in seconds, of one more trial of `phase`; None if there are no data."""
     if phase.ended:
         return phase.seconds / phase.ended
     trains = phase.phase != "posthoc"

@@ -35,7 +35,7 @@ class ReportJudge:
         )
 
     def overtime(self, measurement: Measurement) -> Stop | None:
-        """Return the stop of a trial that has exceeded its minutes; None if time is left."""
+        """Return the stop of a trial that has used more than its minutes; None if time is left."""
         minutes = self._plan.resources.minutes
         if minutes is None or measurement.seconds <= minutes * 60:
             return None

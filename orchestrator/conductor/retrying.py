@@ -40,7 +40,7 @@ class RetryChoice:
 
 
 def choose(plan: Plan, records: Iterable[Record], selectors: Sequence[str]) -> RetryChoice:
-    """Return the trials that `selectors` names.
+    """Return the failed trials to which `selectors` refer.
 
     Args:
         plan: The plan of the sweep.

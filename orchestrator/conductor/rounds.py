@@ -23,7 +23,7 @@ TRAINING = "train/"
 
 
 def decisions(plan: Plan, confirmations: Confirmed) -> dict[str, EarlyVerdict]:
-    """Return every arm that needed no more seeds, by name; empty for a plan without looks."""
+    """Return the early verdicts of arms that needed no more seeds, by arm; empty for a plan without looks."""
     rounds = Rounds(plan)
     while rounds.advance(confirmations) is not None:
         pass
@@ -49,7 +49,7 @@ class Rounds:
         self.decided: dict[str, EarlyVerdict] = {}
 
     def may_run(self, planned_trial: PlannedTrial) -> bool:
-        """Return whether the trial may run without waiting for a look."""
+        """Return whether the trial may run before any further look."""
         searches_once = self._unit == "seed" and planned_trial.phase == "search"
         if planned_trial.arm in self._run_all or searches_once or not self._left:
             return True
@@ -78,7 +78,7 @@ class Rounds:
             for arm in self._compared_with
             if arm not in self.decided
             and arm not in self._references
-            and not self._says_nothing(arm, seeds, confirmations)
+            and not self._is_undecidable(arm, seeds, confirmations)
         ]
         new: dict[str, EarlyVerdict] = {}
         for question in self._questions:
@@ -90,11 +90,11 @@ class Rounds:
             self._left.clear()
         return new
 
-    def _says_nothing(self, arm: str, seeds: Sequence[int], confirmations: Confirmed) -> bool:
-        """Return whether no look can decide, since all seeds agree in the arm and in its reference."""
+    def _is_undecidable(self, arm: str, seeds: Sequence[int], confirmations: Confirmed) -> bool:
+        """Return whether no look can decide, because all seeds agree both in the arm and in its reference."""
         both_arms = (arm, self._compared_with[arm])
         return all(
-            one_run(
+            are_seeds_equal(
                 [
                     values
                     for seed in seeds
@@ -105,7 +105,7 @@ class Rounds:
         )
 
     def _drop_surplus_seeds(self, confirmations: Confirmed) -> Confirmed:
-        """Return `confirmations` without surplus seeds of decided arms."""
+        """Return `confirmations` without the seeds that decided arms ran in addition to the needed ones."""
         last = {arm: self._seeds(verdict.seeds) for arm, verdict in self.decided.items()}
         return {
             (arm, seed): metrics
@@ -120,7 +120,7 @@ class Rounds:
         return f"{decision.arm} ended at the look after {decision.seeds} of {seeds} ({texts})"
 
 
-def one_run(seeds: Sequence[Mapping[str, float]]) -> bool:
+def are_seeds_equal(seeds: Sequence[Mapping[str, float]]) -> bool:
     """Return whether two or more seeds measured equal values in all metrics except training metrics.
 
     Such seeds contain no information about random variation. All metrics are compared because a single metric

@@ -30,7 +30,7 @@ _ASKED, _HEAR, _FAILED, _RETRIED = map(
 
 
 class SearchJournal:
-    """Recorder of calls with the interface and the answers of `ArmSearch`."""
+    """Recorder of calls that has the methods of `ArmSearch` and returns the same answers."""
 
     def __init__(self, arm: Arm, plan: SearchPlan, repeat: int = 0) -> None:
         self._search = ArmSearch(arm, plan, repeat)
@@ -101,7 +101,7 @@ class SearchJournal:
         self._add(_FAILED, number)
 
     def assignment(self, number: int) -> Assignment:
-        """Return the assignment of trial `number`, which was asked for."""
+        """Return the assignment that trial `number` received."""
         return self._assignments[number]
 
     def to_json(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class SearchJournal:
         return {"calls": self._calls.tolist(), "assignments": list(self._assignments.items())}
 
     def load(self, values: Mapping[str, Any]) -> None:
-        """Replace the calls, none of which was passed to the search, by those that `to_json` returned."""
+        """Restore the calls that `to_json` returned; no call may have been passed to the search before."""
         assert not self._passed_on, "a search that has begun cannot be replaced"
         self._calls = array("d", values["calls"])
         self._assignments = {int(number): assignment for number, assignment in values["assignments"]}

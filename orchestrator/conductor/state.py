@@ -60,7 +60,7 @@ class TrialState:
 
     @property
     def is_skipped(self) -> bool:
-        """Return whether the trial ended without a start because it was not needed."""
+        """Return whether the trial ended without starting because it was not needed."""
         return self.outcome is not None and self.outcome.kind is OutcomeKind.SKIPPED
 
     def end(self, outcome: Outcome) -> None:
@@ -94,7 +94,7 @@ class ArmState:
 
     @property
     def has_too_many_infeasible(self) -> bool:
-        """Return whether the search has reached its limit of infeasible trials."""
+        """Return whether the number of infeasible trials has reached the limit of the search."""
         infeasible = self.ended[OutcomeKind.INFEASIBLE]
         num_drawn = sum(1 for _ in self.phase("search")) - infeasible
         return infeasible >= INFEASIBLE_MAX * num_drawn
@@ -115,11 +115,11 @@ class ArmState:
         return "every combination was tried" if points is not None and number >= points else ""
 
     def push(self, state: TrialState) -> None:
-        """Add `state` to the trials that may be asked for."""
+        """Add `state` to the trials that may start."""
         heapq.heappush(self.ready, (state.place, state.planned.trial_id))
 
     def withdraw(self, states: Iterable[TrialState]) -> None:
-        """Remove `states` from the trials to start, until they are pushed again."""
+        """Remove `states` from the trials that may start, until `push` adds them again."""
         withdrawn = {state.planned.trial_id for state in states}
         self.ready = [entry for entry in self.ready if entry[1] not in withdrawn]
         heapq.heapify(self.ready)
@@ -129,7 +129,7 @@ class ArmState:
         return (state for state in self.trials if state.planned.phase == name)
 
     def nothing_to_confirm(self, rank: int) -> str:
-        """Return why no assignment has `rank`."""
+        """Return why the search found no assignment of this `rank` to confirm."""
         kinds = Counter(state.outcome.kind for state in self.phase("search") if state.outcome is not None)
         kinds_text = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         return (

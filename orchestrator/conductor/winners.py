@@ -56,5 +56,5 @@ def _first_of_each_assignment(scored: Iterable[Scored]) -> list[Scored]:
 
 
 def _dominates(first: tuple[float, ...], second: tuple[float, ...]) -> bool:
-    """Return whether `first` is at least as large everywhere and larger in some objective."""
+    """Return whether `first` is at least as large as `second` in every objective, and larger in some."""
     return first != second and all(a >= b for a, b in zip(first, second, strict=True))

@@ -26,7 +26,7 @@ MISSING_REMEDY = "install it again, or put its folder on PYTHONPATH"
 
 
 def tasks_and_models(plan: Plan, setup: Setup) -> tuple[tuple[Mapping[str, Any], ...], tuple[str, ...]]:
-    """Return the settings of every task and the names of every model; both empty for a custom trainable."""
+    """Return the settings of all tasks and the names of all models; both empty for a custom trainable."""
     if setup.workload != DEFAULT_WORKLOAD:
         return (), ()
     models = {arm.settings["model"]["name"] for arm in plan.arms}

@@ -63,7 +63,7 @@ def build_datasets(
 
 
 def arm_tasks(plan: Plan) -> Iterator[Mapping[str, Any]]:
-    """Yield the task settings of all arms, with `confirm.resample_data` also those of all confirm seeds."""
+    """Yield the task settings of all arms; with `confirm.resample_data`, of all their confirm seeds, too."""
     for arm in plan.arms:
         yield arm.settings["task"]
         if plan.confirm is not None and plan.confirm.resample_data:

@@ -122,12 +122,12 @@ class _InlineRun:
                 return
 
     def _take_reply(self, attempt: Attempt, reply: Reply) -> bool:
-        """Record a reply and answer it; return whether the attempt has ended."""
+        """Record a reply and answer the worker; return whether the attempt has ended."""
         decision = self.recorder.record(attempt.trial_id, attempt.token, reply)
         self.on_change()
         if reply.ended is not None:
             return True
-        is_written = self.recorder.written()
+        is_written = self.recorder.wait_until_written()
         if isinstance(decision, Continue):
             self.slot.instruct(Instruction(is_recorded=is_written))
         else:
@@ -143,8 +143,8 @@ class _InlineRun:
             self.on_change()
 
     def _wait_until_written(self) -> bool:
-        """Wait until the ledger contains all reports; return False if a stop is requested before."""
-        while not self.recorder.written(WAIT_S):
+        """Wait until the ledger contains all reports; return False if a stop is requested before that."""
+        while not self.recorder.wait_until_written(WAIT_S):
             self.check()
             if self.stop.is_set():
                 return False

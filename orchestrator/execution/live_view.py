@@ -28,7 +28,7 @@ class Snapshot:
 
     arms: tuple[Progress, ...]
     """Progress of each arm, in the order of the plan."""
-    held_open_s: float
+    open_seconds: float
     """Seconds for which sessions had the sweep open."""
     draining: str
     """Reason why no new trial is started; empty while trials are started."""
@@ -83,13 +83,13 @@ class ThrottledView:
         self._display(self.look())
 
     def changed(self) -> None:
-        """Note a change, and display it if the last snapshot is old enough."""
+        """Record that the sweep changed, and display the change if the last snapshot is old enough."""
         self.begin()
         self._has_changed = True
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Display noted changes if the last snapshot is old enough; must be called often."""
+        """Display recorded changes if the last snapshot is old enough; must be called often."""
         began = self.clock()
         if self._has_changed and began - self._looked_at >= max(VIEW_S, LOOK_SHARE * self._look_s):
             snapshot = self.look()

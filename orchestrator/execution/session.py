@@ -72,14 +72,14 @@ class Session:
         if not self._running and (self.recorder.finished or self.recorder.draining):
             self.end_unstarted()
             return NoAttempt.NEVER
-        if not self.recorder.written() or len(self._running) >= num_slots:
+        if not self.recorder.wait_until_written() or len(self._running) >= num_slots:
             return NoAttempt.LATER
         attempt = self._reassigned.popleft() if self._reassigned else self.recorder.ask()
         if attempt is None:
             is_over = self.recorder.finished or self.recorder.draining
             assert self._running or is_over, "with nothing running, something must be left to hand out"
             return NoAttempt.LATER if self._running else NoAttempt.NEVER
-        if not self.recorder.written():
+        if not self.recorder.wait_until_written():
             self._reassigned.appendleft(attempt)
             return NoAttempt.LATER
         self._running[key] = attempt
@@ -89,7 +89,7 @@ class Session:
     def check_stop(self) -> None:
         """Check for reasons to drain or to end at once."""
         self.check()
-        self.recorder.written()
+        self.recorder.wait_until_written()
         if self.stop.is_set() and not self.recorder.draining:
             self.recorder.drain(INTERRUPTED)
 
@@ -100,7 +100,7 @@ class Session:
             A `Stop`, returned once, if the worker must end the trial; and whether the ledger contains all
             reports. Until it does, the worker must not write a checkpoint.
         """
-        return self._record(key, replies), self.recorder.written()
+        return self._record(key, replies), self.recorder.wait_until_written()
 
     def update(self, started: Sequence[str]) -> SchedulerTurn:
         """Update the session with the runs that workers have taken; must be called often."""
@@ -115,7 +115,7 @@ class Session:
         self._reported_at[key] = self.clock()
         stop: Stop | None = None
         has_ended = False
-        with self.recorder.together():
+        with self.recorder.transaction():
             for reply in replies:
                 decision = self.recorder.record(attempt.trial_id, attempt.token, reply)
                 has_ended = reply.ended is not None
@@ -127,7 +127,7 @@ class Session:
             self._stopping.discard(key)
         if has_ended or stop is None or key in self._stopping:
             return None
-        if not (self.recorder.written() or self.recorder.draining):
+        if not (self.recorder.wait_until_written() or self.recorder.draining):
             return None  # a later report is answered, once the ledger contains this one
         self._stopping.add(key)
         return stop

@@ -82,10 +82,10 @@ class Interrupts:
         if not self._shields:
             self._raise()
 
-    def listen(self, ear: socket.socket) -> None:
+    def listen(self, receiving_socket: socket.socket) -> None:
         """Announce signals from the pipe until it is closed; run in a separate thread."""
         count = 0
-        while numbers := ear.recv(1):
+        while numbers := receiving_socket.recv(1):
             if numbers[0] not in SIGNALS:
                 continue
             if numbers[0] == signal.SIGHUP:
@@ -139,8 +139,8 @@ def interrupts(on_signal: Callable[[SignalEffect], None] | None = None) -> Itera
     if _CURRENT is not None:
         yield _CURRENT
         return
-    ear, mouth = socket.socketpair()
-    mouth.setblocking(False)  # noqa: FBT003 - its only argument
+    receiving_socket, sending_socket = socket.socketpair()
+    sending_socket.setblocking(False)  # noqa: FBT003 - its only argument
     nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     wanted_signals = [
         signal_number for signal_number in SIGNALS if not (nohup and signal_number is signal.SIGHUP)
@@ -149,9 +149,9 @@ def interrupts(on_signal: Callable[[SignalEffect], None] | None = None) -> Itera
         signal_number: signal.signal(signal_number, signal_interrupts.handle)
         for signal_number in wanted_signals
     }
-    woken = signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
+    woken = signal.set_wakeup_fd(sending_socket.fileno(), warn_on_full_buffer=False)
     thread = threading.Thread(
-        target=signal_interrupts.listen, args=(ear,), name="haltsweep-signals", daemon=True
+        target=signal_interrupts.listen, args=(receiving_socket,), name="haltsweep-signals", daemon=True
     )
     thread.start()
     _CURRENT = signal_interrupts
@@ -163,9 +163,9 @@ def interrupts(on_signal: Callable[[SignalEffect], None] | None = None) -> Itera
         for signal_number, handler in old_handlers.items():
             signal.signal(signal_number, handler)
         signal.set_wakeup_fd(woken)
-        mouth.close()
+        sending_socket.close()
         thread.join()
-        ear.close()
+        receiving_socket.close()
 
 
 @contextmanager
@@ -179,7 +179,7 @@ def delayed_interrupts() -> Iterator[None]:
 
 
 def interrupt_function(stop: threading.Event) -> Callable[[object], None]:
-    """Return a function for other threads that interrupts this thread like Ctrl-C.
+    """Return a function for other threads that interrupts the calling thread like Ctrl-C.
 
     If this is not the main thread, the function sets `stop`, since only the main thread handles signals.
     """

@@ -69,7 +69,7 @@ def _count_shares(total: float, part: float) -> int:
 
 
 def require_local_resources(plan: Plan, driver: Driver, num_cpus: int | None) -> None:
-    """Raise `InputError` if this machine, limited to `num_cpus`, cannot run a trial of `plan`."""
+    """Raise `InputError` if a trial of `plan` cannot run on this machine with at most `num_cpus` CPUs."""
     if driver == "ray":
         require_room([local_resources(num_cpus)], plan.resources)
     if plan.trainable is None:

@@ -31,7 +31,7 @@ Ray's sockets have up to 98 more bytes, and the path of a socket may have 107.
 
 
 def clear_folders(parent: Path, prefix: str) -> None:
-    """Remove folders of this user in `parent` called `<prefix><process label>-...` whose process is dead.
+    """Remove folders of this user in `parent` called `<prefix><process label>-...` of dead processes.
 
     If the process cannot be checked, because it ran in another container or on another machine, its folder is
     removed once it `is_silent`.

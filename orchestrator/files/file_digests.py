@@ -77,7 +77,7 @@ def read_manifest(folder: Path) -> dict[str, str] | None:
 
 
 def damaged_files(folder: Path) -> dict[str, str]:
-    """Return the fault of each file in the manifest of the folder, by name; empty for undamaged files.
+    """Return the fault of each file in the manifest of the folder, by name; empty for an undamaged file.
 
     Raises:
         StoreError: If the manifest is missing or damaged.

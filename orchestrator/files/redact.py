@@ -190,7 +190,7 @@ def _mask_option(match: re.Match[str]) -> str:
 
 
 def _is_value_of_secret(key: str, value: str) -> bool:
-    """Return whether the key always names secrets, or may name one and the value looks random."""
+    """Return whether `key` always names a secret, or may name one and `value` looks random."""
     name = key.rpartition(".")[2]
     if not any(map(str.isalnum, value)):  # a bracket, after which code continues
         return False
@@ -199,7 +199,7 @@ def _is_value_of_secret(key: str, value: str) -> bool:
     is_token = _OWN_TOKEN.search(_NO_LETTER.sub("", name.lower())) is not None
     if is_token and "(" not in value and _is_mixed(value) and len(value) >= _PIECE_FROM:
         return True
-    return _is_secret(name) and any(map(_is_drawn, _RUN.findall(value)))
+    return _is_secret(name) and any(map(_looks_random, _RUN.findall(value)))
 
 
 def _mask_environment_values(text: str) -> str:
@@ -286,7 +286,7 @@ def _mask_unquoted_secrets(line: str) -> str:
         ),
         line,
     )
-    return _RUN.sub(lambda match: MASK if _is_drawn(match[0]) else match[0], message)
+    return _RUN.sub(lambda match: MASK if _looks_random(match[0]) else match[0], message)
 
 
 def _holds_secret(name: str) -> bool:
@@ -301,8 +301,8 @@ def _is_mixed(value: str) -> bool:
     return any(map(str.isdigit, value)) and any(map(str.isalpha, value))
 
 
-def _is_drawn(run: str) -> bool:
-    """Return whether it is a long hexadecimal number, or has a long piece of mixed letters and digits.
+def _looks_random(run: str) -> bool:
+    """Return whether `text` is a long hexadecimal number, or has a long piece of mixed letters and digits.
 
     Names in code consist of many short pieces.
     """
@@ -369,7 +369,7 @@ def _mask_url_rest(scheme: str, separator: str, rest: str) -> str:
 
 
 def _mask_url_secrets(rest: str, *, user_is_name: bool = False) -> str:
-    """Return the part of a URL after its scheme with secrets masked."""
+    """Return `rest`, the part of a URL after its scheme, with secrets masked."""
     # Repeat, since masking may join the surrounding text to a new match; each round leaves less unmasked
     # text.
     while (masked_rest := _mask_url_once(rest, user_is_name=user_is_name)) != rest:

@@ -25,7 +25,7 @@ def sqlite_url(file: Path) -> str:
 
 
 def sqlite_file(url: str) -> Path | None:
-    """Return the file of the URL; None if it names none."""
+    """Return the file of a SQLite URL; None if the URL has none."""
     text = url.removeprefix(SQLITE).partition("?")[0]
     if not url.startswith(SQLITE) or not text or text.startswith((":", "file:")):
         return None
@@ -77,7 +77,7 @@ def _parameters(url: str) -> str:
 
 
 def why_no_database(file: Path) -> str:
-    """Return why there is no database at `file`: "is not" or "is empty"; empty text if there is one.
+    """Return why there is no database at `file`: "is not" or "is empty". Return "" if there is one.
 
     A process that creates a database may be killed before its first table exists. A file that is not a
     database counts as one here, and opening it raises the error. Nothing is written.

@@ -143,7 +143,7 @@ def _seal(raw: Path) -> None:
 
 
 def _gap(left_out: int, begin: bytes) -> bytes:
-    """Return the line that replaces dropped bytes, including the count of an earlier line in `begin`."""
+    """Return the line that replaces dropped bytes; its count includes that of an earlier line in `begin`."""
     if earlier_gap := _GAP.match(begin):
         left_out += int(earlier_gap[1].replace(b",", b"")) - len(earlier_gap[0])
     return f"\n... {left_out:,} bytes left out ...\n".encode()

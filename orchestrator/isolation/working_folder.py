@@ -367,7 +367,7 @@ class WorkingFolder:
         self._before = now
 
     def _has_neighbours(self) -> bool:
-        """Return whether other trials run, or ran in this session, beside this one."""
+        """Return whether other trials are running, or have run in this session."""
         own_entries = (self.scratch.name, LOCKS_FOLDER)
         return any(
             entry.is_dir() and entry.name not in own_entries for entry in _entries(self.scratch.parent)
@@ -402,7 +402,7 @@ class WorkingFolder:
         return version_of(os.path.join(self.path, path)) != self._versions.get(path)
 
     def _check_private(self, path: str) -> None:
-        """Make the file at `path` the trial's own, or record the trial as the writer of a file elsewhere.
+        """Make the file at `path` the trial's own, or claim a file outside the private folder for the trial.
 
         Raises:
             SharedFileWritten: Another trial has written the file, or the trial has read it before.

@@ -29,12 +29,12 @@ class ChainBreak:
 
 
 def first_digest(uid: str) -> str:
-    """Return the digest that the first event of a sweep is chained to."""
+    """Return the digest that takes the place of a previous event's digest for the first event of a sweep."""
     return _hexdigest(f"haltsweep {uid}".encode())
 
 
 def link_digest(previous_digest: str, row: Sequence[Any]) -> str:
-    """Return the digest of an event (values of `CHAINED`), given the digest of the event before it."""
+    """Return the digest of an event from its values of `CHAINED` and the digest of the previous event."""
     # JSON contains no raw line break, so that line breaks separate the parts unambiguously.
     return _hexdigest(f"{previous_digest}\n{_dumps(row[:-1])}\n{row[-1]}".encode())
 
@@ -53,7 +53,7 @@ def is_sealed(sweep: Mapping[str, Any]) -> bool:
 
 
 def find_breaks(previous_digest: str, after_seq: int, rows: Iterable[Sequence[Any]]) -> Iterator[ChainBreak]:
-    """Yield the places at which `rows` are not as written.
+    """Yield the places at which `rows` differ from the rows that were written.
 
     Args:
         previous_digest: Digest of the event before the first row.

@@ -31,7 +31,11 @@ def delete_sweep(url: str, sweep: str, uid: str) -> int:
             if row is None:
                 return 0
             lease, now = read_lease(dict(row._mapping)), store_time(connection)
-            if lease is not None and lease.stands(now) and not lease.holder.is_same_process(Holder.current()):
+            if (
+                lease is not None
+                and lease.is_holder_alive(now)
+                and not lease.holder.is_same_process(Holder.current())
+            ):
                 raise LeaseHeldError(lease, now)
             snapshots.remove(connection, row.id)
             if inspect(connection).has_table(stops.name):

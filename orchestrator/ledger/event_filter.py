@@ -17,7 +17,7 @@ class TrialEnded(StoreError):
 
 
 def filter_new_events(connection: Connection, sweep_id: int, rows: Sequence[Row]) -> list[Row]:
-    """Return `rows` without measurements that the ledger already holds; the first of a trial and step wins.
+    """Return `rows` without measurements of a trial and step that already has one.
 
     Measurements before a retry are ignored in this comparison.
 

@@ -72,7 +72,7 @@ class Event:
 
 
 def opened(time: float, holder: Holder, spec_digest: str, provenance: Mapping[str, Any]) -> Event:
-    """Create the event that a process claimed the sweep."""
+    """Create the event that reports the claim of the sweep by a process."""
     payload = {"holder": to_json_values(holder), "spec_digest": spec_digest, "provenance": dict(provenance)}
     return Event(EventKind.OPENED, time, payload=payload)
 

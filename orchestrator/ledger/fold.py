@@ -25,7 +25,7 @@ def records(events: Iterable[Event], plan: Plan) -> list[Record]:
     """
     fold = Fold(plan)
     for event in events:
-        fold.hear(event)
+        fold.apply(event)
     return fold.records()
 
 
@@ -57,7 +57,7 @@ def read_measurement(event: Event) -> Measurement:
 
 
 def is_better(measurement: Measurement, best: Measurement | None, objective: Objective) -> bool:
-    """Return whether `measurement` is better than `best`; a value that is not finite is never better."""
+    """Return whether `measurement` is better than `best`; a measurement without a finite value never is."""
     value = measurement.metrics.get(objective.metric, nan)
     if not is_usable(value):
         return False
@@ -74,7 +74,7 @@ class Fold:
         self._histories: dict[str, _History] = {}
         self._provenance: Mapping[str, Any] = {}
 
-    def hear(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         """Apply the next event.
 
         Raises:
@@ -100,7 +100,7 @@ class Fold:
                     f"a ledger must hold trials of its plan, and {event.trial_id} is none of "
                     f"{self._plan.name!r}, or was never asked for; `haltsweep verify` says what else is wrong"
                 )
-            trial_history.hear(event, self._objectives, self._provenance)
+            trial_history.apply(event, self._objectives, self._provenance)
 
     def records(self) -> list[Record]:
         """Return one record for each trial, in the order in which the trials were asked for."""
@@ -127,7 +127,7 @@ class _History:
     saved: tuple[Measurement | None, Measurement | None, CountedReports | None] = (None, None, None)
     """Values of `last`, `best` and `counted` at the newest checkpoint."""
 
-    def hear(self, event: Event, objectives: Sequence[Objective], provenance: Mapping[str, Any]) -> None:
+    def apply(self, event: Event, objectives: Sequence[Objective], provenance: Mapping[str, Any]) -> None:
         if event.kind in {EventKind.MEASURED, EventKind.STARTED}:
             self.heard_at = event.at
         if event.kind is EventKind.MEASURED:

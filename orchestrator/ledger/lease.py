@@ -38,7 +38,7 @@ class Lease:
     expires_at: float
     """Unix time in seconds, by the clock of the store."""
 
-    def stands(self, now: float) -> bool:
+    def is_holder_alive(self, now: float) -> bool:
         """Return whether the holder is alive.
 
         If the process cannot be checked, return whether it renewed the lease within `LEASE_S`.

@@ -33,7 +33,7 @@ class Reader:
         self._where = database.engine.url.render_as_string(hide_password=True)
 
     def sweep(self, connection: Connection, *, lock: bool = False) -> Mapping[str, Any]:
-        """Return the row of the sweep; with `lock` no other process can change it during the transaction.
+        """Return the row of the sweep; if `lock` is True, no other process can change it in this transaction.
 
         Raises:
             StoreError: If the row is missing or changed.

@@ -106,8 +106,8 @@ class Ledger:
         return self.last_seq() == 0
 
     @property
-    def begun(self) -> bool:
-        """Return whether a trial was ever asked for."""
+    def has_trials(self) -> bool:
+        """Return whether any trial ever received its assignment."""
         is_start = (events.c.sweep_id == self._id) & (events.c.kind == EventKind.ASKED.value)
         first = select(events.c.seq).where(is_start).limit(1)
         return self._database.run(lambda connection: connection.scalar(first), write=False) is not None
@@ -120,12 +120,12 @@ class Ledger:
         """Return the current lease; None if it was released. It may be expired, or its holder dead."""
         return read_lease(self._read())
 
-    def held(self) -> bool:
-        """Return whether the sweep's holder is alive, or has a current lease if it cannot be checked."""
+    def is_held(self) -> bool:
+        """Return whether the holder is alive, or has a current lease if its process cannot be checked."""
 
         def look(connection: Connection) -> bool:
             lease = read_lease(self._reader.sweep(connection))
-            return lease is not None and lease.stands(self._read_clock(connection))
+            return lease is not None and lease.is_holder_alive(self._read_clock(connection))
 
         return self._database.run(look, write=False)
 
@@ -137,7 +137,11 @@ class Ledger:
 
         def look(connection: Connection) -> tuple[Holder, float | None] | None:
             lease, now = read_lease(self._reader.sweep(connection)), self._read_clock(connection)
-            if lease is None or lease.stands(now) or lease.holder.state() is not ProcessState.UNKNOWN:
+            if (
+                lease is None
+                or lease.is_holder_alive(now)
+                or lease.holder.state() is not ProcessState.UNKNOWN
+            ):
                 return None
             return lease.holder, lease.silent_s(now)
 
@@ -256,14 +260,14 @@ class Ledger:
         def ask(connection: Connection) -> Lease | None:
             lease = read_lease(self._reader.sweep(connection, lock=True))
             now = self._read_clock(connection)
-            if lease is None or not lease.stands(now):
+            if lease is None or not lease.is_holder_alive(now):
                 return None
             stop_requests.write(connection, self._id, lease.token, StopRequest(requester, now, at_once))
             return lease
 
         return self._database.run(ask, write=True)
 
-    def stop_asked(self, lease: Lease) -> StopRequest | None:
+    def stop_request(self, lease: Lease) -> StopRequest | None:
         """Return the stop request for the holder of `lease`, without retries; None if there is none.
 
         Raises:

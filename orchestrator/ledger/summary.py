@@ -23,7 +23,7 @@ class Summary:
 
     name: str
     uid: str
-    held: bool
+    is_held: bool
     """Whether the holder is alive, or has a current lease if it cannot be checked."""
     holder: str
     """Process and host of the holder; empty if no process holds the sweep."""
@@ -99,7 +99,7 @@ def _read(connection: Connection, name: str | None) -> list[Summary]:
                 f"the row of sweep {row_values['name']!r} differs from what haltsweep wrote; {DAMAGED}"
             )
         lease = read_lease(row_values)
-        is_locked = lease is not None and lease.stands(now)
+        is_locked = lease is not None and lease.is_holder_alive(now)
         beats = [lease.expires_at - LEASE_S] if lease is not None and not lease.is_void(now) else []
         last = newest.get(row.id)
         happened = [last.at] if last is not None else []
@@ -107,7 +107,7 @@ def _read(connection: Connection, name: str | None) -> list[Summary]:
             Summary(
                 name=row.name,
                 uid=row.uid,
-                held=is_locked,
+                is_held=is_locked,
                 holder=f"process {lease.holder.pid} on {lease.holder.host}" if lease and is_locked else "",
                 ended=outcomes_by_sweep.get(row.id, {}),
                 heard_at=max([*beats, *happened], default=None),

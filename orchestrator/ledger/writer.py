@@ -41,7 +41,7 @@ class Writer:
                 threading.Thread(target=self._work, name="haltsweep-writer", daemon=True).start()
             self._changed.notify_all()
 
-    def settled(self, timeout_s: float | None = 0.0) -> bool:
+    def wait_until_written(self, timeout_s: float | None = 0.0) -> bool:
         """Return whether all events are written, after waiting at most `timeout_s` seconds.
 
         None waits until all events are written. An error of the ledger is raised here, and nothing more is

@@ -33,7 +33,7 @@ SEEN = (
 
 
 def better_direction(metric_info: Metric, metric: str, search: SearchPlan | None) -> Goal | None:
-    """Return which values of `metric` are good.
+    """Return whether high (`max`) or low (`min`) values of `metric` are better; None if unknown.
 
     Args:
         metric_info: Declaration of the metric.
@@ -120,7 +120,7 @@ def _quantity_on_other_splits(objective: "Objective", test_splits: Sequence[str]
 
 
 def with_spread(source: "SpecFile", spread_of: SpreadOf) -> "SpecFile":
-    """Return `source` with the spread of the sweep that it names.
+    """Return `source`; if its spec takes the spread from another sweep, the value is filled in.
 
     The stored spec then contains the value used for planning, even if the other sweep changes later.
 
@@ -144,7 +144,7 @@ def with_spread(source: "SpecFile", spread_of: SpreadOf) -> "SpecFile":
 def check_answer(
     spec: "Spec", metrics: Sequence[Metric], metric_names: Iterable[str], faults: "Faults"
 ) -> None:
-    """Note primary outcomes that are not measured or cannot differ.
+    """Add faults for primary outcomes that are not measured or cannot differ.
 
     Args:
         spec: The spec.
@@ -188,7 +188,7 @@ def check_stop(
     metrics: Sequence[Metric],
     faults: "Faults",
 ) -> None:
-    """Note a `confirm.stop` without an outcome that decides."""
+    """Add a fault for a `confirm.stop` if no primary outcome can decide an arm."""
     if confirm is None or confirm.stop is None or (spec.answer and spec.answer.metric):
         return
     if default_outcome(confirm, search, metrics) is None:

@@ -151,7 +151,7 @@ Progress = Callable[[str], None]
 
 
 def resolve(spec: Spec, faults: Faults, progress: Progress = lambda _: None) -> list[BuiltInArm]:
-    """Return the valid arms of the built-in trainable, as `resolve_by`."""
+    """Return the valid arms of the built-in trainable; see `resolve_by`."""
     return resolve_by(checked, spec, faults, progress, readable_parts)
 
 
@@ -162,7 +162,7 @@ def resolve_by(
     progress: Progress = lambda _: None,
     readable: Readable = lambda _: {},
 ) -> list[CheckedArm[S]]:
-    """Return every arm with valid settings, the baseline first.
+    """Return every arm with valid settings, as validated by `checked`; the baseline comes first.
 
     Args:
         checked: Validates raw settings.
@@ -238,7 +238,7 @@ def _checked_arm(
 def _refuse_baseline_values(
     request: ArmRequest, home: Mapping[str, Any], system: HasSettings, faults: Faults
 ) -> None:
-    """Note fields that an arm sets to the baseline's value, unless it also changes the model or task."""
+    """Add faults for fields that an arm sets to the baseline's value, unless it changes the model or task."""
     renamed = {
         path.split(".")[0] for path in request.changes if path.count(".") == 1 and path.endswith(".name")
     }
@@ -285,7 +285,7 @@ def _names_first(sets: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _settings_of_component(settings: Mapping[str, Any], root: str, name: Any) -> dict[str, Any]:
-    """Return the settings with only those fields of `root` that the model or task called `name` also has."""
+    """Return the settings with only those fields of `root` that the model or task called `name` has, too."""
     try:
         shared_names = field_names(root, name)
     except BadName:

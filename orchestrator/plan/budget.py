@@ -26,7 +26,7 @@ def sweep_limits(spec: Spec) -> Limits | None:
 
 
 def check_budget(spec: Spec, trainable: str | None, metrics: Iterable[Metric], faults: Faults) -> None:
-    """Note FLOPs limits without reported FLOPs, and targets that the objective cannot have."""
+    """Add faults for FLOPs limits without reported FLOPs, and for targets that the objective cannot have."""
     limits, known_metrics = sweep_limits(spec), tuple(metrics)
     if limits is None:
         return
@@ -66,16 +66,16 @@ def check_budget(spec: Spec, trainable: str | None, metrics: Iterable[Metric], f
 def check_afforded(
     limits: Limits | None,
     arms: Sequence[Arm],
-    prices: Sequence[ArmEstimate],
+    estimates: Sequence[ArmEstimate],
     search: SearchPlan | None,
     faults: Faults,
 ) -> None:
-    """Note FLOPs limits below the cost of one trial, and patience that can never end a search."""
+    """Add faults for FLOPs limits below the cost of one trial, and for patience that cannot end a search."""
     caps = limits or Limits()
-    _check_binding(caps, prices, search, faults)
+    _check_binding(caps, estimates, search, faults)
     costs = [
         estimate.train_flops_max * arm.settings["train"]["steps"]
-        for arm, estimate in zip(arms, prices, strict=True)
+        for arm, estimate in zip(arms, estimates, strict=True)
         if estimate.train_flops_max is not None and "train.steps" not in arm.space.paths
     ]
     flops_limit = None if caps.each_arm is None else caps.each_arm.flops
@@ -90,12 +90,12 @@ def check_afforded(
 
 
 def _check_binding(
-    limits: Limits, prices: Sequence[ArmEstimate], search: SearchPlan | None, faults: Faults
+    limits: Limits, estimates: Sequence[ArmEstimate], search: SearchPlan | None, faults: Faults
 ) -> None:
-    """Note a `no_improvement` that is at least the number of trials of a search."""
+    """Add a fault if `no_improvement` is at least the number of trials of a search."""
     arm_limits = limits.each_arm or ArmLimits()
     repeats = search.repeats if search is not None else 1
-    num_trials = max((estimate.trials.get(SEARCH, 0) // repeats for estimate in prices), default=0)
+    num_trials = max((estimate.trials.get(SEARCH, 0) // repeats for estimate in estimates), default=0)
     if (
         arm_limits.no_improvement is not None
         and search is not None

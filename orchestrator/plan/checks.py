@@ -32,7 +32,7 @@ _ON_GPUS: Final[Sequence[tuple[str, object, str, str]]] = (
 
 
 def check_samplers(search: Search, faults: Faults) -> "ComponentChoice | None":
-    """Create and try sampler and stopper and note their problems; return the stopper or None."""
+    """Create sampler and stopper, try them, and add their faults; return the stopper or None."""
     from orchestrator.search.sampler_check import Checked, check_sampler, check_stopper, or_refusals
     from orchestrator.search.samplers import DRAWN_AT_RANDOM
 
@@ -65,7 +65,7 @@ def check_stopper(
     metrics: Sequence[Metric],
     faults: Faults,
 ) -> None:
-    """Note a stopper that can never stop a trial.
+    """Add a fault for a stopper that can never stop a trial.
 
     It waits longer than the training or the search lasts, or its bounds exceed all values of the objective.
     """
@@ -109,7 +109,7 @@ def check_stopper(
 
 
 def check_gpu_settings(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
-    """Note precisions and CUDA graphs that require a GPU if trials have no GPU."""
+    """Add faults for precisions and CUDA graphs that require a GPU if trials have no GPU."""
     if spec.resources.gpus:
         return
     for field, value, written_value, remedy in _ON_GPUS:
@@ -132,7 +132,7 @@ def check_gpu_settings(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
 
 
 def check_ranks(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
-    """Note a number of ranks that differs from the number of GPUs of a trial."""
+    """Add a fault if the number of ranks differs from the number of GPUs of a trial."""
     path, gpus, ranks = "train.ranks", spec.resources.gpus, arm.system.train.ranks
     if gpus and ranks != max(1, gpus):
         faults.add(
@@ -145,7 +145,7 @@ def check_ranks(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
 
 
 def check_splits(spec: Spec, task: Settings, faults: Faults) -> None:
-    """Note confirm splits that are not test splits of the task."""
+    """Add a fault for each confirm split that is not a test split of the task."""
     if spec.confirm is None:
         return
     test_splits = [split.name for split in splits(task) if split.role == "test"]
@@ -161,7 +161,7 @@ def check_splits(spec: Spec, task: Settings, faults: Faults) -> None:
 
 
 def check_seeds(spec: Spec, search: SearchPlan | None, faults: Faults) -> None:
-    """Note confirm seeds that the search also uses."""
+    """Add a fault for each confirm seed that the search uses, too."""
     if spec.confirm is None or search is None:
         return
     confirm_seeds_listed = spec.confirm.seeds

@@ -10,7 +10,7 @@ from search_spaces.dimensions import Fixed, Value
 
 
 def check_cross(spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
-    """Note a `confirm.cross` without anything to exchange, or with other settings that it excludes."""
+    """Add a fault if `confirm.cross` has nothing to exchange, or conflicts with other settings."""
     confirm = spec.confirm
     if confirm is None or not confirm.cross:
         return
@@ -33,7 +33,7 @@ def check_cross(spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
 
 
 def crossed_pairs(arms: Sequence[Arm]) -> Iterator[tuple[Arm, Arm]]:
-    """Yield arm and reference of all comparisons in which both search a field."""
+    """Yield each arm with its reference if the searches of both vary some field."""
     by_name = {arm.name: arm for arm in arms}
     for arm in arms:
         reference = by_name.get(arm.reference)
@@ -57,7 +57,7 @@ def shared_fields(arm: Arm, other_arm: Arm) -> tuple[str, ...]:
 def exchange_values(
     arm_values: Mapping[str, Value], other_values: Mapping[str, Value], shared_paths: Sequence[str]
 ) -> dict[str, Value]:
-    """Return the winner of an arm with the values of another arm in the fields `shared`.
+    """Return the winner of an arm with the values of another arm in the fields `shared_paths`.
 
     A shared field that the other winner does not have is left out: it has no meaning with its other values.
     """

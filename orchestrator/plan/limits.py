@@ -12,33 +12,33 @@ MOST_FLOPS = 1e27
 """Maximum FLOPs of a trial, slightly above the largest published trainings."""
 
 
-def size_problem(system: System, count: Callable[[System], int]) -> str | None:
-    """Return why no machine could train `system`; None if one could.
+def size_problem(config: System, count: Callable[[System], int]) -> str | None:
+    """Return why no machine could train `config`; None if one could.
 
     Args:
-        system: Settings of a trial.
-        count: Returns the number of parameters of a system.
+        config: Settings of a trial.
+        count: Returns the number of parameters of a config.
 
     Raises:
-        ValueError: The system cannot be built.
+        ValueError: The config cannot be built.
     """
-    length, rows = system.shape.length_max, rows_per_step(system)
-    recomputes = system.train.checkpoint_activations
+    length, rows = config.shape.length_max, rows_per_step(config)
+    recomputes = config.train.checkpoint_activations
     work = (
-        system.train.steps
+        config.train.steps
         * passes(recomputes=recomputes)
         * rows
-        * flops(system.model, system.shape, length, depth_range(system.model, length)[0])
+        * flops(config.model, config.shape, length, depth_range(config.model, length)[0])
     )
     if work > MOST_FLOPS:
         return (
             f"a trial must take at most {MOST_FLOPS:g} FLOPs, got at least {work:.2g} in "
-            f"{system.train.steps:,} steps of {rows:,} examples; use fewer, or a smaller model"
+            f"{config.train.steps:,} steps of {rows:,} examples; use fewer, or a smaller model"
         )
-    weights = count(system)
-    at_once = rows_at_once(system)
+    weights = count(config)
+    at_once = rows_at_once(config)
     needed_bytes = peak_memory_bytes(
-        system.model, system.shape, at_once, length, weights, recomputes=recomputes
+        config.model, config.shape, at_once, length, weights, recomputes=recomputes
     )
     if needed_bytes > MOST_BYTES:
         return (
@@ -49,15 +49,15 @@ def size_problem(system: System, count: Callable[[System], int]) -> str | None:
     return None
 
 
-def rows_per_step(system: System) -> int:
-    """Return the number of examples per step if all examples have the maximum length."""
-    return system.train.batch_rows(_longest_sequence(system))
+def rows_per_step(config: System) -> int:
+    """Return the number of examples per training step if all examples have the maximum length."""
+    return config.train.batch_rows(_longest_sequence(config))
 
 
-def rows_at_once(system: System) -> int:
+def rows_at_once(config: System) -> int:
     """Return the number of examples per forward pass if all examples have the maximum length."""
-    return system.train.part_rows(_longest_sequence(system))
+    return config.train.part_rows(_longest_sequence(config))
 
 
-def _longest_sequence(system: System) -> int:
-    return max(system.shape.length_max, system.shape.answer_length_max or 0)
+def _longest_sequence(config: System) -> int:
+    return max(config.shape.length_max, config.shape.answer_length_max or 0)

@@ -73,7 +73,7 @@ def is_grid(sampler: Mapping[str, Any]) -> bool:
 
 
 def tries_each_once(sampler: Mapping[str, Any]) -> bool:
-    """Return whether `sampler` tries every combination once before it repeats one."""
+    """Return whether `sampler` tries every combination once before it repeats any."""
     return str(sampler["name"]).removeprefix("optuna.samplers").lstrip(".:") in _EXHAUSTIVE
 
 
@@ -140,13 +140,13 @@ def confirm_pairs(confirm: ConfirmPlan, search: SearchPlan | None, repeat: int) 
 
 
 def with_data_seed(seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `settings` with the data seed of one confirm seed, which arms with equal `data_seed` share."""
+    """Return `settings` with the data seed of one confirm seed; equal data seeds of arms remain equal."""
     path = "task.data_seed"
     return with_value(settings, path, derive_seed("data", lookup(settings, path), seed))
 
 
 def posthoc_overrides(arm: Arm, posthoc: Sequence[Mapping[str, Value]]) -> list[Mapping[str, Value]]:
-    """Return the posthoc settings that apply to `arm`, which are those whose fields it has."""
+    """Return those entries of `posthoc` whose fields all exist in the settings of `arm`."""
     return [
         overrides
         for overrides in posthoc
@@ -187,7 +187,7 @@ def _confirmed(
 def _cross_trials(
     arms: Sequence[Arm], search: SearchPlan, confirm: ConfirmPlan, limits: Limits | None
 ) -> Iterator[PlannedTrial]:
-    """Yield the trials of every arm with the winners of the arms that it is compared with."""
+    """Yield trials of every arm with the winners of the arms with which it is compared."""
     pairs = [*crossed_pairs(arms)]
     for repeat, arm in product(range(search.repeats), arms):
         other_arms = [reference for first, reference in pairs if first.name == arm.name]

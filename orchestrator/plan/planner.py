@@ -140,14 +140,14 @@ def _selected_on(arms: Sequence[CheckedArm[Any]], spec: Spec) -> tuple[str, ...]
 
 
 def _check_search(search: Search, faults: Faults) -> "ComponentChoice | None":
-    """Note problems of a search that do not depend on the arms; return its stopper."""
+    """Add faults of a search that do not depend on the arms; return its stopper."""
     check_first(search, faults)
     check_predicates(search, faults)
     return checks.check_samplers(search, faults)
 
 
 def _check_seeds(spec: Spec, resolved: Sequence[CheckedArm[Any]], faults: Faults) -> None:
-    """Note problems of the seeds; raise `PlanError` with all faults if there is no valid baseline."""
+    """Add faults of the seeds; raise `PlanError` with all faults if there is no valid baseline."""
     checks.check_seeds(spec, _search_plan(spec), faults)
     if not resolved or not resolved[0].request.is_baseline:
         faults.raise_if_any()
@@ -160,7 +160,7 @@ def _check(
     stopper: "ComponentChoice | None",
     faults: Faults,
 ) -> None:
-    """Note problems of the spec and its arms, other than those of search spaces."""
+    """Add faults of the spec and its arms, except faults of search spaces."""
     trainable.check(spec, arms, stopper, faults)
     metrics = trainable.metrics(arms)
     check_budget(spec, trainable.path, metrics, faults)
@@ -183,7 +183,7 @@ def _check_arms(
     for number, arm in enumerate(resolved):
         progress_text = f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to build and check"
         on_progress(f"{progress_text}, first {arm.name}")
-        proved = trainable.prove(arm, by_name.get(arm.reference), faults)
+        proved = trainable.check_arm(arm, by_name.get(arm.reference), faults)
         searched_space = ArmSpace()
         if spec.search is not None:
             # A built-in arm without a result of the check cannot be trained; custom code may have no check.
@@ -372,5 +372,5 @@ def _confirm_plan(spec: Spec) -> ConfirmPlan | None:
 
 
 def _overrides(spec: Spec) -> tuple[Mapping[str, Value], ...]:
-    """Return one set of overrides per posthoc value; all other fields stay as trained."""
+    """Return one mapping of overrides per posthoc value; an override changes no other field."""
     return tuple({path: value} for path, values in spec.posthoc.items() for value in values)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.plan.answer import metric_splits
-from orchestrator.plan.readings.published_rows import is_of_cell, name_of
+from orchestrator.plan.readings.published_rows import matches_cell, name_of
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan, Plan, Power, SearchPlan
 from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.kinds import FOUND, FROM
@@ -75,7 +75,7 @@ def power(
 def power_without_verdict(
     confirm: ConfirmPlan, answer: AnswerPlan, *, search: SearchPlan | None = None
 ) -> Power | None:
-    """Return the reason why no verdict is possible; None if one is possible.
+    """Return why no verdict is possible; None if one is possible.
 
     Args:
         confirm: Confirmation settings.
@@ -152,8 +152,8 @@ def _published(
     if not published_rows:
         return None, ""
     # Order: the baseline in its own grid cell, the baseline in other cells, then other rows as listed.
-    row = min(published_rows, key=lambda row: (row["arm"] != BASELINE, not is_of_cell(row, baseline)))
-    is_own = row["arm"] == BASELINE and is_of_cell(row, baseline)
+    row = min(published_rows, key=lambda row: (row["arm"] != BASELINE, not matches_cell(row, baseline)))
+    is_own = row["arm"] == BASELINE and matches_cell(row, baseline)
     return float(row["std"]), f"published{'' if is_own else f' of {name_of(row)}'}, {row['source']}"
 
 

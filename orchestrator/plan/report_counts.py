@@ -29,7 +29,7 @@ def num_reports(plan: Plan) -> int | None:
 
 
 def idle_patience_warnings(plan: Plan) -> Iterator[str]:
-    """Yield warnings about early stopping and schedules of a training that need more reports."""
+    """Yield warnings about early stopping and schedules that wait for more reports than training has."""
     arms_by_text: dict[tuple[str, str], list[str]] = {}
     for arm in plan.arms if plan.trainable is None else ():
         if (reports := _reports_of(arm)) is None:

@@ -23,7 +23,7 @@ SEED: Final = "data_seed"
 
 
 def check_same_tests(arms: Sequence[BuiltInArm], tests: Sequence[str], faults: Faults) -> None:
-    """Note every arm that is measured on other examples than its reference.
+    """Add a fault for every arm whose valid or test examples differ from those of its reference.
 
     Args:
         arms: All arms with valid settings. Arms are compared only within their context.
@@ -49,7 +49,7 @@ def check_same_tests(arms: Sequence[BuiltInArm], tests: Sequence[str], faults: F
 
 
 def check_resampled(spec: Spec, arms: Sequence[BuiltInArm], faults: Faults) -> None:
-    """Note every task whose data do not depend on its seed, if `confirm.resample_data` is set."""
+    """Add a fault for every task whose data do not depend on its seed, if `confirm.resample_data` is set."""
     if spec.confirm is None or not spec.confirm.resample_data:
         return
     for name, task in {task_name(arm.system.task): arm.system.task for arm in arms}.items():

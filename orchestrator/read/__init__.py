@@ -61,7 +61,7 @@ def report(name: str, *, runs: Path | str | None = None, storage: str | None = N
     from orchestrator.report.results.summary import summarise
 
     with open_stored_sweep(name, _root(runs), storage) as sweep:
-        return summarise(sweep.plan, sweep.records(), sweep.spent())
+        return summarise(sweep.plan, sweep.records(), sweep.exhausted_budget())
 
 
 def figures(name: str, *, runs: Path | str | None = None, storage: str | None = None) -> "dict[str, Image]":

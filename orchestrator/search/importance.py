@@ -85,7 +85,7 @@ def _evaluator(trials: int) -> "tuple[str, BaseImportanceEvaluator]":
 
 
 def _distribution(domain: Domain) -> "BaseDistribution":
-    """Return the Optuna distribution of a domain; only its bounds matter, since all values are known."""
+    """Return the Optuna distribution of a domain; only its bounds matter for trials with known values."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     assert not isinstance(domain, Fixed), "what is fixed does not vary"

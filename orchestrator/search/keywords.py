@@ -89,6 +89,6 @@ def _type_name(part: Any) -> str:
 
 
 def _parts(annotation: Any) -> tuple[Any, ...]:
-    """Return the members of a union; for any other type the type itself."""
+    """Return the members of a union type; for any other type, the type itself."""
     union = typing.get_origin(annotation) in (Union, types.UnionType)
     return typing.get_args(annotation) if union else (annotation,)

@@ -73,7 +73,7 @@ def _num_combinations(space: Sequence[Domain]) -> int:
 
 
 def check_stopper(component_spec: Mapping[str, Any]) -> ComponentChoice:
-    """Return the stopper after it has judged a few trials.
+    """Let the stopper judge a few trials, and return it.
 
     Raises:
         SamplerRefused: If the stopper cannot be used.
@@ -91,7 +91,7 @@ def check_stopper(component_spec: Mapping[str, Any]) -> ComponentChoice:
 
 
 def or_refusals(check: Callable[[], Checked]) -> tuple[Checked | None, Sequence[Refusal]]:
-    """Return the result of `check`, or None and the refusals."""
+    """Return the result of `check` without refusals; if `check` fails, None and the refusals."""
     try:
         return check(), ()
     except SamplerRefused as error:

@@ -156,12 +156,12 @@ class ComponentChoice:
 
     @property
     def is_grid(self) -> bool:
-        """Return whether every combination is tried in turn, for which no sampler is built."""
+        """Return whether all combinations are tried in turn, which needs no sampler."""
         return self.class_name == GRID
 
     @property
     def is_exhaustive(self) -> bool:
-        """Return whether the class of Optuna holds every combination of the space in memory."""
+        """Return whether the class of Optuna keeps every combination of the space in memory."""
         return self.class_name == "BruteForceSampler"
 
     @property
@@ -429,13 +429,13 @@ def _is_dotted(name: str) -> bool:
 
 
 def _optunas_name(name: str, kind: ComponentKind) -> str:
-    """Return the short name of a class of Optuna that is written in full, else `name`."""
+    """Return the short name of a class of Optuna whose full name is `name`; any other name unchanged."""
     module, _, class_name = name.replace(":", ".").rpartition(".")
     return class_name if module == f"optuna.{kind.package}" and class_name in constructors(kind) else name
 
 
 def _rays_name(name: str, kind: ComponentKind) -> str:
-    """Return the short name of a scheduler of Ray Tune that is written in full, else `name`."""
+    """Return the short name of a Ray Tune scheduler whose full name is `name`; any other name unchanged."""
     module, _, class_name = name.replace(":", ".").rpartition(".")
     is_rays = f"{module}.".startswith(RAYS) and (class_name in kind.aliases or class_name in kind.instead)
     return class_name if is_rays else name

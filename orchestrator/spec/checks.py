@@ -139,7 +139,7 @@ def _is_split_for_tests(objective: Objective, spec: Spec) -> bool:
 
 
 def _names_test_data(objective: Objective, spec: Spec) -> bool:
-    """Return whether an objective is on test data by its name, such as `test/loss` or `test_loss`."""
+    """Return whether the name of an objective begins like test data, such as `test/loss` or `test_loss`."""
     tests = spec.confirm.splits if spec.confirm is not None else ()
     is_test_metric = split_and_quantity(objective.metric)[0] in tests
     return is_test_metric or (objective.split is None and is_named_for_test_data(objective.metric))
@@ -215,7 +215,7 @@ def _split_remedy(split: str, splits: Sequence[str]) -> str:
 
 
 def _outcome_problem(name: str, spec: Spec) -> str | None:
-    """Return why a primary outcome cannot be on the split that it names; None if it can."""
+    """Return why a primary outcome cannot have the split in its name; None if it can."""
     assert spec.confirm is not None
     assert spec.answer is not None
     splits, answer_split = spec.confirm.splits, spec.answer.split

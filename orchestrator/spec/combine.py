@@ -1,8 +1,8 @@
 """Creates arms from named components: every combination that `combine` requests, with name and reason.
 
-The `set` of a component removes the component from the baseline, which has all components. Created arms are
-added to the document like written arms, so that all other code treats both equally. A spec that already
-contains them is not changed.
+The baseline has all components; the overrides under a component's `set` switch that component off. Created
+arms are added to the document like written arms, so that all other code treats both equally. A spec that
+already contains them is not changed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ Problem = tuple[Keys, str]
 
 
 def removed_sets(names: Sequence[str], way: str) -> Iterator[tuple[str, ...]]:
-    """Yield every set of components that an arm removes, in the order of the arms."""
+    """Yield the set of components that each arm removes, in the order of the arms."""
     sizes = {
         "leave-one-out": [1],
         "pairs": [2],
@@ -87,7 +87,7 @@ def expand(document: Document) -> list[Problem]:
 
 
 def too_many(document: Document) -> Problem | None:
-    """Return the problem that `document` requests too many arms; None if it does not."""
+    """Return the problem if `document` requests too many arms; else None."""
     if (request := _requested_components(document)) is None:
         return None
     names, way = request
@@ -121,7 +121,7 @@ def _requested_components(document: Document) -> tuple[list[str], str] | None:
 
 
 def unused_components(expanded: Document, original: Document) -> Iterator[Problem]:
-    """Yield components that are in no combination, either in `expanded` or in the file as `original`.
+    """Yield components that no combination contains, neither in `expanded` nor in `original`, the file.
 
     The file is included because profiles and overrides may combine fewer components.
     """
@@ -144,10 +144,15 @@ def combined_components(data: Any) -> Sequence[str]:
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
-def _count(names: int, way: str) -> int:
-    """Return the number of arms that `way` creates from `names` components."""
-    every = (1 << names) - 1
-    return {"leave-one-out": names, "add-one-in": names + 1, "pairs": comb(names, 2), "all": every}[way]
+def _count(num_components: int, way: str) -> int:
+    """Return the number of arms that `way` creates from `num_components` components."""
+    every = (1 << num_components) - 1
+    return {
+        "leave-one-out": num_components,
+        "add-one-in": num_components + 1,
+        "pairs": comb(num_components, 2),
+        "all": every,
+    }[way]
 
 
 def _is_arm(component: Any) -> bool:
@@ -162,7 +167,7 @@ def _is_arm(component: Any) -> bool:
 def _add(
     document: Document, components: Mapping[str, Any], removed: Sequence[str], names: Sequence[str], way: str
 ) -> list[Problem]:
-    """Add the arm that removes `removed` to the document, or return the problems that prevent it."""
+    """Add the arm without the components `removed` to the document, or return the problems that arise."""
     name = arm_name(removed, names, way)
     if len(name) > _SHORT:
         return [
@@ -201,7 +206,7 @@ def _add(
 
 
 def _clash(components: Mapping[str, Any], removed: Sequence[str]) -> Problem | None:
-    """Return the problem that two components set one field, so that both cannot be removed together."""
+    """Return the problem if two components set the same field, so that both cannot be removed together."""
     for first, second in combinations(removed, 2):
         for path in components[first]["set"]:
             for rival in components[second]["set"]:

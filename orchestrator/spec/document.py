@@ -93,7 +93,7 @@ def read_file(path: Path) -> Document:
 
 
 class _NotReadable(Exception):
-    """No spec can be read from a path; the message is the fault."""
+    """Raised if no spec can be read from a path; the message is the fault."""
 
 
 def _similar_file(path: Path) -> str:
@@ -186,7 +186,7 @@ class _Loader(yaml.SafeLoader):
     nodes = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Return the next node; raise `_TooLarge` as soon as there are too many."""
+        """Return the next node; raise `_TooLarge` as soon as the document has too many nodes."""
         self.nodes += 1
         if self.nodes > MAX_VALUES:
             raise _TooLarge
@@ -195,7 +195,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _TooLarge(Exception):
-    """A document has too many values, possibly by nested aliases."""
+    """Raised if a document has too many values, possibly by nested aliases."""
 
 
 class _NodeReader:

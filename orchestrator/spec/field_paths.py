@@ -58,7 +58,7 @@ def known_keys(kind: Any) -> tuple[str, ...]:
 
 
 def bare_type(kind: Any) -> Any:
-    """Return `kind` without annotations and null, or the written form if that is another type."""
+    """Return `kind` without annotations and null; if its written form is another type, return that type."""
     if get_origin(kind) is Annotated:
         return bare_type(get_args(kind)[0])
     if kind == tuple[Dimension, ...]:

@@ -274,7 +274,7 @@ def _read_space(value: Any, info: ValidationInfo) -> Any:
 
 
 def range_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a written range."""
+    """Return the JSON Schema of a range as written in a spec."""
     condition_schema = {"type": "object", "additionalProperties": {"type": "array", "minItems": 1}}
     values: dict[str, Any] = {
         "float": {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2},
@@ -314,7 +314,7 @@ Dimensions = Annotated[
 
 
 def _point(value: Any, info: ValidationInfo) -> Any:
-    """Validate a written point: values by field path, or the name of a sweep."""
+    """Validate a point as written in a spec: values by field path, or the name of a sweep."""
     if not isinstance(value, Mapping):
         raise refusal(f"must be a mapping from field path to value, or {{from: SWEEP}}, got {shown(value)}")
     if FROM not in value:
@@ -410,7 +410,7 @@ Condition = Annotated[
 
 
 def _spread(value: Any) -> Any:
-    """Validate a written spread: a number, or the sweep from which it is estimated."""
+    """Validate a spread as written in a spec: a number, or the sweep from which it is estimated."""
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf"):
         return float(value)
     if not isinstance(value, Mapping):

@@ -143,7 +143,7 @@ def _apply_overrides(document: Document, texts: Sequence[str]) -> None:
 
 
 def _profile_faults(original: Document, profile: str | None, known_faults: Sequence[Fault]) -> list[Fault]:
-    """Return the faults of profiles that were not chosen, except faults in `known_faults`."""
+    """Return the faults of profiles other than the chosen one, except faults in `known_faults`."""
     profiles = original.data.get("profiles")
     messages: list[Fault] = []
     if any(

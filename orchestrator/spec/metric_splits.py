@@ -30,7 +30,7 @@ def declared_split(metric: str, declared_split_name: str | None, test_splits: Co
 
 
 def is_named_for_test_data(metric: str) -> bool:
-    """Return whether the name of a metric begins with the word test, as in `test/loss` and `test_loss`."""
+    """Return whether the name of a metric begins with the word test, as `test/loss` and `test_loss` do."""
     return re.split(r"[^a-z]", metric.lower(), maxsplit=1)[0] == TEST
 
 
@@ -48,7 +48,7 @@ class MetricSplits:
         return self.declared.get(metric, split_and_quantity(metric)[0])
 
     def quantity(self, metric: str) -> str:
-        """Return the name without its split; the full name if it does not begin with the split."""
+        """Return the name of the metric without its split, if the name begins with a split."""
         split, quantity = split_and_quantity(metric)
         return quantity if split == self.split(metric) else metric
 
@@ -70,7 +70,7 @@ class MetricSplits:
         return self.split(metric) in self.selection
 
     def is_test(self, metric: str) -> bool:
-        """Return whether `metric` is measured on test data, by the spec or else by its name."""
+        """Return whether `metric` is measured on test data, as stated by the spec or else by its name."""
         split = self.split(metric)
         return split in self.test or (metric not in self.declared and is_named_for_test_data(metric))
 

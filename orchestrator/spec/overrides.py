@@ -43,7 +43,7 @@ class Override:
 
 
 class BadOverride(ValueError):
-    """An override cannot be parsed, or its key names no place in the spec."""
+    """Raised if an override cannot be parsed, or if its key matches no place in the spec."""
 
     def __init__(self, message: str, code: FaultCode = FaultCode.INVALID_OVERRIDE) -> None:
         super().__init__(message)
@@ -130,7 +130,7 @@ def resolve(key: str, data: Any) -> Keys:
 
 
 def _next(kind: Any, inside: Any, rest: str) -> tuple[str | int, str]:
-    """Return the first part of `rest` and the remainder; `rest` begins with a dot or an index."""
+    """Return the first part of `rest`, and the rest after it; `rest` begins with a dot or an index."""
     if index := _INDEX.match(rest):
         return int(index[1]), rest[index.end() :]
     if quoted := _QUOTED.match(rest):
@@ -150,7 +150,7 @@ def _next(kind: Any, inside: Any, rest: str) -> tuple[str | int, str]:
 
 
 def _kind_below(kind: Any, inside: Any, part: str | int, keys: Keys, spec: Any, *, last: bool) -> Any:
-    """Return the type at `part`; raise `BadOverride` if there is no such place or no value to change."""
+    """Return the type at `part`. Raise `BadOverride` for a place that does not exist or cannot be changed."""
     kind_of_part = field_paths.type_below(kind, part)
     place_text = f"{dotted(keys)} " if keys else "a spec "
     if kind_of_part is None and (names := field_paths.known_keys(kind)):
@@ -161,7 +161,7 @@ def _kind_below(kind: Any, inside: Any, part: str | int, keys: Keys, spec: Any, 
     if kind_of_part is None or (inside is not None and not isinstance(inside, dict | list)):
         raise BadOverride(f"{place_text}is {shown(inside)} and has no parts: set it as one value")
     if isinstance(part, int) and not (isinstance(inside, list) and part < len(inside)):
-        raise BadOverride(f"{place_text}has no position {part}, it is {shown(inside)}")
+        raise BadOverride(f"{place_text}has no position {part}: its value is {shown(inside)}")
     if keys == ("arms",) and not last and part not in (inside or {}):
         raise BadOverride(f"no arm named {part!r}. {hint(str(part), inside or {})}")
     return kind_of_part

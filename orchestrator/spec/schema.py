@@ -48,7 +48,7 @@ def json_schema() -> Schema:
 
 
 def _description(field: Schema, definitions: Schema) -> str:
-    """Return the description of a field, or of the section that it refers to."""
+    """Return the description of a field, or else of the section to which the field refers."""
     if "description" in field:
         return str(field["description"])
     refers = [field, *field.get("anyOf", []), field.get("items", {})]
@@ -152,7 +152,7 @@ def _settings(definitions: Schema) -> Schema:
 
 
 def _adopt(name: str, schema: Schema, definitions: Schema) -> None:
-    """Add `schema` to `definitions` as `name`, and its own definitions with `name` as prefix."""
+    """Add `schema` to `definitions` under `name`, and its nested definitions with `name` as prefix."""
     brought = schema.pop("$defs", {})
     definitions[name] = _rename_references(schema, name)
     for inner, definition in brought.items():

@@ -73,7 +73,7 @@ class CountedReports:
         return tuple(self.measurement.metrics[objective.metric] for objective in self._objectives)
 
     def _is_worse(self, report: Measurement) -> bool:
-        """Return whether the scope is `best` and an earlier report is at least as good."""
+        """Return whether only the best report counts and an earlier report is at least as good."""
         first = self._objectives[0]
         if first.scope != "best":
             return False

@@ -96,7 +96,7 @@ def _is_outside(root: str, written_values: list[Written]) -> bool:
 
 
 def _written_values(data: Mapping[str, Any]) -> Iterator[Written]:
-    """Yield every value for a field of the settings, from all places where a spec can have one."""
+    """Yield every value that a spec gives to a field of the settings, from all places that can do so."""
     for root in ROOTS:
         yield from _values_at(data, ("baseline", root), root)
     for section in ("arms", "components"):

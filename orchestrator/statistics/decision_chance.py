@@ -54,7 +54,7 @@ class DecisionChance:
 
 
 def decision_chances(paired: PairedEstimate, margin: float | None = None) -> tuple[DecisionChance, ...]:
-    """Return the decision chance for 0.5, 1 and 3 times as many additional units.
+    """Return decision chances for additional units: 0.5, 1 and 3 times the present number.
 
     Args:
         paired: An undecided comparison with its own spread, without a prior.

@@ -33,7 +33,7 @@ def verdict_despite_missing(
     margin: float | None = None,
     better: Literal["max", "min"] | None = None,
 ) -> PairedEstimate:
-    """Return the result that holds for every value of the missing units; `paired` if the verdict varies.
+    """Return the result that holds for all possible values of the missing units; else `paired`.
 
     Args:
         paired: Comparison of the units with a value.

@@ -91,7 +91,7 @@ class PairedEstimate:
 
     @property
     def without_chance(self) -> "PairedEstimate":
-        """Return the difference without spread, interval and p, for seeds that say nothing about chance."""
+        """Return the difference without spread, interval and p, for seeds that show no random variation."""
         return replace(self, spread=None, low=None, high=None, p=None, raised=False)
 
     @property
@@ -241,7 +241,7 @@ def _p_alone(t: float, freedom: float) -> float:
 
 
 def p_without(paired: PairedEstimate, seed: int) -> float | None:
-    """Return the two-sided p of this comparison without one seed, not corrected for the family.
+    """Return the two-sided p of this comparison after removal of one seed, not corrected for the family.
 
     Returns:
         None if fewer than 2 seeds remain, or without a spread.

@@ -56,7 +56,7 @@ def _expected_best(ordered: Sequence[float], draws: int, sign: float) -> Expecte
 
 
 def _quantile(ordered: Sequence[float], below: Sequence[float], share: float) -> float:
-    """Return the least value that the best does not exceed with probability `share`."""
+    """Return the least value that the best value does not exceed with probability `share`."""
     return next(value for value, reached in zip(ordered, below[1:], strict=True) if reached >= share)
 
 

@@ -116,7 +116,7 @@ def decide_arms(
     undecided: Collection[str],
     failed_seeds: Mapping[str, Collection[int]],
 ) -> dict[str, EarlyVerdict]:
-    """Return the arms that are decided after the seeds `first`, with their verdicts.
+    """Return the arms that are decided once the seeds `first` have run, with their verdicts.
 
     Args:
         question: Comparisons and error level of the sweep.

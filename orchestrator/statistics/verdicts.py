@@ -78,7 +78,7 @@ def verdict(
 def _verdict_at_any_value(
     paired: PairedEstimate, margin: float | None, better: Literal["max", "min"] | None, unit: str
 ) -> Verdict:
-    """Return the verdict that holds for every value of the failed units."""
+    """Return the verdict if it is the same for every possible value of the failed units."""
     kind: Kind = _direction(paired.mean, better) if paired.shown else "no difference"
     text = (
         kind + _small_effect_text(paired, margin) if paired.shown else f"no difference larger than {margin:g}"
@@ -118,7 +118,7 @@ def _direction(mean: float, better: Literal["max", "min"] | None) -> Kind:
 
 
 def _small_effect_text(paired: PairedEstimate, margin: float | None) -> str:
-    """Return the addition for a difference that is real but below the margin; empty otherwise."""
+    """Return a remark on a difference that is real but below the margin; empty for other differences."""
     assert paired.low is not None
     assert paired.high is not None
     is_within_margin = margin is not None and max(abs(paired.low), abs(paired.high)) < margin
@@ -126,7 +126,7 @@ def _small_effect_text(paired: PairedEstimate, margin: float | None) -> str:
 
 
 def _decisive_seed(paired: PairedEstimate) -> int | None:
-    """Return the seed without which p is largest, if that p is too large; None otherwise."""
+    """Return the seed whose removal makes p largest, if p is then too large; else None."""
     if paired.n < ALONE_FROM:
         return None
     p_by_seed = {seed: p for seed in paired.by_seed if (p := p_without(paired, seed)) is not None}

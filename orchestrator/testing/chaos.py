@@ -89,7 +89,7 @@ def chaos(
 
 
 def _kills(kill_at: Any) -> tuple[int, ...]:
-    """Return each event once.
+    """Return the events at which to kill, each once.
 
     Raises:
         TypeError: An event is not an integer.
@@ -166,7 +166,7 @@ def small(spec: SpecUnderTest) -> SpecUnderTest:
 
 
 def _sampler(sampler_spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sampler with at most one random trial before its own.
+    """Return the sampler with at most one random trial before its own first trial.
 
     A grid sampler needs all combinations, so it is replaced by one that can stop earlier and tries each
     combination once.
@@ -292,7 +292,7 @@ def _outcomes(events: list[Event]) -> dict[str, OutcomeKind]:
 
 
 def _log(events: list[Event], ignore: Collection[str]) -> Log:
-    """Return all values that must be equal in every run of a sweep."""
+    """Return all recorded values that must be equal in every run of a sweep."""
     entries: dict[str, dict[str, Any]] = {}
     for event in events:
         of_trial = entries.setdefault(event.trial_id or "", {})

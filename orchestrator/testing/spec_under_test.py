@@ -127,7 +127,7 @@ def _as_text(path: str, value: Any) -> str:
 
 
 def spec_file(path: str | Path, folders: Sequence[Path]) -> Path:
-    """Return the spec at `path` in the first of `folders` that has it.
+    """Return the spec at `path` in the first folder of `folders` that contains it.
 
     Raises:
         TypeError: `path` is not a path.

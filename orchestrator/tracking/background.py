@@ -36,7 +36,7 @@ class Follower:
     """Handle of the background writer of a sweep."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", folder: SweepFolder, summary: SummaryFile) -> None:
-        """Take over the process of the writer.
+        """Take over the already started process of the writer.
 
         Args:
             process: The process, with a pipe as standard input.
@@ -51,12 +51,12 @@ class Follower:
 
     @property
     def pid(self) -> int:
-        """Id of the current process."""
+        """Id of the current process of the writer."""
         return self._process.pid
 
     @property
     def parquet_behind(self) -> bool:
-        """Whether the writer ended with MLflow up to date but not the Parquet files."""
+        """Whether the writer ended with MLflow up to date but outdated Parquet files."""
         return self._process.returncode == PARQUET_BEHIND
 
     def drain(

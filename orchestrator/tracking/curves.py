@@ -22,8 +22,8 @@ class ArmCurves:
     _finished: int = 0
     _published: int = 0
 
-    def hear(self, trial_id: str, measurement: Measurement) -> None:
-        """Add a measurement; after a lost worker, a trial may measure a step again."""
+    def add(self, trial_id: str, measurement: Measurement) -> None:
+        """Add a measurement; if a worker was lost, a trial may measure a step again."""
         self._open.setdefault(trial_id, {})[measurement.step] = measurement
 
     def end(self, trial_id: str, *, finished: bool) -> None:

@@ -153,7 +153,7 @@ class FollowerLoop:
             print(error, file=sys.stderr, flush=True)
 
     def _note_progress(self, activity: str) -> None:
-        """Note the current request to MLflow, which may take long."""
+        """Store the current request to MLflow, which may take long, in the progress note."""
         if time.monotonic() - self._noted_at >= NOTE_S:
             self._noted_at = time.monotonic()
             self._note(doing=activity)

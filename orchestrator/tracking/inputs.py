@@ -61,7 +61,7 @@ def inputs_for(
 
 
 def split_digests(inputs: Inputs) -> dict[str, str]:
-    """Return the digests by `<task>/<split>`; a task with several settings may have several."""
+    """Return the digests by `<task>/<split>`; a task that has several settings may have several digests."""
     digests_by_split: dict[str, set[str]] = {}
     for dataset in (dataset for datasets in inputs.values() for dataset in datasets):
         digests_by_split.setdefault(dataset.name, set()).add(dataset.digest)

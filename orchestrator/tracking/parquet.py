@@ -107,7 +107,7 @@ class ParquetFiles:
         for event in self._ledger.events(self._tables.heard):
             if self._tables.begins_block(event):
                 num_written += self._put(projections, self._tables.measurements())
-            self._tables.hear(event)
+            self._tables.apply(event)
         num_written += self._put(projections, self._tables.measurements())
         num_written += self._put(projections, self._tables.records())
         self._done = self._tables.heard
@@ -157,13 +157,13 @@ class Tables:
         assert event.seq is not None, "an event read from a ledger has a position"
         return event.seq // BLOCK != self._block_number
 
-    def hear(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         """Add the next event."""
         if self.begins_block(event):
             self._block = []
         assert event.seq is not None
         self._block_number, self.heard = event.seq // BLOCK, event.seq
-        self._fold.hear(event)
+        self._fold.apply(event)
         if event.kind is EventKind.MEASURED:
             payload = event.payload
             for name, value in payload["metrics"].items():
@@ -312,6 +312,6 @@ def check_files(folder: SweepFolder, plan: Plan, ledger: Ledger) -> dict[Path, s
         while due and event.seq is not None and due[-1] < event.seq:
             due.pop()
             compare()
-        expected.hear(event)
+        expected.apply(event)
     compare()
     return faults

@@ -28,7 +28,7 @@ class Projections:
                     file.unlink(missing_ok=True)
 
     def holds(self, file: Path, content: bytes) -> bool:
-        """Return whether the file has this content and a matching digest in the list."""
+        """Return whether the file has this content, and the list contains a matching digest."""
         digest = digest_of(content)
         try:
             current = digest_of(read_regular(file))

@@ -1,6 +1,6 @@
 """Store the progress note and the lock of the process that writes MLflow and Parquet.
 
-The launcher and `status` read the note. Only one process of this machine writes at a time.
+The launcher and `status` read the note. Only one process on this machine writes at a time.
 """
 
 from collections.abc import Iterator
@@ -62,13 +62,13 @@ def read_state(folder: SweepFolder) -> TrackingState | None:
 
 
 def write_state(folder: SweepFolder, state: TrackingState) -> None:
-    """Write a note; ignore errors of the disk."""
+    """Write a note; ignore disk errors."""
     with suppress(OSError):
         write_atomically(folder.root / STATE, seal_json(to_json_values(state)))
 
 
 def is_writing(folder: SweepFolder) -> bool:
-    """Return whether a process of this machine is writing MLflow or Parquet."""
+    """Return whether a process on this machine is writing MLflow or Parquet."""
     try:
         return is_held(folder.root / LOCK)
     except OSError:  # the lock belongs to another user
@@ -77,7 +77,7 @@ def is_writing(folder: SweepFolder) -> bool:
 
 @contextmanager
 def projection_lock(root: Path, wait_s: float) -> Iterator[None]:
-    """Hold the lock of the sweep folder `root`. Raise `StoreError` if it is not free within `wait_s`."""
+    """Hold the lock of the sweep folder `root`. Raise `StoreError` if others hold it for `wait_s` seconds."""
 
     def refuse(holder: str) -> None:
         raise StoreError(

@@ -39,7 +39,6 @@ RETIRED = {
 REMAINING = {
     "assignment": 6,
     "heard": 3,
-    "hear": 1,
     "notice": 1,
     "notices": 1,
     "price": 1,

@@ -93,7 +93,7 @@ class TrainableContract(Contract):
         ):
             finite = isinstance(value, int | float | np.number) and math.isfinite(value)
             check(finite, f"{name} must be a finite number, got {value!r}")
-        check(workload == settings_before, f"settings must be left as they are, got {workload}")
+        check(workload == settings_before, f"settings must not be changed, got {workload}")
 
     def test_metrics_are_as_declared(self, trial: Raw, tmp_path: Path) -> None:
         """Check that each declared metric is measured and remains in its range."""

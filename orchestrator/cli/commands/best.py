@@ -76,7 +76,7 @@ def _scope_of_verdict(choice: "Winner", report: "Report") -> str:
 
 
 def _checkpoints(choice: "Winner", sweep: "StoredSweep") -> Iterator[str]:
-    """Yield the locations of the checkpoints of the winner's trials."""
+    """Yield the locations of the checkpoints that the winner's trials stored."""
     from orchestrator.execution.checkpoints.checkpoint_uris import child_uri
     from orchestrator.execution.sweep.launch_folder import read_setup
     from orchestrator.identity import checkpoint_name
@@ -124,7 +124,7 @@ def _content(spec: "Spec", choice: "Winner", arm: "Arm") -> dict[str, Any]:
 
 
 def _restrict_answer(original: Mapping[str, Any], choice: "Winner") -> dict[str, Any]:
-    """Return the original `answer` section, restricted to metrics of the winner's confirm trials."""
+    """Return the `answer` section of a spec, restricted to metrics of the winner's confirm trials."""
     of_several = {"also", "pool", "variance"}
     answer = {
         key: value for key, value in original.get("answer", {}).items() if value and key not in of_several
@@ -136,7 +136,7 @@ def _restrict_answer(original: Mapping[str, Any], choice: "Winner") -> dict[str,
 
 
 def _left_out(original: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence with the parts of the sweep's spec that do not apply to a single config."""
+    """Yield a sentence on the parts of the sweep's spec that do not apply to a single config."""
     omitted: list[str] = []
     if original.get("confirm", {}).get("best") == 1:
         original = {**original, "confirm": {**original["confirm"], "best": None}}
@@ -160,7 +160,7 @@ def _left_out(original: Mapping[str, Any], content: Mapping[str, Any]) -> Iterat
 
 
 def _goal_left_out(choice: "Winner", report: "Report") -> Iterator[str]:
-    """Yield a warning if only the omitted search section stated which metric values are better."""
+    """Yield a warning if only the omitted search section stated whether high or low values are better."""
     if choice.by != "confirm" or choice.goal is None or report.quantity(choice.metric).better is not None:
         return
     _, quantity = split_and_quantity(choice.metric)

@@ -42,7 +42,7 @@ def bundle(
         target = to or Path(f"{sweep.plan.name}{SUFFIX}")
         if target.exists():
             raise InputError(f"--to: {target} exists, and no file is overwritten. Give another --to.")
-        if sweep.ledger.held():
+        if sweep.ledger.is_held():
             raise InputError(
                 f"{sweep.plan.name} is running and cannot be bundled. Wait for its end, or stop it with "
                 "`haltsweep stop`."
@@ -55,7 +55,7 @@ def bundle(
 
 
 def _files(sweep: "StoredSweep", target_folder: Path) -> "dict[str, bytes | Path]":
-    """Return the contents of the bundle by name; large files are written to the folder `target_folder`."""
+    """Return the contents of the bundle by name; large files are written to `target_folder`."""
     from orchestrator.bundle import contents
     from orchestrator.execution.datasets import data_digests
     from orchestrator.execution.sweep.extend_folder import editions
@@ -88,7 +88,7 @@ def _files(sweep: "StoredSweep", target_folder: Path) -> "dict[str, bytes | Path
 def report_files(
     plan: "Plan", events: "Iterable[Event]", target_folder: Path
 ) -> "tuple[dict[str, Path], Sequence[Record]]":
-    """Create the report from events in `target_folder`; return its files by bundle name, and the records.
+    """Create the report in `target_folder` from events; return its files by bundle name, and the records.
 
     Only the events that are needed for curves are retained in memory.
 
@@ -203,16 +203,18 @@ def _check_agreement(
 def _compare_reports(
     folder: Path, new_report: "Mapping[str, Path]", listing: "Mapping[str, Any]"
 ) -> "Iterator[Finding]":
-    """Yield a finding from comparing the report in the bundle with a newly created one."""
+    """Compare the report in the bundle with a newly created report, and yield a finding."""
     from orchestrator.bundle import contents
     from orchestrator.files.file_digests import file_digest
     from orchestrator.files.findings import Finding
 
     stored_files = (folder / contents.REPORT).glob("*")
     stored_digests = {f"{contents.REPORT}/{file.name}": file_digest(file) for file in stored_files}
-    created = {name: file_digest(file) for name, file in new_report.items()}
+    new_digests = {name: file_digest(file) for name, file in new_report.items()}
     different_files = [
-        name for name in sorted(stored_digests | created) if stored_digests.get(name) != created.get(name)
+        name
+        for name in sorted(stored_digests | new_digests)
+        if stored_digests.get(name) != new_digests.get(name)
     ]
     different_files = [
         name for name in different_files if not name.endswith("/manifest.json")
@@ -235,7 +237,7 @@ def _compare_reports(
 
 
 def _differing_versions(environment: Path) -> list[str]:
-    """Return libraries that affect reports and had another version when the bundle was created."""
+    """Return the libraries that affect reports and whose versions differ from those in `environment`."""
     from importlib import metadata
 
     lines = environment.read_text("utf-8", errors="replace").splitlines()

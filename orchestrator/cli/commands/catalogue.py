@@ -117,7 +117,7 @@ def _print_splits(name: str, module: Any, config: Any) -> None:
 
 
 def _print_metrics(task: str, heads: "Sequence[HeadKind]") -> None:
-    """Print the metrics that need an explanation; the others are parts or attributes of these.
+    """Print the metrics that have an explanation; the others are parts or attributes of them.
 
     Without a head, print the metrics of all of them.
     """

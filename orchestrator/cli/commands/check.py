@@ -138,7 +138,7 @@ def plan(
 
 
 def _warn_about_missing_resources(sweep_plan: "Plan") -> None:
-    """Print why a launch on this machine would fail, since a plan needs neither data nor a GPU."""
+    """Print why a launch on this machine would fail; a plan alone needs neither data nor a GPU."""
     from orchestrator.execution.datasets import require_files
     from orchestrator.execution.slots import require_local_resources
 

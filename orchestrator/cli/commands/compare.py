@@ -103,7 +103,7 @@ def _print_comparison(comparison: "Comparison") -> None:
 
 
 def _tests(comparison: "Comparison") -> Iterator[str]:
-    """Yield why outcomes have no difference, and for which splits the examples were not compared."""
+    """Yield reasons for missing differences of outcomes, and the splits whose examples were not compared."""
     for arm in comparison.arms:
         if arm.different_tests:
             yield f"no difference in {arm.metric}: {arm.different_tests}"
@@ -113,7 +113,7 @@ def _tests(comparison: "Comparison") -> Iterator[str]:
 
 
 def _unmatched_arms(comparison: "Comparison") -> Iterator[str]:
-    """Yield lines on arms without an arm of equal content in the other sweep, including equal names."""
+    """Yield lines on arms whose content differs from all arms of the other sweep, even if names are equal."""
     if changed_arms := [arm for arm in comparison.alone[0] if arm in comparison.alone[1]]:
         yield f"of one name and different content: {', '.join(changed_arms)}"
     for name, arms in zip((comparison.first, comparison.second), comparison.alone, strict=True):

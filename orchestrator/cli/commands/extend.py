@@ -149,7 +149,7 @@ def _repeat_options(plan: "Plan", records: "Sequence[Record]", repeats: int | No
 
 
 def _require_ended(plan: "Plan", records: "Sequence[Record]", option: str, count: int) -> None:
-    """Raise `InputError` if added seeds have not run yet, since a repeated command means the same seeds."""
+    """Raise `InputError` if earlier added seeds have not run: the user may have repeated the same command."""
     if not plan.extended:
         return
     launched = set(plan.extended[0].seeds)

@@ -175,14 +175,14 @@ def resume(
 
     The sweep keeps all measurements of earlier sessions.
     """
-    from orchestrator.cli.stored_sweep import found
+    from orchestrator.cli.stored_sweep import launched_sweep
     from orchestrator.execution.sweep.launch import resume_sweep
     from orchestrator.execution.sweep.launch_folder import read_setup
 
     given_driver = driver or (None if address is None else Driver.RAY)
     if given_driver is not None:
         _check_driver(given_driver, address, debug=debug)
-    folder, sweep_plan, _ = found(name, runs_root(runs))
+    folder, sweep_plan, _ = launched_sweep(name, runs_root(runs))
     retries = _select_retries(folder, sweep_plan, retry or (), from_scratch=from_scratch)
     if retry and retries is None:
         return

@@ -23,7 +23,7 @@ QUESTION_CHARACTERS = 60
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Summary of one sweep, as far as it is readable."""
+    """Summary of one sweep, with the values that could be read."""
 
     name: str
     state: SweepState
@@ -55,7 +55,7 @@ def list_sweeps(runs: Runs = None, storage: Storage = None, as_json: Json = Fals
 
 
 def list_rows(root: Path, storage: str | None) -> Iterator[Row]:
-    """Yield the sweeps in folders by name, then sweeps in the database `storage` without a folder."""
+    """Yield all sweeps in folders, sorted by name, then sweeps that only the database `storage` contains."""
     from orchestrator.ledger.summary import summaries
 
     by_name = {summary.name: summary for summary in summaries(storage)} if storage is not None else {}
@@ -122,7 +122,7 @@ def _readable_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
         raise StoreError(f"the sweep has begun, but its ledger {folder.ledger} is missing or empty")
     num_planned = len(plan.trials)
     num_ended, num_failed = (summary.num_ended, summary.num_failed) if summary else (0, 0)
-    is_locked = summary is not None and summary.held
+    is_locked = summary is not None and summary.is_held
     return Row(
         name=plan.name,
         state=sweep_state(
@@ -143,7 +143,7 @@ def _remote_row(summary: "Summary") -> Row:
     num_ended, num_failed = summary.num_ended, summary.num_failed
     num_planned = num_ended if summary.done else num_ended + 1
     state = sweep_state(
-        is_locked=summary.held, num_planned=num_planned, num_ended=num_ended, num_failed=num_failed
+        is_locked=summary.is_held, num_planned=num_planned, num_ended=num_ended, num_failed=num_failed
     )
     return Row(
         summary.name,

@@ -71,7 +71,7 @@ def logs(
 
 
 def find_trial(text: str, trials: Sequence[AnyTrial]) -> AnyTrial:
-    """Return the trial with that id, unique prefix of an id, or `place`.
+    """Return the trial whose id, unique beginning of the id, or `place` is `text`.
 
     Raises:
         InputError: No trial or several trials match; the message lists similar names.

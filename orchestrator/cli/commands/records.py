@@ -56,7 +56,7 @@ def records(
         else:
             table = trials_table(sweep.newest_records(), sweep.plan)
     content = _csv(table) if form is Format.CSV else _parquet(table)
-    with _reader_may_leave():
+    with _ignoring_closed_pipe():
         if sys.stdout.isatty():
             sys.stdout.write(visible(content.decode()))
         else:
@@ -104,7 +104,7 @@ def _parquet(table: "pa.Table") -> bytes:
 
 
 @contextmanager
-def _reader_may_leave() -> Iterator[Any]:
+def _ignoring_closed_pipe() -> Iterator[Any]:
     """Ignore a closed pipe, for example from `head`."""
     try:
         yield

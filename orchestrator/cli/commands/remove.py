@@ -60,7 +60,7 @@ class _SweepToRemove:
 
 
 def _finish_removals(root: Path) -> bool:
-    """Finish killed removals of the sweep; return whether nothing else is left to remove."""
+    """Finish interrupted removals of the sweep; return whether nothing else is left to remove."""
     from orchestrator.execution.sweep.removal import finish_removal, unfinished_removals
 
     leftover_folders = unfinished_removals(root) if root.name not in {"", "..", "."} else []
@@ -73,7 +73,7 @@ def _finish_removals(root: Path) -> bool:
 
 
 def _find(name: str, root: Path, storage: str | None) -> _SweepToRemove:
-    """Return the sweep by name or folder, even if it is damaged.
+    """Return the sweep with this name or folder, even if its files are damaged.
 
     Raises:
         InputError: No sweep matches; the message lists similar names.

@@ -84,7 +84,7 @@ def _print_status(name: str, runs: Path | None, storage: str | None, *, trials: 
 
     every_trial = as_json or trials
     with open_stored_sweep(name, runs_root(runs), storage, outline=not every_trial) as sweep:
-        records, is_locked = sweep.newest_records() if every_trial else [], sweep.ledger.held()
+        records, is_locked = sweep.newest_records() if every_trial else [], sweep.ledger.is_held()
         overview = Overview.of(sweep.plan, sweep.planned, records) if every_trial else sweep.overview()
         tracking = sweep_tracking_status(sweep)
         progress, outlook = (
@@ -92,7 +92,7 @@ def _print_status(name: str, runs: Path | None, storage: str | None, *, trials: 
             overview.outlook(is_locked=is_locked, now=time.time()),
         )
         silence = describe_silent_holder(sweep.ledger)
-        spent, failing = ("", "") if is_locked else (sweep.spent(), sweep.failing())
+        spent, failing = ("", "") if is_locked else (sweep.exhausted_budget(), sweep.stopping_error())
     state = _state(progress, is_locked=is_locked)
     if as_json:
         emit_json(
@@ -136,7 +136,7 @@ def _print_status(name: str, runs: Path | None, storage: str | None, *, trials: 
 def _next_steps(
     folder: SweepFolder, state: SweepState, silence: str, budget_reason: str, failing: str
 ) -> list[str]:
-    """Return lines about a silent holder and about the next command."""
+    """Return lines about a silent lease holder, and about the next command to run."""
     lines = [silence] if silence else []
     if failing:
         lines.append(error_advice(failing, folder))

@@ -49,8 +49,8 @@ def stop(
             print_line(f"{ledger.sweep}: {state}; continue with: {resume}")
             return
         holder = f"process {lease.holder.pid} on {lease.holder.host}"
-        moment = "at once" if now else "after each trial has stored a checkpoint at its next report"
-        print_line(f"{ledger.sweep}: {holder} was asked to stop {moment}")
+        time_text = "at once" if now else "after each trial has stored a checkpoint at its next report"
+        print_line(f"{ledger.sweep}: {holder} was asked to stop {time_text}")
         if wait:
             _wait(ledger, lease, timeout)
             print_line(f"{ledger.sweep}: stopped; continue with: {resume}")
@@ -58,7 +58,7 @@ def stop(
 
 @contextmanager
 def _open_ledger(name: str, runs: "Path", storage: str | None) -> "Iterator[tuple[Ledger, str]]":
-    """Yield the sweep's ledger and the command to resume. Without the folder, `storage` suffices."""
+    """Yield the sweep's ledger, and the command that resumes the sweep."""
     from orchestrator.cli.stored_sweep import open_stored_sweep
     from orchestrator.ledger.store import Ledger
 
@@ -85,7 +85,7 @@ def _requester() -> str:
 def _wait(ledger: "Ledger", lease_to_end: "Lease", timeout_s: float) -> None:
     """Wait until the session that was asked to stop is over. Raise `StoreError` after `timeout_s` seconds."""
     began = shown_at = time.monotonic()
-    while (lease := ledger.lease()) is not None and lease.token == lease_to_end.token and ledger.held():
+    while (lease := ledger.lease()) is not None and lease.token == lease_to_end.token and ledger.is_held():
         now = time.monotonic()
         if now - began >= timeout_s:
             holder = lease_to_end.holder

@@ -127,14 +127,14 @@ def write_while_running(
     while True:
         began = time.monotonic()
         # Check for the end before writing, so that the last report includes the last events.
-        is_locked, last_seq = sweep.ledger.held(), sweep.ledger.last_seq()
+        is_locked, last_seq = sweep.ledger.is_held(), sweep.ledger.last_seq()
         new_report = write()
         if not is_locked:
             return new_report
         print_line(f"{sweep.plan.name}: {amount(new_report.left, 'trial')} left; {page} is up to date")
         pause = max(WATCH_S, WATCH_SHARE * (time.monotonic() - began))
         sleep(pause)
-        while sweep.ledger.held() and sweep.ledger.last_seq() == last_seq:
+        while sweep.ledger.is_held() and sweep.ledger.last_seq() == last_seq:
             sleep(pause)
 
 
@@ -147,7 +147,7 @@ def write_report(
     from orchestrator.report.writers.write import write_report_folder
 
     records, measurements_by_trial = sweep.measured_records()
-    new_report = summarise(sweep.plan, records, sweep.spent())
+    new_report = summarise(sweep.plan, records, sweep.exhausted_budget())
     write_report_folder(
         new_report,
         sweep.folder.report,

@@ -131,7 +131,7 @@ def check_sweep(folder: SweepFolder) -> Iterator[Finding]:
 
 
 def _summary(bad: Sequence[Finding]) -> str:
-    """Return a summary of the faults; unchecked parts, such as an unreachable MLflow, are not damage."""
+    """Return a summary of the faults. Parts that could not be checked do not count as damaged."""
     num_damaged = sum(finding.verdict == "damaged" for finding in bad)
     num_unknown = len(bad) - num_damaged
     parts = [

@@ -19,7 +19,7 @@ PLAIN_EVERY_S = 10.0
 
 
 class ProgressBars:
-    """Progress bars on standard error, one at a time, for data that are built or read."""
+    """Progress bars on standard error for data that are built or read; at most one is displayed at a time."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -46,7 +46,7 @@ class SplitView:
 
 
 def displayed_split(subject: Subject, info: SplitInfo, split: Split | None, count: int) -> SplitView:
-    """Return a split for display.
+    """Return a split with its statistics and `count` examples, for display.
 
     Args:
         subject: The task.

@@ -19,7 +19,7 @@ Row = tuple[str, str, str, str]
 
 
 def rows(config: type[Settings], prefix: str = "") -> Iterator[Row]:
-    """Yield a row per field; fields of nested settings follow the field that contains them."""
+    """Yield one row per field; the fields of nested settings follow the field that contains them."""
     for name, field in config.model_fields.items():
         meaning = " ".join((field.description or "").split())
         yield f"{prefix}{name}", type_text(field), _default(field), meaning

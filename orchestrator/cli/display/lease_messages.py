@@ -20,13 +20,13 @@ def report_fenced(lease: "Lease") -> None:
 
 
 def describe_silent_holder(ledger: "Ledger") -> str:
-    """Return a sentence about a silent holder whose process cannot be checked; empty if there is none."""
+    """Return a sentence about a silent lease holder whose process cannot be checked; empty if none exists."""
     silence = ledger.silent_holder()
     if silence is None:
         return ""
     holder, silent_s = silence
-    moment = "at an unknown time" if silent_s is None else f"{format_rough_seconds(silent_s)} ago"
+    renewal_text = "at an unknown time" if silent_s is None else f"{format_rough_seconds(silent_s)} ago"
     return (
-        f"{holder} held it and last renewed its lease {moment}; this machine cannot check whether that "
+        f"{holder} held it and last renewed its lease {renewal_text}; this machine cannot check whether that "
         "process is alive"
     )

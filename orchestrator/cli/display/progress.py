@@ -247,7 +247,7 @@ class View:
         if (
             work_left_s is not None
             and hours is not None
-            and (until := hours * HOUR_S - snapshot.held_open_s) < work_left_s
+            and (until := hours * HOUR_S - snapshot.open_seconds) < work_left_s
         ):
             return f", the budget of {hours:g} h ends it in about {format_rough_seconds(max(0.0, until))}"
         return time_left(snapshot.outlook, speed, shorter=self._shorter)
@@ -282,7 +282,7 @@ def first_failure(plan: Plan, status: str) -> Callable[[str, Outcome], None]:
 
 
 def shortened(reason: str) -> str:
-    """Return the first line of a reason, without the traceback of a crash below it."""
+    """Return the first line of a reason, without a traceback that follows it."""
     first = reason.partition("\n")[0]
     return first[:REASON_CHARACTERS] + ("..." if len(first) > REASON_CHARACTERS else "")
 

@@ -40,7 +40,7 @@ def running_table(outlook: Outlook) -> "Table":
 
 
 def silence(trial: RunningTrial) -> str:
-    """Return the time since the trial's last report as text; empty if the time is short."""
+    """Return the time since the trial's last report, as text; empty if the report is recent."""
     if trial.silent_s is None or trial.silent_s < SILENT_SHOWN_S:
         return ""
     return f", silent for {format_rough_seconds(trial.silent_s)}"
@@ -86,7 +86,7 @@ def time_left(outlook: Outlook, speed: float | None, *, shorter: bool = False) -
     seconds, work = seconds_left(outlook, speed), remaining(outlook)
     if seconds is None or work is None:
         return ""
-    return f", {'at most ' * shorter}about {format_rough_seconds(seconds)} left ({work.ground})"
+    return f", {'at most ' * shorter}about {format_rough_seconds(seconds)} left ({work.basis})"
 
 
 def _step(trial: RunningTrial) -> str:

@@ -30,7 +30,7 @@ class TrackingStatus:
     noted_s_ago: float | None
     """Seconds since the writer's last note; None without a note."""
     active: bool = False
-    """Whether a process of this machine is writing to MLflow."""
+    """Whether a process on this machine is writing to MLflow."""
 
     def line(self, sync: str, *, is_locked: bool) -> str:
         """Return the state as text; the command to catch up is on a separate line for copying.
@@ -73,7 +73,7 @@ def tracking_store(folder: SweepFolder, setup: Setup) -> str | None:
 
 
 def read_tracking_status(folder: SweepFolder, uri: str, newest: int) -> TrackingStatus:
-    """Return the state of MLflow at `uri` relative to the newest event, at position `newest`."""
+    """Return the state of MLflow at `uri`, compared with the newest event, which is at position `newest`."""
     store, state, active = redact_url(uri), read_state(folder), is_writing(folder)
     if state is None or state.store != store:
         return TrackingStatus(store, newest, "", "", None, active)

@@ -17,7 +17,7 @@ FIRST_S = 1.0
 
 
 class WaitDisplay:
-    """Context that displays the latest `update` and its age while a command waits.
+    """Context that displays the latest `update`, and the time since it, while a command waits.
 
     Args:
         hint: How to end the wait.

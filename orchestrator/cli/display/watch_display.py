@@ -28,7 +28,7 @@ def watch_sweep(
         plan = replace(sweep.plan, wall_clock_hours=None)
         with View(plan, hint=HINT) as view:
             throttled = ThrottledView(lambda: _read_snapshot(sweep), view.show, lambda: None)
-            while sweep.ledger.held():
+            while sweep.ledger.is_held():
                 began = time.monotonic()
                 throttled.changed()
                 sleep(max(EVERY_S, LOOK_SHARE * (time.monotonic() - began)))

@@ -28,7 +28,7 @@ class FolderCheckpoints:
 
 
 class ExternalCheckpoints:
-    """Checkpoints in an external store, deleted by a background thread because a store may be slow."""
+    """Checkpoints in an external store; a background thread deletes them, because a store may be slow."""
 
     def __init__(self, uri: str) -> None:
         """Prepare the thread that deletes checkpoints."""

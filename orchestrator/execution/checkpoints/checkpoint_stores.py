@@ -74,7 +74,7 @@ class FolderStore:
         flush: bool = True,
         patience_s: float = 0.0,  # noqa: ARG002 - disks are not retried
     ) -> int | None:
-        """Write a checkpoint and return its step; arguments as in `Elsewhere.write`."""
+        """Write a checkpoint and return its step; for the arguments see `ExternalStore.write`."""
         return local.write(trial, measurement, save, flush=flush).step
 
 
@@ -179,7 +179,7 @@ class ExternalStore:
         assert content == b"probe", "a store must give back what it was given"
 
     def entries(self, folder: str, patience_s: float | None = None) -> Mapping[str, bool]:
-        """Map the names in a folder to whether each is a folder. Raise `StoreUnreachable`.
+        """Return for each name in a folder whether it is a folder. Raise `StoreUnreachable`.
 
         The result is empty if the folder does not exist.
         """

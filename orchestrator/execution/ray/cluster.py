@@ -27,7 +27,7 @@ QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 @contextmanager
 def connect(order: DriverOrder, scratch: Path) -> Iterator[None]:
-    """Connect to the Ray of an order; `ray_environment` must be set before Ray is imported.
+    """Connect to the Ray that an order names; `ray_environment` must be set before Ray is imported.
 
     Args:
         order: Address of a cluster, or the number of CPUs of a private Ray, by default all CPUs of this
@@ -79,12 +79,12 @@ def slot_counter(resources: Resources, nodes: Nodes | None = None) -> Callable[[
 
     def count() -> int:
         nonlocal num_slots, read_at
-        if time.monotonic() - read_at >= (ANSWER_S if nodes is not None and nodes.asking else REREAD_S):
+        if time.monotonic() - read_at >= (ANSWER_S if nodes is not None and nodes.is_checking else REREAD_S):
             num_slots = count_slots(_resources(), resources) if nodes is None else nodes.look()
             read_at = time.monotonic()
             if nodes is None and not num_slots:
                 raise RuntimeError("its only node is gone")
-        return num_slots if nodes is None or nodes.asking else max(num_slots, 1)
+        return num_slots if nodes is None or nodes.is_checking else max(num_slots, 1)
 
     return count
 

@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def _end_of(function: Callable[..., None], *arguments: Any) -> DriverEnded:
-    """Call a function and return its result as the end of the driver."""
+    """Call a function and return the last message of the driver, with the error if the function failed."""
     try:
         function(*arguments)
     except (EOFError, BrokenPipeError):

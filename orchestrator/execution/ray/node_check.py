@@ -121,7 +121,7 @@ def with_marker_file(needs: NodeRequirements, folder: Path) -> Iterator[NodeRequ
 
 @contextmanager
 def requirements_with_data(plan: Plan, setup: Setup, folder: SweepFolder) -> Iterator[NodeRequirements]:
-    """Yield the requirements after the data were built, with a marker file in the folder of the sweep."""
+    """Build the data and yield the requirements; the folder of the sweep contains a marker file meanwhile."""
     for stale_marker in folder.root.glob(f"{MARK}*"):
         stale_marker.unlink(missing_ok=True)
     needs = node_requirements(plan, setup)

@@ -39,7 +39,7 @@ def _check_this_node(needs: str) -> str:
 
 @dataclass(slots=True)
 class Nodes:
-    """Nodes of a cluster and whether they take trials. A new node is checked before it receives a trial."""
+    """Nodes of a cluster, and which of them may run trials; each is checked before it receives a trial."""
 
     needs: NodeRequirements
     wanted: Resources
@@ -56,7 +56,7 @@ class Nodes:
         return tuple(sorted(key for key in self._living if not self._is_fit(key)))
 
     @property
-    def asking(self) -> bool:
+    def is_checking(self) -> bool:
         """Whether the check of a node is still running."""
         return bool(self._asked)
 

@@ -94,7 +94,7 @@ class TrialActor:
         self._is_written = not wait
 
     def get_auto_filled_metrics(self, *_: Any, **__: Any) -> dict[str, Any]:
-        """Return no metrics for a trial without a result."""
+        """Return no metrics for a trial that has no result."""
         return {}
 
     def stop(self) -> None:

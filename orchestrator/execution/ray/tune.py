@@ -76,7 +76,7 @@ class _Link:
         return [key for key, run in self.runs.items() if run.status == state]
 
     def allow_checkpoints(self, run: Run, *, allowed: bool) -> None:
-        """Tell the actor, before its next report, whether it may write a checkpoint."""
+        """Permit or forbid the actor to write a checkpoint at its next report."""
         if allowed != (run.trial_id in self.unwritten):
             return
         actor: Any = run.temporary_state.ray_actor
@@ -265,7 +265,7 @@ def read_error(run: Run) -> str:
 
 
 def shorten(text: str) -> str:
-    """Return a text without its middle if it is long, since a traceback ends with its error."""
+    """Return a long text without its middle, since a traceback states its error at the end."""
     if len(text) <= REASON_CHARACTERS:
         return text
     half = REASON_CHARACTERS // 2

@@ -66,7 +66,7 @@ def commit_extension(folder: SweepFolder, plan: Plan, spec: str, provenance: Map
 
 
 def finish_extension(folder: SweepFolder) -> None:
-    """Finish a killed extension, if there is one. Raise `OSError` or `StoreError` if that fails."""
+    """Finish an extension that was killed, if there is one. Raise `OSError` or `StoreError` on failure."""
     for file in (folder.spec, folder.plan):
         if file.is_file() and find_edition(file) != file:
             write_atomically(file, read_edition(file, _RESTORE))

@@ -52,7 +52,7 @@ class FolderWatch:
         current_path = self._current_path()
         if current_path is not None:
             event_text = f"it was moved to {current_path}"
-            remedy = f"move it back, then {resume}; all that was recorded before is in it"
+            remedy = f"move it back, then {resume}; it contains everything recorded so far"
         else:
             event_text = "it was replaced by another" if replaced else "it was deleted"
             remedy = f"restore it from a backup, then {resume}, or launch the sweep again"

@@ -45,7 +45,7 @@ class Heartbeat:
         self._thread = threading.Thread(target=self._beat, name="haltsweep-heartbeat", daemon=True)
 
     def check(self) -> None:
-        """Raise `LeaseLost` if the thread could not renew the lease because another session has it."""
+        """Raise `LeaseLost` if another session has the lease, so that the thread could not renew it."""
         if self._lost is not None:
             raise self._lost
 
@@ -76,7 +76,7 @@ class Heartbeat:
     def _pass_on_request(self) -> None:
         """Pass on at most one request per call: a request to stop at once must not overtake the first one."""
         with contextlib.suppress(StoreError):  # the ledger reports an outage
-            request = self._ledger.stop_asked(self._lease)
+            request = self._ledger.stop_request(self._lease)
             if request is not None and self._passed_on < 1 + request.at_once:
                 self._passed_on += 1
                 self._on_stop(request)

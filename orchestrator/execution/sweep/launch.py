@@ -215,7 +215,7 @@ def _require(options: _SessionParts, plan: Plan, folder: SweepFolder, setup: Set
 
 
 def _check(setup: Setup, folder: SweepFolder, address: str | None) -> None:
-    """Raise `InputError` or `StoreError` for an unusable setup, before any file is written."""
+    """Raise `InputError` or `StoreError` for a setup that cannot be used, before any file is written."""
     if setup.code is not None:
         add_to_path(Path(setup.code))
     load_workload(setup.workload)
@@ -256,9 +256,9 @@ def _session(
                     options.watch.on_trouble(repeated)
                 inputs = collect_inputs(plan, setup.data_dir)
                 if not changed_code:
-                    require_same_data(plan, session.known(), split_digests(inputs))
+                    require_same_data(plan, session.records(), split_digests(inputs))
                 write_inputs(folder, inputs)
-                session.recorder.data_are_there(split_digests(inputs))
+                session.recorder.record_data(split_digests(inputs))
             options.watch.on_open()
             with heard.draining():
                 _drive(session, options, heard.stop)
@@ -276,7 +276,7 @@ def _retry_trials(session: OpenSweep, retry: Retry) -> None:
     def can_be_read(trial_id: str, step: int) -> bool:
         return not retry.from_scratch and is_checkpoint_readable(store, session.folder, trial_id, step)
 
-    session.recorder.retry(choose(session.plan, session.known(), retry.asked).trial_ids, can_be_read)
+    session.recorder.retry(choose(session.plan, session.records(), retry.asked).trial_ids, can_be_read)
 
 
 def _drive(session: OpenSweep, options: _SessionParts, stop: threading.Event) -> None:

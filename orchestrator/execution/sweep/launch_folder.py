@@ -179,7 +179,7 @@ STORES = ("storage", "checkpoints", "tracking_uri")
 
 
 def refuse_copy(folder: SweepFolder, setup: Setup, kinds: Sequence[str] = STORES) -> None:
-    """Raise `InputError` if the folder is a copy that shares one of these stores with the original.
+    """Raise `InputError` if the folder is a copy whose original uses one of the same stores.
 
     A plan that one of them extends is not readable for the other. Each could delete measurements of the
     other, and both would use the same runs in MLflow.

@@ -24,7 +24,7 @@ from trainables.process_identity import ProcessState
 
 
 def clear_unstarted(folder: SweepFolder, on_fenced: OnFenced | None = None) -> None:
-    """Delete what a killed launch or a killed removal left at the folder of a new sweep.
+    """Delete the files that a killed launch or removal left at the folder of a new sweep.
 
     Args:
         folder: Folder of the sweep.
@@ -41,7 +41,7 @@ def clear_unstarted(folder: SweepFolder, on_fenced: OnFenced | None = None) -> N
         setup = _read_unstarted_setup(root)
         launcher = _launcher(root)
         if launcher is not None and not launcher.is_same_process(Holder.current()):
-            _refuse_living(root, launcher, believed=on_fenced is None)
+            _refuse_living(root, launcher, trusts_launcher=on_fenced is None)
         remove(root, setup, on_fenced=on_fenced)
 
 
@@ -50,7 +50,7 @@ def refuse_foreign(folder: SweepFolder, setup: Setup) -> None:
     if setup.storage is None or not has_sweep(setup.storage, folder.name):
         return
     with Ledger.open(setup.storage, folder.name) as ledger:
-        if ledger.begun or ledger.held():
+        if ledger.has_trials or ledger.is_held():
             raise InputError(
                 f"a sweep's name must be its own in its database, and {folder.name!r} was launched there "
                 "from another folder; choose another name"
@@ -58,7 +58,7 @@ def refuse_foreign(folder: SweepFolder, setup: Setup) -> None:
 
 
 def undo_launch(folder: SweepFolder) -> bool:
-    """Delete the sweep that this process launched unless a trial was started; return whether it was deleted.
+    """Delete the sweep that this process launched if no trial has started; return whether it was deleted.
 
     Errors are ignored, since the next launch deletes the remaining files.
     """
@@ -82,7 +82,7 @@ def undo_launch_folder(folder: SweepFolder) -> None:
 
 
 class _SweepStarted(Exception):
-    """Raised if a sweep has begun, or only a person can decide about its files."""
+    """Raised if a sweep has started a trial, or if only a person can decide about its files."""
 
 
 def _read_unstarted_setup(root: SweepFolder) -> Setup:
@@ -94,7 +94,7 @@ def _read_unstarted_setup(root: SweepFolder) -> Setup:
         setup = read_setup(root)
         if setup.storage is not None or root.ledger.exists():
             with Ledger.open(setup.ledger_url(root), root.name, create=True) as ledger:
-                if ledger.begun or ledger.held():
+                if ledger.has_trials or ledger.is_held():
                     raise _SweepStarted
     except StoreError:
         raise _SweepStarted from None
@@ -108,12 +108,12 @@ def _launcher(root: SweepFolder) -> Holder | None:
         return None
 
 
-def _refuse_living(root: SweepFolder, launcher: Holder, *, believed: bool) -> None:
-    """Raise `InputError` if the launcher is alive, or may be alive and `believed` is True."""
+def _refuse_living(root: SweepFolder, launcher: Holder, *, trusts_launcher: bool) -> None:
+    """Raise `InputError` if the launcher is alive, or if it may be alive and `trusts_launcher` is True."""
     state = launcher.state()
     if state is ProcessState.ALIVE:
         remedy = "wait for it"
-    elif state is ProcessState.UNKNOWN and believed and not is_silent(root.root):
+    elif state is ProcessState.UNKNOWN and trusts_launcher and not is_silent(root.root):
         remedy = "wait for it, or if that process is gone launch with --take-over"
     else:
         return

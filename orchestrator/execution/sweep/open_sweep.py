@@ -102,14 +102,14 @@ class OpenSweep:
         self.heartbeat.check()
         self.presence.check()
 
-    def known(self) -> Sequence[Record]:
-        """Return the trials that the ledger contains."""
+    def records(self) -> Sequence[Record]:
+        """Return the records of all trials in the ledger."""
         return records(self.ledger.newest(), self.plan)
 
     def snapshot(self) -> Snapshot:
         """Return the current state of the sweep for display."""
         recorder = self.recorder
-        return Snapshot(recorder.progress(), recorder.held_open_s(), recorder.draining, recorder.outlook())
+        return Snapshot(recorder.progress(), recorder.open_seconds(), recorder.draining, recorder.outlook())
 
     def note(self, ledger: Ledger, untracked: str, tracking_pid: int | None) -> None:
         """Store the result of the session, computed from the ledger."""
@@ -219,12 +219,12 @@ def open_sweep(
                 recorder = _recorder(plan, folder, ledger, lease, origin=origin, places=places)
                 recorder.on_failure = watch.on_failure
                 run = OpenSweep(plan, folder, setup, recorder, heartbeat, presence, ledger, begin)
-                if ledger.begun:
+                if ledger.has_trials:
                     run.begin()
                 yield run
                 _close(recorder, run, places)
             ledger.release(lease)
-            if ledger.begun and not interrupts.hurry.is_set():
+            if ledger.has_trials and not interrupts.hurry.is_set():
                 summary = watch.on_end()  # the follower writes new ledger entries meanwhile
         except BaseException as error:
             loss = _loss_error(error, presence)
@@ -266,7 +266,7 @@ def _update_followers(
 
 
 def _loss_error(error: BaseException, presence: FolderWatch) -> StoreError | None:
-    """Return the error that reports a lost folder or ledger; None if `error` has another cause."""
+    """Return the error that reports a lost folder or ledger; None if `error` has a different cause."""
     if isinstance(error, StoreError | OSError) and not isinstance(error, FolderGone):
         try:
             presence.check(at_once=True)

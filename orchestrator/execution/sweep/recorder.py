@@ -99,15 +99,15 @@ class Recorder:
         self._spent = ""
         self._error = ""
         self._closed = False
-        self._together: list[Event] | None = None
+        self._transaction: list[Event] | None = None
         self._untidy: list[str] = []
         self._fold = self._restore_fold(plan) or SweepFold(plan)
         self._snapshot_at = self._fold.seq
         for event in ledger.events(self._fold.seq):
-            self._fold.hear(event)
-        self._attempts, self._held = self._fold.attempts, self._fold.held
+            self._fold.apply(event)
+        self._attempts, self._wall_clock = self._fold.attempts, self._fold.wall_clock
         # The conductor of the fold only replays written events, so a snapshot is never ahead of the ledger.
-        self._conductor = self._fold.live() if self._replays else self._fold.conductor
+        self._conductor = self._fold.make_conductor() if self._replays else self._fold.conductor
         self._save_snapshot()
         self._write([log.opened(clock(), lease.holder, plan.spec_digest, provenance or {})])
         self._finish_decisions()
@@ -128,7 +128,7 @@ class Recorder:
         return self._conductor.progress()
 
     def outlook(self) -> Outlook:
-        """Return the running trials and the trials still to come."""
+        """Return the running trials and the remaining work."""
         current_outlook, now = self._conductor.outlook(), self._clock()
         running = (
             replace(trial, silent_s=max(0.0, now - self._attempts[trial.trial_id].heard_at))
@@ -136,13 +136,13 @@ class Recorder:
         )
         return replace(current_outlook, running=tuple(running))
 
-    def held_open_s(self) -> float:
-        """Return the seconds for which all sessions together had the sweep open."""
-        return self._held.seconds(self._clock())
+    def open_seconds(self) -> float:
+        """Return the total seconds during which sessions had the sweep open."""
+        return self._wall_clock.seconds(self._clock())
 
-    def written(self, timeout_s: float = 0.0) -> bool:
+    def wait_until_written(self, timeout_s: float = 0.0) -> bool:
         """Return whether all events are written within `timeout_s` seconds. Raise errors of the ledger."""
-        if self._together is not None or not self._writer.settled(timeout_s):
+        if self._transaction is not None or not self._writer.wait_until_written(timeout_s):
             return False
         self._tidy_up()
         self._save_snapshot()
@@ -187,30 +187,32 @@ class Recorder:
             new.append(log.trial_assigned(now, trial))
         token = attempts.token + 1 if attempts else 1
         self._write([*new, log.started(now, trial.trial_id, token)])
-        return Attempt(trial, token, self._folder.checkpoint(trial.trial_id), self._last_of(trial.source_id))
+        return Attempt(
+            trial, token, self._folder.checkpoint(trial.trial_id), self._last_checkpoint(trial.source_id)
+        )
 
-    def _last_of(self, trial_id: str | None) -> Path | None:
-        """Return the path of the last checkpoint of a trial that finished."""
+    def _last_checkpoint(self, trial_id: str | None) -> Path | None:
+        """Return the path of the last checkpoint of a finished trial."""
         if trial_id is None:
             return None
         return self._folder.checkpoint(trial_id) / checkpoint_name(self._attempts[trial_id].step)
 
-    def data_are_there(self, digests: Mapping[str, str]) -> None:
+    def record_data(self, digests: Mapping[str, str]) -> None:
         """Record the digests of the data, by task/split, before any trial reads them."""
         if digests:
             self._write([log.read(self._clock(), digests)])
 
     @contextmanager
-    def together(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[None]:
         """Record all events inside the context in one transaction; act on no decision before its end."""
-        assert self._together is None, "what is recorded together is not nested"
-        new = self._together = []
+        assert self._transaction is None, "what is recorded together is not nested"
+        new = self._transaction = []
         try:
             yield
         finally:
-            self._together = None
+            self._transaction = None
         self._send(new)
-        self.written()
+        self.wait_until_written()
 
     def record(self, trial_id: str, token: int, reply: Reply) -> TrialDecision:
         """Record a worker's reply in one transaction and return the next action for the worker.
@@ -260,7 +262,7 @@ class Recorder:
         self._write([*new, *self._unrunnable_events()])
         if reply.ended is not None:
             self._tidy_folders([trial_id])
-        if self._together is None and not self.written():
+        if self._transaction is None and not self.wait_until_written():
             decision = Continue()
         if self._draining and isinstance(decision, Continue):
             return Stop(OutcomeKind.STOPPED, self._draining)
@@ -325,7 +327,7 @@ class Recorder:
         if not self._closed:
             self._write([self._end_of_session(reason)])
             self._closed = True
-        self._writer.settled(None)
+        self._writer.wait_until_written(None)
         self._tidy_up()
         self._save_snapshot(at_end=True)
 
@@ -342,7 +344,7 @@ class Recorder:
         if error := self._conductor.repeated_error():
             self._error = error
             self.drain(error)
-        elif reason := self._held.used_up(self._hours, self._clock()) or self._conductor.used_up():
+        elif reason := self._wall_clock.used_up(self._hours, self._clock()) or self._conductor.used_up():
             self._spent = reason
             self.drain(reason)
 
@@ -375,24 +377,24 @@ class Recorder:
         self._write([*new, *self._unrunnable_events()])
 
     def _write(self, new: Sequence[Event]) -> None:
-        if self._together is not None:
-            self._together.extend(new)
+        if self._transaction is not None:
+            self._transaction.extend(new)
         else:
             self._send(new)
         for event in new:
             self._note(event)
 
     def _send(self, new: Sequence[Event]) -> None:
-        """Write events, and wait for the ledger unless it is already behind."""
+        """Write events; wait for the ledger, unless the ledger is already behind."""
         if not new:
             return
-        is_unsettled = not self._writer.settled()
+        is_unsettled = not self._writer.wait_until_written()
         self._writer.put(new)
-        self._writer.settled(0.0 if is_unsettled else PROMPT_S)
+        self._writer.wait_until_written(0.0 if is_unsettled else PROMPT_S)
 
     def _note(self, event: Event) -> None:
         # Without replay, the single conductor has already decided this event.
-        take = self._fold.hear if self._replays else self._fold.note
+        take = self._fold.apply if self._replays else self._fold.apply_decision
         if take(event):
             self._kills.clear()
 
@@ -403,7 +405,7 @@ class Recorder:
         return SweepFold.restored(plan, stored_snapshot.seq, stored_snapshot.content)
 
     def _save_snapshot(self, *, at_end: bool = False) -> None:
-        """Save a snapshot if enough events are new; all events must be in the ledger."""
+        """Save a snapshot if enough events are new. The ledger must already contain all events."""
         new, enough = self._fold.seq - self._snapshot_at, self._snapshot_every
         if not at_end:
             enough = max(enough, int(SNAPSHOT_SHARE * self._snapshot_at))
@@ -416,7 +418,7 @@ class Recorder:
 
     def _tidy_folders(self, trial_ids: Iterable[str]) -> None:
         self._untidy.extend(trial_ids)
-        self.written()
+        self.wait_until_written()
 
     def _tidy_up(self) -> None:
         """Delete checkpoints that will not be read again: those of ended trials, except confirm trials."""

@@ -90,7 +90,7 @@ def remove_rows(
     *,
     on_fenced: OnFenced | None = None,
 ) -> None:
-    """Remove a sweep without a folder on this machine: its rows in a database and its runs in MLflow.
+    """Remove a sweep that has no folder on this machine: its rows in a database and its runs in MLflow.
 
     Args:
         storage: URL of the database.
@@ -155,7 +155,7 @@ def finish_removal(removed_folder: Path) -> None:
 def _claim_sweep(
     folder: SweepFolder, setup: Setup | None, on_fenced: OnFenced | None
 ) -> Iterator[str | None]:
-    """Hold the sweep inside the context; yield its uid in the ledger, or None without a ledger."""
+    """Hold the sweep inside the context; yield its uid in the ledger, or None if it has no ledger."""
     url = setup.ledger_url(folder) if setup is not None else folder.ledger_url
     if (setup is None or setup.storage is None) and not folder.ledger.is_file():
         yield None

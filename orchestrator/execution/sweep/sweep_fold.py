@@ -34,7 +34,7 @@ class SweepFold:
         self._plan = plan
         self.conductor = Conductor(plan)
         self.attempts: dict[str, Attempts] = {}
-        self.held = WallClock()
+        self.wall_clock = WallClock()
         self.seq = 0
         """Number of events so far."""
         self._asked: dict[str, int] = {}
@@ -42,19 +42,19 @@ class SweepFold:
         # An early stopper depends on all earlier reports, so snapshots omit its state.
         self._has_stopper = plan.search is not None and plan.search.stopper is not None
 
-    def hear(self, event: Event) -> bool:
-        """Apply the next event; return whether it is progress of a trial.
+    def apply(self, event: Event) -> bool:
+        """Apply the next event to the conductor too; return whether it is progress of a trial.
 
         Raises:
             StoreError: The trial is not in this plan.
         """
         self.conductor.replay(event)
-        return self.note(event)
+        return self.apply_decision(event)
 
-    def note(self, event: Event) -> bool:
-        """Apply the next event, decided by the conductor itself; return whether it is progress of a trial."""
+    def apply_decision(self, event: Event) -> bool:
+        """Apply an event that the conductor itself decided; return whether it is progress of a trial."""
         self.seq += 1
-        self.held.apply(event)
+        self.wall_clock.apply(event)
         if event.trial_id is None:
             return False
         if event.kind is EventKind.ASKED:
@@ -72,7 +72,7 @@ class SweepFold:
             return has_progressed
         return False
 
-    def live(self) -> Conductor:
+    def make_conductor(self) -> Conductor:
         """Return an independent conductor with the same state, which may make decisions."""
         conductor = Conductor(self._plan)
         snapshot.from_chunks(conductor, snapshot.to_chunks(self.conductor))
@@ -85,7 +85,7 @@ class SweepFold:
         return b"".join([*packed, packer.flush()])
 
     def matches(self, content: bytes) -> bool:
-        """Return whether a snapshot has this state, regardless of its compression."""
+        """Return whether a snapshot contains this state; the compression may differ."""
         try:
             return zlib.decompress(content) == zlib.decompress(self.content())
         except zlib.error:
@@ -98,7 +98,7 @@ class SweepFold:
         try:
             chunks = map(json.loads, lines(content))
             fold._asked = next(chunks)["open_trials"]
-            fold.held.load(next(chunks))
+            fold.wall_clock.load(next(chunks))
             ids = {trial.trial_id: trial.trial_id for trial in plan.trials}  # reuse one string object per id
             for _ in range(next(chunks)):
                 for name, values in next(chunks):
@@ -113,7 +113,7 @@ class SweepFold:
         yield to_json_values(snapshot.ended_trials(self.conductor, self.attempts, self._asked))
         if self._has_stopper:
             return
-        yield self.held.to_json()
+        yield self.wall_clock.to_json()
         attempts = ([name, attempts.to_json()] for name, attempts in self.attempts.items())
         yield -(-len(self.attempts) // snapshot.CHUNK)
         while chunk := list(islice(attempts, snapshot.CHUNK)):

@@ -152,7 +152,7 @@ class _CustomArms:
             yield self._compare_with_reference(arm, first, replies)
 
     def _first_report(self, arm: Arm, name: str) -> tuple[FirstReport, Iterator[Reply]]:
-        """Run `arm` until its first report and its checkpoint; return the later replies too."""
+        """Run `arm` until its first report and checkpoint; return the report and the later replies."""
         plan, folder = self._plan, self._folder / name
         folder.mkdir()
         splits = plan.confirm.splits if plan.search is None and plan.confirm is not None else ()
@@ -189,13 +189,13 @@ class _CustomArms:
         return replace(first, equal=tuple(sorted(equal_names)), num_equal_reports=len(references))
 
     def _equal_names(self, metrics: Mapping[str, Any], reference_metrics: Mapping[str, Any]) -> set[str]:
-        """Return the metrics of both reports without the unsteady ones; empty if any of them differs."""
+        """Return the names of the steady metrics in both reports; empty if the values of one differ."""
         shared_names = (metrics.keys() & reference_metrics.keys()) - self._unsteady
         return set() if shared_names & _differing_names(metrics, reference_metrics) else shared_names
 
 
 def _second_report(replies: Iterator[Reply]) -> tuple[list[Mapping[str, Any]], str]:
-    """Return the metrics of the next report of a trial, if any, and the error instead of it, if any."""
+    """Return the metrics of a trial's next report in a list; if it has none, an empty list and the error."""
     for reply in replies:
         if reason := _bad_end(reply):
             return [], f"the trial must go on after its first report, got {reason}"
@@ -205,7 +205,7 @@ def _second_report(replies: Iterator[Reply]) -> tuple[list[Mapping[str, Any]], s
 
 
 def _bad_end(reply: Reply) -> str:
-    """Return how a trial failed; empty if it has finished or goes on."""
+    """Return how a trial failed; empty if it has finished or continues."""
     if reply.ended is None or reply.ended.kind is OutcomeKind.FINISHED:
         return ""
     return _outcome_text(reply.ended.kind, reply.ended.reason)

@@ -20,7 +20,7 @@ def silence_limit(resources: Resources) -> float | None:
 
 
 def hang_reason(limit_s: float) -> str:
-    """Return why a silent trial was ended."""
+    """Return the reason to record when a silent trial is killed."""
     return (
         "a trial must report within resources.silent_minutes and resources.minutes, got nothing for "
         f"{limit_s:.0f} s; unless it hangs, raise these limits or report more often"

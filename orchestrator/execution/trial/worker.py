@@ -179,7 +179,7 @@ class Harness:
         return None if has_ended else validate_measurement(measurement, self._last)
 
     def _save_checkpoint(self, measurement: Measurement | None) -> Reply:
-        """Write a checkpoint, and return `measurement` with it and, after the last step, with the outcome."""
+        """Write a checkpoint; return a reply with it, `measurement` and, after the last step, the outcome."""
         assert self._workload is not None, "there must be a workload to save"
         assert self._last is not None, "what is saved has been measured"
         self._is_checkpoint_pending = False
@@ -301,7 +301,7 @@ class Harness:
 
 
 def _redact_reply(reply: Reply) -> Reply:
-    """Return the reply without secrets in texts of the trial, which ledger, report and MLflow will contain.
+    """Return the reply without secrets in its texts, which ledger, report and MLflow will contain.
 
     This function runs in the process of the trial, whose environment may contain secrets that other processes
     lack.

@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.files.redact import escape_unstorable, escape_unstorable_values
-from orchestrator.trials import NUMBER_MOST, Outcome, OutcomeKind
+from orchestrator.trials import MAX_NUMBER, Outcome, OutcomeKind
 from search_spaces.wording import shown
 from trainables.protocol import Measurement
 
-EXAMPLES_MOST = 1 << 20
+MAX_EXAMPLES_CHARS = 1 << 20
 """Maximum number of characters of one trial's examples as JSON, since the ledger stores them permanently."""
 STEP_END = 2**63
 """Exclusive upper bound of steps, which are stored as 64-bit integers."""
-TEXT_MOST = 10_000
+MAX_TEXT_CHARS = 10_000
 """Maximum number of characters of a reported text; longer texts are cut."""
 
 
@@ -67,7 +67,7 @@ def validate_measurement(measurement: Measurement | None, last: Measurement | No
 
 
 def _text(value: str) -> str:
-    return escape_unstorable(value if len(value) <= TEXT_MOST else f"{value[:TEXT_MOST]} ... (cut)")
+    return escape_unstorable(value if len(value) <= MAX_TEXT_CHARS else f"{value[:MAX_TEXT_CHARS]} ... (cut)")
 
 
 def _examples(examples: Any) -> tuple[Mapping[str, Any], ...]:
@@ -81,9 +81,9 @@ def _examples(examples: Any) -> tuple[Mapping[str, Any], ...]:
         raise BadMeasurement(f"examples must be JSON values ({message}); fix the code") from error
     if not is_listed:
         raise BadMeasurement(f"examples must be a list of mappings, got {_kind(examples)}; fix the code")
-    if len(text) > EXAMPLES_MOST:
+    if len(text) > MAX_EXAMPLES_CHARS:
         raise BadMeasurement(
-            f"examples must have at most {EXAMPLES_MOST:,} characters as JSON, got {len(text):,}; "
+            f"examples must have at most {MAX_EXAMPLES_CHARS:,} characters as JSON, got {len(text):,}; "
             "keep fewer, or less of each"
         )
     return tuple(escape_unstorable_values(values))
@@ -110,7 +110,7 @@ def _step(value: Any) -> int:
 def _seconds(value: Any, step: int) -> float:
     """Return seconds as a float. Negative or infinite seconds are refused, since budgets add them up."""
     seconds = _number("seconds", value, step)
-    if not 0 <= seconds <= NUMBER_MOST:
+    if not 0 <= seconds <= MAX_NUMBER:
         raise BadMeasurement(
             f"seconds must be finite and 0 or more, got {seconds} at step {step}; fix the code"
         )

@@ -28,7 +28,7 @@ class SourceMissing(Exception):
 
 
 def classify_error(error: BaseException) -> Outcome:
-    """Return the outcome of the trial that raised `error`, with storable text and without passwords."""
+    """Return the outcome of the trial that raised `error`; its text is storable and contains no passwords."""
     if isinstance(error, BadMeasurement):
         return error.outcome
     message = _error_message(error)

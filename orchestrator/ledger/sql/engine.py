@@ -219,7 +219,7 @@ def require_locks(url: str) -> None:
 
 @contextmanager
 def begin(engine: Engine, *, write: bool) -> Iterator[Connection]:
-    """Run one transaction, which is committed at the end; a write holds SQLite's writer lock from its start.
+    """Run one transaction and commit it at the end; a write holds SQLite's writer lock from the start.
 
     A transaction that does not write reads a consistent state.
 

@@ -109,7 +109,7 @@ def check_built_in_arm(
 def _find_evidence(
     arm: BuiltInArm, reference: BuiltInArm | None, probe: Probe, sweep: Sweep
 ) -> tuple[str, ...]:
-    """Return the differences between `arm` and `reference`; if there are none, those with drawn values."""
+    """Return the differences of `arm` to `reference`; if there are none, compare at searched values."""
     if reference is None:
         return ()
     texts = evidence(probe, reference.system, arm.system, sweep)
@@ -153,7 +153,7 @@ def _refuse_no_effect(arm: BuiltInArm, reference: BuiltInArm, aspects: Sequence[
 
 
 def _are_notes_wanted(arm: BuiltInArm, probe: Probe) -> bool:
-    """Return whether to look for notes; always for custom models, since the search may reveal a fault."""
+    """Return whether to look for warnings; always for custom models, since looking may reveal a fault."""
     return not probe.faults_only or is_outside(arm.system)
 
 
@@ -191,7 +191,7 @@ def _weights_without_gradient(arm: BuiltInArm, probe: Probe) -> list[str]:
 
 
 def _idle_fields(arm: BuiltInArm, reference: BuiltInArm, probe: Probe, sweep: Sweep) -> Iterator[str]:
-    """Yield warnings for changed fields without an effect next to the other changes of the arm."""
+    """Yield warnings for changed fields that have no effect if the arm's other changes are made."""
     paths = () if arm.request.is_baseline else tuple(arm.request.changes)
     for path in paths if len(paths) > 1 else ():
         reference_value = lookup(reference.system.settings, path)
@@ -206,7 +206,7 @@ def _idle_fields(arm: BuiltInArm, reference: BuiltInArm, probe: Probe, sweep: Sw
 
 
 def check_same(arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
-    """Note arms with the same settings as an earlier arm, and grid cells with the same settings."""
+    """Add faults for arms, and for grid cells, that have the same settings as an earlier one."""
     arms_by_key: dict[Hashable, CheckedArm[Any]] = {}
     same = set[str]()
     for arm in arms:

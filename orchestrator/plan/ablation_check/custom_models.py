@@ -62,14 +62,14 @@ class Fingerprint:
 
 
 def fingerprint_model(
-    trainable: Trainable, settings: Mapping[str, Any], begins: Callable[[str], None] = lambda _: None
+    trainable: Trainable, settings: Mapping[str, Any], on_call: Callable[[str], None] = lambda _: None
 ) -> Fingerprint:
     """Build the model of `settings`, run it on its example if there is one, and return its fingerprint.
 
     Args:
         trainable: A trainable with `build`.
         settings: Settings of an arm.
-        begins: Called with the name of each function before it is called.
+        on_call: Called with the name of each function before it is called.
 
     Raises:
         ValueError: The model cannot be built or run.
@@ -78,16 +78,16 @@ def fingerprint_model(
 
     assert trainable.build is not None, "there must be something to build"
     seed_generators(SEED)  # since `build` may draw random numbers
-    begins("build(settings)")
+    on_call("build(settings)")
     model = _call_function(trainable.build, settings, "build")
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f"build must return an nn.Module, got {type(model).__name__}")  # noqa: TRY004
     if trainable.example is None:
         return _built(model)
     seed_generators(SEED)
-    begins("example(settings)")
+    on_call("example(settings)")
     example = _call_function(trainable.example, settings, "example")
-    begins("the model of build(settings)")
+    on_call("the model of build(settings)")
     return _run(model, example)
 
 
@@ -100,7 +100,7 @@ class ModelBuilder:
         self._server = ChildServer(settings_here(trainable.path.partition(":")[0], Path.cwd(), [__name__]))
         weakref.finalize(self, self._server.close)
 
-    def look(self, settings: Mapping[str, Any], begins: Callable[[str], None]) -> Fingerprint:
+    def look(self, settings: Mapping[str, Any], on_call: Callable[[str], None]) -> Fingerprint:
         """Call `fingerprint_model` in a child process. Raise ValueError if the model cannot be built."""
         order = ChildOrder(f"{__name__}:fingerprint_in_child", (self._path, copy.deepcopy(dict(settings))))
         self._server.start(order)
@@ -109,7 +109,7 @@ class ModelBuilder:
                 raise ValueError(f"its process {message.words}")  # noqa: TRY004
             if isinstance(message, ValueError):
                 raise message
-            begins(message)
+            on_call(message)
         return message
 
 
@@ -134,7 +134,7 @@ def _call_function(function: Any, settings: Mapping[str, Any], name: str) -> Any
 
 
 def _built(model: "nn.Module") -> Fingerprint:
-    """Return the fingerprint of a model that is not run.
+    """Return the fingerprint of a model that was built but not run.
 
     Raises:
         ValueError: The model has lazy weights without a shape.

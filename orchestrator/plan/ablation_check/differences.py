@@ -110,7 +110,7 @@ def is_evidence(aspects: Iterable[str]) -> bool:
 
 
 def evidence(probe: Probe, first: System, second: System, sweep: Sweep) -> tuple[str, ...]:
-    """Return the aspects in which the systems differ, settings first, up to the first sufficient pass.
+    """Return the aspects in which the systems differ, settings first; stop when they are sufficient.
 
     Raises:
         ValueError: A system cannot be run.
@@ -139,7 +139,7 @@ def evaluates_alike(probe: Probe, first: System, second: System, sweep: Sweep) -
 
 
 def _narrow_before_wide(probe: Probe, first: System, second: System) -> Iterator[tuple[System, System]]:
-    """Yield both systems with narrow models if their models are wide, then both unchanged."""
+    """Yield both systems with narrow models if their models are wide, then both systems unchanged."""
     quick = probe.narrow_pair(first, second)
     if quick[0] is not first:
         yield quick
@@ -183,7 +183,7 @@ def _are_small(probe: Probe, *systems: System) -> bool:
 
 
 def _changed_sizes(first: System, second: System) -> list[int]:
-    """Return the integers in the model fields in which the systems differ."""
+    """Return the values of integer model fields in which the systems differ."""
     first_fields, second_fields = (dict(leaves(system.settings["model"])) for system in (first, second))
     changed_values = [
         fields[path]
@@ -214,7 +214,7 @@ def _within_inputs(system: System, longest: int) -> System:
 
 
 def draws(space: Space, left_out: Collection[str] = ()) -> Iterator[dict[str, Value]]:
-    """Yield assignments with one dimension at one of its ends, and the dimensions that it depends on."""
+    """Yield assignments with one dimension at an end of its range, and the dimensions it depends on."""
     for dimension in space.dimensions:
         if dimension.path not in left_out:
             for value in ends(dimension.domain):

@@ -58,7 +58,7 @@ def changed_aspects(first: System, second: System, sweep: Sweep) -> tuple[str, .
         for aspect in new
     }
     decides = bool(changes["measuring"]) and (
-        sweep.stopped or any(_compares(system, sweep) for system in (first, second))
+        sweep.stopped or any(_uses_validation(system, sweep) for system in (first, second))
     )
     if changes["sampling"]:
         # Written answers never affect the selection of weights, but may affect early stoppers.
@@ -114,8 +114,8 @@ def effective_settings(system: System, sweep: Sweep, steps: Sequence[int] = ()) 
         # Rates so small that all updates together are lost in rounding have no effect.
         "learning rate": rates if max(rates, default=0.0) * train.steps > UNSEEN else None,
         # After one step each moment equals the gradient, for any decay.
-        "beta1": [_share(beta1(train, step)) for step in steps_asked] if train.steps > 1 else None,
-        "beta2": _share(train.betas[1]) if train.steps > 1 and adapts(train) else None,
+        "beta1": [_retained_share(beta1(train, step)) for step in steps_asked] if train.steps > 1 else None,
+        "beta2": _retained_share(train.betas[1]) if train.steps > 1 and adapts(train) else None,
     }
     split_names = [info.name for info in infos if info.role != "test"]
     # The data include the steps of samples; `steps_max` is only used to build models.
@@ -127,8 +127,8 @@ def effective_settings(system: System, sweep: Sweep, steps: Sequence[int] = ()) 
     return settings
 
 
-def _share(decay: float) -> float:
-    """Return the share of a moment that is retained in an update; 0 if it is lost in rounding."""
+def _retained_share(decay: float) -> float:
+    """Return the share of an optimizer moment that an update retains; 0 if rounding removes that share."""
     return decay if decay >= UNSEEN else 0.0
 
 
@@ -151,8 +151,8 @@ def _one_length(system: System) -> int | None:
     return train.length_max
 
 
-def _compares(system: System, sweep: Sweep) -> bool:
-    """Return whether a trial uses validation results for any decision."""
+def _uses_validation(system: System, sweep: Sweep) -> bool:
+    """Return whether any decision in a trial uses validation results."""
     settings = normal_forms(system.train, TrialFacts(system.shape.head, sweep.confirmed))
     values = {name: value for fields in settings.values() for name, value in fields.items()}
     return compares(system.train.model_copy(update=values))

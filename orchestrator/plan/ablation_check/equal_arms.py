@@ -15,7 +15,7 @@ from orchestrator.plan.faults import Faults
 
 
 def check_equal_arms(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, faults: Faults) -> None:
-    """Note every arm that behaves like an earlier one, unless it has `allow_no_effect`."""
+    """Add a fault for every arm that behaves like an earlier one, unless it has `allow_no_effect`."""
     # Only arms with equal effective settings of task and training are run and compared.
     arms_by_evidence = defaultdict[str, list[BuiltInArm]](list)
     for arm in arms:

@@ -179,7 +179,7 @@ def count_flops(system: System, model: nn.Module, point: Weights) -> int:
 
 
 def example_batch(system: System, length: int = LENGTH) -> Batch:
-    """Return two examples of at most `length` tokens, within the maximum training length."""
+    """Return two examples of at most `length` tokens, and at most the maximum training length."""
     return synthetic_examples(system.shape, min(length, system.shape.length_max))
 
 

@@ -49,7 +49,7 @@ class ArmSearchSpace:
 
 
 def check_dimensions(arm_space: ArmSearchSpace, probe: Probe, faults: Faults) -> None:
-    """Note dimensions without an effect in an arm, since they only make the search less thorough.
+    """Add faults for dimensions without an effect in an arm, since they make the search less thorough.
 
     Dimensions without an effect on any objective are noted once, for the baseline.
     """
@@ -78,7 +78,7 @@ def check_dimensions(arm_space: ArmSearchSpace, probe: Probe, faults: Faults) ->
 
 
 def systems(arm: BuiltInArm, dimension: Dimension, space: Space) -> list[System]:
-    """Return the arm at every end of `dimension`, without systems that cannot be built."""
+    """Return the arm with `dimension` at each of its ends, except systems that cannot be built."""
     return _systems_at_ends(arm.system.settings, dimension, space)
 
 
@@ -123,7 +123,7 @@ def can_move_objective(arm_space: ArmSearchSpace, first: System, second: System,
 
 
 def _systems_at_other_ends(arm_space: ArmSearchSpace, dimension: Dimension) -> Iterator[list[System]]:
-    """Yield `systems` for every end of every other dimension, instead of the arm's own value."""
+    """Yield the systems of `dimension` again, each time with another dimension at one of its ends."""
     for draw in draws(arm_space.space, [dimension.path]):
         settings = assign_params(arm_space.arm.system.settings, draw)
         if dimension.path not in draw and settings is not None:

@@ -64,7 +64,7 @@ class BuiltModel(Protocol):
 
 
 def tree_difference(first: BuiltModel, second: BuiltModel) -> tuple[str, ...]:
-    """Return the outermost modules that only `second` has, modules of another class, and reshaped weights."""
+    """Return outermost modules that only `second` has, modules with another class, and reshaped weights."""
     new_modules = [name for name in second.modules if name not in first.modules]
     added = set(new_modules)
     outermost = [name for name in new_modules if not any(parent in added for parent in _parents(name))]

@@ -32,7 +32,7 @@ def value_words(value: Any) -> str:
 
 
 def inner_words(value: Any) -> str:
-    """Format a value as `value_words` does, but with braces around mappings: `{name: adam, lr: 0.1}`."""
+    """Format a value like `value_words`, but with braces around mappings: `{name: adam, lr: 0.1}`."""
     match value:
         case Mapping():
             return f"{{{', '.join(f'{key}: {inner_words(inner)}' for key, inner in value.items())}}}"
@@ -66,7 +66,7 @@ def change_words(old: Any, new: Any) -> tuple[str, str]:
 
 
 def _reads_as_no_text(text: str) -> bool:
-    """Return whether YAML parses the unquoted `text` as a number, null or boolean."""
+    """Return whether YAML would parse the unquoted `text` as a number, null or boolean."""
     if text in {"", "~", "null", "true", "false"}:
         return True
     try:

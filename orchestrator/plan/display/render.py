@@ -70,7 +70,7 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
             + _repeated_points_warning(plan)
             + "".join(f"\n{line}" for line in _doubtful_settings(plan))
             + _unmatched_published_warning(plan)
-            + _means(plan)
+            + _resource_text(plan)
             + _silence(plan)
         ),
     ]
@@ -427,7 +427,7 @@ def _may_become_one(plan: Plan) -> Iterator[str]:
 
 
 def _may_choose(space: Space, change: Change) -> bool:
-    """Return whether a search is likely to draw the value; false for ranges without steps."""
+    """Return whether a search is likely to draw the value of `change`; false for ranges without steps."""
     if change.path not in space.paths:
         return False
     domain = space[change.path].domain
@@ -505,8 +505,8 @@ def _unmatched_published_warning(plan: Plan) -> str:
     return f"\nWarning: no confirmed trial reads what was published as {'; '.join(rows)}. {remedy}."
 
 
-def _means(plan: Plan) -> str:
-    """Return the resources of each trial."""
+def _resource_text(plan: Plan) -> str:
+    """Return the resources of each trial as text."""
     cpus, gpus = plan.resources.cpus, plan.resources.gpus
     cores = "1 CPU core" if cpus == 1 else f"{value_words(cpus)} CPU cores"
     share = f"{value_words(gpus)} of a GPU" if gpus <= 1 else f"{value_words(gpus)} GPUs"

@@ -153,7 +153,7 @@ def _numbered(trials: Sequence[PlannedTrial], trial_by_id: Mapping[str, PlannedT
 
 
 def _added_splits(old: Plan, new: Plan) -> tuple[str, ...]:
-    """Return the splits that confirm trials of `new` read and those of `old` do not."""
+    """Return the splits that confirm trials of `new` read, but confirm trials of `old` do not."""
     if old.confirm is None or new.confirm is None:
         return ()
     return tuple(split for split in new.confirm.splits if split not in old.confirm.splits)

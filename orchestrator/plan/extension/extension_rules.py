@@ -37,7 +37,7 @@ class RequestedWork:
     """Whether the sweep has a custom trainable."""
 
     @property
-    def looked(self) -> bool:
+    def has_looks(self) -> bool:
         """Return whether there were, or may have been, interim looks at the seeds."""
         return self.confirmed and self.decides
 
@@ -77,7 +77,7 @@ def _refuse_arms(change: Difference, progress: RequestedWork) -> str:
 
 
 def _refuse_list_change(change: Difference, progress: RequestedWork) -> str:
-    """Return the refusal of a change to a list that may only grow, and whose values create arms."""
+    """Return why a change of a list is refused: lists that create arms may only be appended to."""
     if change.before is ABSENT:
         return _axes()
     return _refuse_loss(change) or _no_looks("an arm", progress)
@@ -94,7 +94,7 @@ def _refuse_loss(change: Difference) -> str:
 
 
 def _no_looks(subject: str, progress: RequestedWork) -> str:
-    if not progress.looked:
+    if not progress.has_looks:
         return ""
     return (
         f"with stop: decided, {subject} more would change earlier decisions and the seeds that ran for them"

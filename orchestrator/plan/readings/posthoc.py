@@ -20,7 +20,7 @@ from trainables.task_catalog import settled, splits, training_only
 
 
 def check_posthoc(spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, faults: Faults) -> None:
-    """Note posthoc settings that do not exist, change weights, or do not affect the evaluation."""
+    """Add faults for posthoc settings that do not exist, change weights, or do not affect the evaluation."""
     for path, values in spec.posthoc.items():
         if lookup(arms[0].system.settings, path) is MISSING:
             field_names = [
@@ -53,7 +53,7 @@ def check_posthoc(spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, faults: 
 def _check_value(
     spec: Spec, arms: Sequence[BuiltInArm], at: tuple[str, int], probe: Probe, faults: Faults
 ) -> bool:
-    """Note problems of one posthoc value; return whether there were any."""
+    """Add the faults of one posthoc value; return whether there are any."""
     (path, place), is_refused = at, False
     value = spec.posthoc[path][place]
     for arm in arms:
@@ -143,11 +143,11 @@ def _refuse_unused_values(
     is_unread = all(
         _gives_equal_results(spec, arm, path, (None, value), probe) for arm in arms for value in values
     )
-    return _idle_words(arms, root, field) if is_unread else None
+    return _why_no_effect(arms, root, field) if is_unread else None
 
 
-def _idle_words(arms: Sequence[BuiltInArm], root: str, field: str) -> str:
-    """Return why a field that is read has no effect."""
+def _why_no_effect(arms: Sequence[BuiltInArm], root: str, field: str) -> str:
+    """Return why a setting has no effect although its field is read."""
     if root == "task":
         return "no split of confirm.splits has it"
     if field == "length_penalty" and all(arm.system.train.beam_size == 1 for arm in arms):
@@ -157,7 +157,7 @@ def _idle_words(arms: Sequence[BuiltInArm], root: str, field: str) -> str:
 
 
 def _check_each(spec: Spec, arms: Sequence[BuiltInArm], path: str, probe: Probe, faults: Faults) -> None:
-    """Note values that give every arm the same results as its trained settings or an earlier value."""
+    """Add faults for values that give every arm the results of its training or of an earlier value."""
     values = spec.posthoc[path]
     for place, value in enumerate(values):
         earlier_values = [
@@ -185,9 +185,9 @@ def _is_searched(spec: Spec, arm: BuiltInArm, path: str) -> bool:
 def _gives_equal_results(
     spec: Spec, arm: BuiltInArm, path: str, values: tuple[Value | None, Value], probe: Probe
 ) -> bool:
-    """Return whether a checkpoint of `arm` gives the same results with both values.
+    """Return whether a checkpoint of `arm` gives the same results with either value at `path`.
 
-    None denotes the value of the training. The results must be the same for all checked draws of the other
+    None denotes the trained value. The results must be the same for all checked draws of the other
     searched fields.
     """
     space = Space() if spec.search is None else without(common_space(spec.search), arm.request.drop)
@@ -205,7 +205,7 @@ def _gives_equal_results(
 
 
 def _reads_equally(spec: Spec, root: str, first: System, second: System, probe: Probe) -> bool:
-    """Return whether all results on the confirm splits are the same.
+    """Return whether all results on the confirm splits are the same for both systems.
 
     The systems differ in the part `root`.
     """

@@ -34,7 +34,7 @@ def check_published(
     metrics: Sequence[Metric],
     faults: Faults,
 ) -> None:
-    """Note published values that are ambiguous, out of range, or without a corresponding evaluation.
+    """Add faults for published values that are ambiguous, out of range, or match no evaluation of the sweep.
 
     Args:
         spec: The spec.
@@ -103,7 +103,7 @@ def _range_text(metric: Metric) -> str:
 
 
 def _check_distinct(spec: Spec, faults: Faults) -> None:
-    """Note two published values for the same evaluation, since only one could be displayed."""
+    """Add a fault for two published values of the same evaluation, since only one could be displayed."""
     place_by_key: dict[tuple[Any, ...], int] = {}
     for place, row in enumerate(spec.published):
         whose = row.arm is None, row.name, _key(row.cell), _key(row.posthoc)
@@ -126,7 +126,7 @@ def _key(values: Mapping[str, Any]) -> frozenset[tuple[str, bool, Any]]:
 
 
 def _check_system(index: int, row: Published, spec: Spec, faults: Faults) -> None:
-    """Note a published system with the name of an arm, since their rows would be indistinguishable."""
+    """Add a fault for a published system named like an arm, since their rows would be indistinguishable."""
     if row.name in (BASELINE, *spec.arms):
         faults.add(
             f"must not be called as the arm {row.name} is: write arm: {row.name} if the row is of that arm, "
@@ -137,7 +137,7 @@ def _check_system(index: int, row: Published, spec: Spec, faults: Faults) -> Non
 
 
 def _check_read_again(index: int, row: Published, arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
-    """Note rows with a posthoc field that their arm does not have."""
+    """Add faults for rows with a posthoc field that the row's arm does not have."""
     own_arms = [arm for arm in arms if arm.request.label == row.arm]
     for path in row.posthoc:
         if own_arms and all(lookup(arm.system.settings, path) is MISSING for arm in own_arms):

@@ -13,12 +13,12 @@ from search_spaces.paths import lookup
 Row = Mapping[str, Any]
 
 
-def is_of_cell(row: Row, settings: Mapping[str, Any]) -> bool:
+def matches_cell(row: Row, settings: Mapping[str, Any]) -> bool:
     """Return whether `settings` match the grid cell of the row; rows of older plans match any settings."""
     return all(same(lookup(settings, path), value) for path, value in row.get("cell", {}).items())
 
 
-def is_of_reevaluation(row: Row, overrides: Mapping[str, Any]) -> bool:
+def matches_overrides(row: Row, overrides: Mapping[str, Any]) -> bool:
     """Return whether the row was measured with exactly these overrides."""
     row_reading = row.get("posthoc", {})
     return row_reading.keys() == overrides.keys() and all(

@@ -24,14 +24,14 @@ ArmSpace = Sequence[tuple[CheckedArm[Any], Space]]
 
 
 def check_constraints(search: Search, arms: ArmSpace, faults: Faults) -> None:
-    """Note constraints with unknown fields or without numbers, and constraints that always or never hold."""
+    """Add faults for constraints with unknown fields or without numbers, or that always or never hold."""
     for place, constraint in enumerate(search.constraints):
         if problem := _problem(constraint, arms):
             faults.add(problem, *PLACE, place)
 
 
 def check_predicates(search: Search, faults: Faults) -> None:
-    """Note functions of the spec that cannot be imported; then raise `PlanError` with all faults."""
+    """Add faults for functions of the spec that cannot be imported; raise `PlanError` if there are any."""
     for place, rule in enumerate(search.constraints):
         if isinstance(rule, Predicate):
             try:
@@ -42,7 +42,7 @@ def check_predicates(search: Search, faults: Faults) -> None:
 
 
 def check_known(search: Search, arms: ArmSpace, faults: Faults) -> None:
-    """Note constraints with unknown fields or without numbers, for arms that have other faults."""
+    """Add faults for constraints with unknown fields or without numbers, for arms with other faults."""
     for place, constraint in enumerate(search.constraints):
         if problem := _unknown_field(constraint, arms):
             faults.add(problem, *PLACE, place)

@@ -36,7 +36,7 @@ Measures = Callable[[str], str | None]
 def check_dimensions(
     arms: Sequence[CheckedArm[Any]], search: Search, measures: Measures, faults: Faults
 ) -> None:
-    """Note the dimensions of the common space that cannot be searched.
+    """Add faults for dimensions of the common space that cannot be searched.
 
     Args:
         arms: All valid arms.
@@ -83,7 +83,7 @@ def single_value_problem(dimension: Dimension, search: Search) -> str | None:
 def _unknown_condition(
     dimension: Dimension, arms: Sequence[CheckedArm[Any]], common: Space, search: Search, faults: Faults
 ) -> bool:
-    """Return whether the dimension depends on a field of no arm, so that no search would include it."""
+    """Return whether the dimension depends on a field that no arm has, so that no search would include it."""
     fields = dict.fromkeys(path for arm in arms for path, _ in leaves(arm.system.settings))
     is_refused = False
     for condition in dimension.when:
@@ -102,7 +102,7 @@ def _unknown_condition(
 
 
 def _may_be(path: str, settings: Mapping[str, Any]) -> bool:
-    """Return whether the field exists, or may exist if a parent that is null had a value."""
+    """Return whether the field exists, or may exist once a parent that is null has a value."""
     parents = [path.rsplit(".", num_cut_parts)[0] for num_cut_parts in range(1, path.count("."))]
     return lookup(settings, path) is not MISSING or any(
         lookup(settings, parent) is None for parent in parents

@@ -76,7 +76,7 @@ class SettingsCheck:
 def check_draws(
     arm: CheckedArm[Any], space: Space, settings_check: SettingsCheck, spec: Spec, faults: Faults
 ) -> Space:
-    """Note values and combinations of values that can be drawn but not trained.
+    """Add faults for values, and for combinations of values, that can be drawn but not trained.
 
     Returns:
         `space`, with an added rule if the trainable's Config refuses combinations.
@@ -131,7 +131,7 @@ def check_draws(
 
 
 def _is_rejected(draw: Assignment, settings: Mapping[str, Any], settings_check: SettingsCheck) -> bool:
-    """Return whether the trainable's Config refuses `settings` with `draw`."""
+    """Return whether the trainable's Config refuses `settings` combined with `draw`."""
     settings_of_draw = assign_params(settings, draw)
     return settings_of_draw is not None and isinstance(settings_check.checked(settings_of_draw), list)
 
@@ -269,7 +269,7 @@ class _Drawing:
                 yield params
 
     def by_chance(self, max_count: int) -> Iterator[dict[str, Value]]:
-        """Yield draws with random values from the full ranges, as a sampler without history."""
+        """Yield draws with random values from the full ranges, as a sampler that has no history does."""
         for _ in range(max_count):
             params: dict[str, Value] = {}
             for dimension in self.space.dimensions:
@@ -311,7 +311,7 @@ class _Drawing:
         return problem
 
     def others(self, draw: Assignment, path: str) -> Iterator[tuple[Value, bool]]:
-        """Yield every value of the dimension at `path`, with whether `draw` could be trained with it."""
+        """Yield every value of the dimension at `path`, and whether `draw` can be trained with that value."""
         for value in candidates(self.space[path].domain):
             params = self.draw({**draw, path: value})
             if params is None:
@@ -334,7 +334,7 @@ def _some_candidates(domain: Domain, pairs: int) -> Sequence[Value]:
 def _check_alone(
     arm: CheckedArm[Any], dimension: Dimension, drawing: _Drawing, search: Search, faults: Faults
 ) -> bool:
-    """Return whether every value of `dimension` can be trained in some draw; note values that cannot."""
+    """Return whether every value of `dimension` can be trained in some draw; add faults for other values."""
     domain, extremes = dimension.domain, ends(dimension.domain)
     values = candidates(domain, ALONE_MAX)
     reasons: dict[int, str] = {}
@@ -375,7 +375,7 @@ def _is_whole(domain: Domain) -> bool:
 def _note_combination(
     arm: CheckedArm[Any], draw: Assignment, problem: str, drawing: _Drawing, faults: Faults
 ) -> None:
-    """Note the values of `draw` that cannot be combined, once for all draws with the same problem."""
+    """Add a fault for values of `draw` that cannot be combined, once for all draws with the same problem."""
     about = ("together", problem.partition(", got")[0])
     if faults.has(*about):
         return

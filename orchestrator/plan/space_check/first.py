@@ -62,7 +62,7 @@ def with_found_points(source: SpecFile, best_params_of: Found) -> SpecFile:
 
 
 def check_first(search: Search, faults: Faults) -> None:
-    """Note problems of the points in `search.first` that do not depend on the arms."""
+    """Add faults of the points in `search.first` that do not depend on the arms."""
     shared_space = common_space(search)
     if len(search.first) > search.trials_per_arm:
         message = f"must be at most trials_per_arm, {search.trials_per_arm}, got {len(search.first)} points"
@@ -204,7 +204,7 @@ def _problem(
 
 
 def _note_unused_fields(search: Search, arms: Sequence[Arm], faults: Faults) -> None:
-    """Note fields of a point that no arm searches under the conditions of the point."""
+    """Add faults for fields of a point that no arm searches under the conditions of the point."""
     for place, point in enumerate(search.first):
         for path in point if FROM not in point and not faults else ():
             if not any(path in params for arm in arms for params in arm.first):

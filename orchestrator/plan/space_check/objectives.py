@@ -41,7 +41,7 @@ def against_declared(objective: Objective, metrics: Iterable[Metric]) -> tuple[s
 def check_objectives(
     search: Search, arm: BuiltInArm, probe: Probe, metrics: Sequence[Metric], faults: Faults
 ) -> None:
-    """Note objectives that trials of `arm` do not report while searching, or that are constant."""
+    """Add faults for objectives that are constant, or that search trials of `arm` do not report."""
     try:
         metric_names = probe.metrics(arm.system)
     except ValueError:
@@ -79,7 +79,7 @@ def check_movement(
     metrics: Sequence[Metric],
     faults: Faults,
 ) -> None:
-    """Note an objective that only halting can change, if it is constant.
+    """Add a fault for an objective that only halting can change, if it is constant.
 
     A single objective must vary in every arm. One of several must vary in at least one arm.
     """
@@ -114,7 +114,7 @@ def check_answer_moves(
     metrics: Sequence[Metric],
     faults: Faults,
 ) -> None:
-    """Note a primary outcome that only halting can change, if it is constant in every arm.
+    """Add a fault for a primary outcome that only halting can change, if it is constant in every arm.
 
     A spec with the baseline alone is skipped, since it has no comparison.
     """

@@ -50,7 +50,7 @@ def common_space(search: Search) -> Space:
 
 
 def arm_space(arm: CheckedArm[Any], search: Search, faults: Faults) -> ArmSpace:
-    """Return the dimensions that exist in `arm`; note those that it lacks without dropping them."""
+    """Return the dimensions that exist in `arm`; add faults for those that it lacks but does not drop."""
     shared_space = common_space(search)
     kept_space = without(shared_space, arm.request.drop)
     kept_space = without(
@@ -78,7 +78,7 @@ def arm_space(arm: CheckedArm[Any], search: Search, faults: Faults) -> ArmSpace:
 
 
 def may_exist(dimension: Dimension, space: Space, arm: CheckedArm[Any]) -> bool:
-    """Return whether some draw of `arm` contains `dimension`, trying all values that conditions refer to."""
+    """Return whether `dimension` exists in some draw of `arm`, trying all values that conditions refer to."""
     involved = _ancestors(dimension, space)
     condition_values = [
         value
@@ -188,7 +188,7 @@ def condition_values(dimension: Dimension, space: Space) -> dict[str, Value]:
                 (
                     param_value
                     for param_value in ends(parent_dimension.domain)
-                    if _has(param_value, outer, condition)
+                    if _condition_holds(param_value, outer, condition)
                 ),
                 1,
             ):
@@ -196,8 +196,8 @@ def condition_values(dimension: Dimension, space: Space) -> dict[str, Value]:
     return params
 
 
-def _has(value: Value, outer: str, condition: When) -> bool:
-    """Return whether a condition holds for `value` at the path `outer`."""
+def _condition_holds(value: Value, outer: str, condition: When) -> bool:
+    """Return whether `condition` holds for `value` at the path `outer`."""
     return is_among(lookup({outer: value}, condition.path), condition.values)
 
 
@@ -210,7 +210,7 @@ def assign_params(settings: Mapping[str, Any], assignment: Assignment) -> dict[s
 
 
 def check_grid(arm: CheckedArm[Any], space: Space, spec: Spec, search: Search, faults: Faults) -> None:
-    """Note why the space of `arm` is unsuitable for grid search, if the spec requests grid search."""
+    """Add a fault if the spec requests grid search and the space of `arm` is unsuitable for it."""
     if not is_grid(search.sampler):
         return
     endless = [dimension for dimension in space.dimensions if not is_finite(dimension.domain)]

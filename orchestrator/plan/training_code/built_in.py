@@ -41,7 +41,7 @@ class BuiltIn:
     path: str | None = None
 
     def __init__(self, probe: Probe | None = None) -> None:
-        """Use the models and results that `probe` has cached; by default start with an empty cache."""
+        """Use the cache of models and results in `probe`; by default start with an empty cache."""
         self._probe = probe or Probe()
         # The ablation check reuses the parameter counts.
         self.settings_check = SettingsCheck(
@@ -63,7 +63,7 @@ class BuiltIn:
         return arms
 
     def _check_task(self, spec: Spec, faults: Faults) -> None:
-        """Note splits that a valid task does not have, if the baseline itself is invalid."""
+        """Add faults for splits that a valid task does not have, if the baseline itself is invalid."""
         task = parse_task(spec.settings)
         if task is None:
             return
@@ -85,7 +85,7 @@ class BuiltIn:
         stopper: "ComponentChoice | None",
         faults: Faults,
     ) -> None:
-        """Note problems of the spec and its arms, except those of the search space."""
+        """Add faults of the spec and its arms, except faults of the search space."""
         try:
             metrics = self.metrics(arms)
         except ValueError as error:
@@ -116,25 +116,25 @@ class BuiltIn:
         """
         return measures(path, arms, self._sweep.searched.paths)
 
-    def prove(self, arm: BuiltInArm, reference: BuiltInArm | None, faults: Faults) -> ArmCheck | None:
+    def check_arm(self, arm: BuiltInArm, reference: BuiltInArm | None, faults: Faults) -> ArmCheck | None:
         """Return the result of the ablation check; None if the arm cannot be trained."""
         return check_built_in_arm(arm, reference, self._probe, self._sweep, faults)
 
     def check_equal_arms(self, arms: Sequence[BuiltInArm], faults: Faults) -> None:
-        """Note arms with different settings that behave identically."""
+        """Add a fault for every arm that behaves like an earlier one with different settings."""
         check_equal_arms(arms, self._probe, self._sweep, faults)
 
     def check_objectives(self, search: Search, arm: BuiltInArm, faults: Faults) -> None:
-        """Note objectives that the arm does not report, or that are constant."""
+        """Add faults for objectives that the arm does not report, or that are constant."""
         check_objectives(search, arm, self._probe, self.metrics([arm]), faults)
 
     def check_space(self, arm: BuiltInArm, space: Space, search: Search, faults: Faults) -> None:
-        """Note dimensions without an effect in the arm."""
+        """Add faults for dimensions without an effect in the arm."""
         searched_space = ArmSearchSpace(arm, space, search, self._sweep, self.metrics([arm]))
         check_dimensions(searched_space, self._probe, faults)
 
     def check_movement(self, spec: Spec, spaces: Sequence[tuple[BuiltInArm, Space]], faults: Faults) -> None:
-        """Note objectives and primary outcomes that are constant for all draws."""
+        """Add faults for objectives and primary outcomes that are constant for all draws."""
         metrics = self.metrics([arm for arm, _ in spaces])
         if spec.search is not None:
             check_movement(spec.search, spaces, self._probe, metrics, faults)

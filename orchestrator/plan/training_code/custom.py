@@ -82,7 +82,7 @@ class CustomTrainable:
         stopper: "ComponentChoice | None",  # noqa: ARG002
         faults: Faults,
     ) -> None:
-        """Note problems of the spec and its arms, except those of the search space.
+        """Add faults of the spec and its arms, except faults of the search space.
 
         The stopper is not checked, since the steps of reports are unknown.
         """
@@ -107,7 +107,7 @@ class CustomTrainable:
         for arm in arms:
             for sets, value in {**arm.request.cell, **arm.request.changes}.items():
                 fields = known_settings if self._trainable.config is None else arm.system.settings
-                for path in self._no_fields(sets, value, fields, known_settings):
+                for path in self._unknown_paths(sets, value, fields, known_settings):
                     known_fields = [field for field, _ in leaves(fields)]
                     self._note_missing_field(path, known_fields, arm.request.keys(sets), faults)
             self._check_unchanged_values(arm, faults)
@@ -137,7 +137,7 @@ class CustomTrainable:
         """Return None, since it is unknown which fields change measurements."""
         return None
 
-    def prove(self, arm: Arm, reference: Arm | None, faults: Faults) -> ArmCheck | None:
+    def check_arm(self, arm: Arm, reference: Arm | None, faults: Faults) -> ArmCheck | None:
         """Return the result of the ablation check; None without `build`, or if the model cannot be built."""
         if self._trainable.build is None:
             return None
@@ -165,16 +165,16 @@ class CustomTrainable:
         )
 
     def check_equal_arms(self, arms: Sequence[Arm], faults: Faults) -> None:
-        """Note nothing, since training may differ between arms with the same model."""
+        """Add no fault, since training may differ between arms with the same model."""
 
     def check_objectives(self, search: Search, arm: Arm, faults: Faults) -> None:
-        """Note objectives that are declared as constant or with another goal."""
+        """Add faults for objectives that are declared as constant or with another goal."""
         for place, objective in enumerate(search.objectives) if arm.request.is_baseline else ():
             if fault := against_declared(objective, self._trainable.metrics):
                 faults.add(fault[1], "search", "objectives", place, fault[0])
 
     def check_space(self, arm: Arm, space: Space, search: Search, faults: Faults) -> None:  # noqa: ARG002
-        """Note dimensions with texts where the arm has a boolean or number, if there is no Config."""
+        """Add faults for dimensions with texts if the arm has a boolean or number there, without a Config."""
         if self._trainable.config is not None:
             return
         for dimension in space.dimensions:
@@ -190,7 +190,7 @@ class CustomTrainable:
                     faults.add(f"{dimension.path} {fault}", "search", about=("kind", dimension.path))
 
     def check_movement(self, spec: Spec, spaces: Sequence[tuple[Arm, Space]], faults: Faults) -> None:
-        """Note nothing, since it is unknown which metrics can vary."""
+        """Add no fault, since it is unknown which metrics can vary."""
 
     def estimate(self, arm: Arm, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmEstimate:
         """Return the numbers of trials; raise InputError for a calibration, which is not supported."""
@@ -219,7 +219,7 @@ class CustomTrainable:
     def _settings_with_draw(
         self, settings: Mapping[str, Any], draw: Assignment
     ) -> CustomSettings | list[SettingFault] | None:
-        """Return the settings with a draw, or all their faults; None if a path does not exist.
+        """Return the settings combined with a draw, or their faults; None if a path does not exist.
 
         A trial receives the settings as drawn, while an arm's settings are those that the Config returns. So
         a Config must not change drawn settings.
@@ -236,7 +236,7 @@ class CustomTrainable:
     def _changed_draws(
         self, settings: Mapping[str, Any], parsed: Mapping[str, Any], draw: Assignment
     ) -> Iterator[SettingFault]:
-        """Yield faults for fields that the Config changes in the settings with a draw."""
+        """Yield a fault for each drawn field to which the Config gives another value."""
         config = f"config of {self.path}"
         for path in _differing_paths(settings, parsed):
             written_value, parsed_value = lookup(settings, path), lookup(parsed, path)
@@ -256,7 +256,7 @@ class CustomTrainable:
                 )
 
     def _check_unchanged_values(self, arm: Arm, faults: Faults) -> None:
-        """Note numbers that the Config changes, since the spec would state a value that is not trained."""
+        """Add faults for numbers that the Config changes, since the spec would state an untrained value."""
         for path, field, written_value in _written_fields(arm):
             kept_value = lookup(arm.system.settings, field)
             if _is_other_number(written_value, kept_value):
@@ -272,10 +272,10 @@ class CustomTrainable:
         message = f"{self.path} has no field {path}. {hint(path, related(path, known_names))}"
         faults.add(message, *keys, about=("no field", path, *keys), code=FaultCode.UNKNOWN_FIELD)
 
-    def _no_fields(
+    def _unknown_paths(
         self, sets: str, value: Any, fields: Mapping[str, Any], defaults: Mapping[str, Any]
     ) -> Iterator[str]:
-        """Yield paths at or below `sets` that an arm sets and `fields` does not contain.
+        """Yield paths that `fields` does not contain, among those that the arm sets at or below `sets`.
 
         With a Config, `fields` are those that it retained for the arm. Without one, they are the fields of
         the baseline. A mapping that replaces a value other than a mapping may have any fields.
@@ -287,7 +287,7 @@ class CustomTrainable:
             yield from dropped_fields(value, kept_fields, sets)
 
     def _check_kinds(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
-        """Note texts such as `no` in place of booleans and numbers.
+        """Add faults for texts, such as `no`, in place of booleans and numbers.
 
         A Config refuses them itself.
         """
@@ -387,7 +387,7 @@ def _unstorable_values(settings: Any, config: str) -> Iterator[SettingFault]:
 
 
 def _text_in_place(first: Any, second: Any) -> str | None:
-    """Return the problem if one of two values of a field is a text that was meant as a boolean or number."""
+    """Return the problem if one of two values of a field is text that looks like a boolean or number."""
     value, text = (second, first) if isinstance(first, str) else (first, second)
     if not isinstance(text, str):
         return None
@@ -409,7 +409,7 @@ def _text_in_place(first: Any, second: Any) -> str | None:
 
 
 def _written_fields(arm: Arm) -> Iterator[tuple[str, str, Any]]:
-    """Yield the fields that `arm` sets: path in the spec, path of the field at or below it, and value."""
+    """Yield each field that `arm` sets: its path in the spec, the path of the field itself, and the value."""
     for path, value in {**arm.request.cell, **arm.request.changes}.items():
         fields = leaves({path: value}) if isinstance(value, Mapping) else [(path, value)]
         yield from ((path, field, written_value) for field, written_value in fields)

@@ -140,7 +140,7 @@ def _join_parts(parts_by_root: Mapping[str, ReadPart | list[SettingFault]]) -> S
 
 
 def check_drawn(settings: Mapping[str, Any], draw: Assignment) -> System | list[SettingFault] | None:
-    """Return the result of `checked` for `settings` with `draw`; None if a path does not exist."""
+    """Return the result of `checked` for `settings` combined with `draw`; None if a path does not exist."""
     try:
         drawn_settings = with_values(settings, draw)
     except ValueError:
@@ -154,7 +154,7 @@ def widths(system: System) -> dict[str, int | None]:
 
 
 def common_factor(first: Mapping[str, int | None], second: Mapping[str, int | None], limit: int) -> int:
-    """Return the power of two by which all widths of two models are divided to bring `width` near `limit`."""
+    """Return a power of two; dividing all widths of two models by it brings the main width near `limit`."""
     shared_factor = gcd(
         *(width for widths in (first, second) for width in widths.values() if width is not None)
     )

@@ -38,7 +38,7 @@ class TrainableForPlan(Protocol):
         """Return the metrics that trials of these arms report, the most important first."""
 
     def check(self, spec: Spec, arms: Arms, stopper: "ComponentChoice | None", faults: Faults) -> None:
-        """Note problems of the spec and its arms, except those of the search space."""
+        """Add faults of the spec and its arms, except faults of the search space."""
 
     def measures(self, path: str, arms: Arms) -> str | None:
         """Return why a field that changes how trials are measured must not be searched.
@@ -46,24 +46,24 @@ class TrainableForPlan(Protocol):
         None if the field may be searched.
         """
 
-    def prove(
+    def check_arm(
         self, arm: CheckedArm[Any], reference: CheckedArm[Any] | None, faults: Faults
     ) -> ArmCheck | None:
         """Return the result of building the arm and its reference; None if the arm cannot be built."""
 
     def check_equal_arms(self, arms: Arms, faults: Faults) -> None:
-        """Note arms with different settings that behave identically."""
+        """Add a fault for every arm that behaves like an earlier one with different settings."""
 
     def check_objectives(self, search: Search, arm: CheckedArm[Any], faults: Faults) -> None:
-        """Note objectives that the arm does not report, or that are constant."""
+        """Add faults for objectives that the arm does not report, or that are constant."""
 
     def check_space(self, arm: CheckedArm[Any], space: Space, search: Search, faults: Faults) -> None:
-        """Note dimensions without an effect in the arm."""
+        """Add faults for dimensions without an effect in the arm."""
 
     def check_movement(
         self, spec: Spec, spaces: Sequence[tuple[CheckedArm[Any], Space]], faults: Faults
     ) -> None:
-        """Note objectives and primary outcomes that are constant for all draws."""
+        """Add faults for objectives and primary outcomes that are constant for all draws."""
 
     def estimate(
         self, arm: CheckedArm[Any], trials: Mapping[str, int] | None, *, calibrate: bool

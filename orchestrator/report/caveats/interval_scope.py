@@ -15,7 +15,7 @@ SCOPE: Final = "intervals"
 
 
 def interval_scope(plan: Plan, report: Report, results: SeedResults) -> IntervalScope | None:
-    """Return what intervals and p-values of differences cover; None if no difference has an interval."""
+    """Return the variation that intervals of differences account for; None if there are no intervals."""
     answer = report.answer
     if answer is None or not any(estimate.low is not None for estimate in report.differences):
         return None

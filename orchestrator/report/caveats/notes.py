@@ -201,7 +201,7 @@ def control_rate_sentence(report: Report) -> str:
 
 
 def _objective_scope_notes(report: Report) -> list[str]:
-    """Return which reports of search trials counted, unless it was the last one."""
+    """Return a note for each objective that counts other reports of search trials than the last one."""
     note_texts = []
     for metric, scope in report.scopes.items():
         report_count = amount(report.search_reports, "report")
@@ -265,7 +265,7 @@ def notes(report: Report) -> list[str]:
 
 
 def _search_note(report: Report) -> str:
-    """Return how often each arm was searched, and what intervals and p-values cover in consequence."""
+    """Return how often each arm was searched, and the consequence for intervals and p-values."""
     if report.repeats == 1:
         return SEARCHED_ONCE
     seeds = amount(len(report.unit_seeds[0][1]), "seed")
@@ -435,7 +435,7 @@ def _win_share_notes(report: Report) -> list[str]:
 
 
 def _collapse_note(report: Report) -> str:
-    """Return a note on rare collapses that no verdict excludes; an arm may have ended at a look."""
+    """Return a note on rare collapses, which no verdict excludes, for the seeds of the earliest look."""
     seeds_at_looks = [
         verdict.difference.n for verdict in report.verdicts if verdict.looked and verdict.difference
     ]

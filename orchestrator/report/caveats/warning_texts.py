@@ -122,7 +122,7 @@ def _lacks_test_split(report: Report) -> bool:
 
 
 def _retried_trials(report: Report) -> list[str]:
-    """Return a warning that failed trials were retried, with the times."""
+    """Return a warning that failed trials were retried, with the trials and the times of the retries."""
     if not report.retried:
         return []
     times = [datetime.fromtimestamp(at, UTC) for retried_trial in report.retried for at in retried_trial.at]
@@ -177,7 +177,7 @@ def _same_configs(report: Report) -> list[str]:
 
 
 def _values_shared_with_reference(report: Report, arm: ArmChanges) -> list[str]:
-    """Return the searched fields of `tally` with their values if the arm equals its reference.
+    """Return the searched fields of `arm` with their values, if the arm equals its reference.
 
     Empty if a value differs from that of the reference, or if the arm changes anything else.
     """
@@ -226,7 +226,7 @@ def _identical_results(report: Report) -> list[str]:
 
 
 def _constant_outcomes(report: Report) -> list[str]:
-    """Return warnings on decided verdicts for which all seeds gave the same value in both arms."""
+    """Return warnings on decided verdicts between two arms that both have one value in all seeds."""
     arms_by_outcome: dict[str, list[str]] = {}
     for verdict in report.verdicts:
         cells = [report.cell(arm, verdict.metric) for arm in (verdict.arm, verdict.reference)]
@@ -240,7 +240,7 @@ def _constant_outcomes(report: Report) -> list[str]:
 
 
 def _bounded_outcomes(report: Report) -> list[str]:
-    """Return warnings on verdicts of no difference between arms where no difference could show.
+    """Return warnings on verdicts of no difference for outcomes that leave no room for a difference.
 
     All values are at an end of the possible range, or at the value that needs no learning.
     """
@@ -307,7 +307,7 @@ def _chosen_from_fewer(report: Report) -> list[str]:
 
 
 def _equal_search_trials(report: Report) -> list[str]:
-    """Return warnings on verdicts against an arm, or of no difference, whose search had only equal trials."""
+    """Return warnings on arms without an advantage whose search trials all had the same value."""
     texts: dict[str, None] = {}
     for verdict in report.verdicts:
         in_favour = {"worse": verdict.reference, "better": verdict.arm}.get(verdict.kind or "")
@@ -345,7 +345,7 @@ def search_trial_counts(tally: ArmTally) -> tuple[int, int]:
 
 
 def _higher_costs(report: Report) -> list[str]:
-    """Return warnings on arms that are better as trained, but not at the cost of their reference.
+    """Return warnings on arms that are better as trained, but not at the same cost as their reference.
 
     If several costs show this, only the first is reported.
     """

@@ -38,7 +38,7 @@ def answer_summary(report: Report, reasons: Mapping[str, str] | None = None) -> 
 
 
 def _is_unfinished(verdicts: Sequence[ArmVerdict]) -> bool:
-    """Return whether no verdict has a measured difference."""
+    """Return whether no verdict has a measured difference yet."""
     return all(verdict.difference is None for verdict in verdicts)
 
 

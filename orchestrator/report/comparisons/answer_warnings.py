@@ -61,7 +61,7 @@ def warning_lines(report: Report) -> list[str]:
 
 
 def _different_choices(plan: Plan, report: Report, verdict: ArmVerdict) -> Iterator[ReportWarning]:
-    """Yield a warning if different choices of two searches may explain a difference in a cost.
+    """Yield a warning if a difference in a cost may come from different choices of the two searches.
 
     Only for searches whose objective is not this cost.
     """

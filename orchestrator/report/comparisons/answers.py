@@ -67,7 +67,7 @@ class MissingSeeds:
 
     @property
     def words(self) -> str:
-        """Return why seeds will never have a value, as text."""
+        """Return as text why some seeds will never have a value."""
         failed_text = [f"{amount(self.failed, self.unit)} failed"] * bool(self.failed)
         lack = "lacks" if self.unmeasured == 1 else "lack"
         missing = [f"{amount(self.unmeasured, self.unit)} {lack} a primary outcome"] * bool(self.unmeasured)
@@ -101,7 +101,7 @@ def primary_answer(plan: Plan, metrics: Sequence[Metric], metric_names: Sequence
 
 
 def _reported_names(outcomes: Sequence[str], metric_names: Sequence[str]) -> tuple[str, ...]:
-    """Return the outcomes by their reported names: without the split if no trial reports the split."""
+    """Return the outcomes by reported name, which lacks the split if no trial reports it with the split."""
     quantities = {name: split_and_quantity(name)[1] for name in outcomes if name not in metric_names}
     return tuple(quantities[name] if quantities.get(name) in metric_names else name for name in outcomes)
 
@@ -234,7 +234,7 @@ def pending_text(num_open: int, unit: str) -> str:
 
 
 def _withhold_if_untested(verdict: ArmVerdict, untested_reason: UntestedReason | None) -> ArmVerdict:
-    """Return the verdict, withheld if its comparison cannot be tested."""
+    """Return the verdict; withhold it if there is an `untested_reason`."""
     if untested_reason is None or verdict.difference is None:
         return verdict
     text = f"{untested_reason.name}: {untested_reason.text}"
@@ -278,7 +278,7 @@ def _add_reason(
     missing: MissingSeeds,
     few: bool,
 ) -> Verdict:
-    """Return the verdict with the reason why it is withheld, if it is.
+    """Return the verdict; if it is withheld, add the reason.
 
     Args:
         verdict: The verdict without a reason.
@@ -326,7 +326,7 @@ def _difference_range(contrast: Contrast, metric: str, results: SeedResults) -> 
 
 
 def _arms_without_value(arms: Iterable[str], metric: str, results: SeedResults) -> list[str]:
-    """Return those of `arms` that have finished seeds, but no value of the metric."""
+    """Return the arms in `arms` that have finished seeds, but no value of the metric."""
     return [arm for arm in arms if results.finished_seeds(arm) and not results.by_seed(arm, metric)]
 
 
@@ -335,7 +335,7 @@ def _completion_text(
 ) -> str:
     """Return how many seeds have a value: `5 of 8 seeds finished`, `5 of 8 seeds measured it`."""
     arms = [arm for arm, _ in contrast.pairs]
-    finished_units = results.whole(set.intersection(*map(results.finished_seeds, arms)))
+    finished_units = results.complete_units(set.intersection(*map(results.finished_seeds, arms)))
     failed_seeds = {seed: kind for arm in arms for seed, kind in results.failed_seeds(arm).items()}
     every = {*failed_seeds}.union(*(results.finished_seeds(arm) | to_run.get(arm, set()) for arm in arms))
     num_units = len({*map(results.unit_of, every)}) or plan.num_units
@@ -345,7 +345,7 @@ def _completion_text(
     if NOT_MEASURED not in failed_seeds.values() and not measured_by_none:
         return f"{len(finished_units)} of {amount(num_units, unit)} finished{scope_text}"
     measured_by = [{*mean_by_seed(results.by_seed(arm, metric))} for arm in arms]
-    complete_units = results.whole(set.intersection(*measured_by))
+    complete_units = results.complete_units(set.intersection(*measured_by))
     return f"{len(complete_units)} of {amount(num_units, unit)} measured it{scope_text}"
 
 
@@ -358,7 +358,7 @@ def _comparisons_at_looks(early: Mapping[str, EarlyVerdict]) -> dict[Key, Paired
 
 
 def _verdict_at_look(plan: Plan, decision: EarlyVerdict, metric: str, results: SeedResults) -> ArmVerdict:
-    """Return the verdict of the look that decided it; later seeds of the reference do not change it."""
+    """Return the verdict of the look that decided the arm; later seeds of the reference do not change it."""
     verdict, estimate = decision.verdicts[metric], decision.found[metric]
     reference = plan.arm(decision.arm).reference
     covers = interval_coverage(plan, (decision.arm, reference))
@@ -457,6 +457,6 @@ def early_verdicts(plan: Plan, results: SeedResults) -> dict[str, EarlyVerdict]:
 
 
 def decision_time(plan: Plan, decision: EarlyVerdict) -> str:
-    """Return after how many seeds or repeats an arm was decided, and the level of its interval."""
+    """Return the number of seeds or repeats at which an arm was decided, and the level of its interval."""
     seeds = amount(plan.num_units, plan.unit)
     return f"ended after {decision.seeds} of {seeds}, interval at level {decision.level:g}"

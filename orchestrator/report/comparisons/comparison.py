@@ -196,7 +196,7 @@ def _metric_differences(
 
 
 def _different_tests(first: SweepData, second: SweepData, names: tuple[str, str], split: str) -> str:
-    """Return in which digests of a split's examples the sweeps differ; empty if they differ in none."""
+    """Return the digests of a split's examples that differ between the sweeps, as text; empty if none do."""
     first_digests, second_digests = (
         _digests(sweep, name, split) for sweep, name in zip((first, second), names, strict=True)
     )

@@ -161,7 +161,7 @@ def _comparison_with_missing(
     differences: Mapping[Key, Mapping[int, float]],
     key: Key,
 ) -> Callable[[Mapping[int, float]], PairedEstimate]:
-    """Return a function that tests `key` with given differences for its units without a value."""
+    """Return a function that tests `key` again with given differences for the units without a value."""
 
     def compare_with(baseline_values: Mapping[int, float]) -> PairedEstimate:
         return compare_all({**differences, key: {**differences[key], **baseline_values}})[key]
@@ -186,7 +186,7 @@ def _compare_group(
     family: int,
     answer: AnswerPlan,
 ) -> dict[Key, PairedEstimate]:
-    """Return tests of differences; without p-values if seeds change nothing in an arm and its reference."""
+    """Return tests of differences, without p-values if all seeds agree in an arm and in its reference."""
     steps = {metric: _pooled_resolution(group, metric, results) for _, metric in differences}
     estimates = compare(
         differences, family=family, level=answer.level, resolutions=steps, moderated=answer.moderated

@@ -61,7 +61,7 @@ def cross_verdicts(
 
 
 def _checks_at_other_settings(plan: Plan) -> Iterator[ArmCheck]:
-    """Yield the ablation check of every arm at another arm's settings, under the name in the results."""
+    """Yield the ablation check of every arm at another arm's settings, with the arm's name in the results."""
     proofs = {arm_check.arm: arm_check for arm_check in plan.proofs}
     for pair in crossed_pairs(plan.arms):
         for arm_name, other_name in permutations(arm.name for arm in pair):
@@ -78,7 +78,7 @@ def _comparison_name(arm: Arm, *, at_own_settings: bool) -> str:
 
 
 def _compared_names(arm: Arm, reference: Arm, *, at_own_settings: bool) -> NamePair:
-    """Return the two names compared at the arm's own settings, or at those of the reference."""
+    """Return the two compared names, at the arm's own settings or at the settings of the reference."""
     names = arm.name, reference.name
     return (
         (names[0], _name_at_settings(names[1], names[0]))

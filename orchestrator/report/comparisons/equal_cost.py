@@ -138,7 +138,7 @@ def _equal_costs_of_arm(
             path=path,
             own_cost=fmean(own_points[seed][0] for seed in shared_seeds),
             cost_of_reference=fmean(reference_points[seed][0] for seed in shared_seeds),
-            reached=len(seed_results.whole({*known_values})),
+            reached=len(seed_results.complete_units({*known_values})),
             seeds=len({*map(seed_results.unit_of, seeds)}),
             as_trained=_unit_estimate(
                 {seed: subtract(known_of[seed], known_to[seed]) for seed in paired_seeds}, seed_results, span
@@ -154,9 +154,9 @@ def _equal_costs_of_arm(
 
 
 def _complete_unit_seeds(seeds: Iterable[int], seed_results: SeedResults) -> list[int]:
-    """Return those of `seeds` whose independent observation has all of its seeds among them."""
+    """Return the seeds of all independent observations whose seeds are completely in `seeds`."""
     known_seeds = [*seeds]
-    complete_units = seed_results.whole({*known_seeds})
+    complete_units = seed_results.complete_units({*known_seeds})
     return [seed for seed in known_seeds if seed_results.unit_of(seed) in complete_units]
 
 
@@ -169,7 +169,7 @@ def _unit_estimate(
 def setting_effects(
     plan: Plan, metrics: Sequence[str], seed_results: SeedResults, reevaluations: Sequence[Record]
 ) -> Iterator[SettingEffect]:
-    """Yield the effect of every setting by arm and metric, with seeds and ranks paired."""
+    """Yield the effect of every setting by arm and metric; values are paired by seed and rank."""
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in reevaluations:
         groups[record.arm, canonical(dict(record.overrides))].append(record)
@@ -198,13 +198,13 @@ def setting_effects(
 
 
 def _trained_points(arm: str, outcome: str, cost: str, seed_results: SeedResults) -> dict[int, Point]:
-    """Return cost and outcome by seed of the arm's best params as trained."""
+    """Return cost and outcome of the arm's best params as trained, by seed."""
     costs, values = (_best_params_values(arm, metric, seed_results) for metric in (cost, outcome))
     return {seed: (costs[seed], value) for seed, value in values.items() if seed in costs}
 
 
 def _best_params_values(arm: str, metric: str, seed_results: SeedResults) -> dict[int, float]:
-    """Return by seed the values of the arm's best params."""
+    """Return the values of the arm's best params by seed."""
     return {
         seed: value for (rank, seed), (value, _) in seed_results.by_seed(arm, metric).items() if rank == 0
     }

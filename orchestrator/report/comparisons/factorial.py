@@ -108,7 +108,7 @@ def factorial_effects(
 
 
 def _arms_by_removed(plan: Plan, cell: str) -> dict[frozenset[str], str]:
-    """Return the arms of a cell that are combinations of components, by the set of removed components."""
+    """Return the arms of a cell that combine components, by the set of removed components."""
     arm_by_removed = {
         frozenset(arm.without): arm.name for arm in plan.arms if arm.without and arm.reference == cell
     }
@@ -141,7 +141,7 @@ def _resolution(plan: Plan, arms: Sequence[str], metric: str, results: SeedResul
 def _missing_seeds(
     plan: Plan, cell: str, results: SeedResults, open_seeds: Mapping[str, set[int]]
 ) -> tuple[str, ...]:
-    """Return the seeds that an arm of the cell did not finish, with the reason."""
+    """Return the seeds that some arm of the cell did not finish, with the reason."""
     assert plan.confirm is not None
     arms = list(_arms_by_removed(plan, cell).values())
     failed_seeds = {arm: results.failed_seeds(arm) for arm in arms}

@@ -38,7 +38,7 @@ def tables(report: Report) -> Iterator[Grid]:
 def _seed_table(
     report: Report, metric: str, effects: Sequence[FactorialEffect], *, several: bool
 ) -> Iterator[Grid]:
-    """Yield a table of the value of every seed, because a mean hides a seed that collapsed."""
+    """Yield a table of the values of all seeds, because a mean hides a seed that collapsed."""
     units = [unit for unit, _ in report.unit_seeds if any(unit in dict(effect.by_seed) for effect in effects)]
     if not units:
         return

@@ -64,7 +64,7 @@ def _subtract_ranges(first: Range, second: Range) -> Range:
 
 
 def withheld_reason(bounds: Mapping[int, Range] | None, metric: str, max_missing: int) -> str:
-    """Return why the failure leaves no verdict, as an ending of a text."""
+    """Return why failed seeds leave no verdict, as the end of a sentence."""
     if bounds is None:
         return f"; {metric} has no declared range"
     if len(bounds) > max_missing:

@@ -57,7 +57,7 @@ def find_untested_reason(
 
 
 def unchecked_splits(plan: Plan, answer: AnswerPlan | None, results: SeedResults) -> tuple[str, ...]:
-    """Return the splits of primary outcomes for which some compared arm reported no digest.
+    """Return the splits of primary outcomes whose digests some compared arm did not report.
 
     Empty for built-in tasks: the planner compares their settings.
     """
@@ -81,7 +81,7 @@ def digest_name(split: str) -> str:
 def test_set_difference(
     split: str, names: tuple[str, str], arm_digests: Digests, reference_digests: Digests
 ) -> str:
-    """Return in which digest of `split` two arms differ on one seed; empty if they differ on none.
+    """Return the digest of `split` that differs between two arms on one seed; empty if none does.
 
     Args:
         split: The split that was measured.
@@ -112,7 +112,7 @@ def _short_digest(text: str) -> str:
 
 
 def _fixed_cost_text(plan: Plan, arm: str, metric: str, splits: MetricSplits, results: SeedResults) -> str:
-    """Return that the settings of `arm` fix a cost; empty if they do not.
+    """Return a sentence if the settings of `arm` alone determine a cost; else empty.
 
     A cost is fixed if nothing halts in the arm, as far as the plan states, and one of two conditions holds:
     it is the same in every seed and on every split, or it is in every seed the greatest value that the arm's

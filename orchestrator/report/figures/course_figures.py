@@ -81,7 +81,7 @@ def _paint_curve(axes: "Axes", curve: ArmCurve, reference_curve: ArmCurve | None
 
 
 def cost_panels(report: Report, details: Details) -> Iterator[Panel]:
-    """Yield panels by outcome, cost and context: all arms as trained, then each arm under other settings."""
+    """Yield panels by outcome, cost and context: first all arms as trained, then each arm re-evaluated."""
     pairs = dict.fromkeys((curve.outcome, curve.cost) for curve in details.costs)
     parts = split_by_context(report)
     for place, (outcome, cost) in enumerate(pairs, start=1):
@@ -142,7 +142,7 @@ def _all_arms_panel(report: Report, curves: Sequence[CostCurve], name: str, cont
 
 
 def _paint_numbers(axes: "Axes", places: Mapping[int, tuple[float, float]]) -> None:
-    """Draw a mark at each place in data coordinates, with its number; near marks share a text above them."""
+    """Draw a mark with its number at each place in data coordinates; close marks share one text above."""
     x_values, y_values = zip(*places.values(), strict=True)
     axes.plot(
         x_values, y_values, "o", markersize=MARK, markerfacecolor=PAPER, markeredgecolor=BLUE, linestyle=""

@@ -55,7 +55,7 @@ WITHIN_MARGIN = "within margin"
 
 
 def figure_quantities(report: Report) -> list[str]:
-    """Return the quantities that have figures: the headlines, then those declared for figures."""
+    """Return the quantities that have figures: the headlines first, then quantities declared for figures."""
     declared_names = [metric.name for metric in report.quantities if "figure" in metric.shown]
     return list(dict.fromkeys((*report.headlines, *declared_names)))
 
@@ -66,7 +66,7 @@ def outcome_panels(report: Report) -> Iterator[Panel]:
 
 
 def _panels_by_context(report: Report, make_panels: Callable[[Report], Iterator[Panel]]) -> Iterator[Panel]:
-    """Yield the panels of `make` for each context."""
+    """Yield the panels that `make_panels` returns for each context."""
     for place, (context, part) in enumerate(split_by_context(report), start=1):
         for panel in make_panels(part):
             name = f"{panel.name}-context-{place}" if context else panel.name

@@ -65,7 +65,7 @@ def _progress_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
 
 
 def _courses_of_repeats(course: SearchCourse) -> list[tuple[tuple[int, float, float], ...]]:
-    """Return the curve of the best value so far, for every repeat that has a finished trial."""
+    """Return the curve of the best value so far of every repeat that has a finished trial."""
     return [points for repeat in range(course.repeats) if (points := course.best_so_far_in(repeat))]
 
 

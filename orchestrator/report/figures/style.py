@@ -110,7 +110,7 @@ def shorten(text: str, letters: int) -> str:
 
 
 def short_title(panel: Panel) -> str:
-    """Return the title, shortened to the space above the figure."""
+    """Return the title of a panel, shortened to fit above the figure."""
     return shorten(panel.title, int((panel.width - 0.2) / LETTER))
 
 

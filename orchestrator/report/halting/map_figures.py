@@ -28,7 +28,7 @@ Strip = tuple[tuple[str, ...], tuple[tuple[int, ...], ...]]
 
 
 def map_panels(maps: ArmMaps, arm_index: int, max_examples: int) -> Iterator[Panel]:
-    """Yield panels of the first `most` examples; `arm_index` is the arm's number among arms with maps."""
+    """Yield panels of the first `max_examples` examples; `arm_index` counts the arms that have maps."""
     for index, example in enumerate(maps.examples[:max_examples], start=1):
         strips = [*_strips(example)]
         layers = max((len(row) for _, rows in strips for row in rows), default=1)

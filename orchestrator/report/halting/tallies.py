@@ -127,7 +127,7 @@ def binned_depths(
 
 
 def _merge_bins(fewest: int, seeds: Sequence[tuple[int, Sequence[Any]]]) -> DepthBin:
-    """Return one bin over seeds; each item has the unit of a seed and its row for the same examples."""
+    """Return one bin over seeds; each item contains the unit of a seed, and its row for the same examples."""
     rows = [row for _, row in seeds]
     mean, tenth, ninetieth = ([float(row[place]) for row in rows] for place in (3, 4, 5))
     bound = max(float(row[BOUND_INDEX]) if len(row) > BOUND_INDEX else math.inf for row in rows)

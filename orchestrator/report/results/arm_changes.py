@@ -40,7 +40,7 @@ def arm_changes(
     assignments: Mapping[str, Mapping[str, Any]],
     by_repeat: Mapping[str, tuple[Mapping[str, Any], ...]],
 ) -> Iterator[ArmChanges]:
-    """Yield the changes of each arm, the baseline first; nothing if no arm changes or searches anything.
+    """Yield the changes of each arm, the baseline first; nothing if no arm changes or searches any field.
 
     Args:
         plan: Plan of the sweep.
@@ -72,7 +72,7 @@ def _reference_values(
 
 
 def _effective_changes(arm: Arm, reference_values: Mapping[str, Any]) -> Iterator[Change]:
-    """Yield the changes with the values that ran; fields that the arm's search replaces are left out."""
+    """Yield the changes with the values that ran, except fields that the arm's own search sets."""
     for change in arm.changes:
         if change.path in arm.space.paths:
             continue  # displayed as chosen

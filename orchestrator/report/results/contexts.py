@@ -96,7 +96,7 @@ def _context_report(report: Report, context: ReportContext) -> Report:
 
 
 def _is_in_context(row: PriorWork, values: Mapping[str, object]) -> bool:
-    """Return whether a published row names no other context."""
+    """Return whether a published row belongs to this context or to no particular one."""
     return all(
         equality_key(value) == equality_key(values.get(path, value)) for path, value in row.cell.items()
     )

@@ -25,7 +25,7 @@ class CostPoint:
 
 @dataclass(frozen=True, slots=True)
 class CostCurve:
-    """Cost and outcome of an arm's best params on one split, as trained and under other settings."""
+    """Cost and outcome of an arm's best params on one split, as trained and re-evaluated."""
 
     arm: str
     outcome: str

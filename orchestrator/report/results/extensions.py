@@ -24,7 +24,7 @@ LOOKS = MARKED_CLAIMS + (
 
 
 def exploratory_reason(plan: Plan, pairs: Sequence[tuple[str, str]]) -> str:
-    """Return why claims about arms are exploratory, after a comma; empty for confirmatory claims.
+    """Return why claims about arms are exploratory, as text after a comma; empty for confirmatory claims.
 
     Args:
         plan: Plan with all of its extensions.

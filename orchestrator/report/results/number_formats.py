@@ -20,14 +20,14 @@ NOISE = 1e-15
 
 An end of an interval that excludes 0 is displayed however small it is.
 """
-PLACES_MOST = 6
+MAX_PLACES = 6
 """Maximum number of decimals of an interval; beyond it each number has its own decimals."""
 WIDE_INTERVAL = 10.0
 """Intervals of at least this width are displayed in whole numbers, if a number reaches `WHOLE_FROM`."""
 
 
 def format_p(p: float, level: float) -> str:
-    """Return p with two digits, or as many as are needed to distinguish it from `level`."""
+    """Return p with two digits, or with more digits if needed to distinguish it from `level`."""
     for digits in range(2, 7):
         text = f"{p:.{digits}g}"
         if (float(text) <= level) == (p <= level):
@@ -54,7 +54,7 @@ def win_share_title(win_shares: Iterable[WinShare | None]) -> str:
 
 
 def format_number(value: float | None, sign: str = "") -> str:
-    """Return the number with three decimals, none from 100 on, and two digits if decimals would hide it."""
+    """Return the number with three decimals, without any from 100 on, and a small one with two digits."""
     if value is None:
         return ""
     return decimals(0.0, 3, sign) if abs(value) <= NOISE else _format_short(value, sign)
@@ -100,16 +100,16 @@ def format_interval(estimate: Estimate, sign: str = "", margin: float | None = N
         telling.append(abs(mean))
     least = min((value for value in telling if value), default=1.0)
     places = 1 - floor(log10(least)) if least < ROUNDED_AWAY else 3
-    if places > PLACES_MOST:
+    if places > MAX_PLACES:
         words = [_format_short(end, sign) for end in ends]
     else:
         # The three numbers of an interval have the same number of decimals.
         wide = min(map(abs, ends)) >= WHOLE_FROM or (high - low >= WIDE_INTERVAL and least >= 1)
         places = 0 if largest >= WHOLE_FROM and wide else places
         if margin is not None:
-            exact = range(places, PLACES_MOST)
+            exact = range(places, MAX_PLACES)
             places = next(
-                (places for places in exact if _keeps_side_of_margin(low, high, margin, places)), PLACES_MOST
+                (places for places in exact if _keeps_side_of_margin(low, high, margin, places)), MAX_PLACES
             )
         words = [decimals(end, places, sign) for end in (mean, *_round_outward(low, high, places))]
     return "{} [{}, {}]".format(*words)

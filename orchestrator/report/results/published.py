@@ -7,7 +7,7 @@ from typing import Any
 
 from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.display.format import setting_words
-from orchestrator.plan.readings.published_rows import Row, is_of_cell, is_of_reevaluation, name_of
+from orchestrator.plan.readings.published_rows import Row, matches_cell, matches_overrides, name_of
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.report.results.types import Cell, PriorWork, PublishedSize
 from orchestrator.spec.metric_splits import MetricSplits
@@ -51,7 +51,7 @@ def with_published_values(
 def _belongs(row: Row, arm: Arm, overrides: Mapping[str, Any]) -> bool:
     if row.get("alone") or row["arm"] not in (arm.name, arm.name.partition("[")[0]):
         return False
-    return is_of_reevaluation(row, overrides) and is_of_cell(row, arm.settings)
+    return matches_overrides(row, overrides) and matches_cell(row, arm.settings)
 
 
 def published_fields(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def unmatched_rows(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) 
 
 
 def _has_result(result_key: tuple[str, str, str], shown_keys: Collection[tuple[str, str, str]]) -> bool:
-    """Return whether a result exists; results of a front have one cell per point, named after the setting."""
+    """Return whether a result exists; in a sweep with a front, each point of an arm has its own result."""
     arm, metric, setting = result_key
     return result_key in shown_keys or any(
         (arm, metric) == cell_key[:2] and cell_key[2].startswith(f"{setting}, ")

@@ -269,7 +269,7 @@ def _dominates(first: Sequence[float], second: Sequence[float]) -> bool:
 
 
 def _edge_sentences(arm: Arm, best: SearchTrial) -> Iterator[str]:
-    """Yield a sentence for each best value at an end of its range; a wider range may have a better one."""
+    """Yield a sentence for each best value at an end of its range, beyond which values may be better."""
     for dimension in arm.space.dimensions:
         value = best.assignment.get(dimension.path)
         if (end := _range_end(dimension, value)) and value is not None:
@@ -280,7 +280,7 @@ def _edge_sentences(arm: Arm, best: SearchTrial) -> Iterator[str]:
 
 
 def _range_end(dimension: Dimension, value: Value) -> str:
-    """Return `low` or `high` for a value at an end of its range, else an empty string."""
+    """Return `low` or `high` for a value at that end of its range; else an empty string."""
     domain = dimension.domain
     if isinstance(value, bool) or not isinstance(value, int | float):
         return ""
@@ -350,7 +350,7 @@ def equal_search_counts(plan: Plan, records: Sequence[Record]) -> dict[str, int]
 
 
 def splits_seen_by_search(plan: Plan, records: Sequence[Record]) -> tuple[str, ...]:
-    """Return the test splits that search trials measured too, which only custom trainables may do."""
+    """Return the test splits that search trials measured, which is possible only in custom trainables."""
     last = [record.last for record in records if record.phase == "search" and record.last is not None]
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     measured_splits = {names.split(name) for measurement in last for name in measurement.metrics}

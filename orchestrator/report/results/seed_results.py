@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean
 
-from orchestrator.conductor.rounds import one_run
+from orchestrator.conductor.rounds import are_seeds_equal
 from orchestrator.identity import canonical
 from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.types import Plan
@@ -101,8 +101,8 @@ class SeedResults:
         """Return the independent observation that a seed belongs to."""
         return self.units.get(seed, seed)
 
-    def whole(self, seeds: Collection[int]) -> set[int]:
-        """Return the observations whose seeds are all among `seeds`."""
+    def complete_units(self, seeds: Collection[int]) -> set[int]:
+        """Return the observations of which `seeds` contains all seeds."""
         return {self.unit_of(seed) for seed in seeds} - {
             unit for seed, unit in self.units.items() if seed not in seeds
         }
@@ -113,12 +113,12 @@ class SeedResults:
         return "repeat" if self.units else "seed"
 
     def same_in_every_seed(self, arm: str) -> bool:
-        """Return whether seeds change nothing in the arm, see `one_run`."""
+        """Return whether seeds change nothing in the arm, see `are_seeds_equal`."""
         groups: dict[int, list[Mapping[str, float]]] = defaultdict(list)
         for record in self._by_arm.get(arm, ()):
             if record.outcome is OutcomeKind.FINISHED and record.last:
                 groups[record.rank or 0].append(record.last.metrics)
-        return bool(groups) and all(map(one_run, groups.values()))
+        return bool(groups) and all(map(are_seeds_equal, groups.values()))
 
     def all_values(self, metric: str, arms: Iterable[str] | None = None) -> list[float]:
         """Return the values of all seeds of `arms`; by default of all arms."""
@@ -175,7 +175,7 @@ class SeedResults:
         return tuple(name for name in names if name != outcome)
 
     def span(self, metric: str, *arms: str) -> tuple[float, float]:
-        """Return the range of the metric in those arms: as declared, or as measured with each value."""
+        """Return the range of the metric in these arms; its upper end may depend on the measured values."""
         metric_info = self.known(metric)
         if not metric_info.high_from:
             return metric_info.span
@@ -246,7 +246,7 @@ def _trial_key(record: Record) -> TrialKey:
 
 
 def pending_splits(plan: Plan, records: Sequence[Record]) -> frozenset[str]:
-    """Return the splits for which some checkpoint has still to be evaluated."""
+    """Return the splits for which some checkpoint is not evaluated yet."""
     ended_ids = {record.trial_id for record in records if record.outcome is not None and record.outcome.final}
     return frozenset(
         split for trial in plan.trials if trial.trial_id not in ended_ids for split in trial.late_splits

@@ -82,13 +82,13 @@ def sign_flip_p(differences: Sequence[float]) -> float:
     return float(outcome.pvalue)
 
 
-def rate_interval(count: int, of: int, level: float = LEVEL) -> tuple[float, float]:
+def rate_interval(count: int, total: int, level: float = LEVEL) -> tuple[float, float]:
     """Return the two-sided interval of a rate by Clopper and Pearson (1934)."""
     from scipy import special
 
     tail = (1 - level) / 2
-    low = float(special.betaincinv(count, of - count + 1, tail)) if count else 0.0
-    high = float(special.betaincinv(count + 1, of - count, 1 - tail)) if count < of else 1.0
+    low = float(special.betaincinv(count, total - count + 1, tail)) if count else 0.0
+    high = float(special.betaincinv(count + 1, total - count, 1 - tail)) if count < total else 1.0
     return low, high
 
 
@@ -135,7 +135,7 @@ def win_share(
 
 
 def paired_win_share(paired: PairedEstimate, better: Literal["max", "min"] | None) -> WinShare:
-    """Return the share of wins of a comparison; `better` states which values of the outcome are good."""
+    """Return the share of seeds in which the arm wins; `better` states which values are good."""
     return win_share(paired.by_seed.values(), better, has_interval=paired.low is not None)
 
 

@@ -151,7 +151,7 @@ def _with_caveats(report: Report, plan: Plan, records: Sequence[Record]) -> Repo
 
 
 def _nonfinite_counts(records: Iterable[Record]) -> dict[str, int]:
-    """Return the number of trials with an unusable value, by metric displayed in the report."""
+    """Return the number of trials with an unusable value, for each metric displayed in the report."""
     return dict(
         Counter(
             name
@@ -177,7 +177,7 @@ def _report_contexts(
 
 
 def _search_fields(plan: Plan, records: Sequence[Record]) -> dict[str, Any]:
-    """Return the fields of a report about the objectives and reports of its search."""
+    """Return the fields of a report that describe the objectives and reports of the search."""
     objectives = plan.search.objectives if plan.search is not None else ()
     return {
         "objectives": tuple(map(counted_name, objectives)),
@@ -373,7 +373,7 @@ def _failed_reevaluations(
 def _reevaluations_by_setting(
     plan: Plan, reevaluations: Sequence[Record]
 ) -> Iterator[tuple[str, str, Mapping[str, object], Sequence[Record]]]:
-    """Yield arm, setting as text, overrides and records of re-evaluations; of fronts point by point."""
+    """Yield arm, setting as text, overrides and records of re-evaluations; for fronts, one item per point."""
     front = has_confirmed_front(plan)
     ranks = range(plan.confirm.best) if front and plan.confirm else (None,)
     for arm, overrides, rank in product(plan.arms, plan.posthoc, ranks):
@@ -433,6 +433,6 @@ def _tally(plan: Plan, arm: str, arm_records: Sequence[Record], results: SeedRes
         assignment=dict(first) if plan.repeats == 1 else {},
         chosen=tuple(sorted(params_by_repeat.items())) if plan.repeats > 1 else (),
         seeds=(len(finished_seeds), len(failed_seeds)),
-        units=(len(results.whole(finished_seeds)), len({*map(results.unit_of, failed_seeds)})),
+        units=(len(results.complete_units(finished_seeds)), len({*map(results.unit_of, failed_seeds)})),
         failures=tuple(results.failed_seeds(arm).items()),
     )

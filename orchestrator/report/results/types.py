@@ -58,7 +58,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class PriorWork:
-    """A published value of a system that is not an arm, or without a measured result."""
+    """A published value without a measured result, or of a system that is not an arm."""
 
     system: str
     metric: str
@@ -251,7 +251,7 @@ class ArmTally:
 
 @dataclass(frozen=True, slots=True)
 class SearchBest:
-    """The best trial of an arm's search if nothing is confirmed; chosen by the displayed values."""
+    """The best trial of an arm's search, for sweeps that confirm nothing; chosen by the displayed values."""
 
     arm: str
     values: Mapping[str, float]

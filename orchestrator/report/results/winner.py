@@ -19,7 +19,7 @@ from search_spaces.wording import amount, hint
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """One arm with one set of params, and the values it was chosen by."""
+    """One arm with one set of params, and the values by which it was chosen."""
 
     arm: str
     by: Literal["confirm", "search"]
@@ -138,7 +138,7 @@ def find_winner(
 
 
 def _rivals(report: Report, arm: str | None, context: str | None) -> tuple[str, ...]:
-    """Return the arms to choose from, all of one context."""
+    """Return the arms among which to choose, all of one context."""
     if arm is not None and arm not in report.arms:
         raise InputError(f"no arm named {arm!r}. {hint(arm, report.arms)}")
     arms = {report_context.name: report_context.arms for report_context in report.contexts}
@@ -212,7 +212,7 @@ def _best_confirmed(
 
 
 def _best_repeat(plan: Plan, records: Sequence[Record], arm: str, repeats: Collection[int]) -> int:
-    """Return which of the `repeats` of an arm found the best value in its search."""
+    """Return the repeat, among `repeats` of an arm, whose search found the best value."""
     assert plan.search is not None
     trials = [trial for trial in finished_trials(plan, records)[arm] if trial.repeat in repeats]
     best_trials = rank_trials(trials, partial(objective_values, plan), plan.search.objectives)

@@ -76,7 +76,7 @@ def _template() -> "Template":
 
 
 def _printable(value: Any) -> Any:
-    """Return text without invisible characters; figures and the style sheet, which are markup, unchanged."""
+    """Return text without invisible characters; figures and the style sheet, being markup, are unchanged."""
     from markupsafe import Markup
 
     return visible(one_line(value)) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -46,7 +46,7 @@ def all_tables(report: Report) -> list[Grid]:
 
 
 def _tables_by_context(report: Report, make_tables: Callable[[Report], list[Grid]]) -> list[Grid]:
-    """Return the tables of `make` for each context."""
+    """Return the tables that `make_tables` returns for each context."""
     return [
         replace(grid, title=prefix_context(context, grid.title))
         for context, part in split_by_context(report)
@@ -181,14 +181,14 @@ def _verdict_kind(verdict: ArmVerdict) -> str:
 
 
 def _seeds_per_repeat(report: Report) -> str:
-    """Return how many seeds each repeat has; empty if every arm was searched once."""
+    """Return the number of seeds per repeat; empty if every arm was searched once."""
     if report.repeats == 1 or not report.unit_seeds:
         return ""
     return f" of the search, {amount(len(report.unit_seeds[0][1]), 'seed')} each"
 
 
 def change_tables(report: Report) -> list[Grid]:
-    """Return the table of all changes of each arm, and that of the chosen settings."""
+    """Return the table of all changes of each arm, and the table of the chosen settings."""
     headers = ("arm", "against", "changes", "chosen by its search", "not searched")
     rows = arm_changes.change_rows(report.changes)
     used_columns = [place for place in range(5) if place < 3 or any(row[place] != "-" for row in rows)]
@@ -270,7 +270,7 @@ def _verdict_tables(report: Report, verdicts: Iterable[ArmVerdict], metric: str)
 
 
 def _front_tables(report: Report) -> list[Grid]:
-    """Return the table of the confirmed points of fronts."""
+    """Return the table of the confirmed points of Pareto fronts."""
     metrics = [
         metric
         for metric in report.metrics
@@ -489,7 +489,7 @@ def _mean_cell(report: Report, arm: str, metric: str, *, with_n: bool = True) ->
 
 
 def _format_cell(cell: Cell) -> str:
-    """Return mean and interval, with the number of seeds and, if some failed, of all seeds."""
+    """Return mean and interval with the number of seeds, and with the number of all seeds if some failed."""
     n = cell.estimate.n
     count_text = f"{n} of {n + cell.failed} {completion_word(cell.failures)}" if cell.failed else str(n)
     return f"{format_interval(cell.estimate)} ({count_text})"
@@ -504,7 +504,7 @@ def _format_effect(effect: Effect | None) -> str:
 
 
 def _effect_cells(report: Report, arm: str, metric: str) -> tuple[str, str]:
-    """Return the difference and the verdict in a primary outcome."""
+    """Return the text cells with the difference and the verdict of an arm in a primary outcome."""
     if arm == report.arms[0]:
         return "baseline", ""
     effect, verdict = report.effect(arm, metric), report.verdict(arm, metric)

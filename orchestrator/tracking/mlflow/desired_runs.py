@@ -105,7 +105,7 @@ class DesiredRuns:
         self.dirty: dict[str, None] = {}
         """Keys of changed runs in the order of writing: parents first."""
 
-    def hear(self, event: Event) -> None:
+    def apply(self, event: Event) -> None:
         """Add the next event."""
         self._last_ms = max(self._last_ms, milliseconds(event.at))
         if SWEEP not in self.runs:
@@ -125,8 +125,8 @@ class DesiredRuns:
         elif event.kind not in {EventKind.CHECKPOINTED, EventKind.KEPT, EventKind.READ}:
             self._fold_trial_event(event)
 
-    def hold(self, *, is_locked: bool) -> None:
-        """Set whether a living process holds the sweep; otherwise no run is RUNNING."""
+    def set_locked(self, *, is_locked: bool) -> None:
+        """Set whether a living process holds the sweep; if none does, no run is RUNNING."""
         if is_locked != self._held:
             self._held = is_locked
             self.dirty |= dict.fromkeys(
@@ -224,7 +224,7 @@ class DesiredRuns:
         self._mark(key, status, max(ends, default=self.runs[key].start_ms), outcome, reason)
 
     def _chosen_params(self, arm: str) -> dict[str, str]:
-        """Return the values that were confirmed for every searched field, e.g. `0.5, 0.7` of two repeats."""
+        """Return the confirmed values of every searched field, e.g. `0.5, 0.7` for two repeats."""
         outcomes = self._confirmed.get(arm, {}).items()
         trials = [self._trials[trial_id] for trial_id, kind in outcomes if kind is OutcomeKind.FINISHED]
         trials.sort(key=lambda trial: (trial.planned.repeat, trial.planned.rank))
@@ -267,13 +267,13 @@ class DesiredRuns:
             running.start(event.trial_id, at_ms)
             self._mark(key, "RUNNING", None, "running", NOT_APPLICABLE)
         elif event.kind is EventKind.MEASURED:
-            running.hear(event.trial_id, at_ms)
+            running.observe(event.trial_id, at_ms)
             measurement = self._add_counted_values(read_measurement(event), planned)
             self._name_metrics((f"arm/{planned.arm}", key), original_names(measurement.metrics))
             self.runs[key].points += finite_points(measurement, at_ms)
             self.dirty[key] = None
             if planned.phase == "confirm" and planned.rank == 0:
-                self._curves[planned.arm].hear(event.trial_id, measurement)
+                self._curves[planned.arm].add(event.trial_id, measurement)
         else:
             running.end(event.trial_id, at_ms)
             self._fold_end(key, event, skipped=is_skipped)

@@ -94,7 +94,7 @@ def _runs(base: str, experiment: str, filter_: str) -> list[dict[str, Any]]:
 
 
 def _request(base: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
-    """Return the server's answer; None for a resource that does not exist."""
+    """Return the server's answer; None if the resource does not exist."""
     data = None if body is None else json.dumps(body).encode()
     place = without_user(base)
     headers = {"Content-Type": "application/json", **_authorization(base)}

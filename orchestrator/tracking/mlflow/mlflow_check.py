@@ -31,7 +31,7 @@ def compare(
     is_final: bool,
     sync: str,
 ) -> list[Finding]:
-    """Return one finding per run that differs from the ledger, and one for all other runs.
+    """Return one finding for each run that differs from the ledger, and one for all other runs together.
 
     Args:
         desired_runs: Desired runs, from at least as many ledger events as MLflow contains.

@@ -149,7 +149,7 @@ def _examples() -> str:
 
 
 def _refuse_foreign_file(file: Path) -> None:
-    """Raise `InputError` for another file, since MLflow would add its tables to any database.
+    """Raise `InputError` for a file that is no MLflow store, since MLflow would add its tables to it.
 
     Only SQLite opens the file. Closing it in another way would release the locks that SQLite has on it in
     this process.

@@ -92,15 +92,15 @@ class MlflowWriter:
         """Write all events since the last call. Raise `TrackingOutage`."""
         self._counts = WriteCounts()
         # Read before the events: if the holder ends now, its last events are read below.
-        is_locked = self._ledger.held()
+        is_locked = self._ledger.is_held()
         events = self._ledger.events(self.position)
         while batch := list(islice(events, EVENTS_AT_ONCE)):
             for event in batch:
-                self._desired.hear(event)
+                self._desired.apply(event)
             self.position = batch[-1].seq or self.position
             if len(batch) == EVENTS_AT_ONCE:
                 self._write_points()
-        self._desired.hold(is_locked=is_locked)
+        self._desired.set_locked(is_locked=is_locked)
         for key in list(self._desired.dirty):
             self._on_progress(f"{amount(len(self._desired.dirty), 'run')} to write")
             self._write(self._desired.current(key))
@@ -163,7 +163,7 @@ class MlflowWriter:
             self._counts.files += len(files)
 
     def _write(self, desired: DesiredRun) -> None:
-        """Write the parts of the run that MLflow lacks."""
+        """Write those parts of the run that are missing in MLflow."""
         stored_run = self._find(desired)
         self._fill(stored_run, desired.points, desired.params, self._tags(desired), desired.retried_ms)
         inputs = [dataset for dataset in desired.inputs if dataset[:3] not in stored_run.inputs]
@@ -206,7 +206,7 @@ class MlflowWriter:
         tags: Mapping[str, str],
         retried_ms: int = 0,
     ) -> None:
-        """Write points, parameters and tags that the run in MLflow lacks."""
+        """Write the points, parameters and tags that the run in MLflow does not have yet."""
         points = [point for point in points if _is_new(point, run_state, retried_ms)]
         params = {name: value for name, value in params.items() if name not in run_state.params}
         tags = {name: value for name, value in tags.items() if run_state.tags.get(name) != value}

@@ -57,7 +57,7 @@ def _original_folder(connection: sqlite3.Connection) -> Path | None:
 
 
 def _is_same_folder(path: Path, second: Path) -> bool:
-    """Return whether both paths lead to the same folder, even if the folder does not exist."""
+    """Return whether both paths lead to the same folder, which need not exist."""
     try:
         return path.samefile(second)
     except OSError:

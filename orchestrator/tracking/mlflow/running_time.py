@@ -29,20 +29,20 @@ class RunningTime:
         self._running.add(trial_id)
         self._heard_ms = at_ms
 
-    def hear(self, trial_id: str, at_ms: int) -> None:
+    def observe(self, trial_id: str, at_ms: int) -> None:
         """Record an event of a trial."""
         if trial_id in self._running:
             self._heard_ms = at_ms
 
     def end(self, trial_id: str, at_ms: int) -> None:
         """End an attempt at a trial, which may never have started."""
-        self.hear(trial_id, at_ms)
+        self.observe(trial_id, at_ms)
         self._running.discard(trial_id)
         if not self._running:
             self._add()
 
     def abandon(self) -> None:
-        """End all attempts at the time of their last event, since the process that ran them died."""
+        """End all attempts at the times of their last events, since the process that ran them died."""
         self._running.clear()
         self._add()
 

@@ -34,7 +34,7 @@ from orchestrator.report.writers.write import write_report_folder
 from orchestrator.tracking.parquet import read_records
 from orchestrator.tracking.summary import ArmSummary
 from orchestrator.tracking.sync import sync
-from orchestrator.trials import NUMBER_MOST, OutcomeKind, Record
+from orchestrator.trials import MAX_NUMBER, OutcomeKind, Record
 from tests.support.processes.logs import MemoryLog, record
 from tests.support.specs.examples import examples
 from tests.support.specs.plans import make_arm, make_plan
@@ -46,8 +46,8 @@ from trainables.protocol import Measurement
 ANY_TEXT = st.text(st.characters(), max_size=20)
 """Text with lone surrogates, control characters and NULs."""
 NUMBERS = (
-    st.floats(-NUMBER_MOST, NUMBER_MOST)
-    | st.integers(-int(NUMBER_MOST), int(NUMBER_MOST))
+    st.floats(-MAX_NUMBER, MAX_NUMBER)
+    | st.integers(-int(MAX_NUMBER), int(MAX_NUMBER))
     | st.sampled_from([np.float32(0.5), np.int64(2**62), np.array(3.0), Decimal("0.1"), 2**63])
 )
 INVALID_NUMBERS = st.sampled_from([True, b"1", [1.0], {"valid": {"accuracy": 1.0}}, 1j, object(), 10**400])
@@ -219,7 +219,7 @@ def test_metric_that_is_no_number_crashes_its_trial(value: Any) -> None:
     assert record_of(Measurement(1, 1.0, {"x": value})).outcome is OutcomeKind.CRASHED
 
 
-@pytest.mark.parametrize("value", [math.nextafter(NUMBER_MOST, math.inf), -1e300, 10**300])
+@pytest.mark.parametrize("value", [math.nextafter(MAX_NUMBER, math.inf), -1e300, 10**300])
 def test_loss_too_large_to_sum_is_a_divergence(value: float) -> None:
     record_ = record_of(Measurement(1, 1.0, {"train/loss": value}))
     assert record_.outcome is OutcomeKind.DIVERGED

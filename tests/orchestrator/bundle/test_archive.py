@@ -131,7 +131,7 @@ def test_highly_compressed_archive_is_refused(work_folder, monkeypatch):
     member = zipfile.ZipInfo("ledger.jsonl")
     member.compress_type = zipfile.ZIP_DEFLATED
     file = write_archive(work_folder, (member, b"\0" * 1_000_000))
-    limit = archive.most_unpacked(file.stat().st_size)
+    limit = archive.max_unpacked_bytes(file.stat().st_size)
     assert 100_000 < limit < 200_000
     check_refusal(file, work_folder, f"would need more than {limit:,} bytes unpacked")
     assert not list((work_folder / "inside").iterdir())

@@ -13,7 +13,7 @@ from orchestrator.cli.locations import (
     tracked_by_launch,
     tracking_uri,
 )
-from orchestrator.cli.stored_sweep import found, open_stored_sweep
+from orchestrator.cli.stored_sweep import launched_sweep, open_stored_sweep
 from orchestrator.errors import InputError, StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.serialise import to_json
@@ -117,7 +117,7 @@ def test_unknown_sweeps_are_answered_with_all_known():
 def test_renamed_folder_is_refused():
     write_sweep("gates", folder_name="gates-old")
     with pytest.raises(InputError, match=r"runs/gates-old .*'gates'"):
-        found("gates-old", Path("runs"))
+        launched_sweep("gates-old", Path("runs"))
 
 
 def test_missing_ledger_is_refused_and_not_created(working_folder):

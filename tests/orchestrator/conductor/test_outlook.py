@@ -50,7 +50,7 @@ def test_speeds_of_all_running_trials_give_an_estimate():
     assert estimate is not None
     assert estimate.longest_s == pytest.approx(30.0)
     assert estimate.seconds == pytest.approx(10.0 + 30.0 + 2 * (20.0 + 40.0) / 2)
-    assert estimate.ground == "from 2 running rates"
+    assert estimate.basis == "from 2 running rates"
 
 
 def test_ended_trials_give_an_estimate_with_pruned_durations():
@@ -58,7 +58,7 @@ def test_ended_trials_give_an_estimate_with_pruned_durations():
     estimate = remaining(Outlook((make_running_trial(),), (search_work,)))
     assert estimate is not None
     assert estimate.seconds == pytest.approx(3 * 10.0)
-    assert estimate.ground == "from 4 ended trials"
+    assert estimate.basis == "from 4 ended trials"
 
 
 def test_confirm_trials_take_as_long_as_finished_search_trials():
@@ -81,7 +81,7 @@ def test_re_evaluations_are_unknown_before_one_has_ended():
     estimate = remaining(Outlook((), phases))
     assert estimate is not None
     assert (estimate.seconds, estimate.unknown) == (0.0, 6)
-    assert estimate.ground == "from 4 ended trials, not counting 6 trials of unknown duration"
+    assert estimate.basis == "from 4 ended trials, not counting 6 trials of unknown duration"
 
 
 def test_running_trial_shows_the_first_objective():

@@ -13,7 +13,7 @@ from orchestrator.files.abandoned_folders import clear_folders, is_own_file, is_
 from trainables.process_identity import origin, process_label
 
 DEAD_LABEL = f"99999999-{origin()}aa"
-"""Label of a dead process of this machine."""
+"""Label of a dead process on this machine."""
 FOREIGN_LABEL = "99999999-abcdefg"
 """Label of a process in another container or on another machine."""
 

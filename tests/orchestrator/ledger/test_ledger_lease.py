@@ -68,7 +68,7 @@ def test_living_local_process_keeps_an_expired_lease(
     assert "haltsweep status sweep" in str(refusal.value)
     assert isinstance(refusal.value, InputError)
     assert refusal.value.lease.holder.pid == child.pid
-    assert timed_ledger.held()
+    assert timed_ledger.is_held()
 
 
 def test_killed_local_process_loses_its_lease_at_once(
@@ -77,7 +77,7 @@ def test_killed_local_process_loses_its_lease_at_once(
     old_lease = timed_ledger.claim(make_holder(child.pid))
     child.send_signal(signal.SIGKILL)
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # a zombie, whose pid is still in use
-    assert not timed_ledger.held()
+    assert not timed_ledger.is_held()
     assert timed_ledger.claim(Holder.current()).token == old_lease.token + 1
 
 
@@ -85,7 +85,7 @@ def test_process_with_a_reused_pid_is_not_the_holder(
     timed_ledger: Ledger, child: subprocess.Popen[bytes]
 ) -> None:
     timed_ledger.claim(replace(make_holder(child.pid), process_started_at=1.0))
-    assert not timed_ledger.held()
+    assert not timed_ledger.is_held()
     timed_ledger.claim(Holder.current())
 
 
@@ -97,11 +97,11 @@ def test_lease_on_another_host_is_valid_until_it_expires(
 ) -> None:
     timed_ledger.claim(foreign_holder)
     clock.now += LEASE_S - 1
-    assert timed_ledger.held()
+    assert timed_ledger.is_held()
     with pytest.raises(LeaseHeldError, match=rf"process {foreign_holder.pid} .* 1 s "):
         timed_ledger.claim(Holder.current())
     clock.now += 1
-    assert not timed_ledger.held()
+    assert not timed_ledger.is_held()
     timed_ledger.claim(Holder.current())
 
 
@@ -144,7 +144,7 @@ def test_lease_of_a_clock_far_ahead_is_free_after_a_moment(
     clock.now += CLOCK_ERROR_S
     old_lease = timed_ledger.claim(DEAD)
     clock.now -= CLOCK_ERROR_S
-    assert not timed_ledger.held()
+    assert not timed_ledger.is_held()
     new_lease = timed_ledger.claim(Holder.current())
     assert new_lease.token == old_lease.token + 1
     assert new_lease.expires_at == clock.now + LEASE_S

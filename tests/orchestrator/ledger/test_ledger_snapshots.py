@@ -171,7 +171,7 @@ def resume(root: Path) -> list[Record]:
         stored, fold = ledger.snapshot(), SweepFold(REPEATED)
         assert stored is not None
         for event in islice(ledger.events(), stored.seq):
-            fold.hear(event)
+            fold.apply(event)
         assert fold.matches(stored.content)
         sweep_records = records(ledger.events(), REPEATED)
     return [

@@ -25,15 +25,15 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
 
 def test_holder_receives_the_newest_request(store: Ledger) -> None:
     lease = store.claim(Holder.current())
-    assert store.stop_asked(lease) is None
+    assert store.stop_request(lease) is None
     asked_lease = store.ask_to_stop("ada on host")
     assert asked_lease is not None
     assert asked_lease.token == lease.token
-    request = store.stop_asked(lease)
+    request = store.stop_request(lease)
     assert request is not None
     assert (request.by, request.at_once) == ("ada on host", False)
     store.ask_to_stop("bob on host", at_once=True)
-    request = store.stop_asked(lease)
+    request = store.stop_request(lease)
     assert request is not None
     assert (request.by, request.at_once) == ("bob on host", True)
 
@@ -43,8 +43,8 @@ def test_next_holder_does_not_receive_an_earlier_request(store: Ledger) -> None:
     store.ask_to_stop("ada")
     store.release(lease)
     next_lease = store.claim(Holder.current())
-    assert store.stop_asked(next_lease) is None
-    assert store.stop_asked(lease) is not None
+    assert store.stop_request(next_lease) is None
+    assert store.stop_request(lease) is not None
 
 
 def test_request_for_a_sweep_without_a_holder_is_ignored(store: Ledger) -> None:
@@ -72,4 +72,4 @@ def test_ledger_of_an_earlier_version_gets_the_table_of_stops(tmp_path: Path) ->
     engine.dispose()
     with Ledger.open(url, "sweep") as ledger:
         ledger.ask_to_stop("ada")
-        assert ledger.stop_asked(lease) is not None
+        assert ledger.stop_request(lease) is not None

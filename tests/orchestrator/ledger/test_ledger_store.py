@@ -418,7 +418,7 @@ class TestLease:
                     action()
             assert store.empty
             store.release(old_lease)
-            assert store.held(), "releasing a lost lease must not free the newer one"
+            assert store.is_held(), "releasing a lost lease must not free the newer one"
             store.append([log.started(1.0, "a", 1)], new_lease)
 
     def test_tokens_grow_over_releases(self, store: Ledger) -> None:
@@ -428,7 +428,7 @@ class TestLease:
             tokens.append(lease.token)
             store.release(lease)
             assert store.lease() is None
-            assert not store.held()
+            assert not store.is_held()
             with pytest.raises(LeaseLost, match=str(lease.token)):
                 store.append([log.started(1.0, "a", lease.token)], lease)
         assert tokens == sorted(set(tokens))

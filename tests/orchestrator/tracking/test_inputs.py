@@ -36,8 +36,8 @@ def test_runs_have_their_datasets_and_verify_checks_them(
     def verdicts(**options: Any) -> list[str]:
         desired = DesiredRuns(plan, ledger.uid, **options)
         for event in ledger.events():
-            desired.hear(event)
-        desired.hold(is_locked=False)
+            desired.apply(event)
+        desired.set_locked(is_locked=False)
         stored_runs = read_runs(uri, plan.name, ledger.uid)
         assert stored_runs is not None
         return [finding.verdict for finding in compare(desired, stored_runs, {}, is_final=False, sync="sync")]

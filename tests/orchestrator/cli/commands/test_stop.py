@@ -28,7 +28,7 @@ def test_stop_request_needs_no_lease(haltsweep, ledger, options, is_immediate):
     assert result.code == 0
     moment = "at once" if is_immediate else "after each trial has stored a checkpoint at its next report"
     assert result.out.endswith(f" was asked to stop {moment}\n")
-    request = ledger.stop_asked(lease)
+    request = ledger.stop_request(lease)
     assert request.at_once is is_immediate
     assert ledger.renew(lease).token == lease.token, "the holder still holds it"
 
@@ -68,7 +68,7 @@ def test_stop_needs_only_the_database(haltsweep, tmp_path):
         lease = ledger.claim(Holder.current())
         result = haltsweep("stop", "far", "--storage", url, "--no-wait")
         assert (result.code, result.err) == (0, "")
-        assert ledger.stop_asked(lease) is not None
+        assert ledger.stop_request(lease) is not None
     result = haltsweep("stop", "fra", "--storage", url)
     assert result.code == 1
     assert "'fra'" in result.err

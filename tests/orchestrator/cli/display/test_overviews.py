@@ -58,7 +58,7 @@ def stored_overview(folder: Path, plan: Plan, events: Sequence[Event], snapshot_
         lease = ledger.claim(Holder.current())
         fold = SweepFold(plan)
         for event in events[:snapshot_at]:
-            fold.hear(event)
+            fold.apply(event)
         ledger.append(list(events[:snapshot_at]), lease)
         ledger.save_snapshot(LedgerSnapshot(snapshot_at, "a plan", fold.content()), lease)
         ledger.append(list(events[snapshot_at:]), lease)
@@ -139,7 +139,7 @@ def test_snapshot_with_a_stopper_matches_its_events() -> None:
     assert log.stored_snapshot is not None
     fold = SweepFold(plan)
     for event in log.written[: log.stored_snapshot.seq]:
-        fold.hear(event)
+        fold.apply(event)
     assert fold.matches(log.stored_snapshot.content)
 
 

@@ -202,7 +202,7 @@ class TestPlainView:
         clock = Clock()
         with View(make_plan(1, wall_clock_hours=40 / 3600), clock=clock) as view:
             for worked, num_ended in ((40.0, 4), (50.0, 5), (60.0, 6)):
-                view.show(replace(snapshot(num_ended, worked=worked), held_open_s=worked - 40))
+                view.show(replace(snapshot(num_ended, worked=worked), open_seconds=worked - 40))
                 clock.now += 10
         assert printed_lines[2].endswith("0 pruned, the budget of 0.0111111 h ends it in about 20s")
 

@@ -16,7 +16,7 @@ from orchestrator.execution.checkpoints import worker_checkpoints as checkpoints
 from orchestrator.execution.trial import worker
 from orchestrator.execution.trial.worker import Harness, load_workload
 from orchestrator.execution.trial.worker_measurements import (
-    EXAMPLES_MOST,
+    MAX_EXAMPLES_CHARS,
     BadMeasurement,
     validate_measurement,
 )
@@ -115,7 +115,7 @@ def test_first_reply_after_a_restore_repeats_the_measurement_of_the_checkpoint(t
 
 @pytest.mark.parametrize(
     "stored_examples",
-    [[{"number": {1}}], [{"number": float("nan")}], ["a"], {"a": 1}, [{"a": "b" * EXAMPLES_MOST}]],
+    [[{"number": {1}}], [{"number": float("nan")}], ["a"], {"a": 1}, [{"a": "b" * MAX_EXAMPLES_CHARS}]],
 )
 def test_examples_that_cannot_be_stored_are_refused(stored_examples):
     with pytest.raises(BadMeasurement):

@@ -81,9 +81,9 @@ def test_nodes_take_trials_after_their_check(ray_folder, tmp_path):
     assert slot_counter(Resources(cpus=3), too_large)() == 1, "a request must make the cluster grow"
     nodes = Nodes(needs, Resources(cpus=1), pytest.fail)
     count = slot_counter(Resources(cpus=1), nodes)
-    assert (count(), nodes.asking, len(nodes.excluded_nodes)) == (0, True, 1)
+    assert (count(), nodes.is_checking, len(nodes.excluded_nodes)) == (0, True, 1)
     wait_until(lambda: count() == 2)
-    assert (nodes.asking, nodes.excluded_nodes) == (False, ())
+    assert (nodes.is_checking, nodes.excluded_nodes) == (False, ())
 
 
 @pytest.mark.slow

@@ -98,4 +98,4 @@ def test_session_with_a_plan_from_before_the_extension_runs_nothing(folder):
         pass
     with Ledger.open(folder.ledger_url, OLD_PLAN.name) as ledger:
         assert ledger.empty
-        assert not ledger.held()
+        assert not ledger.is_held()

@@ -25,7 +25,7 @@ class FakeLedger:
         finally:
             self.called.release()
 
-    def stop_asked(self, lease):
+    def stop_request(self, lease):
         return None
 
 
@@ -70,7 +70,7 @@ class StopAskedLedger(FakeLedger):
         self.answers = list(answers)
         self.stop_checks = threading.Semaphore(0)
 
-    def stop_asked(self, lease):
+    def stop_request(self, lease):
         self.stop_checks.release()
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, StoreError):

@@ -101,7 +101,7 @@ def test_listener_receives_snapshots_from_start_to_end(folder, setup):
     assert [arm.arm for arm in snapshots[0].arms] == ["arm-0", "arm-1"]
     assert sum(arm.ended for arm in snapshots[0].arms) == 0
     assert sum(arm.ended for arm in snapshots[-1].arms) == 6
-    assert snapshots[-1].held_open_s >= 0
+    assert snapshots[-1].open_seconds >= 0
     assert not snapshots[-1].draining
 
 

@@ -185,7 +185,7 @@ def test_rows_of_a_simultaneous_launch_are_kept(folder, tmp_path, monkeypatch):
         monkeypatch.setattr(launch, "refuse_foreign", lambda *_: None)
         with pytest.raises(LeaseHeldError):
             launch_sweep(folder, setup)
-        assert ledger.held()
+        assert ledger.is_held()
     assert not folder.root.exists()
 
 

@@ -61,8 +61,8 @@ def test_reply_is_one_transaction(tmp_path):
 def test_data_digests_are_written_before_any_trial_and_are_in_every_record():
     log, plan = MemoryLog(), make_plan()
     recorder = record(plan, log)
-    recorder.data_are_there({})
-    recorder.data_are_there({"listops/train": "11aa"})
+    recorder.record_data({})
+    recorder.record_data({"listops/train": "11aa"})
     recorder.ask()
     assert event_kinds(log) == ["opened", "read", "asked", "started"]
     (trial_record,) = records(log.written, plan)
@@ -87,7 +87,7 @@ def test_grouped_replies_are_one_transaction_and_checkpoints_remain_until_its_en
     attempt = recorder.ask()
     count_before = len(log.batches)
     (attempt.checkpoints / "step-000000002").mkdir(parents=True)
-    with recorder.together():
+    with recorder.transaction():
         for reply in (
             Reply(measurement_at(1)),
             Reply(measurement_at(2), 2),
@@ -430,7 +430,7 @@ def test_budget_counts_the_time_of_all_sessions():
     recorder.close()
     clock.now = 90000.0
     recorder = record(plan, log, clock=clock)
-    assert recorder.held_open_s() == 3000.0
+    assert recorder.open_seconds() == 3000.0
     second = recorder.ask()
     clock.now += 599.0
     assert recorder.record(second.trial_id, second.token, Reply(measurement=measurement_at(2))) == Continue()
@@ -454,11 +454,11 @@ def test_changed_system_clock_uses_no_budget(monkeypatch):
         recorder.record(first_attempt.trial_id, first_attempt.token, Reply(measurement=measurement_at(1)))
         == Continue()
     )
-    assert recorder.held_open_s() < 600
+    assert recorder.open_seconds() < 600
     second = Recorder(plan, log, log.claim(), NOWHERE)
     monkeypatch.setattr(time, "time", original_time)
     assert second.ask() is not None
-    assert second.held_open_s() < 600
+    assert second.open_seconds() < 600
     assert not second.draining
 
 

@@ -66,7 +66,7 @@ PLANS = {
 def fold_events(plan: Plan, events: Sequence[Event]) -> SweepFold:
     fold = SweepFold(plan)
     for event in events:
-        fold.hear(event)
+        fold.apply(event)
     return fold
 
 
@@ -80,7 +80,7 @@ def test_restored_state_equals_the_fold_after_any_event(plan: Plan) -> None:
         assert restored is not None
         assert restored.content() == prefix_fold.content()
         for event in log.written[cut:]:
-            restored.hear(event)
+            restored.apply(event)
         assert restored.content() == fold_events(plan, log.written).content()
 
 

@@ -74,8 +74,8 @@ def test_skipped_trial_has_no_run(kind: OutcomeKind, num_runs: int) -> None:
     plan = make_plan(1)
     trial = trial_of(plan, 0)
     desired = DesiredRuns(plan, "ledger")
-    desired.hear(log.trial_assigned(1.0, trial))
-    desired.hear(log.ended(1.0, trial.trial_id, Outcome(kind, "for a reason")))
+    desired.apply(log.trial_assigned(1.0, trial))
+    desired.apply(log.ended(1.0, trial.trial_id, Outcome(kind, "for a reason")))
     assert sum(key.startswith("trial/") for key in desired.runs) == num_runs
 
 
@@ -101,9 +101,9 @@ def test_arm_states_how_many_of_its_seeds_failed(
     desired = DesiredRuns(plan, "ledger")
     for number, kind in enumerate((*kinds, *["finished"] * 3)):
         trial = trial_of(plan, number)
-        desired.hear(log.trial_assigned(1.0, trial))
-        desired.hear(log.ended(1.0, trial.trial_id, Outcome(OutcomeKind(kind), "why")))
-    desired.hear(log.closed(2.0, "done"))
+        desired.apply(log.trial_assigned(1.0, trial))
+        desired.apply(log.ended(1.0, trial.trial_id, Outcome(OutcomeKind(kind), "why")))
+    desired.apply(log.closed(2.0, "done"))
     arm, other_arm = desired.runs["arm/arm-0"], desired.runs["arm/arm-1"]
     result = (arm.status, arm.tags["haltsweep.outcome"], arm.tags["haltsweep.reason"])
     assert result == (status, outcome, reason)
@@ -120,10 +120,10 @@ def test_arm_has_the_confirmed_values_of_searched_fields_as_params() -> None:
         if planned.phase == "confirm":
             num_confirmed += 1
             trial = replace(trial, assignment={path: 0.25 * num_confirmed})
-        desired.hear(log.trial_assigned(1.0, trial))
-        desired.hear(log.started(1.0, trial.trial_id, 1))
+        desired.apply(log.trial_assigned(1.0, trial))
+        desired.apply(log.started(1.0, trial.trial_id, 1))
         assert path not in desired.runs["arm/arm-0"].params, "no trial is confirmed yet"
-        desired.hear(log.ended(1.0, trial.trial_id, Outcome(OutcomeKind.FINISHED, "done")))
+        desired.apply(log.ended(1.0, trial.trial_id, Outcome(OutcomeKind.FINISHED, "done")))
     assert desired.runs["arm/arm-0"].params[path] == "0.25, 0.5"
 
 
@@ -131,8 +131,8 @@ def test_verdict_is_a_tag_of_its_arm() -> None:
     plan = make_plan(2)
     desired = DesiredRuns(plan, "ledger")
     number = next(index for index in range(len(plan.trials)) if plan.trials[index].arm == "arm-1")
-    desired.hear(log.trial_assigned(1.0, trial_of(plan, number)))
-    desired.hear(log.started(2.0, plan.trials[number].trial_id, 1))
+    desired.apply(log.trial_assigned(1.0, trial_of(plan, number)))
+    desired.apply(log.started(2.0, plan.trials[number].trial_id, 1))
     words = {"arm-1": {"verdict": "arm-1: better", "verdict.iid/a%b": "\x1b[2J"}, "gone": {"verdict": "x"}}
     assert desired.summary_tags(words) == {
         "arm/arm-1": {"haltsweep.verdict": "arm-1: better", "haltsweep.verdict.iid/a_x25_b": r"\x1b[2J"}
@@ -145,19 +145,19 @@ def run_seeds(plan: Plan, seeds: int, desired: DesiredRuns, first: int = 0) -> N
     for number in range(first, seeds):
         trial, at = trial_of(plan, number), 10.0 * number
         name = trial.trial_id
-        desired.hear(log.trial_assigned(at, trial))
-        desired.hear(log.started(at + 1, name, 1))
+        desired.apply(log.trial_assigned(at, trial))
+        desired.apply(log.started(at + 1, name, 1))
         for step in (1, 2):
             metrics = {"valid/score": number + step / 10, "test/score": math.nan if step == 1 else 1.0}
-            desired.hear(log.measured(at + 1 + step, name, Measurement(step, 1.0, metrics)))
+            desired.apply(log.measured(at + 1 + step, name, Measurement(step, 1.0, metrics)))
         kind = OutcomeKind.DIVERGED if number % 2 else OutcomeKind.FINISHED
-        desired.hear(log.ended(at + 5, name, Outcome(kind, "why")))
+        desired.apply(log.ended(at + 5, name, Outcome(kind, "why")))
 
 
 def test_arm_has_the_time_and_the_curves_of_its_trials() -> None:
     plan = make_plan(2, trials_per_arm=0, seeds=(101, 102, 103))
     desired = DesiredRuns(plan, "ledger")
-    desired.hear(log.opened(0.0, HOLDER, "d", PROVENANCE))
+    desired.apply(log.opened(0.0, HOLDER, "d", PROVENANCE))
     assert set(desired.runs) == {"sweep"}, "no arm has started"
     run_seeds(plan, 3, desired)
     arm = desired.runs["arm/arm-0"]
@@ -167,7 +167,7 @@ def test_arm_has_the_time_and_the_curves_of_its_trials() -> None:
     assert (arm.tags["mlflow.source.type"], arm.tags["mlflow.source.git.commit"]) == ("LOCAL", "c0ffee")
     assert desired.at_close == {}, "curves are added after all seeds have ended"
     run_seeds(plan, 6, desired, 3)
-    desired.hear(log.closed(99.0, "done"))
+    desired.apply(log.closed(99.0, "done"))
     assert desired.at_close["arm/arm-0"] == [
         Point(
             "curve-2-seeds/valid/score", pytest.approx(1 + step / 10), 99_000, step
@@ -181,15 +181,15 @@ def test_additional_seeds_create_another_curve() -> None:
     large_plan = make_plan(1, trials_per_arm=0, seeds=(101, 102, 103, 104, 105))
     small_runs, large_runs = DesiredRuns(small_plan, "ledger"), DesiredRuns(large_plan, "ledger")
     for desired in (small_runs, large_runs):
-        desired.hear(log.opened(0.0, HOLDER, "d", {}))
+        desired.apply(log.opened(0.0, HOLDER, "d", {}))
         run_seeds(small_plan, 3, desired)
-        desired.hear(log.closed(50.0, "done"))
+        desired.apply(log.closed(50.0, "done"))
     curve = list(small_runs.at_close["arm/arm-0"])
     assert large_runs.at_close["arm/arm-0"] == curve
-    large_runs.hear(log.opened(60.0, HOLDER, "d", {}))
+    large_runs.apply(log.opened(60.0, HOLDER, "d", {}))
     assert large_runs.runs["arm/arm-0"].status == "RUNNING"
     run_seeds(large_plan, 5, large_runs, 3)
-    large_runs.hear(log.closed(70.0, "done"))
+    large_runs.apply(log.closed(70.0, "done"))
     added = large_runs.at_close["arm/arm-0"][len(curve) :]
     assert {point.key for point in added[:-1]} == {"curve-3-seeds/valid/score"}
     assert (curve[-1][1], added[-1]) == (12.0, Point("time/running_seconds", 20.0, 70_000, 1))
@@ -199,25 +199,25 @@ def test_data_and_examples_do_not_change_the_runs() -> None:
     plan = make_plan(1, trials_per_arm=0, seeds=(101,))
     plain_runs, runs_with_extras = DesiredRuns(plan, "ledger"), DesiredRuns(plan, "ledger")
     for desired in (plain_runs, runs_with_extras):
-        desired.hear(log.opened(0.0, HOLDER, "d", {}))
-    runs_with_extras.hear(log.read(0.5, {"listops/train": "11aa"}))
+        desired.apply(log.opened(0.0, HOLDER, "d", {}))
+    runs_with_extras.apply(log.read(0.5, {"listops/train": "11aa"}))
     for desired in (plain_runs, runs_with_extras):
         run_seeds(plan, 1, desired)
-    runs_with_extras.hear(
+    runs_with_extras.apply(
         log.examples_stored(30.0, plan.trials[0].trial_id, Measurement(2, 2.0, {}, ({"number": 1},)))
     )
     for desired in (plain_runs, runs_with_extras):
-        desired.hear(log.closed(50.0, "done"))
+        desired.apply(log.closed(50.0, "done"))
     assert (runs_with_extras.runs, runs_with_extras.at_close) == (plain_runs.runs, plain_runs.at_close)
 
 
 def test_arm_without_started_trials_has_a_run_at_the_end() -> None:
     plan = make_plan(1, trials_per_arm=0, seeds=(101,))
     desired = DesiredRuns(plan, "ledger")
-    desired.hear(log.opened(0.0, HOLDER, "d", {}))
-    desired.hear(log.trial_assigned(1.0, trial_of(plan, 0)))
-    desired.hear(log.ended(1.0, plan.trials[0].trial_id, Outcome(OutcomeKind.SKIPPED, "decided")))
-    desired.hear(log.closed(2.0, "done"))
+    desired.apply(log.opened(0.0, HOLDER, "d", {}))
+    desired.apply(log.trial_assigned(1.0, trial_of(plan, 0)))
+    desired.apply(log.ended(1.0, plan.trials[0].trial_id, Outcome(OutcomeKind.SKIPPED, "decided")))
+    desired.apply(log.closed(2.0, "done"))
     assert (desired.runs["arm/arm-0"].status, desired.runs["arm/arm-0"].end_ms) == ("FINISHED", 2000)
 
 
@@ -233,8 +233,8 @@ def test_verify_expects_no_killed_status_before_it_is_written(
     def verdicts() -> set[str]:
         desired = DesiredRuns(plan, ledger.uid)
         for event in ledger.events():
-            desired.hear(event)
-        desired.hold(is_locked=False)
+            desired.apply(event)
+        desired.set_locked(is_locked=False)
         stored_runs = list(read_runs(uri, plan.name, ledger.uid) or ())
         return {finding.verdict for finding in compare(desired, stored_runs, {}, is_final=True, sync="sync")}
 

@@ -44,7 +44,7 @@ def test_parallel_trials_count_once() -> None:
 def test_lost_trial_counts_until_its_last_event() -> None:
     time = RunningTime()
     time.start("a", 1_000)
-    time.hear("a", 3_000)
+    time.observe("a", 3_000)
     time.abandon()
     time.end("a", 900_000)
     assert reported_seconds(time) == [2.0]
