@@ -327,13 +327,13 @@ def _when_loaded(library: str, action: Callable[[Any], object]) -> None:
 
 
 class _LibraryFinder:
-    """Import finder that calls the functions in `_WAITING` after their library is imported."""
+    """Import finder that calls the functions in `_WAITING` for a library right after its import."""
 
     def __init__(self) -> None:
         self._asks_others = False
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:  # noqa: ARG002
-        """Return the spec of the other finders."""
+        """Return the spec of the other finders, with a loader that also calls the waiting functions."""
         if name not in _WAITING or self._asks_others:
             return None
         self._asks_others = True

@@ -21,10 +21,10 @@ class Hypotheses(Protocol):
         """Append one token to each row and return the log-probabilities of the next one."""
 
     def reorder(self, rows: Int[Tensor, " R"]) -> None:
-        """Let each row continue the hypothesis of the row at `rows`, one of the same input."""
+        """Replace the hypothesis of row i by that of row `rows[i]`, which must belong to the same input."""
 
     def keep(self, inputs: Int[Tensor, " K"]) -> None:
-        """Keep only some inputs, in their order, with all their hypotheses."""
+        """Keep the hypotheses of `inputs`, in this order, and drop those of all other inputs."""
 
 
 class Cached:

@@ -124,7 +124,7 @@ class _Beam:
 
     @property
     def last_tokens(self) -> Int[Tensor, " R"]:
-        """Last token of each hypothesis."""
+        """The last token of each hypothesis."""
         return self.tokens[:, -1]
 
     def extend(
@@ -191,7 +191,7 @@ class _Beam:
 
 
 def _best(scores: Float[Tensor, "N K"], count: int) -> tuple[Float[Tensor, "N c"], Int[Tensor, "N c"]]:
-    """Return the `count` highest scores of each row in order, and their indices; ties by lowest index."""
+    """Return the `count` highest scores of each row, highest first, and their indices (lower ones first)."""
     # A key consists of 32 bits of each score and its index. As no two keys are equal, every kernel returns
     # the same order. Near the best score, 32 bits of the distance to it are more precise than 32 bits of the
     # score.

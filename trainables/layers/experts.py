@@ -232,7 +232,7 @@ class _GroupedLinears(Function):
 
 
 def _shares(counts: list[int], first: Tensor, second: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Return an iterator over the index and the rows of both tensors for each expert that has rows."""
+    """Yield for each expert with rows its index, its rows of `first` and its rows of `second`."""
     shares = zip(torch.split(first, counts), torch.split(second, counts), strict=True)
     return ((expert, *parts) for expert, parts in enumerate(shares) if counts[expert])
 
@@ -286,7 +286,7 @@ class Routing:
 
     @cached_property
     def groups(self) -> ExpertRows:
-        """Pairs of each expert."""
+        """Consecutive (token, expert) pairs of each expert."""
         flat_choices = self.chosen.flatten()
         counts = torch.zeros(
             self.log_probabilities.shape[1], dtype=flat_choices.dtype, device=flat_choices.device
@@ -312,7 +312,7 @@ class Routing:
         return copies
 
     def sort(self, x: Float[Tensor, "M k D"]) -> Float[Tensor, "P D"]:
-        """Return the values of all pairs, sorted by expert."""
+        """Sort values of (token, expert) pairs by expert."""
         ordered: Tensor = _Permute.run(x.flatten(0, 1), self.order, self.back)
         return ordered
 
@@ -327,7 +327,7 @@ class Routing:
 
 
 def pair_places(placed_tokens: Placed, active: int) -> Int[Tensor, "M k"]:
-    """Return a place for dropout for each pair of a token and one of its `active` experts."""
+    """Return the place of each (token, active expert) pair, from which its dropout masks are computed."""
 
     def build() -> tuple[Tensor, Tensor]:
         slots = _slots(active, placed_tokens.place.device)
@@ -375,7 +375,7 @@ class Router(nn.Module):
     def _partly_drawn(
         self, log_probabilities: Float[Tensor, "M E"], likeliest: Int[Tensor, "M k"], placed_tokens: Placed
     ) -> Int[Tensor, "M k"]:
-        """Return `likeliest` with its last `sampled` columns replaced by sampled experts."""
+        """Return `likeliest` (experts per token), its last `sampled` columns replaced by sampled experts."""
         sure = likeliest[:, : self.active - self.sampled]
         # The largest sums of log-probability and Gumbel noise are samples according to the probabilities.
         noise = -(-self.noise(placed_tokens.place, log_probabilities.shape[1]).log()).log()
@@ -447,7 +447,7 @@ def _active(routing: Use) -> Float[Tensor, "M 1"]:
 
 
 def _sum(layers: list[Tensor]) -> Tensor:
-    """Return the sum over the tokens of all layers."""
+    """Return the sum over all tokens and layers."""
     return torch.stack([layer.sum(0) for layer in layers]).sum(0)
 
 

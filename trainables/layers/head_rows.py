@@ -29,7 +29,7 @@ device."""
 
 @dataclass(frozen=True)
 class HeadRows:
-    """Indices that convert rows of heads between the packed and the padded layout."""
+    """Indices that convert vectors of heads between the packed and the padded layout."""
 
     out: Int[Tensor, " P_B_H_T"]
     """For each row of the padded layout, its index in the packed layout."""
@@ -82,7 +82,7 @@ class HeadRows:
 
 
 def _offsets(rows: int, width: int, heads: int, parts: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the offsets of parts and heads in the packed and in the padded layout."""
+    """Return the shift of indices for each part and head, in the packed and in the padded layout."""
     head, part = np.arange(heads), np.arange(parts)[:, None]
     return part * heads + head, (part * (rows * heads) + head).ravel() * width
 
@@ -149,7 +149,7 @@ class _SpreadHeads(Function):
 
 
 def moved(x: Float[Tensor, "*M E"], rows: HeadRows, factor: Factor | None) -> Float[Tensor, "P B H T E"]:
-    """Return the padded layout of packed rows, times `factor`, without a gradient."""
+    """Return packed rows in the padded layout, times `factor`; autograd does not record this."""
     width = x.shape[-1]
     head_columns = x.reshape(-1, width).index_select(0, rows.out).view(*rows.shape, width)
     return head_columns if factor is None else turn(head_columns, factor)
@@ -180,7 +180,7 @@ class _GatherHeads(Function):
 
 
 def put_back(x: Float[Tensor, "*M E"], rows: HeadRows) -> Float[Tensor, "P_B_H_T E"]:
-    """Return packed rows in the padded layout, zero at padding, without a gradient."""
+    """Return packed rows in the padded layout, zero at padding; autograd does not record this."""
     width, (places, real) = x.shape[-1], (rows.out.shape[0], rows.back.shape[0])
     x = x.reshape(real, width)
     if places == real:
@@ -207,7 +207,7 @@ def spread_parts(
     packing: Packing,
     factors: tuple[Factor, Factor] | None = None,
 ) -> Float[Tensor, "P B H T E"]:
-    """Return all parts in the padded layout, multiplied by `factors[0]`.
+    """Return queries, keys and values (as far as `x` has them) in the padded layout, times `factors[0]`.
 
     The second of `factors` is the conjugate, for the backward pass.
     """
@@ -228,7 +228,7 @@ def gather(
     packing: Packing,
     longest_first: bool = False,
 ) -> Float[Tensor, "M H E"]:
-    """Return the packed rows of the padded layout; arguments are those of `spread`."""
+    """Return the packed form of `x`, which `spread` has brought into the padded layout."""
     rows = HeadRows.sorted(packing, x.shape[1]) if longest_first else HeadRows.of(packing, x.shape[1])
     token_rows: Tensor = _GatherHeads.run(x, rows)
     return token_rows.view(-1, *x.shape[1:2], x.shape[-1])
@@ -266,7 +266,7 @@ def can_leave_padding(queries: Packing, keys: Packing) -> bool:
 
 
 def row_parts(queries: Packing, keys: Packing, heads: int, most_pairs: int) -> Iterator[RowPart]:
-    """Yield groups of consecutive rows with at most `most_pairs` pairs of queries and keys, or one row."""
+    """Yield groups of consecutive rows: at most `most_pairs` pairs of queries and keys, or a single row."""
     asks, sees = queries.host_counts.tolist(), keys.host_counts.tolist()
     counts = [
         (round_up_width(ask, queries.width), round_up_width(see, keys.width))

@@ -40,7 +40,7 @@ def mix(word: Tensor) -> None:
 
 @lru_cache(maxsize=256)
 def salt_numbers(counts: tuple[int, ...]) -> Int[np.ndarray, " C"]:
-    """Return the salt numbers of groups of `counts` words, each numbered from zero (read-only)."""
+    """Return the salt numbers of several groups of words; numbering restarts in each group (read-only)."""
     element_numbers: np.ndarray = (
         np.concatenate([np.arange(count, dtype=np.int64) for count in counts]) * ODD_32
     )
@@ -58,7 +58,7 @@ def element_numbers(shape: tuple[int, ...]) -> Int[np.ndarray, "*C"]:
 
 
 def compute_salts(key: Any, number: Int[np.ndarray, "*C"]) -> Int[np.ndarray, "*K"]:
-    """Return the salts that places are hashed with.
+    """Return the salts that are combined with places before hashing, one per word of a mask.
 
     Args:
         key: One key or an array of keys.
@@ -97,7 +97,7 @@ def compute_keep_mask(words: Int[Tensor, "*W"], levels: int) -> Bool[Tensor, "*C
 
 
 class _Job(NamedTuple):
-    """Masks that are computed from one table of words."""
+    """Scheduled masks that are computed from one table of hash words."""
 
     place: Int[Tensor, "*M"]
     salt: Int[Tensor, "*C"]
@@ -117,13 +117,13 @@ class _Job(NamedTuple):
         parts: list[tuple[int, int]],
         deliver: Callable[[list[Tensor]], None],
     ) -> "_Job":
-        """Build the job of masks over `positions` and `salt`, broadcast."""
+        """Build the job of masks whose words are hashes of `positions` combined with `salt`."""
         shape = _broadcast(tuple(positions.shape), tuple(salt.shape))
         return cls(positions, salt, parts, deliver, shape, prod(shape))
 
 
 def _broadcast(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape that NumPy broadcasting gives, in a tenth of its time."""
+    """Return the broadcast shape of two shapes, in a tenth of the time of `numpy.broadcast_shapes`."""
     if len(one) < len(other):
         one, other = other, one
     gap = len(one) - len(other)
@@ -143,7 +143,7 @@ class MaskDraws:
         parts: list[tuple[int, int]],
         deliver: Callable[[list[Tensor]], None],
     ) -> None:
-        """Schedule masks over `positions` and `salt`, broadcast.
+        """Schedule masks whose words are hashes of `positions` combined with `salt`.
 
         Args:
             positions: Places of tokens.
@@ -218,5 +218,5 @@ def _give(job: _Job, words: Int[Tensor, "*K"]) -> None:
 
 
 def _cut_columns(x: Tensor, sizes: list[int]) -> list[Tensor]:
-    """Split the last axis into parts of `sizes`."""
+    """Split `x` along the last axis into parts of the given `sizes`."""
     return [x] if len(sizes) == 1 else list(x.split_with_sizes(sizes, -1))

@@ -63,7 +63,7 @@ class Rotation:
 
 
 class _RotateInPlace(Function):
-    """The first columns, read as complex numbers, times factors, in place."""
+    """Multiply the first columns, read as complex numbers, by factors in place."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, factors: tuple[Tensor, Tensor], columns: int) -> Tensor:
@@ -131,7 +131,7 @@ def rotations(
 def select_rotations(
     rotations: tuple[Rotation, Rotation], tokens: Int[Tensor, " K"]
 ) -> tuple[Rotation, Rotation]:
-    """Return the rotations of some of the tokens."""
+    """Return the rotations of the tokens at `tokens`."""
     query, key = rotations
     positions = query.where.index_select(0, tokens)
     return replace_fields(query, where=positions), replace_fields(key, where=positions)
@@ -141,7 +141,7 @@ def select_rotations(
 def _factors(
     width: int, head_width: int, exact: torch.dtype, device: torch.device
 ) -> Complex[Tensor, "4 T half"]:
-    """Return the table of factors of positions 0 to `width`; it is cached for later batches."""
+    """Return the table of rotation factors for positions 0 to `width`, cached for later batches."""
     half = torch.arange(head_width // 2, device=device, dtype=torch.float64)
     positions = torch.arange(width + 1, device=device, dtype=torch.float64)[:, None]
     angle = positions * ROTATION_BASE ** (-2 * half / head_width)

@@ -294,7 +294,7 @@ def layer_flops(config: SparseSettings, tokens: int, sources: int | None = None)
 
 
 def project_kv_flops(config: SparseSettings, sources: int) -> float:
-    """Return the FLOPs of keys and values of `sources` vectors for a decoder."""
+    """Return the FLOPs of projecting `sources` vectors to keys and values for a decoder."""
     return 2 * linear_flops(sources, config.width, config.attention.heads * config.attention.head_width)
 
 

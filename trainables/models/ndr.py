@@ -113,7 +113,7 @@ class ReluFeedForward(nn.Module):
 
 
 class RouterLayer(RecomputableLayer):
-    """The layer that is repeated."""
+    """The layer that the encoder repeats: geometric or relative attention, feed-forward and copy gate."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ class RouterLayer(RecomputableLayer):
         return x.tanh() if self.feedforward_norm is None else self.feedforward_norm(x)
 
     def _with_some_closed(self, gate: Tensor, positions: Tensor) -> Tensor:
-        """Return `gate` with some positions set to zero; the other positions are not rescaled."""
+        """Set the gates of randomly chosen positions to zero; all other gates are not rescaled."""
         if not self.gate_dropout.active:
             return gate
         dropout, key = self.gate_dropout, self.gate_dropout.draw()

@@ -14,7 +14,7 @@ from trainables.generators.formulas import WORDS
 
 
 def read_formula_pairs(folder: Path, part: str) -> tuple[Pairs, ...]:
-    """Return the pairs in `<part>0` .. `<part>12` of `folder`. Raises `ValueError` with the place."""
+    """Return the pairs of each file `<part>0` .. `<part>12`. Raises `ValueError` with file and line."""
     return tuple(_read_file(file) for file in files(folder, part))
 
 

@@ -41,7 +41,7 @@ def image_folder(folder: str | Path, contour_length: int, side: int) -> Path:
 
 
 def metadata(folder: Path) -> list[Path]:
-    """Return the files that list the images, by number. Raises `ValueError` if there are none."""
+    """Return the files that list the images, sorted by their number. Raises `ValueError` if none exists."""
     files = [file for file in (folder / "metadata").glob("*.npy") if file.stem.isdecimal()]
     if not files:
         raise ValueError(
@@ -104,7 +104,7 @@ def read(folder: Path, images: list[ListedImage], side: int) -> np.ndarray:
 
 
 def _open(file: Path, side: int) -> tuple[tuple[int, int], str, np.ndarray | None]:
-    """Return size and mode, and the pixels if size and mode are as expected."""
+    """Return size and mode of an image, and its pixels; None instead of pixels for another size or mode."""
     from PIL import Image
 
     try:
@@ -140,7 +140,7 @@ def _lines(file: Path) -> list[ListedImage]:
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """Return the bytes of each file in a folder, without broken links."""
+    """Return the size in bytes of each file in a folder, by name; broken links are left out."""
     try:
         with os.scandir(folder) as entries:
             return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}

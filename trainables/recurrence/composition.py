@@ -28,7 +28,7 @@ from trainables.recurrence.active_units import (
     ActiveUnits,
     ExitMode,
     HaltedResults,
-    everywhere,
+    full_batch_indices,
 )
 from trainables.recurrence.cells import Initial, RecursiveCell, gelu, linear
 from trainables.recurrence.neighbours import Retriever, neighbours
@@ -90,7 +90,7 @@ class ComposingRows(ActiveUnits):
     @classmethod
     def begin(cls, states: Float[Tensor, "M C"], packing: Packing) -> "ComposingRows":
         """Return all rows of a full batch before the first step."""
-        source, rows = everywhere(packing)
+        source, rows = full_batch_indices(packing)
         exist = torch.ones(states.shape[0], dtype=sum_dtype(states.dtype), device=states.device)
         behind = packing.counts.index_select(0, packing.row) - packing.column
         zeros = torch.zeros_like(packing.counts)
@@ -232,7 +232,7 @@ class Composition:
 
 @dataclass
 class _Order:
-    """Balanced trees over rows: the positions that are joined at each height."""
+    """Order of composition in balanced trees: which positions are joined at each height."""
 
     left: list[list[int]] = field(default_factory=list)
     right: list[list[int]] = field(default_factory=list)
@@ -301,5 +301,5 @@ def left_to_right(
 
 
 def _mixed(weights: Float[Tensor, "B T T"], x: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """Return weights times numbers, never in 16 bits, unlike a matrix product under autocast."""
+    """Return the matrix product of `weights` and `x`; autocast never computes it in 16 bits."""
     return (weights * x[:, None]).sum(-1)

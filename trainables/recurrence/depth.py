@@ -79,12 +79,12 @@ class DepthRecurrence:
 
     @property
     def tokens_leave(self) -> bool:
-        """Whether tokens are removed from the batch while others of their rows remain."""
+        """Whether a token may be removed from the batch while other tokens of its row remain."""
         return self.per_token and self.early_exit == "compact"
 
     @property
     def gives_keys(self) -> bool:
-        """Whether active tokens attend to keys and values other than those of the states in the batch."""
+        """Whether active tokens attend to keys and values that are not computed from current states."""
         return self.tokens_leave or self.sees_mixture
 
     def run(self, states: Float[Tensor, "M D"], tokens: Tokens) -> DepthResult:
@@ -188,7 +188,7 @@ class DepthPass:
         self.halted.add(self.units.ended())
 
     def result(self) -> DepthResult:
-        """Return the results of all units after `end`."""
+        """Return the results of all units; must be called after `end`."""
         (states,) = self.halted.per_token(lambda ended: ended.states)
         ponder, kept, computed = self.halted.per_unit(
             lambda ended: ended.ponder, lambda ended: ended.num_kept, lambda ended: ended.computed
@@ -216,7 +216,7 @@ class DepthPass:
         return decide(halting, p, self.recurrence.threshold, self.recurrence.rule, all_active=left)
 
     def _context(self) -> KeysValues | None:
-        """Return the keys and values for active tokens; None if they are those of the current states."""
+        """Return the keys and values for active tokens; None if the layer computes them from its input."""
         if not self.recurrence.gives_keys:
             return None
         made = self._keys_values(self.units)

@@ -101,7 +101,7 @@ def shape(config: Config) -> TaskShape:
 
 
 def label_names(config: Config) -> tuple[str, ...]:
-    """Return the words of queries."""
+    """Return the name of each answer token: special entries, then the words of queries."""
     return _vocabulary(config, "tgt").entries
 
 
@@ -138,7 +138,7 @@ def require_files(config: Config) -> None:
 
 
 def source_digest(config: Config) -> str:
-    """Return a digest of the contents of the division's files. Raises `ValueError` for missing files."""
+    """Return a digest of the files of the chosen MCD split. Raises `ValueError` for missing files."""
     files = _files(config)
     return content_digest(files["train.src"].parent, files)
 
@@ -166,7 +166,7 @@ def score(
 
 
 def _files(config: Config) -> dict[str, Path]:
-    """Return all files of the division by name, vocabularies only if they exist. Raises `ValueError`."""
+    """Map file names to the files of the chosen MCD split. Raises `ValueError` for missing files."""
     names = [f"{part}.{suffix}" for part in PARTS.values() for suffix in ("src", "tgt")]
     folder = source_folder(
         config.folder,
@@ -180,7 +180,7 @@ def _files(config: Config) -> dict[str, Path]:
 
 
 def _vocabulary(config: Config, suffix: Literal["src", "tgt"]) -> Vocabulary:
-    """Return the words of questions or queries. Raises `ValueError`."""
+    """Return the vocabulary of questions (`src`) or queries (`tgt`). Raises `ValueError` for a bad file."""
     files = _files(config)
     file = files.get(f"vocab.{suffix}", files[f"train.{suffix}"])
     shorten = config.simplify and suffix == "tgt"
@@ -206,7 +206,7 @@ def _read_vocabulary(
 
 
 def _target_words(config: Config, query: list[str], file: Path, number: int) -> list[str]:
-    """Return the query in the form to be learnt."""
+    """Return the query in the form that models learn: shortened if `config.simplify`."""
     if not config.simplify:
         return query
     try:

@@ -127,7 +127,7 @@ def _folder(config: Config) -> Path:
 
 
 def _pairs(file: Path) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield label and texts of each line. Raises `ValueError` with file and line."""
+    """Yield label, first text and second text of each line. Raises `ValueError` with file and line."""
     for number, line in _lines(file):
         columns = line.rstrip(b"\r\n").split(b"\t")
         if len(columns) != COLUMNS or columns[0] not in LABELS:

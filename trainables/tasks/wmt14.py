@@ -187,18 +187,18 @@ def score(
 
 
 def compounds_split(text: str) -> str:
-    """Return the text with hyphens inside words as separate tokens, as in fairseq for En-De."""
+    """Return the text with every hyphen inside a word split off as a token, as in fairseq for En-De."""
     return _HYPHEN.sub(r"\1 ##AT##-##AT## \2", text)
 
 
 def _tokens(vocabulary: Vocabulary, pieces: Sequence[int], unknown: str) -> str:
-    """Return a sentence in tokens of Moses, with the pieces joined."""
+    """Join the pieces of a sentence to tokens of Moses."""
     words = (unknown if word == UNKNOWN else word for word in vocabulary.words(pieces))
     return (" ".join(words) + " ").replace("@@ ", "").strip()
 
 
 def _files(config: Config) -> dict[str, Path]:
-    """Return all files by name. Raises `ValueError`."""
+    """Map file names to paths. Raises `ValueError` for missing files."""
     names = [*(f"{split}.{language}" for split in SPLITS for language in ("en", "de")), DICTIONARY]
     content = f"{', '.join(names)} (sentences in BPE, one per line, and fairseq's joined dictionary)"
     remedy = ", or give vocabulary_size to plan without the files"
@@ -212,7 +212,7 @@ def _vocabulary(config: Config) -> Vocabulary:
 
 
 def _pieces(config: Config) -> Vocabulary:
-    """Return the vocabulary, or one of numbers if only its size is given."""
+    """Return the vocabulary; if only its size is given, numbers replace the pieces."""
     size, folder = config.vocabulary_size, config.folder
     if size is None or (folder is not None and (Path(folder) / DICTIONARY).is_file()):
         return _vocabulary(config)

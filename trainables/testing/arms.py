@@ -69,7 +69,7 @@ def changed(raw: Raw, path: Path, value: Any) -> Raw:
 
 
 def fits(raw: Mapping[str, Any], shape: TaskShape) -> bool:
-    """Return whether these settings are valid and can do a task of `shape`."""
+    """Return whether `raw` holds valid settings of a model that can do a task of `shape`."""
     try:
         return misfit(model_config(raw), shape) is None
     except ValidationError:
@@ -77,7 +77,7 @@ def fits(raw: Mapping[str, Any], shape: TaskShape) -> bool:
 
 
 def having(raw: Mapping[str, Any], **new_values: Any) -> Raw:
-    """Return `raw` with those fields of `new_values` that its model has as plain values."""
+    """Return `raw` with `new_values`, but skip fields that the model lacks or whose value is a mapping."""
     fields = catalog.config_class("models", raw["name"]).model_fields
     plain_fields = {name for name in fields if not isinstance(raw.get(name), dict)}
     return dict(raw) | {field: value for field, value in new_values.items() if field in plain_fields}

@@ -55,7 +55,7 @@ class ModelCases(Contract):
         return arms
 
     def every_exiting(self) -> dict[str, Raw]:
-        """Return the arms of a model with a field `early_exit`; else none."""
+        """Return all arms if the model has a field `early_exit`; otherwise no arm."""
         return self.every_arm() if EXIT in self._fields() else {}
 
     def every_causal(self) -> dict[str, Raw]:
@@ -67,7 +67,7 @@ class ModelCases(Contract):
         return {label: raw for label, raw in causal.items() if "causal=" not in label and fits(raw, SHAPE)}
 
     def every_writing(self) -> dict[str, Raw]:
-        """Return the arms of a model with a decoder; else none."""
+        """Return all arms if the model has a decoder; otherwise no arm."""
         return self.every_arm() if hasattr(catalog.load("models", self.model), "Decoder") else {}
 
     def lively(self, model: nn.Module) -> None:
@@ -100,7 +100,7 @@ def enliven(model: nn.Module, factor: float, offset: float = 0.0) -> None:
 
 
 def batch(lengths: Sequence[int] = LENGTHS, width: int | None = None) -> Batch:
-    """Return random inputs of these lengths with labels, right-padded to `width` tokens or to the longest."""
+    """Return a batch of random inputs of these lengths, right-padded to `width` tokens or to the longest."""
     stream = torch.Generator().manual_seed(len(lengths))
     wide = max(lengths)
     tokens = torch.randint(0, SHAPE.vocabulary_size - 1, (len(lengths), wide), generator=stream)

@@ -77,7 +77,7 @@ def check_close(actual: torch.Tensor, expected: torch.Tensor, subject: str) -> N
 
 
 def undisturbed(make: Callable[[Job], Trained], job: Job) -> tuple[list[Measurement], Trained]:
-    """Return all measurements of an uninterrupted trial, and its workload, which remains open."""
+    """Run a trial without interruption; return its measurements and its workload, which is not closed."""
     workload, measurements = make(job), []
     while not workload.finished:
         if (measurement := workload.advance()) is not None:
@@ -88,7 +88,7 @@ def undisturbed(make: Callable[[Job], Trained], job: Job) -> tuple[list[Measurem
 
 
 def interrupted(make: Callable[[Job], Trained], job: Job, folder: Path) -> tuple[list[Measurement], Trained]:
-    """Return the measurements of a trial that is saved, closed and resumed at every report, and its workload.
+    """Run a trial that is saved, closed and resumed at every report; return measurements and last workload.
 
     Checkpoints are written into the empty `folder`.
     """

@@ -175,14 +175,14 @@ class DecoderContract(ModelCases):
 
 
 def answers(width: int, seed: int = 0) -> Answers:
-    """Return vectors of answers and states of inputs, of different lengths, each with its mask."""
+    """Return random vectors of answers, their mask, random states of inputs, and their mask; with padding."""
     y, _, memory, _ = full(width, seed)
     y_mask = torch.arange(LENGTH) < torch.tensor(LENGTHS)[:, None]
     return y, y_mask, memory, torch.arange(SOURCES) < torch.tensor(SOURCE_LENGTHS)[:, None]
 
 
 def full(width: int, seed: int = 0) -> Answers:
-    """Return vectors of answers and states of inputs without padding, each with its mask."""
+    """Return random vectors of answers, their mask, random states of inputs, and their mask; no padding."""
     stream = torch.Generator().manual_seed(seed)
     y = torch.randn(ROWS, LENGTH, width, generator=stream, dtype=torch.float64)
     memory = torch.randn(ROWS, SOURCES, width, generator=stream, dtype=torch.float64)

@@ -202,7 +202,7 @@ class EncoderContract(ModelCases):
         torch.testing.assert_close(output.loss, exact, rtol=LOSS_TOLERANCE_16_BIT, atol=LOSS_TOLERANCE_16_BIT)
 
     def test_depth_is_within_the_range_of_its_cost_formula(self, arm: Raw) -> None:
-        """Check against `depth_range` of the model's file, or the counted range without it."""
+        """Check against `depth_range` of the model's file, or against the counted range if it has none."""
         config = model_config(arm)
         layers_computed = self.built(arm).eval()(batch()).encoded.computed
         for length, layers in zip(LENGTHS, layers_computed.tolist(), strict=True):
@@ -214,7 +214,7 @@ class EncoderContract(ModelCases):
 
 
 def _kind(module: torch.nn.Module) -> tuple[object, ...]:
-    """Return class, sizes and constants of a module; two arms share modules for which they are equal."""
+    """Return class, sizes and constants of a module; modules of two arms are the same if these are equal."""
     constants = {name: value for name, value in vars(module).items() if isinstance(value, int | float | str)}
     return (
         type(module),
@@ -224,5 +224,5 @@ def _kind(module: torch.nn.Module) -> tuple[object, ...]:
 
 
 def _parameters(module: torch.nn.Module) -> list[torch.nn.Parameter]:
-    """Return the parameters of the module without those of its children."""
+    """Return the parameters of `module` itself, not those of its children."""
     return list(module.parameters(recurse=False))

@@ -39,7 +39,7 @@ class EarlyExitContract(ModelCases):
                 check_close(exit_gradient, gradient, f"{requirement}: gradient of {name}")
 
     def test_no_layer_runs_for_halted_units(self, exiting: Raw) -> None:
-        """Check that a unit runs its retained layers and at most one discarded step in the best mode.
+        """Check that a unit runs at most one layer more than it keeps, in the mode that saves most.
 
         Arms that do not support all modes are skipped.
         """
@@ -55,7 +55,7 @@ class EarlyExitContract(ModelCases):
 
 
 def modes_of(config: Settings) -> tuple[str, ...]:
-    """Return the possible modes of the field `early_exit`, without `auto`; none without the field."""
+    """Return the allowed values of the field `early_exit` except `auto`; empty if there is no such field."""
     return tuple(mode for mode in _all_modes(config) if _is_possible(config, mode))
 
 

@@ -66,7 +66,8 @@ class GraphContract(ModelCases):
         for step, lengths in enumerate(LENGTHS):
             try:
                 actual, expected = (
-                    of_step(learner, batch(lengths), step) for learner in (replayed_learner, executed_learner)
+                    step_values(learner, batch(lengths), step)
+                    for learner in (replayed_learner, executed_learner)
                 )
             except BatchDependentError as error:
                 raise AssertionError(f"a step must be captured once for all batches: {error}") from error
@@ -90,7 +91,7 @@ class GraphContract(ModelCases):
         for learner in (filled, unfilled):
             learner.model.train(not draws_globally(learner.model))
         for step, lengths in enumerate(LENGTHS):
-            actual, expected = (of_step(learner, batch(lengths), step) for learner in (filled, unfilled))
+            actual, expected = (step_values(learner, batch(lengths), step) for learner in (filled, unfilled))
             requirement = f"with filler rows, a step on rows of {lengths} must be what it is without"
             check(actual.keys() == expected.keys(), f"{requirement}: weights with a gradient")
             for name, value in expected.items():
@@ -107,8 +108,8 @@ class GraphContract(ModelCases):
         return learner
 
 
-def of_step(learner: Learner, batch: Batch, step: int) -> Found:
-    """Return the sums of a step, and its gradients by name of the weight."""
+def step_values(learner: Learner, batch: Batch, step: int) -> Found:
+    """Return the sums of a step and the gradient of each weight, in one mapping by name."""
     sums = dict(zip(SUMS, compute_gradients(learner, batch, step), strict=True))
     parameters = learner.model.named_parameters()
     return sums | {

@@ -77,13 +77,13 @@ class TaskContract(Contract):
         return settings_by_form
 
     def every_solved(self) -> dict[str, tuple[Raw, Mapping[str, Any]]]:
-        """Return the forms with their additional settings if there is a solver; else none."""
+        """Return the forms with their additional settings if `solve` is set; otherwise no form."""
         if self.solve is None:
             return {}
         return {form: (raw, self.forms.get(form, {})) for form, raw in self.every_form().items()}
 
     def every_reseedable(self) -> dict[str, Raw]:
-        """Return the forms that can have other data."""
+        """Return the forms whose data another seed, or the setting `reseeded`, changes."""
         seeded = SEED_FIELD in catalog.config_class("tasks", self.task).model_fields
         return self.every_form() if seeded or self.reseeded else {}
 
@@ -364,7 +364,7 @@ def contents(raw: Mapping[str, Any]) -> dict[str, str]:
 
 
 def greater(config: Settings) -> Iterator[tuple[str, Raw]]:
-    """Yield the numeric fields, each with settings in which the field has a greater value."""
+    """Yield each integer field together with settings in which only this field has a greater value."""
     dumped, settled = config.model_dump(mode="json"), task_catalog.settled(config)
     for field in type(config).model_fields:
         if type(value := getattr(settled, field)) is int:
@@ -381,7 +381,7 @@ def _not_among(mark: AffectsSplits) -> Callable[[str], bool]:
 def touched_splits(
     settings: Raw, changed_settings: Raw, among: Callable[[str], bool] = lambda _: True
 ) -> Iterator[str]:
-    """Yield the names of stored splits whose contents differ, out of the splits that `among` admits.
+    """Yield the names of stored splits that differ between two settings; `among` selects compared splits.
 
     Training comes before tests, because a split is built when it is compared.
     """
@@ -407,14 +407,14 @@ def is_streamed(raw: Mapping[str, Any]) -> bool:
 
 
 def drawn(config: Settings) -> dict[tuple[int, int], Batch]:
-    """Return some streamed batches by seed and step; none for a stored task."""
+    """Return some training batches by (seed, step); empty if the training split is not streamed."""
     if not any(info.streamed for info in task_catalog.splits(config)):
         return {}
     return {(seed, step): task_catalog.stream(config, 6, seed, step) for seed, step in DRAWN}
 
 
 def rows(split: Split) -> list[Row]:
-    """Return the inputs without padding."""
+    """Return the tokens of each input, without padding."""
     batch = split.batch(np.arange(len(split)))
     lengths = split.lengths.tolist()
     return [tuple(row[:length]) for row, length in zip(batch.tokens.tolist(), lengths, strict=True)]

@@ -1,4 +1,4 @@
-"""Define the contract of training code: repeatable at a seed, resumed bit for bit, measured as declared."""
+"""Test training code: it must be repeatable, resume bit for bit, and report the metrics it declares."""
 
 import copy
 import math

@@ -154,7 +154,7 @@ def _metrics(rows: np.ndarray) -> dict[str, float]:
 
 
 def halting(encoded: Encoded) -> dict[str, float]:
-    """Return the means over samples of the quantities of one forward pass that only halting changes."""
+    """Return depth, ponder cost and saved layers of one forward pass, as means over samples."""
     return {
         "depth": float(encoded.depth.mean()),
         "ponder": float(encoded.ponder.detach().mean()),

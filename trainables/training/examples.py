@@ -45,7 +45,7 @@ def fixed_sample(examples: int, count: int) -> np.ndarray:
 
 @torch.inference_mode()
 def record_example(learner: Learner, batch: Batch, task: Settings) -> dict[str, Any]:
-    """Return the record of a pass on the one example of `batch`; empty if the model never halts."""
+    """Return the record of a pass on the single example of `batch`; empty if the model never halts."""
     with evaluating(learner), watching() as watch:
         output = learner.model(batch)
     halting_pass = next((watched for watched in watch.passes if watched.halts), None)
@@ -80,7 +80,7 @@ def _parts(
 
 
 def sentences(tokens: list[int], separator: int | None) -> list[list[int]]:
-    """Return both sentences of a pair, else the full input."""
+    """Split the tokens of a pair into its two sentences; return the full input if it has no `separator`."""
     if separator is None:
         return [tokens]
     middle = tokens.index(separator)

@@ -13,7 +13,7 @@ from trainables.protocol import Job
 from trainables.testing import cases
 from trainables.testing.cases import batch
 from trainables.testing.contract import interrupted, undisturbed
-from trainables.testing.graphs import LENGTHS, RunningEngine, of_step
+from trainables.testing.graphs import LENGTHS, RunningEngine, step_values
 from trainables.testing.recorded import RecordingEngine
 from trainables.testing.resuming import TASK
 from trainables.training import NONDETERMINISTIC_METRICS, Training
@@ -125,7 +125,7 @@ def test_steps_with_grouped_products_of_experts_can_be_captured(monkeypatch: pyt
 
     one, other = filled(RecordingEngine()), filled(RunningEngine())
     for step, lengths in enumerate(LENGTHS):
-        found, expected = (of_step(each, batch(lengths), step) for each in (one, other))
+        found, expected = (step_values(each, batch(lengths), step) for each in (one, other))
         assert found.keys() == expected.keys()
         assert all(torch.equal(found[name], value) for name, value in expected.items())
 

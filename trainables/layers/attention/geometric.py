@@ -76,11 +76,11 @@ class Portion:
         )
 
     def of_heads(self, x: Float[Tensor, "N T E"]) -> Float[Tensor, "K W E"]:
-        """Return the slice of these rows of a tensor with rows and heads flattened."""
+        """Return the part of `x` for these rows; rows and heads are one axis of `x`."""
         return x[self.heads, : self.barred.shape[-1]]
 
     def of_rows(self, x: Float[Tensor, "B H T 1"]) -> Float[Tensor, "R H W 1"]:
-        """Return the slice of these rows of a tensor with an axis for heads."""
+        """Return the part of `x` for these rows; heads have a separate axis in `x`."""
         return x[self.rows, :, : self.barred.shape[-1]]
 
 
@@ -168,7 +168,7 @@ def _weights(logits: Tensor, part: Portion, *, normalise: bool) -> tuple[Tensor,
 def _of_logits(
     grad: Tensor, values_to_try: Tensor, weights: Tensor, part: Portion, *, normalise: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradient of the logits and a spare tensor of its size; overwrites `grad`.
+    """Return the gradient of the logits, and an unused tensor of the same size; overwrites `grad`.
 
     `grad` is the gradient of the weights.
     """
@@ -303,12 +303,12 @@ class RoutingAttention(nn.Module):
         return result
 
     def biased(self, queries: Float[Tensor, "M H E"], bias: Float[Tensor, "H E"]) -> Float[Tensor, "M H E"]:
-        """Return queries plus `bias`, multiplied by the scale here, where the tensor is smallest."""
+        """Return queries plus `bias`, times the scale of logits, because queries are fewer than logits."""
         asking: Tensor = (queries + bias.to(queries.dtype)) * self.scale().to(queries.dtype)
         return asking
 
     def split(self, x: Float[Tensor, "M I"]) -> Float[Tensor, "M H E"]:
-        """Return `x` with one vector per head."""
+        """Return `x` with a separate axis for heads."""
         return x.reshape(x.shape[0], self.heads, -1)
 
 
@@ -350,7 +350,7 @@ class GeometricAttention(RoutingAttention):
     def _sides(
         self, x: Tensor, packing: Packing, dtype: torch.dtype
     ) -> tuple[Float[Tensor, "B H T 1"], Float[Tensor, "B H T 1"]]:
-        """Return the numbers of each query for earlier keys (first of a head's two) and for later keys."""
+        """Return what each query adds to its logits for earlier keys, and for later keys."""
         assert self.direction is not None
         assert self.direction_scale is not None
         biases = packing.pad(self.direction(x) * self.direction_scale())
@@ -400,7 +400,7 @@ class RelativeAttention(RoutingAttention):
         return (logits + additive_mask(packing.mask[:, None, None], logits.dtype)).softmax(-1)
 
     def _positions(self, x: Tensor, width: int) -> Tensor:
-        """Return the projected encodings of offsets from 1 - `width` to `width` - 1."""
+        """Return the projected sinusoids of all offsets from 1 - `width` to `width` - 1."""
         offsets = torch.arange(1 - width, width, device=x.device)
         codes = sinusoids(offsets, x.shape[-1]).to(self.position.weight.dtype)
         position_keys: Tensor = self.split(self.position_dropout(self.position(codes), offsets))
