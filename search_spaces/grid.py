@@ -27,7 +27,7 @@ COUNTED_MAX = 100_000
 
 
 def is_finite(domain: Domain) -> bool:
-    """Return whether `domain` has finitely many values: every domain but a float without a step."""
+    """Return whether `domain` has finitely many values; only floats without a step have not."""
     return not isinstance(domain, Float) or domain.step is not None
 
 

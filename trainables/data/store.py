@@ -152,7 +152,7 @@ def read_seal(path: Path) -> dict[str, Any]:
 
 
 def open_sealed(path: Path) -> tuple[pa.Table | None, str]:
-    """Return the memory-mapped table, or None without an intact copy, and the fault of a damaged copy."""
+    """Return the memory-mapped table (None if no copy is intact), and the fault of a damaged copy."""
     try:
         seal = read_seal(path)
         if address_digest(seal["made_from"]) != path.parent.name:

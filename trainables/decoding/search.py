@@ -101,7 +101,7 @@ def beam_search(
 
 @dataclass
 class _Beam:
-    """The hypotheses of all inputs that are not done."""
+    """Hypotheses and finished answers of all inputs whose search has not ended."""
 
     num_inputs: int
     size: int
@@ -130,7 +130,7 @@ class _Beam:
     def extend(
         self, log_p: Float[Tensor, "R C"], length: int, penalty: float, *, must_end: bool
     ) -> Int[Tensor, " R"] | None:
-        """Keep the best continuations and return the row that each one continues.
+        """Keep the best continuations; return for each of them the row of the hypothesis that it continues.
 
         Args:
             log_p: Log-probabilities of the next token, (rows, classes).
@@ -174,7 +174,7 @@ class _Beam:
                 self.best[number] = score, self.tokens[hypothesis, 1:].tolist()
 
     def leave(self) -> Int[Tensor, " K"] | None:
-        """Remove inputs that are done and return the indices of the others; None if all remain."""
+        """Remove inputs that are done; return the indices of the remaining inputs, or None if all remain."""
         going = [
             place
             for place, (number, score) in enumerate(zip(self.unfinished, self.best_open, strict=True))

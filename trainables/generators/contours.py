@@ -150,7 +150,7 @@ def render(drawings: Drawings) -> np.ndarray:
 
 
 def _brighten(images: np.ndarray, paddle: np.ndarray, grey: int, indices: np.ndarray | None = None) -> None:
-    """Draw one paddle (N x 3) into each image, or into those at `indices`."""
+    """Draw one paddle (N x 3) into each image, or only into the images at `indices`."""
     image_indices = np.arange(len(images)) if indices is None else indices
     _lighten(images, image_indices, paddle[:, :2], paddles().image[paddle[:, 2]], grey)
 

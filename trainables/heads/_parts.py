@@ -141,7 +141,7 @@ class TargetPositions:
         return put_rows(values, self.places, self.mask.numel()).view(self.mask.shape)
 
     def mean(self, values: Float[Tensor, " K"]) -> Float[Tensor, " N"]:
-        """Return the mean over the predictions of each row."""
+        """Average `values`, one per prediction, over the predictions of each row."""
         return self.rows(values).sum(1) / self.counts
 
     def output(
@@ -171,7 +171,7 @@ class TargetPositions:
 
 
 def uncertainty(logits: Float[Tensor, "N C"]) -> Float[Tensor, " N"]:
-    """Return the cross-entropy in nats of each sample against its own most probable class."""
+    """Return the cross-entropy (nats) of each sample's logits against the class they make most probable."""
     if logits.shape[1] == 1:
         return F.softplus(-logits[:, 0].abs())
     return logits.logsumexp(1) - logits.amax(1)

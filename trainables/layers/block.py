@@ -255,7 +255,7 @@ def run_both(
     placed_tokens: Placed,
     residual: Float[Tensor, "M D"],
 ) -> tuple[Float[Tensor, "M D"], Float[Tensor, "M D"]]:
-    """Return two feed-forwards of the same vectors, the first added to `residual`.
+    """Run two feed-forwards on the same vectors; add `residual` to the result of `first`.
 
     Their hidden layers are computed as one product.
     """

@@ -45,7 +45,7 @@ class ChunkSettings(Settings):
         return not causal if self.even is None else self.even
 
     def length(self, total: Number, *, causal: bool) -> Number:
-        """Return the number of tokens in each chunk but the last of a sequence of `total` tokens."""
+        """Return the number of tokens in every chunk except the last, for a sequence of `total` tokens."""
         if self.by == "count":
             return -(-total // self.count)
         if self.is_even(causal=causal):
@@ -185,7 +185,7 @@ class PaddedRows(Packing):
 
     @cached_property
     def starts(self) -> Int[Tensor, " B_1"]:
-        """Index of the first token of each row, and the end of the last row."""
+        """Index of the first token of each row, followed by the total number of tokens."""
         return torch.arange(self.num_rows + 1, device=self.row.device) * self.width
 
     def mean(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "B D"]:
@@ -246,7 +246,7 @@ class PaddedCut:
         return cls(chunks, -(-packing.counts // length), packed_to_padded.flatten(), padded_to_packed)
 
     def parts(self, x: Float[Tensor, "M D"]) -> list[Float[Tensor, "B_L D"]]:
-        """Return the vectors of the tokens of each chunk."""
+        """Split `x`, vectors of all tokens, by chunk."""
         return list(reorder(x, self.token_index, self.inverse_order).chunk(len(self.chunks)))
 
     def join_parts(self, parts: list[Float[Tensor, "B_L D"]]) -> Float[Tensor, "M D"]:

@@ -200,7 +200,7 @@ class ConstantShapes:
             _ACTIVE.reset(token)
 
     def table(self, table: Shaped[np.ndarray, "..."], device: torch.device) -> Shaped[Tensor, "..."]:
-        """Return a table on `device`. Raise BatchDependentError if it differs from that of earlier passes."""
+        """Copy `table` to `device`. Raise BatchDependentError if earlier passes had another table here."""
         number, self._number = self._number, self._number + 1
         if number == len(self._tables) and not self._captures:
             self._tables.append((table.copy(), copy_to(table, device)))
@@ -214,7 +214,7 @@ class ConstantShapes:
         return device_table
 
     def count(self, tokens: Int[Tensor, " N"]) -> int:
-        """Return the sum of `tokens`. Raise BatchDependentError if it differs from that of other batches."""
+        """Return the sum of `tokens`. Raise BatchDependentError if an earlier batch had another sum."""
         if not self._captures:
             self.table(total := np.array([int(tokens.sum())]), tokens.device)
             return int(total[0])
@@ -223,7 +223,7 @@ class ConstantShapes:
         return int(total[0])
 
     def constant(self, key: Any, make: Callable[[], Made]) -> Made:
-        """Return the cached tensors of `key`, which only warming passes may create."""
+        """Return the tensors cached for `key`; only a warming pass may call `make` to create them."""
         if key not in self._constants:
             if self._captures:
                 raise BatchDependentError(f"cached tensors must be created during warm-up, got {key} later")

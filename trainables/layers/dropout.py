@@ -335,7 +335,7 @@ class DropoutGroup:
         positions: Tensor,
         masks: list[Tensor],
     ) -> None:
-        """Store the masks of each dropout; `masks` is a single joint mask if all have the same rate."""
+        """Store the mask of each dropout; `masks` is one joint mask if all dropouts have the same rate."""
         joint_mask = None
         if len(masks) < len(active) or len(active) == 1:
             (joint,) = masks
@@ -349,7 +349,7 @@ class DropoutGroup:
     def _salt(
         self, active: list[KeyedDropout], sizes: tuple[int, ...], device: torch.device
     ) -> Int[Tensor, " C"]:
-        """Return the salts of this call, built together with those of later calls that are expected."""
+        """Return the salts of this call; the salts of expected later calls are built together with them."""
         streams = [_current_stream(dropout) for dropout in active]
         call = streams[0].calls
         salts = self._salts
@@ -416,7 +416,7 @@ def salts_on(
 
 
 def call_salts(device: torch.device, key: int, shape: tuple[int, ...]) -> Int[Tensor, "*W"]:
-    """Return the salts of one call for `mask_draws.element_numbers(shape)`, without an upload."""
+    """Return the salts of one call for words of `shape` (`mask_draws.element_numbers`), without an upload."""
     if (shapes := constant_shapes()) is not None:
         return shapes.salts.table(key, element_numbers(shape), device)
     # The 32-bit sum may overflow: salts are its lower bits, as in `compute_salts`.

@@ -109,7 +109,7 @@ class ExpertLinear(Initialised):
 
 @dataclass(frozen=True)
 class ExpertRows:
-    """Consecutive rows of each expert among P rows that are sorted by expert."""
+    """Division of P rows, sorted by expert, into consecutive rows of each expert."""
 
     counts: Int[Tensor, " E"]
     """Number of rows of each expert."""
@@ -307,7 +307,7 @@ class Routing:
         return self.order.argsort()
 
     def dispatch(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "P D"]:
-        """Return one copy of each token for each of its experts, sorted by expert."""
+        """Copy each token once for each of its experts; return the copies sorted by expert."""
         copies: Tensor = _Dispatch.run(x, self.order, self.back, self.active)
         return copies
 
@@ -358,7 +358,7 @@ class Router(nn.Module):
         self.sampled = mixture.sampled
 
     def forward(self, x: Float[Tensor, "M D"], placed_tokens: Placed) -> Routing:
-        """Return the `active` likeliest experts of each token; in training, `sampled` of them are sampled."""
+        """Select `active` experts per token: the likeliest ones; in training, `sampled` of them are drawn."""
         exact = sum_dtype(x.dtype)
         if self.inner is None or self.outer is None:
             sure = torch.zeros(x.shape[0], 1, dtype=exact, device=x.device)

@@ -91,7 +91,7 @@ class _Put(Function):
 
 
 class _CutInTwo(Function):
-    """Rows of `x` in a new order, split in two; the gradient of each part is copied back to its rows."""
+    """Reorder the rows of `x` and split them in two; each part's gradient is copied back to its rows."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, order: Tensor, sizes: list[int]) -> tuple[Tensor, Tensor]:
@@ -362,14 +362,14 @@ class Packing:
 
     @cached_property
     def index(self) -> Int[Tensor, " M"]:
-        """Place of each token in the flattened padded form."""
+        """Index of each token in the flattened padded form."""
         if self.by_host:
             return self.host_tables("places", lambda layout: layout.places)[1]
         return self.row * self.width + self.column
 
     @cached_property
     def padded_index(self) -> Int[Tensor, "B T"]:
-        """Packed token at each place of the padded form; the last token of the row at padding."""
+        """Index of the packed token at each position of the padded form; at padding, the row's last token."""
         if self.by_host:
             token = self.host_tables("places", lambda layout: layout.places)[0]
             return token.view(self.num_rows, self.width)

@@ -52,7 +52,7 @@ class KeysValues:
         return spread_parts(self.both, self.packing)
 
     def alone(self) -> "KeysValues":
-        """Return a copy without any cached result."""
+        """Return a copy with an empty cache."""
         return replace_fields(self)
 
     def with_rows(self, indices: Int[Tensor, " K"], replacements: "KeysValues") -> "KeysValues":

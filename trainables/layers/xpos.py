@@ -152,7 +152,7 @@ def _factors(
 
 
 def sinusoids(count: int, like: Float[Tensor, "*any D"]) -> Float[Tensor, "count D"]:
-    """Return fixed encodings of `count` places: sines in even dimensions, cosines in odd dimensions.
+    """Return fixed encodings of `count` positions: sines in even dimensions, cosines in odd dimensions.
 
     Source: Vaswani et al., Attention Is All You Need, s. 3.5. Width, type and device are those of `like`.
     """
@@ -164,7 +164,7 @@ def sinusoids(count: int, like: Float[Tensor, "*any D"]) -> Float[Tensor, "count
 
 
 def halved_sinusoids(count: int, like: Float[Tensor, "*any D"]) -> Float[Tensor, "count D"]:
-    """Return fixed encodings of `count` places: all sines, then all cosines, as in fairseq.
+    """Return fixed encodings of `count` positions: all sines, then all cosines, as in fairseq.
 
     Frequency i of H = D // 2 is 10000^(-i / (H - 1)). The first place has the number 2, because fairseq
     counts from after the number 1 of its padding token. An odd last dimension is zero. Width, type and device

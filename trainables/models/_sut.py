@@ -255,7 +255,7 @@ def _run_all_layers(
 
 
 def _balance(config: SparseSettings, outputs: list[LayerOutputs]) -> Float[Tensor, ""] | None:
-    """Return the auxiliary cost, summed over mixtures; None without a cost or with single experts."""
+    """Return the cost of expert balance, summed over mixtures; None if off or for single experts."""
     if config.balance == "none":
         return None
     cost = switch_loss if config.balance == "switch" else mutual_information_loss

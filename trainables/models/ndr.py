@@ -107,7 +107,7 @@ class ReluFeedForward(nn.Module):
         self.inner_dropout = KeyedDropout(dropout, inner)
 
     def forward(self, x: Float[Tensor, "M D"], positions: Int[Tensor, " M"]) -> Float[Tensor, "M D"]:
-        """Return the feed-forward of each token."""
+        """Apply the feed-forward to each token."""
         result: Tensor = self.outer(self.inner_dropout(F.relu(self.inner(x)), positions))
         return result
 

@@ -19,7 +19,7 @@ def read_formula_pairs(folder: Path, part: str) -> tuple[Pairs, ...]:
 
 
 def files(folder: Path, part: str) -> list[Path]:
-    """Return the files of one part. Raises `ValueError` for missing files."""
+    """Return the paths `<part>0` .. `<part>12`. Raises `ValueError` for missing files."""
     names = [f"{part}{number}" for number in range(BUCKETS)]
     content = "the files train0 .. train12 and test0 .. test12 (lines of relation, sentence and sentence)"
     source_folder(folder, names, content, ", or leave folder out to generate the data")

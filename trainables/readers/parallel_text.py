@@ -72,7 +72,7 @@ class Rows:
         self._offsets.append(len(self._values))
 
     def column(self) -> pa.LargeListArray:
-        """Return all rows as a column of a split without copying; no row can be appended afterwards."""
+        """Return all rows as a table column that shares their memory; no row can be appended afterwards."""
         values, offsets = (np.frombuffer(part, dtype=part.typecode) for part in (self._values, self._offsets))
         return list_column(offsets, values)
 

@@ -255,7 +255,7 @@ class _Order:
 
 
 def balanced(cell: RecursiveCell, states: Float[Tensor, "M C"], packing: Packing) -> Float[Tensor, "M C"]:
-    """Compose rows along balanced binary trees.
+    """Compose the tokens of each row along a balanced binary tree.
 
     If the halves differ, the left one has one token more. The root of each row is at its last token.
     """

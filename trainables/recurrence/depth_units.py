@@ -191,7 +191,7 @@ class DepthResult:
 
 @dataclass(frozen=True)
 class KeyValueCache:
-    """Keys and values of full rows; those of halted tokens remain as last written."""
+    """Keys and values of full rows; the entries of halted tokens are no longer updated."""
 
     seen: KeysValues
     known: Int[np.ndarray, " M"]

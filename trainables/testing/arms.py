@@ -51,7 +51,7 @@ def name_change(path: Path, value: Any) -> str:
 
 
 def changes(config: Settings) -> Iterator[tuple[Path, Any]]:
-    """Yield paths and values of all possible changes, including those that conflict with other fields."""
+    """Yield path and value of every change of one field, also if the value conflicts with other fields."""
     for name, field in type(config).model_fields.items():
         now, marked = getattr(config, name), mark(type(config), name)
         other_values = _choices(field.annotation) if marked is None else [marked.value, *marked.others]
@@ -104,7 +104,7 @@ def _small(config: type[Settings]) -> Raw:
 
 
 def _choices(kind: Any) -> list[Any]:
-    """Return all values of a type that can be listed, including those of the members of a union."""
+    """Return all values of a type if they can be listed; for a union, the values of its members."""
     if kind is bool:
         return [False, True]
     if kind is type(None):

@@ -115,7 +115,7 @@ def report_every(config: Any, _: TrialFacts) -> Any:
 
 
 def select(config: Any, trial: TrialFacts) -> Any:
-    """Return "last" for a single validation or without tests, since both choices are then equal."""
+    """Return "last" if there is only one validation or no test split, since both choices are then equal."""
     return config.select if trial.confirmed and validations(config) > 1 else "last"
 
 

@@ -76,7 +76,7 @@ class Sources:
         return Work(model_config(self._job.settings["model"]), task_shape(self.task), self._config)
 
     def filler(self) -> Filler:
-        """Return the filler for training batches. Raises ValueError without support for graphs."""
+        """Return the filler for training batches. Raises ValueError if steps cannot be captured."""
         shape = task_shape(self.task)
         if (reason := ungraphed(model_config(self._job.settings["model"]), shape)) is not None:
             raise ValueError(f"train.graph {reason}")

@@ -337,7 +337,7 @@ def _starts_in_32_bits(packing: Packing) -> Int[Tensor, " B_1"]:
 
 
 def _capability(device: torch.device) -> int | None:
-    """Return the major compute capability; None without a GPU."""
+    """Return the major number of the GPU's compute capability; None if `device` is no GPU."""
     return torch.cuda.get_device_capability(device)[0] if device.type == "cuda" else None
 
 

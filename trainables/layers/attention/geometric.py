@@ -46,7 +46,7 @@ _Rows = tuple[Float[Tensor, "B H T E"], Float[Tensor, "B H T E"], Float[Tensor, 
 
 @dataclass(frozen=True)
 class Portion:
-    """Rows that are processed at once, in a width close to that of the longest of them."""
+    """Rows that are processed at once, padded to about the length of the longest row among them."""
 
     rows: slice
     """The slice of these rows among the sorted rows."""
