@@ -170,7 +170,7 @@ class Paths:
         for part in _from_root(path):
             self._inside.setdefault(part, {})[path] = place
 
-    def touching(self, path: str) -> list[str]:
+    def overlapping(self, path: str) -> list[str]:
         """Return the paths that `overlap` with `path`, in order."""
         places = dict(self._inside.get(path, {}))
         places |= {part: self._places[part] for part in _from_root(path) if part in self._places}

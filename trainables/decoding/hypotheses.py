@@ -78,7 +78,7 @@ class Recomputing:
         self._prefixes = torch.empty((self._memory.shape[0], 0), dtype=torch.int64, device=memory.device)
 
     def next(self, tokens: Int[Tensor, " R"]) -> Float[Tensor, "R C"]:
-        """Append one token to each row, run the decoder and return log-probabilities of the token after it."""
+        """Append one token to each row, run the decoder and return log-probabilities of the next token."""
         self._prefixes = torch.cat((self._prefixes, tokens[:, None]), 1)
         everything = torch.ones_like(self._prefixes, dtype=torch.bool)
         y = self._model.answer(self._prefixes)

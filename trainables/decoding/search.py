@@ -91,7 +91,7 @@ def beam_search(
         if parents is None:
             break
         hypotheses.reorder(parents)
-        staying = beam.leave()
+        staying = beam.remove_done()
         if not beam.unfinished:
             break
         if staying is not None:
@@ -173,7 +173,7 @@ class _Beam:
                 hypothesis = row * self.size + int(parent[row, rank])
                 self.best[number] = score, self.tokens[hypothesis, 1:].tolist()
 
-    def leave(self) -> Int[Tensor, " K"] | None:
+    def remove_done(self) -> Int[Tensor, " K"] | None:
         """Remove inputs that are done; return the indices of the remaining inputs, or None if all remain."""
         going = [
             place

@@ -37,7 +37,7 @@ class Boundaries(nn.Module):
         """Return the packed tokens of right-padded `x` between START and END; extra padding has no effect."""
         packing = packing_of(mask, NUM_BOUNDARIES)
         end_vectors = (vector().expand(x.shape[0], -1) for vector in (self.start, self.end))
-        return take(torch.cat((x.flatten(0, 1), *end_vectors)), _places(packing, x.shape[1])), packing
+        return take(torch.cat((x.flatten(0, 1), *end_vectors)), _source_indices(packing, x.shape[1])), packing
 
     def padded(
         self, states: Float[Tensor, "M D"], packing: Packing, x: Float[Tensor, "N S D"]
@@ -69,7 +69,7 @@ def boundaries(width: int, *, present: bool) -> Boundaries | NoBoundaries:
     return Boundaries(width) if present else NoBoundaries()
 
 
-def _places(packing: Packing, columns: int) -> Int[Tensor, " M"]:
+def _source_indices(packing: Packing, columns: int) -> Int[Tensor, " M"]:
     """Return the index of each token in a concatenation: inputs of all N rows, N times START, N times END.
 
     Inputs have `columns` columns per row.

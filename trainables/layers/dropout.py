@@ -322,13 +322,13 @@ class DropoutGroup:
         alike = len({dropout.levels for dropout in active}) == 1
 
         def deliver(masks: list[Tensor]) -> None:
-            self._give(active, sizes, positions, masks)
+            self._store_masks(active, sizes, positions, masks)
 
         levels = [dropout.levels for dropout in active]
         parts = [(levels[0], sum(words))] if alike else list(zip(levels, words, strict=True))
         draws.add(positions[..., None], salt, parts, deliver)
 
-    def _give(
+    def _store_masks(
         self,
         active: list[KeyedDropout],
         sizes: list[int],
@@ -353,11 +353,11 @@ class DropoutGroup:
         streams = [_current_stream(dropout) for dropout in active]
         call = streams[0].calls
         salts = self._salts
-        if salts is None or not salts.serve(streams, sizes, device):
+        if salts is None or not salts.has_next_call(streams, sizes, device):
             # Modules that draw at different calls have no common table.
             last_call = 0 if salts is None or any(stream.calls != call for stream in streams) else salts.last
             # A recomputed layer repeats earlier calls, so no further calls are expected.
-            is_unchanged = salts is not None and salts.belong_to(streams)
+            is_unchanged = salts is not None and salts.are_for(streams)
             count = 1 if is_unchanged else last_call + 1 - call
             salts = self._salts = _Salts.of(streams, sizes, device, max(1, count))
             salts.last = last_call if is_unchanged else 0
@@ -388,14 +388,14 @@ class _Salts:
         table = salts_on(device, keys.repeat(words, 1), salt_numbers(words))
         return cls(streams, sizes, streams[0].calls, table)
 
-    def belong_to(self, streams: list[_Stream]) -> bool:
+    def are_for(self, streams: list[_Stream]) -> bool:
         """Return whether these salts were built for `streams`."""
         return len(streams) == len(self.streams) and all(map(is_, streams, self.streams))
 
-    def serve(self, streams: list[_Stream], sizes: tuple[int, ...], device: torch.device) -> bool:
+    def has_next_call(self, streams: list[_Stream], sizes: tuple[int, ...], device: torch.device) -> bool:
         """Return whether the table contains the salts of the next call."""
         return (
-            self.belong_to(streams)
+            self.are_for(streams)
             and all(stream.calls == streams[0].calls for stream in streams)
             and sizes == self.sizes
             and 0 <= streams[0].calls - self.first < self.table.shape[0]

@@ -138,24 +138,24 @@ class _SpreadHeads(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, rows: HeadRows, factors: tuple[Tensor, Tensor] | None) -> Tensor:
         ctx.rows, ctx.factors, ctx.shape = rows, factors, x.shape
-        return moved(x, rows, None if factors is None else factors[0])
+        return to_padded(x, rows, None if factors is None else factors[0])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         (grad,) = grads
         if ctx.factors is not None:
-            grad = turn(grad.clone(memory_format=torch.contiguous_format), ctx.factors[1])
+            grad = rotate_in_place(grad.clone(memory_format=torch.contiguous_format), ctx.factors[1])
         return grad.reshape(-1, grad.shape[-1]).index_select(0, ctx.rows.back).view(ctx.shape), None, None
 
 
-def moved(x: Float[Tensor, "*M E"], rows: HeadRows, factor: Factor | None) -> Float[Tensor, "P B H T E"]:
+def to_padded(x: Float[Tensor, "*M E"], rows: HeadRows, factor: Factor | None) -> Float[Tensor, "P B H T E"]:
     """Return packed rows in the padded layout, times `factor`; autograd does not record this."""
     width = x.shape[-1]
     head_columns = x.reshape(-1, width).index_select(0, rows.out).view(*rows.shape, width)
-    return head_columns if factor is None else turn(head_columns, factor)
+    return head_columns if factor is None else rotate_in_place(head_columns, factor)
 
 
-def turn(x: Float[Tensor, "P B H T E"], factor: Factor) -> Tensor:
+def rotate_in_place(x: Float[Tensor, "P B H T E"], factor: Factor) -> Tensor:
     """Multiply the first R parts of `x` by `factor` in place and return `x`."""
     part = x[: factor.shape[0]]
     dtype = factor.dtype.to_real()
@@ -176,10 +176,10 @@ class _GatherHeads(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return put_back(grads[0], ctx.rows).view(ctx.shape), None
+        return gradient_to_padded(grads[0], ctx.rows).view(ctx.shape), None
 
 
-def put_back(x: Float[Tensor, "*M E"], rows: HeadRows) -> Float[Tensor, "P_B_H_T E"]:
+def gradient_to_padded(x: Float[Tensor, "*M E"], rows: HeadRows) -> Float[Tensor, "P_B_H_T E"]:
     """Return packed rows in the padded layout, zero at padding; autograd does not record this."""
     width, (places, real) = x.shape[-1], (rows.out.shape[0], rows.back.shape[0])
     x = x.reshape(real, width)

@@ -184,7 +184,7 @@ def _draw_all(jobs: list[_Job]) -> None:
     for job, piece in zip(jobs, pieces, strict=True):
         mask = piece.view(*job.shape[:-1], -1)
         if has_several_levels:
-            _give(job, mask)
+            _deliver(job, mask)
             continue
         job.deliver(_cut_columns(mask, [2 * count for _, count in job.parts]))
 
@@ -194,7 +194,7 @@ def _draw_one(job: _Job) -> None:
     if count <= MAX_WORDS or place.is_cuda or len(job.parts) > 1:
         word = place ^ job.salt
         mix(word)
-        _give(job, word)
+        _deliver(job, word)
         return
     # If words stay in the cache until they are compared, all passes over them take half of the time.
     (level, _), (rows, *others) = job.parts[0], job.shape
@@ -210,7 +210,7 @@ def _draw_one(job: _Job) -> None:
     job.deliver([keep.view(torch.bool)])
 
 
-def _give(job: _Job, words: Int[Tensor, "*K"]) -> None:
+def _deliver(job: _Job, words: Int[Tensor, "*K"]) -> None:
     pieces = _cut_columns(words, [count for _, count in job.parts])
     job.deliver(
         [compute_keep_mask(piece, level) for (level, _), piece in zip(job.parts, pieces, strict=True)]

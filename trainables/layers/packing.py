@@ -159,20 +159,20 @@ class SplitInTwo:
         return [num_first, self.known.shape[0] - num_first]
 
     @cached_property
-    def others(self) -> Bool[np.ndarray, " N"]:
+    def is_second(self) -> Bool[np.ndarray, " N"]:
         """Mask of the rows of the second part, on the host."""
         is_second: np.ndarray = ~self.known
         return is_second
 
     @cached_property
-    def one(self) -> Int[Tensor, " K"]:
+    def first_indices(self) -> Int[Tensor, " K"]:
         """Indices of the rows of the first part, on the device."""
         return self.order[: self.sizes[0]]
 
     def of(self, x: Any) -> tuple[Any, Any]:
         """Split `x`, a tensor (by one kernel) or an array on the host, into both parts."""
         if isinstance(x, np.ndarray):
-            return x[self.known], x[self.others]
+            return x[self.known], x[self.is_second]
         if x.requires_grad:
             parts: tuple[Tensor, Tensor] = _CutInTwo.run(x, self.order, self.sizes)
             return parts

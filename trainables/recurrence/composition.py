@@ -191,14 +191,16 @@ class Composition:
         """Return states, existential probabilities and degrees of composition after one step."""
         packing = composing.packing
         left_weights, right = neighbours(packing.pad(composing.exist), self.retriever)
-        left_states, window = self._look(composing.states, packing, left_weights, right)
+        left_states, window = self._soft_neighbours(composing.states, packing, left_weights, right)
         decisions = self._choose(self.scorer(window, composing.took), composing, left_weights, right)
         took = packing.unpad(_mixed(left_weights, packing.pad(decisions)))
         composed = self.cell.compose(left_states, composing.states, composing.tokens.place)
         states = torch.addcmul(composing.states, took[:, None], composed - composing.states)
         return states, composing.exist * (1 - decisions), took
 
-    def _look(self, states: Tensor, packing: Packing, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    def _soft_neighbours(
+        self, states: Tensor, packing: Packing, left: Tensor, right: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Return the state of the soft left neighbour, and the window of soft neighbours in order."""
         padded_states = packing.pad(states)
         left_states = left.to(padded_states.dtype) @ padded_states

@@ -128,9 +128,9 @@ class Proposal:
 
     def of_active(self, split: UnitSplit) -> "Proposal":
         """Return the proposal of the remaining units."""
-        means = None if self.means is None else take(self.means, split.units.one)
-        side = tuple(take(each, split.tokens.one) for each in self.side)
-        return Proposal(take(self.states, split.tokens.one), means, side)
+        means = None if self.means is None else take(self.means, split.units.first_indices)
+        side = tuple(take(each, split.tokens.first_indices) for each in self.side)
+        return Proposal(take(self.states, split.tokens.first_indices), means, side)
 
 
 @dataclass
@@ -157,11 +157,11 @@ class DepthPass:
         proposed = self._propose() if self.recurrence.transition else None
         decision = self._decide(number, proposed)
         if undo:
-            split = self._leave(decision.keeps, decision.goes_on, stale=not self.recurrence.transition)
+            split = self._remove_units(decision.keeps, decision.goes_on, stale=not self.recurrence.transition)
             if self.over:
                 return
             if all_keep:
-                units = None if split is None else split.units.one
+                units = None if split is None else split.units.first_indices
                 decision = decision.of_active(units, self.units.halting.active)
             if split is not None and proposed is not None:
                 proposed = proposed.of_active(split)
@@ -170,7 +170,7 @@ class DepthPass:
         self.units = self.units.step(made.states, made.features, decision, all_keep=all_keep, capped=capped)
         self.record_outputs(number, decision, made)
         if number < self.recurrence.max_layers and (not undo or capped):
-            self._leave(self.units.halting.active, stale=not undo)
+            self._remove_units(self.units.halting.active, stale=not undo)
 
     def record_outputs(self, number: int, decision: Decision, proposal: Proposal) -> None:
         """Report a step of all remaining units to the watcher, and store its side outputs."""
@@ -235,7 +235,7 @@ class DepthPass:
             return layer.use(layer.keys_values, source, units.tokens)
         return layer.keys_values(source, units.tokens)
 
-    def _leave(
+    def _remove_units(
         self, keep_mask: Bool[Tensor, " U"], goes_on: Bool[Tensor, " U"] | None = None, *, stale: bool
     ) -> UnitSplit | None:
         """Remove units outside `keep_mask` from the batch; return the split, or None if no split was made.

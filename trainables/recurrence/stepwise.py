@@ -53,7 +53,7 @@ def extend_by_one_token(
         runs = halting.active if decision is None else decision.keeps
         if recurrence.halted_proposals:
             runs = torch.ones_like(runs)
-        proposed = _next_of_some(repeated, states, tokens, layer, runs)
+        proposed = _next_where_running(repeated, states, tokens, layer, runs)
         sum_after, context_after = _summary(recurrence, layer.after, proposed, length)
         if decision is None:
             decision = _decide(recurrence, halting, number, torch.cat((context_before, context_after), -1))
@@ -69,7 +69,7 @@ def _next_state(repeated: RecurrentLayer, states: Tensor, tokens: Tokens, layer:
     return outputs[0] if isinstance(outputs, tuple) else outputs
 
 
-def _next_of_some(
+def _next_where_running(
     repeated: RecurrentLayer, states: Tensor, tokens: Tokens, layer: LayerCache, runs: Bool[Tensor, " R"]
 ) -> Float[Tensor, "R D"]:
     """Return the states after one layer, which runs only on tokens in `runs`; other states are unchanged."""

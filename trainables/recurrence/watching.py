@@ -62,7 +62,7 @@ class PassRecord:
         indices = tokens if self.part is None else self.part.index_select(0, tokens)
         self.layers.append(LayerRecord(number, indices, weight, keeps, tuple(side)))
 
-    def running(self) -> Float[Tensor, "M L"]:
+    def weights_by_layer(self) -> Float[Tensor, "M L"]:
         """Return the weight of every layer at every token; -1 for layers after the token halted."""
         num_layers = max((record.number for record in self.layers), default=0)
         device = self.packing.row.device

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from trainables import catalog
 from trainables.assembly import build_model, misfit, model_config
 from trainables.layers.dropout import set_dropout_context
-from trainables.testing.arms import BASE, EXIT, Raw, base, fits, variations
+from trainables.testing.arms import BASE, EXIT, Raw, base, is_valid_for, variations
 from trainables.testing.contract import Contract, check_close
 from trainables.types import Batch, Encoded, Output, TaskShape
 
@@ -64,7 +64,9 @@ class ModelCases(Contract):
             config = catalog.config_class("models", self.model)
             return self.every_arm() if hasattr(config, "causal") else {}
         causal = {label: raw | {"causal": True} for label, raw in self.every_arm().items()}
-        return {label: raw for label, raw in causal.items() if "causal=" not in label and fits(raw, SHAPE)}
+        return {
+            label: raw for label, raw in causal.items() if "causal=" not in label and is_valid_for(raw, SHAPE)
+        }
 
     def every_writing(self) -> dict[str, Raw]:
         """Return all arms if the model has a decoder; otherwise no arm."""
@@ -117,7 +119,7 @@ def embedded(model: nn.Module, batch: Batch) -> Tensor:
     return nn.functional.embedding(batch.tokens, model.embedding())  # type: ignore[operator]
 
 
-def trained(model: nn.Module, batch: Batch, step: int = 1) -> tuple[Output, Gradients]:
+def run_training_pass(model: nn.Module, batch: Batch, step: int = 1) -> tuple[Output, Gradients]:
     """Run one forward and backward pass with dropout; return the output and the gradients."""
     set_dropout_context(model.train(), SEED, step)
     output: Output = model(batch)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from trainables.assembly import model_config
 from trainables.layers.dropout import set_dropout_context
 from trainables.layers.plain import global_stream
-from trainables.testing.arms import Raw, having
+from trainables.testing.arms import Raw, with_fields
 from trainables.testing.cases import ModelCases, enliven
 from trainables.testing.contract import check, check_close
 
@@ -31,7 +31,7 @@ class CausalContract(ModelCases):
         num_seen = LENGTH // 2
         for dropout in (0.0, 0.2):
             model, outputs = (
-                self._build_causal(having(causal, dropout=dropout, attention_dropout=dropout)),
+                self._build_causal(with_fields(causal, dropout=dropout, attention_dropout=dropout)),
                 [],
             )
             x, mask = inputs(model)

@@ -76,7 +76,7 @@ def check_close(actual: torch.Tensor, expected: torch.Tensor, subject: str) -> N
     torch.testing.assert_close(actual, expected, msg=lambda difference: f"{subject}\n{difference}")
 
 
-def undisturbed(make: Callable[[Job], Trained], job: Job) -> tuple[list[Measurement], Trained]:
+def run_uninterrupted(make: Callable[[Job], Trained], job: Job) -> tuple[list[Measurement], Trained]:
     """Run a trial without interruption; return its measurements and its workload, which is not closed."""
     workload, measurements = make(job), []
     while not workload.finished:
@@ -87,7 +87,9 @@ def undisturbed(make: Callable[[Job], Trained], job: Job) -> tuple[list[Measurem
     return measurements, workload
 
 
-def interrupted(make: Callable[[Job], Trained], job: Job, folder: Path) -> tuple[list[Measurement], Trained]:
+def run_interrupted(
+    make: Callable[[Job], Trained], job: Job, folder: Path
+) -> tuple[list[Measurement], Trained]:
     """Run a trial that is saved, closed and resumed at every report; return measurements and last workload.
 
     Checkpoints are written into the empty `folder`.

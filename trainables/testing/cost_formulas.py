@@ -7,7 +7,7 @@ from trainables import catalog, costs
 from trainables.assembly import model_config
 from trainables.counting import measure_cost
 from trainables.settings import ModelSettings
-from trainables.testing.arms import EXIT, Raw, having
+from trainables.testing.arms import EXIT, Raw, with_fields
 from trainables.testing.cases import SHAPE, ModelCases
 from trainables.testing.contract import check
 
@@ -87,7 +87,7 @@ class CostContract(ModelCases):
     def _stating(self, function: str) -> dict[str, Raw]:
         if not hasattr(catalog.load("models", self.model), function):
             return {}
-        return {label: having(raw, **{EXIT: "none"}) for label, raw in self.every_arm().items()}
+        return {label: with_fields(raw, **{EXIT: "none"}) for label, raw in self.every_arm().items()}
 
     def _function(self, name: str) -> Callable[..., Any]:
         formula: Callable[..., Any] = getattr(catalog.load("models", self.model), name)

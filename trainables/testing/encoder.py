@@ -5,7 +5,7 @@ import torch
 from trainables import costs
 from trainables.assembly import build_model, drawn_by_constructors, model_config
 from trainables.layers.dropout import set_dropout_context
-from trainables.testing.arms import Raw, having
+from trainables.testing.arms import Raw, with_fields
 from trainables.testing.cases import (
     LENGTHS,
     SEED,
@@ -14,7 +14,7 @@ from trainables.testing.cases import (
     batch,
     check_same,
     embedded,
-    trained,
+    run_training_pass,
 )
 from trainables.testing.contract import check, check_close
 
@@ -101,8 +101,8 @@ class EncoderContract(ModelCases):
 
     def test_every_parameter_gets_a_gradient(self, arm: Raw) -> None:
         """Check that no gradient is missing or zero, since such a parameter would never be trained."""
-        model = self.built(having(arm, dropout=0.1, attention_dropout=0.1))
-        _, gradients = trained(model, batch([*LENGTHS, 7]))
+        model = self.built(with_fields(arm, dropout=0.1, attention_dropout=0.1))
+        _, gradients = run_training_pass(model, batch([*LENGTHS, 7]))
         parameters_without_gradient = [name for name, _ in model.named_parameters() if name not in gradients]
         zero = [name for name, gradient in gradients.items() if not gradient.any()]
         check(
@@ -113,7 +113,10 @@ class EncoderContract(ModelCases):
 
     def test_dropout_is_a_function_of_seed_and_step(self, arm: Raw) -> None:
         """Check that dropout is repeatable, so that resumed trials and paired arms use equal masks."""
-        model, samples = self.built(having(arm, dropout=0.2, attention_dropout=0.2)).train(), batch([5, 1, 9])
+        model, samples = (
+            self.built(with_fields(arm, dropout=0.2, attention_dropout=0.2)).train(),
+            batch([5, 1, 9]),
+        )
         losses = []
         for step in (1, 2, 1):
             set_dropout_context(model, SEED, step)

@@ -9,7 +9,7 @@ from torch import Tensor
 from trainables.assembly import model_config, ungraphed
 from trainables.layers.constant_shapes import BatchDependentError
 from trainables.layers.plain import draws_globally
-from trainables.testing.arms import Raw, having
+from trainables.testing.arms import Raw, with_fields
 from trainables.testing.cases import SEED, SHAPE, ModelCases, batch
 from trainables.testing.contract import check, check_close
 from trainables.testing.recorded import RecordingEngine
@@ -99,7 +99,7 @@ class GraphContract(ModelCases):
 
     def _learner(self, raw: Raw) -> Learner:
         config = train_config({"steps": len(LENGTHS), "batch_size": len(LENGTHS[0]), "graph": True})
-        return Learner(self.built(having(raw, **DROPPED)).train(), config, seed=SEED)
+        return Learner(self.built(with_fields(raw, **DROPPED)).train(), config, seed=SEED)
 
     def _passes(self, raw: Raw, engine: Engine) -> Learner:
         learner = self._learner(raw)

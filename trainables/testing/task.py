@@ -180,8 +180,8 @@ class TaskContract(Contract):
         for info, split in stored(form).items():
             is_same = build(settled_settings, info.name).content_hash == split.content_hash
             check(is_same, f"{info.name} must be the same with settled settings, {settled!r}")
-        settled_batches = drawn(settled)
-        for key, batch in drawn(config).items():
+        settled_batches = streamed_batches(settled)
+        for key, batch in streamed_batches(config).items():
             is_same = torch.equal(batch.tokens, settled_batches[key].tokens)
             check(is_same, f"training batches must be the same with settled settings, {settled!r}")
 
@@ -193,7 +193,7 @@ class TaskContract(Contract):
         form = self.every_form()["small"]
         config = task_catalog.task_config(form)
         tests = {info.name for info in task_catalog.splits(config) if info.role == "test"}
-        for field, changed in greater(config):
+        for field, changed in increased_fields(config):
             mark = in_splits(type(config), field)
             if mark is None:
                 touched = touched_splits(form, changed)
@@ -270,7 +270,7 @@ class TaskContract(Contract):
                 check(
                     solution == label, f"{info.name}: the label of {text!r} must be {solution}, got {label}"
                 )
-        for batch in drawn(config).values():
+        for batch in streamed_batches(config).values():
             for row, length, label in zip(
                 batch.tokens.tolist(), batch.mask.sum(1).tolist(), batch.labels.tolist(), strict=True
             ):
@@ -285,7 +285,7 @@ class TaskContract(Contract):
         info = next(info for info in task_catalog.splits(config) if info.streamed)
         shape = task_catalog.shape(config)
         check(info.role == "train", f"only the split to train on may be streamed, got role {info.role}")
-        batches, repeated_batches = drawn(config), drawn(config)
+        batches, repeated_batches = streamed_batches(config), streamed_batches(config)
         num_different = len({tuple(batch.tokens.flatten().tolist()) for batch in batches.values()})
         message = f"batches of the seeds and steps {DRAWN} must differ, got {num_different} of them"
         check(num_different == len(DRAWN), message)
@@ -363,7 +363,7 @@ def contents(raw: Mapping[str, Any]) -> dict[str, str]:
     return {info.name: build(raw, info.name).content_hash for info in reversed(infos)}
 
 
-def greater(config: Settings) -> Iterator[tuple[str, Raw]]:
+def increased_fields(config: Settings) -> Iterator[tuple[str, Raw]]:
     """Yield each integer field together with settings in which only this field has a greater value."""
     dumped, settled = config.model_dump(mode="json"), task_catalog.settled(config)
     for field in type(config).model_fields:
@@ -406,7 +406,7 @@ def is_streamed(raw: Mapping[str, Any]) -> bool:
     return any(info.streamed for info in task_catalog.splits(task_catalog.task_config(raw)))
 
 
-def drawn(config: Settings) -> dict[tuple[int, int], Batch]:
+def streamed_batches(config: Settings) -> dict[tuple[int, int], Batch]:
     """Return some training batches by (seed, step); empty if the training split is not streamed."""
     if not any(info.streamed for info in task_catalog.splits(config)):
         return {}

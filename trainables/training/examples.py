@@ -74,7 +74,10 @@ def _parts(
     """Return one record per row of the pass, i.e. per sentence of the example."""
     tokens = batch.tokens[0][batch.mask[0]].tolist()
     rows = sentences(tokens, getattr(model, "separator_id", None))
-    percent, row_starts = _percent(pass_record.running()).tolist(), pass_record.packing.starts.tolist()
+    percent, row_starts = (
+        _percent(pass_record.weights_by_layer()).tolist(),
+        pass_record.packing.starts.tolist(),
+    )
     weights = [percent[start:end] for start, end in pairwise(row_starts)]
     return [_part(row, weight, task) for row, weight in zip(rows, weights, strict=True)]
 

@@ -22,10 +22,10 @@ from trainables.layers.head_rows import (
     HeadRows,
     RowPart,
     can_leave_padding,
-    moved,
-    put_back,
+    gradient_to_padded,
+    rotate_in_place,
     row_parts,
-    turn,
+    to_padded,
 )
 from trainables.layers.host import Function
 from trainables.layers.packing import Packing
@@ -157,7 +157,7 @@ class _Packed(Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, keys_values: Tensor | None, moves: _Moves) -> Tensor:
-        packed_x = moved(x, moves.places[0], None if moves.factors is None else moves.factors[0])
+        packed_x = to_padded(x, moves.places[0], None if moves.factors is None else moves.factors[0])
         q, k, v = _three(packed_x, keys_values)
         scale, masks, needs_gradient = q.shape[-1] ** -0.5, moves.masks, any(ctx.needs_input_grad)
         saved_weights: list[Tensor] = []
@@ -181,7 +181,7 @@ class _Packed(Function):
         moves: _Moves = ctx.moves
         moves = moves._replace(masks=RowMasks(None, keep, moves.masks.scale))
         three = _three(packed_x, keys_values)
-        wide = put_back(grads[0], moves.places[1]).view(three[0].shape)
+        wide = gradient_to_padded(grads[0], moves.places[1]).view(three[0].shape)
         if len(saved_weights) == 1 and not wide.is_cuda and wide.shape[-1] < NARROW:
             grad_q, *grads_kv = _of_part(WHOLE, three, wide, saved_weights[0], moves)
             if keys_values is None:
@@ -198,7 +198,7 @@ class _Packed(Function):
             for part, weights in zip(moves.parts, saved_weights, strict=True):
                 _of_part(part, three, wide, weights, moves, grad_parts)
         if moves.factors is not None:
-            turn(grad_x, moves.factors[1])
+            rotate_in_place(grad_x, moves.factors[1])
         packed = grad_x.view(-1, grad_x.shape[-1]).index_select(0, moves.places[0].back).view(ctx.shape)
         return packed, grad_kv, None
 

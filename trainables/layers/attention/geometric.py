@@ -283,7 +283,7 @@ class RoutingAttention(nn.Module):
         self.key_dropout = KeyedDropout(dropout, inner)
         self.heads = heads
 
-    def look(
+    def attend(
         self, x: Float[Tensor, "M D"], queries: Float[Tensor, "M H E"], rows: _Rows, packing: Packing
     ) -> Float[Tensor, "B H T E"]:
         """Return the attention output of `queries` over their `rows`."""
@@ -294,15 +294,17 @@ class RoutingAttention(nn.Module):
     ) -> Float[Tensor, "M D"]:
         """Return the attention output of each token over its row."""
         queries = self.split(self.query(x))
-        asking = self.biased(queries, self.content_bias())
+        asking = self.add_content_bias(queries, self.content_bias())
         keys = self.split(self.key_dropout(self.key(x), positions))
         values = self.split(self.value(x))
         asking, keys, values = (spread(tensor, packing, self.sorts) for tensor in (asking, keys, values))
-        attended = gather(self.look(x, queries, (asking, keys, values), packing), packing, self.sorts)
+        attended = gather(self.attend(x, queries, (asking, keys, values), packing), packing, self.sorts)
         result: Tensor = self.output(attended.flatten(1))
         return result
 
-    def biased(self, queries: Float[Tensor, "M H E"], bias: Float[Tensor, "H E"]) -> Float[Tensor, "M H E"]:
+    def add_content_bias(
+        self, queries: Float[Tensor, "M H E"], bias: Float[Tensor, "H E"]
+    ) -> Float[Tensor, "M H E"]:
         """Return queries plus `bias`, times the scale of logits, because queries are fewer than logits."""
         asking: Tensor = (queries + bias.to(queries.dtype)) * self.scale().to(queries.dtype)
         return asking
@@ -326,7 +328,7 @@ class GeometricAttention(RoutingAttention):
         self.direction_scale = Constant(1, value=1.0) if direction else None
         self.normalise = normalise
 
-    def look(
+    def attend(
         self,
         x: Float[Tensor, "M D"],
         queries: Float[Tensor, "M H E"],  # noqa: ARG002 no positions here
@@ -373,7 +375,7 @@ class RelativeAttention(RoutingAttention):
         self.position_dropout = KeyedDropout(dropout)
         self.relative = Linear(width, heads)
 
-    def look(
+    def attend(
         self, x: Float[Tensor, "M D"], queries: Float[Tensor, "M H E"], rows: _Rows, packing: Packing
     ) -> Float[Tensor, "B H T E"]:
         """Return the values weighted by a softmax over the keys of each row."""
@@ -388,7 +390,7 @@ class RelativeAttention(RoutingAttention):
         content: Float[Tensor, "B H T T"],
         packing: Packing,
     ) -> Float[Tensor, "B H T T"]:
-        asking = packing.pad(self.biased(queries, self.position_bias())).transpose(1, 2)
+        asking = packing.pad(self.add_content_bias(queries, self.position_bias())).transpose(1, 2)
         position_logits = self._positions(x, packing.width).to(asking.dtype)
         scores = (asking @ position_logits.permute(1, 2, 0)).to(content.dtype)
         positions = torch.arange(packing.width, device=x.device)

@@ -104,18 +104,18 @@ class ExpertAttention(nn.Module):
         """Schedule the dropout mask of attention weights in `draws`, unless a fused kernel draws it."""
         if self.weight_dropout.active and (self.kernel == "math" or not placed_tokens.place.is_cuda):
             WeightDropout.schedule(
-                draws, self.weight_dropout, self._places(placed_tokens), self.heads, keys.width
+                draws, self.weight_dropout, self._pair_places(placed_tokens), self.heads, keys.width
             )
 
     def _drop(self, placed_tokens: Placed, keys: Packing) -> WeightDropout | None:
         dropout = self.weight_dropout
         if not dropout.active:
             return None
-        places = self._places(placed_tokens)
+        places = self._pair_places(placed_tokens)
         keep = dropout.take_scheduled(places, keys.width)
         return WeightDropout(dropout, 0 if keep is not None else dropout.draw(), places, keep)
 
-    def _places(self, placed_tokens: Placed) -> Int[Tensor, "B T"]:
+    def _pair_places(self, placed_tokens: Placed) -> Int[Tensor, "B T"]:
         """Return the dropout places of all (token, active expert) pairs, in the padded form."""
         active, packing = self.router.active, placed_tokens.packing
         place = pair_places(placed_tokens, active)
