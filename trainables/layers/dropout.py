@@ -393,7 +393,7 @@ class _Salts:
         return len(streams) == len(self.streams) and all(map(is_, streams, self.streams))
 
     def has_next_call(self, streams: list[_Stream], sizes: tuple[int, ...], device: torch.device) -> bool:
-        """Return whether the table contains the salts of the next call."""
+        """Return whether the table contains the salts of the next call of `streams`."""
         return (
             self.are_for(streams)
             and all(stream.calls == streams[0].calls for stream in streams)

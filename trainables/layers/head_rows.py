@@ -156,7 +156,7 @@ def to_padded(x: Float[Tensor, "*M E"], rows: HeadRows, factor: Factor | None) -
 
 
 def rotate_in_place(x: Float[Tensor, "P B H T E"], factor: Factor) -> Tensor:
-    """Multiply the first R parts of `x` by `factor` in place and return `x`."""
+    """Multiply the first parts of `x`, one for each entry of `factor`, in place and return `x`."""
     part = x[: factor.shape[0]]
     dtype = factor.dtype.to_real()
     exact = part if part.dtype == dtype else part.to(dtype)
@@ -180,7 +180,7 @@ class _GatherHeads(Function):
 
 
 def gradient_to_padded(x: Float[Tensor, "*M E"], rows: HeadRows) -> Float[Tensor, "P_B_H_T E"]:
-    """Return packed rows in the padded layout, zero at padding; autograd does not record this."""
+    """Return a gradient of packed rows in the padded layout, zero at padding, not recorded by autograd."""
     width, (places, real) = x.shape[-1], (rows.out.shape[0], rows.back.shape[0])
     x = x.reshape(real, width)
     if places == real:

@@ -160,13 +160,13 @@ class SplitInTwo:
 
     @cached_property
     def is_second(self) -> Bool[np.ndarray, " N"]:
-        """Mask of the rows of the second part, on the host."""
+        """Mask of the rows that belong to the second part, on the host."""
         is_second: np.ndarray = ~self.known
         return is_second
 
     @cached_property
     def first_indices(self) -> Int[Tensor, " K"]:
-        """Indices of the rows of the first part, on the device."""
+        """Indices of the rows that belong to the first part, on the device."""
         return self.order[: self.sizes[0]]
 
     def of(self, x: Any) -> tuple[Any, Any]:

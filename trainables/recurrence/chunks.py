@@ -225,7 +225,7 @@ def _mean_over_chunks(
     packing: Packing,
     bound: int,
 ) -> RecurrenceResult:
-    """Return the result with mean depth and costs of each row, given those of each chunk.
+    """Return the result of full rows: depths and costs are means over the chunks of a row.
 
     `totals` is empty if all layers ran on every token.
     """

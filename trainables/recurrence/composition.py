@@ -188,7 +188,7 @@ class Composition:
         return replace(updated, active=composing.active & (updated.surviving(self.threshold) > 1))
 
     def _composed(self, composing: ComposingRows) -> tuple[Tensor, Tensor, Tensor]:
-        """Return states, existential probabilities and degrees of composition after one step."""
+        """Run one step; return states, existential probabilities and degrees of composition after it."""
         packing = composing.packing
         left_weights, right = neighbours(packing.pad(composing.exist), self.retriever)
         left_states, window = self._soft_neighbours(composing.states, packing, left_weights, right)
@@ -201,7 +201,7 @@ class Composition:
     def _soft_neighbours(
         self, states: Tensor, packing: Packing, left: Tensor, right: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return the state of the soft left neighbour, and the window of soft neighbours in order."""
+        """Return each position's soft left neighbour, and its window of soft neighbours from left to right."""
         padded_states = packing.pad(states)
         left_states = left.to(padded_states.dtype) @ padded_states
         hidden_states = self.cell.hidden(padded_states)
@@ -216,7 +216,7 @@ class Composition:
         )
 
     def _choose(self, score: Tensor, composing: ComposingRows, left: Tensor, right: Tensor) -> Tensor:
-        """Return the modulated sigmoid of composing each position.
+        """Return the modulated sigmoid of the score for composing each position.
 
         Composing here competes with no composition and with composing at both neighbours. Exponents are
         shifted by the largest score of the row; the released code uses the largest of the batch. The shift

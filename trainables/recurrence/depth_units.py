@@ -47,7 +47,7 @@ class DepthUnits(ActiveUnits):
         delay: int = 1,
         all_keep: bool = False,
     ) -> "DepthUnits":
-        """Return all units of a full batch before the first step.
+        """Build the state of all units of a full batch before the first step.
 
         Args:
             states: Initial states, (tokens, width).

@@ -91,7 +91,7 @@ class ModelCases(Contract):
 
 
 def enliven(model: nn.Module, factor: float, offset: float = 0.0) -> None:
-    """Multiply the halting weights in place if their initial values are almost equal for all inputs."""
+    """Scale the halting weights by `factor` and shift the bias, so that halting differs between inputs."""
     for name, parameter in model.named_parameters():
         if name.endswith("halt.outer.weight"):
             if not parameter.any():
@@ -130,7 +130,7 @@ def run_training_pass(model: nn.Module, batch: Batch, step: int = 1) -> tuple[Ou
 
 
 def check_same(actual: Encoded, expected: Encoded, subject: str, *, without: tuple[str, ...] = ()) -> None:
-    """Fail unless two encoder outputs are equal up to rounding; `subject` describes the requirement."""
+    """Fail unless two encoder outputs are equal up to rounding; the message begins with `subject`."""
     for field in dataclasses.fields(Encoded):
         if field.name not in without and getattr(actual, field.name) is not None:
             check_close(

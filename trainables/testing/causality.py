@@ -27,7 +27,7 @@ class CausalContract(ModelCases):
     """
 
     def test_no_output_depends_on_a_later_token(self, causal: Raw) -> None:
-        """Check attention, means, halting and memory, also in training with constant dropout masks."""
+        """Check that outputs ignore later tokens, also in training with constant dropout masks."""
         num_seen = LENGTH // 2
         for dropout in (0.0, 0.2):
             model, outputs = (
@@ -57,7 +57,7 @@ class CausalContract(ModelCases):
         )
 
     def test_causal_encoder_ignores_later_tokens(self, causal: Raw) -> None:
-        """Check that encoding a prefix does not need the length of the full sequence."""
+        """Check that a prefix is encoded alike with and without the rest of its sequence."""
         if getattr(model_config(causal), "given_length", False):
             return
         model = self._build_causal(causal)

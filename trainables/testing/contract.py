@@ -71,7 +71,7 @@ def check(holds: object, message: str) -> None:
 
 
 def check_close(actual: torch.Tensor, expected: torch.Tensor, subject: str) -> None:
-    """Fail unless two tensors are equal up to rounding; `subject` describes them and the requirement."""
+    """Fail unless two tensors are equal up to rounding; the message begins with `subject`."""
     __tracebackhide__ = True
     torch.testing.assert_close(actual, expected, msg=lambda difference: f"{subject}\n{difference}")
 

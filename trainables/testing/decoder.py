@@ -54,7 +54,7 @@ class DecoderContract(ModelCases):
         check(not encoded.depth.requires_grad, "depth must be detached, got a gradient")
 
     def test_no_answer_depends_on_a_later_token(self, writing: Raw) -> None:
-        """Check attention, means, halting and experts, also in training with constant dropout masks."""
+        """Check that answers ignore later tokens, also in training with constant dropout masks."""
         model = self._build_writer(with_fields(writing, **DROPPED))
         y, y_mask, memory, memory_mask = unpadded_answers(_width(model))
         later_answers, outputs = unpadded_answers(_width(model), seed=1)[0] * 5, {}

@@ -143,7 +143,7 @@ class TaskContract(Contract):
         return hashes
 
     def test_another_seed_gives_other_data(self, reseedable: Raw) -> None:
-        """Check every split."""
+        """Check that every split differs for another seed."""
         seed = reseedable.get(SEED_FIELD, 0)
         other_settings = reseedable | dict({SEED_FIELD: seed + 1} if self.reseeded is None else self.reseeded)
         for info, split in stored(reseedable).items():
@@ -252,7 +252,7 @@ class TaskContract(Contract):
                 check(answer <= (shape.answer_length_max or 0), message)
 
     def test_batches_are_right_padded(self, form: Raw) -> None:
-        """Check batches of stored splits; every input must have a token."""
+        """Check batches of stored splits; every input must have at least one token."""
         config = task_catalog.task_config(form)
         for split in stored(form).values():
             indices = np.arange(len(split))[:: max(1, len(split) // 16)]

@@ -87,7 +87,7 @@ ForwardFlops = Callable[[np.ndarray, np.ndarray], float]
 def evaluate(
     learner: Learner, batches: Iterable[Batch], forward_flops: ForwardFlops | None = None
 ) -> dict[str, float]:
-    """Return the metrics of a split, by name without the prefix of the split.
+    """Return the metrics of a split by name; names omit the prefix of the split.
 
     Args:
         learner: The model and its training settings.

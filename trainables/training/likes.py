@@ -64,7 +64,7 @@ def batch_tokens(config: Any, trial: TrialFacts) -> Any:
 
 
 def order(config: Any, trial: TrialFacts) -> Any:
-    """Return "random" for inputs of equal length, because bucketing has no effect on them."""
+    """Return the order of examples; "random" for inputs of equal length, which bucketing does not affect."""
     return config.order if trial.length is None else "random"
 
 
@@ -77,14 +77,14 @@ def accumulate(config: Any, trial: TrialFacts) -> Any:
 
 
 def halve_after(config: Any, _: TrialFacts) -> Any:
-    """Return None if no halving can take effect before the last validation or the end by `patience`."""
+    """Return the patience of halving; None if no halving can take effect before the training ends."""
     halve, patience = config.halve_after, config.patience
     never_applies = halve is None or halve > validations(config) - 3
     return None if never_applies or (patience is not None and halve >= patience) else halve
 
 
 def patience(config: Any, _: TrialFacts) -> Any:
-    """Return None if the training cannot end before its last validation."""
+    """Return the patience; None if it is so large that the training cannot end before its last validation."""
     never_applies = config.patience is None or config.patience > validations(config) - 3
     return None if never_applies else config.patience
 
@@ -95,7 +95,7 @@ def clip(config: Any, _: TrialFacts) -> Any:
 
 
 def eps(config: Any, _: TrialFacts) -> Any:
-    """Return None if RAdam never divides by the second moment, else at least `EPS_LEAST`."""
+    """Return `eps`, at least `EPS_LEAST`; None if RAdam never divides by the second moment."""
     return max(config.eps, EPS_LEAST) if adapts(config) else None
 
 

@@ -216,7 +216,7 @@ def split_batch(batch: Batch, parts: int) -> Iterator[BatchPart]:
 def _backward_of_part(
     learner: Learner, rows: Batch, step: int, number: int = 0, share: float = 1.0
 ) -> tuple[Tensor, ...]:
-    """Run a backward pass on part `number` of a batch with the `share` of its rows as weight of its means."""
+    """Run a backward pass on part `number` of a batch; `share`, its share of the rows, weights its means."""
     set_dropout_context(learner.model, learner.seed, step, number)
     with learner.autocast():
         output: Output = learner.model(rows)
