@@ -76,10 +76,10 @@ def _orders(lengths: np.ndarray, role: Role, batch_size: int) -> dict[str, list[
     """Map each order in which trials may read such a split to its batches, of about one epoch."""
     if role != "train":
         return {"sorted": list(evaluation_batches(lengths, batch_size))}
-    pools = min(POOLS, -(-len(lengths) // (batch_size * POOL_BATCHES)))
+    num_pools = min(POOLS, -(-len(lengths) // (batch_size * POOL_BATCHES)))
 
     def read_lengths(indices: Callable[[int], np.ndarray]) -> list[np.ndarray]:
-        return [indices(step) for step in range(pools * POOL_BATCHES)]
+        return [indices(step) for step in range(num_pools * POOL_BATCHES)]
 
     return {
         "random": read_lengths(lambda step: batch_indices(len(lengths), batch_size, 0, step)),

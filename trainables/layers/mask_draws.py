@@ -122,12 +122,12 @@ class _Job(NamedTuple):
         return cls(positions, salt, parts, deliver, shape, prod(shape))
 
 
-def _broadcast(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+def _broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
     """Return the broadcast shape of two shapes, in a tenth of the time of `numpy.broadcast_shapes`."""
-    if len(one) < len(other):
-        one, other = other, one
-    gap = len(one) - len(other)
-    return (*one[:gap], *[y if x == 1 else x for x, y in zip(one[gap:], other, strict=True)])
+    if len(first) < len(second):
+        first, second = second, first
+    gap = len(first) - len(second)
+    return (*first[:gap], *[y if x == 1 else x for x, y in zip(first[gap:], second, strict=True)])
 
 
 class MaskDraws:

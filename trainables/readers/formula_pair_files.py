@@ -34,14 +34,14 @@ def _read_file(file: Path) -> Pairs:
         text = file.read_text("utf-8-sig", "replace")
     except OSError as error:
         raise unreadable_error(file, error) from error
-    for number, line in enumerate(text.splitlines(), start=1):
+    for line_number, line in enumerate(text.splitlines(), start=1):
         parts = line.split("\t")
         words = [part.split() for part in parts[1:]]
         strange = sorted({word for sentence in words for word in sentence} - ids.keys())
         if len(parts) != 3 or parts[0] not in RELATIONS or strange or not all(words):
             raise ValueError(
-                f"{file}, line {number}: expected a relation ({' '.join(RELATIONS)}) and two sentences of "
-                f"the words {' '.join(WORDS)}, with tabs between the three, got {line[:200]!r}"
+                f"{file}, line {line_number}: expected a relation ({' '.join(RELATIONS)}) and two "
+                f"sentences of the words {' '.join(WORDS)}, with tabs between the three, got {line[:200]!r}"
             )
         rows.append([*map(ids.__getitem__, words[0]), SEPARATOR, *map(ids.__getitem__, words[1])])
         labels.append(RELATIONS.index(parts[0]))

@@ -201,7 +201,7 @@ class Composition:
     def _soft_neighbours(
         self, states: Tensor, packing: Packing, left: Tensor, right: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return each position's soft left neighbour, and its window of soft neighbours from left to right."""
+        """Return each position's soft left neighbour, and its window of soft neighbours in order."""
         padded_states = packing.pad(states)
         left_states = left.to(padded_states.dtype) @ padded_states
         hidden_states = self.cell.hidden(padded_states)

@@ -120,12 +120,13 @@ def build(config: Config, split: str) -> pa.Table:
         )
     sources, targets = Rows(len(vocabulary)), Rows(len(vocabulary))
     source, target = files[f"{split}.en"], files[f"{split}.de"]
-    for number, english, german in read_pairs(source, target):
+    for line_number, english, german in read_pairs(source, target):
         if split == "train" and not _has_valid_lengths(config, english, german):
             continue
         if not english or not german:
             raise ValueError(
-                f"{source if not english else target}, line {number}: expected a sentence, got an empty line"
+                f"{source if not english else target}, line {line_number}: expected a sentence, "
+                "got an empty line"
             )
         sources.append([*vocabulary.ids(english), MARKS.index(END)])
         targets.append(vocabulary.ids(german))
