@@ -71,7 +71,7 @@ def _module_of_script(main: ModuleType) -> str | None:
 
 
 def _is_file_of(module: str, source: ModuleType) -> bool:
-    """Return whether an import of `module` in another process loads the file of `found`."""
+    """Return whether importing the name `module` in another process loads the file of `source`."""
     try:
         spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):

@@ -150,7 +150,7 @@ class Sweep:
 
     @property
     def _name(self) -> str:
-        """Name of the sweep in the spec; InputError if the spec has no name."""
+        """Name of the sweep, from the spec. Raises InputError if the spec has no name."""
         spec_content = read_file(self._spec).data if isinstance(self._spec, Path) else self._spec
         if not isinstance(spec_content, Mapping) or not isinstance(spec_content.get("name"), str):
             raise InputError("a spec must have a name, got none; write name: my-sweep")

@@ -25,7 +25,7 @@ def effective(path: str, assignment: Assignment, settings: Mapping[str, Any]) ->
 
 
 def find_parent(path: str, known_names: Iterable[str]) -> str | None:
-    """Return the path in `known_names` that is a parent of `path`; None if there is none."""
+    """Return a path in `known_names` that contains the field at `path`; None if no path does."""
     return next((parent for parent in known_names if path.startswith(f"{parent}.")), None)
 
 
@@ -82,14 +82,14 @@ def merge(*spaces: Space) -> Space:
 
 
 def without(space: Space, paths: Iterable[str]) -> Space:
-    """Return `space` without the dimensions at `paths`."""
+    """Return a copy of `space` that omits the dimensions at `paths`."""
     removed = frozenset(paths)
     remaining_dimensions = tuple(dimension for dimension in space.dimensions if dimension.path not in removed)
     return Space(remaining_dimensions, space.constraints)
 
 
 def order_dimensions(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
-    """Return `dimensions` with each one after all dimensions that it depends on, else in the given order.
+    """Sort `dimensions`: each follows all dimensions that it depends on; otherwise the order is kept.
 
     Raises:
         CyclicSpace: The conditions form a cycle.

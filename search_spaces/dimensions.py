@@ -254,7 +254,7 @@ Rule = Constraint | Formula | Predicate
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Dimensions, each after the dimensions that it depends on, and constraints between them."""
+    """Dimensions and constraints between them; each dimension follows those that it depends on."""
 
     dimensions: tuple[Dimension, ...] = ()
     constraints: tuple[Rule, ...] = ()
@@ -285,7 +285,7 @@ Assignment = Mapping[str, Value]
 
 
 def same(first: Value, second: Value) -> bool:
-    """Return whether two values are equal; 1 equals 1.0, but True does not equal 1."""
+    """Return whether two values count as equal: 1 equals 1.0, but True does not equal 1."""
     return equality_key(first) == equality_key(second)
 
 

@@ -209,7 +209,7 @@ def _power(base: float, exponent: float) -> float:
 
 
 def _are_equal(first: Any, second: Any) -> bool:
-    """Compare two values; unlike in Python, True does not equal 1."""
+    """Return whether two values are equal; unlike in Python, True does not equal 1."""
     return isinstance(first, bool) == isinstance(second, bool) and bool(first == second)
 
 

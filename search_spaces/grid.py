@@ -27,7 +27,7 @@ COUNTED_MAX = 100_000
 
 
 def is_finite(domain: Domain) -> bool:
-    """Return whether `domain` has finitely many values: every domain but a float without a step."""
+    """Return whether `domain` has finitely many values; only floats without a step have not."""
     return not isinstance(domain, Float) or domain.step is not None
 
 
@@ -65,7 +65,7 @@ def combinations(space: Space, settings: Mapping[str, Any]) -> Iterator[Assignme
 
 
 def count_combinations(space: Space, settings: Mapping[str, Any]) -> int:
-    """Return the number of combinations; above `COUNTED_MAX`, ignore conditions and constraints."""
+    """Return the number of combinations; if it exceeds `COUNTED_MAX`, ignore conditions and constraints."""
     num_all = prod(count_values(dimension.domain) for dimension in space.dimensions)
     if num_all > COUNTED_MAX or not (
         space.constraints or any(dimension.when for dimension in space.dimensions)

@@ -45,7 +45,7 @@ PathProblem = Callable[[str], str | None]
 def parse_space(
     value: Any, path_problem: PathProblem = built_in_problem
 ) -> tuple[tuple[Dimension, ...], tuple[Problem, ...]]:
-    """Return all valid dimensions of a mapping, and the problems of the others.
+    """Return the valid dimensions of a mapping, and the problems of its invalid dimensions.
 
     Args:
         value: Mapping from field path to range, as in a spec.

@@ -117,7 +117,7 @@ def _at(value: Any, keys: Sequence[str | int]) -> Any:
 
 
 def _obstacle(settings: Mapping[str, Any], path: str) -> str:
-    """Describe the first part of `path` that is missing or cannot contain fields."""
+    """Return a text about the first part of `path` that is missing or cannot contain fields."""
     parts = path.split(".")
     for end in range(1, len(parts)):
         prefix = ".".join(parts[:end])
@@ -132,7 +132,7 @@ def _obstacle(settings: Mapping[str, Any], path: str) -> str:
 
 
 def _replace(inside: Any, keys: Sequence[str | int], value: Any) -> Any:
-    """Return a copy of `inside` with `value` at `keys`; other values are shared."""
+    """Return a copy of `inside` with `value` at `keys`; all other values are shared with `inside`."""
     if not keys:
         return value
     head, *rest = keys
@@ -170,8 +170,8 @@ class Paths:
         for part in _from_root(path):
             self._inside.setdefault(part, {})[path] = place
 
-    def touching(self, path: str) -> list[str]:
-        """Return the paths that `overlap` with `path`, in order."""
+    def overlapping(self, path: str) -> list[str]:
+        """Return the paths of the set that `overlap` with `path`, in the order in which they were added."""
         places = dict(self._inside.get(path, {}))
         places |= {part: self._places[part] for part in _from_root(path) if part in self._places}
         return sorted(places, key=places.__getitem__)

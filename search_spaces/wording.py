@@ -54,12 +54,12 @@ def hint(name: str, known_names: Iterable[str], likely: str | None = None) -> st
 
 
 def amount(number: int, noun: str) -> str:
-    """Return a number with its noun: `1 trial`, `1,045 trials`."""
+    """Return `number` followed by `noun` in singular or plural: `1 trial`, `1,045 trials`."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def listed(words: Sequence[str]) -> str:
-    """Return words as in a sentence: `a, b and c`."""
+    """Join words for use in a sentence: `a, b and c`."""
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 

@@ -107,9 +107,9 @@ def build_part(config: Settings, part: Part, device: torch.device | str) -> nn.M
 
 
 def drawn_by_constructors(config: Settings, shape: TaskShape) -> tuple[str, ...]:
-    """Return the parameters and buffers that differ between two builds with one seed: constructors draw them.
+    """Return the names of parameters and buffers whose values differ between two builds with the same seed.
 
-    In these tensors arms with equal seeds would start with different values.
+    Their constructors draw these values, so arms with equal seeds would start with different ones.
 
     Raises:
         ValueError: A parameter is not drawn by any method.
@@ -134,7 +134,7 @@ def drawn_by_constructors(config: Settings, shape: TaskShape) -> tuple[str, ...]
 
 
 def _equal(first: torch.Tensor, second: torch.Tensor) -> bool:
-    """Return whether all numbers are equal, where NaN equals NaN."""
+    """Return whether two tensors have equal values; NaN counts as equal to NaN."""
     return torch.equal(first, second) or (
         first.shape == second.shape and bool(((first == second) | (first.isnan() & second.isnan())).all())
     )
@@ -142,7 +142,7 @@ def _equal(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 @contextmanager
 def _nothing_left_over() -> Iterator[None]:
-    """Fill uninitialised memory with NaN in the block, instead of arbitrary former content."""
+    """Make PyTorch fill newly allocated memory with NaN inside the block."""
     memory: Any = torch.utils.deterministic  # the module has no type annotations
     mode, fills = torch.get_deterministic_debug_mode(), memory.fill_uninitialized_memory
     memory.fill_uninitialized_memory = True
@@ -167,7 +167,7 @@ def _build_with_head(config: Settings, shape: TaskShape) -> nn.Module:
 def _construct(
     config: Settings, construct: Callable[[], nn.Module], device: torch.device | str, constructing: int = 0
 ) -> nn.Module:
-    """Return the module that `construct` builds, with uninitialised memory, or without memory on `meta`.
+    """Return the module that `construct` builds; its parameters are not initialised yet.
 
     Plain modules are built on the CPU, because their constructors may set values that no later method sets.
     Their constructors draw from the stream `constructing`.
@@ -198,7 +198,7 @@ def _construct(
 
 
 def _fit_to_train(construct: Callable[[], nn.Module]) -> nn.Module:
-    """Return the module that `construct` builds.
+    """Return the module that `construct` builds, after checking that it can be trained.
 
     Raises:
         ValueError: Weights have no size, or their dtype is not supported by optimisers.
@@ -220,7 +220,7 @@ def _fit_to_train(construct: Callable[[], nn.Module]) -> nn.Module:
 
 
 def _allocated(ghost: nn.Module) -> nn.Module:
-    """Return `ghost`, a model on `meta`, after replacing its tensors by uninitialised memory."""
+    """Allocate uninitialised CPU memory for every tensor of `ghost`, a model on `meta`, and return it."""
     # Module.to_empty calls empty_like on meta tensors, which takes PyTorch a second of imports.
     ghost._apply(lambda meta: torch.empty(meta.shape, dtype=meta.dtype))  # type: ignore[no-untyped-call]
     return ghost
@@ -228,7 +228,7 @@ def _allocated(ghost: nn.Module) -> nn.Module:
 
 @contextmanager
 def as_fault(config: Settings, subject: str) -> Iterator[None]:
-    """Raise ValueError with file and line for errors of a model of another package."""
+    """Convert errors of the block to a ValueError with file and line, if the model is not built-in."""
     try:
         yield
     except Exception as error:
@@ -288,7 +288,7 @@ def _can_be_causal(model: str) -> bool:
 
 
 def batch_cost(config: Settings) -> str | None:
-    """Return which training cost is computed over a batch as a unit, in words; None if none is.
+    """Return the name of the training cost that is computed from the whole batch; None if there is none.
 
     In a batch that is run in parts this cost is computed for each part. A model declares it in the function
     `batch_cost(config)` in its file.
@@ -318,7 +318,7 @@ def batch_statistics(model: nn.Module) -> str | None:
 
 
 def batch_norm(model: nn.Module) -> str | None:
-    """Return class and name of the first module that normalises over a batch; None if none does."""
+    """Return class and name of the first batch norm in `model`; None if there is none."""
     norms = (
         f"{type(module).__name__} at {name}"
         for name, module in model.named_modules()
@@ -366,7 +366,7 @@ def _file(config: Settings) -> ModuleType:
 
 
 def head_module(shape: TaskShape) -> ModuleType:
-    """Return the module of the task's head: `FEATURES` and a class such as `ClassifyModel`."""
+    """Return the module of the task's head; it defines `FEATURES` and a class such as `ClassifyModel`."""
     return importlib.import_module(f"trainables.heads.{shape.head}")
 
 

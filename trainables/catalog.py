@@ -97,7 +97,7 @@ def is_outside(kind: Kind, name: str) -> bool:
 
 
 def usable(kind: Kind) -> Iterator[tuple[str, ModuleType]]:
-    """Yield all listed names with their modules, skipping unusable modules of other packages."""
+    """Yield each listed name with its module; skip modules of other packages that cannot be used."""
     for name in names(kind):
         try:
             yield name, load(kind, name)
@@ -106,14 +106,14 @@ def usable(kind: Kind) -> Iterator[tuple[str, ModuleType]]:
 
 
 def config_class(kind: Kind, name: str) -> "type[Settings]":
-    """Return the settings class of `name`, whose field `name` has that value. Raises the errors of `load`."""
+    """Return the settings class of `name`; its field `name` admits only this value. Raises as `load`."""
     module = load(kind, name)
     config: type[Settings] = module.Config
     return config if name in _files(kind) and "name" in config.model_fields else _called(config, name)
 
 
 def outside_sources(kind: Kind, name: str) -> "list[Path]":
-    """Return the source files of `name` if it is not built-in, else none. Raises the errors of `load`."""
+    """Return the source files of `name`; empty if it is built-in. Raises the errors of `load`."""
     module = load(kind, name)
     return [] if name in _files(kind) else source_files(module.__name__)
 

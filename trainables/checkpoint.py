@@ -16,7 +16,7 @@ class CheckpointError(ValueError):
 
 
 def weights(model: nn.Module) -> dict[str, Tensor]:
-    """Return parameters and persistent buffers by name, each shared tensor once, detached but not copied."""
+    """Return parameters and persistent buffers by name (shared tensors by one), detached but not copied."""
     unique: dict[int, str] = {}
     state = model.state_dict(keep_vars=True)
     for name, tensor in state.items():

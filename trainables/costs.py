@@ -60,7 +60,7 @@ ADAM_COPIES = 4
 
 
 def passes(*, recomputes: bool) -> int:
-    """Return the cost of a training step in forward passes; recomputing layers adds one forward pass."""
+    """Return the number of forward passes that cost as much as one training step."""
     return BACKWARD + recomputes
 
 
@@ -70,7 +70,7 @@ def parameters(model: nn.Module) -> int:
 
 
 def parameters_by_group(model: nn.Module) -> dict[str, int]:
-    """Return the number of parameters of each kind of part that occurs; the sum is `parameters(model)`."""
+    """Return the number of parameters in each kind of part; the numbers add up to `parameters(model)`."""
     sizes = dict.fromkeys((*GROUPS, "other"), 0)
     for name, parameter in model.named_parameters():
         sizes[_group(name)] += parameter.numel()
@@ -173,7 +173,7 @@ def _decoder_activation_bytes(config: Settings, rows: int, length: int, memory_l
 
 
 def _stated(config: Settings, function_name: str) -> Any:
-    """Return the function of that name in the model's file; None if it has none."""
+    """Return the function `function_name` of the model's file; None if the file does not define it."""
     return getattr(catalog.load("models", vars(config)["name"]), function_name, None)
 
 
@@ -222,7 +222,7 @@ def peak_memory_bytes(
 
 
 def _between(config: ModelSettings, saved: float, rows: int, length: int) -> float:
-    """Return the bytes of one layer plus the states between layers, given `saved` bytes of all layers."""
+    """Return the bytes that are stored if layers are recomputed: one layer, and the states between layers."""
     layers = depth_range(config, length)[1]
     stated: Callable[[Settings], float] | None = _stated(config, "states_between")
     states = STATES_BETWEEN if stated is None else stated(config)
@@ -243,7 +243,7 @@ def _answer_bytes(
 
 
 def _rows(shape: TaskShape, length: int) -> tuple[int, int]:
-    """Return number and length of the encoder's sequences for an input of `length` tokens."""
+    """Return how many sequences the encoder reads for one input of `length` tokens, and their length."""
     return (2, (length - 1) // 2) if shape.head == "pair" else (1, length)
 
 

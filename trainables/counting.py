@@ -144,7 +144,7 @@ def _small_enough_model(config: ModelSettings, part: Part) -> nn.Module:
 
 
 def _rows(width: int, rows: int, length: int) -> list[Tensor]:
-    """Return random vectors and their mask."""
+    """Return `rows` rows of `length` random vectors, and a mask without padding."""
     x = torch.randn(rows, length, width, generator=torch_stream(SEED, "counting", length))
     return [x.requires_grad_(), torch.ones(rows, length, dtype=torch.bool)]
 

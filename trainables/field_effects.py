@@ -100,14 +100,14 @@ class AffectsSplits:
         self.each = each
 
     def read(self, value: Any, splits: Iterable[str]) -> Any:
-        """Return the items of a list that belong to one of `splits`; any other value unchanged."""
+        """Return `value`; if it is a list of splits, only the items that belong to one of `splits`."""
         if self.each is None or not isinstance(value, list | tuple):
             return value
         wanted_splits = set(splits)
         return [item for item in value if self.each(item) in wanted_splits]
 
     def among(self, splits: Iterable[str]) -> bool:
-        """Return whether the field changes one of `splits`."""
+        """Return whether the marked field changes one of `splits`."""
         return any(fnmatchcase(split, pattern) for split in splits for pattern in self.patterns)
 
 
@@ -133,7 +133,7 @@ def normal_forms(config: Settings, trial: TrialFacts) -> dict[str, dict[str, Any
 
 
 def running(config: type[Settings]) -> frozenset[str]:
-    """Return the fields of `config` that affect no result."""
+    """Return the fields of `config` that affect only how a trial runs, not its results."""
     fields = config.model_fields.items()
     return frozenset(name for name, field in fields if Affects("running") in field.metadata)
 

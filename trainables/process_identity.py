@@ -109,7 +109,7 @@ def process_start(pid: int) -> float | None:
 
 
 def _state_here(pid: int, is_start: Callable[[float], bool]) -> ProcessState:
-    """Return the state of process `pid` of this namespace; a process with another start is not the same."""
+    """Return the state of process `pid` of this namespace; DEAD if `is_start` rejects its start time."""
     try:
         started_at = process_start(pid)
     except OSError:

@@ -66,7 +66,7 @@ class Workload(Protocol):
         """Return whether the last measurement has been returned."""
 
     def advance(self) -> Measurement | None:
-        """Work until the next report and return it; None if the work has ended and nothing is left to report.
+        """Continue the trial until its next report and return the report; None if the trial has ended.
 
         Raises:
             Diverged: The loss is not finite.

@@ -34,7 +34,7 @@ def task_config(raw: Mapping[str, Any]) -> Settings:
 
 
 def task_name(config: Settings) -> str:
-    """Return the name of the task that `config` belongs to."""
+    """Return the name of the task whose settings `config` holds."""
     return cast(str, getattr(config, "name"))  # noqa: B009 - Settings has no field `name`
 
 
@@ -63,7 +63,7 @@ def splits(config: Settings) -> tuple[SplitInfo, ...]:
 
 
 def _shape_faults(shape: object) -> Iterator[str]:
-    """Yield the faults of a returned shape, each worded to follow "a TaskShape"."""
+    """Yield the faults of a shape as texts that continue the words "a TaskShape"."""
     if not isinstance(shape, TaskShape):
         yield f"of trainables.types, got {type(shape).__name__}"
         return
@@ -83,7 +83,7 @@ def _shape_faults(shape: object) -> Iterator[str]:
 
 
 def _splits_faults(value: Any) -> Iterator[str]:
-    """Yield the faults of returned splits, each worded to follow "must return"."""
+    """Yield the faults of splits as texts that continue the words "must return"."""
     listed: list[Any] = list(value) if isinstance(value, list | tuple) else []
     strange = [item for item in listed if not isinstance(item, SplitInfo)]
     if strange or not isinstance(value, list | tuple):

@@ -159,7 +159,7 @@ class Output:
 
 
 def sum_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype in which to sum probabilities and costs: at least 32 bits.
+    """Return the dtype for sums of probabilities and costs: `dtype`, or float32 if `dtype` has fewer bits.
 
     In 16 bits 1 - 0.999 has no significant digits.
     """

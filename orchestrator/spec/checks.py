@@ -310,14 +310,14 @@ def _arms(spec: Spec) -> Problems:
         }
         for path, value in arm.set.items():
             keys = ("arms", name, "set", path)
-            for other_path in earlier_paths.touching(path):
+            for other_path in earlier_paths.overlapping(path):
                 yield (
                     keys,
                     f"must not be set together with {other_path}, one contains the other: write one of them",
                 )
             earlier_paths.add(path)
             for words, axes in crossed:
-                for axis in axes.touching(path):
+                for axis in axes.overlapping(path):
                     yield (
                         keys,
                         f"must not be set by an arm and by {words} ({axis}): take it out of one of them",
@@ -349,7 +349,7 @@ def _axes(spec: Spec) -> Problems:
     earlier_paths, searched_paths, posthoc = Paths(), Paths(_searched_dimensions(spec)), Paths(spec.posthoc)
     for section, axes in (("grid", spec.grid), ("contexts", spec.contexts)):
         for path in axes:
-            for other_path in earlier_paths.touching(path):
+            for other_path in earlier_paths.overlapping(path):
                 in_grid = section == "contexts" and other_path in spec.grid
                 message = (
                     f"must not be set by the grid too ({other_path}): take it out of one of them"
@@ -358,11 +358,11 @@ def _axes(spec: Spec) -> Problems:
                 )
                 yield (section, path), message
             earlier_paths.add(path)
-            for other_path in searched_paths.touching(path):
+            for other_path in searched_paths.overlapping(path):
                 message = f"must not set what the search varies ({other_path}): take it out of one of them"
                 yield (section, path), message
     for path in spec.contexts:
-        for other_path in posthoc.touching(path):
+        for other_path in posthoc.overlapping(path):
             message = (
                 f"must not be evaluated with other values ({other_path}): take it out of posthoc or contexts"
             )

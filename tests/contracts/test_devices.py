@@ -15,8 +15,8 @@ from tests.support.specs.box import all_arms, built, single_change
 from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
 from trainables.decoding.search import answers
-from trainables.testing.arms import having
-from trainables.testing.cases import LENGTHS, SEED, SHAPE, batch, check_same, trained
+from trainables.testing.arms import with_fields
+from trainables.testing.cases import LENGTHS, SEED, SHAPE, batch, check_same, run_training_pass
 from trainables.testing.decoder import WRITTEN
 from trainables.training.config import train_config
 from trainables.training.evaluate import evaluate
@@ -47,7 +47,7 @@ def to_host(encoded: Encoded) -> Encoded:
 
 def run_pass(raw: dict[str, Any], batch_: Batch) -> tuple[Output, dict[str, Tensor], Counter[str]]:
     with PretendedGpu() as gpu:
-        output, gradients = trained(on_gpu(built(raw)), to_pretended_gpu(batch_))
+        output, gradients = run_training_pass(on_gpu(built(raw)), to_pretended_gpu(batch_))
         assert output.loss.device == GPU
         assert {gradient.device for gradient in gradients.values()} == {GPU}
     return output, gradients, gpu.waits
@@ -55,8 +55,8 @@ def run_pass(raw: dict[str, Any], batch_: Batch) -> tuple[Output, dict[str, Tens
 
 @pytest.mark.parametrize("raw", ARMS.values(), ids=ARMS)
 def test_training_pass_keeps_tensors_on_the_device(raw: dict[str, Any]) -> None:
-    raw, batch_ = having(raw, **EXACT), batch(LENGTHS)
-    expected, gradients = trained(built(raw), batch_)
+    raw, batch_ = with_fields(raw, **EXACT), batch(LENGTHS)
+    expected, gradients = run_training_pass(built(raw), batch_)
     found, other_gradients, _ = run_pass(raw, batch_)
     torch.testing.assert_close(to_cpu(found.loss), expected.loss.detach())
     # The way to save work, and so the number of computed layers, may depend on the device.
@@ -74,8 +74,8 @@ def test_training_pass_keeps_tensors_on_the_device(raw: dict[str, Any]) -> None:
     ],
 )
 def test_early_exit_modes_keep_tensors_on_the_device(raw: dict[str, Any], early_exit: str) -> None:
-    raw, batch_ = having(raw, **EXACT, early_exit=early_exit), batch(LENGTHS)
-    expected, _ = trained(built(raw), batch_)
+    raw, batch_ = with_fields(raw, **EXACT, early_exit=early_exit), batch(LENGTHS)
+    expected, _ = run_training_pass(built(raw), batch_)
     torch.testing.assert_close(to_cpu(run_pass(raw, batch_)[0].loss), expected.loss.detach())
 
 
@@ -83,7 +83,7 @@ def test_early_exit_modes_keep_tensors_on_the_device(raw: dict[str, Any], early_
 def test_training_and_evaluation_keep_tensors_on_the_device(head: str) -> None:
     """Every head runs a training step with clipping and a moving average, and a validation."""
     shape = HEADS[head]
-    raw = having(ARMS["transformer, small"], **EXACT, causal=shape.causal)
+    raw = with_fields(ARMS["transformer, small"], **EXACT, causal=shape.causal)
     batch_ = synthetic_batch(shape, n=3, length=9, seed=SEED)
     expected = evaluate_on_gpu(Learner(build_model(raw, shape, SEED), train_config(TRAIN), seed=SEED), batch_)
     with PretendedGpu():
@@ -123,6 +123,6 @@ def test_layers_without_early_exit_add_no_host_waits(which: str) -> None:
     batch_, raw = batch(LENGTHS), single_change(name, label)
 
     def waits(layers: int) -> Counter[str]:
-        return +run_pass(having(raw, **EXACT, early_exit="none", max_layers=layers), batch_)[2]
+        return +run_pass(with_fields(raw, **EXACT, early_exit="none", max_layers=layers), batch_)[2]
 
     assert waits(3) == waits(9)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.specs.examples import examples
 from trainables.assembly import build_model
-from trainables.testing.cases import SHAPE, batch, check_same, enliven, trained
+from trainables.testing.cases import SHAPE, batch, check_same, enliven, run_training_pass
 
 IMMEDIATE_THRESHOLD = 1e-6
 """A threshold that the first halting probability reaches."""
@@ -91,7 +91,7 @@ def check(raw: dict[str, Any], sizes: list[int], seed: int, liveliness: float) -
             if name.endswith(("halt.outer.weight", "scorer.outer.weight")):
                 parameter.data.mul_(liveliness)
         enliven(model, 1.0)
-        results[mode] = trained(model, batch(sizes), step=seed)
+        results[mode] = run_training_pass(model, batch(sizes), step=seed)
     output, gradients = results["none"]
     for mode in ("batch", "compact"):
         other, other_gradients = results[mode]

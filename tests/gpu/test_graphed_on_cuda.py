@@ -11,7 +11,7 @@ from trainables.assembly import build_model
 from trainables.protocol import Job
 from trainables.testing.arms import base
 from trainables.testing.cases import SEED, SHAPE, batch
-from trainables.testing.contract import interrupted, undisturbed
+from trainables.testing.contract import run_interrupted, run_uninterrupted
 from trainables.testing.graphs import LENGTHS, RunningEngine, of_step
 from trainables.testing.recorded import RecordingEngine
 from trainables.testing.resuming import TASK, TRAIN
@@ -80,8 +80,8 @@ def test_resumed_training_equals_an_undisturbed_one(tmp_path: Path) -> None:
     train = {**TRAIN, "steps": 50, "report_every": 10, "graph": True}
     job = Job({"task": dict(TASK), "model": model, "train": train}, 1, data_dir=tmp_path / "data")
     (folder := tmp_path / "saved").mkdir()
-    _, resumed = interrupted(Training, job, folder)
-    _, whole = undisturbed(Training, job)
+    _, resumed = run_interrupted(Training, job, folder)
+    _, whole = run_uninterrupted(Training, job)
     for one, other in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=0.05, atol=0.01)
 

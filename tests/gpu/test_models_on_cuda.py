@@ -14,7 +14,7 @@ from trainables.assembly import build_model, model_config
 from trainables.data.synthetic import synthetic_batch
 from trainables.layers.dropout import set_dropout_context
 from trainables.testing import cases
-from trainables.testing.arms import having
+from trainables.testing.arms import with_fields
 from trainables.testing.cases import LENGTHS, SEED, SHAPE, batch, check_same
 from trainables.training.config import train_config
 from trainables.training.step import Learner, one_step
@@ -45,12 +45,12 @@ def on_cpu(output: Output, gradients: dict[str, Tensor]) -> tuple[Tensor, Encode
 
 
 def trained(model: nn.Module, examples: Batch, device: str) -> tuple[Tensor, Encoded, dict[str, Tensor]]:
-    return on_cpu(*cases.trained(model.to(device), moved(examples, device)))
+    return on_cpu(*cases.run_training_pass(model.to(device), moved(examples, device)))
 
 
 @on_devices(CASES, rehearse=[UNIT, "crvnn, small"])
 def test_training_pass_equals_that_of_the_cpu(case: dict[str, Any], device: str) -> None:
-    settings, examples = having(case, **EXACT), batch(LENGTHS)
+    settings, examples = with_fields(case, **EXACT), batch(LENGTHS)
     loss, encoded, gradients = trained(built(settings), examples, "cpu")
     other_loss, other_encoded, other_gradients = trained(built(settings), examples, device)
     torch.testing.assert_close(other_loss, loss)
@@ -63,9 +63,9 @@ def test_training_pass_equals_that_of_the_cpu(case: dict[str, Any], device: str)
 @on_devices(EXITS)
 def test_early_exit_modes_agree(case: dict[str, Any], device: str) -> None:
     examples = batch([5, 1, 9, 3, 8])
-    loss, encoded, gradients = trained(built(having(case, **EXACT, early_exit="none")), examples, device)
+    loss, encoded, gradients = trained(built(with_fields(case, **EXACT, early_exit="none")), examples, device)
     for mode in ("batch", "compact"):
-        settings = having(case, **EXACT, early_exit=mode)
+        settings = with_fields(case, **EXACT, early_exit=mode)
         other_loss, other_encoded, other_gradients = trained(built(settings), examples, device)
         torch.testing.assert_close(other_loss, loss)
         check_same(other_encoded, encoded, mode, without=("computed",))
@@ -107,7 +107,9 @@ def test_training_steps_lower_the_loss(case: dict[str, Any], device: str, precis
     if (device, precision) == ("cpu", "fp16"):
         return
     settings = train_config({"steps": 20, "lr": 3e-3, "precision": precision})
-    learner = Learner(build_model(having(case, dropout=0.0), SHAPE, SEED, device=device), settings, seed=SEED)
+    learner = Learner(
+        build_model(with_fields(case, dropout=0.0), SHAPE, SEED, device=device), settings, seed=SEED
+    )
     examples = moved(synthetic_batch(SHAPE, n=8, length=9, seed=SEED), device)
     losses = [float(one_step(learner, examples, step).loss) for step in range(20)]
     assert all(loss < float("inf") for loss in losses)
@@ -118,7 +120,7 @@ def test_training_steps_lower_the_loss(case: dict[str, Any], device: str, precis
 @needs_cuda
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_memory_use_is_close_to_the_estimate(case: dict[str, Any]) -> None:
-    settings = having(case, **WIDE, attention_dropout=0.0)
+    settings = with_fields(case, **WIDE, attention_dropout=0.0)
     rows, length = 32, 100
     estimate = costs.peak_memory_bytes(model_config(settings), SHAPE, rows, length)
     gc.collect()

@@ -117,9 +117,9 @@ def test_path_through_a_missing_field_is_refused(path, parent):
 def test_touching_paths_equal_those_of_a_full_comparison(paths: list[str]) -> None:
     for number, path in enumerate(paths):
         before = paths[:number]
-        assert Paths(before).touching(path) == [other for other in before if overlap(path, other)]
+        assert Paths(before).overlapping(path) == [other for other in before if overlap(path, other)]
     for path in paths:
-        assert path in Paths(paths).touching(path)
+        assert path in Paths(paths).overlapping(path)
 
 
 @pytest.mark.parametrize("path", ["", ".", "a..b", "a.", " lr", "lr ", "a. .b", "a\nb", "a\x1b"])

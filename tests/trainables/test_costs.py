@@ -11,7 +11,7 @@ from trainables import catalog, costs
 from trainables.assembly import build_model, model_config
 from trainables.data.synthetic import synthetic_batch
 from trainables.layers.dropout import set_dropout_context
-from trainables.testing.arms import having
+from trainables.testing.arms import with_fields
 from trainables.testing.decoder import TIED, WRITTEN
 from trainables.types import Batch, TaskShape
 
@@ -172,7 +172,7 @@ def small_settings(arm: str, **more: Any) -> dict[str, Any]:
 def small_version(name: str, **more: Any) -> dict[str, Any]:
     """Return the small version of a model, a little wider; its contract counts the costs of all arms."""
     raw = MODELS[name]().every_arm()["small"]
-    return having(raw, width=24, feedforward_width=40, early_exit="none", **more)
+    return with_fields(raw, width=24, feedforward_width=40, early_exit="none", **more)
 
 
 def batch(rows: int, length: int) -> Batch:
@@ -263,7 +263,9 @@ def test_costs_of_a_model_with_decoder_equal_the_counts(name: str, tied: bool) -
     """Encoder, decoder and readout count together; the memory estimate ignores padding."""
     shape = TIED if tied else WRITTEN
     small = MODELS[name]().every_arm()["small"]
-    config = model_config(having(small, tied_output=tied, early_exit="none", attention="math", kernel="math"))
+    config = model_config(
+        with_fields(small, tied_output=tied, early_exit="none", attention="math", kernel="math")
+    )
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         build_model(config, shape, seed=0).eval()(synthetic_batch(shape, 1, 9, seed=0))
     layers = costs.depth_range(config, 9)[1]

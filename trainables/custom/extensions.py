@@ -128,7 +128,7 @@ def _installed(path: tuple[str, ...]) -> Any:  # noqa: ARG001 part of the cache 
 
 @cache
 def _entry_points(group: str, path: tuple[str, ...]) -> Mapping[str, tuple[EntryPoint, ...]]:
-    """Return the entry points of `group` by name, without those whose names are invalid in a spec."""
+    """Return the entry points of `group` by name, except those with a name that a spec cannot contain."""
     by_name: dict[str, tuple[EntryPoint, ...]] = {}
     for entry in _installed(path).select(group=group):
         if not NAME.fullmatch(entry.name):
@@ -231,7 +231,7 @@ def add_to_path(folder: Path) -> None:
 
 
 def shadowed_file_hint(module: ModuleType) -> str:
-    """Return a hint if the current directory has another file of the name of `module`; else empty.
+    """Return a hint if the current directory has another file with the name of `module`; else an empty text.
 
     A module in the current directory is never imported if its name is that of a standard or installed module,
     because the current directory comes last in the search path.
@@ -246,7 +246,7 @@ def shadowed_file_hint(module: ModuleType) -> str:
 
 
 def _file_hint(name: str) -> str:
-    """Return a hint how to name the file below the current directory that the dotless `name` may refer to."""
+    """Return a hint with the module name of a file that `name`, a name without a dot, may refer to."""
     file = Path(name if name.endswith(".py") else f"{name}.py")
     if not names_file(file) or not all(part.isidentifier() for part in file.with_suffix("").parts):
         return ""
@@ -257,7 +257,7 @@ def _file_hint(name: str) -> str:
 
 
 def _module_hint(module: str) -> str:
-    """Return a hint for a missing module: a similar name, or the form it should have."""
+    """Return a hint for a missing module: a similar name, or the required form of the name."""
     parent = module.rpartition(".")[0]
     if module.endswith(".py") and names_file(module):
         return f". Name the module, not its file: {module.removesuffix('.py')}"
@@ -307,7 +307,7 @@ def _raising_module(error: BaseException) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return place, kind and first line of `error`."""
+    """Return file and line, class and first line of the message of `error`."""
     location = f"{error_location(error)}: " if error_location(error) else ""
     try:
         text = str(error).partition("\n")[0]

@@ -20,8 +20,10 @@ def num_unforkable_threads() -> int:
         names = [_name(task) for task in TASKS.iterdir()]
     except OSError:
         return threading.active_count()
-    pools = (int(pool["num_threads"]) - 1 for pool in threadpool_info() if pool["internal_api"] == "openblas")
-    return len(names) - names.count(ALLOCATOR_THREAD) - sum(pools)
+    pool_threads = (
+        int(pool["num_threads"]) - 1 for pool in threadpool_info() if pool["internal_api"] == "openblas"
+    )
+    return len(names) - names.count(ALLOCATOR_THREAD) - sum(pool_threads)
 
 
 def _name(task: Path) -> str:

@@ -154,7 +154,7 @@ class FunctionWorkload:
         self._running = greenlet(lambda: _run_function(train, copy.deepcopy(dict(job.settings)), trial))
 
     def advance(self) -> Measurement | None:
-        """Run the function until its next report; None if it returned without another report.
+        """Run the function until its next report and return the report; None if the function has ended.
 
         Raises the errors of the function.
 
@@ -256,7 +256,7 @@ def _folder_for(job: Job) -> Path:
 
 
 def _is_at_most(step: Any, last_step: int) -> bool:
-    """Return whether `step` is an integer of at most `last`; the worker reports invalid steps."""
+    """Return whether `step` is an integer up to `last_step`. The worker checks all other steps."""
     try:
         return operator.index(step) <= last_step
     except TypeError:
@@ -289,7 +289,7 @@ class Evaluation:
         self._folder, self._is_temporary = _folder_for(job), job.folder is None
 
     def advance(self) -> Measurement:
-        """Return the one measurement, at the step at which the training ended.
+        """Evaluate, and return the metrics as one measurement at the last step of the training.
 
         Raises:
             ValueError: The function returns no metrics.

@@ -39,7 +39,7 @@ def seed_generators(seed: int) -> None:
 
 
 def generator_state() -> State:
-    """Return the states of the global generators; those of CUDA devices only where CUDA is in use."""
+    """Return the states of the global generators, including those of CUDA devices if CUDA is in use."""
     version, words, gauss = random.getstate()
     state: dict[str, Any] = {"random": [version, list(words), gauss]}
     if numpy := sys.modules.get("numpy"):
@@ -145,7 +145,7 @@ class GeneratorFiles:
         file.write_text(json.dumps({"states": states, "files": files}), encoding="utf-8")
 
     def restore(self, file: Path) -> None:
-        """Read the states of a checkpoint's files; each is restored when the trial reads its file.
+        """Load the recorded states of a checkpoint; a file's state is restored when the trial reads the file.
 
         Args:
             file: JSON file that `save` wrote.
@@ -215,7 +215,7 @@ class GeneratorFiles:
         return os.path.relpath(path, self._folder)
 
     def _state_of(self, path: Path) -> int:
-        """Return the index of a file's state; the current state if native code wrote the file."""
+        """Return the index of a file's state, or of the current state if native code wrote the file."""
         file = self._files.get(self._name(str(path)))
         if file is None or (file.steps < 0 and path.lstat().st_mtime_ns != file.changed_at):
             return self._index_of_now()
@@ -327,13 +327,13 @@ def _when_loaded(library: str, action: Callable[[Any], object]) -> None:
 
 
 class _LibraryFinder:
-    """Import finder that calls the functions in `_WAITING` after their library is imported."""
+    """Import finder that calls the functions in `_WAITING` for a library right after its import."""
 
     def __init__(self) -> None:
         self._asks_others = False
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:  # noqa: ARG002
-        """Return the spec of the other finders."""
+        """Return the spec of the other finders, with a loader that also calls the waiting functions."""
         if name not in _WAITING or self._asks_others:
             return None
         self._asks_others = True

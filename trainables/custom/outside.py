@@ -120,7 +120,7 @@ def config_admits(settings: Mapping[str, Any], path: str) -> bool:
 
 
 def _declared_by(target: Any, module: Any, path: str) -> Mapping[str, Any]:
-    """Return the mapping `haltsweep` of `found` or its module; empty without a declaration."""
+    """Return the mapping `haltsweep` of `target`, else of its module; empty if neither declares one."""
     declaration = getattr(target, DECLARES, getattr(module, DECLARES, None))
     if declaration is None or inspect.ismodule(declaration) or callable(declaration):
         return {}
@@ -146,7 +146,7 @@ def _declared_by(target: Any, module: Any, path: str) -> Mapping[str, Any]:
 
 
 def dropped_fields(raw: Any, parsed: Any, path: str) -> Iterator[str]:
-    """Yield dotted paths at or below `path` that are in `given` but not in its parsed form `kept`.
+    """Yield the dotted paths of fields, at or below `path`, that are in `raw` but not in `parsed`.
 
     Positions in a list are parts of a path. A list that was parsed into one of another length is skipped.
     """
@@ -262,7 +262,7 @@ def _check_evaluate(function: Evaluate, path: str) -> None:
 
 
 def _kind_of_iterator(function: Any) -> str:
-    """Return the kind of iterator that a call of `function` returns; empty for a plain function."""
+    """Return which kind of iterator `function` returns, e.g. "a generator"; empty for other functions."""
     iterator_kinds = {
         "a generator": inspect.isgeneratorfunction,
         "a coroutine": inspect.iscoroutinefunction,

@@ -162,7 +162,7 @@ def _boolean(flag: str, value: bool, sources: Sequence[str]) -> Iterator[str]:
 
 
 def _declared(flag: str, sources: Sequence[str]) -> dict[str, str]:
-    """Return the source of the keyword arguments of the call that declares a flag; empty if none does."""
+    """Return the keyword arguments (source text) of the call that declares `flag`; empty if no call does."""
     for source in sources:
         if not _has(flag, [source]):
             continue

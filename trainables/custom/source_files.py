@@ -21,7 +21,7 @@ _SENT = "py_modules_files"
 
 @dataclass(frozen=True, slots=True)
 class CodeParts:
-    """Files and folders that a module consists of."""
+    """Source files and packages of a module and of the local code that it imports."""
 
     places: dict[Path, Path] = field(default_factory=dict)
     """Files of modules and folders of packages, each with its path below the folder from which it is
@@ -50,7 +50,7 @@ def source_files(module: str) -> list[Path]:
 
 
 def source_contains(module: str, word: str) -> bool:
-    """Return whether the source of `module`, or of modules in its folder that it imports, has `word`."""
+    """Return whether `word` occurs in the source of `module` or of a module in its folder that it imports."""
     sources = (file for file in source_files(module) if file.suffix == ".py")
     return any(word in file.read_text(encoding="utf-8", errors="replace") for file in sources)
 
@@ -93,7 +93,7 @@ def _files_of(part: Path) -> list[Path]:
 
 
 def _follow_imports(script: Path, root: Path) -> dict[Path, Path]:
-    """Return `first` and all local code that it imports, also indirectly, each with its place."""
+    """Map `script` and the local code that it imports, also indirectly, to paths below import folders."""
     sent_folders = [path for path in map(Path, sys.path) if _SENT in path.parts]
     # The folder of a trainable's file is searched too, see `trainables.custom.extensions.import_named`.
     roots = (
@@ -115,7 +115,7 @@ def _follow_imports(script: Path, root: Path) -> dict[Path, Path]:
 
 
 def _local_imports(file: Path, root: Path, roots: list[Path]) -> Iterator[tuple[Path, Path, Path]]:
-    """Yield the imports of `file`, which is below `root`: a path, its place below a root, and that root."""
+    """Yield each local import of `file`: its path, its path relative to a root, and that root."""
     for level, names in _imports(file, file.stat().st_mtime_ns):
         start = file.parents[level - 1] if 0 < level <= len(file.parents) else None
         if start is None or start == root:
@@ -130,7 +130,7 @@ def _local_imports(file: Path, root: Path, roots: list[Path]) -> Iterator[tuple[
 
 
 def _is_found_in(root: Path, name: str) -> bool:
-    """Return whether Python finds the top-level `name` below `root`, not in an earlier place of its path."""
+    """Return whether Python imports the top-level `name` from a file below `root`."""
     try:
         spec = find_spec(name)
     except (ImportError, ValueError):
@@ -144,7 +144,7 @@ def _is_found_in(root: Path, name: str) -> bool:
 
 
 def _first_module(folder: Path, names: Sequence[str]) -> Path | None:
-    """Return the first module or package on the path from `folder` along `names`."""
+    """Return the first module or package among `folder/names[0]`, `folder/names[0]/names[1]`, and so on."""
     for name in names:
         if (folder / f"{name}.py").is_file():
             return folder / f"{name}.py"
@@ -156,7 +156,7 @@ def _first_module(folder: Path, names: Sequence[str]) -> Path | None:
 
 @cache
 def _imports(file: Path, changed_at: int) -> list[tuple[int, tuple[str, ...]]]:  # noqa: ARG001 part of the cache key
-    """Return for each import in `file` its level and the names of packages, modules and possibly a value."""
+    """Return for each import in `file` its number of leading dots and the parts of the imported name."""
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError, OSError):  # the file is compiled, or cannot be imported either

@@ -14,13 +14,13 @@ COLUMNS = {"classify": "label", "pair": "label", "positions": "targets", "sequen
 
 
 def check_table(table: pa.Table, shape: TaskShape, info: SplitInfo) -> None:
-    """Raise ValueError with the first difference of a split from `shape` and `info`."""
+    """Raise ValueError with the first property of a split that contradicts `shape` or `info`."""
     for fault in _faults(table, shape, info):
         raise ValueError(f"the examples of {info.name} must match the declaration of the task: {fault}")
 
 
 def check_batch(batch: object, shape: TaskShape, info: SplitInfo) -> None:
-    """Raise ValueError with the first difference of a streamed batch from `shape` and `info`."""
+    """Raise ValueError with the first property of a streamed batch that contradicts `shape` or `info`."""
     for fault in _batch_faults(batch, shape, info):
         raise ValueError(f"the examples of {info.name} must match the declaration of the task: {fault}")
 
@@ -151,6 +151,6 @@ def _lengths(table: pa.Table, name: str) -> np.ndarray:
 
 
 def _row_starts(lengths: np.ndarray) -> np.ndarray:
-    """Return the start of each row in the concatenated values; no row is empty."""
+    """Return the index of the first value of each row in the concatenated rows; no row is empty."""
     starts: np.ndarray = np.cumsum(lengths) - lengths
     return starts

@@ -25,7 +25,7 @@ def permutation(stream: np.random.Generator, n: int) -> np.ndarray:
 
 
 def find_new(keys: Iterable[Hashable], seen: set[Hashable], num_wanted: int) -> list[int]:
-    """Return indices of the first `missing` keys not in `seen`, or fewer; add the keys to `seen`."""
+    """Return indices of the first `num_wanted` keys (or fewer) not in `seen`; add these keys to `seen`."""
     indices: list[int] = []
     for index, key in enumerate(keys):
         if key not in seen:

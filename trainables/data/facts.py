@@ -49,7 +49,7 @@ class Example:
 def split_facts(
     split: Split, config: Settings, role: Role, batch_size: int, batch_tokens: int | None = None
 ) -> Facts:
-    """Return the facts of a stored split, in batches of `batch_size` examples or `batch_tokens` tokens."""
+    """Return the facts of a stored split; padding is that of batches of the given size."""
     orders = _orders(split.lengths, role, batch_size)
     if role == "train" and batch_tokens is not None:
         order = TokenBatches(split.sizes, batch_tokens, 0)
@@ -73,13 +73,13 @@ def batch_facts(batch: Batch, config: Settings) -> Facts:
 
 
 def _orders(lengths: np.ndarray, role: Role, batch_size: int) -> dict[str, list[np.ndarray]]:
-    """Return batches in every order in which a split of this role is read: full pools, about one epoch."""
+    """Map each order in which trials may read such a split to its batches, of about one epoch."""
     if role != "train":
         return {"sorted": list(evaluation_batches(lengths, batch_size))}
-    pools = min(POOLS, -(-len(lengths) // (batch_size * POOL_BATCHES)))
+    num_pools = min(POOLS, -(-len(lengths) // (batch_size * POOL_BATCHES)))
 
     def read_lengths(indices: Callable[[int], np.ndarray]) -> list[np.ndarray]:
-        return [indices(step) for step in range(pools * POOL_BATCHES)]
+        return [indices(step) for step in range(num_pools * POOL_BATCHES)]
 
     return {
         "random": read_lengths(lambda step: batch_indices(len(lengths), batch_size, 0, step)),

@@ -72,7 +72,7 @@ def inspect(data_dir: Path) -> Iterator[DataFile]:
 
 
 def _is_ours(path: Path, data_dir: Path) -> bool:
-    """Return whether `path` has the form of the store's files: <task>/<digest>/<file>."""
+    """Return whether `path` is named like a file of the store: <task>/<digest>/<file>."""
     parts = path.relative_to(data_dir).parts
     return len(parts) == 3 and FOLDER.fullmatch(parts[1]) is not None
 
@@ -131,7 +131,7 @@ def _inspect_split(path: Path) -> DataFile:
 
 
 def _staleness(path: Path, made_from: Mapping[str, Any]) -> str:
-    """Return why no spec can use the split any more; empty if one can.
+    """Return the reason why no spec can use the split any more; an empty text if a spec can use it.
 
     Raises:
         ValueError, OSError: Its source files cannot be read.

@@ -99,12 +99,12 @@ class TokenBatches:
 
 
 def _cuts(ascending: np.ndarray, tokens_max: int) -> np.ndarray:
-    """Return the start of each batch of `TokenBatches`, followed by the end of the last one."""
+    """Return the index of the first example of each batch, followed by the number of examples."""
     cuts = [0]
     while (start := cuts[-1]) < len(ascending):
-        longest_first = ascending[start : start + max(1, tokens_max // int(ascending[start]))]
+        next_lengths = ascending[start : start + max(1, tokens_max // int(ascending[start]))]
         padded_sizes = (
-            np.arange(1, len(longest_first) + 1) * longest_first
+            np.arange(1, len(next_lengths) + 1) * next_lengths
         )  # number of tokens if the batch ends here
         cuts.append(start + max(1, int(np.count_nonzero(padded_sizes <= tokens_max))))
     return np.asarray(cuts)

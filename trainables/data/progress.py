@@ -42,7 +42,7 @@ def report(subject: str, done: int, total: int) -> None:
 
 
 def report_each(items: Iterable[T], subject: str, total: int) -> Iterator[T]:
-    """Yield `items`, `total` in number, and report progress every `COUNTED_AT_ONCE` items."""
+    """Yield the `total` items of `items`; report progress every `COUNTED_AT_ONCE` items."""
     for number, item in enumerate(items):
         if number % COUNTED_AT_ONCE == 0:
             report(subject, number, total)

@@ -57,7 +57,7 @@ def concatenate(parts: Sequence[Rows]) -> Rows:
 
 
 def row_offsets(lengths: np.ndarray) -> np.ndarray:
-    """Return the start of each row, followed by the end of the last one."""
+    """Return the index of the first value of each row, followed by the total number of values."""
     offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
@@ -69,6 +69,6 @@ def list_column(offsets: np.ndarray, values: np.ndarray) -> pa.LargeListArray:
 
 
 def positions(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Return the flat positions of rows that begin at `starts`, row after row."""
+    """Return the indices of all values of rows that begin at `starts`, row after row."""
     offsets = row_offsets(lengths)
     return np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])

@@ -45,18 +45,18 @@ class Split:
 
     @cached_property
     def sizes(self) -> np.ndarray:
-        """Return the tokens of each example, or of its answer with end token if longer (int64)."""
+        """Return the length of the longer of input and answer (with end token) for each example (int64)."""
         return np.maximum(self.lengths, np.diff(self._bounds) + 1) if self._kind == "answer" else self.lengths
 
     @cached_property
     def label_histogram(self) -> dict[int, int]:
-        """Return the count of each label, or of each token in answers without end tokens, if it occurs."""
+        """Return how often each label, or each token of answers (without end tokens), occurs."""
         counts = np.bincount(self._answers[self._answers != NOT_ASKED])
         return {label: count for label, count in enumerate(counts.tolist()) if count}
 
     @property
     def answer_lengths(self) -> np.ndarray | None:
-        """Return the tokens of each answer without its end token (int64); None for a task without answers."""
+        """Return the number of tokens of each answer, without end token (int64); None without answers."""
         return np.diff(self._bounds) if self._kind == "answer" else None
 
     @property
@@ -130,7 +130,7 @@ def _kind(table: pa.Table) -> str:
 
 
 def _answers(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-    """Return all targets in one flat array and, for rows of several targets, the bounds of the rows."""
+    """Return all targets in one flat array, and the bounds of each example's targets if it has several."""
     kind = _kind(table)
     column = _column(table, kind)
     if kind == "label":
@@ -145,7 +145,7 @@ def _answers(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
 def _pad(
     values: np.ndarray, starts: np.ndarray, lengths: np.ndarray, fill: int, columns: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows of `values` (int64), right-padded with `fill`, and the mask of their values (bool)."""
+    """Return the rows that begin at `starts`, right-padded with `fill` (int64), and their mask (bool)."""
     mask = np.arange(lengths.max() if columns is None else columns) < lengths[:, None]
     padded = np.full(mask.shape, fill, dtype=np.int64)
     padded[mask] = values[positions(starts.astype(np.int64), lengths)]
@@ -170,5 +170,5 @@ def _numpy(column: pa.Array) -> np.ndarray:
 
 
 def _pieces(values: np.ndarray) -> Iterator[np.ndarray]:
-    """Return an iterator over consecutive parts that are small enough to convert."""
+    """Return an iterator over consecutive parts of `values`, of at most `HASHED_AT_ONCE` values each."""
     return (values[start : start + HASHED_AT_ONCE] for start in range(0, len(values), HASHED_AT_ONCE))

@@ -84,7 +84,7 @@ def open_split(config: Settings, split: str, data_dir: Path) -> Split:
 
 
 def _build(config: Settings, split: str, path: Path) -> pa.Table:
-    """Return the table that the task builds, for `path`.
+    """Build a split and return its table, which will be stored at `path`.
 
     Raises:
         ValueError: Source files cannot be read, or no longer match the address in `path`.
@@ -126,12 +126,12 @@ def split_path(config: Settings, split: str, data_dir: Path) -> Path:
 
 
 def address_digest(made_from: Mapping[str, Any]) -> str:
-    """Return the folder name of all splits with this address."""
+    """Return the name of the folder of all splits with the address `made_from`."""
     return hashlib.blake2b(json.dumps(made_from, sort_keys=True).encode(), digest_size=10).hexdigest()
 
 
 def address(config: Settings) -> dict[str, Any]:
-    """Return all values that the content depends on."""
+    """Return all values that determine the contents of the splits of `config`."""
     module = task_module(task_name(config))
     values = {"task": config.model_dump(mode="json"), "version": module.VERSION, "format": FORMAT}
     source = source_digest(module, config)
@@ -152,7 +152,7 @@ def read_seal(path: Path) -> dict[str, Any]:
 
 
 def open_sealed(path: Path) -> tuple[pa.Table | None, str]:
-    """Return the memory-mapped table, or None without an intact copy, and the fault of a damaged copy."""
+    """Return the memory-mapped table (None if no copy is intact), and the fault of a damaged copy."""
     try:
         seal = read_seal(path)
         if address_digest(seal["made_from"]) != path.parent.name:
@@ -172,7 +172,7 @@ def open_sealed(path: Path) -> tuple[pa.Table | None, str]:
 
 
 def _first_difference(seal: Mapping[str, Any], actual: Mapping[str, Any]) -> str:
-    """Return a message for the first value in `found` that differs from the seal; empty if all are equal."""
+    """Return a message for the first value in `actual` that differs from the seal; empty if all are equal."""
     return next(
         (f"{key} must be {seal[key]}, got {value}" for key, value in actual.items() if seal[key] != value), ""
     )

@@ -14,7 +14,7 @@ LENGTH_MARGIN = 2
 
 
 def _beam_size(config: Any, trial: TrialFacts) -> Any:
-    """Return the effective beam size: 1 for other heads, and for answers of only an end token."""
+    """Return the effective beam size: 1 unless the task generates answers longer than an end token."""
     return config.beam_size if trial.head == "sequence" and config.decode_length_max != 1 else 1
 
 
@@ -32,7 +32,7 @@ def _length_max(config: Any, trial: TrialFacts) -> Any:
 
 
 def _examples(config: Any, trial: TrialFacts) -> Any:
-    """Return the number of decoded examples, at most all; None if no answers are generated."""
+    """Return the limit of decoded validation examples; None if no limit applies or nothing is decoded."""
     if trial.head != "sequence":
         return None
     return effective_limit(

@@ -18,13 +18,13 @@ class Hypotheses(Protocol):
     """Hypotheses that grow by one token per call."""
 
     def next(self, tokens: Int[Tensor, " R"]) -> Float[Tensor, "R C"]:
-        """Append one token to each row and return the log-probabilities of the next one."""
+        """Append one token to each row and return the log-probabilities of the token after it."""
 
     def reorder(self, rows: Int[Tensor, " R"]) -> None:
-        """Let each row continue the hypothesis of the row at `rows`, one of the same input."""
+        """Replace the hypothesis of row i by that of row `rows[i]`, which must belong to the same input."""
 
     def keep(self, inputs: Int[Tensor, " K"]) -> None:
-        """Keep only some inputs, in their order, with all their hypotheses."""
+        """Keep the hypotheses of `inputs`, in this order, and drop those of all other inputs."""
 
 
 class Cached:
@@ -46,7 +46,7 @@ class Cached:
         self._decoding = self._decoder.begin(memory, memory_mask, width, length_max)
 
     def next(self, tokens: Int[Tensor, " R"]) -> Float[Tensor, "R C"]:
-        """Run the decoder on one token per row and return the log-probabilities of the next one."""
+        """Run the decoder on one new token per row and return log-probabilities of the token after it."""
         states, self._decoding = self._decoder.extend(
             self._model.answer(tokens[:, None])[:, 0], self._decoding
         )
@@ -57,7 +57,7 @@ class Cached:
         self._decoding = self._decoding.reorder(rows)
 
     def keep(self, inputs: Int[Tensor, " K"]) -> None:
-        """Keep the cache of some inputs and free the rest."""
+        """Keep only the cache of the inputs at `inputs`; free the cache of all others."""
         self._decoding = self._decoding.keep(inputs)
 
 
@@ -78,7 +78,7 @@ class Recomputing:
         self._prefixes = torch.empty((self._memory.shape[0], 0), dtype=torch.int64, device=memory.device)
 
     def next(self, tokens: Int[Tensor, " R"]) -> Float[Tensor, "R C"]:
-        """Run the decoder on all tokens so far and return the log-probabilities of the next one."""
+        """Append one token to each row, run the decoder and return log-probabilities of the next token."""
         self._prefixes = torch.cat((self._prefixes, tokens[:, None]), 1)
         everything = torch.ones_like(self._prefixes, dtype=torch.bool)
         y = self._model.answer(self._prefixes)
@@ -86,11 +86,11 @@ class Recomputing:
         return _log_probabilities(self._model, encoded.pooled)
 
     def reorder(self, rows: Int[Tensor, " R"]) -> None:
-        """Reorder the tokens so far; encoded inputs remain in place."""
+        """Reorder the tokens of the hypotheses; the encoded inputs keep their order."""
         self._prefixes = self._prefixes.index_select(0, rows)
 
     def keep(self, inputs: Int[Tensor, " K"]) -> None:
-        """Keep some encoded inputs and the tokens of their hypotheses."""
+        """Keep only the encoded inputs at `inputs`, and the tokens of their hypotheses."""
         columns = torch.arange(self._width, device=inputs.device)
         rows = (inputs[:, None] * self._width + columns).flatten()
         self._prefixes, self._memory, self._memory_mask = (

@@ -91,7 +91,7 @@ def beam_search(
         if parents is None:
             break
         hypotheses.reorder(parents)
-        staying = beam.leave()
+        staying = beam.remove_done()
         if not beam.unfinished:
             break
         if staying is not None:
@@ -101,7 +101,7 @@ def beam_search(
 
 @dataclass
 class _Beam:
-    """The hypotheses of all inputs that are not done."""
+    """Hypotheses and finished answers of all inputs whose search has not ended."""
 
     num_inputs: int
     size: int
@@ -124,13 +124,13 @@ class _Beam:
 
     @property
     def last_tokens(self) -> Int[Tensor, " R"]:
-        """Last token of each hypothesis."""
+        """The last token of each hypothesis."""
         return self.tokens[:, -1]
 
     def extend(
         self, log_p: Float[Tensor, "R C"], length: int, penalty: float, *, must_end: bool
     ) -> Int[Tensor, " R"] | None:
-        """Keep the best continuations and return the row that each one continues.
+        """Keep the best continuations; return for each of them the row of the hypothesis that it continues.
 
         Args:
             log_p: Log-probabilities of the next token, (rows, classes).
@@ -173,8 +173,8 @@ class _Beam:
                 hypothesis = row * self.size + int(parent[row, rank])
                 self.best[number] = score, self.tokens[hypothesis, 1:].tolist()
 
-    def leave(self) -> Int[Tensor, " K"] | None:
-        """Remove inputs that are done and return the indices of the others; None if all remain."""
+    def remove_done(self) -> Int[Tensor, " K"] | None:
+        """Remove inputs that are done; return the indices of the remaining inputs, or None if all remain."""
         going = [
             place
             for place, (number, score) in enumerate(zip(self.unfinished, self.best_open, strict=True))
@@ -191,7 +191,7 @@ class _Beam:
 
 
 def _best(scores: Float[Tensor, "N K"], count: int) -> tuple[Float[Tensor, "N c"], Int[Tensor, "N c"]]:
-    """Return the `count` highest scores of each row in order, and their indices; ties by lowest index."""
+    """Return the `count` highest scores of each row, highest first, and their indices (lower ones first)."""
     # A key consists of 32 bits of each score and its index. As no two keys are equal, every kernel returns
     # the same order. Near the best score, 32 bits of the distance to it are more precise than 32 bits of the
     # score.

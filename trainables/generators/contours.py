@@ -65,7 +65,7 @@ class Drawings:
 
 @dataclass(slots=True)
 class _Contours:
-    """One growing contour in each of N images."""
+    """The growing ends of N contours, one in each of N images."""
 
     pivot: np.ndarray
     """int64, N x 2: pivot of the next paddle."""
@@ -92,19 +92,19 @@ class _Contours:
 
 @cache
 def paddles() -> PaddleTables:
-    """Return the tables, which are computed once."""
+    """Return the tables of all paddles, computed once per process."""
     return tables()
 
 
 def drawings(contour_length: int, data_seed: int, split: str) -> Iterator[Drawings]:
-    """Yield endless images of contours of `contour_length` paddles, one round at a time."""
+    """Yield rounds of images without end; their long contours have `contour_length` paddles."""
     yield _first_round(contour_length, data_seed, split)
     yield from (_round(contour_length, data_seed, split, turn) for turn in count(1))
 
 
 @lru_cache(maxsize=KEPT_ROUNDS)
 def _first_round(contour_length: int, data_seed: int, split: str) -> Drawings:
-    """Return the first round, shared by splits that differ only in size; read-only."""
+    """Return the first round as read-only arrays; it is cached, because splits of any size begin with it."""
     first_drawings = _round(contour_length, data_seed, split, 0)
     for field in fields(first_drawings):
         getattr(first_drawings, field.name).flags.writeable = False
@@ -112,7 +112,7 @@ def _first_round(contour_length: int, data_seed: int, split: str) -> Drawings:
 
 
 def _round(contour_length: int, data_seed: int, split: str, turn: int) -> Drawings:
-    """Return one image for each pair of contours that fits."""
+    """Draw `ROUND` pairs of contours; return one image for each pair without a dead end."""
     stream = numpy_stream(data_seed, "pathfinder", contour_length, split, turn)
     targets, tails, occupied = _pairs(stream, contour_length)
     n = len(targets)
@@ -150,7 +150,7 @@ def render(drawings: Drawings) -> np.ndarray:
 
 
 def _brighten(images: np.ndarray, paddle: np.ndarray, grey: int, indices: np.ndarray | None = None) -> None:
-    """Draw one paddle (N x 3) into each image, or into those at `indices`."""
+    """Draw one paddle (N x 3) into each image, or only into the images at `indices`."""
     image_indices = np.arange(len(images)) if indices is None else indices
     _lighten(images, image_indices, paddle[:, :2], paddles().image[paddle[:, 2]], grey)
 
@@ -202,7 +202,7 @@ def _pairs(stream: np.random.Generator, length: int) -> tuple[np.ndarray, np.nda
 
 
 def _distractor(stream: np.random.Generator, occupied: np.ndarray, length: int) -> np.ndarray:
-    """Return a short contour per image, int16, N x `length` x 3, added to `occupied`; -1 where none fits."""
+    """Draw a short contour into each image and `occupied`: int16, N x `length` x 3, -1 where none fits."""
     contours = np.full((len(occupied), length, 3), -1, dtype=np.int16)
     for _ in range(DISTRACTOR_ATTEMPTS):
         unplaced = np.flatnonzero(contours[:, 0, 2] < 0)
@@ -214,7 +214,7 @@ def _distractor(stream: np.random.Generator, occupied: np.ndarray, length: int) 
 
 
 def _attempt(stream: np.random.Generator, occupied: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the paddles of one attempt per image, the last of them -1 if it failed, and their pixels."""
+    """Try to draw a contour in each image; return its paddles (the last is -1 if it failed) and pixels."""
     contours = np.full((len(occupied), length, 3), -1, dtype=np.int16)
     direction = draw_integers(stream, len(occupied), DEGREES)
     tail, images = _free_place(stream, occupied, direction)
@@ -233,7 +233,7 @@ def _attempt(stream: np.random.Generator, occupied: np.ndarray, length: int) -> 
 
 
 def _occupancy_without_contours(n: int) -> np.ndarray:
-    """Return the occupied pixels of images without contours: all but the inside (uint64, N x rows)."""
+    """Return the occupied pixels of N empty images: everything outside of the drawable area (uint64)."""
     rows = np.full(SIDE + 2 * EDGE, _ALL)
     rows[EDGE + PADDING : -(EDGE + PADDING)] = ~_INSIDE
     return np.tile(rows, (n, 1))
@@ -242,7 +242,7 @@ def _occupancy_without_contours(n: int) -> np.ndarray:
 def _extend(
     stream: np.random.Generator, occupied: np.ndarray, contours: _Contours
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return whether each contour can have another paddle, and that paddle (int64, N x 3)."""
+    """Return whether each contour has space for another paddle, and the drawn paddle (int64, N x 3)."""
     n, ring = len(occupied), len(RING)
     heads = (contours.pivot + paddles().step[contours.direction])[:, None] + RING
     weights = paddles().weights[contours.direction]
@@ -270,7 +270,7 @@ def _conflict(
 
 
 def _band(anchors: np.ndarray, direction: np.ndarray) -> np.ndarray:
-    """Return the pixels of paddles and their margins (uint64, N x rows)."""
+    """Return the pixels that paddles and their margins cover (uint64, N x rows)."""
     rows = np.zeros((len(anchors), SIDE + 2 * EDGE), dtype=np.uint64)
     shift = (anchors[:, 1] + EDGE - REACH).astype(np.uint64)
     band_rows = np.arange(len(anchors))[:, None], anchors[:, 0, None] + EDGE + _ROWS

@@ -46,10 +46,10 @@ def relate(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 @lru_cache(maxsize=2)
-def generate_pairs(pairs: int, data_seed: int) -> tuple[tuple[Pairs, ...], tuple[Pairs, ...]]:
-    """Return training and test pairs of each bucket, from `pairs` draws without duplicates."""
+def generate_pairs(num_draws: int, data_seed: int) -> tuple[tuple[Pairs, ...], tuple[Pairs, ...]]:
+    """Return the training and the test pairs of each bucket: different pairs among `num_draws` draws."""
     train, test = [], []
-    for members in unique_pairs(pairs, data_seed):
+    for members in unique_pairs(num_draws, data_seed):
         num_train = len(members) * TRAIN_SHARE_PERCENT // 100
         train.append(members.take(np.arange(num_train)))
         test.append(members.take(np.arange(num_train, len(members))))
@@ -57,16 +57,16 @@ def generate_pairs(pairs: int, data_seed: int) -> tuple[tuple[Pairs, ...], tuple
 
 
 @lru_cache(maxsize=2)
-def unique_pairs(pairs: int, data_seed: int) -> tuple[Pairs, ...]:
-    """Return the different pairs of each bucket among the first `pairs` draws, in the order of drawing."""
+def unique_pairs(num_draws: int, data_seed: int) -> tuple[Pairs, ...]:
+    """Return the different pairs of each bucket among the first `num_draws` draws, in this order."""
     parts: list[tuple[Pairs, np.ndarray]] = []
-    num_wanted = pairs
+    num_wanted = num_draws
     for turn in count():
         formulas, operators = _draw(numpy_stream(data_seed, "logical_inference", turn))
         selected = np.arange(min(num_wanted, len(formulas)))
         parts.append((formulas.take(selected), operators[selected]))
         num_wanted -= len(selected)
-        report("pairs", pairs - num_wanted, pairs)
+        report("pairs", num_draws - num_wanted, num_draws)
         if not num_wanted:
             break
     everything = concatenate([part for part, _ in parts])
@@ -78,7 +78,7 @@ def unique_pairs(pairs: int, data_seed: int) -> tuple[Pairs, ...]:
 
 
 def _draw(stream: np.random.Generator) -> tuple[Pairs, np.ndarray]:
-    """Return pairs over four of six variables, no tautologies or contradictions, and operators."""
+    """Draw a round of pairs over four of six variables; return contingent ones, and operators per pair."""
     keys = stream.bit_generator.random_raw(ROUND * VARIABLES).reshape(ROUND, VARIABLES)
     variables = np.argsort(keys, axis=1, kind="stable")[:, :SENTENCE_VARIABLES]
     first, second = grow(stream, variables), grow(stream, variables)
@@ -100,7 +100,7 @@ def _join(first: Formulas, second: Formulas) -> Pairs:
 
 
 def has_pattern(pairs: Pairs, pattern: str) -> np.ndarray:
-    """Return which pairs (bool) have a sentence with the pattern A, B or C of Shen et al. 2019.
+    """Return for each pair (bool) whether a sentence has the pattern A, B or C of Shen et al. 2019.
 
     A is `( and ( not a ) )`; B is the same with any formula for a; C also admits `or`.
     """

@@ -90,7 +90,7 @@ def _render(levels: list[_Level]) -> Formulas:
 
 
 def _sums(branching: np.ndarray, below_values: np.ndarray) -> np.ndarray:
-    """Return the sum over both children of each connective, 0 for a variable."""
+    """Return the sum of `below_values` over both children of each node; 0 for a variable."""
     totals = np.zeros(len(branching), dtype=np.int64)
     totals[branching] = below_values[0::2] + below_values[1::2]
     return totals
@@ -106,7 +106,7 @@ def _evaluate(nodes: _Level, below_truth: np.ndarray) -> np.ndarray:
 
 
 def _write(tokens: np.ndarray, nodes: _Level, starts: np.ndarray, below_sizes: np.ndarray) -> np.ndarray:
-    """Write all tokens of `nodes` except those of their children; return the start of each child's tokens."""
+    """Write the tokens of `nodes`, not of their children; return the index of each child's first token."""
     branching, negated = nodes.branching, nodes.negated
     begin = starts + 2 * negated
     left_sizes, right = below_sizes[0::2], below_sizes[1::2]
@@ -125,13 +125,13 @@ def _write(tokens: np.ndarray, nodes: _Level, starts: np.ndarray, below_sizes: n
 
 
 def shortest(operators: int) -> int:
-    """Return the fewest tokens of a formula with this number of operators: as many negations as possible."""
+    """Return the number of tokens of the shortest formula with `operators` operators (mostly negations)."""
     connectives: int = (operators + 1) // 3
     return 1 + 6 * connectives + 3 * (operators - connectives)
 
 
 def longest(operators: int) -> int:
-    """Return the most tokens of a formula with this number of operators: as many connectives as possible."""
+    """Return the number of tokens of the longest formula with `operators` operators (mostly connectives)."""
     connectives = min(operators, CONNECTIVES_MAX)
     return 1 + 6 * connectives + 3 * (operators - connectives)
 

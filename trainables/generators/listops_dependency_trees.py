@@ -34,7 +34,7 @@ class DepthLaw:
     deepest: int
 
     def levels(self) -> Law:
-        """Return the distribution of a tree before it is wrapped."""
+        """Return the distribution of trees before they become arguments of new operators."""
         return Law(self.deepest, ARGUMENTS_MAX, P)
 
     def examples_per_depth(self, count: int) -> np.ndarray:
@@ -96,7 +96,7 @@ def draw_balanced(law: DepthLaw, num_wanted: int, data_seed: int, name: str, see
 
 
 def draw(stream: np.random.Generator, law: DepthLaw, n: int) -> MeasuredTrees:
-    """Return those of `n` independent draws that are short enough."""
+    """Draw `n` independent trees; return the trees within the greatest length."""
     forest, _ = _sprout(stream, law.levels(), np.arange(n), np.zeros(n, dtype=np.int64))
     unfinished, finished = measure(forest), []
     while len(unfinished):
@@ -109,7 +109,7 @@ def draw(stream: np.random.Generator, law: DepthLaw, n: int) -> MeasuredTrees:
 
 
 def wrap(stream: np.random.Generator, inner: MeasuredTrees, law: Law) -> MeasuredTrees:
-    """Wrap each tree as an argument, not the last, of a new operator; return the short ones."""
+    """Make each tree an argument (not the last) of a new operator; return the trees that are short enough."""
     num_others = 2 + draw_integers(stream, len(inner), ARGUMENTS_MAX - 2)
     place = (uniform(stream, len(inner)) * num_others).astype(np.int64)
     operators = (MIN + draw_integers(stream, len(inner), len(OPERATORS))).astype(np.uint8)
@@ -137,10 +137,10 @@ def measure(forest: list[Level]) -> MeasuredTrees:
 def _sprout(
     stream: np.random.Generator, law: Law, owner: np.ndarray, num_tokens: np.ndarray
 ) -> tuple[list[Level], np.ndarray]:
-    """Return a tree for each `owner`, and the owners whose trees fit into the greatest length.
+    """Draw a tree per entry of `owner`; return the trees of owners that stay short enough, and these owners.
 
-    Each tree follows `counted` tokens. A tree that becomes too long is discarded at once, which gives the
-    same distribution as rejecting the complete tree.
+    The trees of an owner follow `num_tokens[owner]` tokens. Trees that become too long are discarded at once,
+    which gives the same distribution as rejecting the complete trees.
     """
     num_tokens = num_tokens + np.bincount(owner, minlength=len(num_tokens))
     levels: list[Level] = []
@@ -167,7 +167,7 @@ def _sprout(
 
 
 def _join(root: Level, arguments: MeasuredTrees) -> MeasuredTrees:
-    """Return one tree for each node of `root`, all operators, over its `arguments`, in order."""
+    """Return one tree for each operator in `root`, which takes the next `arguments` in order."""
     sizes, values = arguments.trees.lengths, arguments.trees.labels.astype(np.int64)
     offsets = row_offsets(np.diff(row_offsets(sizes)[row_offsets(root.arity)]) + 2)
     tokens = np.empty(offsets[-1], dtype=np.uint8)
@@ -182,7 +182,7 @@ def _join(root: Level, arguments: MeasuredTrees) -> MeasuredTrees:
 
 
 def _depth(nodes: Level, below_depth: np.ndarray) -> np.ndarray:
-    """Return the number of levels of each subtree."""
+    """Return the number of levels of each node's subtree, given that of its arguments."""
     depth = np.ones(len(nodes.arity), dtype=np.int64)
     inner = nodes.arity > 0
     if inner.any():
@@ -191,7 +191,7 @@ def _depth(nodes: Level, below_depth: np.ndarray) -> np.ndarray:
 
 
 def _dependency(nodes: Level, below_values: np.ndarray, below_dependency: np.ndarray) -> np.ndarray:
-    """Return the dependency depth of each subtree. Operators of equal arity are processed together."""
+    """Return the dependency depth of each node's subtree, given values and depths of its arguments."""
     dependencies = np.ones(len(nodes.arity), dtype=np.int64)
     first_children = row_offsets(nodes.arity)[:-1]
     for arity in np.unique(nodes.arity[nodes.arity > 0]).tolist():

@@ -59,7 +59,7 @@ class LengthLaw:
 
 
 def _sums(tree: np.ndarray, arguments_max: int) -> list[np.ndarray]:
-    """Return distributions of the total length of 0, 1, .. `arguments_max` subtrees distributed as `tree`."""
+    """Return distributions of the total length of 0, 1, .. `arguments_max` subtrees, given that of one."""
     nothing = np.zeros_like(tree)
     nothing[0] = 1.0
     totals = [nothing, tree]
@@ -82,7 +82,7 @@ def _choose(cumulative: np.ndarray, u: np.ndarray) -> np.ndarray:
 
 
 def _arities(stream: np.random.Generator, sums: list[np.ndarray], lengths: np.ndarray) -> np.ndarray:
-    """Return the number of arguments of each node, given its length; 0 for a digit."""
+    """Draw the number of arguments of each node, given the length of its subtree; 0 for a digit."""
     arity = np.zeros(len(lengths), dtype=np.int64)
     inner = np.flatnonzero(lengths > 1)
     weights = np.stack([total[lengths[inner] - 2] for total in sums[2:]])
@@ -95,7 +95,7 @@ def _arities(stream: np.random.Generator, sums: list[np.ndarray], lengths: np.nd
 def _split_lengths(
     stream: np.random.Generator, sums: list[np.ndarray], remaining: np.ndarray, arity: np.ndarray
 ) -> np.ndarray:
-    """Return the lengths of all children, in order, of nodes with `arity` children of `rest` tokens."""
+    """Draw the lengths of all children: each node has `arity` children with `remaining` tokens in total."""
     first_children = row_offsets(arity)[:-1]
     lengths = np.empty(int(arity.sum()), dtype=np.int64)
     remaining = remaining.copy()
@@ -112,7 +112,7 @@ def _split_lengths(
 def _first_lengths(
     stream: np.random.Generator, sums: list[np.ndarray], count: np.ndarray, remaining: np.ndarray
 ) -> np.ndarray:
-    """Return the length of the first of `count` subtrees with `rest` tokens in total."""
+    """Draw the length of the first of `count` subtrees that have `remaining` tokens in total."""
     u = uniform(stream, len(remaining))
     lengths = np.empty(len(remaining), dtype=np.int64)
     order = np.lexsort((remaining, count))

@@ -43,7 +43,7 @@ def length_test(bounds: Sequence[int]) -> str:
 
 
 def length_tests(ranges: Iterable[tuple[int, int]], examples: int) -> dict[str, SplitLaw]:
-    """Return splits `length-<low>-<high>`, bounds excluded, of the distribution of ListOps-O."""
+    """Return splits `length-<low>-<high>`: trees longer than <low>, shorter than <high>, as in ListOps-O."""
     return {
         length_test((low, high)): SplitLaw(Law(20, 5), (low + 1, high - 1), examples) for low, high in ranges
     }
@@ -63,7 +63,7 @@ def generate(split: SplitLaw, data_seed: int, name: tuple[str, ...], seen: set[H
 
 @lru_cache(maxsize=16)
 def _length_law(law: Law, longest: int) -> LengthLaw:
-    """Return the cached distribution of one or two megabytes; the cache is larger than any task needs."""
+    """Return the distribution of lengths, cached: one or two megabytes for each of a task's distributions."""
     return LengthLaw(law, longest)
 
 

@@ -48,7 +48,7 @@ class Law:
         return count
 
     def mean_length(self) -> float:
-        """Return the expected tokens of one draw, including draws of a single digit."""
+        """Return the expected number of tokens of a drawn tree; single digits count too."""
         arguments = (2 + self.arguments_max) / 2
         mean = 1.0
         for _ in range(self.depth_max - 1):
@@ -86,7 +86,7 @@ class Trees(LabelledRows):
 
 
 def level(stream: np.random.Generator, arity: np.ndarray) -> Level:
-    """Return digits and operators for nodes of known arity."""
+    """Draw a digit or an operator for each node of the given arity (0 is a digit)."""
     digits = draw_integers(stream, len(arity), 10)
     operators = MIN + draw_integers(stream, len(arity), len(OPERATORS))
     return Level(np.where(arity > 0, operators, digits).astype(np.uint8), arity)
@@ -129,7 +129,7 @@ def render(levels: list[Level]) -> Trees:
 
 
 def evaluate(nodes: Level, below_values: np.ndarray) -> np.ndarray:
-    """Return values of a level from the values of the next one, by groups of equal arity."""
+    """Return the values of the nodes of a level, given the values of the next level."""
     values = nodes.symbols.astype(np.int64)
     first_children = row_offsets(nodes.arity)[:-1]
     for arity in np.unique(nodes.arity[nodes.arity > 0]).tolist():
@@ -142,14 +142,14 @@ def evaluate(nodes: Level, below_values: np.ndarray) -> np.ndarray:
 
 
 def _sizes(nodes: Level, below_sizes: np.ndarray) -> np.ndarray:
-    """Return the tokens of each subtree: operator, arguments and bracket, or one digit."""
+    """Return the number of tokens of each subtree: operator, arguments and bracket, or one digit."""
     bounds = row_offsets(below_sizes)[row_offsets(nodes.arity)]
     sizes: np.ndarray = np.diff(bounds) + np.where(nodes.arity > 0, 2, 1)
     return sizes
 
 
 def child_starts(arity: np.ndarray, parent_starts: np.ndarray, child_sizes: np.ndarray) -> np.ndarray:
-    """Return the start of each child's tokens: after its parent's operator and its earlier siblings."""
+    """Return the index of each child's first token: after its parent's operator and its earlier siblings."""
     elder = row_offsets(child_sizes)[:-1]
     first_children = row_offsets(arity)[:-1]
     starts: np.ndarray = np.repeat(parent_starts + 1 - elder[first_children], arity) + elder

@@ -61,7 +61,7 @@ class PaddleTables:
 
 
 def tables() -> PaddleTables:
-    """Return the tables: first paddles, anchored at the tail, then the ring, anchored at the head."""
+    """Return the tables; first paddles of a contour are anchored at their tail, all others at their head."""
     unit = np.asarray([*map(_unit_vector, range(DEGREES)), *map(_normalise, RING.tolist())])
     is_first_half = np.arange(len(unit)) < DEGREES
     line = np.where(is_first_half[:, None], 1, -1) * _round(FINE * LENGTH * unit)
@@ -114,12 +114,12 @@ def _round(values: np.ndarray) -> np.ndarray:
 
 
 def _fine(pixel: int) -> int:
-    """Return the index of a fine pixel, relative to the middle of a stamp."""
+    """Return the array index of a fine pixel that is given relative to the middle of a stamp."""
     return pixel + FINE * REACH + 1
 
 
 def _stamp(line: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return brightness, pixels and pixels with margin of a line from the anchor to the fine pixel `line`."""
+    """Draw a line from the anchor to fine pixel `line`; return brightness, pixels, and pixels with margin."""
     fine = np.zeros((FINE * SIZE + 1, FINE * SIZE + 1), dtype=np.int64)
     steps = max(map(abs, line))
     for step in range(steps + 1):
@@ -137,7 +137,7 @@ def _stamp(line: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _smaller(fine: np.ndarray) -> np.ndarray:
-    """Return each pixel from the fine pixels around it, with triangular weights: 16 where all are set."""
+    """Reduce fine pixels to pixels: sums with triangular weights, 16 where all fine pixels are set."""
     total = np.zeros((SIZE, SIZE), dtype=np.int64)
     for y, down in enumerate(_TENT.tolist()):
         for x, right in enumerate(_TENT.tolist()):

@@ -36,7 +36,7 @@ WHOLE = Metric(
 
 
 class Readout(nn.Module):
-    """Readout: Drop, Linear, ReLU, Drop, Linear."""
+    """Map of states to logits: dropout, Linear, ReLU, dropout, Linear."""
 
     def __init__(self, inputs: int, width: int, logits: int, dropout: float) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class TokenModel(nn.Module):
 
 
 def embedded(tokens: Int[Tensor, "N S"], table: Vector, dropout: KeyedDropout) -> Float[Tensor, "N S D"]:
-    """Return the vectors of `tokens`, with dropout."""
+    """Return the embeddings of `tokens` from `table`, with dropout."""
     x: Tensor = dropout(F.embedding(tokens, table()), batch_places(tokens))
     return x
 
@@ -128,26 +128,26 @@ class TargetPositions:
 
     @cached_property
     def places(self) -> Int[Tensor, " K"]:
-        """Indices of the positions in the flattened rows."""
+        """Indices of the predicted positions in the flattened rows."""
         return self.mask.flatten().nonzero().squeeze(1)
 
     @cached_property
     def counts(self) -> Int[Tensor, " N"]:
-        """Number of predictions of each row."""
+        """Number of predictions in each row."""
         return self.mask.sum(1)
 
     def rows(self, values: Float[Tensor, " K"]) -> Float[Tensor, "N S"]:
-        """Return the value of each prediction at its position, zero elsewhere."""
+        """Return rows with the value of each prediction at its position and zero at other positions."""
         return put_rows(values, self.places, self.mask.numel()).view(self.mask.shape)
 
     def mean(self, values: Float[Tensor, " K"]) -> Float[Tensor, " N"]:
-        """Return the mean over the predictions of each row."""
+        """Average `values`, one per prediction, over the predictions of each row."""
         return self.rows(values).sum(1) / self.counts
 
     def output(
         self, logits: Float[Tensor, "K C"], labels: Int[Tensor, "N S"], encoded: Encoded
     ) -> tuple[Output, Float[Tensor, "N S"]]:
-        """Return losses and hits of each row, and which predictions are correct.
+        """Return losses and hits of each row, and a value per position: 1 where the prediction is correct.
 
         The share `accuracy_whole` of a row is 1 if all its predictions are correct.
 
@@ -171,7 +171,7 @@ class TargetPositions:
 
 
 def uncertainty(logits: Float[Tensor, "N C"]) -> Float[Tensor, " N"]:
-    """Return the cross-entropy in nats of each sample against its own most probable class."""
+    """Return the cross-entropy (nats) of each sample's logits against the class they make most probable."""
     if logits.shape[1] == 1:
         return F.softplus(-logits[:, 0].abs())
     return logits.logsumexp(1) - logits.amax(1)

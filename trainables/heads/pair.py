@@ -60,7 +60,7 @@ def compare(pooled: Float[Tensor, "M D"]) -> Float[Tensor, "N F"]:
 
 
 def _per_pair(encoded: Encoded) -> Encoded:
-    """Return the states of both sentences concatenated, and the means of all other fields."""
+    """Return the encodings of pairs: concatenated states of both sentences, and means of all other fields."""
 
     def mean(x: Tensor) -> Tensor:
         first, second = x.chunk(2)

@@ -83,6 +83,6 @@ class PositionsModel(TokenModel):
 
 
 def _hits_of_last(hits: Float[Tensor, "N S"], mask: Bool[Tensor, "N S"]) -> Float[Tensor, " N"]:
-    """Return the hit at the last predicted position of each sample."""
+    """Return whether the last prediction of each sample is correct."""
     columns = torch.arange(1, mask.shape[1] + 1, device=mask.device)
     return hits.gather(1, (mask * columns).argmax(1, keepdim=True)).squeeze(1)

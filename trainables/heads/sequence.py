@@ -115,7 +115,7 @@ class SequenceModel(nn.Module):
         return previous_tokens.masked_fill(previous_tokens == NOT_ASKED, self.end_id)
 
     def logits(self, states: Float[Tensor, "M D"]) -> Float[Tensor, "M C"]:
-        """Return the logits of each next answer token."""
+        """Return the logits of the answer token that follows each state."""
         if self.readout is None:
             return F.linear(states, self.answer.embedding())
         logits: Tensor = self.readout(states)

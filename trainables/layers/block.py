@@ -55,7 +55,7 @@ class Maps(NamedTuple):
     """Weights of the maps and, if they have any, their biases."""
 
     def join_maps(self, placed_tokens: Placed | None) -> tuple[Tensor, ...]:
-        """Return weights and biases as those of one map, joined once for the pass of `placed_tokens`."""
+        """Return the weights and biases of all maps, concatenated once for the pass of `placed_tokens`."""
 
         def build() -> tuple[Tensor, ...]:
             return tuple(joined(*tensors) for tensors in self.sets)
@@ -103,7 +103,7 @@ class _Heads(nn.Module):
         return x.reshape(x.shape[0], self.heads, -1)
 
     def schedule(self, draws: MaskDraws, tokens: Placed, keys: Packing) -> None:
-        """Schedule the mask of attention weights, if it is a keyed mask."""
+        """Schedule the dropout mask of attention weights in `draws`, unless a fused kernel draws it."""
         if self._masks_are_keyed(tokens):
             place, dropout = tokens.padded_place, self.weight_dropout
             WeightDropout.schedule(draws, dropout, place, self.heads, keys.width)
@@ -234,7 +234,7 @@ class FeedForward(nn.Module):
         )
 
     def maps_with(self, other: "FeedForward") -> Maps:
-        """Return the maps to the hidden layers of this feed-forward and of `other`."""
+        """Return the first linear maps of this feed-forward and of `other`, to be computed as one product."""
         inner = self.inner, other.inner
         return Maps(
             (self, other), (tuple(layer.weight for layer in inner), tuple(layer.bias for layer in inner))
@@ -255,7 +255,7 @@ def run_both(
     placed_tokens: Placed,
     residual: Float[Tensor, "M D"],
 ) -> tuple[Float[Tensor, "M D"], Float[Tensor, "M D"]]:
-    """Return two feed-forwards of the same vectors, the first added to `residual`.
+    """Run two feed-forwards on the same vectors; add `residual` to the result of `first`.
 
     Their hidden layers are computed as one product.
     """
@@ -289,7 +289,7 @@ class Block(RecomputableLayer):
         self.dropouts = DropoutGroup.within(self, adjacent_dropouts)
 
     def keys_values(self, x: Float[Tensor, "M D"], tokens: Tokens) -> KeysValues:
-        """Return keys and values of `tokens` with states `x`, normed in the same way as queries."""
+        """Return keys and values of `tokens` with states `x`, after the norm that queries have too."""
         return self.attention.keys_values(self.attention_norm(x), tokens)
 
     def _draw(self, tokens: Tokens, keys: Packing) -> None:

@@ -77,7 +77,7 @@ def cross_attention_activation_bytes(config: BlockSettings, rows: int, queries: 
 
 
 def _weight_bytes(config: BlockSettings, keys: int) -> float:
-    """Return the bytes of the attention weights of one query; 0 if they are not kept."""
+    """Return the bytes of one query's attention weights; 0 if the backward pass does not need them."""
     if not config.attention_dropout and config.attention != "math":
         return 0.0
     return float(config.heads * keys * (FLOAT_BYTES + bool(config.attention_dropout)))

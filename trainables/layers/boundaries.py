@@ -37,7 +37,7 @@ class Boundaries(nn.Module):
         """Return the packed tokens of right-padded `x` between START and END; extra padding has no effect."""
         packing = packing_of(mask, NUM_BOUNDARIES)
         end_vectors = (vector().expand(x.shape[0], -1) for vector in (self.start, self.end))
-        return take(torch.cat((x.flatten(0, 1), *end_vectors)), _places(packing, x.shape[1])), packing
+        return take(torch.cat((x.flatten(0, 1), *end_vectors)), _source_indices(packing, x.shape[1])), packing
 
     def padded(
         self, states: Float[Tensor, "M D"], packing: Packing, x: Float[Tensor, "N S D"]
@@ -65,14 +65,14 @@ class NoBoundaries(nn.Module):
 
 
 def boundaries(width: int, *, present: bool) -> Boundaries | NoBoundaries:
-    """Build the module that adds START and END, or the one that adds neither."""
+    """Build `Boundaries` if START and END are `present`, else `NoBoundaries`."""
     return Boundaries(width) if present else NoBoundaries()
 
 
-def _places(packing: Packing, columns: int) -> Int[Tensor, " M"]:
-    """Return the index of each token in the concatenation of all inputs, N times START and N times END.
+def _source_indices(packing: Packing, columns: int) -> Int[Tensor, " M"]:
+    """Return the index of each token in a concatenation: inputs of all N rows, N times START, N times END.
 
-    Each of the N rows of inputs has `columns` columns.
+    Inputs have `columns` columns per row.
     """
     if not packing.by_host:
         row, column, start = packing.row, packing.column, packing.num_rows * columns

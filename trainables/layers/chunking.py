@@ -45,7 +45,7 @@ class ChunkSettings(Settings):
         return not causal if self.even is None else self.even
 
     def length(self, total: Number, *, causal: bool) -> Number:
-        """Return the number of tokens in each chunk but the last of a sequence of `total` tokens."""
+        """Return the number of tokens in every chunk except the last, for a sequence of `total` tokens."""
         if self.by == "count":
             return -(-total // self.count)
         if self.is_even(causal=causal):
@@ -61,7 +61,7 @@ class ChunkSettings(Settings):
 
 @dataclass(frozen=True)
 class Chunk:
-    """Chunks with one index, of all rows that have such a chunk."""
+    """The chunks with the same index in their rows, of all rows that are long enough to have one."""
 
     tokens: Int[Tensor, " M"]
     """Indices of the tokens in the full batch."""
@@ -142,13 +142,13 @@ class Cut:
         return Tokens(self.packing, packed_places(self.packing), query, key, reach)
 
     def chunks(self) -> list[Chunk]:
-        """Return the chunks with each index, counted from 0, of all rows that have it."""
+        """Return one `Chunk` for each index of chunks within their row, counted from 0."""
         parts = self.packing.select_each([self.number == number for number in range(self.num_chunks_max)])
         return [Chunk(*part, part[1].shape[0] == self.packing.num_rows) for part in parts]
 
     @cached_property
     def orders(self) -> CutOrders:
-        """Orders of rows and tokens, which are uploaded together."""
+        """Orders of rows and tokens for processing one chunk after another, uploaded together."""
         rows = np.argsort(np.argsort(self.host_counts, kind="stable"))
         known_orders = [(np.argsort(self.number, kind="stable"), self.number.shape[0]), (rows, rows.shape[0])]
         has_parting = []
@@ -185,7 +185,7 @@ class PaddedRows(Packing):
 
     @cached_property
     def starts(self) -> Int[Tensor, " B_1"]:
-        """Index of the first token of each row, and the end of the last row."""
+        """Index of the first token of each row, followed by the total number of tokens."""
         return torch.arange(self.num_rows + 1, device=self.row.device) * self.width
 
     def mean(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "B D"]:
@@ -196,7 +196,7 @@ class PaddedRows(Packing):
 
 @dataclass(frozen=True)
 class PaddedChunk:
-    """Chunks with one index, of all rows."""
+    """The chunks with the same index in their rows; rows without such a chunk are included too."""
 
     tokens: Tokens
     exists: Bool[Tensor, " B"]
@@ -246,9 +246,9 @@ class PaddedCut:
         return cls(chunks, -(-packing.counts // length), packed_to_padded.flatten(), padded_to_packed)
 
     def parts(self, x: Float[Tensor, "M D"]) -> list[Float[Tensor, "B_L D"]]:
-        """Return the vectors of the tokens of each chunk."""
+        """Split `x`, vectors of all tokens, by chunk."""
         return list(reorder(x, self.token_index, self.inverse_order).chunk(len(self.chunks)))
 
     def join_parts(self, parts: list[Float[Tensor, "B_L D"]]) -> Float[Tensor, "M D"]:
-        """Return the vectors of the full batch, given those of each chunk."""
+        """Return the vectors of all tokens of the batch, given the vectors of each chunk."""
         return take(torch.cat(parts), self.inverse_order)

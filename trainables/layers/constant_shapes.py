@@ -53,7 +53,7 @@ def copy_to(table: Shaped[np.ndarray, "..."], device: torch.device) -> Shaped[Te
 
 
 def cached_constants(maxsize: int | None) -> Callable[[Callable[..., Made]], Callable[..., Made]]:
-    """Return a decorator that caches tensors that depend only on the arguments of a function.
+    """Return a decorator for functions whose tensors depend only on the arguments; it caches the tensors.
 
     A captured graph reads such tensors at their addresses, so its constant shapes keep a reference to each.
     """
@@ -100,11 +100,11 @@ class Salts:
         self._number = self._num_used = 0
 
     def note_key(self, key: int, name: StreamName, call: int) -> None:
-        """Record that `key` belongs to call number `call` of the stream `name`."""
+        """Record that `key` is the key of call number `call` of the stream `name`."""
         self._streams_by_key[key] = name, call
 
     def begin(self, buffer: Int[Tensor, " W"] | None) -> None:
-        """Start a pass that reads salts from `buffer`, or records the salts it needs if that is None."""
+        """Start a pass: it reads salts from `buffer`, or records which salts it needs if `buffer` is None."""
         self._buffer, self._number, self._num_used = buffer, 0, 0
         self._streams_by_key.clear()
         if buffer is None:
@@ -137,11 +137,11 @@ class Salts:
 
     @property
     def size(self) -> int:
-        """Number of words of all tables."""
+        """Total number of words in all tables."""
         return sum(table.places.size for table in self._tables)
 
     def values(self, seed: int, step: int) -> Int[np.ndarray, " W"]:
-        """Return all salts of the pass of optimiser step `step`, in the order of reading."""
+        """Return all salts for the pass of optimiser step `step`, in the order in which it reads them."""
         if not self._tables:
             return np.zeros(0, dtype=np.int32)
         names, index, numbers = self._joined_table = self._joined_table or self._join_tables()
@@ -150,7 +150,7 @@ class Salts:
         return compute_salts(np.array(keys, dtype=np.int64)[index], numbers)
 
     def _join_tables(self) -> SaltTable:
-        """Return one table of all words."""
+        """Return all recorded tables joined into one."""
         starts = np.cumsum([0, *(len(table.names) for table in self._tables)])
         index = [table.places + begin for table, begin in zip(self._tables, starts, strict=False)]
         names = [name for table in self._tables for name in table.names]
@@ -200,7 +200,7 @@ class ConstantShapes:
             _ACTIVE.reset(token)
 
     def table(self, table: Shaped[np.ndarray, "..."], device: torch.device) -> Shaped[Tensor, "..."]:
-        """Return a table on `device`. Raise BatchDependentError if it differs from that of earlier passes."""
+        """Copy `table` to `device`. Raise BatchDependentError if earlier passes had another table here."""
         number, self._number = self._number, self._number + 1
         if number == len(self._tables) and not self._captures:
             self._tables.append((table.copy(), copy_to(table, device)))
@@ -214,7 +214,7 @@ class ConstantShapes:
         return device_table
 
     def count(self, tokens: Int[Tensor, " N"]) -> int:
-        """Return the sum of `tokens`. Raise BatchDependentError if it differs from that of other batches."""
+        """Return the sum of `tokens`. Raise BatchDependentError if an earlier batch had another sum."""
         if not self._captures:
             self.table(total := np.array([int(tokens.sum())]), tokens.device)
             return int(total[0])
@@ -223,7 +223,7 @@ class ConstantShapes:
         return int(total[0])
 
     def constant(self, key: Any, make: Callable[[], Made]) -> Made:
-        """Return the cached tensors of `key`, which only warming passes may create."""
+        """Return the tensors cached for `key`; only a warming pass may call `make` to create them."""
         if key not in self._constants:
             if self._captures:
                 raise BatchDependentError(f"cached tensors must be created during warm-up, got {key} later")

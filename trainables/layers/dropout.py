@@ -91,7 +91,7 @@ class Keyed(nn.Module):
 
     @property
     def drawn(self) -> "Drawn":
-        """State of the stream; assign it to repeat the draws that followed it."""
+        """State of the stream; assigning an earlier state repeats the draws that followed it."""
         stream = self._stream
         return (None, 0, ()) if stream is None else (stream, stream.calls, tuple(stream.drawn_masks))
 
@@ -154,7 +154,7 @@ class KeyedDropout(Keyed):
     def mask(
         self, key: int, positions: Int[Tensor, "*M"], shape: tuple[int, ...], columns: int
     ) -> Bool[Tensor, "*K"]:
-        """Return the mask of kept elements over `positions` and the words of a token, broadcast.
+        """Return the mask of kept elements of all `positions`.
 
         Args:
             key: Key of the call.
@@ -216,7 +216,7 @@ class KeyedDropout(Keyed):
             self._stream.drawn_masks.clear()
 
     def add_mask(self, keep: Tensor, positions: Tensor, adjacent_mask: Tensor | None = None) -> None:
-        """Append a mask for a later call with `positions` to the stored masks."""
+        """Store a mask for a later call with `positions`, after the masks that are already stored."""
         _current_stream(self).drawn_masks.append(_DrawnMask(keep, positions, adjacent_mask))
 
     def take(self) -> _DrawnMask:
@@ -253,7 +253,7 @@ class KeyedDropout(Keyed):
 def drop_adjacent(
     dropouts: tuple[KeyedDropout, KeyedDropout], x: Float[Tensor, "M C"], positions: Int[Tensor, " M"]
 ) -> Float[Tensor, "M C"]:
-    """Return `x` with elements dropped: first columns by the first of `dropouts`, others by the second."""
+    """Apply the first of `dropouts` to the first columns of `x`, and the second to the other columns."""
     first = dropouts[0]
     if not first.active:
         return x
@@ -263,7 +263,7 @@ def drop_adjacent(
 def take_adjacent_masks(
     dropouts: tuple[KeyedDropout, KeyedDropout], positions: Int[Tensor, " M"]
 ) -> Bool[Tensor, "M C"]:
-    """Return the masks of this call of both dropouts, concatenated."""
+    """Return the masks of both dropouts for this call, concatenated along the last axis."""
     for dropout in dropouts:
         if not dropout.has_mask_for(positions):
             DropoutGroup([dropout]).draw(positions)
@@ -287,7 +287,8 @@ class DropoutGroup:
     def within(cls, part: nn.Module, adjacent: Iterable[KeyedDropout] = ()) -> "DropoutGroup":
         """Build the group of all dropouts of `part` that have `columns`.
 
-        The masks of the dropouts in `adjacent` are adjacent and can be used as one.
+        The masks of the two dropouts in `adjacent` lie next to each other in memory, so that one operation
+        can apply both (`drop_adjacent`).
         """
         other_dropouts = [
             dropout for dropout in part.modules() if isinstance(dropout, KeyedDropout) and dropout.columns
@@ -295,9 +296,9 @@ class DropoutGroup:
         return cls(dict.fromkeys((*adjacent, *other_dropouts)), tuple(adjacent))
 
     def draw(self, positions: Int[Tensor, "*M"], columns: int | None = None) -> None:
-        """Draw the masks of the next call of each dropout at `positions`; each mask is as if drawn alone.
+        """Draw the masks of the next call of each dropout at `positions`; they equal separately drawn masks.
 
-        `columns` is used for dropouts without `columns`.
+        The argument `columns` is used for dropouts that do not set their own.
         """
         draws = MaskDraws()
         self.schedule(draws, positions, columns)
@@ -309,7 +310,7 @@ class DropoutGroup:
         positions: Int[Tensor, "*M"],
         columns: int | None = None,
     ) -> None:
-        """Schedule these masks in `draws`."""
+        """Schedule in `draws` the masks of the next call of each dropout."""
         for dropout in self._dropouts:
             dropout.forget()
         active = [dropout for dropout in self._dropouts if dropout.active]
@@ -321,20 +322,20 @@ class DropoutGroup:
         alike = len({dropout.levels for dropout in active}) == 1
 
         def deliver(masks: list[Tensor]) -> None:
-            self._give(active, sizes, positions, masks)
+            self._store_masks(active, sizes, positions, masks)
 
         levels = [dropout.levels for dropout in active]
         parts = [(levels[0], sum(words))] if alike else list(zip(levels, words, strict=True))
         draws.add(positions[..., None], salt, parts, deliver)
 
-    def _give(
+    def _store_masks(
         self,
         active: list[KeyedDropout],
         sizes: list[int],
         positions: Tensor,
         masks: list[Tensor],
     ) -> None:
-        """Store the masks of each dropout; `masks` is a single joint mask if all have the same rate."""
+        """Store the mask of each dropout; `masks` is one joint mask if all dropouts have the same rate."""
         joint_mask = None
         if len(masks) < len(active) or len(active) == 1:
             (joint,) = masks
@@ -348,15 +349,15 @@ class DropoutGroup:
     def _salt(
         self, active: list[KeyedDropout], sizes: tuple[int, ...], device: torch.device
     ) -> Int[Tensor, " C"]:
-        """Return the salts of this call, built at once for as many calls as the last pass had."""
+        """Return the salts of this call; the salts of expected later calls are built together with them."""
         streams = [_current_stream(dropout) for dropout in active]
         call = streams[0].calls
         salts = self._salts
-        if salts is None or not salts.serve(streams, sizes, device):
+        if salts is None or not salts.has_next_call(streams, sizes, device):
             # Modules that draw at different calls have no common table.
             last_call = 0 if salts is None or any(stream.calls != call for stream in streams) else salts.last
             # A recomputed layer repeats earlier calls, so no further calls are expected.
-            is_unchanged = salts is not None and salts.belong_to(streams)
+            is_unchanged = salts is not None and salts.are_for(streams)
             count = 1 if is_unchanged else last_call + 1 - call
             salts = self._salts = _Salts.of(streams, sizes, device, max(1, count))
             salts.last = last_call if is_unchanged else 0
@@ -368,7 +369,7 @@ class DropoutGroup:
 
 @dataclass
 class _Salts:
-    """Salts of places for some calls of a group of dropouts."""
+    """Salts for consecutive calls of a group of dropouts, one row per call."""
 
     streams: list[_Stream]
     sizes: tuple[int, ...]
@@ -387,14 +388,14 @@ class _Salts:
         table = salts_on(device, keys.repeat(words, 1), salt_numbers(words))
         return cls(streams, sizes, streams[0].calls, table)
 
-    def belong_to(self, streams: list[_Stream]) -> bool:
+    def are_for(self, streams: list[_Stream]) -> bool:
         """Return whether these salts were built for `streams`."""
         return len(streams) == len(self.streams) and all(map(is_, streams, self.streams))
 
-    def serve(self, streams: list[_Stream], sizes: tuple[int, ...], device: torch.device) -> bool:
-        """Return whether the table contains the salts of the next call."""
+    def has_next_call(self, streams: list[_Stream], sizes: tuple[int, ...], device: torch.device) -> bool:
+        """Return whether the table contains the salts of the next call of `streams`."""
         return (
-            self.belong_to(streams)
+            self.are_for(streams)
             and all(stream.calls == streams[0].calls for stream in streams)
             and sizes == self.sizes
             and 0 <= streams[0].calls - self.first < self.table.shape[0]
@@ -415,7 +416,7 @@ def salts_on(
 
 
 def call_salts(device: torch.device, key: int, shape: tuple[int, ...]) -> Int[Tensor, "*W"]:
-    """Return the salts of one call for `mask_draws.element_numbers(shape)`, without an upload."""
+    """Return the salts of one call for words of `shape` (`mask_draws.element_numbers`), without an upload."""
     if (shapes := constant_shapes()) is not None:
         return shapes.salts.table(key, element_numbers(shape), device)
     # The 32-bit sum may overflow: salts are its lower bits, as in `compute_salts`.
@@ -446,13 +447,13 @@ def set_dropout_context(model: nn.Module, seed: int, step: int, part: int = 0) -
 
 
 def stream_states(part: nn.Module) -> list[tuple[Keyed, Drawn]]:
-    """Return every keyed module of `part` with the state of its stream, without masks drawn in advance."""
+    """Return every keyed module of `part` with its stream's state, which omits masks drawn in advance."""
     modules = (module for module in modules_of(part) if isinstance(module, Keyed))
     return [(module, (*module.drawn[:2], ())) for module in modules]
 
 
 def skip_dropout_calls(model: nn.Module, call: int) -> None:
-    """Set the number of the next call of every keyed module in `model` to `call`.
+    """Let the next call of every keyed module in `model` count as call number `call`.
 
     This is needed where the number of calls depends on other rows of a batch, because masks must not.
     """
@@ -510,7 +511,7 @@ def dropped(
 
 
 def scaled(x: Float[Tensor, "*K"], keep: Bool[Tensor, "*K"], scale: float) -> Float[Tensor, "*K"]:
-    """Return x * keep * scale, without a gradient."""
+    """Return x * keep * scale, not recorded by autograd."""
     if x.is_cuda:
         return torch.ops.aten.native_dropout_backward(x, keep, scale)  # type: ignore[no-any-return]
     # On a CPU, converting bytes to floats takes a tenth of the time of converting booleans.

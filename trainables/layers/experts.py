@@ -109,7 +109,7 @@ class ExpertLinear(Initialised):
 
 @dataclass(frozen=True)
 class ExpertRows:
-    """Consecutive rows of each expert among P rows that are sorted by expert."""
+    """Division of P rows, sorted by expert, into consecutive rows of each expert."""
 
     counts: Int[Tensor, " E"]
     """Number of rows of each expert."""
@@ -232,7 +232,7 @@ class _GroupedLinears(Function):
 
 
 def _shares(counts: list[int], first: Tensor, second: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Return an iterator over the index and the rows of both tensors for each expert that has rows."""
+    """Yield for each expert with rows its index, its rows of `first` and its rows of `second`."""
     shares = zip(torch.split(first, counts), torch.split(second, counts), strict=True)
     return ((expert, *parts) for expert, parts in enumerate(shares) if counts[expert])
 
@@ -286,7 +286,7 @@ class Routing:
 
     @cached_property
     def groups(self) -> ExpertRows:
-        """Pairs of each expert."""
+        """Consecutive (token, expert) pairs of each expert."""
         flat_choices = self.chosen.flatten()
         counts = torch.zeros(
             self.log_probabilities.shape[1], dtype=flat_choices.dtype, device=flat_choices.device
@@ -307,12 +307,12 @@ class Routing:
         return self.order.argsort()
 
     def dispatch(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "P D"]:
-        """Return one copy of each token for each of its experts, sorted by expert."""
+        """Copy each token once for each of its experts; return the copies sorted by expert."""
         copies: Tensor = _Dispatch.run(x, self.order, self.back, self.active)
         return copies
 
     def sort(self, x: Float[Tensor, "M k D"]) -> Float[Tensor, "P D"]:
-        """Return the values of all pairs, sorted by expert."""
+        """Sort values of (token, expert) pairs by expert."""
         ordered: Tensor = _Permute.run(x.flatten(0, 1), self.order, self.back)
         return ordered
 
@@ -327,7 +327,7 @@ class Routing:
 
 
 def pair_places(placed_tokens: Placed, active: int) -> Int[Tensor, "M k"]:
-    """Return a place for dropout for each pair of a token and one of its `active` experts."""
+    """Return the place of each (token, active expert) pair, from which its dropout masks are computed."""
 
     def build() -> tuple[Tensor, Tensor]:
         slots = _slots(active, placed_tokens.place.device)
@@ -358,7 +358,7 @@ class Router(nn.Module):
         self.sampled = mixture.sampled
 
     def forward(self, x: Float[Tensor, "M D"], placed_tokens: Placed) -> Routing:
-        """Return the `active` likeliest experts of each token; in training, `sampled` of them are sampled."""
+        """Select `active` experts per token: the likeliest ones; in training, `sampled` of them are drawn."""
         exact = sum_dtype(x.dtype)
         if self.inner is None or self.outer is None:
             sure = torch.zeros(x.shape[0], 1, dtype=exact, device=x.device)
@@ -375,7 +375,7 @@ class Router(nn.Module):
     def _partly_drawn(
         self, log_probabilities: Float[Tensor, "M E"], likeliest: Int[Tensor, "M k"], placed_tokens: Placed
     ) -> Int[Tensor, "M k"]:
-        """Return `likeliest` with its last `sampled` columns replaced by sampled experts."""
+        """Return `likeliest` (experts per token), its last `sampled` columns replaced by sampled experts."""
         sure = likeliest[:, : self.active - self.sampled]
         # The largest sums of log-probability and Gumbel noise are samples according to the probabilities.
         noise = -(-self.noise(placed_tokens.place, log_probabilities.shape[1]).log()).log()
@@ -447,7 +447,7 @@ def _active(routing: Use) -> Float[Tensor, "M 1"]:
 
 
 def _sum(layers: list[Tensor]) -> Tensor:
-    """Return the sum over the tokens of all layers."""
+    """Return the sum over all tokens and layers."""
     return torch.stack([layer.sum(0) for layer in layers]).sum(0)
 
 

@@ -58,18 +58,18 @@ class HaltingState:
 
     @classmethod
     def begin(
-        cls, cap: Int[Tensor, " U"], dtype: torch.dtype, delay: int = 1, *, alike: bool = False
+        cls, cap: Int[Tensor, " U"], dtype: torch.dtype, delay: int = 1, *, all_keep: bool = False
     ) -> "HaltingState":
         """Return the state before the first step: all units active, no cost.
 
-        `alike`: all units in the batch keep every step, because halted units are removed.
+        With `all_keep`, halted units are removed from the batch, so all units in it keep every step.
         """
         ones = torch.ones(cap.shape, dtype=sum_dtype(dtype), device=cap.device)
-        kept = 0 if alike else torch.zeros_like(cap)
+        kept = 0 if all_keep else torch.zeros_like(cap)
         return cls(ones, torch.zeros_like(ones), kept, 0, cap, cap > 0, delay)
 
     def select(self, units: Int[Tensor, " K"]) -> "HaltingState":
-        """Return the state of some units."""
+        """Return the halting state of the units at `units`."""
         return HaltingState(
             take(self.survival, units),
             take(self.spent, units),
@@ -81,7 +81,7 @@ class HaltingState:
         )
 
     def part(self, split: SplitInTwo) -> "tuple[HaltingState, HaltingState]":
-        """Return the states of both parts of a split of the units."""
+        """Split the halting state in two, one for each part of `split`."""
         kept = (self.num_kept, self.num_kept) if isinstance(self.num_kept, int) else split.of(self.num_kept)
         floats, integers = (self.survival, self.spent), (self.cap, self.active)
         columns = zip(*map(split.of, floats), kept, *map(split.of, integers), strict=True)
@@ -113,14 +113,14 @@ class Decision:
     """Units whose C_l has not reached the threshold; None if all other units were removed."""
 
     def of_active(self, units: Int[Tensor, " K"] | None, keeps: Bool[Tensor, " K"]) -> "Decision":
-        """Return the outcome for `units` (None: all), which have not reached the threshold."""
+        """Return the outcome for the units at `units` (None: all); none of them has reached the threshold."""
         return Decision(self.p if units is None else take(self.p, units), keeps, None)
 
 
 def decide(
     halting: HaltingState, p: Float[Tensor, " U"], threshold: float, rule: Rule, *, all_active: bool = False
 ) -> Decision:
-    """Decide this step for every unit.
+    """Decide for every unit whether it keeps this step and whether it continues.
 
     Args:
         halting: State before the step.
@@ -141,7 +141,7 @@ def decide(
 
 @lru_cache(maxsize=64)
 def _most_surviving(threshold: float, dtype: torch.dtype) -> float:
-    """Return the largest survival probability for which 1 - C rounds to at least `threshold` in `dtype`.
+    """Return the greatest survival probability s for which 1 - s rounds to at least `threshold` in `dtype`.
 
     It is computed by bisection over all numbers from 0 to 1, whose bit patterns have the same order.
     """
@@ -182,7 +182,7 @@ class _KeepConstants(NamedTuple):
 
 
 class _Keep(Function):
-    """Update of sums and states after a step, with a third of autograd's backward kernels."""
+    """Update of sums and states after a step; the backward pass launches a third of autograd's kernels."""
 
     @staticmethod
     def forward(  # noqa: PLR0917 autograd takes no keywords
@@ -271,7 +271,7 @@ def _number(value: int, dtype: torch.dtype, device: torch.device) -> Float[Tenso
 
 
 def _active_after(halting: HaltingState, decision: Decision, *, capped: bool) -> Bool[Tensor, " U"]:
-    """Return the active units after a step that all units keep."""
+    """Return which units are active after a step that every unit has kept."""
     active = halting.active
     if capped:
         active = halting.num_kept + 1 < halting.cap

@@ -29,7 +29,7 @@ device."""
 
 @dataclass(frozen=True)
 class HeadRows:
-    """Indices that convert rows of heads between the packed and the padded layout."""
+    """Indices that convert vectors of heads between the packed and the padded layout."""
 
     out: Int[Tensor, " P_B_H_T"]
     """For each row of the padded layout, its index in the packed layout."""
@@ -82,7 +82,7 @@ class HeadRows:
 
 
 def _offsets(rows: int, width: int, heads: int, parts: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the offsets of parts and heads in the packed and in the padded layout."""
+    """Return the shift of indices for each part and head, in the packed and in the padded layout."""
     head, part = np.arange(heads), np.arange(parts)[:, None]
     return part * heads + head, (part * (rows * heads) + head).ravel() * width
 
@@ -138,25 +138,25 @@ class _SpreadHeads(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, rows: HeadRows, factors: tuple[Tensor, Tensor] | None) -> Tensor:
         ctx.rows, ctx.factors, ctx.shape = rows, factors, x.shape
-        return moved(x, rows, None if factors is None else factors[0])
+        return to_padded(x, rows, None if factors is None else factors[0])
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         (grad,) = grads
         if ctx.factors is not None:
-            grad = turn(grad.clone(memory_format=torch.contiguous_format), ctx.factors[1])
+            grad = rotate_in_place(grad.clone(memory_format=torch.contiguous_format), ctx.factors[1])
         return grad.reshape(-1, grad.shape[-1]).index_select(0, ctx.rows.back).view(ctx.shape), None, None
 
 
-def moved(x: Float[Tensor, "*M E"], rows: HeadRows, factor: Factor | None) -> Float[Tensor, "P B H T E"]:
-    """Return the padded layout of packed rows, times `factor`, without a gradient."""
+def to_padded(x: Float[Tensor, "*M E"], rows: HeadRows, factor: Factor | None) -> Float[Tensor, "P B H T E"]:
+    """Return packed rows in the padded layout, times `factor`; autograd does not record this."""
     width = x.shape[-1]
     head_columns = x.reshape(-1, width).index_select(0, rows.out).view(*rows.shape, width)
-    return head_columns if factor is None else turn(head_columns, factor)
+    return head_columns if factor is None else rotate_in_place(head_columns, factor)
 
 
-def turn(x: Float[Tensor, "P B H T E"], factor: Factor) -> Tensor:
-    """Multiply the first R parts of `x` by `factor` in place and return `x`."""
+def rotate_in_place(x: Float[Tensor, "P B H T E"], factor: Factor) -> Tensor:
+    """Multiply the first parts of `x`, one for each entry of `factor`, in place and return `x`."""
     part = x[: factor.shape[0]]
     dtype = factor.dtype.to_real()
     exact = part if part.dtype == dtype else part.to(dtype)
@@ -176,11 +176,11 @@ class _GatherHeads(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return put_back(grads[0], ctx.rows).view(ctx.shape), None
+        return gradient_to_padded(grads[0], ctx.rows).view(ctx.shape), None
 
 
-def put_back(x: Float[Tensor, "*M E"], rows: HeadRows) -> Float[Tensor, "P_B_H_T E"]:
-    """Return packed rows in the padded layout, zero at padding, without a gradient."""
+def gradient_to_padded(x: Float[Tensor, "*M E"], rows: HeadRows) -> Float[Tensor, "P_B_H_T E"]:
+    """Return a gradient of packed rows in the padded layout, zero at padding, not recorded by autograd."""
     width, (places, real) = x.shape[-1], (rows.out.shape[0], rows.back.shape[0])
     x = x.reshape(real, width)
     if places == real:
@@ -207,7 +207,7 @@ def spread_parts(
     packing: Packing,
     factors: tuple[Factor, Factor] | None = None,
 ) -> Float[Tensor, "P B H T E"]:
-    """Return all parts in the padded layout, multiplied by `factors[0]`.
+    """Return queries, keys and values (as far as `x` has them) in the padded layout, times `factors[0]`.
 
     The second of `factors` is the conjugate, for the backward pass.
     """
@@ -228,7 +228,7 @@ def gather(
     packing: Packing,
     longest_first: bool = False,
 ) -> Float[Tensor, "M H E"]:
-    """Return the packed rows of the padded layout; arguments are those of `spread`."""
+    """Return the packed form of `x`, which `spread` has brought into the padded layout."""
     rows = HeadRows.sorted(packing, x.shape[1]) if longest_first else HeadRows.of(packing, x.shape[1])
     token_rows: Tensor = _GatherHeads.run(x, rows)
     return token_rows.view(-1, *x.shape[1:2], x.shape[-1])
@@ -266,7 +266,7 @@ def can_leave_padding(queries: Packing, keys: Packing) -> bool:
 
 
 def row_parts(queries: Packing, keys: Packing, heads: int, most_pairs: int) -> Iterator[RowPart]:
-    """Yield groups of consecutive rows with at most `most_pairs` pairs of queries and keys, or one row."""
+    """Yield groups of consecutive rows: at most `most_pairs` pairs of queries and keys, or a single row."""
     asks, sees = queries.host_counts.tolist(), keys.host_counts.tolist()
     counts = [
         (round_up_width(ask, queries.width), round_up_width(see, keys.width))

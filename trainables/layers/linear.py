@@ -15,7 +15,7 @@ class Initialised(nn.Module):
     """A module that draws its own parameters, each from a separate stream."""
 
     def initialise(self, stream: Stream) -> None:
-        """Fill every parameter of this module except those of its children."""
+        """Draw all parameters of this module, but not the parameters of its children."""
         raise NotImplementedError
 
 
@@ -95,13 +95,13 @@ class LayerNorm(nn.LayerNorm, Initialised):
             super().reset_parameters()
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 PyTorch's name
-        """Return the norm over the last axis."""
+        """Return `input`, normalised over the last axis."""
         # Native function behind `torch.nn.functional.layer_norm`, without the check for overrides.
         return torch.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
 
 def joined(*weights: Tensor) -> Tensor:
-    """Return weights or biases of several maps of the same inputs as those of one, in product precision.
+    """Concatenate weights (or biases) of several maps of the same inputs, in the precision of products.
 
     Autocast caches casts of parameters of a model, but not casts of tensors computed from them.
     """

@@ -40,7 +40,7 @@ def mix(word: Tensor) -> None:
 
 @lru_cache(maxsize=256)
 def salt_numbers(counts: tuple[int, ...]) -> Int[np.ndarray, " C"]:
-    """Return the salt numbers of groups of `counts` words, each numbered from zero (read-only)."""
+    """Return the salt numbers of several groups of words; numbering restarts in each group (read-only)."""
     element_numbers: np.ndarray = (
         np.concatenate([np.arange(count, dtype=np.int64) for count in counts]) * ODD_32
     )
@@ -58,7 +58,7 @@ def element_numbers(shape: tuple[int, ...]) -> Int[np.ndarray, "*C"]:
 
 
 def compute_salts(key: Any, number: Int[np.ndarray, "*C"]) -> Int[np.ndarray, "*K"]:
-    """Return the salts that places are hashed with.
+    """Return the salts that are combined with places before hashing, one per word of a mask.
 
     Args:
         key: One key or an array of keys.
@@ -97,7 +97,7 @@ def compute_keep_mask(words: Int[Tensor, "*W"], levels: int) -> Bool[Tensor, "*C
 
 
 class _Job(NamedTuple):
-    """Masks that are computed from one table of words."""
+    """Scheduled masks that are computed from one table of hash words."""
 
     place: Int[Tensor, "*M"]
     salt: Int[Tensor, "*C"]
@@ -117,17 +117,17 @@ class _Job(NamedTuple):
         parts: list[tuple[int, int]],
         deliver: Callable[[list[Tensor]], None],
     ) -> "_Job":
-        """Build the job of masks over `positions` and `salt`, broadcast."""
+        """Build the job of masks whose words are hashes of `positions` combined with `salt`."""
         shape = _broadcast(tuple(positions.shape), tuple(salt.shape))
         return cls(positions, salt, parts, deliver, shape, prod(shape))
 
 
-def _broadcast(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape that NumPy broadcasting gives, in a tenth of its time."""
-    if len(one) < len(other):
-        one, other = other, one
-    gap = len(one) - len(other)
-    return (*one[:gap], *[y if x == 1 else x for x, y in zip(one[gap:], other, strict=True)])
+def _broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the broadcast shape of two shapes, in a tenth of the time of `numpy.broadcast_shapes`."""
+    if len(first) < len(second):
+        first, second = second, first
+    gap = len(first) - len(second)
+    return (*first[:gap], *[y if x == 1 else x for x, y in zip(first[gap:], second, strict=True)])
 
 
 class MaskDraws:
@@ -143,7 +143,7 @@ class MaskDraws:
         parts: list[tuple[int, int]],
         deliver: Callable[[list[Tensor]], None],
     ) -> None:
-        """Schedule masks over `positions` and `salt`, broadcast.
+        """Schedule masks whose words are hashes of `positions` combined with `salt`.
 
         Args:
             positions: Places of tokens.
@@ -184,7 +184,7 @@ def _draw_all(jobs: list[_Job]) -> None:
     for job, piece in zip(jobs, pieces, strict=True):
         mask = piece.view(*job.shape[:-1], -1)
         if has_several_levels:
-            _give(job, mask)
+            _deliver(job, mask)
             continue
         job.deliver(_cut_columns(mask, [2 * count for _, count in job.parts]))
 
@@ -194,7 +194,7 @@ def _draw_one(job: _Job) -> None:
     if count <= MAX_WORDS or place.is_cuda or len(job.parts) > 1:
         word = place ^ job.salt
         mix(word)
-        _give(job, word)
+        _deliver(job, word)
         return
     # If words stay in the cache until they are compared, all passes over them take half of the time.
     (level, _), (rows, *others) = job.parts[0], job.shape
@@ -210,7 +210,7 @@ def _draw_one(job: _Job) -> None:
     job.deliver([keep.view(torch.bool)])
 
 
-def _give(job: _Job, words: Int[Tensor, "*K"]) -> None:
+def _deliver(job: _Job, words: Int[Tensor, "*K"]) -> None:
     pieces = _cut_columns(words, [count for _, count in job.parts])
     job.deliver(
         [compute_keep_mask(piece, level) for (level, _), piece in zip(job.parts, pieces, strict=True)]
@@ -218,5 +218,5 @@ def _give(job: _Job, words: Int[Tensor, "*K"]) -> None:
 
 
 def _cut_columns(x: Tensor, sizes: list[int]) -> list[Tensor]:
-    """Split the last axis into parts of `sizes`."""
+    """Split `x` along the last axis into parts of the given `sizes`."""
     return [x] if len(sizes) == 1 else list(x.split_with_sizes(sizes, -1))

@@ -93,18 +93,18 @@ class Memory(nn.Module):
         return slots.expand(num_rows, -1, -1)
 
     def marked(self, slots: Float[Tensor, "B S D"]) -> Float[Tensor, "B S D"]:
-        """Return the slots with their positions added, if they have any; called before each chunk."""
+        """Return the slots, plus their position vectors if these exist; called before each chunk."""
         if not self.settings.slot_positions:
             return slots
         return slots + sinusoids(self.settings.slots, slots)
 
     def places(self, packing: Packing) -> Int[Tensor, "B S"]:
-        """Return the places of the slots of a full batch, packed by `packing`."""
+        """Return the dropout places of all slots of a full batch, packed by `packing`."""
         slots = self.settings.slots
         return packed_places(slots_packing(packing.num_rows, slots, packing)).view(-1, slots)
 
     def placed(self, places: Int[Tensor, "B S"], tokens: Placed) -> Placed:
-        """Return the slots with these places, for the `tokens` of a chunk of the same rows."""
+        """Return the packed slots with their dropout `places`; they share the caches of `tokens`."""
         rows, num_slots = places.shape
         return Placed(slots_packing(rows, num_slots, tokens.packing), places.flatten(), cache=tokens.cache)
 
@@ -141,7 +141,7 @@ def _update(module: nn.Module) -> Update:
 
 
 def project_memory(block: Block, slots: Float[Tensor, "B S D"], tokens: Placed) -> KeysValues:
-    """Return the keys and values of slots, projected by `block`, for the `tokens` of the same rows."""
+    """Return keys and values of slots, projected by `block`; `tokens` of the same rows attend to them."""
     assert block.recall is not None
     rows, num_slots, _ = slots.shape
     packing = slots_packing(rows, num_slots, tokens.packing)
@@ -157,7 +157,7 @@ def slots_packing(rows: int, num_slots: int, packing: Packing) -> Packing:
 
 
 def add_slots_packings(packings: Sequence[Packing], num_slots: int) -> None:
-    """Build the packings of slots for several `packings` by one upload."""
+    """Build the packing of slots for each of `packings`; one upload copies all of them to the device."""
     layouts = [HostLayout(np.full(packing.num_rows, num_slots), num_slots) for packing in packings]
     for packing, slots in zip(packings, Packing.of_all(layouts, packings[0].row.device), strict=True):
         packing.cache["slots", num_slots] = slots
@@ -171,7 +171,7 @@ def update_flops(config: BlockSettings, settings: MemorySettings, tokens: int) -
 
 
 def update_activation_bytes(config: BlockSettings, settings: MemorySettings, rows: int, tokens: int) -> float:
-    """Return the activation bytes that a memory update from `tokens` tokens per row keeps for backward."""
+    """Return the bytes stored for the backward pass of a memory update from `tokens` tokens per row."""
     attention = cross_attention_activation_bytes(config, rows, settings.slots, tokens)
     feedforward = rows * settings.slots * config.width * (4 * 5 + (2 if config.dropout else 0))
     return settings.update_layers * (attention + feedforward)

@@ -22,7 +22,7 @@ from trainables.layers.host import Function, copy_to_host, upload_together
 
 
 class _Take(Function):
-    """`x[index]` for indices without repetition: the gradient is a copy, where indexing would add."""
+    """`x[index]` for an `index` without repetitions, so that its gradient is a copy instead of a sum."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, index: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ class _Reorder(Function):
 
 
 class _Spread(Function):
-    """The value of each row at all its tokens; the gradient is a sum over the padded form, in fixed order."""
+    """Repeat the value of each row for its tokens; the gradient sums over the padded form in fixed order."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, packing: "Packing") -> Tensor:
@@ -77,7 +77,7 @@ class _RowSums(Function):
 
 
 class _Put(Function):
-    """Rows of `x` at `index` of a zero tensor, for indices without repetition."""
+    """Write the rows of `x` to the rows `index` of a zero tensor; `index` must not contain repetitions."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, index: Tensor, size: int) -> Tensor:
@@ -91,7 +91,7 @@ class _Put(Function):
 
 
 class _CutInTwo(Function):
-    """Rows of `x` in a new order, split in two; the gradient of each part is copied back to its rows."""
+    """Reorder the rows of `x` and split them in two; each part's gradient is copied back to its rows."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, order: Tensor, sizes: list[int]) -> tuple[Tensor, Tensor]:
@@ -135,7 +135,7 @@ def reorder(
 
 
 def put_rows(x: Shaped[Tensor, "M ..."], index: Int[Tensor, " M"], size: int) -> Shaped[Tensor, "K ..."]:
-    """Return `size` rows with `x` at `index` (without repetitions) and zero elsewhere."""
+    """Return `size` rows: the rows of `x` at `index` (without repetitions), zero at all other indices."""
     if not x.requires_grad:
         return x.new_zeros((size, *x.shape[1:])).index_copy_(0, index, x)
     # The gradient of PyTorch's own copy would keep `x` in memory.
@@ -159,20 +159,20 @@ class SplitInTwo:
         return [num_first, self.known.shape[0] - num_first]
 
     @cached_property
-    def others(self) -> Bool[np.ndarray, " N"]:
-        """Mask of the rows of the second part, on the host."""
+    def is_second(self) -> Bool[np.ndarray, " N"]:
+        """Mask of the rows that belong to the second part, on the host."""
         is_second: np.ndarray = ~self.known
         return is_second
 
     @cached_property
-    def one(self) -> Int[Tensor, " K"]:
-        """Indices of the rows of the first part, on the device."""
+    def first_indices(self) -> Int[Tensor, " K"]:
+        """Indices of the rows that belong to the first part, on the device."""
         return self.order[: self.sizes[0]]
 
     def of(self, x: Any) -> tuple[Any, Any]:
-        """Return both parts of `x`, a tensor (split by one kernel) or an array on the host."""
+        """Split `x`, a tensor (by one kernel) or an array on the host, into both parts."""
         if isinstance(x, np.ndarray):
-            return x[self.known], x[self.others]
+            return x[self.known], x[self.is_second]
         if x.requires_grad:
             parts: tuple[Tensor, Tensor] = _CutInTwo.run(x, self.order, self.sizes)
             return parts
@@ -227,7 +227,7 @@ class PackingGroup:
     def tables(
         self, key: Any, number: int, make: Callable[[HostLayout], Sequence[np.ndarray]]
     ) -> list[Tensor]:
-        """Return the tables `make` of layout `number` on the device, built once for each `key`."""
+        """Return the tables that `make` builds for layout `number`, on the device, cached under `key`."""
         if key not in self._tables:
             tables = [make(layout) for layout in self.layouts]
             parts = iter(
@@ -251,7 +251,7 @@ class Packing:
     """Values cached by `once`."""
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Return the value of `make`, computed once for all layers that run on this packing."""
+        """Return the result of `make()`, cached under `key` for all layers that run on this packing."""
         if key not in self.cache:
             self.cache[key] = make()
         return self.cache[key]
@@ -284,7 +284,7 @@ class Packing:
     def of_tables(
         cls, layouts: Sequence[HostLayout], rows: Sequence[Tensor], counts: Sequence[Tensor]
     ) -> "list[Packing]":
-        """Build packings that upload further tables together, from `row` and `counts` of each."""
+        """Build one packing per layout, given its `row` and `counts`; they upload further tables together."""
         group = PackingGroup(layouts, rows[0].device)
         return [
             cls(row, count, layout.width, {"group": (group, number)})
@@ -313,7 +313,7 @@ class Packing:
         return place
 
     def host_tables(self, key: Any, make: Callable[[HostLayout], Sequence[np.ndarray]]) -> list[Tensor]:
-        """Return the tables `make` of the lengths on the device, built once for each `key`.
+        """Return the tables that `make` builds from the lengths, on the device, cached under `key`.
 
         Tables of packings that were built together are uploaded together.
         """
@@ -342,7 +342,7 @@ class Packing:
 
     @property
     def by_host(self) -> bool:
-        """Whether the lengths are on the host, which then computes places without a kernel."""
+        """Whether the host knows the lengths, so that it can compute places without a kernel."""
         return "group" in self.cache
 
     @cached_property
@@ -362,14 +362,14 @@ class Packing:
 
     @cached_property
     def index(self) -> Int[Tensor, " M"]:
-        """Place of each token in the flattened padded form."""
+        """Index of each token in the flattened padded form."""
         if self.by_host:
             return self.host_tables("places", lambda layout: layout.places)[1]
         return self.row * self.width + self.column
 
     @cached_property
     def padded_index(self) -> Int[Tensor, "B T"]:
-        """Packed token at each place of the padded form; the last token of the row at padding."""
+        """Index of the packed token at each position of the padded form; at padding, the row's last token."""
         if self.by_host:
             token = self.host_tables("places", lambda layout: layout.places)[0]
             return token.view(self.num_rows, self.width)
@@ -398,7 +398,7 @@ class Packing:
         return flat if self.dense else take(flat, self.index)
 
     def spread(self, x: Shaped[Tensor, "B ..."]) -> Shaped[Tensor, "M ..."]:
-        """Return the value of each row at all its tokens; the gradient is a sum in fixed order."""
+        """Repeat the value of each row for all its tokens; the gradient is a sum in fixed order."""
         if not x.requires_grad:
             return x.index_select(0, self.row)
         wide: Tensor = _Spread.run(x, self)
@@ -444,7 +444,7 @@ class Packing:
         return list(zip(uploads[::4], uploads[1::4], packings, strict=True))
 
     def remaining_rows(self, is_staying: Bool[np.ndarray, " M"]) -> tuple[Int[np.ndarray, " R"], HostLayout]:
-        """Return the rows that have remaining tokens, and the layout of the tokens in `is_staying`."""
+        """Return the rows with tokens in `is_staying`, and the layout of only these tokens."""
         staying_before = np.concatenate(([0], np.cumsum(is_staying)))
         row_ends = np.cumsum(self.host_counts)
         num_staying = staying_before[row_ends] - staying_before[row_ends - self.host_counts]
@@ -459,7 +459,7 @@ def pack(x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> tuple[Float[Te
 
 
 def packing_of(mask: Bool[Tensor, "N S"], additional: int = 0) -> Packing:
-    """Return the packing of right-padded rows, each with `additional` tokens than `mask` has.
+    """Return the packing of right-padded rows; each row has `additional` tokens more than `mask`.
 
     With constant shapes the padded form is as wide as `mask`, and lengths stay on the device.
     """

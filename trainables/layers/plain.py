@@ -34,7 +34,7 @@ def is_plain(module: nn.Module) -> bool:
 
 
 def has_plain(model: nn.Module) -> bool:
-    """Return whether any module of `model` is plain."""
+    """Return whether any module of `model` may draw from the global generator (`is_plain`)."""
     return any(is_plain(module) for module in model.modules())
 
 

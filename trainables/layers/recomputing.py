@@ -39,7 +39,7 @@ class RecomputableLayer(Recomputable):
 
 
 def run_recomputable(part: Recomputable, run: Callable[..., Found], *inputs: Any, **keywords: Any) -> Found:
-    """Return `run(*inputs, **named)`; without its activations if recomputation is enabled for `part`.
+    """Return `run(*inputs, **keywords)`, and store no activations if recomputation is enabled for `part`.
 
     `run` is a pass through modules of `part`. With recomputation, values that layers would share are computed
     in each layer, because a recomputed layer cannot use values cached by another layer.
@@ -73,7 +73,7 @@ def _without_cache(value: Any) -> Any:
 
 @contextmanager
 def _drawing(states: list[tuple[Keyed, Drawn]]) -> Iterator[None]:
-    """Reset the streams of modules to the states in `states` within the context."""
+    """Set the random streams of modules to `states` within the context, and restore them afterwards."""
     present = [(module, module.drawn) for module, _ in states]
     for module, state in states:
         module.drawn = state

@@ -52,7 +52,7 @@ class KeysValues:
         return spread_parts(self.both, self.packing)
 
     def alone(self) -> "KeysValues":
-        """Return a copy without any cached result."""
+        """Return a copy with an empty cache."""
         return replace_fields(self)
 
     def with_rows(self, indices: Int[Tensor, " K"], replacements: "KeysValues") -> "KeysValues":
@@ -106,7 +106,7 @@ class Placed:
     """Values cached by `once`."""
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Return the value of `make`, computed once for all layers of a forward pass."""
+        """Return the result of `make()`, cached under `key` for all layers of a forward pass."""
         if key not in self.cache:
             self.cache[key] = make()
         return self.cache[key]
@@ -127,7 +127,7 @@ class Placed:
         return places
 
     def _once_for(self, numbers: Tensor, make: Callable[[], Any]) -> Any:
-        """Return the value of `make`, cached for all objects that share `numbers` and the packing.
+        """Return the result of `make()`, cached for all objects that share `numbers` and the packing.
 
         `make` computes the value from one number per token and from the packing.
         """
@@ -242,23 +242,23 @@ class Tokens(Placed):
             parts_if_any(self.position),
             strict=True,
         )
-        return [self.some(*values) for values in columns]
+        return [self._subset(*values) for values in columns]
 
-    def some(
+    def _subset(
         self,
         packing: Packing,
-        positions: Int[Tensor, " K"],
-        indices: Int[Tensor, " K"],
+        place: Int[Tensor, " K"],
+        rotation_index: Int[Tensor, " K"],
         reach: Int[Tensor, " K"] | None,
         position: Int[Tensor, " K"] | None,
     ) -> "Tokens":
-        """Return a subset of tokens, given all values that differ between tokens; `cross_kv` is unchanged."""
+        """Return a subset of the tokens, given the values of each of them; `cross_kv` is unchanged."""
         return replace_fields(
             self,
             packing=packing,
-            place=positions,
-            query_rotation=replace_fields(self.query_rotation, where=indices),
-            key_rotation=replace_fields(self.key_rotation, where=indices),
+            place=place,
+            query_rotation=replace_fields(self.query_rotation, where=rotation_index),
+            key_rotation=replace_fields(self.key_rotation, where=rotation_index),
             reach=reach,
             position=position,
         )
@@ -297,18 +297,18 @@ class Tokens(Placed):
             parts(self.position),
             strict=True,
         )
-        first, second = (self.some(*values) for values in columns)
+        first, second = (self._subset(*values) for values in columns)
         cross_kv = None if self.cross_kv is None else self.cross_kv.select_rows(*rows)
         return replace_fields(first, cross_kv=cross_kv), replace_fields(second, cross_kv=None)
 
 
 def padded_rows(x: Int[Tensor, " M"], packing: Packing) -> Int[Tensor, " BT"]:
-    """Return the number of each token in the flattened padded form; entries at padding are undefined."""
+    """Return `x` (one number per token) in the flattened padded form; entries at padding are undefined."""
     return x if packing.dense else x.index_select(0, packing.padded_index.flatten())
 
 
 def packed_places(packing: Packing, rows: Int[Tensor, " B"] | None = None) -> Int[Tensor, " M"]:
-    """Return the place of every packed token of a full batch, or only of its rows `rows`."""
+    """Return the dropout place of every packed token of a full batch, or of only some `rows` of it."""
     if rows is None and packing.by_host and packing.row.shape[0] <= MAX_HOST_INDICES:
         counts = packing.host_counts
         row, row_starts = np.repeat(np.arange(counts.shape[0]), counts), np.cumsum(counts) - counts
@@ -319,7 +319,7 @@ def packed_places(packing: Packing, rows: Int[Tensor, " B"] | None = None) -> In
 
 
 def batch_places(tokens: Int[Tensor, "N S"]) -> Int[Tensor, "N S"]:
-    """Return the place of every entry of a padded batch before START and END are added."""
+    """Return the dropout place of every entry of a padded batch to which no START and END were added."""
     number, width = tokens.shape
     if number * width <= MAX_HOST_INDICES:
         rows = rows_in_batch(np.arange(number))[:, None]

@@ -63,7 +63,7 @@ class Rotation:
 
 
 class _RotateInPlace(Function):
-    """The first columns, read as complex numbers, times factors, in place."""
+    """Multiply the first columns, read as complex numbers, by factors in place."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, factors: tuple[Tensor, Tensor], columns: int) -> Tensor:
@@ -131,7 +131,7 @@ def rotations(
 def select_rotations(
     rotations: tuple[Rotation, Rotation], tokens: Int[Tensor, " K"]
 ) -> tuple[Rotation, Rotation]:
-    """Return the rotations of some of the tokens."""
+    """Return the rotations of the tokens at `tokens`."""
     query, key = rotations
     positions = query.where.index_select(0, tokens)
     return replace_fields(query, where=positions), replace_fields(key, where=positions)
@@ -141,7 +141,7 @@ def select_rotations(
 def _factors(
     width: int, head_width: int, exact: torch.dtype, device: torch.device
 ) -> Complex[Tensor, "4 T half"]:
-    """Return the table of factors of positions 0 to `width`; it is cached for later batches."""
+    """Return the table of rotation factors for positions 0 to `width`, cached for later batches."""
     half = torch.arange(head_width // 2, device=device, dtype=torch.float64)
     positions = torch.arange(width + 1, device=device, dtype=torch.float64)[:, None]
     angle = positions * ROTATION_BASE ** (-2 * half / head_width)
@@ -152,7 +152,7 @@ def _factors(
 
 
 def sinusoids(count: int, like: Float[Tensor, "*any D"]) -> Float[Tensor, "count D"]:
-    """Return fixed encodings of `count` places: sines in even dimensions, cosines in odd dimensions.
+    """Return fixed encodings of `count` positions: sines in even dimensions, cosines in odd dimensions.
 
     Source: Vaswani et al., Attention Is All You Need, s. 3.5. Width, type and device are those of `like`.
     """
@@ -164,7 +164,7 @@ def sinusoids(count: int, like: Float[Tensor, "*any D"]) -> Float[Tensor, "count
 
 
 def halved_sinusoids(count: int, like: Float[Tensor, "*any D"]) -> Float[Tensor, "count D"]:
-    """Return fixed encodings of `count` places: all sines, then all cosines, as in fairseq.
+    """Return fixed encodings of `count` positions: all sines, then all cosines, as in fairseq.
 
     Frequency i of H = D // 2 is 10000^(-i / (H - 1)). The first place has the number 2, because fairseq
     counts from after the number 1 of its padding token. An odd last dimension is zero. Width, type and device

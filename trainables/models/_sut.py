@@ -255,7 +255,7 @@ def _run_all_layers(
 
 
 def _balance(config: SparseSettings, outputs: list[LayerOutputs]) -> Float[Tensor, ""] | None:
-    """Return the auxiliary cost, summed over mixtures; None without a cost or with single experts."""
+    """Return the cost of expert balance, summed over mixtures; None if off or for single experts."""
     if config.balance == "none":
         return None
     cost = switch_loss if config.balance == "switch" else mutual_information_loss
@@ -294,7 +294,7 @@ def layer_flops(config: SparseSettings, tokens: int, sources: int | None = None)
 
 
 def project_kv_flops(config: SparseSettings, sources: int) -> float:
-    """Return the FLOPs of keys and values of `sources` vectors for a decoder."""
+    """Return the FLOPs of projecting `sources` vectors to keys and values for a decoder."""
     return 2 * linear_flops(sources, config.width, config.attention.heads * config.attention.head_width)
 
 

@@ -79,20 +79,20 @@ class UniversalSettings(BlockSettings, CausalSettings):
 
     @property
     def early_exit_setting(self) -> EarlyExit:
-        """`early_exit`, with `auto` replaced where only one mode is possible."""
+        """The setting `early_exit`; `auto` is replaced by the possible mode if there is only one."""
         goes_on = self.halt is not None and self.halt.halted_proposals
         return "batch" if goes_on and self.early_exit == "auto" else self.early_exit
 
     @property
     def size_of_gate(self) -> int | None:
-        """Inner size of the gate; None without a gate."""
+        """Width of the hidden layer of the gate; None if blocks have no gate."""
         if not self.gate:
             return None
         return self.size_of_feedforward if self.gate_width is None else self.gate_width
 
     @property
     def sees_mixture(self) -> bool:
-        """Whether keys and values come from the halting mixture."""
+        """Whether keys and values are computed from the halting mixture instead of the states."""
         if self.kv == "auto":
             return self.halt is not None and self.halt.unit == "token"
         return self.kv == "mixture"
@@ -104,12 +104,12 @@ class UniversalSettings(BlockSettings, CausalSettings):
 
     @property
     def running(self) -> bool:
-        """Whether tokens halt by the mean over the sequence so far."""
+        """Whether the halting of a token depends on the mean state of the sequence up to it."""
         return self.halt is not None and self.halt.unit == "sequence" and self.causal
 
 
 class HaltingProbability(RecomputableLayer):
-    """sigmoid(W2 GELU(W1 [features] + b1) + b2) of unnormed states."""
+    """Halting probability sigmoid(W2 GELU(W1 features + b1) + b2), with features from unnormed states."""
 
     def __init__(self, width: int, *, transition: bool) -> None:
         super().__init__()

@@ -229,7 +229,7 @@ def _scorer(config: Config) -> Scorer:
 
 
 def _penalty(result: CompositionResult, packing: Packing) -> Float[Tensor, " B"]:
-    """Return -log of the last token's share of the total existence, for rows that did not finish; else 0."""
+    """Return the halt penalty of rows that ran all their steps: -log of the last token's share; else 0."""
     exist = packing.pad(result.exist)
     tokens = packing.counts - NUM_BOUNDARIES
     last_existence = exist.gather(1, tokens[:, None]).squeeze(1)

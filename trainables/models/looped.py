@@ -57,8 +57,8 @@ from trainables.recurrence.active_units import (
     ActiveUnits,
     EarlyExit,
     HaltedResults,
-    everywhere,
     exit_mode,
+    full_batch_indices,
 )
 from trainables.recurrence.result import RecurrenceResult
 from trainables.settings import DEPTH, MOST_SHARED, MOST_UNSHARED, SharedDepth, Small, UnsharedDepth
@@ -137,20 +137,20 @@ class Config(BlockSettings):
         return FEEDFORWARD_RATIO * self.width if self.feedforward_width is None else self.feedforward_width
 
     @property
-    def tried(self) -> int:
+    def num_candidate_loops(self) -> int:
         """Number of loops among which the most confident one is selected."""
         return self.loops if self.recurrence == "unshared" and self.loops != "task" else self.max_loops
 
     @property
-    def tested(self) -> int | None:
+    def num_test_loops(self) -> int | None:
         """Number of loops of every evaluation if `stop` is a number; else None."""
         if isinstance(self.stop, str):
             return None
-        return min(self.stop, self.tried) if self.recurrence == "unshared" else self.stop
+        return min(self.stop, self.num_candidate_loops) if self.recurrence == "unshared" else self.stop
 
 
 class Body(nn.Module):
-    """M: decoder layers, and a norm after them if it is part of the loop."""
+    """One loop, M in the equations: decoder layers, and a norm after them if the loop includes it."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ class LoopingRows(ActiveUnits):
     @classmethod
     def begin(cls, inputs: Float[Tensor, "M D"], packing: Packing, steps: Int[Tensor, " B"]) -> "LoopingRows":
         """Return the full batch before the first loop."""
-        source, rows = everywhere(packing)
+        source, rows = full_batch_indices(packing)
         return cls(
             tokens=Tokens.unrotated(packing, inputs.dtype, causal=True),
             per_token=False,
@@ -232,9 +232,9 @@ class Encoder(nn.Module):
             ValueError: If `guide` lacks values that the loops or the stopping rule need.
         """
         inputs, packing = self.boundaries(x, mask)
-        tested = None if self.training else self.config.tested
-        if tested is not None:
-            ran = self._run_all(inputs, packing, tested)
+        num_test_loops = None if self.training else self.config.num_test_loops
+        if num_test_loops is not None:
+            ran = self._run_all(inputs, packing, num_test_loops)
         elif self.training or self.config.stop == "oracle":
             ran = self._run_counted(inputs, packing, guide)
         else:
@@ -246,7 +246,7 @@ class Encoder(nn.Module):
 
     def _run_counted(self, inputs: Float[Tensor, "M D"], packing: Packing, guide: Guide | None) -> LoopResult:
         """Run each row for its number of loops, fixed or supplied by the task."""
-        steps, stop_steps, bound = self._counted(packing, guide)
+        steps, stop_steps, bound = self._row_loops(packing, guide)
         mode = exit_mode(self.config.early_exit, inputs.device.type)
         compact = mode == "compact" or len(stop_steps) == 1
         live, num_done, halted = LoopingRows.begin(inputs, packing, steps), 0, HaltedResults[LoopingRows]()
@@ -270,8 +270,8 @@ class Encoder(nn.Module):
         live = self._advance(LoopingRows.begin(inputs, packing, depth), 0, loops)
         return LoopResult(self._normed(live.states), depth, loops, loops)
 
-    def _counted(self, packing: Packing, guide: Guide | None) -> tuple[Int[Tensor, " N"], list[int], int]:
-        """Return the loops of each row, the sorted numbers of loops after which rows end, and the maximum."""
+    def _row_loops(self, packing: Packing, guide: Guide | None) -> tuple[Int[Tensor, " N"], list[int], int]:
+        """Return how many loops each row runs, these numbers sorted without repetitions, and their bound."""
         fixed, max_loops = self.config.loops, self.config.max_loops
         if fixed != "task":
             return torch.full_like(packing.counts, fixed), [fixed], fixed
@@ -297,7 +297,7 @@ class Encoder(nn.Module):
     def _most_confident(
         self, inputs: Float[Tensor, "M D"], packing: Packing, x: Float[Tensor, "N S D"], guide: Guide | None
     ) -> LoopResult:
-        """Return each row after the loop selected by Eq. 2; the first one among equals."""
+        """Return each row after the loop that Eq. 2 selects; among equally confident loops, the first."""
         if guide is None:
             raise ValueError(
                 f"stop: {self.config.stop} needs a head that predicts at given positions, got none; set "
@@ -307,7 +307,7 @@ class Encoder(nn.Module):
         live = LoopingRows.begin(inputs, packing, zero)
         best_states, depth = inputs, zero
         least_uncertainty = torch.full(zero.shape, torch.inf, device=x.device)
-        for number in range(1, self.config.tried + 1):
+        for number in range(1, self.config.num_candidate_loops + 1):
             live = self._advance(live, number - 1, number)
             states = self._normed(live.states)
             uncertainty = guide.uncertainty(self.boundaries.padded(states, packing, x))
@@ -320,7 +320,8 @@ class Encoder(nn.Module):
                 torch.where(better, number, depth),
             )
             best_states = torch.where(packing.spread(better)[:, None], states, best_states)
-        return LoopResult(best_states, depth, self.config.tried, self.config.tried)
+        bound = self.config.num_candidate_loops
+        return LoopResult(best_states, depth, bound, bound)
 
     def _normed(self, states: Float[Tensor, "M D"]) -> Float[Tensor, "M D"]:
         return states if self.final_norm is None else self.final_norm(states)
@@ -373,14 +374,14 @@ def depth_range(config: Config, length: int) -> tuple[int, int]:
         trained = config.max_loops, config.max_loops
     if config.stop == "oracle":
         return trained
-    tested = config.tested or config.tried
-    return min(trained[0], tested), max(trained[1], tested)
+    evaluated_loops = config.num_test_loops or config.num_candidate_loops
+    return min(trained[0], evaluated_loops), max(trained[1], evaluated_loops)
 
 
 def bound_layers(config: Config) -> int:
     """Return the number of loops of an evaluation in which nothing halts."""
     if config.stop != "oracle":
-        return config.tested or config.tried
+        return config.num_test_loops or config.num_candidate_loops
     return config.max_loops if config.loops == "task" else config.loops
 
 

@@ -107,13 +107,13 @@ class ReluFeedForward(nn.Module):
         self.inner_dropout = KeyedDropout(dropout, inner)
 
     def forward(self, x: Float[Tensor, "M D"], positions: Int[Tensor, " M"]) -> Float[Tensor, "M D"]:
-        """Return the feed-forward of each token."""
+        """Apply the feed-forward to each token."""
         result: Tensor = self.outer(self.inner_dropout(F.relu(self.inner(x)), positions))
         return result
 
 
 class RouterLayer(RecomputableLayer):
-    """The layer that is repeated."""
+    """The layer that the encoder repeats: geometric or relative attention, feed-forward and copy gate."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ class RouterLayer(RecomputableLayer):
         return x.tanh() if self.feedforward_norm is None else self.feedforward_norm(x)
 
     def _with_some_closed(self, gate: Tensor, positions: Tensor) -> Tensor:
-        """Return `gate` with some positions set to zero; the other positions are not rescaled."""
+        """Set the gates of randomly chosen positions to zero; all other gates are not rescaled."""
         if not self.gate_dropout.active:
             return gate
         dropout, key = self.gate_dropout, self.gate_dropout.draw()

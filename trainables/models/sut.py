@@ -161,7 +161,7 @@ class Decoder(StepwiseDecoder):
 
 
 def _of_each(cost: Float[Tensor, ""] | None, like: Float[Tensor, " N"]) -> Float[Tensor, " N"] | None:
-    """Return the cost of the full batch as an equal cost of each row."""
+    """Return the cost of the full batch as a vector with the same cost for each row."""
     return None if cost is None else cost.expand(like.shape)
 
 

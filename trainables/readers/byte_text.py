@@ -19,7 +19,7 @@ def ids(text: bytes) -> "array[int]":
 
 
 def decode(tokens: Sequence[int]) -> str:
-    r"""Return the text; a pair with `<sep>` in its middle, and invalid UTF-8 as `\\xff`."""
+    r"""Return the text of `tokens`, with `<sep>` between the texts of a pair and invalid UTF-8 as `\\xff`."""
     parts: list[bytearray] = [bytearray()]
     for token in tokens:
         if token == SEPARATOR:

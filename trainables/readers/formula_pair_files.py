@@ -14,12 +14,12 @@ from trainables.generators.formulas import WORDS
 
 
 def read_formula_pairs(folder: Path, part: str) -> tuple[Pairs, ...]:
-    """Return the pairs in `<part>0` .. `<part>12` of `folder`. Raises `ValueError` with the place."""
+    """Return the pairs of each file `<part>0` .. `<part>12`. Raises `ValueError` with file and line."""
     return tuple(_read_file(file) for file in files(folder, part))
 
 
 def files(folder: Path, part: str) -> list[Path]:
-    """Return the files of one part. Raises `ValueError` for missing files."""
+    """Return the paths `<part>0` .. `<part>12`. Raises `ValueError` for missing files."""
     names = [f"{part}{number}" for number in range(BUCKETS)]
     content = "the files train0 .. train12 and test0 .. test12 (lines of relation, sentence and sentence)"
     source_folder(folder, names, content, ", or leave folder out to generate the data")
@@ -34,14 +34,14 @@ def _read_file(file: Path) -> Pairs:
         text = file.read_text("utf-8-sig", "replace")
     except OSError as error:
         raise unreadable_error(file, error) from error
-    for number, line in enumerate(text.splitlines(), start=1):
+    for line_number, line in enumerate(text.splitlines(), start=1):
         parts = line.split("\t")
         words = [part.split() for part in parts[1:]]
         strange = sorted({word for sentence in words for word in sentence} - ids.keys())
         if len(parts) != 3 or parts[0] not in RELATIONS or strange or not all(words):
             raise ValueError(
-                f"{file}, line {number}: expected a relation ({' '.join(RELATIONS)}) and two sentences of "
-                f"the words {' '.join(WORDS)}, with tabs between the three, got {line[:200]!r}"
+                f"{file}, line {line_number}: expected a relation ({' '.join(RELATIONS)}) and two "
+                f"sentences of the words {' '.join(WORDS)}, with tabs between the three, got {line[:200]!r}"
             )
         rows.append([*map(ids.__getitem__, words[0]), SEPARATOR, *map(ids.__getitem__, words[1])])
         labels.append(RELATIONS.index(parts[0]))

@@ -52,7 +52,7 @@ class Vocabulary:
         return map(self._ids.__getitem__, words)
 
     def words(self, ids: Iterable[int]) -> list[str]:
-        """Return the entry of each id."""
+        """Return the word or special entry of each id."""
         return [self.entries[index] for index in ids]
 
 
@@ -72,23 +72,23 @@ class Rows:
         self._offsets.append(len(self._values))
 
     def column(self) -> pa.LargeListArray:
-        """Return all rows as a column of a split without copying; no row can be appended afterwards."""
+        """Return all rows as a table column that shares their memory; no row can be appended afterwards."""
         values, offsets = (np.frombuffer(part, dtype=part.typecode) for part in (self._values, self._offsets))
         return list_column(offsets, values)
 
 
 def read_lines(file: Path) -> Iterator[tuple[int, str]]:
-    """Yield number and text of every line. Raises `ValueError` for unreadable files and invalid text."""
+    """Yield line number and text of every line. Raises `ValueError` for unreadable files and invalid text."""
     try:
         with file.open("rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                yield number, _text(line, file, number)
+            for line_number, line in enumerate(lines, start=1):
+                yield line_number, _text(line, file, line_number)
     except OSError as error:
         raise unreadable_error(file, error) from error
 
 
 def read_pairs(source: Path, target: Path) -> Iterator[tuple[int, list[str], list[str]]]:
-    """Yield number, source words and target words of every line.
+    """Yield line number, source words and target words of every line.
 
     Raises:
         ValueError: A file is unreadable or no valid text, or the line counts differ (after all pairs).
@@ -102,20 +102,21 @@ def read_pairs(source: Path, target: Path) -> Iterator[tuple[int, list[str], lis
 def _pairs(source: Path, target: Path) -> Iterator[tuple[int, list[str], list[str]]]:
     size = source.stat().st_size + target.stat().st_size
     with source.open("rb") as sources, target.open("rb") as targets:
-        for number, (source_line, target_line) in enumerate(zip_longest(sources, targets), start=1):
-            if number % COUNTED_AT_ONCE == 0:
+        for line_number, (source_line, target_line) in enumerate(zip_longest(sources, targets), start=1):
+            if line_number % COUNTED_AT_ONCE == 0:
                 report("bytes", sources.tell() + targets.tell(), size)
             if source_line is None or target_line is None:
-                num_lines = number + sum(1 for _ in (targets if source_line is None else sources))
-                counts = (number - 1, num_lines) if source_line is None else (num_lines, number - 1)
+                num_lines = line_number + sum(1 for _ in (targets if source_line is None else sources))
+                num_complete = line_number - 1
+                counts = (num_complete, num_lines) if source_line is None else (num_lines, num_complete)
                 raise ValueError(
                     f"{source} and {target.name} must have as many lines, since their numbers pair them, "
                     f"got {counts[0]} and {counts[1]}"
                 )
             yield (
-                number,
-                _text(source_line, source, number).split(),
-                _text(target_line, target, number).split(),
+                line_number,
+                _text(source_line, source, line_number).split(),
+                _text(target_line, target, line_number).split(),
             )
 
 
@@ -126,19 +127,19 @@ def read_words(file: Path, marks: Sequence[str]) -> Vocabulary:
         ValueError: A line has another form, a word occurs twice or is a special entry, or there are no words.
     """
     line_of_word: dict[str, int] = {}
-    for number, line in read_lines(file):
+    for line_number, line in read_lines(file):
         word, *count = line.rstrip("\r\n").split(" ")
         if not word or word in marks or len(count) > 1 or not all(digits.isdecimal() for digits in count):
             raise ValueError(
-                f"{file}, line {number}: expected a word or a word and its count, without "
+                f"{file}, line {line_number}: expected a word or a word and its count, without "
                 f"{' '.join(marks)}, got {line[:200]!r}"
             )
         if word in line_of_word:
             raise ValueError(
-                f"{file}, line {number}: expected each word once, got {word!r} of line "
+                f"{file}, line {line_number}: expected each word once, got {word!r} of line "
                 f"{line_of_word[word]} again"
             )
-        line_of_word[word] = number
+        line_of_word[word] = line_number
     if not line_of_word:
         raise ValueError(f"{file} must hold a word a line, got an empty file; put the vocabulary there")
     return Vocabulary(marks, line_of_word)
@@ -156,9 +157,9 @@ def warn_unknown(file: Path, column: pa.LargeListArray, unknown: int) -> None:
         )
 
 
-def _text(line: bytes, file: Path, number: int) -> str:
-    """Return the text of a line, without a byte order mark at the start of a file."""
+def _text(line: bytes, file: Path, line_number: int) -> str:
+    """Decode a line as UTF-8; remove a byte order mark from the first line of a file."""
     try:
-        return line.decode("utf-8-sig" if number == 1 else "utf-8")
+        return line.decode("utf-8-sig" if line_number == 1 else "utf-8")
     except UnicodeDecodeError:
-        raise ValueError(f"{file}, line {number}: expected UTF-8 text, got {line[:200]!r}") from None
+        raise ValueError(f"{file}, line {line_number}: expected UTF-8 text, got {line[:200]!r}") from None

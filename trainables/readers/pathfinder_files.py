@@ -41,7 +41,7 @@ def image_folder(folder: str | Path, contour_length: int, side: int) -> Path:
 
 
 def metadata(folder: Path) -> list[Path]:
-    """Return the files that list the images, by number. Raises `ValueError` if there are none."""
+    """Return the files that list the images, sorted by their number. Raises `ValueError` if none exists."""
     files = [file for file in (folder / "metadata").glob("*.npy") if file.stem.isdecimal()]
     if not files:
         raise ValueError(
@@ -54,11 +54,11 @@ def listed_images(folder: Path) -> list[ListedImage]:
     """Return all images, in the order of the metadata. Raises `ValueError` with file, line and fault."""
     images: dict[str, ListedImage] = {}
     for file in metadata(folder):
-        for number, image in enumerate(_lines(file), start=1):
+        for line_number, image in enumerate(_lines(file), start=1):
             if image.path in images:
                 raise ValueError(
-                    f"{file}, line {number}: expected each image once, so that none is in two splits, got "
-                    f"{image.path} again; remove the line"
+                    f"{file}, line {line_number}: expected each image once, so that none is in two "
+                    f"splits, got {image.path} again; remove the line"
                 )
             images[image.path] = image
     return list(images.values())
@@ -104,7 +104,7 @@ def read(folder: Path, images: list[ListedImage], side: int) -> np.ndarray:
 
 
 def _open(file: Path, side: int) -> tuple[tuple[int, int], str, np.ndarray | None]:
-    """Return size and mode, and the pixels if size and mode are as expected."""
+    """Return size and mode of an image, and its pixels; None instead of pixels for another size or mode."""
     from PIL import Image
 
     try:
@@ -125,14 +125,14 @@ def _lines(file: Path) -> list[ListedImage]:
         content = file.read_bytes()
     except OSError as error:
         raise unreadable_error(file, error) from error
-    for number, line in enumerate(content.removeprefix(BOM_UTF8).splitlines(), start=1):
+    for line_number, line in enumerate(content.removeprefix(BOM_UTF8).splitlines(), start=1):
         fields = line.decode("utf-8", "replace").split(" ")
         path = PurePosixPath(*fields[:2])
         is_inside = not path.is_absolute() and ".." not in path.parts and "\0" not in str(path)
         if len(fields) < _FIELDS or fields[3] not in ("0", "1") or path.suffix != ".png" or not is_inside:
             shown_line = line[:200].decode("utf-8", "replace")
             raise ValueError(
-                f"{file}, line {number}: expected folder, file (.png), number, label (0 or 1) and "
+                f"{file}, line {line_number}: expected folder, file (.png), number, label (0 or 1) and "
                 f"parameters, separated by single spaces, got {shown_line!r}"
             )
         images.append(ListedImage(str(path), int(fields[3])))
@@ -140,7 +140,7 @@ def _lines(file: Path) -> list[ListedImage]:
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """Return the bytes of each file in a folder, without broken links."""
+    """Return the size in bytes of each file in a folder, by name; broken links are left out."""
     try:
         with os.scandir(folder) as entries:
             return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}

@@ -56,7 +56,7 @@ def simplify(query: Words, *, invert: bool) -> list[str]:
 
 
 def _parts(query: Words) -> tuple[Words, Sequence[Words]]:
-    """Return the part before the clauses, including the brace, and the clauses."""
+    """Return the words of the query up to and including the opening brace, and its clauses."""
     if OPEN not in query or query[-1] != CLOSE:
         raise NotAQuery("a query with its clauses between { and } at its end")
     start = query.index(OPEN) + 1
@@ -96,7 +96,7 @@ def _gather(triples: Iterable[tuple[str, str, str]]) -> list[list[str]]:
 
 
 def _group(pairs: Iterable[tuple[Key, str]]) -> dict[Key, tuple[str, ...]]:
-    """Return the words of each key, in the order of first occurrence."""
+    """Map each key to its words; keys are in the order of their first occurrence."""
     groups: defaultdict[Key, list[str]] = defaultdict(list)
     for key, word in pairs:
         groups[key].append(word)

@@ -56,8 +56,8 @@ PER_UNIT: Final = {_AXIS: UNITS}
 with a method `select`."""
 
 
-class Left(Protocol):
-    """Results of units that were removed from the batch."""
+class RemovedUnits(Protocol):
+    """Interface of removed units: where their results belong in the full batch."""
 
     @property
     def source(self) -> Int[np.ndarray, " M"]:
@@ -69,7 +69,7 @@ class Left(Protocol):
 
 
 Units = TypeVar("Units", bound="ActiveUnits")
-Gone = TypeVar("Gone", bound=Left)
+Gone = TypeVar("Gone", bound=RemovedUnits)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class ActiveUnits:
         return self.tokens.packing
 
     def pick(self, units: Bool[Tensor, " U"] | Bool[np.ndarray, " U"]) -> Selection:
-        """Return the indices of all values of `units`; the host waits if `units` is a tensor."""
+        """Return the indices of everything that belongs to `units`; the host waits if `units` is a tensor."""
         host_mask = copy_to_host(units) if isinstance(units, Tensor) else units
         is_staying = host_mask if self.per_token else np.repeat(host_mask, self.packing.host_counts)
         tokens, rows, packing = self.packing.select(is_staying)
@@ -136,7 +136,7 @@ class ActiveUnits:
         return replace_fields(self, **selected_values)
 
     def split(self, keep_mask: Bool[np.ndarray, " U"]) -> UnitSplit:
-        """Return the split into the units that `keep_mask` and the others."""
+        """Split the units in two: those that `keep_mask` marks remain, all others are removed."""
         is_staying = keep_mask if self.per_token else np.repeat(keep_mask, self.packing.host_counts)
         (rows, active), (_, halted) = (
             self.packing.remaining_rows(is_staying),
@@ -185,14 +185,14 @@ _AXES: dict[type, list[tuple[str, str | None]]] = {}
 
 
 def _axes(kind: type[ActiveUnits]) -> list[tuple[str, str | None]]:
-    """Return the name and the axis (None: not selected) of every field."""
+    """Return the name of every field, and what its entries belong to: tokens, units, or neither (None)."""
     if kind not in _AXES:
         _AXES[kind] = [(axis_field.name, axis_field.metadata.get(_AXIS)) for axis_field in fields(kind)]
     return _AXES[kind]
 
 
-def everywhere(packing: Packing) -> tuple[Int[np.ndarray, " M"], Int[np.ndarray, " B"]]:
-    """Return the initial `source`, and the initial `origin` if units are rows."""
+def full_batch_indices(packing: Packing) -> tuple[Int[np.ndarray, " M"], Int[np.ndarray, " B"]]:
+    """Return the indices of all tokens and of all rows of a full batch."""
     return np.arange(packing.row.shape[0]), np.arange(packing.num_rows)
 
 
@@ -218,7 +218,7 @@ class HaltedResults(Generic[Gone]):
         return units.select(units.pick(host_mask))
 
     def per_token(self, *values: Callable[[Gone], Shaped[Tensor, "M ..."]]) -> list[Tensor]:
-        """Return `values` of every token, in the order of the full batch."""
+        """Return each of `values` for all tokens, in the order of the full batch."""
         if len(self.removed_units) == 1:
             return [value(self.removed_units[0]) for value in values]
         host_order = np.concatenate([part.source for part in self.removed_units])
@@ -227,7 +227,7 @@ class HaltedResults(Generic[Gone]):
         return [put_rows(values, source, values.shape[0]) for values in wholes]
 
     def per_unit(self, *values: Callable[[Gone], Shaped[Tensor, "U ..."] | int]) -> list[Tensor]:
-        """Return `values` of every unit, in the order of the full batch.
+        """Return each of `values` for all units, in the order of the full batch.
 
         A value that is an int applies to all units that were removed together.
         """

@@ -22,7 +22,7 @@ Initial = Literal["uniform", "glorot"]
 
 
 def gelu(*, tanh: bool) -> Callable[[Tensor], Tensor]:
-    """Return the exact GELU, or its approximation by a tanh, which is within 0.0005 of it."""
+    """Return the GELU, exact or approximated by a tanh; the two differ by less than 0.0005."""
     return partial(F.gelu, approximate="tanh" if tanh else "none")
 
 
@@ -69,7 +69,7 @@ class RecursiveCell(Recomputable):
         raise NotImplementedError
 
     def hidden(self, state: Float[Tensor, "... C"]) -> Float[Tensor, "... D"]:
-        """Return the part of a state that the rest of the model reads."""
+        """Return the hidden part of a state, which the rest of the model reads."""
         return state[..., : self.width]
 
 

@@ -73,7 +73,7 @@ class ChunkedSettings(BlockSettings, CausalSettings):
 
     @property
     def reads_memory(self) -> bool:
-        """Whether the final memory represents a sequence."""
+        """Whether the readout reads the final memory as the representation of a sequence."""
         return self.readout in ("slots", "last-slot")
 
     @property
@@ -98,7 +98,7 @@ class ChunkPart:
     def of_all(
         cls, row_cut: Cut, chunks: Sequence[Chunk], tokens: Tokens, memory: Memory, places: Int[Tensor, "B S"]
     ) -> "list[ChunkPart]":
-        """Build all parts from all `tokens` of a batch and the `places` of all slots."""
+        """Build the part of each chunk from all `tokens` of a batch and the `places` of all slots."""
         rows = torch.arange(0, device=places.device)  # rows of `cross_kv`, which is None here
         ordered = tokens.select(row_cut.orders.tokens.order, rows, row_cut.packing)
         chunk_tokens = ordered.split([chunk.packing for chunk in chunks])
@@ -225,7 +225,7 @@ def _mean_over_chunks(
     packing: Packing,
     bound: int,
 ) -> RecurrenceResult:
-    """Return the result with mean depth and costs of each row, given those of each chunk.
+    """Return the result of full rows: depths and costs are means over the chunks of a row.
 
     `totals` is empty if all layers ran on every token.
     """
@@ -238,14 +238,14 @@ def _mean_over_chunks(
 def _parted(
     slots: Float[Tensor, "B S D"], split: RowSplit
 ) -> tuple[Float[Tensor, "K S D"], Float[Tensor, "L S D"]]:
-    """Return the slots of the rows that have another chunk, and those of the others."""
+    """Return the slots of rows that have another chunk, and the slots of rows that have ended."""
     ordered = reorder(slots, split.order, split.inverse_order)
     active, ended_slots = ordered.split_with_sizes([split.num_staying, slots.shape[0] - split.num_staying])
     return active, ended_slots
 
 
 def chunks_flops(config: ChunkedSettings, length: int, layers: Callable[[int], float]) -> float:
-    """Return the FLOPs on a sequence of `length` tokens.
+    """Return the FLOPs of a chunk-wise encoder on a sequence of `length` tokens.
 
     `layers` returns the FLOPs of all layers on a chunk, given its length.
     """
@@ -257,7 +257,7 @@ def chunks_flops(config: ChunkedSettings, length: int, layers: Callable[[int], f
 def chunks_activation_bytes(
     config: ChunkedSettings, rows: int, length: int, layers: Callable[[int], float]
 ) -> float:
-    """Return the bytes kept for `rows` sequences of `length` tokens.
+    """Return the bytes stored for the backward pass on `rows` sequences of `length` tokens.
 
     `layers` returns the bytes kept by all layers on a chunk, given its length.
     """

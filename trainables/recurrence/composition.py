@@ -28,7 +28,7 @@ from trainables.recurrence.active_units import (
     ActiveUnits,
     ExitMode,
     HaltedResults,
-    everywhere,
+    full_batch_indices,
 )
 from trainables.recurrence.cells import Initial, RecursiveCell, gelu, linear
 from trainables.recurrence.neighbours import Retriever, neighbours
@@ -90,7 +90,7 @@ class ComposingRows(ActiveUnits):
     @classmethod
     def begin(cls, states: Float[Tensor, "M C"], packing: Packing) -> "ComposingRows":
         """Return all rows of a full batch before the first step."""
-        source, rows = everywhere(packing)
+        source, rows = full_batch_indices(packing)
         exist = torch.ones(states.shape[0], dtype=sum_dtype(states.dtype), device=states.device)
         behind = packing.counts.index_select(0, packing.row) - packing.column
         zeros = torch.zeros_like(packing.counts)
@@ -188,18 +188,20 @@ class Composition:
         return replace(updated, active=composing.active & (updated.surviving(self.threshold) > 1))
 
     def _composed(self, composing: ComposingRows) -> tuple[Tensor, Tensor, Tensor]:
-        """Return states, existential probabilities and degrees of composition after one step."""
+        """Run one step; return states, existential probabilities and degrees of composition after it."""
         packing = composing.packing
         left_weights, right = neighbours(packing.pad(composing.exist), self.retriever)
-        left_states, window = self._look(composing.states, packing, left_weights, right)
+        left_states, window = self._soft_neighbours(composing.states, packing, left_weights, right)
         decisions = self._choose(self.scorer(window, composing.took), composing, left_weights, right)
         took = packing.unpad(_mixed(left_weights, packing.pad(decisions)))
         composed = self.cell.compose(left_states, composing.states, composing.tokens.place)
         states = torch.addcmul(composing.states, took[:, None], composed - composing.states)
         return states, composing.exist * (1 - decisions), took
 
-    def _look(self, states: Tensor, packing: Packing, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the state of the soft left neighbour, and the window of soft neighbours in order."""
+    def _soft_neighbours(
+        self, states: Tensor, packing: Packing, left: Tensor, right: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return each position's soft left neighbour, and its window of soft neighbours in order."""
         padded_states = packing.pad(states)
         left_states = left.to(padded_states.dtype) @ padded_states
         hidden_states = self.cell.hidden(padded_states)
@@ -214,7 +216,7 @@ class Composition:
         )
 
     def _choose(self, score: Tensor, composing: ComposingRows, left: Tensor, right: Tensor) -> Tensor:
-        """Return the modulated sigmoid of composing each position.
+        """Return the modulated sigmoid of the score for composing each position.
 
         Composing here competes with no composition and with composing at both neighbours. Exponents are
         shifted by the largest score of the row; the released code uses the largest of the batch. The shift
@@ -232,7 +234,7 @@ class Composition:
 
 @dataclass
 class _Order:
-    """Balanced trees over rows: the positions that are joined at each height."""
+    """Order of composition in balanced trees: which positions are joined at each height."""
 
     left: list[list[int]] = field(default_factory=list)
     right: list[list[int]] = field(default_factory=list)
@@ -255,7 +257,7 @@ class _Order:
 
 
 def balanced(cell: RecursiveCell, states: Float[Tensor, "M C"], packing: Packing) -> Float[Tensor, "M C"]:
-    """Compose rows along balanced binary trees.
+    """Compose the tokens of each row along a balanced binary tree.
 
     If the halves differ, the left one has one token more. The root of each row is at its last token.
     """
@@ -301,5 +303,5 @@ def left_to_right(
 
 
 def _mixed(weights: Float[Tensor, "B T T"], x: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """Return weights times numbers, never in 16 bits, unlike a matrix product under autocast."""
+    """Return the matrix product of `weights` and `x`; autocast never computes it in 16 bits."""
     return (weights * x[:, None]).sum(-1)

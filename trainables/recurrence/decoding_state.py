@@ -38,19 +38,19 @@ class LayerCache:
     def with_sums(
         self, sums_before: Float[Tensor, "R D"] | None, sums_after: Float[Tensor, "R D"] | None
     ) -> "LayerCache":
-        """Return the cache with new sums."""
+        """Return the cache with other sums of states."""
         return replace(self, before=sums_before, after=sums_after)
 
     @property
     def seen(self) -> KeysValues:
-        """Keys and values that the last token of each row attends to."""
+        """Keys and values of all tokens so far, which the last token of each row attends to."""
         assert self.keys is not None
         assert self.values is not None
         rows, length = self.keys.shape[:2]
         return KeysValues(self.keys.flatten(0, 1), self.values.flatten(0, 1), _even(rows, length, self.keys))
 
     def select(self, rows: Int[Tensor, " K"]) -> "LayerCache":
-        """Return the cache of `rows`, which may be in any order and repeat."""
+        """Return the cache of the given `rows`; these may be in any order and occur repeatedly."""
         parts = (self.keys, self.values, self.before, self.after)
         return LayerCache(*(None if part is None else part.index_select(0, rows) for part in parts))
 
@@ -89,11 +89,11 @@ class DecodingState:
         )
 
     def reorder(self, rows: Int[Tensor, " R"]) -> "DecodingState":
-        """Return the state in which each row continues the hypothesis at `rows`, one of the same input."""
+        """Return the state in which row i continues the hypothesis of row `rows[i]` of the same input."""
         return replace(self, layers=tuple(layer.select(rows) for layer in self.layers))
 
     def keep(self, inputs: Int[Tensor, " K"]) -> "DecodingState":
-        """Return the state of some inputs, in their order, with all their hypotheses."""
+        """Return the state with only the hypotheses of `inputs`, in this order."""
         columns = torch.arange(self.width, device=inputs.device)
         rows = (inputs[:, None] * self.width + columns).flatten()
         cross_kv = tuple(keys_values.select_rows(inputs) for keys_values in self.cross_kv)

@@ -79,12 +79,12 @@ class DepthRecurrence:
 
     @property
     def tokens_leave(self) -> bool:
-        """Whether tokens are removed from the batch while others of their rows remain."""
+        """Whether a token may be removed from the batch while other tokens of its row remain."""
         return self.per_token and self.early_exit == "compact"
 
     @property
     def gives_keys(self) -> bool:
-        """Whether active tokens attend to keys and values other than those of the states in the batch."""
+        """Whether active tokens attend to keys and values that are not computed from current states."""
         return self.tokens_leave or self.sees_mixture
 
     def run(self, states: Float[Tensor, "M D"], tokens: Tokens) -> DepthResult:
@@ -128,9 +128,9 @@ class Proposal:
 
     def of_active(self, split: UnitSplit) -> "Proposal":
         """Return the proposal of the remaining units."""
-        means = None if self.means is None else take(self.means, split.units.one)
-        side = tuple(take(each, split.tokens.one) for each in self.side)
-        return Proposal(take(self.states, split.tokens.one), means, side)
+        means = None if self.means is None else take(self.means, split.units.first_indices)
+        side = tuple(take(each, split.tokens.first_indices) for each in self.side)
+        return Proposal(take(self.states, split.tokens.first_indices), means, side)
 
 
 @dataclass
@@ -157,11 +157,11 @@ class DepthPass:
         proposed = self._propose() if self.recurrence.transition else None
         decision = self._decide(number, proposed)
         if undo:
-            split = self._leave(decision.keeps, decision.goes_on, stale=not self.recurrence.transition)
+            split = self._remove_units(decision.keeps, decision.goes_on, stale=not self.recurrence.transition)
             if self.over:
                 return
             if all_keep:
-                units = None if split is None else split.units.one
+                units = None if split is None else split.units.first_indices
                 decision = decision.of_active(units, self.units.halting.active)
             if split is not None and proposed is not None:
                 proposed = proposed.of_active(split)
@@ -170,7 +170,7 @@ class DepthPass:
         self.units = self.units.step(made.states, made.features, decision, all_keep=all_keep, capped=capped)
         self.record_outputs(number, decision, made)
         if number < self.recurrence.max_layers and (not undo or capped):
-            self._leave(self.units.halting.active, stale=not undo)
+            self._remove_units(self.units.halting.active, stale=not undo)
 
     def record_outputs(self, number: int, decision: Decision, proposal: Proposal) -> None:
         """Report a step of all remaining units to the watcher, and store its side outputs."""
@@ -188,7 +188,7 @@ class DepthPass:
         self.halted.add(self.units.ended())
 
     def result(self) -> DepthResult:
-        """Return the results of all units after `end`."""
+        """Return the results of all units; must be called after `end`."""
         (states,) = self.halted.per_token(lambda ended: ended.states)
         ponder, kept, computed = self.halted.per_unit(
             lambda ended: ended.ponder, lambda ended: ended.num_kept, lambda ended: ended.computed
@@ -216,7 +216,7 @@ class DepthPass:
         return decide(halting, p, self.recurrence.threshold, self.recurrence.rule, all_active=left)
 
     def _context(self) -> KeysValues | None:
-        """Return the keys and values for active tokens; None if they are those of the current states."""
+        """Return the keys and values for active tokens; None if the layer computes them from its input."""
         if not self.recurrence.gives_keys:
             return None
         made = self._keys_values(self.units)
@@ -235,7 +235,7 @@ class DepthPass:
             return layer.use(layer.keys_values, source, units.tokens)
         return layer.keys_values(source, units.tokens)
 
-    def _leave(
+    def _remove_units(
         self, keep_mask: Bool[Tensor, " U"], goes_on: Bool[Tensor, " U"] | None = None, *, stale: bool
     ) -> UnitSplit | None:
         """Remove units outside `keep_mask` from the batch; return the split, or None if no split was made.

@@ -15,7 +15,7 @@ from torch import Tensor
 from trainables.layers.halting import Decision, HaltingState, States, keep
 from trainables.layers.host import replace_fields, upload
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.recurrence.active_units import PER_TOKEN, PER_UNIT, ActiveUnits, UnitSplit, everywhere
+from trainables.recurrence.active_units import PER_TOKEN, PER_UNIT, ActiveUnits, UnitSplit, full_batch_indices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class DepthUnits(ActiveUnits):
         delay: int = 1,
         all_keep: bool = False,
     ) -> "DepthUnits":
-        """Return all units of a full batch before the first step.
+        """Build the state of all units of a full batch before the first step.
 
         Args:
             states: Initial states, (tokens, width).
@@ -58,9 +58,9 @@ class DepthUnits(ActiveUnits):
             delay: Layers charged for each halting decision.
             all_keep: Whether halted units are removed, so that all units in the batch keep every step.
         """
-        source, rows = everywhere(tokens.packing)
+        source, rows = full_batch_indices(tokens.packing)
         cap = row_cap.index_select(0, tokens.packing.row) if per_token else row_cap
-        halting = HaltingState.begin(cap, states.dtype, delay, alike=all_keep)
+        halting = HaltingState.begin(cap, states.dtype, delay, all_keep=all_keep)
         units = cls(
             tokens=tokens,
             per_token=per_token,
@@ -81,7 +81,7 @@ class DepthUnits(ActiveUnits):
     def means_of(
         self, states: Float[Tensor, "M D"], *, halted_as_given: bool = False
     ) -> Float[Tensor, "U D"] | None:
-        """Return means of proposed or kept states; None if tokens halt by their own states.
+        """Return the means that decide halting, of proposed or kept `states`; None if tokens halt separately.
 
         In means over the row so far, halted units count with their final states, or with their entries in
         `states` if `halted_as_given`.
@@ -95,15 +95,15 @@ class DepthUnits(ActiveUnits):
         return None if self.per_token else self.packing.mean(states)
 
     def at_tokens(self, value: Tensor) -> Tensor:
-        """Return a value of each unit as a column over its tokens, (tokens, 1)."""
+        """Repeat the value of each unit for all its tokens, as a column (tokens, 1)."""
         return (value if self.per_token else self.packing.spread(value))[:, None]
 
     def mixture(self) -> Float[Tensor, "M D"]:
-        """Return s: the states weighted by the probability that each is the last."""
+        """Return s: the sum of a token's states, weighted by their probabilities to be the last."""
         return torch.addcmul(self.mixed, self.at_tokens(self.halting.survival), self.states)
 
     def counted(self) -> "DepthUnits":
-        """Return the units with one more computed step counted for each of them."""
+        """Return a copy in which every unit has run one more step."""
         return replace_fields(self, halting=self.halting.count_run())
 
     def step(
@@ -115,7 +115,7 @@ class DepthUnits(ActiveUnits):
         all_keep: bool,
         capped: bool = True,
     ) -> "DepthUnits":
-        """Return the units after a step; units that do not keep it remain in the batch.
+        """Return the units after a step; units that undo the step remain in the batch.
 
         Args:
             states: States after the step, (tokens, width).
@@ -191,7 +191,7 @@ class DepthResult:
 
 @dataclass(frozen=True)
 class KeyValueCache:
-    """Keys and values of full rows; those of halted tokens remain as last written."""
+    """Keys and values of full rows; the entries of halted tokens are no longer updated."""
 
     seen: KeysValues
     known: Int[np.ndarray, " M"]
@@ -199,11 +199,11 @@ class KeyValueCache:
 
     @cached_property
     def slots(self) -> Int[Tensor, " M"]:
-        """`known` on the device."""
+        """The index array `known`, on the device."""
         return self.upload(self.known)
 
     def upload(self, slots: Int[np.ndarray, " K"]) -> Int[Tensor, " K"]:
-        """Upload indices among the keys to the device."""
+        """Copy `slots`, indices of keys, to the device."""
         return upload(slots, self.seen.keys.device)
 
     def write(self, slots: Int[Tensor, " K"], new_keys_values: KeysValues) -> "KeyValueCache":

@@ -23,7 +23,7 @@ class RecurrenceResult:
 
     @classmethod
     def of_all(cls, states: Float[Tensor, "M D"], packing: Packing, layers: int) -> "RecurrenceResult":
-        """Return the result of `layers` layers on every token without halting."""
+        """Return the result of a pass that runs `layers` layers on every token and halts nowhere."""
         depth = states.new_full((packing.num_rows,), layers)
         return cls(states, depth, torch.zeros_like(depth), depth)
 

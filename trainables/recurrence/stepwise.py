@@ -53,7 +53,7 @@ def extend_by_one_token(
         runs = halting.active if decision is None else decision.keeps
         if recurrence.halted_proposals:
             runs = torch.ones_like(runs)
-        proposed = _next_of_some(repeated, states, tokens, layer, runs)
+        proposed = _next_where_running(repeated, states, tokens, layer, runs)
         sum_after, context_after = _summary(recurrence, layer.after, proposed, length)
         if decision is None:
             decision = _decide(recurrence, halting, number, torch.cat((context_before, context_after), -1))
@@ -69,10 +69,10 @@ def _next_state(repeated: RecurrentLayer, states: Tensor, tokens: Tokens, layer:
     return outputs[0] if isinstance(outputs, tuple) else outputs
 
 
-def _next_of_some(
+def _next_where_running(
     repeated: RecurrentLayer, states: Tensor, tokens: Tokens, layer: LayerCache, runs: Bool[Tensor, " R"]
 ) -> Float[Tensor, "R D"]:
-    """Return the states after one layer for tokens in `runs`; other states are unchanged at no cost."""
+    """Return the states after one layer, which runs only on tokens in `runs`; other states are unchanged."""
     rows, _, packing = tokens.packing.select(runs)
     if rows.shape[0] == 0:
         return states
@@ -99,7 +99,7 @@ def _decide(
 def _summary(
     recurrence: DepthRecurrence, total: Float[Tensor, "R D"] | None, states: Float[Tensor, "R D"], length: int
 ) -> tuple[Float[Tensor, "R D"] | None, Float[Tensor, "R D"]]:
-    """Return the sums over rows if means are used, and the halting features (states or means so far)."""
+    """Return the sums over rows (None if no means are used) and the input of the halting function."""
     if not recurrence.running:
         return None, states
     total = states if total is None else total + states

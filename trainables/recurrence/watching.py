@@ -58,11 +58,11 @@ class PassRecord:
         keeps: Bool[Tensor, " K"],
         side: Sequence[Tensor] = (),
     ) -> None:
-        """Record layer `number` on `tokens`, whose indices are those within the current part, if any."""
+        """Record layer `number` on `tokens`, which are indices within the current part if there is one."""
         indices = tokens if self.part is None else self.part.index_select(0, tokens)
         self.layers.append(LayerRecord(number, indices, weight, keeps, tuple(side)))
 
-    def running(self) -> Float[Tensor, "M L"]:
+    def weights_by_layer(self) -> Float[Tensor, "M L"]:
         """Return the weight of every layer at every token; -1 for layers after the token halted."""
         num_layers = max((record.number for record in self.layers), default=0)
         device = self.packing.row.device
@@ -111,7 +111,7 @@ def start_record(packing: Packing, meaning: Meaning = "survival", *, halts: bool
 
 @contextmanager
 def in_parts(packing: Packing) -> Iterator[Callable[[Int[Tensor, " K"]], None]]:
-    """Let recurrences start on parts of `packing`; yields a function that sets the next tokens."""
+    """Record recurrences on parts of `packing` as one pass; yield a function that sets the next part."""
     watch = _WATCH.get()
     if watch is None:
         yield lambda _: None

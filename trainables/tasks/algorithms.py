@@ -127,7 +127,7 @@ def shape(config: Config) -> TaskShape:
 
 
 def label_names(config: Config) -> tuple[str, ...]:
-    """Return the end of an answer and its symbols, which have the first token ids."""
+    """Return the name of each class: the end of an answer, then the answer symbols."""
     return WORDS[: shape(config).num_classes]
 
 
@@ -220,7 +220,7 @@ def _table(config: Config, lengths: Iterable[int], dice: Dice) -> pa.Table:
 
 
 def _with_prompt(problem: AlgorithmicProblem, query: Words, prompt: Words) -> tuple[Words, Words]:
-    """Return the input and the targets at its end; the answer begins where the prompt ends."""
+    """Return the words of the input, and the targets of its last positions, from the end of `prompt` on."""
     answer, room = problem.answer(query), problem.answer_max(query)
     return [*query, *prompt, *[END_OF_ANSWER] * room], answer + [END_OF_ANSWER] * (room + 1 - len(answer))
 

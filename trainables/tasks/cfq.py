@@ -101,7 +101,7 @@ def shape(config: Config) -> TaskShape:
 
 
 def label_names(config: Config) -> tuple[str, ...]:
-    """Return the words of queries."""
+    """Return the name of each answer token: special entries, then the words of queries."""
     return _vocabulary(config, "tgt").entries
 
 
@@ -118,10 +118,10 @@ def build(config: Config, split: str) -> pa.Table:
     _must_fit("target_vocabulary_size", config.target_vocabulary_size, words[1])
     questions, queries = (Rows(len(vocabulary)) for vocabulary in words)
     source, target = (files[f"{PARTS[split]}.{suffix}"] for suffix in ("src", "tgt"))
-    for number, question, query in read_pairs(source, target):
-        answer = _target_words(config, query, target, number)
-        _must_be_short("question_words_max", config.question_words_max, question, source, number)
-        _must_be_short("query_words_max", config.query_words_max, answer, target, number)
+    for line_number, question, query in read_pairs(source, target):
+        answer = _target_words(config, query, target, line_number)
+        _must_be_short("question_words_max", config.question_words_max, question, source, line_number)
+        _must_be_short("query_words_max", config.query_words_max, answer, target, line_number)
         questions.append([*words[0].ids(question), SOURCE_MARKS.index(END)])
         queries.append(words[1].ids(answer))
     if not len(questions):
@@ -138,7 +138,7 @@ def require_files(config: Config) -> None:
 
 
 def source_digest(config: Config) -> str:
-    """Return a digest of the contents of the division's files. Raises `ValueError` for missing files."""
+    """Return a digest of the files of the chosen MCD split. Raises `ValueError` for missing files."""
     files = _files(config)
     return content_digest(files["train.src"].parent, files)
 
@@ -166,7 +166,7 @@ def score(
 
 
 def _files(config: Config) -> dict[str, Path]:
-    """Return all files of the division by name, vocabularies only if they exist. Raises `ValueError`."""
+    """Map file names to the files of the chosen MCD split. Raises `ValueError` for missing files."""
     names = [f"{part}.{suffix}" for part in PARTS.values() for suffix in ("src", "tgt")]
     folder = source_folder(
         config.folder,
@@ -180,7 +180,7 @@ def _files(config: Config) -> dict[str, Path]:
 
 
 def _vocabulary(config: Config, suffix: Literal["src", "tgt"]) -> Vocabulary:
-    """Return the words of questions or queries. Raises `ValueError`."""
+    """Return the vocabulary of questions (`src`) or queries (`tgt`). Raises `ValueError` for a bad file."""
     files = _files(config)
     file = files.get(f"vocab.{suffix}", files[f"train.{suffix}"])
     shorten = config.simplify and suffix == "tgt"
@@ -200,20 +200,20 @@ def _read_vocabulary(
     if file.name.startswith("vocab"):
         return read_words(file, marks)
     counts: Counter[str] = Counter()
-    for number, line in read_lines(file):
-        counts.update(_target_words(config, line.split(), file, number) if shorten else line.split())
+    for line_number, line in read_lines(file):
+        counts.update(_target_words(config, line.split(), file, line_number) if shorten else line.split())
     return Vocabulary(marks, sorted(counts, key=lambda word: (-counts[word], word)))
 
 
-def _target_words(config: Config, query: list[str], file: Path, number: int) -> list[str]:
-    """Return the query in the form to be learnt."""
+def _target_words(config: Config, query: list[str], file: Path, line_number: int) -> list[str]:
+    """Return the query in the form that models learn: shortened if `config.simplify`."""
     if not config.simplify:
         return query
     try:
         return simplify(query, invert=config.division in INVERTED)
     except NotAQuery as fault:
         raise ValueError(
-            f"{file}, line {number}: expected {fault}, got {' '.join(query)[:200]!r}; omit simplify for "
+            f"{file}, line {line_number}: expected {fault}, got {' '.join(query)[:200]!r}; omit simplify for "
             "queries that are already shorter"
         ) from None
 
@@ -223,9 +223,9 @@ def _must_fit(field: str, size: int | None, words: Vocabulary) -> None:
         raise ValueError(f"{field} must be at least {len(words)} to hold all words and marks, got {size}")
 
 
-def _must_be_short(field: str, limit: int, words: Sequence[str], file: Path, number: int) -> None:
+def _must_be_short(field: str, limit: int, words: Sequence[str], file: Path, line_number: int) -> None:
     if not 0 < len(words) <= limit:
         raise ValueError(
-            f"{file}, line {number}: expected 1 to {limit} words ({field}), got {len(words)}; correct it or "
-            f"set another {field}"
+            f"{file}, line {line_number}: expected 1 to {limit} words ({field}), got {len(words)}; correct "
+            f"it or set another {field}"
         )

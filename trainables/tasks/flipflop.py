@@ -96,7 +96,7 @@ class Config(Settings):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Number of strings from one distribution."""
+    """A part of a split: a number of strings from one distribution."""
 
     length: int
     ignore: float
@@ -175,7 +175,7 @@ def decode(tokens: Sequence[int]) -> str:
 
 @lru_cache(maxsize=1)
 def _strings(config: Config, split: str) -> tuple[np.ndarray, ...]:
-    """Return the strings (uint8, examples by length) of each part of a split, without duplicates.
+    """Return the strings of each part of a split, without duplicates, as uint8 arrays (examples, length).
 
     Training strings come last, so that tests do not depend on their number.
     """

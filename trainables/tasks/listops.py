@@ -188,7 +188,7 @@ def build(config: Config, split: str) -> pa.Table:
 
 
 def _held_out(config: Config) -> tuple[Trees, Trees]:
-    """Return the trees of near-iid and valid, random ones of a corpus whose size depends on theirs."""
+    """Return the trees of near-iid and of valid: random trees, about 11% of a corpus together."""
     law, num_both = _corpus_law(config), config.near_iid_examples + config.valid_examples
     # Validation refuses settings in which `both` is more than a quarter of all trees.
     num_wanted = max(num_both, min(num_both * 100 // HELD_OUT_PERCENT, law.distinct() // 4))
@@ -197,7 +197,7 @@ def _held_out(config: Config) -> tuple[Trees, Trees]:
 
 
 def _train_trees(config: Config) -> Trees:
-    """Return the first trees of the corpus that are in no other split, including long ones."""
+    """Return training trees: corpus trees that are in no other split; some may be too long to train on."""
     longest = min(config.train_length_max, _corpus_law(config).longest())
     held_out = _held_out(config)
     tests = [
@@ -220,7 +220,7 @@ def _corpus(num_wanted: int, law: Law, data_seed: int, seen: frozenset[Hashable]
 
 @lru_cache(maxsize=4)
 def _test_trees(config: Config, split: str) -> Trees:
-    """Return the trees of a split with a separate distribution, excluding those of near-iid and valid."""
+    """Return the trees of a test split with its own distribution; none is in near-iid or valid."""
     law = _test_laws(config)[split]
     shortest, longest = law.lengths
     held_out: set[Hashable] = {

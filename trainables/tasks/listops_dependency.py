@@ -70,7 +70,7 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 
 
 def shortest(law: DepthLaw) -> int:
-    """Return the number of tokens in a chain of operators on two arguments, one of them a digit."""
+    """Return the number of tokens of the smallest tree: each operator has a digit and one other argument."""
     return 3 * (law.shallowest - 1) + 1
 
 

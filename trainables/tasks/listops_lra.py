@@ -69,7 +69,7 @@ def build(config: Config, split: str) -> pa.Table:
 
 @lru_cache(maxsize=3)
 def _trees(split: str, sizes: tuple[tuple[str, int], ...], data_seed: int) -> Trees:
-    """Return the trees of a split, excluding those of splits that are built before it."""
+    """Return the trees of a split; none of them is in a split that is drawn before it."""
     names = [name for name, _ in sizes]
     earlier_splits = names[: names.index(split)]
     used_rows: set[Hashable] = set()

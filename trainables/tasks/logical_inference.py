@@ -115,7 +115,7 @@ def shape(config: Config) -> TaskShape:
 
 
 def label_names(config: Config) -> tuple[str, ...]:  # noqa: ARG001 the same for all settings
-    """Return the signs of the published files with their names."""
+    """Return the name of each relation: its sign in the published files, and its meaning."""
     words = ("independent", "equivalent", "entails", "is entailed", "negation", "alternation", "cover")
     return tuple(f"{sign} {word}" for sign, word in zip(RELATIONS, words, strict=True))
 
@@ -172,7 +172,7 @@ def _pairs(config: Config, split: str) -> Pairs:
 
 
 def _pool(buckets: Sequence[Pairs]) -> Pairs:
-    """Return the pairs that are short enough to train on."""
+    """Return all pairs that have few enough operators for training."""
     return concatenate(list(buckets[: TRAIN_OPERATORS_MAX + 1]))
 
 
@@ -202,7 +202,7 @@ def decode(tokens: Sequence[int]) -> str:
 
 
 def _parts(config: Config, part: Literal["train", "test"]) -> tuple[Pairs, ...]:
-    """Return the pairs of each bucket."""
+    """Return the pairs of a part (`train` or `test`) for each number of operators."""
     if config.folder is not None:
         return read_formula_pairs(Path(config.folder), part)
     return generate_pairs(config.test_pairs, config.data_seed)[part == "test"]

@@ -127,13 +127,13 @@ def _folder(config: Config) -> Path:
 
 
 def _pairs(file: Path) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield label and texts of each line. Raises `ValueError` with file and line."""
-    for number, line in _lines(file):
+    """Yield label, first text and second text of each line. Raises `ValueError` with file and line."""
+    for line_number, line in _lines(file):
         columns = line.rstrip(b"\r\n").split(b"\t")
         if len(columns) != COLUMNS or columns[0] not in LABELS:
             shown_line = line[:200].decode("utf-8", "backslashreplace")
             raise ValueError(
-                f"{file}, line {number}: expected a label (0.0 or 1.0), two names and two texts, "
+                f"{file}, line {line_number}: expected a label (0.0 or 1.0), two names and two texts, "
                 f"with tabs between the five, got {len(columns)} columns in {shown_line!r}"
             )
         yield LABELS[columns[0]], columns[3], columns[4]
@@ -165,7 +165,7 @@ def _quoted_pairs(file: Path) -> Iterator[tuple[int, bytes, bytes]]:
 
 
 def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield number and bytes of each line, without a byte order mark.
+    """Yield line number and bytes of each line, without a byte order mark.
 
     Raises:
         ValueError: The file cannot be read.
@@ -173,10 +173,10 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
     try:
         with file.open("rb") as lines:
             size, bytes_read = file.stat().st_size, 0
-            for number, line in enumerate(lines, start=1):
+            for line_number, line in enumerate(lines, start=1):
                 bytes_read += len(line)
-                if number % SHOWN_EVERY == 0:
+                if line_number % SHOWN_EVERY == 0:
                     report("bytes", bytes_read, size)
-                yield number, line.removeprefix(BOM_UTF8) if number == 1 else line
+                yield line_number, line.removeprefix(BOM_UTF8) if line_number == 1 else line
     except OSError as error:
         raise unreadable_error(file, error) from error

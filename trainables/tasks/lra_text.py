@@ -157,7 +157,7 @@ def _split_reviews(config: Config, folder: Path, split: str) -> list[str]:
 
 
 def _reviews(folder: Path, part: str) -> list[str]:
-    """Return all reviews of a part as paths below `folder`, by opinion and name."""
+    """Return the paths below `folder` of all reviews of a part, sorted by opinion, then by name."""
     reviews: list[str] = []
     for opinion in OPINIONS:
         place = f"{part}/{opinion}"

@@ -157,7 +157,7 @@ def _examples(config: Config, split: str) -> int | None:
 
 
 def _read_images(config: Config, folder: str, split: str) -> pa.Table:
-    """Return a tenth of the images, rounded up, for test, another for valid, and the rest for train."""
+    """Return the images of a split: the first tenth (rounded up) is test, the next valid, the rest train."""
     place = files.image_folder(folder, config.contour_length, config.side)
     images = files.existing_images(place, files.listed_images(place))
     tenth = -(-len(images) // 10)

@@ -120,12 +120,13 @@ def build(config: Config, split: str) -> pa.Table:
         )
     sources, targets = Rows(len(vocabulary)), Rows(len(vocabulary))
     source, target = files[f"{split}.en"], files[f"{split}.de"]
-    for number, english, german in read_pairs(source, target):
+    for line_number, english, german in read_pairs(source, target):
         if split == "train" and not _has_valid_lengths(config, english, german):
             continue
         if not english or not german:
             raise ValueError(
-                f"{source if not english else target}, line {number}: expected a sentence, got an empty line"
+                f"{source if not english else target}, line {line_number}: expected a sentence, "
+                "got an empty line"
             )
         sources.append([*vocabulary.ids(english), MARKS.index(END)])
         targets.append(vocabulary.ids(german))
@@ -187,18 +188,18 @@ def score(
 
 
 def compounds_split(text: str) -> str:
-    """Return the text with hyphens inside words as separate tokens, as in fairseq for En-De."""
+    """Return the text with every hyphen inside a word split off as a token, as in fairseq for En-De."""
     return _HYPHEN.sub(r"\1 ##AT##-##AT## \2", text)
 
 
 def _tokens(vocabulary: Vocabulary, pieces: Sequence[int], unknown: str) -> str:
-    """Return a sentence in tokens of Moses, with the pieces joined."""
+    """Join the pieces of a sentence to tokens of Moses."""
     words = (unknown if word == UNKNOWN else word for word in vocabulary.words(pieces))
     return (" ".join(words) + " ").replace("@@ ", "").strip()
 
 
 def _files(config: Config) -> dict[str, Path]:
-    """Return all files by name. Raises `ValueError`."""
+    """Map file names to paths. Raises `ValueError` for missing files."""
     names = [*(f"{split}.{language}" for split in SPLITS for language in ("en", "de")), DICTIONARY]
     content = f"{', '.join(names)} (sentences in BPE, one per line, and fairseq's joined dictionary)"
     remedy = ", or give vocabulary_size to plan without the files"
@@ -212,7 +213,7 @@ def _vocabulary(config: Config) -> Vocabulary:
 
 
 def _pieces(config: Config) -> Vocabulary:
-    """Return the vocabulary, or one of numbers if only its size is given."""
+    """Return the vocabulary; if only its size is given, numbers replace the pieces."""
     size, folder = config.vocabulary_size, config.folder
     if size is None or (folder is not None and (Path(folder) / DICTIONARY).is_file()):
         return _vocabulary(config)

@@ -39,8 +39,8 @@ def variations(config: Settings, shape: TaskShape) -> dict[str, Raw]:
     """
     raw = config.model_dump(mode="json")
     variations_by_label = {BASE: raw}
-    for path, value in changes(config):
-        if fits(arm := changed(raw, path, value), shape):
+    for path, value in possible_changes(config):
+        if is_valid_for(arm := with_change(raw, path, value), shape):
             variations_by_label[name_change(path, value)] = arm
     return variations_by_label
 
@@ -50,8 +50,8 @@ def name_change(path: Path, value: Any) -> str:
     return f"{'.'.join(path)}={value}"
 
 
-def changes(config: Settings) -> Iterator[tuple[Path, Any]]:
-    """Yield paths and values of all possible changes, including those that conflict with other fields."""
+def possible_changes(config: Settings) -> Iterator[tuple[Path, Any]]:
+    """Yield path and value of every change of one field, also if the value conflicts with other fields."""
     for name, field in type(config).model_fields.items():
         now, marked = getattr(config, name), mark(type(config), name)
         other_values = _choices(field.annotation) if marked is None else [marked.value, *marked.others]
@@ -59,25 +59,25 @@ def changes(config: Settings) -> Iterator[tuple[Path, Any]]:
             if value != now and name != EXIT:
                 yield (name,), value
         if isinstance(now, Settings):
-            yield from (((name, *path), value) for path, value in changes(now))
+            yield from (((name, *path), value) for path, value in possible_changes(now))
 
 
-def changed(raw: Raw, path: Path, value: Any) -> Raw:
+def with_change(raw: Raw, path: Path, value: Any) -> Raw:
     """Return a copy with `value` at `path`."""
     key, *rest = path
-    return raw | {key: changed(raw[key], tuple(rest), value) if rest else value}
+    return raw | {key: with_change(raw[key], tuple(rest), value) if rest else value}
 
 
-def fits(raw: Mapping[str, Any], shape: TaskShape) -> bool:
-    """Return whether these settings are valid and can do a task of `shape`."""
+def is_valid_for(raw: Mapping[str, Any], shape: TaskShape) -> bool:
+    """Return whether `raw` holds valid settings of a model that can do a task of `shape`."""
     try:
         return misfit(model_config(raw), shape) is None
     except ValidationError:
         return False
 
 
-def having(raw: Mapping[str, Any], **new_values: Any) -> Raw:
-    """Return `raw` with those fields of `new_values` that its model has as plain values."""
+def with_fields(raw: Mapping[str, Any], **new_values: Any) -> Raw:
+    """Return `raw` with `new_values`, but skip fields that the model lacks or whose value is a mapping."""
     fields = catalog.config_class("models", raw["name"]).model_fields
     plain_fields = {name for name in fields if not isinstance(raw.get(name), dict)}
     return dict(raw) | {field: value for field, value in new_values.items() if field in plain_fields}
@@ -104,7 +104,7 @@ def _small(config: type[Settings]) -> Raw:
 
 
 def _choices(kind: Any) -> list[Any]:
-    """Return all values of a type that can be listed, including those of the members of a union."""
+    """Return all values of a type if they can be listed; for a union, the values of its members."""
     if kind is bool:
         return [False, True]
     if kind is type(None):

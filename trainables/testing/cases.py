@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from trainables import catalog
 from trainables.assembly import build_model, misfit, model_config
 from trainables.layers.dropout import set_dropout_context
-from trainables.testing.arms import BASE, EXIT, Raw, base, fits, variations
+from trainables.testing.arms import BASE, EXIT, Raw, base, is_valid_for, variations
 from trainables.testing.contract import Contract, check_close
 from trainables.types import Batch, Encoded, Output, TaskShape
 
@@ -55,7 +55,7 @@ class ModelCases(Contract):
         return arms
 
     def every_exiting(self) -> dict[str, Raw]:
-        """Return the arms of a model with a field `early_exit`; else none."""
+        """Return all arms if the model has a field `early_exit`; otherwise no arm."""
         return self.every_arm() if EXIT in self._fields() else {}
 
     def every_causal(self) -> dict[str, Raw]:
@@ -64,10 +64,12 @@ class ModelCases(Contract):
             config = catalog.config_class("models", self.model)
             return self.every_arm() if hasattr(config, "causal") else {}
         causal = {label: raw | {"causal": True} for label, raw in self.every_arm().items()}
-        return {label: raw for label, raw in causal.items() if "causal=" not in label and fits(raw, SHAPE)}
+        return {
+            label: raw for label, raw in causal.items() if "causal=" not in label and is_valid_for(raw, SHAPE)
+        }
 
     def every_writing(self) -> dict[str, Raw]:
-        """Return the arms of a model with a decoder; else none."""
+        """Return all arms if the model has a decoder; otherwise no arm."""
         return self.every_arm() if hasattr(catalog.load("models", self.model), "Decoder") else {}
 
     def lively(self, model: nn.Module) -> None:
@@ -89,7 +91,7 @@ class ModelCases(Contract):
 
 
 def enliven(model: nn.Module, factor: float, offset: float = 0.0) -> None:
-    """Multiply the halting weights in place if their initial values are almost equal for all inputs."""
+    """Scale the halting weights by `factor` and shift the bias, so that halting differs between inputs."""
     for name, parameter in model.named_parameters():
         if name.endswith("halt.outer.weight"):
             if not parameter.any():
@@ -100,7 +102,7 @@ def enliven(model: nn.Module, factor: float, offset: float = 0.0) -> None:
 
 
 def batch(lengths: Sequence[int] = LENGTHS, width: int | None = None) -> Batch:
-    """Return random inputs of these lengths with labels, right-padded to `width` tokens or to the longest."""
+    """Return a batch of random inputs of these lengths, right-padded to `width` tokens or to the longest."""
     stream = torch.Generator().manual_seed(len(lengths))
     wide = max(lengths)
     tokens = torch.randint(0, SHAPE.vocabulary_size - 1, (len(lengths), wide), generator=stream)
@@ -117,7 +119,7 @@ def embedded(model: nn.Module, batch: Batch) -> Tensor:
     return nn.functional.embedding(batch.tokens, model.embedding())  # type: ignore[operator]
 
 
-def trained(model: nn.Module, batch: Batch, step: int = 1) -> tuple[Output, Gradients]:
+def run_training_pass(model: nn.Module, batch: Batch, step: int = 1) -> tuple[Output, Gradients]:
     """Run one forward and backward pass with dropout; return the output and the gradients."""
     set_dropout_context(model.train(), SEED, step)
     output: Output = model(batch)
@@ -128,7 +130,7 @@ def trained(model: nn.Module, batch: Batch, step: int = 1) -> tuple[Output, Grad
 
 
 def check_same(actual: Encoded, expected: Encoded, subject: str, *, without: tuple[str, ...] = ()) -> None:
-    """Fail unless two encoder outputs are equal up to rounding; `subject` describes the requirement."""
+    """Fail unless two encoder outputs are equal up to rounding; the message begins with `subject`."""
     for field in dataclasses.fields(Encoded):
         if field.name not in without and getattr(actual, field.name) is not None:
             check_close(

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from trainables.assembly import model_config
 from trainables.layers.dropout import set_dropout_context
 from trainables.layers.plain import global_stream
-from trainables.testing.arms import Raw, having
+from trainables.testing.arms import Raw, with_fields
 from trainables.testing.cases import ModelCases, enliven
 from trainables.testing.contract import check, check_close
 
@@ -27,11 +27,11 @@ class CausalContract(ModelCases):
     """
 
     def test_no_output_depends_on_a_later_token(self, causal: Raw) -> None:
-        """Check attention, means, halting and memory, also in training with constant dropout masks."""
+        """Check that outputs ignore later tokens, also in training with constant dropout masks."""
         num_seen = LENGTH // 2
         for dropout in (0.0, 0.2):
             model, outputs = (
-                self._build_causal(having(causal, dropout=dropout, attention_dropout=dropout)),
+                self._build_causal(with_fields(causal, dropout=dropout, attention_dropout=dropout)),
                 [],
             )
             x, mask = inputs(model)
@@ -57,7 +57,7 @@ class CausalContract(ModelCases):
         )
 
     def test_causal_encoder_ignores_later_tokens(self, causal: Raw) -> None:
-        """Check that encoding a prefix does not need the length of the full sequence."""
+        """Check that a prefix is encoded alike with and without the rest of its sequence."""
         if getattr(model_config(causal), "given_length", False):
             return
         model = self._build_causal(causal)

@@ -17,7 +17,7 @@ Answer = TypeVar("Answer")
 
 
 def in_child(call: Callable[[], Answer]) -> Answer:
-    """Return the result of `call` in a forked child process, or raise its error.
+    """Run `call` in a forked child process; return its result or raise its error.
 
     Without `os.fork`, or if this process uses CUDA, which does not survive a fork, `call` runs in this
     process.

@@ -71,13 +71,13 @@ def check(holds: object, message: str) -> None:
 
 
 def check_close(actual: torch.Tensor, expected: torch.Tensor, subject: str) -> None:
-    """Fail unless two tensors are equal up to rounding; `subject` describes them and the requirement."""
+    """Fail unless two tensors are equal up to rounding; the message begins with `subject`."""
     __tracebackhide__ = True
     torch.testing.assert_close(actual, expected, msg=lambda difference: f"{subject}\n{difference}")
 
 
-def undisturbed(make: Callable[[Job], Trained], job: Job) -> tuple[list[Measurement], Trained]:
-    """Return all measurements of an uninterrupted trial, and its workload, which remains open."""
+def run_uninterrupted(make: Callable[[Job], Trained], job: Job) -> tuple[list[Measurement], Trained]:
+    """Run a trial without interruption; return its measurements and its workload, which is not closed."""
     workload, measurements = make(job), []
     while not workload.finished:
         if (measurement := workload.advance()) is not None:
@@ -87,8 +87,10 @@ def undisturbed(make: Callable[[Job], Trained], job: Job) -> tuple[list[Measurem
     return measurements, workload
 
 
-def interrupted(make: Callable[[Job], Trained], job: Job, folder: Path) -> tuple[list[Measurement], Trained]:
-    """Return the measurements of a trial that is saved, closed and resumed at every report, and its workload.
+def run_interrupted(
+    make: Callable[[Job], Trained], job: Job, folder: Path
+) -> tuple[list[Measurement], Trained]:
+    """Run a trial that is saved, closed and resumed at every report; return measurements and last workload.
 
     Checkpoints are written into the empty `folder`.
     """

@@ -7,7 +7,7 @@ from trainables import catalog, costs
 from trainables.assembly import model_config
 from trainables.counting import measure_cost
 from trainables.settings import ModelSettings
-from trainables.testing.arms import EXIT, Raw, having
+from trainables.testing.arms import EXIT, Raw, with_fields
 from trainables.testing.cases import SHAPE, ModelCases
 from trainables.testing.contract import check
 
@@ -33,15 +33,15 @@ class CostContract(ModelCases):
     }
 
     def every_stating(self) -> dict[str, Raw]:
-        """Return the arms of a model that states its FLOPs."""
+        """Return all arms if the model has a formula for FLOPs (`forward_flops`); otherwise no arm."""
         return self._stating("forward_flops")
 
     def every_keeping(self) -> dict[str, Raw]:
-        """Return the arms of a model that states its bytes stored for the backward pass."""
+        """Return all arms if the model has a formula for memory (`activation_bytes`); otherwise no arm."""
         return self._stating("activation_bytes")
 
     def every_deciding(self) -> dict[str, Raw]:
-        """Return the arms of a model that states the costs of its decoder."""
+        """Return all arms if the model has formulas for its decoder's costs; otherwise no arm."""
         return self._stating("decoder_flops")
 
     def test_flop_formulas_match_counted_flops(self, stating: Raw) -> None:
@@ -68,7 +68,7 @@ class CostContract(ModelCases):
         )
 
     def test_flops_grow_with_length_and_layers(self, arm: Raw) -> None:
-        """Check stated or counted FLOPs."""
+        """Check that FLOPs increase with the length and do not decrease with the number of layers."""
         config = model_config(arm)
         fewest_layers, most_layers = costs.depth_range(config, 10)
         base_cost, longer_cost, cost_of_fewer_layers = (
@@ -87,7 +87,7 @@ class CostContract(ModelCases):
     def _stating(self, function: str) -> dict[str, Raw]:
         if not hasattr(catalog.load("models", self.model), function):
             return {}
-        return {label: having(raw, **{EXIT: "none"}) for label, raw in self.every_arm().items()}
+        return {label: with_fields(raw, **{EXIT: "none"}) for label, raw in self.every_arm().items()}
 
     def _function(self, name: str) -> Callable[..., Any]:
         formula: Callable[..., Any] = getattr(catalog.load("models", self.model), name)

@@ -9,7 +9,7 @@ from trainables.assembly import model_config
 from trainables.data.synthetic import synthetic_batch
 from trainables.layers.dropout import set_dropout_context
 from trainables.layers.plain import global_stream
-from trainables.testing.arms import EXIT, Raw, having
+from trainables.testing.arms import EXIT, Raw, with_fields
 from trainables.testing.cases import SEED, Gradients, ModelCases
 from trainables.testing.contract import check, check_close
 from trainables.testing.exits import modes_of
@@ -54,10 +54,10 @@ class DecoderContract(ModelCases):
         check(not encoded.depth.requires_grad, "depth must be detached, got a gradient")
 
     def test_no_answer_depends_on_a_later_token(self, writing: Raw) -> None:
-        """Check attention, means, halting and experts, also in training with constant dropout masks."""
-        model = self._build_writer(having(writing, **DROPPED))
-        y, y_mask, memory, memory_mask = full(_width(model))
-        later_answers, outputs = full(_width(model), seed=1)[0] * 5, {}
+        """Check that answers ignore later tokens, also in training with constant dropout masks."""
+        model = self._build_writer(with_fields(writing, **DROPPED))
+        y, y_mask, memory, memory_mask = unpadded_answers(_width(model))
+        later_answers, outputs = unpadded_answers(_width(model), seed=1)[0] * 5, {}
         for num_seen in (1, 5, LENGTH):
             set_dropout_context(model.train(), seed=2, step=0)
             with global_stream(2):  # the mask of plain dropout for the full model
@@ -74,7 +74,7 @@ class DecoderContract(ModelCases):
         The depth of each token must be final when it is generated.
         """
         model = self._build_writer(writing).eval()
-        y, y_mask, memory, memory_mask = full(_width(model))
+        y, y_mask, memory, memory_mask = unpadded_answers(_width(model))
         all_states = model.decoder(y, y_mask, memory, memory_mask)
         depth = torch.zeros(ROWS, dtype=all_states.depth.dtype)
         for num_seen in (1, 3, LENGTH):
@@ -143,7 +143,7 @@ class DecoderContract(ModelCases):
     def test_every_decoder_parameter_gets_a_gradient(self, writing: Raw) -> None:
         """Check with a separate readout and, if the model supports it, with tied embeddings."""
         for tied in (False, True):
-            raw = having(writing, dropout=0.1, attention_dropout=0.1, tied_output=tied)
+            raw = with_fields(writing, dropout=0.1, attention_dropout=0.1, tied_output=tied)
             is_tied = getattr(model_config(raw), "tied_output", False)
             model = self._build_writer(raw, TIED if is_tied else WRITTEN)
             _, gradients = _step(model)
@@ -158,7 +158,7 @@ class DecoderContract(ModelCases):
     def test_early_exit_changes_no_answer(self, writing: Raw) -> None:
         """Check in training with dropout that losses, costs and gradients equal those of the mode `none`."""
         results = {
-            mode: _step(self._build_writer(having(writing, **{EXIT: mode}, **DROPPED)))
+            mode: _step(self._build_writer(with_fields(writing, **{EXIT: mode}, **DROPPED)))
             for mode in modes_of(model_config(writing))
         }
         if not results:
@@ -175,14 +175,14 @@ class DecoderContract(ModelCases):
 
 
 def answers(width: int, seed: int = 0) -> Answers:
-    """Return vectors of answers and states of inputs, of different lengths, each with its mask."""
-    y, _, memory, _ = full(width, seed)
+    """Return random vectors of answers, their mask, random states of inputs, and their mask; with padding."""
+    y, _, memory, _ = unpadded_answers(width, seed)
     y_mask = torch.arange(LENGTH) < torch.tensor(LENGTHS)[:, None]
     return y, y_mask, memory, torch.arange(SOURCES) < torch.tensor(SOURCE_LENGTHS)[:, None]
 
 
-def full(width: int, seed: int = 0) -> Answers:
-    """Return vectors of answers and states of inputs without padding, each with its mask."""
+def unpadded_answers(width: int, seed: int = 0) -> Answers:
+    """Return random vectors of answers, their mask, random states of inputs, and their mask; no padding."""
     stream = torch.Generator().manual_seed(seed)
     y = torch.randn(ROWS, LENGTH, width, generator=stream, dtype=torch.float64)
     memory = torch.randn(ROWS, SOURCES, width, generator=stream, dtype=torch.float64)

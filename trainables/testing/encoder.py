@@ -5,7 +5,7 @@ import torch
 from trainables import costs
 from trainables.assembly import build_model, drawn_by_constructors, model_config
 from trainables.layers.dropout import set_dropout_context
-from trainables.testing.arms import Raw, having
+from trainables.testing.arms import Raw, with_fields
 from trainables.testing.cases import (
     LENGTHS,
     SEED,
@@ -14,7 +14,7 @@ from trainables.testing.cases import (
     batch,
     check_same,
     embedded,
-    trained,
+    run_training_pass,
 )
 from trainables.testing.contract import check, check_close
 
@@ -101,8 +101,8 @@ class EncoderContract(ModelCases):
 
     def test_every_parameter_gets_a_gradient(self, arm: Raw) -> None:
         """Check that no gradient is missing or zero, since such a parameter would never be trained."""
-        model = self.built(having(arm, dropout=0.1, attention_dropout=0.1))
-        _, gradients = trained(model, batch([*LENGTHS, 7]))
+        model = self.built(with_fields(arm, dropout=0.1, attention_dropout=0.1))
+        _, gradients = run_training_pass(model, batch([*LENGTHS, 7]))
         parameters_without_gradient = [name for name, _ in model.named_parameters() if name not in gradients]
         zero = [name for name, gradient in gradients.items() if not gradient.any()]
         check(
@@ -113,7 +113,10 @@ class EncoderContract(ModelCases):
 
     def test_dropout_is_a_function_of_seed_and_step(self, arm: Raw) -> None:
         """Check that dropout is repeatable, so that resumed trials and paired arms use equal masks."""
-        model, samples = self.built(having(arm, dropout=0.2, attention_dropout=0.2)).train(), batch([5, 1, 9])
+        model, samples = (
+            self.built(with_fields(arm, dropout=0.2, attention_dropout=0.2)).train(),
+            batch([5, 1, 9]),
+        )
         losses = []
         for step in (1, 2, 1):
             set_dropout_context(model, SEED, step)
@@ -202,7 +205,7 @@ class EncoderContract(ModelCases):
         torch.testing.assert_close(output.loss, exact, rtol=LOSS_TOLERANCE_16_BIT, atol=LOSS_TOLERANCE_16_BIT)
 
     def test_depth_is_within_the_range_of_its_cost_formula(self, arm: Raw) -> None:
-        """Check against `depth_range` of the model's file, or the counted range without it."""
+        """Check against `depth_range` of the model's file, or against the counted range if it has none."""
         config = model_config(arm)
         layers_computed = self.built(arm).eval()(batch()).encoded.computed
         for length, layers in zip(LENGTHS, layers_computed.tolist(), strict=True):
@@ -214,7 +217,7 @@ class EncoderContract(ModelCases):
 
 
 def _kind(module: torch.nn.Module) -> tuple[object, ...]:
-    """Return class, sizes and constants of a module; two arms share modules for which they are equal."""
+    """Return class, sizes and constants of a module; modules of two arms are the same if these are equal."""
     constants = {name: value for name, value in vars(module).items() if isinstance(value, int | float | str)}
     return (
         type(module),
@@ -224,5 +227,5 @@ def _kind(module: torch.nn.Module) -> tuple[object, ...]:
 
 
 def _parameters(module: torch.nn.Module) -> list[torch.nn.Parameter]:
-    """Return the parameters of the module without those of its children."""
+    """Return the parameters of `module` itself, not those of its children."""
     return list(module.parameters(recurse=False))

@@ -7,8 +7,8 @@ from pydantic import ValidationError
 
 from trainables.assembly import model_config
 from trainables.settings import Settings
-from trainables.testing.arms import EXIT, Raw, having
-from trainables.testing.cases import ModelCases, batch, check_same, trained
+from trainables.testing.arms import EXIT, Raw, with_fields
+from trainables.testing.cases import ModelCases, batch, check_same, run_training_pass
 from trainables.testing.contract import check, check_close
 
 LENGTHS: Final = (5, 1, 9, 3, 7)
@@ -24,9 +24,9 @@ class EarlyExitContract(ModelCases):
     def test_early_exit_changes_no_result_and_no_gradient(self, exiting: Raw) -> None:
         """Check in training with dropout that outputs, costs and gradients equal those of `none`."""
         modes = [mode for mode in modes_of(model_config(exiting)) if mode != "none"]
-        full_output, gradients = trained(self._exiting(exiting, "none"), batch(LENGTHS))
+        full_output, gradients = run_training_pass(self._exiting(exiting, "none"), batch(LENGTHS))
         for mode in modes:
-            output, exit_gradients = trained(self._exiting(exiting, mode), batch(LENGTHS))
+            output, exit_gradients = run_training_pass(self._exiting(exiting, mode), batch(LENGTHS))
             requirement = f"{EXIT}: {mode} must change no result"
             check_close(output.loss, full_output.loss, f"{requirement}: loss")
             check_same(output.encoded, full_output.encoded, requirement, without=("computed",))
@@ -39,7 +39,7 @@ class EarlyExitContract(ModelCases):
                 check_close(exit_gradient, gradient, f"{requirement}: gradient of {name}")
 
     def test_no_layer_runs_for_halted_units(self, exiting: Raw) -> None:
-        """Check that a unit runs its retained layers and at most one discarded step in the best mode.
+        """Check that a unit runs at most one layer more than it keeps, in the mode that saves most.
 
         Arms that do not support all modes are skipped.
         """
@@ -51,11 +51,11 @@ class EarlyExitContract(ModelCases):
         check(surplus <= 1, f"at most one layer may be run in vain, got {surplus} of {encoded.computed}")
 
     def _exiting(self, raw: Raw, mode: str) -> Any:
-        return self.built(having(raw, **{EXIT: mode}, **DROPPED))
+        return self.built(with_fields(raw, **{EXIT: mode}, **DROPPED))
 
 
 def modes_of(config: Settings) -> tuple[str, ...]:
-    """Return the possible modes of the field `early_exit`, without `auto`; none without the field."""
+    """Return the allowed values of the field `early_exit` except `auto`; empty if there is no such field."""
     return tuple(mode for mode in _all_modes(config) if _is_possible(config, mode))
 
 

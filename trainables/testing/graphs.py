@@ -9,7 +9,7 @@ from torch import Tensor
 from trainables.assembly import model_config, ungraphed
 from trainables.layers.constant_shapes import BatchDependentError
 from trainables.layers.plain import draws_globally
-from trainables.testing.arms import Raw, having
+from trainables.testing.arms import Raw, with_fields
 from trainables.testing.cases import SEED, SHAPE, ModelCases, batch
 from trainables.testing.contract import check, check_close
 from trainables.testing.recorded import RecordingEngine
@@ -66,7 +66,8 @@ class GraphContract(ModelCases):
         for step, lengths in enumerate(LENGTHS):
             try:
                 actual, expected = (
-                    of_step(learner, batch(lengths), step) for learner in (replayed_learner, executed_learner)
+                    step_values(learner, batch(lengths), step)
+                    for learner in (replayed_learner, executed_learner)
                 )
             except BatchDependentError as error:
                 raise AssertionError(f"a step must be captured once for all batches: {error}") from error
@@ -90,7 +91,7 @@ class GraphContract(ModelCases):
         for learner in (filled, unfilled):
             learner.model.train(not draws_globally(learner.model))
         for step, lengths in enumerate(LENGTHS):
-            actual, expected = (of_step(learner, batch(lengths), step) for learner in (filled, unfilled))
+            actual, expected = (step_values(learner, batch(lengths), step) for learner in (filled, unfilled))
             requirement = f"with filler rows, a step on rows of {lengths} must be what it is without"
             check(actual.keys() == expected.keys(), f"{requirement}: weights with a gradient")
             for name, value in expected.items():
@@ -98,7 +99,7 @@ class GraphContract(ModelCases):
 
     def _learner(self, raw: Raw) -> Learner:
         config = train_config({"steps": len(LENGTHS), "batch_size": len(LENGTHS[0]), "graph": True})
-        return Learner(self.built(having(raw, **DROPPED)).train(), config, seed=SEED)
+        return Learner(self.built(with_fields(raw, **DROPPED)).train(), config, seed=SEED)
 
     def _passes(self, raw: Raw, engine: Engine) -> Learner:
         learner = self._learner(raw)
@@ -107,8 +108,8 @@ class GraphContract(ModelCases):
         return learner
 
 
-def of_step(learner: Learner, batch: Batch, step: int) -> Found:
-    """Return the sums of a step, and its gradients by name of the weight."""
+def step_values(learner: Learner, batch: Batch, step: int) -> Found:
+    """Return the sums of a step and the gradient of each weight, in one mapping by name."""
     sums = dict(zip(SUMS, compute_gradients(learner, batch, step), strict=True))
     parameters = learner.model.named_parameters()
     return sums | {

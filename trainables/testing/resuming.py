@@ -9,7 +9,7 @@ import torch
 from trainables.protocol import Job
 from trainables.testing.arms import BASE, Raw
 from trainables.testing.cases import ModelCases
-from trainables.testing.contract import check, interrupted, undisturbed
+from trainables.testing.contract import check, run_interrupted, run_uninterrupted
 from trainables.training import NONDETERMINISTIC_METRICS, Training
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ class ResumeContract(ModelCases):
         """Check measurements and weights of a trial that is resumed in a new workload each time."""
         settings = {"task": dict(self.task), "model": trained, "train": dict(self.train)}
         job = Job(settings, 1, data_dir=tmp_path_factory.getbasetemp() / DATA)
-        measurements, resumed_training = interrupted(Training, job, tmp_path)
-        expected, uninterrupted_training = undisturbed(Training, job)
+        measurements, resumed_training = run_interrupted(Training, job, tmp_path)
+        expected, uninterrupted_training = run_uninterrupted(Training, job)
         for actual_measurement, expected_measurement in zip(measurements, expected, strict=True):
             deterministic_names = expected_measurement.metrics.keys() - NONDETERMINISTIC_METRICS
             different_metrics = {

@@ -77,13 +77,13 @@ class TaskContract(Contract):
         return settings_by_form
 
     def every_solved(self) -> dict[str, tuple[Raw, Mapping[str, Any]]]:
-        """Return the forms with their additional settings if there is a solver; else none."""
+        """Return the forms with their additional settings if `solve` is set; otherwise no form."""
         if self.solve is None:
             return {}
         return {form: (raw, self.forms.get(form, {})) for form, raw in self.every_form().items()}
 
     def every_reseedable(self) -> dict[str, Raw]:
-        """Return the forms that can have other data."""
+        """Return the forms whose data another seed, or the setting `reseeded`, changes."""
         seeded = SEED_FIELD in catalog.config_class("tasks", self.task).model_fields
         return self.every_form() if seeded or self.reseeded else {}
 
@@ -143,7 +143,7 @@ class TaskContract(Contract):
         return hashes
 
     def test_another_seed_gives_other_data(self, reseedable: Raw) -> None:
-        """Check every split."""
+        """Check that every split differs for another seed."""
         seed = reseedable.get(SEED_FIELD, 0)
         other_settings = reseedable | dict({SEED_FIELD: seed + 1} if self.reseeded is None else self.reseeded)
         for info, split in stored(reseedable).items():
@@ -180,8 +180,8 @@ class TaskContract(Contract):
         for info, split in stored(form).items():
             is_same = build(settled_settings, info.name).content_hash == split.content_hash
             check(is_same, f"{info.name} must be the same with settled settings, {settled!r}")
-        settled_batches = drawn(settled)
-        for key, batch in drawn(config).items():
+        settled_batches = streamed_batches(settled)
+        for key, batch in streamed_batches(config).items():
             is_same = torch.equal(batch.tokens, settled_batches[key].tokens)
             check(is_same, f"training batches must be the same with settled settings, {settled!r}")
 
@@ -193,7 +193,7 @@ class TaskContract(Contract):
         form = self.every_form()["small"]
         config = task_catalog.task_config(form)
         tests = {info.name for info in task_catalog.splits(config) if info.role == "test"}
-        for field, changed in greater(config):
+        for field, changed in increased_fields(config):
             mark = in_splits(type(config), field)
             if mark is None:
                 touched = touched_splits(form, changed)
@@ -252,7 +252,7 @@ class TaskContract(Contract):
                 check(answer <= (shape.answer_length_max or 0), message)
 
     def test_batches_are_right_padded(self, form: Raw) -> None:
-        """Check batches of stored splits; every input must have a token."""
+        """Check batches of stored splits; every input must have at least one token."""
         config = task_catalog.task_config(form)
         for split in stored(form).values():
             indices = np.arange(len(split))[:: max(1, len(split) // 16)]
@@ -270,7 +270,7 @@ class TaskContract(Contract):
                 check(
                     solution == label, f"{info.name}: the label of {text!r} must be {solution}, got {label}"
                 )
-        for batch in drawn(config).values():
+        for batch in streamed_batches(config).values():
             for row, length, label in zip(
                 batch.tokens.tolist(), batch.mask.sum(1).tolist(), batch.labels.tolist(), strict=True
             ):
@@ -285,7 +285,7 @@ class TaskContract(Contract):
         info = next(info for info in task_catalog.splits(config) if info.streamed)
         shape = task_catalog.shape(config)
         check(info.role == "train", f"only the split to train on may be streamed, got role {info.role}")
-        batches, repeated_batches = drawn(config), drawn(config)
+        batches, repeated_batches = streamed_batches(config), streamed_batches(config)
         num_different = len({tuple(batch.tokens.flatten().tolist()) for batch in batches.values()})
         message = f"batches of the seeds and steps {DRAWN} must differ, got {num_different} of them"
         check(num_different == len(DRAWN), message)
@@ -363,8 +363,8 @@ def contents(raw: Mapping[str, Any]) -> dict[str, str]:
     return {info.name: build(raw, info.name).content_hash for info in reversed(infos)}
 
 
-def greater(config: Settings) -> Iterator[tuple[str, Raw]]:
-    """Yield the numeric fields, each with settings in which the field has a greater value."""
+def increased_fields(config: Settings) -> Iterator[tuple[str, Raw]]:
+    """Yield each integer field together with settings in which only this field has a greater value."""
     dumped, settled = config.model_dump(mode="json"), task_catalog.settled(config)
     for field in type(config).model_fields:
         if type(value := getattr(settled, field)) is int:
@@ -381,7 +381,7 @@ def _not_among(mark: AffectsSplits) -> Callable[[str], bool]:
 def touched_splits(
     settings: Raw, changed_settings: Raw, among: Callable[[str], bool] = lambda _: True
 ) -> Iterator[str]:
-    """Yield the names of stored splits whose contents differ, out of the splits that `among` admits.
+    """Yield the names of stored splits that differ between two settings; `among` selects compared splits.
 
     Training comes before tests, because a split is built when it is compared.
     """
@@ -406,15 +406,15 @@ def is_streamed(raw: Mapping[str, Any]) -> bool:
     return any(info.streamed for info in task_catalog.splits(task_catalog.task_config(raw)))
 
 
-def drawn(config: Settings) -> dict[tuple[int, int], Batch]:
-    """Return some streamed batches by seed and step; none for a stored task."""
+def streamed_batches(config: Settings) -> dict[tuple[int, int], Batch]:
+    """Return some training batches by (seed, step); empty if the training split is not streamed."""
     if not any(info.streamed for info in task_catalog.splits(config)):
         return {}
     return {(seed, step): task_catalog.stream(config, 6, seed, step) for seed, step in DRAWN}
 
 
 def rows(split: Split) -> list[Row]:
-    """Return the inputs without padding."""
+    """Return the tokens of each input, without padding."""
     batch = split.batch(np.arange(len(split)))
     lengths = split.lengths.tolist()
     return [tuple(row[:length]) for row, length in zip(batch.tokens.tolist(), lengths, strict=True)]

@@ -1,4 +1,4 @@
-"""Define the contract of training code: repeatable at a seed, resumed bit for bit, measured as declared."""
+"""Test training code: it must be repeatable, resume bit for bit, and report the metrics it declares."""
 
 import copy
 import math
@@ -16,7 +16,7 @@ from trainables.custom.outside import Trainable
 from trainables.metrics import Metric, split_and_quantity
 from trainables.protocol import Job, Measurement, Workload
 from trainables.testing.child_process import in_child
-from trainables.testing.contract import MOST, Contract, check, contract_class, undisturbed
+from trainables.testing.contract import MOST, Contract, check, contract_class, run_uninterrupted
 
 Raw = dict[str, Any]
 
@@ -153,7 +153,7 @@ class TrainableContract(Contract):
         """Run a trial in its own process; return its measurements, and the settings afterwards."""
 
         def run() -> tuple[list[Measurement], Mapping[str, Any]]:
-            measurements, workload = undisturbed(self._start_workload, job)
+            measurements, workload = run_uninterrupted(self._start_workload, job)
             workload.close()
             return measurements, job.settings
 

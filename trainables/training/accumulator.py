@@ -48,7 +48,7 @@ class Accumulator:
             self.flush()
 
     def flush(self) -> None:
-        """Read all pending results. Raises `Diverged` for the first step that was not finite."""
+        """Read all pending results. Raises `Diverged` for the first step whose results are not finite."""
         if not self._unseen:
             return
         rows = torch.stack([row for _, row in self._unseen]).tolist()
@@ -75,7 +75,7 @@ class Accumulator:
         return self._sums["tokens"]
 
     def metrics(self) -> dict[str, float]:
-        """Return means over all added steps."""
+        """Return the training metrics of all added steps, by name."""
         assert not self._unseen, "flush before reading"
         assert self._steps, "at least one step must be added before metrics are read"
         scaled = {"train/skipped_steps": float(self._skipped)} if self._scaled else {}

@@ -87,7 +87,7 @@ ForwardFlops = Callable[[np.ndarray, np.ndarray], float]
 def evaluate(
     learner: Learner, batches: Iterable[Batch], forward_flops: ForwardFlops | None = None
 ) -> dict[str, float]:
-    """Return the metrics of a split, by name without the prefix of the split.
+    """Return the metrics of a split by name; names omit the prefix of the split.
 
     Args:
         learner: The model and its training settings.
@@ -154,7 +154,7 @@ def _metrics(rows: np.ndarray) -> dict[str, float]:
 
 
 def halting(encoded: Encoded) -> dict[str, float]:
-    """Return the means over samples of the quantities of one forward pass that only halting changes."""
+    """Return depth, ponder cost and saved layers of one forward pass, as means over samples."""
     return {
         "depth": float(encoded.depth.mean()),
         "ponder": float(encoded.ponder.detach().mean()),

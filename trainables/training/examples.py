@@ -45,7 +45,7 @@ def fixed_sample(examples: int, count: int) -> np.ndarray:
 
 @torch.inference_mode()
 def record_example(learner: Learner, batch: Batch, task: Settings) -> dict[str, Any]:
-    """Return the record of a pass on the one example of `batch`; empty if the model never halts."""
+    """Return the record of a pass on the single example of `batch`; empty if the model never halts."""
     with evaluating(learner), watching() as watch:
         output = learner.model(batch)
     halting_pass = next((watched for watched in watch.passes if watched.halts), None)
@@ -74,13 +74,16 @@ def _parts(
     """Return one record per row of the pass, i.e. per sentence of the example."""
     tokens = batch.tokens[0][batch.mask[0]].tolist()
     rows = sentences(tokens, getattr(model, "separator_id", None))
-    percent, row_starts = _percent(pass_record.running()).tolist(), pass_record.packing.starts.tolist()
+    percent, row_starts = (
+        _percent(pass_record.weights_by_layer()).tolist(),
+        pass_record.packing.starts.tolist(),
+    )
     weights = [percent[start:end] for start, end in pairwise(row_starts)]
     return [_part(row, weight, task) for row, weight in zip(rows, weights, strict=True)]
 
 
 def sentences(tokens: list[int], separator: int | None) -> list[list[int]]:
-    """Return both sentences of a pair, else the full input."""
+    """Split the tokens of a pair into its two sentences; return the full input if it has no `separator`."""
     if separator is None:
         return [tokens]
     middle = tokens.index(separator)

@@ -48,7 +48,7 @@ class Filler:
 
     @classmethod
     def of(cls, rows: int, length_max: int, pad_id: int) -> "Filler":
-        """Return the filler for batches with at most `rows` rows of at most `length_max` tokens."""
+        """Build the filler for batches of at most `rows` rows, each of at most `length_max` tokens."""
         width = max(2, length_max)
         step = TOKEN_STEP * ceil(rows * width / (TOKEN_STEP * MOST_SHAPES))
         return cls(width, ceil((step - 1) / (width - 1)), step, pad_id)
@@ -165,14 +165,14 @@ class GraphedPasses:
         return len(self._passes)
 
     def backward(self, batch: Batch, step: int) -> tuple[Tensor, ...]:
-        """Compute what `step.compute_gradients` computes, for a batch on the host."""
+        """Store the same gradients and return the same sums as `compute_gradients`, for a host batch."""
         learner = self._learner
         parts = list(split_batch(batch, min(learner.config.parts, len(batch.labels))))
         filled_parts = [
             self._filler.filled(batch.rows(part.first_row, part.first_row + part.rows)) for part in parts
         ]
         # Passes before a capture also write gradients, so capture all parts before replaying the first.
-        passes = [self._pass_of(*part, step) for part in zip(filled_parts, parts, strict=True)]
+        passes = [self._captured_pass(*part, step) for part in zip(filled_parts, parts, strict=True)]
         sums = []
         for number, (captured, filled) in enumerate(zip(passes, filled_parts, strict=True)):
             captured.read(filled, captured.shapes.salts.values(learner.seed, step))
@@ -184,7 +184,7 @@ class GraphedPasses:
             self._weights[number].grad = gradient
         return torch.stack(sums).sum(0).unbind()
 
-    def _pass_of(self, filled: Batch, part: BatchPart, step: int) -> CapturedPass:
+    def _captured_pass(self, filled: Batch, part: BatchPart, step: int) -> CapturedPass:
         key = int(filled.mask.sum()), part
         if key not in self._passes:
             with seeded_generator(0, self._learner.device):
@@ -199,20 +199,20 @@ class GraphedPasses:
         other_batch = change_lengths(filled).to(learner.device)
         for number in range(WARM_UPS):
             captured_batch = other_batch if number == 0 else batch
-            self._engine.warm_up(lambda given=captured_batch: self._pass(given, part, step, shapes, None))  # type: ignore[misc]
+            self._engine.warm_up(lambda given=captured_batch: self._run_part(given, part, step, shapes, None))  # type: ignore[misc]
         salts = torch.from_numpy(shapes.salts.values(learner.seed, step)).to(learner.device)
 
         def known() -> list[Tensor]:
             state = [*learner.model.parameters(), *learner.model.buffers(), *self._gradients.values()]
             return [batch.tokens, batch.mask, batch.labels, salts, *state, *shapes.tensors]
 
-        sums, replay = self._engine.capture(lambda: self._pass(batch, part, step, shapes, salts), known)
+        sums, replay = self._engine.capture(lambda: self._run_part(batch, part, step, shapes, salts), known)
         return CapturedPass(batch, shapes, salts, sums, replay)
 
-    def _pass(
+    def _run_part(
         self, filled: Batch, part: BatchPart, step: int, shapes: ConstantShapes, salts: Tensor | None
     ) -> Float[Tensor, " 4"]:
-        """Run a forward and a backward pass; parts after the first add to the gradients."""
+        """Run a forward and a backward pass on a part of a batch; later parts add to the gradients."""
         learner, share = self._learner, part.rows / part.num_rows_in_batch
         set_dropout_context(learner.model, learner.seed, step)
         filled_part = replace(part, rows=part.rows + self._filler.rows)
@@ -237,7 +237,7 @@ class GraphedPasses:
 
 
 def change_lengths(batch: Batch) -> Batch:
-    """Return a batch of the same shape and number of tokens with other row lengths, if possible."""
+    """Return a batch with the same shape and number of tokens but, if possible, other row lengths."""
     lengths, width = batch.mask.sum(1), batch.mask.shape[1]
     longest, shortest = int(lengths.argmax()), int(lengths.argmin())
     if longest == shortest:

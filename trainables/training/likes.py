@@ -30,7 +30,7 @@ def validations(config: Any) -> int:
 
 
 def compares(config: Any) -> bool:
-    """Return whether any setting compares validations with each other."""
+    """Return whether a setting makes the training compare its validations with each other."""
     return bool(config.select == "best") or config.patience is not None or config.halve_after is not None
 
 
@@ -44,7 +44,7 @@ def adapts(config: Any) -> bool:
 
 
 def batch_size(config: Any, trial: TrialFacts) -> Any:
-    """Return None if tokens limit the batch, unless that always gives the same number of samples."""
+    """Return the number of samples per step; None if `batch_tokens` makes it vary between steps."""
     if config.batch_tokens is None:
         return config.batch_size
     return None if trial.length is None else max(1, config.batch_tokens // trial.length)
@@ -64,12 +64,12 @@ def batch_tokens(config: Any, trial: TrialFacts) -> Any:
 
 
 def order(config: Any, trial: TrialFacts) -> Any:
-    """Return "random" for inputs of equal length, because bucketing has no effect on them."""
+    """Return the order of examples; "random" for inputs of equal length, which bucketing does not affect."""
     return config.order if trial.length is None else "random"
 
 
 def accumulate(config: Any, trial: TrialFacts) -> Any:
-    """Return 1 unless the training loss has a cost that is computed for each part."""
+    """Return the number of parts of a batch; 1 if no training cost is computed for each part."""
     if not (trial.batch_cost and config.auxiliary_weight):
         return 1
     parts = config.accumulate * config.ranks
@@ -77,58 +77,58 @@ def accumulate(config: Any, trial: TrialFacts) -> Any:
 
 
 def halve_after(config: Any, _: TrialFacts) -> Any:
-    """Return None if no halving can take effect before the last validation or the end by `patience`."""
+    """Return the patience of halving; None if no halving can take effect before the training ends."""
     halve, patience = config.halve_after, config.patience
     never_applies = halve is None or halve > validations(config) - 3
     return None if never_applies or (patience is not None and halve >= patience) else halve
 
 
 def patience(config: Any, _: TrialFacts) -> Any:
-    """Return None if the training cannot end before its last validation."""
+    """Return the patience; None if it is so large that the training cannot end before its last validation."""
     never_applies = config.patience is None or config.patience > validations(config) - 3
     return None if never_applies else config.patience
 
 
 def clip(config: Any, _: TrialFacts) -> Any:
-    """Return None for a limit that no gradient reaches."""
+    """Return the limit of the gradient norm; None for a limit so large that no gradient reaches it."""
     return None if config.clip is None or config.clip >= CLIP_NEVER else config.clip
 
 
 def eps(config: Any, _: TrialFacts) -> Any:
-    """Return None if RAdam never divides by the second moment, else at least `EPS_LEAST`."""
+    """Return `eps`, at least `EPS_LEAST`; None if RAdam never divides by the second moment."""
     return max(config.eps, EPS_LEAST) if adapts(config) else None
 
 
 def weight_decay(config: Any, _: TrialFacts) -> Any:
-    """Return 0 for a decay that is lost in rounding."""
+    """Return the weight decay; 0 for a decay so small that it is lost in rounding."""
     return 0.0 if config.lr * config.weight_decay < UNSEEN else config.weight_decay
 
 
 def ema(config: Any, _: TrialFacts) -> Any:
-    """Return None for an average that equals the weights up to rounding."""
+    """Return the decay of the moving average; None if the average equals the weights up to rounding."""
     return None if config.ema is None or config.ema < UNSEEN else config.ema
 
 
 def report_every(config: Any, _: TrialFacts) -> Any:
-    """Return at most `steps`, because the last step is always measured."""
+    """Return the interval between reports, at most `steps`, because the last step is always measured."""
     return min(config.report_every, config.steps)
 
 
 def select(config: Any, trial: TrialFacts) -> Any:
-    """Return "last" for a single validation or without tests, since both choices are then equal."""
+    """Return "last" if there is only one validation or no test split, since both choices are then equal."""
     return config.select if trial.confirmed and validations(config) > 1 else "last"
 
 
 def select_by(config: Any, _: TrialFacts) -> Any:
-    """Return None if no validations are compared."""
+    """Return the metric that compares validations; None if nothing compares them."""
     return config.select_by if compares(config) and validations(config) > 1 else None
 
 
 def average_best(config: Any, _: TrialFacts) -> Any:
-    """Return at most the number of validations."""
+    """Return the number of averaged validations, at most the number of all validations."""
     return min(config.average_best, validations(config)) if config.select == "best" else 1
 
 
 def valid_examples(config: Any, trial: TrialFacts) -> Any:
-    """Return None if the limit is not less than the number of examples."""
+    """Return the limit of validation examples; None if the split has no more examples than that."""
     return effective_limit(config.valid_examples, trial.valid_examples)

@@ -17,7 +17,7 @@ HEADLINE_PLACES: tuple[Place, ...] = ("table", "headline", "posthoc", "figure")
 def declared_metrics(
     tasks: Iterable[str] = (), heads: Iterable[HeadKind] = get_args(HeadKind)
 ) -> tuple[Metric, ...]:
-    """Return the declared metrics of tasks (by name) and heads, each once, the most important first.
+    """Return the metrics declared by tasks and heads, without duplicates, the most important ones first.
 
     Raises:
         extensions.BadName: A name is not a task.
@@ -42,7 +42,7 @@ def declared_metrics(
 
 
 def _headlines_first(metrics: Iterable[Metric], headlines: Collection[str]) -> tuple[Metric, ...]:
-    """Return the metrics with the main quantities of the tasks first, displayed as main quantities."""
+    """Move the main quantities of tasks to the front of `metrics`, and mark them as main quantities."""
     first_metrics = {
         metric.name: replace(metric, shown=HEADLINE_PLACES) for metric in metrics if metric.name in headlines
     }

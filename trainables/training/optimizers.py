@@ -48,7 +48,7 @@ class Ranger(_Uncompiled, torch.optim.RAdam):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Take one step of RAdam, and every `LOOKAHEAD_STEPS` steps one step of the slow weights."""
+        """Take a step of RAdam; every `LOOKAHEAD_STEPS` steps also a step of Lookahead's slow weights."""
         # RAdam treats a parameter with any state as initialised, so add slow weights after its first step.
         fresh = {weight: weight.clone() for weight in self._moving() if not self.state[weight]}
         loss: float | None = _RADAM_STEP(self, closure)

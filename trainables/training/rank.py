@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def _listen(orders: "SimpleQueue[dict[str, Any]]") -> None:
-    """Queue the orders from standard input; end the process at once when standard input ends."""
+    """Put each line of standard input into `orders`; end the process at once when standard input ends."""
     for line in sys.stdin:
         orders.put(json.loads(line))
     os._exit(0)

@@ -70,7 +70,7 @@ class Exchange:
 
 
 def _put(flat: Tensor, tensors: Sequence[Tensor]) -> None:
-    """Copy consecutive parts of `flat` into tensors."""
+    """Copy consecutive parts of the vector `flat` into `tensors`."""
     for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
         tensor.copy_(part.view_as(tensor))
 
@@ -145,7 +145,7 @@ class Ranks:
             raise self._failure(error) from error
 
     def gather(self, numbers: Tensor) -> Tensor:
-        """Return the sums of `Exchange.gather`. Raises RankFailed."""
+        """Return the sums of `Exchange.gather`. Raises RankFailed if a rank has ended."""
         try:
             return self._exchange.gather(numbers)
         except RuntimeError as error:

@@ -19,7 +19,7 @@ from trainables.checkpoint import load_weights, read_tensors, weights, write_ten
 
 
 def copy_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return copies of the tensors."""
+    """Return copies of `tensors` by name."""
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
 
@@ -35,14 +35,14 @@ def update_average(average: Mapping[str, Tensor], model: nn.Module, decay: float
 
 @contextmanager
 def temporary_weights(model: nn.Module, tensors: Mapping[str, Tensor] | None) -> Iterator[None]:
-    """Replace the weights of `model` by `tensors` in the block; None changes nothing."""
+    """Replace the weights of `model` by `tensors` inside the block; None keeps the weights."""
     if tensors is None:
         yield
         return
     previous_weights = copy_tensors(weights(model))
-    load_weights(model, tensors, Path("held"))
+    load_weights(model, tensors, Path("weights in memory"))
     yield
-    load_weights(model, previous_weights, Path("own"))
+    load_weights(model, previous_weights, Path("weights in memory"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +63,7 @@ def best_candidates(candidates: Iterable[ScoredWeights], count: int) -> list[Sco
 
 
 def mean_weights(candidates: Sequence[ScoredWeights]) -> dict[str, Tensor]:
-    """Return the mean of every tensor, summed in 64 bits; the last one if it is not floating."""
+    """Average each tensor over `candidates`, in 64 bits; integer tensors are those of the last candidate."""
     averages = dict(candidates[-1].weights)
     for name, newest in averages.items():
         if newest.is_floating_point():
@@ -73,7 +73,7 @@ def mean_weights(candidates: Sequence[ScoredWeights]) -> dict[str, Tensor]:
 
 
 def write_candidates(candidates: Iterable[ScoredWeights], folder: Path) -> list[tuple[float, int]]:
-    """Write the weights of each candidate and return scores and steps, the input of `read_candidates`."""
+    """Write the weights of each candidate; return their scores and steps, which `read_candidates` needs."""
     listed = []
     for candidate in candidates:
         write_tensors(_file(folder, candidate.step), candidate.weights)

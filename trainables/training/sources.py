@@ -36,7 +36,7 @@ VALID_SEED = 0
 
 
 def find_misfit(task: Settings, config: TrainConfig) -> str | None:
-    """Return why batches of `task` cannot have the order of `config`; None if they can."""
+    """Return the reason why `config.order` is impossible for `task`; None if it is possible."""
     if config.order == "bucketed" and any(info.streamed for info in splits(task)):
         return (
             "order 'bucketed' needs a stored training split, got a task that draws every batch anew: "
@@ -76,7 +76,7 @@ class Sources:
         return Work(model_config(self._job.settings["model"]), task_shape(self.task), self._config)
 
     def filler(self) -> Filler:
-        """Return the filler for training batches. Raises ValueError without support for graphs."""
+        """Return the filler for training batches. Raises ValueError if steps cannot be captured."""
         shape = task_shape(self.task)
         if (reason := ungraphed(model_config(self._job.settings["model"]), shape)) is not None:
             raise ValueError(f"train.graph {reason}")
@@ -95,18 +95,18 @@ class Sources:
         return None if self._streamed else len(self._train)
 
     def batches(self, split: str) -> Iterator[Batch]:
-        """Return all measured samples of `split`, each once."""
+        """Return batches with all measured samples of `split`, each once."""
         return self._batches(*self._evaluated_examples(split))
 
-    def to_write(self, split: str) -> Iterator[Batch]:
-        """Return the samples of `split` to decode, each once; in validation at most `decode_examples`."""
+    def batches_to_decode(self, split: str) -> Iterator[Batch]:
+        """Return batches of the samples to decode: in validation at most `decode_examples`, else all."""
         examples, indices = self._evaluated_examples(split)
         if split == VALID:
-            indices = _some(indices, self._config.decode_examples)
+            indices = _limited(indices, self._config.decode_examples)
         return self._batches(examples, indices, copies=self._config.beam_size)
 
-    def several(self, split: str, count: int) -> Iterator[Batch]:
-        """Return batches of at most `count` examples of `split`, the same examples in every trial."""
+    def fixed_batches(self, split: str, count: int) -> Iterator[Batch]:
+        """Return batches with `count` examples of `split` (or all), the same examples in every trial."""
         examples = self._open_split(split)
         return self._batches(examples, fixed_sample(len(examples), count))
 
@@ -117,8 +117,8 @@ class Sources:
         for part in evaluation_batches(examples.lengths[indices], size, tokens):
             yield examples.batch(indices[part]).to(self.device)
 
-    def single(self, split: str, count: int) -> Iterator[tuple[int, Batch]]:
-        """Yield index and batch of each of `count` examples of `split`, the same examples in every trial."""
+    def fixed_examples(self, split: str, count: int) -> Iterator[tuple[int, Batch]]:
+        """Yield index and batch of single examples of `split`: `count` ones, the same in every trial."""
         examples = self._open_split(split)
         for number in fixed_sample(len(examples), count).tolist():
             yield number, examples.batch(np.array([number])).to(self.device)
@@ -148,10 +148,10 @@ class Sources:
         return open_split(self.task, self._names.get(split, split), self._job.data_dir)
 
     def _evaluated_examples(self, split: str) -> tuple[Split, np.ndarray]:
-        """Return the split and the indices of its measured samples."""
+        """Return the examples of `split`, and the indices of the measured ones."""
         examples = self._open_split(split)
         everything = np.arange(len(examples))
-        indices = _some(everything, self._config.valid_examples) if split == VALID else everything
+        indices = _limited(everything, self._config.valid_examples) if split == VALID else everything
         self.digests[split] = self._digest(examples, indices)
         return examples, indices
 
@@ -171,8 +171,8 @@ class Sources:
         return f"{examples.content_hash}{share_label}" + (f" {json.dumps(form)}" if form else "")
 
 
-def _some(indices: np.ndarray, limit: int | None) -> np.ndarray:
-    """Return at most `limit` of `indices`, the same ones in every trial."""
+def _limited(indices: np.ndarray, limit: int | None) -> np.ndarray:
+    """Return at most `limit` (None: all) of `indices`, the same ones in every trial."""
     if limit is None or limit >= len(indices):
         return indices
     return np.sort(indices[permutation(numpy_stream(VALID_SEED, VALID), len(indices))[:limit]])

@@ -112,7 +112,7 @@ class TrainingState:
 
     @property
     def _follows(self) -> bool:
-        """Return whether the moving average is still needed, to be continued or to be reported."""
+        """Return whether the moving average exists and is still needed, for training or as the result."""
         return self.learner.average is not None and not (self.progress.finished and self.best is not None)
 
 
@@ -157,7 +157,7 @@ def _scalars(folder: Path) -> dict[str, Any]:
 
 
 def _moments(learner: Learner) -> dict[str, Tensor]:
-    """Return the optimiser's state as `<slot>:<parameter>`, without parameters that never had a gradient."""
+    """Return the optimiser's state as `<slot>:<parameter>`; parameters without any gradient lack one."""
     state = learner.optimizer.state
     return {
         f"{slot}:{name}": tensor
@@ -199,7 +199,7 @@ def _must_match(saved_state: Mapping[str, Any], current_state: Mapping[str, Any]
 
 
 def _flat(value: Any, path: str = "") -> dict[str, Any]:
-    """Return the leaves of nested mappings by dotted path."""
+    """Flatten nested mappings: return their values by dotted path."""
     if not isinstance(value, Mapping):
         return {path: value}
     return {

@@ -28,7 +28,7 @@ _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """Results of one step from before its weight update, as detached scalars on the model's device."""
+    """Measurements of one step, made before its weight update: detached scalars on the model's device."""
 
     loss: Float[Tensor, ""]
     """Mean main loss, without the ponder cost."""
@@ -51,7 +51,7 @@ class CapturedPasses(Protocol):
     """Interface of captured forward and backward passes: `training.graphed`."""
 
     def backward(self, batch: Batch, step: int) -> tuple[Tensor, ...]:
-        """Compute what `compute_gradients` computes."""
+        """Return the same sums and store the same gradients as `compute_gradients`."""
         raise NotImplementedError
 
 
@@ -177,7 +177,7 @@ def compute_gradients(learner: Learner, batch: Batch, step: int) -> tuple[Tensor
 
 
 def share_of_step(learner: Learner, batch: Batch, step: int, rank: int) -> Float[Tensor, " 4"]:
-    """Compute the share of rank number `rank` in a step: gradients of its parts, and their sums."""
+    """Run backward passes on the parts of a batch that belong to rank number `rank`; return their sums."""
     with cpu_threads(learner.config.threads):
         learner.optimizer.zero_grad(set_to_none=True)
         return _share(learner, batch, step, rank)
@@ -189,7 +189,7 @@ def _share(learner: Learner, batch: Batch, step: int, rank: int) -> Float[Tensor
 
 
 def _backward_of_parts(learner: Learner, batch: Batch, step: int, numbers: range) -> Float[Tensor, " 4"]:
-    """Return the sums of `compute_gradients` over the parts with these `numbers`; zeros if none exists."""
+    """Run backward passes on the parts with these `numbers`; return their sums (zeros if no part exists)."""
     num_rows = len(batch.labels)
     totals = torch.zeros(4, dtype=torch.float64, device=learner.device)
     for number, part in enumerate(split_batch(batch, min(learner.config.parts, num_rows))):
@@ -216,7 +216,7 @@ def split_batch(batch: Batch, parts: int) -> Iterator[BatchPart]:
 def _backward_of_part(
     learner: Learner, rows: Batch, step: int, number: int = 0, share: float = 1.0
 ) -> tuple[Tensor, ...]:
-    """Run a backward pass on part `number` of a batch with the `share` of its rows as weight of its means."""
+    """Run a backward pass on part `number` of a batch; `share`, its share of the rows, weights its means."""
     set_dropout_context(learner.model, learner.seed, step, number)
     with learner.autocast():
         output: Output = learner.model(rows)

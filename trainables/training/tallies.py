@@ -114,7 +114,7 @@ class _Depths:
 
 
 def _quantiles(values: np.ndarray) -> list[int]:
-    """Return starts of bins with about equal shares of the integers `values`, and the end of the last bin."""
+    """Divide the integers `values` into bins of about equal size; return their starts and the last end."""
     if not len(values):
         return []
     bins = min(LENGTH_BINS, max(1, len(values) // LEAST_IN_BIN))
@@ -152,7 +152,7 @@ class _Experts:
 
     @property
     def names(self) -> list[str]:
-        """Return every class once, and the class of START and END."""
+        """Return the name of every token class once, followed by the class of START and END."""
         return [*dict.fromkeys(self.classes), BOUNDARY]
 
     def add(self, rows: Sequence[list[int]], pass_record: PassRecord) -> None:
@@ -186,7 +186,7 @@ class _Experts:
                     self._count(number, word, experts_chosen[layer.keeps])
 
     def _count(self, mixture: int, words: Int[Tensor, "K A"], experts: Int[Tensor, "K A"]) -> None:
-        """Count which token ids chose which experts, without START and END."""
+        """Count how often each token id chose each expert; START and END are not counted."""
         pairs = torch.stack((words, experts), dim=-1)[words != NO_WORD]
         pairs, counts = torch.unique(pairs, dim=0, return_counts=True)
         mixture_choices = self.choices.setdefault(mixture, Counter())
@@ -221,7 +221,7 @@ class _Experts:
             ]
 
     def mixtures(self, task: Settings) -> Iterator[dict[str, Any]]:
-        """Yield the uses of each mixture, for classes that occurred and layers that some token retained."""
+        """Yield a record per mixture; it omits classes without tokens and layers that no token retained."""
         for number, layers in sorted(self.uses.items()):
             tables = {
                 layer: uses.reshape(len(self.names), -1)

@@ -40,12 +40,12 @@ class Work:
 
     @property
     def step(self) -> float:
-        """Return the greatest FLOPs of an optimiser step."""
+        """Return the maximum number of FLOPs of an optimiser step."""
         length = self._shape.length_max
         return self._passes * self._rows * flops(self._model, self._shape, length, self._most_layers(length))
 
     def samples(self, lengths: np.ndarray, shares: np.ndarray) -> float:
-        """Return the mean FLOPs of a forward pass on one sample.
+        """Return the FLOPs of a forward pass on one sample, averaged over samples.
 
         FLOPs are assumed to be linear in the number of layers.
 

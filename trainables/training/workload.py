@@ -139,7 +139,7 @@ class Training:
         return Measurement(progress.step, progress.seconds, metrics, self._examples, self._digests())
 
     def _digests(self) -> dict[str, str]:
-        """Return the digests of all measured splits, at the end of a trial; empty in a search."""
+        """Return the digests of all measured splits; empty in a search and before the end of a trial."""
         if not self.finished or self._job.phase == "search":
             return {}
         return {metric_name(split, DIGEST): text for split, text in self._sources.digests.items()}
@@ -178,7 +178,7 @@ class Training:
         return metrics
 
     def _steps(self, until: int) -> dict[str, float]:
-        """Run optimiser steps up to number `until` and return their metrics."""
+        """Run optimiser steps up to number `until`; return their mean training metrics."""
         learner, progress = self._state.learner, self._state.progress
         accumulator = Accumulator(device=self._device, scaled=learner.scaler.is_enabled())
         begin, examples = perf_counter(), 0
@@ -202,7 +202,7 @@ class Training:
         learner, sources = self._state.learner, self._sources
         values = evaluate(learner, sources.batches(split), self._work.samples)
         if isinstance(learner.model, SequenceModel):
-            values |= measure_writing(learner, sources.to_write(split), sources.task)
+            values |= measure_writing(learner, sources.batches_to_decode(split), sources.task)
         metrics = {f"{split}/{name}": value for name, value in values.items()}
         if not torch.isfinite(torch.tensor(list(metrics.values()))).all():
             raise Diverged(self._state.progress.step, values["loss"])
@@ -220,11 +220,12 @@ class Training:
             return
         split = self._job.splits[0] if self._job.splits else VALID
         try:
-            for number, batch in self._sources.single(split, self._job.halting_examples):
+            for number, batch in self._sources.fixed_examples(split, self._job.halting_examples):
                 if example := record_example(self._state.learner, batch, self._sources.task):
                     yield {"kind": "map", "split": split, "number": number, **example}
             several = {
-                name: self._sources.several(name, MOST_EXAMPLES) for name in self._job.splits or (VALID,)
+                name: self._sources.fixed_batches(name, MOST_EXAMPLES)
+                for name in self._job.splits or (VALID,)
             }
             yield from tally_examples(self._state.learner, several, self._sources.task)
         except Exception as error:
@@ -237,7 +238,7 @@ class Training:
         return -metrics[f"{VALID}/loss"] if by_loss else metrics[f"{VALID}/accuracy"]
 
     def _choose(self, score: float) -> None:
-        """Store the weights if they are the best so far, or among the best that are averaged."""
+        """Store a copy of the weights if `score` is the best so far, or among the best that are averaged."""
         progress = self._state.progress
         if self._config.average_best > 1 and self._job.phase == "confirm":
             self._keep_if_best(ScoredWeights(score, progress.step, weights(self._state.learner.model)))
@@ -262,7 +263,7 @@ class Training:
             state.candidates[-1] = replace(candidate, weights=copy_tensors(candidate.weights))
 
     def _average_best(self) -> None:
-        """Select the mean of the best weights, if several are stored."""
+        """Replace the stored best weights by their mean, if there are several."""
         state = self._state
         if state.candidates:
             state.best, state.progress.best_step = mean_weights(state.candidates), state.candidates[-1].step

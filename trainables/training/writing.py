@@ -59,7 +59,7 @@ def right_answers(batch: Batch) -> list[list[int]]:
 
 
 def scores(task: Settings, hypotheses: Answers, references: Answers) -> dict[str, float]:
-    """Return the quality of `hypotheses`, one for each of `references`; both without end tokens.
+    """Compare each answer in `hypotheses` with its reference; both are without end tokens.
 
     `exact_match` is the share of answers that are correct to the last token. `exact_match_floor` is the score
     of always giving the most common reference. `answer_length` is the mean number of tokens. The task's

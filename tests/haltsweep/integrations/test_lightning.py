@@ -12,7 +12,7 @@ from tests.support.training_code.own_code import importable_files
 from trainables.custom import outside
 from trainables.protocol import Job
 from trainables.testing import trainable_contract
-from trainables.testing.contract import undisturbed
+from trainables.testing.contract import run_uninterrupted
 
 # Ignore Lightning's warnings about small data, missing GPUs and the like.
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -90,7 +90,7 @@ def test_callback_reports_and_resumes_identically(
 ) -> None:
     contract = trainable_contract("lit:train", splits=())()
     contract.test_trial_stopped_at_every_report_ends_like_an_uninterrupted_one(settings, tmp_path)
-    measurements, workload = undisturbed(contract.found().workload, Job(settings, 1))
+    measurements, workload = run_uninterrupted(contract.found().workload, Job(settings, 1))
     workload.close()
     assert [each.step for each in measurements] == steps
     assert all({"train/loss", "valid/loss"} & each.metrics.keys() for each in measurements)

@@ -7,7 +7,7 @@ from tests.support.sweeps.merged import merged_arms
 from tests.support.sweeps.published import arms_of
 from trainables import catalog
 from trainables.testing import ModelContract
-from trainables.testing.arms import BASE, base, fits, variations
+from trainables.testing.arms import BASE, base, is_valid_for, variations
 from trainables.testing.cases import SHAPE
 from trainables.testing.contract import contract_class
 
@@ -42,7 +42,7 @@ def causal_arms(model: str) -> dict[str, dict[str, Any]]:
     """Return the same arms in causal form, without the settings that do not fit it."""
     published = {label: raw | {"causal": True} for label, raw in arms_of(model).items()}
     arms_by_label = merged_arms(base(model, {"causal": True}), SHAPE) | published
-    return {label: raw for label, raw in arms_by_label.items() if raw["causal"] and fits(raw, SHAPE)}
+    return {label: raw for label, raw in arms_by_label.items() if raw["causal"] and is_valid_for(raw, SHAPE)}
 
 
 def single_change(model: str, label: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from itertools import permutations
 from typing import Any, Final
 
 from trainables.settings import Settings
-from trainables.testing.arms import BASE, Path, Raw, changed, changes, fits, name_change
+from trainables.testing.arms import BASE, Path, Raw, is_valid_for, name_change, possible_changes, with_change
 from trainables.types import TaskShape
 
 Change = tuple[Path, Any]
@@ -49,7 +49,9 @@ def merged_arms(config: Settings, shape: TaskShape) -> dict[str, Raw]:
 def change_groups(config: Settings, shape: TaskShape) -> list[list[Change]]:
     """Return the changes that each arm makes to `config`."""
     raw = config.model_dump(mode="json")
-    valid_changes = [change for change in changes(config) if fits(changed(raw, *change), shape)]
+    valid_changes = [
+        change for change in possible_changes(config) if is_valid_for(with_change(raw, *change), shape)
+    ]
     num_values = Counter(path for path, _ in valid_changes)
     limit, groups = MODEL_CHANGES_PER_ARM.get(raw["name"], CHANGES_PER_ARM), list[list[Change]]()
     # Values of one field need an arm each; values of other fields join these arms.
@@ -59,7 +61,7 @@ def change_groups(config: Settings, shape: TaskShape) -> list[list[Change]]:
             if (
                 len(group) < limit
                 and _is_compatible(candidate)
-                and fits(apply_changes(raw, candidate), shape)
+                and is_valid_for(apply_changes(raw, candidate), shape)
             ):
                 group.append(change)
                 break
@@ -71,7 +73,7 @@ def change_groups(config: Settings, shape: TaskShape) -> list[list[Change]]:
 def apply_changes(raw: Raw, group: list[Change]) -> Raw:
     """Return a copy of the settings with all of these changes."""
     for change in group:
-        raw = changed(raw, *change)
+        raw = with_change(raw, *change)
     return raw
 
 

@@ -12,7 +12,7 @@ from orchestrator.plan.faults import Faults
 from orchestrator.spec.load import read_spec
 from trainables.assembly import model_config
 from trainables.settings import Settings
-from trainables.testing.arms import EXIT, base, fits, mark, variations
+from trainables.testing.arms import EXIT, base, is_valid_for, mark, variations
 from trainables.testing.cases import SHAPE
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
@@ -50,7 +50,7 @@ def arms_of(model: str) -> dict[str, dict[str, Any]]:
     known_values = {value for raw in variations(base(model, {}), SHAPE).values() for value in _values(raw)}
     arms = {}
     for published in published_models():
-        if published.model["name"] != model or not fits(published.model, SHAPE):
+        if published.model["name"] != model or not is_valid_for(published.model, SHAPE):
             continue
         if new_values := set(_values(published.model)) - known_values:
             known_values |= new_values

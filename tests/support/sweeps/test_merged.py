@@ -10,7 +10,7 @@ from tests.support.specs.box import built
 from tests.support.sweeps.merged import Change, apply_changes, change_groups, merged_arms
 from trainables import catalog
 from trainables.layers.dropout import set_dropout_context
-from trainables.testing.arms import Raw, base, changed, changes, fits
+from trainables.testing.arms import Raw, base, is_valid_for, possible_changes, with_change
 from trainables.testing.cases import SEED, SHAPE, batch
 from trainables.types import Encoded
 
@@ -24,7 +24,9 @@ def test_each_value_is_in_one_merged_arm(model: str, causal: bool) -> None:
         return
     config = base(model, {"causal": True} if causal else {})
     raw = config.model_dump(mode="json")
-    single_changes = [change for change in changes(config) if fits(changed(raw, *change), SHAPE)]
+    single_changes = [
+        change for change in possible_changes(config) if is_valid_for(with_change(raw, *change), SHAPE)
+    ]
     merged_changes = [change for group in change_groups(config, SHAPE) for change in group]
     assert sorted(merged_changes, key=repr) == sorted(single_changes, key=repr)
     for group, arm in zip(
@@ -47,7 +49,7 @@ def test_no_change_hides_the_effect_of_another(model: str) -> None:
     for group in change_groups(config, SHAPE):
         arm_results = pass_results(apply_changes(raw, group))
         for change in group if len(group) > 1 else ():
-            if differ(pass_results(changed(raw, *change)), small_results):
+            if differ(pass_results(with_change(raw, *change)), small_results):
                 assert differ(pass_results(without_change(raw, group, change)), arm_results), (change, group)
 
 

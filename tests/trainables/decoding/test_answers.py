@@ -13,10 +13,10 @@ from trainables.assembly import build_model, model_config
 from trainables.data.synthetic import synthetic_batch
 from trainables.decoding.hypotheses import Cached, Recomputing, hypotheses_of
 from trainables.decoding.search import answers
-from trainables.testing.arms import base, having, variations
+from trainables.testing.arms import base, variations, with_fields
 from trainables.testing.cases import SEED, enliven
 from trainables.testing.cases import SHAPE as CLASSIFYING
-from trainables.testing.decoder import LENGTH, full
+from trainables.testing.decoder import LENGTH, unpadded_answers
 from trainables.testing.decoder import WRITTEN as SHAPE
 from trainables.training.config import TrainConfig, train_config
 from trainables.types import NOT_ASKED, Batch
@@ -26,7 +26,7 @@ WIDTH = 12
 
 def build(raw: dict[str, Any]) -> Any:
     """Build a model in float64 whose depths differ between inputs."""
-    model = build_model(having(raw, width=WIDTH), SHAPE, SEED).double()
+    model = build_model(with_fields(raw, width=WIDTH), SHAPE, SEED).double()
     enliven(model, 6.0)
     return model
 
@@ -46,7 +46,7 @@ def distinct_decoders() -> Iterator[tuple[str, dict[str, Any]]]:
     for label, raw in arms.items():
         decoder = build(raw).eval().decoder
         with torch.no_grad():
-            states = decoder(*full(WIDTH)).states
+            states = decoder(*unpadded_answers(WIDTH)).states
         if (states_key := tuple(states.flatten().tolist())) not in known_states and hasattr(
             decoder, "extend"
         ):
@@ -84,9 +84,9 @@ def test_decoder_states_are_the_same_token_by_token(raw: dict[str, Any]) -> None
     for name, parameter in decoder.named_parameters():
         if name.endswith("offsets.weight"):  # offsets start at zero
             parameter.data.normal_(generator=torch.Generator().manual_seed(1))
-    y, _, memory, memory_mask = full(WIDTH)
+    y, _, memory, memory_mask = unpadded_answers(WIDTH)
     source = torch.tensor([0, 0, 1, 1, 2, 2])
-    written = torch.cat((y, full(WIDTH, seed=1)[0]))[[0, 3, 1, 4, 2, 5]]
+    written = torch.cat((y, unpadded_answers(WIDTH, seed=1)[0]))[[0, 3, 1, 4, 2, 5]]
     past = decoder.begin(memory, memory_mask, width=2, length_max=LENGTH + 5)
     found: list[Tensor] = []  # states of the tokens since the last change of hypotheses
     with torch.no_grad():
@@ -111,7 +111,7 @@ def test_decoder_states_are_the_same_token_by_token(raw: dict[str, Any]) -> None
 def test_halted_tokens_run_no_layer(raw: dict[str, Any]) -> None:
     """Decoding token by token runs as many layers as decoding the whole answer with early exit."""
     decoder = build(raw).eval().decoder
-    y, y_mask, memory, memory_mask = full(WIDTH)
+    y, y_mask, memory, memory_mask = unpadded_answers(WIDTH)
     run: list[int] = []
     block = decoder.blocks[0] if hasattr(decoder, "blocks") else decoder.block
     with torch.no_grad():
@@ -181,7 +181,7 @@ def test_published_decoders_have_a_cache() -> None:
 
 def test_decoder_without_a_cache_recomputes_all_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = {"name": "transformer", "width": WIDTH, "heads": 2}
-    model, memory = model_with_varied_answers(raw), full(WIDTH)[2:]
+    model, memory = model_with_varied_answers(raw), unpadded_answers(WIDTH)[2:]
     assert isinstance(hypotheses_of(model, *memory, 1, 5), Cached)
     monkeypatch.delattr(catalog.load("models", "transformer").Decoder, "extend")
     assert isinstance(hypotheses_of(model, *memory, 1, 5), Recomputing)

@@ -139,7 +139,7 @@ def test_selected_units_have_unchanged_states() -> None:
 def test_removing_halted_units_does_not_change_the_others() -> None:
     caps, stream = torch.tensor([5, 6, 7, 2]), torch.Generator().manual_seed(0)
     all_units = HaltingState.begin(caps, torch.float64)
-    active_units, indices = HaltingState.begin(caps, torch.float64, alike=True), torch.arange(4)
+    active_units, indices = HaltingState.begin(caps, torch.float64, all_keep=True), torch.arange(4)
     for number in range(1, 7):
         p = torch.rand(4, generator=stream, dtype=torch.float64) * 0.6
         all_units = next_state(all_units, decide(all_units, p, 0.7, "undo"))

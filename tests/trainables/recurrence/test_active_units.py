@@ -11,7 +11,7 @@ from torch import Tensor
 from trainables.layers.packing import Packing
 from trainables.layers.tokens import Placed, Tokens, packed_places
 from trainables.models.looped import LoopingRows
-from trainables.recurrence.active_units import PER_TOKEN, ActiveUnits, HaltedResults, everywhere
+from trainables.recurrence.active_units import PER_TOKEN, ActiveUnits, HaltedResults, full_batch_indices
 from trainables.recurrence.composition import ComposingRows
 from trainables.recurrence.depth_units import DepthUnits
 
@@ -127,7 +127,7 @@ def test_undeclared_tensor_raises_an_error() -> None:
         states: Tensor = field(metadata=PER_TOKEN)
         scores: Tensor
 
-    source, rows = everywhere(PACKING)
+    source, rows = full_batch_indices(PACKING)
     tokens = Placed(PACKING, packed_places(PACKING))
     units = UndeclaredTensor(
         tokens=tokens, per_token=False, source=source, origin=rows, states=states(), scores=torch.zeros(15)

@@ -20,7 +20,7 @@ from trainables.assembly import batch_cost, model_config
 from trainables.data.synthetic import synthetic_batch
 from trainables.layers.dropout import set_dropout_context
 from trainables.layers.plain import GlobalStream
-from trainables.testing.arms import having
+from trainables.testing.arms import with_fields
 from trainables.training.config import train_config
 from trainables.training.step import Learner, objective, one_step
 
@@ -49,7 +49,7 @@ def test_batch_cost_is_computed_in_each_part() -> None:
     assert batch_cost(model_config(raw)) == "the balance of experts"
     assert batch_cost(model_config(raw | {"balance": "none"})) is None
     batch = synthetic_batch(shape, ROWS, 9, seed=1)
-    raw = having(raw, **dict.fromkeys(DROPOUT_RATES, 0.0), gating_dropout=0.0)
+    raw = with_fields(raw, **dict.fromkeys(DROPOUT_RATES, 0.0), gating_dropout=0.0)
     part_learner = learner(raw, shape, accumulate=2)
     for part in (batch.rows(0, 4), batch.rows(4, 7)):
         set_dropout_context(part_learner.model, 0, 0)

@@ -22,7 +22,7 @@ from trainables import costs
 from trainables.assembly import model_config
 from trainables.data.synthetic import synthetic_batch
 from trainables.layers.dropout import set_dropout_context
-from trainables.testing.arms import having
+from trainables.testing.arms import with_fields
 from trainables.testing.exits import modes_of
 from trainables.training.config import train_config
 from trainables.training.step import Learner, objective
@@ -60,7 +60,7 @@ def test_early_exit_with_recomputed_layers_has_the_same_gradients(name: str) -> 
     plain = single_change(name, "")
     for raw in (plain, single_change(name, UNIT)) if "unit" in (plain.get("halt") or {}) else (plain,):
         for mode in modes_of(model_config(raw)):
-            exiting = having(raw, **DROPOUT_RATES, early_exit=mode)
+            exiting = with_fields(raw, **DROPOUT_RATES, early_exit=mode)
             assert_same_step(
                 run_step(learner(exiting, shape, **RECOMPUTED), batch),
                 run_step(learner(exiting, shape), batch),
@@ -83,12 +83,13 @@ def stored_bytes(raw: dict[str, Any], *, is_recomputed: bool) -> int:
 def test_recomputed_layer_stores_only_its_states(which: str) -> None:
     name, _, label = which.partition(", ")
     field, settings, max_states = DEEP_ARMS[which]
-    raw = having(single_change(name, label), **WIDE_SETTINGS, **settings)
+    raw = with_fields(single_change(name, label), **WIDE_SETTINGS, **settings)
     state = 4 * (TOKENS + NUM_BOUNDARIES) * WIDE_SETTINGS["width"] * torch.float64.itemsize
 
     def growth(*, is_recomputed: bool) -> float:
         few_layers_bytes, many_layers_bytes = (
-            stored_bytes(having(raw, **{field: layers}), is_recomputed=is_recomputed) for layers in (3, 6)
+            stored_bytes(with_fields(raw, **{field: layers}), is_recomputed=is_recomputed)
+            for layers in (3, 6)
         )
         return (many_layers_bytes - few_layers_bytes) / 3 / state
 
@@ -100,7 +101,7 @@ def test_memory_estimate_covers_one_layer_and_all_states(which: str) -> None:
     name, _, label = which.partition(", ")
     field, settings, _ = DEEP_ARMS[which]
     shape = SHAPES["classify"]
-    config = model_config(having(single_change(name, label), **WIDE_SETTINGS, **settings, **{field: 12}))
+    config = model_config(with_fields(single_change(name, label), **WIDE_SETTINGS, **settings, **{field: 12}))
     rows = (64, TOKENS, 0)
     without_recomputation = costs.peak_memory_bytes(config, shape, *rows)
     planned = costs.peak_memory_bytes(config, shape, *rows, recomputes=True)

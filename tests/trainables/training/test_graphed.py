@@ -12,8 +12,8 @@ from trainables.layers import experts
 from trainables.protocol import Job
 from trainables.testing import cases
 from trainables.testing.cases import batch
-from trainables.testing.contract import interrupted, undisturbed
-from trainables.testing.graphs import LENGTHS, RunningEngine, of_step
+from trainables.testing.contract import run_interrupted, run_uninterrupted
+from trainables.testing.graphs import LENGTHS, RunningEngine, step_values
 from trainables.testing.recorded import RecordingEngine
 from trainables.testing.resuming import TASK
 from trainables.training import NONDETERMINISTIC_METRICS, Training
@@ -125,7 +125,7 @@ def test_steps_with_grouped_products_of_experts_can_be_captured(monkeypatch: pyt
 
     one, other = filled(RecordingEngine()), filled(RunningEngine())
     for step, lengths in enumerate(LENGTHS):
-        found, expected = (of_step(each, batch(lengths), step) for each in (one, other))
+        found, expected = (step_values(each, batch(lengths), step) for each in (one, other))
         assert found.keys() == expected.keys()
         assert all(torch.equal(found[name], value) for name, value in expected.items())
 
@@ -151,8 +151,8 @@ def test_batch_beyond_the_longest_input_raises_an_error() -> None:
 
 
 def test_graphed_training_has_the_same_metrics(tmp_path: Path) -> None:
-    measurements, graphed_training = undisturbed(RecordedTraining, job(tmp_path, graph=True))
-    expected, plain_training = undisturbed(Training, job(tmp_path, graph=False))
+    measurements, graphed_training = run_uninterrupted(RecordedTraining, job(tmp_path, graph=True))
+    expected, plain_training = run_uninterrupted(Training, job(tmp_path, graph=False))
     for each, plain in zip(measurements, expected, strict=True):
         metrics = {
             name: value for name, value in plain.metrics.items() if name not in NONDETERMINISTIC_METRICS
@@ -167,8 +167,8 @@ def test_graphed_training_has_the_same_metrics(tmp_path: Path) -> None:
 def test_resumed_graphed_training_is_identical(tmp_path: Path) -> None:
     (folder := tmp_path / "saved").mkdir()
     training_job = job(tmp_path, graph=True, accumulate=2, ema=0.9)
-    _, resumed = interrupted(RecordedTraining, training_job, folder)
-    _, undisturbed_training = undisturbed(RecordedTraining, training_job)
+    _, resumed = run_interrupted(RecordedTraining, training_job, folder)
+    _, undisturbed_training = run_uninterrupted(RecordedTraining, training_job)
     assert all(map(torch.equal, resumed.model.parameters(), undisturbed_training.model.parameters()))
 
 

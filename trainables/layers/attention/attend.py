@@ -60,7 +60,7 @@ class WeightDropout:
         heads: int,
         keys: int,
     ) -> None:
-        """Schedule the mask of the next call."""
+        """Schedule the dropout mask of the next call in `draws`."""
         rows, width = positions.shape
         dropout.schedule(draws, positions, (rows, 1, width, 1), _words(heads, keys))
 
@@ -70,7 +70,7 @@ class WeightDropout:
         return 1 - self.dropout.keep_share()
 
     def keep(self, heads: int, keys: int) -> Bool[Tensor, "B H T K"]:
-        """Return the keyed mask, drawn in advance or now."""
+        """Return the keyed mask; draw it now unless it was drawn in advance."""
         if self.drawn is not None:
             return self.drawn
         return self.dropout.mask(self.key, self.place[:, None, :, None], _words(heads, keys), keys)
@@ -81,7 +81,7 @@ class WeightDropout:
 
 
 def _words(heads: int, keys: int) -> tuple[int, int, int]:
-    """Return the shape of the words for the weights of one query, two keys each."""
+    """Return the shape of the hash words of one query's weights; each word serves two keys."""
     return heads, 1, (keys + 1) // 2
 
 
@@ -178,7 +178,7 @@ def attend_among(
 def _barred(
     queries: Packing, keys: Packing, reach: Int[Tensor, " M"] | None, q: Float[Tensor, "M H E"]
 ) -> Barred | None:
-    """Return the mask to add to logits, built once for all layers that run on the same tokens."""
+    """Return the mask that is added to logits; layers that run on the same tokens share it."""
     heads, dtype = q.shape[1], q.dtype
     if reach is not None:
         # Padding repeats the reach of the last token, so that it attends to at least one key. A softmax over
@@ -242,7 +242,7 @@ def plan_no_shapes() -> None:
 
 
 def flash_fault(device: str, dtype: torch.dtype) -> str | None:
-    """Return the reason why no FlashAttention kernel supports such tensors, with a remedy; None if one does.
+    """Return why no FlashAttention kernel supports this device and dtype, with a remedy; None if one does.
 
     Args:
         device: Type of the device, e.g. "cuda".
@@ -293,7 +293,7 @@ def _attend_padded(
     drop: WeightDropout | None,
     bias: Float[Tensor, "B H T K"] | None = None,
 ) -> Float[Tensor, "B H T E"]:
-    """Run one of the kernels that use the padded form."""
+    """Return the attention output of `kernel`, which requires the padded form."""
     q, k, v = qkv
     if kernel == "math":
         kept_weights = None if drop is None else drop.keep_and_scale(q.shape[1], k.shape[2])
@@ -331,18 +331,18 @@ def _flash(
 
 
 def _starts_in_32_bits(packing: Packing) -> Int[Tensor, " B_1"]:
-    """Return the starts of the rows in 32 bits, built once for all layers that run on the same tokens."""
+    """Return the starts of the rows as 32-bit integers; layers that run on the same tokens share them."""
     row_starts: Tensor = packing.once("starts in 32 bits", lambda: packing.starts.to(torch.int32))
     return row_starts
 
 
 def _capability(device: torch.device) -> int | None:
-    """Return the major compute capability; None without a GPU."""
+    """Return the major number of the GPU's compute capability; None if `device` is no GPU."""
     return torch.cuda.get_device_capability(device)[0] if device.type == "cuda" else None
 
 
 def _kernel_stream(drop: WeightDropout | None) -> AbstractContextManager[None]:
-    """Return a context that seeds the generator of fused kernels; a captured pass seeds it beforehand."""
+    """Return a context that seeds the generator of fused kernels; a captured pass was seeded earlier."""
     if drop is None or constant_shapes() is not None:
         return nullcontext()
     return seeded_generator(drop.key, drop.place.device)

@@ -22,10 +22,10 @@ from trainables.layers.head_rows import (
     HeadRows,
     RowPart,
     can_leave_padding,
-    moved,
-    put_back,
+    gradient_to_padded,
+    rotate_in_place,
     row_parts,
-    turn,
+    to_padded,
 )
 from trainables.layers.host import Function
 from trainables.layers.packing import Packing
@@ -88,7 +88,7 @@ def _weights(
 
 
 def of_logits(grad: Tensor, v: Tensor, weights: Tensor, keep: Tensor | None, scale: float) -> Tensor:
-    """Return the gradient of the logits."""
+    """Return the gradient of the logits, given the gradient of the output."""
     grad_weights = product(grad, v.transpose(1, 2), scale)
     if grad_weights.dtype != weights.dtype:
         grad_weights = grad_weights.to(weights.dtype)
@@ -121,11 +121,11 @@ class RowMasks(NamedTuple):
         )
 
     def bar(self, part: RowPart) -> Tensor | None:
-        """Return the mask of keys of one part."""
+        """Return the mask of keys for the rows of `part`."""
         return None if self.barred is None else part.of_pairs(self.barred)
 
     def keep(self, part: RowPart) -> Bool[Tensor, "N Q S"] | None:
-        """Return the dropout mask of one part, with rows and heads flattened."""
+        """Return the dropout mask for the rows of `part`, with rows and heads in one axis."""
         return None if self.keep_mask is None else part.of_pairs(self.keep_mask).flatten(0, 1)
 
     def without(self) -> "RowMasks":
@@ -138,7 +138,7 @@ class RowMasks(NamedTuple):
 
 
 class _Moves(NamedTuple):
-    """Indices, factors and masks for attention on packed rows; none of them has a gradient."""
+    """Arguments of attention on packed rows that have no gradient: indices, factors and masks."""
 
     places: tuple[HeadRows, HeadRows]
     """Indices of the inputs, and of the outputs."""
@@ -157,7 +157,7 @@ class _Packed(Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, keys_values: Tensor | None, moves: _Moves) -> Tensor:
-        packed_x = moved(x, moves.places[0], None if moves.factors is None else moves.factors[0])
+        packed_x = to_padded(x, moves.places[0], None if moves.factors is None else moves.factors[0])
         q, k, v = _three(packed_x, keys_values)
         scale, masks, needs_gradient = q.shape[-1] ** -0.5, moves.masks, any(ctx.needs_input_grad)
         saved_weights: list[Tensor] = []
@@ -181,7 +181,7 @@ class _Packed(Function):
         moves: _Moves = ctx.moves
         moves = moves._replace(masks=RowMasks(None, keep, moves.masks.scale))
         three = _three(packed_x, keys_values)
-        wide = put_back(grads[0], moves.places[1]).view(three[0].shape)
+        wide = gradient_to_padded(grads[0], moves.places[1]).view(three[0].shape)
         if len(saved_weights) == 1 and not wide.is_cuda and wide.shape[-1] < NARROW:
             grad_q, *grads_kv = _of_part(WHOLE, three, wide, saved_weights[0], moves)
             if keys_values is None:
@@ -198,7 +198,7 @@ class _Packed(Function):
             for part, weights in zip(moves.parts, saved_weights, strict=True):
                 _of_part(part, three, wide, weights, moves, grad_parts)
         if moves.factors is not None:
-            turn(grad_x, moves.factors[1])
+            rotate_in_place(grad_x, moves.factors[1])
         packed = grad_x.view(-1, grad_x.shape[-1]).index_select(0, moves.places[0].back).view(ctx.shape)
         return packed, grad_kv, None
 
@@ -210,7 +210,7 @@ _Three = tuple[Tensor, Tensor, Tensor]
 def _of_part(  # noqa: PLR0917 in the order of the pass
     part: RowPart, three: _Three, grad: Tensor, weights: Tensor, moves: _Moves, targets: _Three | None = None
 ) -> _Three:
-    """Return the gradients of some rows; write them into the slices of `targets` if given."""
+    """Return gradients of queries, keys and values of `part`, written into slices of `targets` if given."""
     q, k, v = part.of_queries(three[0]), part.of_keys(three[1]), part.of_keys(three[2])
     of_q = of_k = of_v = None
     if targets is not None:
@@ -252,31 +252,31 @@ def _scores(q: Tensor, k: Tensor, scale: float, bias: Tensor | None, attention_m
 
 
 def product(
-    mask: Float[Tensor, "N T K"],
+    first: Float[Tensor, "N T K"],
     second: Float[Tensor, "N K E"],
     scale: float = 1.0,
     out: Float[Tensor, "N T E"] | None = None,
 ) -> Float[Tensor, "N T E"]:
-    """Return scale * one @ other, written into `out` if given."""
+    """Return `scale * first @ second`, written into `out` if given."""
     if out is not None and not out.is_cuda and not out.is_contiguous():
         # On a CPU, PyTorch writes into a part of a tensor one matrix at a time.
-        return out.copy_(product(mask, second, scale))
-    if not mask.is_cuda and second.shape[2] < NARROW < mask.shape[1]:
-        transposed = product(second.transpose(1, 2), mask.transpose(1, 2), scale).transpose(1, 2)
+        return out.copy_(product(first, second, scale))
+    if not first.is_cuda and second.shape[2] < NARROW < first.shape[1]:
+        transposed = product(second.transpose(1, 2), first.transpose(1, 2), scale).transpose(1, 2)
         return transposed if out is None else out.copy_(transposed)
     if scale == 1:
-        return torch.bmm(mask, second, out=out)
-    return torch.baddbmm(_nothing(mask.dtype, mask.device), mask, second, beta=0, alpha=scale, out=out)
+        return torch.bmm(first, second, out=out)
+    return torch.baddbmm(_nothing(first.dtype, first.device), first, second, beta=0, alpha=scale, out=out)
 
 
 @cached_constants(maxsize=16)
 def _nothing(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return an unused first argument for `baddbmm` with beta=0."""
+    """Return a placeholder for the first argument of `baddbmm`, which beta=0 ignores."""
     return torch.zeros((1, 1, 1), dtype=dtype, device=device)
 
 
 def drop_unscaled(weights: Tensor, keep: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """Return `weights` after dropout in `dtype`, without scaling, which the following product applies."""
+    """Return `weights` after dropout in `dtype`, not rescaled, because the next product does that."""
     dropped_weights = weights if keep is None else scaled(weights, keep, 1.0)
     return dropped_weights if dropped_weights.dtype == dtype else dropped_weights.to(dtype)
 
@@ -339,7 +339,7 @@ _Arranged = tuple[tuple[HeadRows, HeadRows], tuple[RowPart, ...]]
 
 
 def _arranged(queries: Packing, keys: Packing | None, heads: int, parts: int) -> _Arranged:
-    """Return the indices for both layouts and the groups of rows processed at once.
+    """Return the indices that convert between both layouts, and the groups of rows processed at once.
 
     They are built once for all layers that run on these queries and keys.
     """

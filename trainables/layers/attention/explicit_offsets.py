@@ -42,7 +42,7 @@ class OffsetBias:
     """Index of the offset of each pair."""
 
     def table(self) -> Float[Tensor, "B H T K"]:
-        """Return the bias of all pairs."""
+        """Return the bias added to the logit of each pair of query and key."""
         return self.bias.gather(-1, self.offset[:, None].expand(-1, self.bias.shape[1], -1, -1))
 
 
@@ -124,7 +124,7 @@ def explicit_by_offset(
     attention_mask: Barred | None = None,
     weight_dropout: KeptWeights | None = None,
 ) -> Float[Tensor, "B H T E"]:
-    """Return attention of the tokens of one packing to those of the other.
+    """Return the attention output of the queries of the first packing over the keys of the second one.
 
     Results and gradients at padding are undefined, except that gradients of `bias` are zero there.
     """

@@ -133,7 +133,7 @@ def usable_kernel(width: int, capability: int | None, *, dropping: bool) -> Flas
 
 
 def schema_is_known() -> bool:
-    """Return whether PyTorch's operator has the arguments of `SCHEMA` and defaults for all others."""
+    """Return whether PyTorch's operator has the arguments in `SCHEMA` and defaults for all other ones."""
     operator = getattr(torch.ops.aten, "_flash_attention_forward", None)
     if operator is None:
         return False

@@ -46,7 +46,7 @@ _Rows = tuple[Float[Tensor, "B H T E"], Float[Tensor, "B H T E"], Float[Tensor, 
 
 @dataclass(frozen=True)
 class Portion:
-    """Rows that are processed at once, in a width close to that of the longest of them."""
+    """Rows that are processed at once, padded to about the length of the longest row among them."""
 
     rows: slice
     """The slice of these rows among the sorted rows."""
@@ -76,11 +76,11 @@ class Portion:
         )
 
     def of_heads(self, x: Float[Tensor, "N T E"]) -> Float[Tensor, "K W E"]:
-        """Return the slice of these rows of a tensor with rows and heads flattened."""
+        """Return the part of `x` for these rows; rows and heads are one axis of `x`."""
         return x[self.heads, : self.barred.shape[-1]]
 
     def of_rows(self, x: Float[Tensor, "B H T 1"]) -> Float[Tensor, "R H W 1"]:
-        """Return the slice of these rows of a tensor with an axis for heads."""
+        """Return the part of `x` for these rows; heads have a separate axis in `x`."""
         return x[self.rows, :, : self.barred.shape[-1]]
 
 
@@ -168,7 +168,7 @@ def _weights(logits: Tensor, part: Portion, *, normalise: bool) -> tuple[Tensor,
 def _of_logits(
     grad: Tensor, values_to_try: Tensor, weights: Tensor, part: Portion, *, normalise: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return the gradient of the logits and a spare tensor of its size; overwrites `grad`.
+    """Return the gradient of the logits, and an unused tensor of the same size; overwrites `grad`.
 
     `grad` is the gradient of the weights.
     """
@@ -283,7 +283,7 @@ class RoutingAttention(nn.Module):
         self.key_dropout = KeyedDropout(dropout, inner)
         self.heads = heads
 
-    def look(
+    def attend(
         self, x: Float[Tensor, "M D"], queries: Float[Tensor, "M H E"], rows: _Rows, packing: Packing
     ) -> Float[Tensor, "B H T E"]:
         """Return the attention output of `queries` over their `rows`."""
@@ -294,21 +294,23 @@ class RoutingAttention(nn.Module):
     ) -> Float[Tensor, "M D"]:
         """Return the attention output of each token over its row."""
         queries = self.split(self.query(x))
-        asking = self.biased(queries, self.content_bias())
+        asking = self.add_content_bias(queries, self.content_bias())
         keys = self.split(self.key_dropout(self.key(x), positions))
         values = self.split(self.value(x))
         asking, keys, values = (spread(tensor, packing, self.sorts) for tensor in (asking, keys, values))
-        attended = gather(self.look(x, queries, (asking, keys, values), packing), packing, self.sorts)
+        attended = gather(self.attend(x, queries, (asking, keys, values), packing), packing, self.sorts)
         result: Tensor = self.output(attended.flatten(1))
         return result
 
-    def biased(self, queries: Float[Tensor, "M H E"], bias: Float[Tensor, "H E"]) -> Float[Tensor, "M H E"]:
-        """Return queries plus `bias`, multiplied by the scale here, where the tensor is smallest."""
+    def add_content_bias(
+        self, queries: Float[Tensor, "M H E"], bias: Float[Tensor, "H E"]
+    ) -> Float[Tensor, "M H E"]:
+        """Return queries plus `bias`, times the scale of logits, because queries are fewer than logits."""
         asking: Tensor = (queries + bias.to(queries.dtype)) * self.scale().to(queries.dtype)
         return asking
 
     def split(self, x: Float[Tensor, "M I"]) -> Float[Tensor, "M H E"]:
-        """Return `x` with one vector per head."""
+        """Return `x` with a separate axis for heads."""
         return x.reshape(x.shape[0], self.heads, -1)
 
 
@@ -326,7 +328,7 @@ class GeometricAttention(RoutingAttention):
         self.direction_scale = Constant(1, value=1.0) if direction else None
         self.normalise = normalise
 
-    def look(
+    def attend(
         self,
         x: Float[Tensor, "M D"],
         queries: Float[Tensor, "M H E"],  # noqa: ARG002 no positions here
@@ -350,7 +352,7 @@ class GeometricAttention(RoutingAttention):
     def _sides(
         self, x: Tensor, packing: Packing, dtype: torch.dtype
     ) -> tuple[Float[Tensor, "B H T 1"], Float[Tensor, "B H T 1"]]:
-        """Return the numbers of each query for earlier keys (first of a head's two) and for later keys."""
+        """Return what each query adds to its logits for earlier keys, and for later keys."""
         assert self.direction is not None
         assert self.direction_scale is not None
         biases = packing.pad(self.direction(x) * self.direction_scale())
@@ -373,7 +375,7 @@ class RelativeAttention(RoutingAttention):
         self.position_dropout = KeyedDropout(dropout)
         self.relative = Linear(width, heads)
 
-    def look(
+    def attend(
         self, x: Float[Tensor, "M D"], queries: Float[Tensor, "M H E"], rows: _Rows, packing: Packing
     ) -> Float[Tensor, "B H T E"]:
         """Return the values weighted by a softmax over the keys of each row."""
@@ -388,7 +390,7 @@ class RelativeAttention(RoutingAttention):
         content: Float[Tensor, "B H T T"],
         packing: Packing,
     ) -> Float[Tensor, "B H T T"]:
-        asking = packing.pad(self.biased(queries, self.position_bias())).transpose(1, 2)
+        asking = packing.pad(self.add_content_bias(queries, self.position_bias())).transpose(1, 2)
         position_logits = self._positions(x, packing.width).to(asking.dtype)
         scores = (asking @ position_logits.permute(1, 2, 0)).to(content.dtype)
         positions = torch.arange(packing.width, device=x.device)
@@ -400,7 +402,7 @@ class RelativeAttention(RoutingAttention):
         return (logits + additive_mask(packing.mask[:, None, None], logits.dtype)).softmax(-1)
 
     def _positions(self, x: Tensor, width: int) -> Tensor:
-        """Return the projected encodings of offsets from 1 - `width` to `width` - 1."""
+        """Return the projected sinusoids of all offsets from 1 - `width` to `width` - 1."""
         offsets = torch.arange(1 - width, width, device=x.device)
         codes = sinusoids(offsets, x.shape[-1]).to(self.position.weight.dtype)
         position_keys: Tensor = self.split(self.position_dropout(self.position(codes), offsets))

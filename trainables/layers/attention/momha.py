@@ -101,22 +101,22 @@ class ExpertAttention(nn.Module):
         return None
 
     def schedule(self, draws: MaskDraws, placed_tokens: Placed, keys: Packing) -> None:
-        """Schedule the mask of attention weights, if it is a keyed mask."""
+        """Schedule the dropout mask of attention weights in `draws`, unless a fused kernel draws it."""
         if self.weight_dropout.active and (self.kernel == "math" or not placed_tokens.place.is_cuda):
             WeightDropout.schedule(
-                draws, self.weight_dropout, self._places(placed_tokens), self.heads, keys.width
+                draws, self.weight_dropout, self._pair_places(placed_tokens), self.heads, keys.width
             )
 
     def _drop(self, placed_tokens: Placed, keys: Packing) -> WeightDropout | None:
         dropout = self.weight_dropout
         if not dropout.active:
             return None
-        places = self._places(placed_tokens)
+        places = self._pair_places(placed_tokens)
         keep = dropout.take_scheduled(places, keys.width)
         return WeightDropout(dropout, 0 if keep is not None else dropout.draw(), places, keep)
 
-    def _places(self, placed_tokens: Placed) -> Int[Tensor, "B T"]:
-        """Return the places of all pairs of a token and one of its experts, in the padded form."""
+    def _pair_places(self, placed_tokens: Placed) -> Int[Tensor, "B T"]:
+        """Return the dropout places of all (token, active expert) pairs, in the padded form."""
         active, packing = self.router.active, placed_tokens.packing
         place = pair_places(placed_tokens, active)
 
@@ -152,14 +152,14 @@ class ExpertSelfAttention(ExpertAttention):
     def _bias(
         self, queries: Float[Tensor, "P H E"], placed_tokens: Placed, pairs: Packing, keys: Packing
     ) -> OffsetBias:
-        """Return the logits of the offset of every key to every query, in the padded form."""
+        """Return the terms that offsets add to the logits, for every query and key in the padded form."""
         assert isinstance(placed_tokens, Tokens)
         scaled = spread(queries * queries.shape[-1] ** -0.5, pairs)
         bias = scaled @ self.offsets().to(scaled.dtype)
         return OffsetBias(bias, self._offset(placed_tokens, pairs, keys))
 
     def _offset(self, placed_tokens: Tokens, pairs: Packing, keys: Packing) -> Int[Tensor, "B T K"]:
-        """Return the index of the offset of every key to every query, cached for all layers."""
+        """Return which of the `2 * window + 1` offsets applies to each query and key; cached."""
         position = placed_tokens.position
         assert position is not None
 
@@ -179,7 +179,7 @@ class ExpertSelfAttention(ExpertAttention):
 
 
 def _pairs(packing: Packing, active: int) -> Packing:
-    """Return the packing of tokens in which each token has `active` queries."""
+    """Return the packing of pairs: each token of `packing` is replaced by its `active` queries."""
     if active == 1:
         return packing
     if not packing.by_host:

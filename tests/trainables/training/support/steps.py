@@ -6,7 +6,7 @@ import torch
 
 from tests.support.specs.box import MODELS
 from trainables.assembly import build_model, misfit, model_config
-from trainables.testing.arms import having
+from trainables.testing.arms import with_fields
 from trainables.testing.cases import enliven
 from trainables.training.config import train_config
 from trainables.training.step import Learner, StepResult, one_step
@@ -24,8 +24,8 @@ ROWS = 7
 
 
 def small_settings(name: str, shape: TaskShape, **more: Any) -> dict[str, Any]:
-    raw = having(MODELS[name]().every_arm()["small"], **DROPOUT_RATES, **more)
-    return having(raw, causal=True) if shape.causal else raw
+    raw = with_fields(MODELS[name]().every_arm()["small"], **DROPOUT_RATES, **more)
+    return with_fields(raw, causal=True) if shape.causal else raw
 
 
 def cases() -> list[tuple[str, str]]:
