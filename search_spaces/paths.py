@@ -27,14 +27,14 @@ MISSING: Final = Missing()
 
 
 def path_problem(path: str) -> str | None:
-    """Return the problem of `path` as a text; None if it could be a field of a custom trainable."""
+    """Return why `path` cannot be a field of a custom trainable; None if it can be one."""
     if all(part.isprintable() and part.strip() for part in path.split(".")) and path == path.strip():
         return None
     return f"a path must be names joined by single dots, got {path!r}"
 
 
 def built_in_problem(path: str) -> str | None:
-    """Return the problem of `path` as a text; None if it could be a field of the built-in trainable."""
+    """Return why `path` cannot be a field of the built-in trainable; None if it can be one."""
     root, *fields = path.split(".")
     if root not in ROOTS:
         similar_root = nearest(root, ROOTS)

@@ -63,7 +63,7 @@ def splits(config: Settings) -> tuple[SplitInfo, ...]:
 
 
 def _shape_faults(shape: object) -> Iterator[str]:
-    """Yield the faults of a shape as texts that continue the words "a TaskShape"."""
+    """Yield a message for each fault of a shape; the message continues the words "a TaskShape"."""
     if not isinstance(shape, TaskShape):
         yield f"of trainables.types, got {type(shape).__name__}"
         return
@@ -83,7 +83,7 @@ def _shape_faults(shape: object) -> Iterator[str]:
 
 
 def _splits_faults(value: Any) -> Iterator[str]:
-    """Yield the faults of splits as texts that continue the words "must return"."""
+    """Yield a message for each fault of splits; the message continues the words "must return"."""
     listed: list[Any] = list(value) if isinstance(value, list | tuple) else []
     strange = [item for item in listed if not isinstance(item, SplitInfo)]
     if strange or not isinstance(value, list | tuple):

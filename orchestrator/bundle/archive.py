@@ -24,7 +24,7 @@ MAX_FILES: Final = 2000
 MAX_BYTES: Final = 4 * 1024**3
 """Maximum bytes of an archive, and of all its files together."""
 MAX_FILE: Final = 256 * 1024**2
-"""Maximum bytes of a file that is read at once, which is any file except the ledger."""
+"""Maximum bytes of a file that is read into memory whole; only the ledger is read in parts."""
 MAX_RATIO: Final = 40
 FREE_BYTES: Final = 32 * 1024**2
 """Bytes allowed for all files together, in addition to `MAX_RATIO` times the bytes of the archive.

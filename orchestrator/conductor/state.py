@@ -115,7 +115,7 @@ class ArmState:
         return "every combination was tried" if points is not None and number >= points else ""
 
     def push(self, state: TrialState) -> None:
-        """Add `state` to the trials that may start."""
+        """Add the trial of `state` to the queue of trials that may start."""
         heapq.heappush(self.ready, (state.place, state.planned.trial_id))
 
     def withdraw(self, states: Iterable[TrialState]) -> None:

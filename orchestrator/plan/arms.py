@@ -52,7 +52,7 @@ class ArmRequest:
 
     @property
     def name_in_context(self) -> str:
-        """Return the name without the values of contexts, which is the same in all contexts."""
+        """Return the name of the arm without the values of its context; it is equal in all contexts."""
         return _arm_name(
             self.label, {path: value for path, value in self.cell.items() if path not in self.context}
         )

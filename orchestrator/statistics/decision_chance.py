@@ -60,7 +60,7 @@ def decision_chances(paired: PairedEstimate, margin: float | None = None) -> tup
         paired: An undecided comparison with its own spread, without a prior.
         margin: Least difference that matters, in units of the outcome.
     """
-    assert paired.spread is not None, "without a spread nothing can be said of further units"
+    assert paired.spread is not None, "without a variance the effect of more units cannot be predicted"
     numbers = [math.ceil(times * paired.n) for times in TIMES]
     values = _simulate(paired, max(numbers))
     return tuple(

@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.steps [--only gut crvnn] [--device cuda] ...
 
-Systems and batches are those of `tests.benchmarks.systems`, but that all rates of dropout are those of each
-model's defaults. With `--short` inputs have the lengths of ListOps-O. Variants of one system take turns in
+Systems and batches are those of `tests.benchmarks.systems`, except that each model has its default dropout
+rates. With `--short` inputs have the lengths of ListOps-O. Variants of one system take turns in
 the same run: with all dropout, without that of attention weights, without any. "Attention dropout" and
 "dropout" are the shares of the step that these take.
 """

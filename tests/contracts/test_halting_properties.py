@@ -45,7 +45,7 @@ def universal(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def composing(draw: st.DrawFn) -> dict[str, Any]:
-    """Return settings of any latent arm of the continuous recursive network with halting."""
+    """Draw settings of a continuous recursive network that halts."""
     return {
         "name": "crvnn",
         "width": 4,

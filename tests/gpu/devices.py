@@ -1,4 +1,4 @@
-"""Devices of GPU tests: all cases run on CUDA, and a few on the CPU, so that the tests stay valid."""
+"""Devices of GPU tests: all cases run on CUDA, and a few on the CPU, which finds broken tests without a GPU."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -88,7 +88,7 @@ def _target_faults(
             return
         values = values[values != NOT_ASKED]
         if not len(values) and len(lengths):
-            yield f"something is asked, got targets that are all {NOT_ASKED}"
+            yield f"at least one target is not {NOT_ASKED}, got {NOT_ASKED} for all targets"
     if len(values) and not 0 <= values.min() <= values.max() < shape.num_classes:
         range_text = f"got {values.min()} to {values.max()}"
         yield f"{target} holds classes from 0 to {shape.num_classes - 1}, {range_text}"

@@ -127,7 +127,7 @@ class CompositionResult:
 
 @dataclass(frozen=True)
 class Composition:
-    """Repetition of soft composition: cell, scorer and retriever, and the halting rule of rows."""
+    """Loop of soft composition with a cell, a scorer, a retriever and a rule that halts rows."""
 
     cell: RecursiveCell
     scorer: Scorer

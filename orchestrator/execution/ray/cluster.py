@@ -27,7 +27,7 @@ QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 @contextmanager
 def connect(order: DriverOrder, scratch: Path) -> Iterator[None]:
-    """Connect to the Ray that an order names; `ray_environment` must be set before Ray is imported.
+    """Connect to the Ray cluster of an order; `ray_environment` must be set before Ray is imported.
 
     Args:
         order: Address of a cluster, or the number of CPUs of a private Ray, by default all CPUs of this

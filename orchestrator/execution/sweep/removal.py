@@ -147,7 +147,7 @@ def finish_removal(removed_folder: Path) -> None:
     except OSError as error:
         raise StoreError(
             f"the folder {removed_folder} could not be deleted: {error}; fix the cause and remove the sweep "
-            "again, or delete the folder by hand: everything else of the sweep is deleted"
+            "again, or delete the folder by hand; everything else of the sweep has been deleted"
         ) from error
 
 

@@ -53,7 +53,7 @@ DRAWS_MAX = 2000
 If there are more possible draws, those of every pair of dimensions and some random ones are tried.
 """
 CHANCES = 10_000
-"""Number of random draws without an admitted one after which a search is refused."""
+"""A search is refused if none of this many random draws satisfies its constraints."""
 COMPLETIONS = 16
 """Number of draws in which a value must fail to be reported as impossible."""
 

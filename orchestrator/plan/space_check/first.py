@@ -133,7 +133,7 @@ def _complete_point(
         value = values_of_arm[path] if path in values_of_arm else lookup(arm.settings, path)
         domain_value = MISSING if value is MISSING else _drawable_value(domain, value)
         if domain_value is MISSING:
-            advice = f"; {arm.name} has it so itself: name {path} in the point, or widen the range"
+            advice = f"; {arm.name} already has this value: name {path} in the point, or widen the range"
             _note_value_outside(dimension, value, keys, faults, "" if path in values_of_arm else advice)
             return None
         params[path] = domain_value

@@ -137,5 +137,5 @@ def _omitted_examples_text(maps: ArmMaps, maximum: int) -> str:
     return (
         ""
         if num_omitted <= 0
-        else f"{amount(num_omitted, 'more example')} kept and not drawn; report.json has all."
+        else f"{amount(num_omitted, 'more example')} in report.json, not drawn here."
     )

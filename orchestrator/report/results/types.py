@@ -278,7 +278,7 @@ class Report:
     effects: tuple[Effect, ...]
     tallies: tuple[ArmTally, ...]
     floors: Mapping[str, float]
-    """Values without any learning, by metric; with contexts see `ReportContext.floors`."""
+    """Values reached without learning, by metric; `ReportContext.floors` has those of each context."""
     arms: tuple[str, ...]
     """Names of the arms, the baseline first."""
     quantities: tuple[Metric, ...] = field(default=(), kw_only=True)

@@ -101,7 +101,7 @@ def released_ponder(hats: list[float], threshold: float) -> float:
 
 
 def ponder_of_gates(hats: list[float], threshold: float) -> tuple[float, int]:
-    """Return haltsweep's cost of the same token, and the number of its layers."""
+    """Return the ponder cost that haltsweep computes for the token, and its number of layers."""
     cap = torch.tensor([len(hats) + 1])
     halting = HaltingState.begin(cap, torch.float64, delay=0)
     nothing = torch.zeros(1, 1, dtype=torch.float64)

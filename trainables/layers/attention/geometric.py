@@ -218,8 +218,8 @@ def barred_keys(keys: Bool[Tensor, "B T"], dtype: torch.dtype) -> Float[Tensor, 
 def portions_of(packing: Packing, heads: int, dtype: torch.dtype) -> tuple[Portion, ...]:
     """Return portions of rows, longest first, or all rows in one portion in their order.
 
-    On a CPU, a portion has only as many rows as fit the cache with their pairs, and reuses memory of the
-    process. Otherwise allocating memory would take most of the time of a pass over all pairs.
+    On a CPU, a portion is so small that its rows and their pairs fit in the cache, and portions reuse one
+    buffer. Otherwise allocating memory would take most of the time of a pass over all pairs.
     """
     if not sorts_rows(packing):
         return (Portion.of(barred_keys(packing.mask, dtype)),)
