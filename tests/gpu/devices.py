@@ -1,4 +1,4 @@
-"""Devices of GPU tests: all cases run on CUDA, and a few on the CPU, which finds broken tests without a GPU."""
+"""Devices of GPU tests: CUDA for all cases, and for a few also the CPU, which finds broken tests without a GPU."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -52,7 +52,7 @@ class Exchange:
             _put(flat, [weight.detach() for weight in self._parameters])
 
     def gather(self, numbers: Tensor) -> Tensor:
-        """Sum gradients and `numbers` on rank 0. The gradient of a parameter stays None if no rank has one."""
+        """Sum gradients and `numbers` on rank 0. A gradient stays None if no rank has one."""
         counts = torch.tensor([weight.grad is not None for weight in self._parameters], device=numbers.device)
         counts = counts.to(torch.int64)
         dist.all_reduce(counts)

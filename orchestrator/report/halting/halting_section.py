@@ -135,7 +135,5 @@ def _omitted_examples_text(maps: ArmMaps, maximum: int) -> str:
     """Return how many examples are not drawn, as text."""
     num_omitted = len(maps.examples) - maximum
     return (
-        ""
-        if num_omitted <= 0
-        else f"{amount(num_omitted, 'more example')} in report.json, not drawn here."
+        "" if num_omitted <= 0 else f"{amount(num_omitted, 'more example')} in report.json, not drawn here."
     )
