@@ -1,4 +1,4 @@
-"""Devices of GPU tests: CUDA for all cases, and for a few also the CPU, which finds broken tests without a GPU."""
+"""Devices of GPU tests: CUDA for all cases; a few also run on the CPU, where GPUs are missing."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
