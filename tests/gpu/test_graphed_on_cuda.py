@@ -12,7 +12,7 @@ from trainables.protocol import Job
 from trainables.testing.arms import base
 from trainables.testing.cases import SEED, SHAPE, batch
 from trainables.testing.contract import run_interrupted, run_uninterrupted
-from trainables.testing.graphs import LENGTHS, RunningEngine, of_step
+from trainables.testing.graphs import LENGTHS, RunningEngine, step_values
 from trainables.testing.recorded import RecordingEngine
 from trainables.testing.resuming import TASK, TRAIN
 from trainables.training import Training
@@ -50,7 +50,7 @@ def test_replay_equals_the_pass(case: dict[str, Any], device: str) -> None:
     one, other = (learner(case, device, engine) for engine in (engine_on(device), RunningEngine()))
     for step in range(8):
         given = batch(LENGTHS[step % len(LENGTHS)])
-        found, expected = (of_step(each, given, step) for each in (one, other))
+        found, expected = (step_values(each, given, step) for each in (one, other))
         assert found.keys() == expected.keys()
         for name, value in expected.items():
             torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-6, msg=name)
