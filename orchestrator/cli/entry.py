@@ -43,10 +43,12 @@ def _end_despite_threads(exit_code: int) -> None:
     names = [each.name for each in others if each.is_alive()]
     if not names:
         return
-    sys.stderr.write(
-        f"Warning: the command ends although threads of custom code still run: {', '.join(names)}\n"
-    )
+    with suppress(OSError):  # the reader of a pipe has closed it
+        sys.stderr.write(
+            f"Warning: the command ends although threads of custom code still run: {', '.join(names)}\n"
+        )
+        sys.stderr.flush()
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stdout.flush()
     os._exit(exit_code)

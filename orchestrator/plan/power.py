@@ -87,7 +87,7 @@ def power_without_verdict(
     if not family:
         missing_text = "its spread and no effect" if seeds > 1 else "neither its spread nor an effect"
         amount_text = amount(seeds, unit)
-        return Power(seeds, 0, f"With no arm beside the baseline, {amount_text} can show {missing_text}.")
+        return Power(seeds, 0, f"With no arm except the baseline, {amount_text} can show {missing_text}.")
     amount_text = f"{amount(seeds, unit)} and {amount(family, 'comparison')}"
     if seeds < SEEDS_LEAST:
         sentence = f"With {amount_text} there can be no verdict, which needs at least {SEEDS_LEAST} {unit}s."

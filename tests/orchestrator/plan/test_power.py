@@ -77,7 +77,7 @@ def test_published_spread_of_the_baseline_cell_is_used_in_a_grid() -> None:
 
 def test_too_few_seeds_and_missing_arms_are_reported() -> None:
     assert "there can be no verdict, which needs at least 3 seeds" in power(make_confirm(2), ANSWER).sentence
-    expected = "With no arm beside the baseline, {} seed{} can show {}."
+    expected = "With no arm except the baseline, {} seed{} can show {}."
     alone = replace(ANSWER, family=0)
     assert power(make_confirm(2), alone).sentence == expected.format(2, "s", "its spread and no effect")
     assert power(make_confirm(1), alone).sentence == expected.format(
