@@ -6,6 +6,7 @@ import os
 import runpy
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -184,6 +185,7 @@ class _ForkStart:
         os.chdir(self.folder)
         os.environ.clear()
         os.environ.update(self.variables)
+        tempfile.tempdir = None  # an import of the server may have read TMPDIR
         files = self.streams or [self.output.open("ab")] * 2
         for number, file in enumerate(files, start=1):
             os.dup2(file.fileno(), number)

@@ -26,5 +26,4 @@ if torch.version.cuda is None:  # with CUDA a backward pass starts threads, and 
         _spec = Path(_folder) / "tiny.yaml"
         _spec.write_text(TINY, encoding="utf-8")
         from_json(to_json(plan(read_spec(_spec))))
-tempfile.tempdir = None  # forks may use another folder
 gc.freeze()  # the garbage collector of a fork would touch, and thereby copy, all loaded objects
