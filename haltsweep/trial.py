@@ -8,7 +8,7 @@ from typing import Any
 
 from trainables.custom.function import FunctionTrial, running_trial
 from trainables.custom.generator_state import seed_generators
-from trainables.protocol import Job
+from trainables.protocol import Job, repeated_step_message
 
 
 class Trial(FunctionTrial):
@@ -42,7 +42,7 @@ class Trial(FunctionTrial):
 
     def _collect(self, step: int, metrics: Mapping[str, float]) -> None:
         if self.reports and step <= self.reports[-1]["step"]:
-            raise ValueError(f"steps must increase, got {step} after {self.reports[-1]['step']}")
+            raise ValueError(repeated_step_message(step, self.reports[-1]["step"]))
         self.reports.append({"step": step, **metrics})
 
 

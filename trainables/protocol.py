@@ -32,6 +32,14 @@ class Measurement:
     """Texts that describe the trial, by name. A later text replaces an earlier one of the same name."""
 
 
+def repeated_step_message(step: int, last_step: int) -> str:
+    """Return the error of a report whose step is not after the previous one."""
+    return (
+        f"steps must increase, got {step} after {last_step}; report all metrics of a step in one call, and a "
+        f"test after the last step as step {last_step + 1}"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """Specification of one trial for a workload."""

@@ -9,13 +9,14 @@ from orchestrator.errors import InputError
 from orchestrator.files.redact import redact_url
 from orchestrator.files.sqlite_files import has_password, sqlite_url, to_absolute_url
 from orchestrator.identity import SweepFolder
-from search_spaces.wording import hint
+from search_spaces.wording import amount, hint
 
 RUNS_VARIABLE = "HALTSWEEP_RUNS"
 DATA_VARIABLE = "HALTSWEEP_DATA"
 TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
 UNTRACKED = "none"
 """Value of a tracking URI that disables MLflow."""
+CHANGED_CODE_HINT = "with --changed-code if you changed the code"
 
 
 def runs_root(option: Path | None) -> Path:
@@ -91,11 +92,23 @@ def budget_advice(budget_reason: str, folder: SweepFolder) -> str:
     return f"{budget_reason}; for more, raise that limit: `{command('extend', folder, 'budget.LIMIT=MORE')}`"
 
 
+def failure_advice(num_failed: int, folder: SweepFolder) -> str:
+    """Return where the reasons of failed trials are shown, and how to run these trials again."""
+    retry = command("resume", folder, "--retry failed")
+    return (
+        f"{amount(num_failed, 'trial')} failed; why: {command('status', folder)}; to run them again: {retry} "
+        f"({CHANGED_CODE_HINT})"
+    )
+
+
 def error_advice(error: str, folder: SweepFolder) -> str:
     """Return the remedy for a sweep that stopped when the first trials of an arm crashed with one error."""
     retry = command("resume", folder, "--retry failed")
     go_on = command("extend", folder, "on_error=continue")
-    return f"the sweep has stopped: {error}; correct that, then `{retry}`, or run the others with `{go_on}`"
+    return (
+        f"the sweep has stopped: {error}; correct that, then `{retry}` ({CHANGED_CODE_HINT}), or run the "
+        f"others with `{go_on}`"
+    )
 
 
 def nearest_existing(folder: Path) -> Path:

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 METRIC: Final = re.compile(r"^(valid|validation|val|dev|test|eval)[/_][a-z]\w*$")
 """Pattern of metric names that state a split that is not trained on."""
-LISTED: Final = re.compile(r"\w+(?:\|\w+)+")
-"""Pattern of choices that a help text lists, such as `sgd|adam`."""
+LISTED: Final = re.compile(r"\w+(?:(?:\||, )\w+)+")
+"""Pattern of choices that a help text lists, such as `sgd|adam` or `sgd, adam`."""
 OURS: Final = "seed"
 """Name of the flag that a sweep sets by itself."""
 
@@ -89,7 +89,7 @@ def _read_flags(call: ast.Call) -> Iterator[Flag]:
 
 def _choices_in_help(text: Any, default: Any) -> list[str]:
     """Return the choices listed in a help text, e.g. `sgd|adam`, if the default is one of them."""
-    lists = [match.split("|") for match in LISTED.findall(text)] if isinstance(text, str) else []
+    lists = [re.split(r"\||, ", match) for match in LISTED.findall(text)] if isinstance(text, str) else []
     return next((choices for choices in lists if default in choices), [])
 
 

@@ -54,10 +54,17 @@ RUN_CONTROL = LENGTHS | {
     "rank",
     "compile",
     "print",
+    "accel",
+    "accelerator",
+    "amp",
+    "onnx",
+    "export",
 }
 """Words in the names of flags that are about the run, not about the model or the optimiser."""
-FIRST_NUMBERS = frozenset(["layer", "layers", "decay", "dropout", "momentum", "depth"])
-"""Words in the names of numbers that are preferred for arms."""
+FIRST_NUMBERS = frozenset(["layer", "layers", "depth"])
+"""Words in the names of numbers that are preferred for arms with twice the number."""
+PARTS = frozenset(["decay", "dropout", "momentum", "smoothing", "noise"])
+"""Words in the names of numbers that are set to 0 to remove a part of the training."""
 HOW_TO_REPORT = """\
 # The script must report: append {"step": 1, "valid/loss": 0.5} as a line of JSON to metrics.jsonl in its
 # working folder, or call haltsweep.current_trial().report(1, {"valid/loss": 0.5}).
@@ -126,7 +133,7 @@ def _metric(script: ScriptFlags) -> str:
 
 def _search_sketch(script: ScriptFlags, settings: dict[str, Any]) -> Iterator[str]:
     """Yield a search of the learning rate as a comment, if the script has one."""
-    name = next((name for name in LEARNING_RATES if isinstance(settings.get(name), float)), None)
+    name = next((name for name in LEARNING_RATES if _is_number(settings.get(name))), None)
     if name is None or settings[name] <= 0:
         return
     low, high = (float(f"{settings[name] * factor:.3g}") for factor in (0.1, 10))
@@ -144,10 +151,17 @@ def _search_sketch(script: ScriptFlags, settings: dict[str, Any]) -> Iterator[st
 
 
 def _example_arms(script: ScriptFlags) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield name and settings of example arms for flags: choices, then switches, then doubled numbers."""
+    """Yield name and settings of example arms for flags.
+
+    First come parts of the training that are removed, then choices, switches and doubled numbers.
+    """
     flags = [
         flag for flag in script.flags if flag.default is not None and not RUN_CONTROL & _words(flag.name)
     ]
+    numbers = [flag for flag in flags if _is_number(flag.default) and flag.default > 0 and not flag.choices]
+    for flag in numbers:
+        if PARTS & _words(flag.name):
+            yield f"minus-{_arm(flag)}", {flag.name: type(flag.default)(0)}
     for flag in flags:
         choices = [choice for choice in flag.choices if choice != flag.default]
         if choices:
@@ -155,10 +169,12 @@ def _example_arms(script: ScriptFlags) -> Iterator[tuple[str, dict[str, Any]]]:
     for flag in flags:
         if flag.is_switch or isinstance(flag.default, bool):
             yield f"{'minus' if flag.default else 'plus'}-{_arm(flag)}", {flag.name: not flag.default}
-    for flag in sorted(flags, key=lambda flag: not FIRST_NUMBERS & _words(flag.name)):
-        is_number = isinstance(flag.default, int | float) and not isinstance(flag.default, bool)
-        if is_number and flag.default > 0 and not flag.choices:
-            yield f"twice-{_arm(flag)}", {flag.name: 2 * flag.default}
+    for flag in sorted(numbers, key=lambda flag: not FIRST_NUMBERS & _words(flag.name)):
+        yield f"twice-{_arm(flag)}", {flag.name: 2 * flag.default}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _words(name: str) -> set[str]:

@@ -42,11 +42,41 @@ def run_smoke_test(plan: "Plan", data_dir: Path) -> None:
             print_line(f"{plan.name}: smoke test of {report.arm}: {result}")
     for error, names in failures.items():
         print_error(f"{plan.name}: smoke test of {listed(names)}: {error}")
+    if not failures and (error := _confirm_trial_error(plan, data_dir)):
+        failures[error] = []
+        print_error(f"{plan.name}: {error}")
     if warning := _test_data_warning(plan, metrics):
         print_error(f"{plan.name}: {warning}")
     if failures:
         print_error(f"{plan.name}: nothing was written; correct this first")
         raise typer.Exit(InputError.exit_code)
+
+
+def _confirm_trial_error(plan: "Plan", data_dir: Path) -> str:
+    """Rehearse a confirm trial and return its error; empty if there is none.
+
+    If the trial was stopped before it reported the primary outcomes, print that they were not checked.
+    """
+    from orchestrator.execution.trial.rehearsal import CONFIRM_LIMIT_S, rehearse_confirm_trial
+
+    with redirect_stdout(sys.stderr):
+        trial = rehearse_confirm_trial(plan, data_dir)
+    if trial is None:
+        return ""
+    subject = f"smoke test of a confirm trial of {trial.arm}"
+    if trial.error:
+        return f"{subject}: {trial.error}"
+    if not trial.missing:
+        print_line(f"{plan.name}: {subject}: ok")
+        return ""
+    names = listed(trial.missing)
+    if trial.has_ended:
+        return f"{subject}: must report {names}, which decides the question, got a trial without it"
+    print_error(
+        f"{plan.name}: {subject}: warning: {names} was not reported within {CONFIRM_LIMIT_S:.0f} seconds, so "
+        "it is not known whether the code reports it"
+    )
+    return ""
 
 
 def _remarks(arm: "Arm", report: "FirstReport") -> "Iterator[str]":

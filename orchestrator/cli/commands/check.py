@@ -27,7 +27,8 @@ def check(
     run: Annotated[
         bool,
         typer.Option(
-            "--run", help="Also run one trial of every arm to its first report, in a temporary folder."
+            "--run",
+            help="Also run every arm to its first report, and a confirm trial for at most 30 seconds.",
         ),
     ] = False,
     data: Data = None,

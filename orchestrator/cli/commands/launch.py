@@ -16,6 +16,7 @@ from orchestrator.cli.locations import (
     command,
     data_root,
     error_advice,
+    failure_advice,
     runs_root,
     tracked_by_launch,
 )
@@ -428,7 +429,7 @@ def _print_results(folder: SweepFolder, finish: "SweepResult", *, is_new_report:
         + never_began_text
     )
     if num_failed := sum(count for kind, count in finish.counts.items() if kind.failed):
-        print_error(f"{amount(num_failed, 'trial')} failed; why: {command('status', folder)}")
+        print_error(failure_advice(num_failed, folder))
     if finish.failing:
         print_error(error_advice(finish.failing, folder))
     elif finish.spent:

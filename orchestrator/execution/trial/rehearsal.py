@@ -5,7 +5,7 @@ Built-in arms take one training step in this process, without data. Custom train
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -26,6 +26,7 @@ from orchestrator.spec.load import SpecFile
 from orchestrator.trials import OutcomeKind, error_line
 from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
+from trainables.metrics import split_and_quantity
 from trainables.process_identity import process_label
 from trainables.protocol import Job, Measurement, Phase
 from trainables.training.accumulator import Accumulator
@@ -36,6 +37,8 @@ SEED = 0
 EXAMPLES = 2
 LENGTH = 8
 """Tokens of the longer example: few, so that even a large model takes a fraction of a second."""
+CONFIRM_LIMIT_S = 30.0
+"""Seconds of a rehearsed confirm trial, which may otherwise train for days."""
 
 
 def take_step(settings: Mapping[str, Any]) -> Measurement:
@@ -75,6 +78,18 @@ class FirstReport:
     """Metrics that equal those of the arm's reference in all compared reports; empty if a metric differs."""
     num_equal_reports: int = 0
     """Number of compared reports if none of them differs: 1 if both arms report once, else 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsedConfirmTrial:
+    """Result of the first seconds of a confirm trial of custom training code."""
+
+    arm: str
+    error: str
+    """How the trial failed; empty if it did not."""
+    missing: tuple[str, ...]
+    """Primary outcomes that it did not report."""
+    has_ended: bool
 
 
 def rehearse(source: SpecFile, plan: Plan) -> None:
@@ -121,6 +136,48 @@ def first_reports(plan: Plan, data_dir: Path | None = None) -> Iterator[FirstRep
         single_trials(plan.trainable, plan.resources.cpus) as trials,
     ):
         yield from _CustomArms(plan, trials, Path(folder), data_dir).first_reports()
+
+
+def rehearse_confirm_trial(plan: Plan, data_dir: Path | None = None) -> RehearsedConfirmTrial | None:
+    """Run a confirm trial of the first arm until it has reported all primary outcomes.
+
+    Test data are usually measured at the end of a trial only, which a first report does not reach. The trial
+    is stopped after `CONFIRM_LIMIT_S`. Its files are deleted.
+
+    Args:
+        plan: Plan with the settings from the spec.
+        data_dir: Data folder for the training code; None for an empty folder.
+
+    Returns:
+        None if the trainable is built in, or if the plan confirms nothing.
+    """
+    if plan.trainable is None or plan.confirm is None:
+        return None
+    outcomes = plan.answer.outcomes if plan.answer is not None else ()
+    reported_names: set[str] = set()
+    arm, ended, missing = plan.arms[0], None, tuple(outcomes)
+    with (
+        tempfile.TemporaryDirectory(prefix=f"{PREFIX}{process_label()}-") as folder,
+        single_trials(plan.trainable, plan.resources.cpus) as trials,
+    ):
+        place = Path(folder)
+        job = Job(arm.settings, SEED, "confirm", plan.confirm.splits, data_dir or place / "data")
+        for reply in trials.replies(job, place, limit_s=CONFIRM_LIMIT_S):
+            if reply.measurement is not None:
+                reported_names.update(reply.measurement.metrics)
+            ended = reply.ended
+            missing = tuple(outcome for outcome in outcomes if not _is_reported(outcome, reported_names))
+            if outcomes and not missing:
+                break
+    error = _bad_end(Reply(ended=ended))
+    return RehearsedConfirmTrial(arm.name, error, missing, has_ended=ended is not None)
+
+
+def _is_reported(outcome: str, reported_names: Iterable[str]) -> bool:
+    """Return whether the quantity of an outcome was reported on its split, or without a split."""
+    split, quantity = split_and_quantity(outcome)
+    splits = [other for other, name in map(split_and_quantity, reported_names) if name == quantity]
+    return any(not split or not other or other == split for other in splits)
 
 
 class _CustomArms:

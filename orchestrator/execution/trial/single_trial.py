@@ -1,5 +1,7 @@
 """Run one trial outside of a sweep, in a child process, and discard its files."""
 
+import math
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -24,18 +26,22 @@ class SingleTrials:
     def __init__(self, workload: str, cpus: float, slot: ProcessSlot) -> None:
         self._workload, self._cpus, self._slot = workload, cpus, slot
 
-    def replies(self, job: Job, folder: Path, *, saves: bool = False) -> Iterator[Reply]:
+    def replies(
+        self, job: Job, folder: Path, *, saves: bool = False, limit_s: float = math.inf
+    ) -> Iterator[Reply]:
         """Run `job` and yield its replies; the last reply contains the outcome.
 
         Args:
             job: The job to run.
             folder: Existing, empty folder for the files of the trial.
             saves: Whether every report is followed by a checkpoint.
+            limit_s: Seconds after which no further replies are yielded, not even the outcome.
         """
         self._slot.kill()
         self._slot.start(self._order(job, folder, 0.0 if saves else SELDOM_S))
-        while True:
-            reply = self._slot.next(WAIT_S)
+        end = time.monotonic() + limit_s
+        while (left_s := end - time.monotonic()) > 0:
+            reply = self._slot.next(min(WAIT_S, left_s))
             if isinstance(reply, ChildDied):
                 yield Reply(ended=reply.outcome or Outcome(OutcomeKind.CRASHED, reply.reason))
                 return

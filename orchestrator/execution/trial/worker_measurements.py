@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator.files.redact import escape_unstorable, escape_unstorable_values
 from orchestrator.trials import MAX_NUMBER, Outcome, OutcomeKind
 from search_spaces.wording import shown
-from trainables.protocol import Measurement
+from trainables.protocol import Measurement, repeated_step_message
 
 MAX_EXAMPLES_CHARS = 1 << 20
 """Maximum number of characters of one trial's examples as JSON, since the ledger stores them permanently."""
@@ -59,7 +59,7 @@ def validate_measurement(measurement: Measurement | None, last: Measurement | No
     }
     seconds = _seconds(measurement.seconds, step)
     if last is not None and step <= last.step:
-        raise BadMeasurement(f"steps must increase, got {step} after {last.step}; fix the code")
+        raise BadMeasurement(repeated_step_message(step, last.step))
     examples = _examples(measurement.examples)
     return replace(
         measurement, step=step, seconds=seconds, metrics=metrics, examples=examples, attributes=texts

@@ -37,6 +37,7 @@ MAX_LISTED = 3
 DIGITS = 8
 """Number of displayed characters of a digest."""
 CAVEAT = "differences between arms may be caused by the code"
+CAVEAT_OF_PHASES = "within search and within confirmation all arms ran the same code"
 DATA_CAVEAT = "differences between trials may be caused by the data"
 
 
@@ -131,15 +132,21 @@ def _data_digests(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
 
 def code_versions(records: Sequence[Record]) -> str:
     """Return one sentence if trials that ended ran different code; else empty."""
-    provenances = [record.provenance for record in records if record.outcome is not None]
+    ended_records = [record for record in records if record.outcome is not None]
     counts_by_part: dict[str, Counter[str]] = {}
-    for versions in provenances:
-        for part, digest in (versions.get("code_parts") or {}).items():
+    digests_of_phases: dict[tuple[str, str], set[str]] = {}
+    for record in ended_records:
+        for part, digest in (record.provenance.get("code_parts") or {}).items():
             counts_by_part.setdefault(str(part), Counter())[str(digest)] += 1
+            digests_of_phases.setdefault((str(part), record.phase), set()).add(str(digest))
     version_texts = [
         _version_text(part, counts) for part, counts in sorted(counts_by_part.items()) if len(counts) > 1
     ]
-    return f"Trials ran {' and '.join(version_texts)}: {CAVEAT}." if version_texts else ""
+    if not version_texts:
+        return ""
+    is_equal_in_phases = all(len(digests) == 1 for digests in digests_of_phases.values())
+    caveat = CAVEAT_OF_PHASES if is_equal_in_phases else CAVEAT
+    return f"Trials ran {' and '.join(version_texts)}: {caveat}."
 
 
 def data_versions(records: Sequence[Record]) -> str:
