@@ -45,7 +45,8 @@ QUIET_S = 600.0
 """Seconds without an ended trial after which a log gets a line on a running trial."""
 REASON_CHARACTERS = 300
 HEARD = {
-    "DRAIN": "stopping: running trials end at their next report, with a checkpoint if the code saves one; Ctrl-C again stops at once",
+    "DRAIN": "stopping: running trials end at their next report, with a checkpoint if their code saves one; "
+    "Ctrl-C again stops at once",
     "LEAVE": "stopping; Ctrl-C again stops at once",
     "HURRY": "stopping at once",
 }
