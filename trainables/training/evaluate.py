@@ -35,7 +35,7 @@ costs = (
         "depth",
         unit="layers",
         low=0.0,
-        meaning="layers run",
+        meaning="layers that count; the one that reaches the halting threshold is computed, but undone",
         high_from="depth_bound",
         is_cost=True,
         shown=("table", "beside", "posthoc", "figure"),
@@ -95,13 +95,11 @@ def evaluate(
         forward_flops: Function for FLOPs; None omits the metric `flops`.
 
     Returns:
-        `loss`, `ponder`, `depth` and `depth_bound` (the depth without halting): means over samples.
-            `accuracy`:
-        mean over predictions. `saved`: share of the layer-steps in these bounds that did not run. `floor`:
-        accuracy of always predicting the most common label of the split, or the value that a head defines
-        instead. Further values of a head (`Output.shares`): means over samples. `flops`: mean FLOPs of a
-            forward
-        pass.
+        `loss`, `ponder`, `depth` and `depth_bound` (the depth without halting) are means over samples,
+        `accuracy` over predictions. `saved` is the share of the layer-steps in these bounds that did not run.
+        `floor` is the accuracy of always predicting the most common label of the split, or a value that the
+        head defines. Further values of a head (`Output.shares`) and `flops`, the FLOPs of a forward pass, are
+        means over samples.
     """
     names: tuple[str, ...] = ()
     rows: list[Tensor] = []

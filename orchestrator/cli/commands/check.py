@@ -1,6 +1,7 @@
 """Implement `haltsweep check`, `plan` and `schema`, which inspect specs without writing files."""
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -133,6 +134,8 @@ def plan(
         out().print(part)
     if message := estimate_duration(sweep_plan, runs):
         out().print(message)
+    elif sweep_plan.trainable is None:
+        out().print(f"For an estimate in minutes: haltsweep plan --calibrate {shlex.quote(str(spec))}")
     if message := omitted_results(spec_file):
         out().print(message)
     _warn_about_missing_resources(sweep_plan)

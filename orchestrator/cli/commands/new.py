@@ -42,9 +42,9 @@ def new(
         return
     box = {path.stem: path for path in sorted(BOX.glob("*.yaml"))}
     if only_list:
+        print_line(f"{OWN:32} your own training code: a spec and a function that trains")
         for name, path in box.items():
             print_line(f"{name:32} {_question(path)}")
-        print_line(f"{OWN:32} your own training code: a spec and a function that trains")
         return
     if example == OWN:
         sources = [HOME / "starters" / name for name in OWN_FILES]

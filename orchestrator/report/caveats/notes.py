@@ -164,7 +164,11 @@ OUT_OF_RANGE = (
 def verdict_lines(report: Report) -> list[str]:
     """Return one line per verdict, then the undecided arms of each primary outcome."""
     tested_verdicts = [verdict for verdict in (*report.verdicts, *report.pooled) if not verdict.withheld]
-    lines = [f"decided: {verdict.line}" for verdict in tested_verdicts if verdict.is_decided]
+    lines = [
+        f"{'exploratory' if verdict.exploratory else 'decided'}: {verdict.line}"
+        for verdict in tested_verdicts
+        if verdict.is_decided
+    ]
     for outcome in report.outcomes:
         verdicts = [verdict for verdict in tested_verdicts if verdict.metric == outcome]
         other_arms = [

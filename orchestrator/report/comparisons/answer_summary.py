@@ -64,7 +64,10 @@ def _describe_change(report: Report, verdict: ArmVerdict) -> str:
     verb = "raises" if change > 0 else "lowers"
     reference = None if verdict.pooled else report.cell(verdict.reference, verdict.metric)
     start = f", from {format_number(reference.estimate.mean)}" if reference else ""
-    value = f" ({verdict.kind})" if verdict.kind in {"better", "worse"} else ""
+    remarks = [verdict.qualified_kind] if verdict.kind in {"better", "worse"} else []
+    if verdict.exploratory and not remarks:
+        remarks = ["exploratory"]
+    value = f" ({remarks[0]})" if remarks else ""
     return f"{verb} {verdict.metric} by {format_number(abs(change))}{value}{start}"
 
 
@@ -72,7 +75,8 @@ def _outcomes_by_arms(verdicts: Sequence[ArmVerdict]) -> str:
     """Return e.g. `minus-gate and minus-transition in test/accuracy; minus-gate in test/depth`."""
     arms: dict[str, list[str]] = {}
     for verdict in verdicts:
-        arms.setdefault(verdict.metric, []).append(verdict.arm)
+        mark = " (exploratory)" if verdict.exploratory and verdict.is_decided else ""
+        arms.setdefault(verdict.metric, []).append(verdict.arm + mark)
     metrics_by_arms = {metric: list(dict.fromkeys(arm_names)) for metric, arm_names in arms.items()}
     return "; ".join(
         f"{listed(arm_names) if len(arm_names) <= 2 * MAX_ARMS else f'{len(arm_names)} arms'} in {metric}"

@@ -104,7 +104,7 @@ def arm_tags(report: Report) -> dict[str, dict[str, str]]:
     for verdict in report.verdicts:
         first = verdict.metric == report.outcomes[0]
         tags[verdict.arm]["verdict" if first else f"verdict.{verdict.metric}"] = verdict.line
-        tags[verdict.arm] |= {DECISION: verdict.kind} if first and verdict.kind else {}
+        tags[verdict.arm] |= {DECISION: verdict.qualified_kind} if first and verdict.kind else {}
         tags[verdict.arm] |= {name: text for name, text in {NOTICE: notice, SCOPE: scope}.items() if text}
     for verdict in report.controls:
         tags[verdict.arm][

@@ -159,6 +159,14 @@ class ArmVerdict:
     """Prior that the variance of the differences was averaged with; None if it is not averaged."""
     waiting: int = 0
     """Number of seeds, or repeats, that have not run yet."""
+    exploratory: bool = False
+    """Whether the verdict rests on seeds, repeats or arms that were added after results had been observed."""
+
+    @property
+    def qualified_kind(self) -> str:
+        """Return the kind, marked if it is exploratory; empty before any result."""
+        is_marked = self.exploratory and self.is_decided
+        return f"{self.kind}, exploratory" if is_marked else self.kind or ""
 
     @property
     def is_decided(self) -> bool:
