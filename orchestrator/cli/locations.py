@@ -92,13 +92,11 @@ def budget_advice(budget_reason: str, folder: SweepFolder) -> str:
     return f"{budget_reason}; for more, raise that limit: `{command('extend', folder, 'budget.LIMIT=MORE')}`"
 
 
-def failure_advice(num_failed: int, folder: SweepFolder) -> str:
+def failure_advice(num_failed: int, folder: SweepFolder, *, with_retry: bool) -> str:
     """Return where the reasons of failed trials are shown, and how to run these trials again."""
-    retry = command("resume", folder, "--retry failed")
-    return (
-        f"{amount(num_failed, 'trial')} failed; why: {command('status', folder)}; to run them again: {retry} "
-        f"({CHANGED_CODE_HINT})"
-    )
+    reasons = f"{amount(num_failed, 'trial')} failed; why: {command('status', folder)}"
+    retry = f"; to run them again: {command('resume', folder, '--retry failed')} ({CHANGED_CODE_HINT})"
+    return reasons + retry * with_retry
 
 
 def error_advice(error: str, folder: SweepFolder) -> str:

@@ -429,7 +429,7 @@ def _print_results(folder: SweepFolder, finish: "SweepResult", *, is_new_report:
         + never_began_text
     )
     if num_failed := sum(count for kind, count in finish.counts.items() if kind.failed):
-        print_error(failure_advice(num_failed, folder))
+        print_error(failure_advice(num_failed, folder, with_retry=not finish.failing))
     if finish.failing:
         print_error(error_advice(finish.failing, folder))
     elif finish.spent:

@@ -243,7 +243,7 @@ def refuse_existing(plan: Plan, folder: SweepFolder) -> None:
         remedy = (
             f"continue it with `haltsweep resume {shlex.quote(str(folder.root))}`"
             if is_same_spec
-            else "it was launched from another spec: choose another name, or add to it with `haltsweep extend`"
+            else "it was launched from another spec: choose another name, or use `haltsweep extend`"
         )
         raise InputError(f"a sweep is launched once, and {folder.name!r} exists in {folder.root}; {remedy}")
     if folder.root.is_file() or (folder.root.is_dir() and any(folder.root.iterdir())):
