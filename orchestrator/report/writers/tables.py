@@ -109,13 +109,10 @@ def screen_table(report: Report) -> Grid:
     if report.searched:
         return search_table(report)
     shown_metrics = [metric for metric in report.metrics if metric in report.outcomes]
+    # If no trial has measured an outcome, its columns say so.
+    shown_metrics = shown_metrics or [*report.outcomes]
     shown_metrics = shown_metrics or [
-        *report.outcomes,
-        *(
-            metric
-            for metric in report.metrics
-            if not report.outcomes and report.splits.quantity(metric) in report.headlines
-        ),
+        metric for metric in report.metrics if report.splits.quantity(metric) in report.headlines
     ]
     extra_metrics = [metric for metric in report.metrics if "beside" in report.quantity(metric).shown]
     splits = {report.splits.split(metric) for metric in shown_metrics}
