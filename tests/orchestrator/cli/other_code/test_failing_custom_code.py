@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from tests.support.processes.commands import TINY
 from tests.support.training_code.own_code import forgotten
 
 pytestmark = pytest.mark.usefixtures("untracked")
