@@ -72,9 +72,8 @@ class TestBuild:
         assert file_names(tmp_path / "data") == {"train.lock"}
         assert haltsweep("data", "build", "listops", *SMALL_TASK).code == 0
 
-def start_build(folder):
-    arguments = ("data", "build", "listops", "trees=30000", "--split", "train", "--data", str(folder))
-    return Shell.at(folder.parent).started(*arguments)
+def start_build(shell, folder):
+    return shell.started("data", "build", "listops", "trees=30000", "--split", "train", "--data", str(folder))
 
 
 def wait_for_digest(process):
@@ -86,16 +85,17 @@ def wait_for_digest(process):
 @pytest.mark.slow
 def test_killed_and_concurrent_builds_leave_one_intact_copy(tmp_path, haltsweep):
     """Kill two builds late in their course, then start two builds at once."""
+    shell = Shell.at(tmp_path)
     start = time.monotonic()
-    with start_build(tmp_path / "straight") as process:
+    with start_build(shell, tmp_path / "straight") as process:
         expected_digest = wait_for_digest(process)
     duration = time.monotonic() - start
     for share in (0.8, 1.0):
-        with start_build(tmp_path / "d") as process:
+        with start_build(shell, tmp_path / "d") as process:
             time.sleep(duration * share)
             process.kill()
             process.communicate()
-    with start_build(tmp_path / "d") as first_process, start_build(tmp_path / "d") as second_process:
+    with start_build(shell, tmp_path / "d") as first_process, start_build(shell, tmp_path / "d") as second_process:
         digests = [wait_for_digest(process) for process in (first_process, second_process)]
     assert digests == [expected_digest, expected_digest]
     assert file_names(tmp_path / "d") == {"train.arrow", "train.json", "train.lock"}
