@@ -88,19 +88,6 @@ def test_logs_prints_every_attempt_with_its_output(haltsweep, sweep):
     assert trial_json["attempts"][1]["output"].startswith("hello\n")
 
 
-def test_logs_prints_the_full_reason_without_stored_output(haltsweep, sweep):
-    write_failed_trials(sweep)
-    output = haltsweep("logs", "synthetic", SECOND_TRIAL.trial_id[:-1]).out
-    assert "the loss is \\x1b[31mnan\n(its output is not stored in " in output
-    assert "\x1b" not in output
-    assert haltsweep("logs", "synthetic", "arm-1/search/2").out.endswith("not started yet\n")
-
-
-def test_trial_is_found_by_id_prefix_or_place():
-    for text in (FIRST_TRIAL.trial_id, FIRST_TRIAL.trial_id[:12], "arm-0/search/0"):
-        assert find_trial(text, PLAN.trials) is FIRST_TRIAL
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("arm-0/serch/0", "'arm-0/serch/0'.*'arm-0/search/0'"), ("", "''"), ("zzz", "'zzz'.*arm-0/search/0")],
@@ -115,11 +102,3 @@ def test_ambiguous_id_prefix_is_refused():
     with pytest.raises(InputError, match="ab0, ab1, ab2, ab3, ab4, ab5"):
         find_trial("ab", trials)
     assert find_trial("ab3", trials) is trials[3]
-
-
-def test_error_does_not_list_many_trials():
-    plan = make_plan(2, trials_per_arm=100, seeds=())
-    with pytest.raises(InputError, match=r"'arm-1/search/99'\?$"):
-        find_trial("arm-1/search/999", plan.trials)
-    with pytest.raises(InputError, match=r" 200$"):
-        find_trial("#", plan.trials)

@@ -38,20 +38,3 @@ def test_new_overwrites_no_file(haltsweep, name):
     assert f"{name} exists" in result.err
     assert [path.name for path in Path.cwd().iterdir()] == [name]
     assert Path(name).read_text() == "mine"
-
-
-def test_unknown_spec_is_answered_with_the_nearest_name(haltsweep):
-    result = haltsweep("new", "quickstrat")
-    assert result.code == 2
-    assert "'quickstart'" in result.err
-    assert not list(Path.cwd().iterdir())
-
-
-@pytest.mark.parametrize(("first_example", "second_example"), [("own", "digits"), ("digits", "own")])
-def test_new_refuses_two_examples_with_the_same_file_name(haltsweep, first_example, second_example):
-    assert haltsweep("new", first_example).code == 0
-    files_before = {path.name: path.read_text() for path in Path.cwd().iterdir()}
-    result = haltsweep("new", second_example)
-    assert (result.code, result.out) == (2, "")
-    assert "digits.yaml" in result.err
-    assert {path.name: path.read_text() for path in Path.cwd().iterdir()} == files_before

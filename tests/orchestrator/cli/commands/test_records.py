@@ -50,19 +50,6 @@ def test_piped_parquet_is_readable(sweep):
     assert list(table.trial_id) == [trial.trial_id for trial in PLAN.trials]
 
 
-def test_parquet_is_not_written_to_a_terminal(haltsweep, sweep, monkeypatch):
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    result = haltsweep("records", "synthetic", "--format", "parquet")
-    assert result.code == 2
-    assert "> synthetic.parquet" in result.err
-
-
-def test_records_escape_control_characters_on_a_terminal(haltsweep, sweep, monkeypatch):
-    monkeypatch.setattr(records, "_csv", lambda table: b'"a"\n"\x1b[31m"\n')
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    assert haltsweep("records", "synthetic").out == '"a"\n"\\x1b[31m"\n'
-
-
 def test_closed_pipe_is_no_failure(sweep):
     command = [sys.executable, "-m", "orchestrator.cli.main", "records", str(sweep.root)]
     read_end, write_end = os.pipe()

@@ -175,20 +175,6 @@ def test_retry_accepts_corrected_code_if_only_failed_trials_ran_the_old_code(run
     assert read.report("retries").left == 0
 
 
-def test_on_error_continue_runs_all_trials(run, folder):
-    (folder / "retries.py").write_text(TRAINING_CODE.replace("trial.seed == 2 and ", ""))
-    assert run("launch", "retries.yaml", "on_error=continue", *INLINE).code == 1
-    assert {row["outcome"] for row in read.trials("retries").to_pylist()} == {"crashed"}
-    assert len(count_starts(folder)) == 6
-
-
-def test_extend_with_on_error_continue_runs_the_remaining_trials(run, folder):
-    (folder / "retries.py").write_text(TRAINING_CODE.replace("trial.seed == 2 and ", ""))
-    run("launch", "retries.yaml", *INLINE)
-    assert run("extend", "retries", "on_error=continue", *INLINE).code == 1
-    assert len(count_starts(folder)) == 6
-
-
 @pytest.mark.slow
 def test_retry_reopens_the_mlflow_run(tmp_path):
     from tests.support.mlflow.mlflow_db import runs

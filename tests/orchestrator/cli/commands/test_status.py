@@ -97,19 +97,6 @@ def test_status_of_a_running_and_a_killed_sweep(haltsweep, sweep):
     assert "haltsweep resume synthetic" in haltsweep("status", "synthetic").out
 
 
-def test_status_does_not_count_stopped_trials_as_ended(haltsweep, sweep):
-    with hold_lease(sweep, *trial_events(0, OutcomeKind.STOPPED)):
-        pass
-    assert read_status(haltsweep) == ("unfinished", 0, 0, 0)
-
-
-def test_status_of_a_finished_sweep(haltsweep, sweep):
-    ends = [event for number in range(12) for event in trial_events(number, OutcomeKind.FINISHED)]
-    with hold_lease(sweep, *ends):
-        pass
-    assert read_status(haltsweep) == ("finished", 12, 0, 0)
-
-
 def test_status_of_a_failed_sweep(haltsweep, sweep):
     ends = [event for number in range(12) for event in trial_events(number, OutcomeKind.CRASHED)]
     with hold_lease(sweep, *ends):
@@ -138,17 +125,6 @@ def test_status_lists_failures_with_reasons(haltsweep, sweep):
     assert "Traceback" not in output
     assert output.endswith(f"\nshow the whole traceback: haltsweep logs synthetic {second_trial}\n")
     assert re.search(r"│ arm-0 +│ +3/6 │ +0 │ +1 │ +2 │", output)
-
-
-def test_status_shortens_the_failures_only_in_text(haltsweep, sweep):
-    ends = [event for number in range(12) for event in trial_events(number, OutcomeKind.DIVERGED)]
-    with hold_lease(sweep, *ends):
-        pass
-    output = haltsweep("status", "synthetic").out
-    assert output.count("\nfailed: ") == FAILURES_KEPT
-    assert output.endswith("... and 2 more failures; all with --json\n")
-    status = json.loads(haltsweep("status", "synthetic", "--json").out)
-    assert [trial_events["outcome"] for trial_events in status["trials"]] == ["diverged"] * 12
 
 
 def test_trials_option_lists_every_trial(haltsweep, sweep):

@@ -43,17 +43,6 @@ def test_stop_waits_until_the_holder_releases_its_lease(haltsweep, ledger, monke
     assert result.out.endswith("synthetic: stopped; continue with: haltsweep resume synthetic\n")
 
 
-def test_stop_does_not_wait_for_a_later_session(haltsweep, ledger, monkeypatch):
-    lease = ledger.claim(Holder.current())
-
-    def replace_session(_):
-        ledger.release(lease)
-        ledger.claim(Holder.current())
-
-    monkeypatch.setattr(module.time, "sleep", replace_session)
-    assert haltsweep("stop", "synthetic").code == 0
-
-
 def test_stop_ends_after_its_timeout(haltsweep, ledger):
     ledger.claim(Holder.current())
     result = haltsweep("stop", "synthetic", "--timeout", "0")
@@ -72,9 +61,3 @@ def test_stop_needs_only_the_database(haltsweep, tmp_path):
     result = haltsweep("stop", "fra", "--storage", url)
     assert result.code == 1
     assert "'fra'" in result.err
-
-
-def test_stop_refuses_an_unknown_sweep(haltsweep, ledger):
-    result = haltsweep("stop", "synthetik")
-    assert result.code == 2
-    assert "'synthetic'" in result.err
