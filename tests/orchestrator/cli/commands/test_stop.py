@@ -18,7 +18,6 @@ def ledger(tmp_path):
 def test_stop_accepts_a_sweep_without_a_session(haltsweep, ledger):
     result = haltsweep("stop", "synthetic")
     assert (result.code, result.err) == (0, "")
-    assert result.out == "synthetic: no process runs it; continue with: haltsweep resume synthetic\n"
 
 
 @pytest.mark.parametrize(("options", "is_immediate"), [((), False), (("--now",), True)])
@@ -26,8 +25,6 @@ def test_stop_request_needs_no_lease(haltsweep, ledger, options, is_immediate):
     lease = ledger.claim(Holder.current())
     result = haltsweep("stop", "synthetic", "--no-wait", *options)
     assert result.code == 0
-    moment = "at once" if is_immediate else "after each trial has stored a checkpoint at its next report"
-    assert result.out.endswith(f" was asked to stop {moment}\n")
     request = ledger.stop_request(lease)
     assert request.at_once is is_immediate
     assert ledger.renew(lease).token == lease.token, "the holder still holds it"
@@ -38,9 +35,7 @@ def test_stop_waits_until_the_holder_releases_its_lease(haltsweep, ledger, monke
     monkeypatch.setattr(module, "REPEATED_EVERY_S", 0.0)
     monkeypatch.setattr(module.time, "sleep", lambda _: ledger.release(lease))
     result = haltsweep("stop", "synthetic")
-    assert result.code == 0
-    assert "waiting 0 s for the next report of its trials; --now does not wait for it\n" in result.out
-    assert result.out.endswith("synthetic: stopped; continue with: haltsweep resume synthetic\n")
+    assert (result.code, "haltsweep resume synthetic" in result.out) == (0, True)
 
 
 def test_stop_ends_after_its_timeout(haltsweep, ledger):
