@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from orchestrator import read
-from orchestrator.errors import InputError
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger

@@ -10,9 +10,11 @@ from types import SimpleNamespace
 import pytest
 
 from orchestrator import read
+from orchestrator.cli.commands import extend
 from orchestrator.cli.stored_sweep import open_stored_sweep
 from orchestrator.errors import InputError, LeaseLost
 from orchestrator.files.file_digests import write_manifest
+from orchestrator.identity import derive_seed
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.lease import Holder
@@ -75,6 +77,17 @@ def test_added_trials_and_confirm_match_a_launch_of_the_larger_sweep(haltsweep, 
     larger_options = ("search.trials_per_arm=3", confirm, "--runs", "whole")
     assert haltsweep("launch", spec, *larger_options, *INLINE).code == 0
     assert count_measurements("tiny") == count_measurements("tiny", "whole")
+
+
+@pytest.mark.slow
+def test_added_repeats_match_a_launch_of_the_larger_sweep(haltsweep, untracked, spec):
+    assert haltsweep("launch", spec, *SMALL, "search.repeats=2", *INLINE).code == 0
+    events_before = read_events()
+    assert haltsweep("extend", "tiny", "--repeats", "1", *INLINE).code == 0
+    check_that_no_trial_ran_again(events_before)
+    assert haltsweep("launch", spec, *SMALL, "search.repeats=3", "--runs", "whole", *INLINE).code == 0
+    assert count_measurements("tiny") == count_measurements("tiny", "whole")
+    assert read.report("tiny").unit_seeds == read.report("tiny", runs="whole").unit_seeds
 
 
 LATE_OVERRIDES = ("search=null", "posthoc={model.halt.threshold: [0.5]}")
@@ -189,3 +202,9 @@ def test_copy_that_shares_a_store_with_its_original_is_refused(haltsweep, tmp_pa
     result = haltsweep("resume", "synthetic", "--runs", str(tmp_path / "copied"))
     assert result.code == 2
     assert f"{folder.root}: both use {url}" in result.err
+
+
+def test_added_seeds_continue_the_fixed_list_of_seeds():
+    fixed_seeds = [derive_seed("confirm", number) for number in range(4)]
+    plan = make_plan(1, seeds=tuple(fixed_seeds[:2]))
+    assert extend._seed_and_trial_overrides(plan, (), "2", None) == [f"confirm.seeds={fixed_seeds}"]

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from orchestrator.cli.commands import records
-from orchestrator.tracking.flat_tables import MEASURED
 from tests.support.processes.commands import PATIENCE_S
 from tests.support.specs.plans import make_plan
 from tests.support.sweeps.finished import finished
@@ -56,3 +55,9 @@ def test_records_quote_text_that_spreadsheets_would_compute():
     rows = pd.read_csv(io.BytesIO(content), dtype={"'=name": str})
     assert rows["'=name"].tolist()[:-1] == ["'=1+1", "'@x", "'+a", "'-b", "'\tc", "-0.5", "plain"]
     assert rows.value.tolist() == [-1.0] * len(texts)
+
+
+def test_records_escape_control_characters_on_a_terminal(haltsweep, sweep, monkeypatch):
+    monkeypatch.setattr(records, "_csv", lambda table: b'"a"\n"\x1b[31m"\n')
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert haltsweep("records", "synthetic").out == '"a"\n"\\x1b[31m"\n'

@@ -2,16 +2,12 @@
 
 import json
 import re
-from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
 from orchestrator.cli.display.progress import REASON_CHARACTERS
-from orchestrator.conductor.overview import FAILURES_KEPT
-from orchestrator.execution.sweep import launch as pipeline
-from orchestrator.execution.sweep.open_sweep import SweepResult
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger

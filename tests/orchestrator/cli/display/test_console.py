@@ -1,6 +1,8 @@
 """The console prints plain text: no control sequences, no markup, no passwords."""
 
 import pytest
+from rich.table import Table
+from rich.text import Text
 
 from orchestrator.cli.display import console
 
@@ -23,3 +25,13 @@ def test_console_escapes_lines(capsys) -> None:
     console.print_line(f"{HOSTILE_TEXT}\n{HOSTILE_TEXT}")
     console.print_error(HOSTILE_TEXT)
     assert capsys.readouterr() == (f"{ESCAPED_TEXT}\n{ESCAPED_TEXT}\n", f"{ESCAPED_TEXT}\n")
+
+
+def test_console_escapes_tables(capsys) -> None:
+    table = Table(title=HOSTILE_TEXT, title_style="", header_style="")
+    table.add_column(HOSTILE_TEXT)
+    table.add_row(Text(HOSTILE_TEXT))
+    console.out().print(table)
+    output = capsys.readouterr().out
+    assert output.count(r"\u202egnp.exe") == 3
+    assert not {"\u202e", "\x07"} & set(output)
