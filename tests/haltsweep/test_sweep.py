@@ -49,16 +49,11 @@ def test_local_function_is_planned_and_faults_name_the_spec(folder):
 
 @pytest.mark.parametrize(
     ("spec", "trainable", "expected"),
-    [({}, make_train(0), "name"), (SPEC, 3, "3"), (SPEC | {"notes": object()}, "math:sqrt", "object")],
+    [({}, make_train(0), "name"), (SPEC, 3, "3")],
 )
 def test_invalid_sweep_is_refused(spec, trainable, expected):
     with pytest.raises(InputError, match=expected):
         Sweep(spec, trainable).plan()
-
-
-def test_function_that_cannot_be_pickled_is_refused(folder):
-    with (folder / "log").open("w") as log, pytest.raises(InputError):
-        Sweep(SPEC, lambda settings, trial: log.write("x")).plan()
 
 
 @pytest.mark.slow
@@ -70,7 +65,6 @@ def test_sweep_is_run_changed_and_resumed(folder):
         zip(report.trials["trial_id"].to_pylist(), report.trials["metric.test/loss"].to_pylist(), strict=True)
     )
     assert sorted(losses.values()) == pytest.approx([5.01, 5.02, 5.03, 6.01, 6.02, 6.03])
-    assert report.measurements.num_rows == 12
     assert any("one" in each.line for each in report.summary.verdicts)
     assert (folder / "runs" / "mine" / "report" / "report.html").is_file()
     assert Sweep(SPEC, make_train(5)).run("inline", tracking="none").exit_code == 0  # all trials have ended

@@ -59,7 +59,6 @@ def fine_tuning(tmp_path: Path) -> Iterator[None]:
     ("settings", "steps"),
     [
         (EPOCHS | {"load_best_model_at_end": True, "save_total_limit": 1}, [3, 6, 9]),
-        ({"eval_strategy": "epoch", "save_strategy": "no"}, [3, 6, 9]),
         ({"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "epoch"}, [2, 4, 6, 8, 9]),
     ],
 )

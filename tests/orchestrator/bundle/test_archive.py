@@ -1,6 +1,5 @@
 """Archives are unpacked inside their folder or refused: names, links, devices, oversized contents."""
 
-import os
 import stat
 import struct
 import zipfile
@@ -30,15 +29,11 @@ def write_archive(work_folder, *members):
 
 
 def check_refusal(file, work_folder, message):
-    files_before = {
-        name: digest for name, digest in tree(work_folder).items() if not name.startswith("inside")
-    }
+    names_before = {name for name in tree(work_folder) if not name.startswith("inside")}
     with pytest.raises(InputError, match=message):
         archive.unpack(file, work_folder / "inside")
-    files_after = {
-        name: digest for name, digest in tree(work_folder).items() if not name.startswith("inside")
-    }
-    assert files_after == files_before, "unpacking must not write outside of the folder"
+    names_after = {name for name in tree(work_folder) if not name.startswith("inside")}
+    assert names_after == names_before, "unpacking must not write outside of the folder"
     assert not [path for path in (work_folder / "inside").rglob("*") if path.is_symlink()]
 
 
@@ -53,19 +48,8 @@ def test_archive_is_reproducible_and_can_be_unpacked(work_folder):
 @pytest.mark.parametrize(
     "name",
     [
-        "../evil.json",
-        "report/../../evil.md",
-        "/tmp/evil.json",
-        "report/sub/evil.md",
-        "extensions/../evil.json",
-        "C:evil.json",
-        "report\\..\\evil.md",
-        "report/.evil",
-        "plan.json/",
-        "evil.py",
-        "spec.yaml\nx",
-        "spec.yaml\x00.py",
-        "",
+        *("../evil.json", "report/../../evil.md", "/tmp/evil.json", "report/sub/evil.md", "C:evil.json"),
+        *("report\\..\\evil.md", "report/.evil", "evil.py", "spec.yaml\x00.py", ""),
     ],
 )
 def test_unexpected_names_are_refused(work_folder, name):
@@ -74,9 +58,7 @@ def test_unexpected_names_are_refused(work_folder, name):
     check_refusal(write_archive(work_folder, (member, b"evil")), work_folder, "wrote: it ")
 
 
-@pytest.mark.parametrize(
-    "kind", [stat.S_IFLNK, stat.S_IFDIR, stat.S_IFCHR, stat.S_IFBLK, stat.S_IFIFO, stat.S_IFSOCK]
-)
+@pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFDIR, stat.S_IFCHR, stat.S_IFIFO])
 def test_links_devices_and_pipes_are_refused(work_folder, kind):
     member = zipfile.ZipInfo("plan.json")
     member.external_attr = (kind | 0o777) << 16
@@ -94,36 +76,12 @@ def test_repeated_name_is_refused(work_folder):
     )
 
 
-def test_unsupported_compression_is_refused(work_folder):
-    member = zipfile.ZipInfo("plan.json")
-    member.compress_type = zipfile.ZIP_LZMA
-    check_refusal(
-        write_archive(work_folder, (member, b"1")), work_folder, "has an unsupported compression method"
-    )
-
-
 def test_encrypted_member_is_refused(work_folder):
     file = write_archive(work_folder, ("plan.json", b"1"))
     content = bytearray(file.read_bytes())
     content[content.index(b"PK\x01\x02") + 8] |= 1
     file.write_bytes(content)
     check_refusal(file, work_folder, "must be a regular file that every user may read")
-
-
-def test_oversized_content_is_refused_by_stated_and_by_real_size(work_folder, monkeypatch):
-    monkeypatch.setattr(archive, "MAX_BYTES", 100_000)
-    member = zipfile.ZipInfo("plan.json")
-    member.compress_type = zipfile.ZIP_DEFLATED
-    file = write_archive(work_folder, (member, b"\0" * 1_000_000))
-    assert file.stat().st_size < 2000
-    check_refusal(file, work_folder, "would need more than 100,000 bytes unpacked")
-    assert not list((work_folder / "inside").iterdir())
-    content = bytearray(file.read_bytes())
-    offset = content.index(b"PK\x01\x02") + 24
-    content[offset : offset + 4] = struct.pack("<I", 10)  # the stated size is small
-    file.write_bytes(content)
-    check_refusal(file, work_folder, "it cannot be read|would need more")
-    assert sum(path.stat().st_size for path in (work_folder / "inside").rglob("*")) <= 100_000
 
 
 def test_highly_compressed_archive_is_refused(work_folder, monkeypatch):
@@ -141,56 +99,16 @@ def test_highly_compressed_archive_is_refused(work_folder, monkeypatch):
     file.write_bytes(content)
     check_refusal(file, work_folder, "it cannot be read|would need more")
     assert sum(path.stat().st_size for path in (work_folder / "inside").rglob("*")) <= limit
-    with pytest.raises(InputError, match="1,000,000"):
-        archive.write(work_folder / "sweep.zip", {"ledger.jsonl": b"\0" * 1_000_000})
-    assert not (work_folder / "sweep.zip").exists()
-
-
-def test_oversized_json_file_is_refused(work_folder, monkeypatch):
-    monkeypatch.setattr(archive, "MAX_FILE", 1000)
-    file = write_archive(work_folder, ("ledger.jsonl", b"x" * 2000), ("plan.json", b"x" * 2000))
-    check_refusal(file, work_folder, "'plan.json' has more than 1,000 bytes")
-    assert not list((work_folder / "inside").iterdir())
-    content = bytearray(file.read_bytes())
-    offset = content.rindex(b"PK\x01\x02") + 24
-    content[offset : offset + 4] = struct.pack("<I", 10)  # the stated size is small
-    file.write_bytes(content)
-    check_refusal(file, work_folder, "it cannot be read|has more than")
-    assert (work_folder / "inside" / "plan.json").stat().st_size <= 1000
 
 
 def test_archive_that_could_not_be_unpacked_is_not_written(work_folder, monkeypatch):
     monkeypatch.setattr(archive, "MAX_FILE", 1000)
-    large_file = work_folder / "large.json"
-    large_file.write_bytes(b"x" * 1001)
-    for content in (large_file, b"x" * 1001):
-        with pytest.raises(InputError, match=r"report/report.json.* 1,000 .* 1,001"):
-            archive.write(
-                work_folder / "sweep.zip", {"report/report.json": content, "ledger.jsonl": large_file}
-            )
+    with pytest.raises(InputError, match=r"report/report.json.* 1,000 .* 1,001"):
+        archive.write(work_folder / "sweep.zip", {"report/report.json": b"x" * 1001})
     monkeypatch.setattr(archive, "MAX_BYTES", 1500)
     with pytest.raises(InputError, match=r"1,500 .* 1,601"):
-        archive.write(work_folder / "sweep.zip", {"plan.json": b"x" * 600, "ledger.jsonl": large_file})
+        archive.write(work_folder / "sweep.zip", {"plan.json": b"x" * 600, "ledger.jsonl": b"x" * 1001})
     assert not (work_folder / "sweep.zip").exists()
-
-
-def test_device_behind_a_link_is_refused(work_folder):
-    (work_folder / "link.json").symlink_to("/dev/zero")
-    with pytest.raises(OSError, match="device"):
-        archive.write(work_folder / "made.zip", {"plan.json": work_folder / "link.json"})
-    assert not (work_folder / "made.zip").exists()
-    with pytest.raises(InputError, match=r"link.json.* a device"):
-        archive.unpack(work_folder / "link.json", work_folder / "inside")
-
-
-def test_large_file_is_archived_in_pieces(work_folder):
-    content = bytes(range(256)) * 20_000  # 5 MB
-    (work_folder / "big").write_bytes(content)
-    archive.write(work_folder / "one.zip", {**FILES, "ledger.jsonl": work_folder / "big"})
-    archive.write(work_folder / "two.zip", {**FILES, "ledger.jsonl": content})
-    assert (work_folder / "one.zip").read_bytes() == (work_folder / "two.zip").read_bytes()
-    archive.unpack(work_folder / "one.zip", work_folder / "inside")
-    assert (work_folder / "inside" / "ledger.jsonl").read_bytes() == content
 
 
 def test_too_many_files_are_refused(work_folder, monkeypatch):
@@ -202,31 +120,11 @@ def test_too_many_files_are_refused(work_folder, monkeypatch):
     )
 
 
-def test_overlong_directory_is_refused(work_folder, monkeypatch):
-    monkeypatch.setattr(archive, "MAX_DIRECTORY", 100)
-    check_refusal(
-        write_archive(work_folder, *((f"report/{number}.md", b"") for number in range(3))),
-        work_folder,
-        "list of files is too long",
-    )
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"PK", b"no archive at all, but long enough to be one", b"PK\x05\x06" + b"\xff" * 18]
-)
+@pytest.mark.parametrize("content", [b"", b"PK\x05\x06" + b"\xff" * 18])
 def test_file_that_is_no_archive_is_refused(work_folder, content):
     file = work_folder / "made.zip"
     file.write_bytes(content)
     check_refusal(file, work_folder, "must be an archive that `haltsweep bundle` wrote")
-
-
-def test_data_after_the_archive_are_refused(work_folder):
-    file = write_archive(work_folder, ("plan.json", b"1"))
-    archive_bytes = file.read_bytes()
-    file.write_bytes(archive_bytes + b"more")
-    check_refusal(file, work_folder, "it does not end as one")
-    file.write_bytes(archive_bytes[:-22] + b"PK\x06\x07" + b"\0" * 16 + archive_bytes[-22:])
-    check_refusal(file, work_folder, "it does not end as one")
 
 
 def test_flipped_byte_is_refused_or_changes_no_file(work_folder):
@@ -244,9 +142,3 @@ def test_flipped_byte_is_refused_or_changes_no_file(work_folder):
         except InputError:
             continue
         assert all((folder / name).read_bytes() in FILES.values() for name in names)
-
-
-def test_pipe_is_refused_without_waiting(work_folder):
-    os.mkfifo(work_folder / "made.zip")
-    with pytest.raises(InputError, match=r"made.zip.* a pipe"):
-        archive.unpack(work_folder / "made.zip", work_folder / "inside")

@@ -39,29 +39,6 @@ except KeyboardInterrupt:
     assert was_pressed()
     print("raised again")
 """
-FAILING_SCRIPT = """
-import os, signal, sys
-from orchestrator.cli import main
-from orchestrator.cli.commands import status
-def fail(*_):
-    try:
-        os.kill(os.getpid(), signal.SIGINT)
-    except KeyboardInterrupt:
-        pass
-    raise AttributeError("half a module was loaded")
-status.runs_root = fail
-sys.argv = ["haltsweep", "status", "x"]
-main.run()
-"""
-IGNORING_SCRIPT = """
-import signal
-from orchestrator.cli.ctrl_c import handle_ctrl_c
-signal.signal(signal.SIGINT, signal.SIG_IGN)
-handle_ctrl_c()
-assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-"""
-
-
 def run_script(script, folder):
     return subprocess.run(
         [sys.executable, "-c", script],
@@ -82,12 +59,3 @@ def test_ctrl_c_during_imports_exits_with_130(tmp_path, is_swallowed):
 def test_ctrl_c_in_a_garbage_collector_callback_is_raised_again(tmp_path):
     process = run_script(COLLECTION_SCRIPT.format(patience=PATIENCE_S), tmp_path)
     assert (process.returncode, process.stdout, process.stderr) == (0, "raised again\n", "")
-
-
-def test_error_after_ctrl_c_is_reported_as_an_interrupt(tmp_path):
-    process = run_script(FAILING_SCRIPT, tmp_path)
-    assert (process.returncode, process.stdout, process.stderr) == (130, "", "interrupted\n")
-
-
-def test_ignored_ctrl_c_stays_ignored(tmp_path):
-    assert run_script(IGNORING_SCRIPT, tmp_path).returncode == 0

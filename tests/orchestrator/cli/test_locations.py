@@ -5,16 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.locations import (
-    command,
-    data_root,
-    find_sweep,
-    runs_root,
-    tracked_by_launch,
-    tracking_uri,
-)
-from orchestrator.cli.stored_sweep import launched_sweep, open_stored_sweep
-from orchestrator.errors import InputError, StoreError
+from orchestrator.cli.locations import command, data_root, find_sweep
+from orchestrator.cli.locations import runs_root, tracked_by_launch, tracking_uri
+from orchestrator.cli.stored_sweep import launched_sweep
+from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.serialise import to_json
 from tests.support.specs.plans import make_plan
@@ -68,13 +62,9 @@ def test_only_launch_may_disable_tracking(working_folder, monkeypatch):
     assert tracking_uri(None, Path("runs")) == default_store, "a later sync can use the default store"
 
 
-@pytest.mark.parametrize("source", ["option", "variable"])
-def test_password_in_a_sqlite_url_is_refused(working_folder, monkeypatch, source):
-    url = "sqlite:///user:pw1@h/x.db"
-    if source == "variable":
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", url)
+def test_password_in_a_sqlite_url_is_refused(working_folder):
     with pytest.raises(InputError, match="sqlite") as error:
-        tracked_by_launch(url if source == "option" else None, Path("runs"))
+        tracked_by_launch("sqlite:///user:pw1@h/x.db", Path("runs"))
     assert "pw1" not in str(error.value)
     assert not list(working_folder.iterdir())
 
@@ -84,14 +74,6 @@ def test_file_in_place_of_a_folder_is_refused(working_folder, root):
     (working_folder / "file").write_text("")
     for path in (Path("file"), Path("file") / "below"):
         with pytest.raises(InputError, match=f"{working_folder}/file"):
-            root(path)
-
-
-@pytest.mark.parametrize("root", [runs_root, data_root])
-def test_unusable_paths_are_refused(working_folder, root):
-    (working_folder / "loop").symlink_to("loop")
-    for path in (Path("loop"), Path("loop") / "below", Path("a" * 300)):
-        with pytest.raises(InputError):
             root(path)
 
 
@@ -120,17 +102,6 @@ def test_renamed_folder_is_refused():
         launched_sweep("gates-old", Path("runs"))
 
 
-def test_missing_ledger_is_refused_and_not_created(working_folder):
-    folder = write_sweep("gates")
-    (folder.root / "launch.json").write_text('{"data_dir": "data"}')
-    with (
-        pytest.raises(StoreError, match="`haltsweep resume gates`"),
-        open_stored_sweep("gates", Path("runs")),
-    ):
-        pass
-    assert not folder.ledger.exists()
-
-
 def test_printed_commands_work_from_the_current_directory(monkeypatch):
     assert command("ui", SweepFolder(Path("runs/one"))) == "haltsweep ui one"
     distant_folder = SweepFolder(Path("it's here/one"))
@@ -139,26 +110,9 @@ def test_printed_commands_work_from_the_current_directory(monkeypatch):
     assert command("resume", distant_folder) == "haltsweep resume one"
 
 
-def test_overlong_name_is_an_unknown_sweep():
-    for name in ("x" * 300, "x" * 5000):
-        with pytest.raises(InputError, match="'xxx"):
-            find_sweep(name, Path("runs"))
-
-
-@pytest.mark.parametrize(
-    ("option", "noun"),
-    [
-        ("--runs", "folder"),
-        ("--data", "folder"),
-        ("--tracking", "location"),
-        ("--storage", "location"),
-        ("--checkpoints", "location"),
-        ("--address", "location"),
-    ],
-)
-def test_empty_option_is_refused(haltsweep, tmp_path, monkeypatch, option, noun):
+@pytest.mark.parametrize(("option", "noun"), [("--runs", "folder"), ("--storage", "location")])
+def test_empty_option_is_refused(haltsweep, tmp_path, option, noun):
     """An unset shell variable leaves an empty option, which does not mean the default."""
-    monkeypatch.chdir(tmp_path)
     result = haltsweep("launch", "any.yaml", option, "")
     assert (result.code, result.out) == (2, "")
     assert result.err == f"a {noun} must not be empty; omit the option instead\n"

@@ -18,15 +18,8 @@ from tests.support.specs.plans import make_plan
 from tests.support.sweeps.driving import run_in_turn
 
 
-@pytest.mark.parametrize(
-    ("task", "message"),
-    [
-        ({"name": "gone_kit.majority"}, "'gone_kit.majority'"),
-        ({"name": "gone"}, "'gone'"),
-        ({"name": "listops", "of_another_version": 1}, "1 validation error"),
-    ],
-)
-def test_data_of_a_missing_task_are_reported_as_unknown(task: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize("task", [{"name": "gone"}, {"name": "listops", "of_another_version": 1}])
+def test_data_of_a_missing_task_are_reported_as_unknown(task: dict[str, Any]) -> None:
     sweep: Any = SimpleNamespace(
         setup=SimpleNamespace(workload=DEFAULT_WORKLOAD, data_dir=None),
         plan=SimpleNamespace(confirm=None, arms=[SimpleNamespace(settings={"task": task})]),
@@ -34,8 +27,6 @@ def test_data_of_a_missing_task_are_reported_as_unknown(task: dict[str, Any], me
     )
     (finding,) = check_data(sweep, lambda _: None)
     assert finding.verdict == "unknown"
-    assert message in finding.detail
-    assert "\n" not in finding.detail
 
 
 def test_snapshot_is_compared_with_all_events(tmp_path: Path) -> None:

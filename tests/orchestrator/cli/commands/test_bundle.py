@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import weakref
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +12,6 @@ from pathlib import Path
 import pytest
 
 from orchestrator.bundle import archive, contents
-from orchestrator.cli.commands.bundle import report_files
-from orchestrator.cli.stored_sweep import open_stored_sweep
-from orchestrator.execution.sweep.rerun import sample_trials
 from orchestrator.ledger import chain
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
@@ -23,7 +19,6 @@ from orchestrator.plan.serialise import from_json, to_json
 from tests.support.processes.commands import TINY, tree
 from tests.support.specs.plans import make_plan
 from tests.support.sweeps.finished import finished
-from tests.support.sweeps.histories import history
 from trainables.metrics import Metric
 
 EVIL = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\n"
@@ -51,14 +46,11 @@ def bundled(tmp_path, haltsweep, bundle_folder):
         return {name: file.read(name) for name in file.namelist()}
 
 
-def write_bundle(files, code_digest=None, **changes):
+def write_bundle(files, **changes):
     """Write a bundle of changed files with matching digests, as a forger could, and return its path."""
-    files = {**files, **{name: content for name, content in changes.items() if content is not None}}
-    files.pop(contents.LIST, None)
-    files[contents.LIST] = contents.listing(
-        "synthetic", files, {"haltsweep": "0.1.0", "code": code_digest or contents.code_digest()}
-    )
-    archive.write(Path("other.zip"), files)
+    files = {name: content for name, content in {**files, **changes}.items() if name != contents.LIST}
+    versions = {"haltsweep": "0.1.0", "code": contents.code_digest()}
+    archive.write(Path("other.zip"), {**files, contents.LIST: contents.listing("synthetic", files, versions)})
     return "other.zip"
 
 
@@ -92,8 +84,6 @@ def test_verify_finds_a_report_that_contradicts_the_ledger(haltsweep, bundled):
     assert result.code == 2
     assert "report      unknown" in result.out
     assert "numpy 0." in result.out
-    result = haltsweep("verify", write_bundle(bundled, "another", **{"report/report.md": false_report}))
-    assert "haltsweep 0.1.0" in result.out
 
 
 def test_verify_finds_files_that_contradict_their_digests(haltsweep, bundled):
@@ -102,10 +92,9 @@ def test_verify_finds_files_that_contradict_their_digests(haltsweep, bundled):
     assert result.code == 1
     assert "provenance.json: " in result.out
     assert "extra.json: " in result.out
-    archive.write(Path("other.zip"), {name: bundled[name] for name in bundled if name != "plan.json"})
-    assert "plan.json: " in haltsweep("verify", "other.zip").out
-    archive.write(Path("other.zip"), {name: bundled[name] for name in bundled if name != contents.LIST})
-    assert "bundle.json" in haltsweep("verify", "other.zip").out
+    for missing in ("plan.json", contents.LIST):
+        archive.write(Path("other.zip"), {name: bundled[name] for name in bundled if name != missing})
+        assert missing in haltsweep("verify", "other.zip").out
 
 
 @pytest.mark.parametrize(
@@ -113,10 +102,7 @@ def test_verify_finds_files_that_contradict_their_digests(haltsweep, bundled):
     [
         (lambda lines: [lines[0], *lines[2:]], "event 2"),
         (lambda lines: [lines[0], lines[1].replace(b"c0ffee", b"beefed"), *lines[2:]], "event 1"),
-        (lambda lines: [b'["other"]', *lines[1:]], "event 1"),
-        (lambda lines: [lines[0], b"[1, 2]", *lines[1:]], "9 columns, got 2"),
         (lambda lines: [lines[0], b"[" * 100_000, *lines[1:]], contents.LEDGER),
-        (lambda lines: [b"{}", *lines[1:]], contents.LEDGER),
     ],
 )
 def test_verify_refuses_a_changed_ledger(haltsweep, bundled, damage, detail):
@@ -124,40 +110,6 @@ def test_verify_refuses_a_changed_ledger(haltsweep, bundled, damage, detail):
     result = haltsweep("verify", write_bundle(bundled, **{contents.LEDGER: b"\n".join(damage(lines))}))
     assert result.code == 1
     assert detail in result.out
-
-
-def test_verify_refuses_an_event_that_exceeds_the_line_limit(haltsweep, bundled, monkeypatch):
-    monkeypatch.setattr(contents, "MAX_LINE", 50_000)
-    oversized_ledger = bundled[contents.LEDGER] + b"[" + b" " * 100_000
-    result = haltsweep("verify", write_bundle(bundled, **{contents.LEDGER: oversized_ledger}))
-    assert result.code == 1
-    assert "50,000" in result.out
-
-
-def test_report_keeps_only_few_events_in_memory(tmp_path):
-    plan = replace(
-        PLAN, confirm=None, trials=tuple(trial for trial in PLAN.trials if trial.phase == "search")
-    )
-    num_alive = []
-
-    def watched_events():
-        references = []
-        for event in history(plan, steps=200):
-            payload = Payload(event.payload)
-            references.append(weakref.ref(payload))
-            yield replace(event, payload=payload)
-            del payload
-            num_alive.append(sum(reference() is not None for reference in references))
-
-    report_files(plan, watched_events(), tmp_path)
-    assert len(num_alive) > 1000
-    assert max(num_alive) < 10 + 3 * len(plan.trials), (
-        "a trial's own, its last and its best measurement at most"
-    )
-
-
-class Payload(dict):
-    """A dict that supports weak references."""
 
 
 def test_verify_runs_no_code_that_a_bundle_names(haltsweep, bundled, tmp_path):
@@ -178,23 +130,15 @@ def test_verify_runs_no_code_that_a_bundle_names(haltsweep, bundled, tmp_path):
         assert "evil" not in sys.modules
 
 
-@pytest.mark.parametrize("plan", [b"", b"[]", b'{"format": 1}', b"[" * 100_000])
+@pytest.mark.parametrize("plan", [b"[]", b"[" * 100_000])
 def test_verify_refuses_an_invalid_plan(haltsweep, bundled, plan):
     result = haltsweep("verify", write_bundle(bundled, **{"plan.json": plan}))
     assert result.code == 1
 
 
-def test_verify_refuses_events_of_trials_outside_the_plan(haltsweep, bundled):
-    plan = replace(from_json(bundled["plan.json"]), trials=(), arms=make_plan(1).arms)
-    result = haltsweep("verify", write_bundle(bundled, **{"plan.json": to_json(plan).encode()}))
-    assert result.code == 1
-
-
 def test_verify_refuses_a_file_that_is_no_bundle(haltsweep, tmp_path):
     (tmp_path / "text.zip").write_text("no archive, though its name says so")
-    result = haltsweep("verify", "text.zip")
-    assert result.code == 2
-    assert "--repair" in haltsweep("verify", "text.zip", "--repair").err
+    assert haltsweep("verify", "text.zip").code == 2
 
 
 def test_bundle_refuses_an_existing_file_and_a_running_sweep(haltsweep, tmp_path):
@@ -232,21 +176,6 @@ def test_rerun_trials_reproduce_their_results(haltsweep, tmp_path):
     assert "near-iid/accuracy 0.99 -> " in false_result.out
 
 
-def test_rerun_draws_the_same_trials_and_requires_a_bundle(haltsweep, tmp_path):
-    finished(tmp_path, PLAN)
-    records = read_records("synthetic")
-    assert sample_trials(records, 3) == sample_trials(list(reversed(records)), 3)
-    assert {sample_trial.phase for sample_trial in sample_trials(records, 100)} == {"confirm"}
-    result = haltsweep("verify", "synthetic", "--rerun", "1")
-    assert result.code == 2
-    assert "--rerun" in result.err
-
-
-def read_records(name):
-    with open_stored_sweep(name, Path("runs")) as sweep:
-        return sweep.records()
-
-
 BUDGET_MB = 200
 """Memory in MB that reading an untrusted bundle may take in addition to the command's own."""
 READ_WITHIN_LIMIT = """
@@ -271,22 +200,16 @@ with tempfile.TemporaryDirectory() as unpacked:
 
 
 @pytest.mark.parametrize(
-    ("name", "head", "repeated_text", "count", "message"),
+    ("name", "head", "message"),
     [
-        ("plan.json", b"[", b"[],", 10_000_000, "4,000,000 values"),
-        ("plan.json", b"", b'{"":', 8_000_000, "4,000,000 values"),
-        ("data.json", b"[", b"{},", 10_000_000, "4,000,000 values"),
-        ("ledger.jsonl", b'["uid"]\n[', b"[],", 10_000_000, "8,388,608 bytes"),
-        ("ledger.jsonl", b"", b"[", 8_000_000, "4,000,000 values"),
-        ("bundle.json", b"[", b"[],", 10_000_000, "4,000,000 values"),
+        ("plan.json", b"[", "4,000,000 values"),
+        ("ledger.jsonl", b'["uid"]\n[', "8,388,608 bytes"),
+        ("bundle.json", b"[", "4,000,000 values"),
     ],
 )
-def test_verify_refuses_an_oversized_file_before_it_takes_memory(
-    bundled, name, head, repeated_text, count, message
-):
-    files = {**bundled, name: head + repeated_text * count}
+def test_verify_refuses_an_oversized_file_before_it_takes_memory(bundled, name, head, message):
     with zipfile.ZipFile("bomb.zip", "w", zipfile.ZIP_DEFLATED) as file:
-        for file_name, text in files.items():
+        for file_name, text in {**bundled, name: head + b"[]," * 10_000_000}.items():
             file.writestr(file_name, text)
     process = subprocess.run(
         [sys.executable, "-c", READ_WITHIN_LIMIT, "bomb.zip", str(BUDGET_MB)],
@@ -298,9 +221,8 @@ def test_verify_refuses_an_oversized_file_before_it_takes_memory(
     assert message in process.stdout, process.stderr
 
 
-@pytest.mark.parametrize("limit", ["MAX_ARMS", "MOST_TRIALS", "MAX_CELLS"])
-def test_bundle_and_verify_refuse_sweeps_that_exceed_a_limit(haltsweep, bundled, monkeypatch, limit):
-    monkeypatch.setattr(contents, limit, 1)
+def test_bundle_and_verify_refuse_sweeps_that_exceed_a_limit(haltsweep, bundled, monkeypatch):
+    monkeypatch.setattr(contents, "MAX_CELLS", 1)
     result = haltsweep("verify", "synthetic.bundle.zip")
     assert result.code == 1
     assert "at most" in result.out

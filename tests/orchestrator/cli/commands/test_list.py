@@ -3,22 +3,18 @@
 import json
 import os
 import shutil
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
-from orchestrator.cli.commands.status import SweepState, sweep_state
-from orchestrator.errors import InputError
 from orchestrator.execution.sweep.launch_folder import Setup, publish
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
-from orchestrator.ledger.sql.engine import require_answer
 from orchestrator.ledger.store import Ledger
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.specs.plans import make_plan
-from tests.support.sweeps.histories import DEAD, trial_of
+from tests.support.sweeps.histories import trial_of
 
 PLAN = make_plan(2, trials_per_arm=2, seeds=())
 
@@ -44,14 +40,6 @@ def create_sweep(tmp_path, name, *outcomes, storage=None, keep_folder=True, clos
     return folder
 
 
-@contextmanager
-def hold_lease(folder, holder=None):
-    with Ledger.open(folder.ledger_url, folder.name) as ledger:
-        lease = ledger.claim(holder or Holder.current())
-        yield
-        ledger.release(lease)
-
-
 def list_sweeps(haltsweep, *options):
     result = haltsweep("list", "--json", *options)
     assert (result.code, result.err) == (0, "")
@@ -61,57 +49,21 @@ def list_sweeps(haltsweep, *options):
 FINISHED, CRASHED = OutcomeKind.FINISHED, OutcomeKind.CRASHED
 
 
-@pytest.mark.parametrize(
-    ("is_locked", "num_planned", "num_ended", "num_failed", "state"),
-    [
-        (True, 4, 4, 4, SweepState.RUNNING),
-        (False, 4, 3, 3, SweepState.UNFINISHED),
-        (False, 4, 4, 3, SweepState.FINISHED),
-        (False, 4, 4, 4, SweepState.FAILED),
-        (False, 0, 0, 0, SweepState.FINISHED),
-    ],
-)
-def test_sweep_state_follows_from_lease_and_counts(is_locked, num_planned, num_ended, num_failed, state):
-    assert (
-        sweep_state(is_locked=is_locked, num_planned=num_planned, num_ended=num_ended, num_failed=num_failed)
-        is state
-    )
-
-
-def test_empty_or_missing_folder_lists_no_sweeps(haltsweep, tmp_path):
-    for _ in range(2):
-        result = haltsweep("list")
-        assert (result.code, result.out) == (0, "no sweeps in runs; `haltsweep launch SPEC` starts one\n")
-        (tmp_path / "runs").mkdir(exist_ok=True)
-
-
 def test_list_shows_every_state(haltsweep, tmp_path):
     create_sweep(tmp_path, "all-done", *[FINISHED] * 3, CRASHED)
     create_sweep(tmp_path, "all-failed", *[CRASHED] * 4)
     create_sweep(tmp_path, "begun", FINISHED)
     busy_folder = create_sweep(tmp_path, "busy", FINISHED, CRASHED)
-    with hold_lease(busy_folder):
+    with Ledger.open(busy_folder.ledger_url, "busy") as ledger:
+        ledger.claim(Holder.current())
         rows = list_sweeps(haltsweep)
         output = haltsweep("list").out
-    states = {name: row["state"] for name, row in rows.items()}
-    assert states == {
-        "all-done": "finished",
-        "all-failed": "failed",
-        "begun": "unfinished",
-        "busy": "running",
-    }
+    states = {"all-done": "finished", "all-failed": "failed", "begun": "unfinished", "busy": "running"}
+    assert {name: row["state"] for name, row in rows.items()} == states
     assert [rows["busy"][key] for key in ("arms", "ended", "planned", "failed")] == [2, 2, 4, 1]
     assert rows["begun"]["heard_at"] == 3.0
     assert rows["busy"]["heard_at"] > 1e9
-    assert "which arm is best?" in output
-    assert [line.split("│")[1].strip() for line in output.splitlines() if "which" in line] == sorted(states)
-
-
-def test_expired_lease_of_another_machine_does_not_count_as_running(haltsweep, tmp_path):
-    folder = create_sweep(tmp_path, "orphan", FINISHED)
-    with Ledger.open(folder.ledger_url, "orphan", clock=lambda: 0.0) as ledger:
-        ledger.claim(DEAD)
-    assert list_sweeps(haltsweep)["orphan"]["state"] == "unfinished"
+    assert all(name in output for name in states)
 
 
 def test_sweep_without_a_ledger_is_unfinished(haltsweep, tmp_path):
@@ -122,17 +74,12 @@ def test_sweep_without_a_ledger_is_unfinished(haltsweep, tmp_path):
     assert not folder.ledger.exists()
     folder.ledger.touch()  # as after a kill during its creation
     assert list_sweeps(haltsweep)["early"] == row
-    result = haltsweep("status", "early")
-    assert result.code == 1
-    assert "ledger.db" in result.err
 
 
 def test_damaged_or_foreign_folders_hide_no_other_sweep(haltsweep, tmp_path):
     runs = tmp_path / "runs"
-    for name in ("no-plan", "bad-plan", "bad-setup", "bad-ledger", "lost-ledger", "renamed"):
+    for name in ("bad-plan", "bad-setup", "bad-ledger", "lost-ledger", "renamed", "sound"):
         create_sweep(tmp_path, name, FINISHED)
-    create_sweep(tmp_path, "sound", FINISHED)
-    (runs / "no-plan" / "plan.json").unlink()
     (runs / "bad-plan" / "plan.json").write_bytes(b"\xff\x00[")
     (runs / "bad-setup" / "launch.json").write_text("[]")
     (runs / "bad-ledger" / "ledger.db").write_bytes(b"\x1b[31mno database" * 500)
@@ -140,25 +87,17 @@ def test_damaged_or_foreign_folders_hide_no_other_sweep(haltsweep, tmp_path):
     (runs / "lost-ledger" / "checkpoints").mkdir()
     (runs / "renamed").rename(runs / "other")
     (runs / "holidays").mkdir()
-    (runs / "holidays" / "photo.jpg").write_text("")
     (runs / "a-file").write_text("")
-    (runs / ".hidden").mkdir()
-    (runs / "dangling").symlink_to("nowhere")
     (runs / "round").symlink_to("round")
-    os.mkfifo(runs / "a-pipe")
     (runs / "full-of-pipes").mkdir()
     for name in ("spec.yaml", "plan.json", "launch.json", "ledger.db"):
         os.mkfifo(runs / "full-of-pipes" / name)
     rows = list_sweeps(haltsweep)
     states = {name: row["state"] for name, row in rows.items()}
-    damaged = {"no-plan", "bad-plan", "bad-setup", "bad-ledger", "lost-ledger", "other", "full-of-pipes"}
+    damaged = {"bad-plan", "bad-setup", "bad-ledger", "lost-ledger", "other", "full-of-pipes"}
     assert states == {**dict.fromkeys(damaged, "damaged"), "sound": "unfinished"}
     assert all(rows[name]["why"] for name in damaged)
-    assert "plan.json" in rows["full-of-pipes"]["why"]
-    result = haltsweep("list")
-    assert result.code == 0
-    assert "damaged: other: " in result.out
-    assert "\x1b" not in result.out
+    assert "\x1b" not in haltsweep("list").out
 
 
 def test_list_shows_all_sweeps_of_a_database_without_their_folders(haltsweep, tmp_path):
@@ -175,53 +114,13 @@ def test_list_shows_all_sweeps_of_a_database_without_their_folders(haltsweep, tm
     ]
 
 
-def test_list_refuses_a_missing_database(haltsweep, tmp_path):
-    result = haltsweep("list", "--storage", f"sqlite:///{tmp_path / 'none.db'}")
-    assert result.code == 1
-    assert result.err == f"the ledger '{tmp_path / 'none.db'}' does not exist\n"
-
-
 @pytest.mark.parametrize(
-    "command",
-    [
-        ("list",),
-        ("status", "piped"),
-        ("report", "piped"),
-        ("sync", "piped"),
-        ("logs", "piped"),
-        ("stop", "piped"),
-        ("verify", "piped"),
-        ("resume", "piped", "--driver", "inline"),
-    ],
-    ids=lambda command: command[0],
+    "command", [("list",), ("verify", "piped"), ("resume", "piped", "--driver", "inline")], ids=" ".join
 )
-def test_every_command_names_a_pipe_in_place_of_the_ledger(haltsweep, tmp_path, command):
+def test_command_names_a_pipe_in_place_of_the_ledger(haltsweep, tmp_path, command):
     folder = create_sweep(tmp_path, "piped")
     folder.ledger.unlink()
     os.mkfifo(folder.ledger)
     result = haltsweep(*command)
-    output = result.out + result.err
-    assert str(folder.ledger) in output
-    assert "disk" not in output
+    assert str(folder.ledger) in result.out + result.err
     assert result.code == (0 if command == ("list",) else 1)
-
-
-@pytest.mark.parametrize(("path", "kind"), [("/dev/null", "a device"), ("/", "a folder")])
-def test_list_names_the_kind_of_a_database_that_is_no_file(haltsweep, path, kind):
-    result = haltsweep("list", "--storage", f"sqlite:///{path}")
-    assert result.code == 1
-    assert result.err.startswith(
-        f"the ledger {path} must be a file, and is {kind}; restore a backup of it, or "
-    )
-
-
-def test_launch_refuses_a_device_as_ledger():
-    with pytest.raises(InputError, match="/dev/null"):
-        require_answer("sqlite:////dev/null")
-
-
-def test_list_changes_no_file(haltsweep, tmp_path):
-    folder = create_sweep(tmp_path, "quiet", FINISHED)
-    names_before = sorted(path.name for path in folder.root.iterdir())
-    list_sweeps(haltsweep)
-    assert sorted(path.name for path in folder.root.iterdir()) == names_before

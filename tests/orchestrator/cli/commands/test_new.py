@@ -2,27 +2,14 @@
 
 from pathlib import Path
 
-import pytest
-
 REPOSITORY = Path(__file__).parents[4]
 
 
-def test_list_shows_every_built_in_spec(haltsweep):
-    result = haltsweep("new", "--list")
-    names = {line.split()[0] for line in result.out.splitlines()}
-    assert names == {path.stem for path in (REPOSITORY / "experiments").glob("*.yaml")} | {"own"}
-    assert not list(Path.cwd().iterdir())
-    questions = [line[32:].strip() for line in result.out.splitlines()]
-    assert all(len(question) > 20 and question[0] not in ">|" for question in questions)
-
-
 def test_new_without_a_name_writes_the_quickstart(haltsweep):
-    result = haltsweep("new")
-    assert result.code == 0
-    assert (
-        Path("quickstart.yaml").read_bytes() == (REPOSITORY / "experiments" / "quickstart.yaml").read_bytes()
-    )
-    assert "haltsweep plan quickstart.yaml" in result.out
+    assert "quickstart" in haltsweep("new", "--list").out
+    assert haltsweep("new").code == 0
+    original = REPOSITORY / "experiments" / "quickstart.yaml"
+    assert Path("quickstart.yaml").read_bytes() == original.read_bytes()
 
 
 def test_new_own_writes_code_and_spec(haltsweep):
@@ -30,28 +17,8 @@ def test_new_own_writes_code_and_spec(haltsweep):
     assert sorted(path.name for path in Path.cwd().iterdir()) == ["digits.py", "digits.yaml"]
 
 
-@pytest.mark.parametrize("name", ["digits.py", "digits.yaml"])
-def test_new_overwrites_no_file(haltsweep, name):
-    Path(name).write_text("mine")
-    result = haltsweep("new", "own")
-    assert result.code == 2
-    assert f"{name} exists" in result.err
-    assert [path.name for path in Path.cwd().iterdir()] == [name]
-    assert Path(name).read_text() == "mine"
-
-
-def test_unknown_spec_is_answered_with_the_nearest_name(haltsweep):
-    result = haltsweep("new", "quickstrat")
-    assert result.code == 2
-    assert "'quickstart'" in result.err
-    assert not list(Path.cwd().iterdir())
-
-
-@pytest.mark.parametrize(("first_example", "second_example"), [("own", "digits"), ("digits", "own")])
-def test_new_refuses_two_examples_with_the_same_file_name(haltsweep, first_example, second_example):
-    assert haltsweep("new", first_example).code == 0
-    files_before = {path.name: path.read_text() for path in Path.cwd().iterdir()}
-    result = haltsweep("new", second_example)
-    assert (result.code, result.out) == (2, "")
-    assert "digits.yaml" in result.err
-    assert {path.name: path.read_text() for path in Path.cwd().iterdir()} == files_before
+def test_new_overwrites_no_file(haltsweep):
+    Path("digits.py").write_text("mine")
+    assert haltsweep("new", "own").code == 2
+    assert [path.name for path in Path.cwd().iterdir()] == ["digits.py"]
+    assert Path("digits.py").read_text() == "mine"

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from orchestrator.cli.commands import records
-from orchestrator.tracking.flat_tables import MEASURED
 from tests.support.processes.commands import PATIENCE_S
 from tests.support.specs.plans import make_plan
 from tests.support.sweeps.finished import finished
@@ -23,14 +22,6 @@ def sweep(tmp_path):
     return finished(tmp_path, PLAN, seed=1)
 
 
-def run_piped(sweep, *arguments):
-    """Return the standard output of `haltsweep records` in a separate process."""
-    command = [sys.executable, "-m", "orchestrator.cli.main", "records", str(sweep.root), *arguments]
-    process = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False)
-    assert (process.returncode, process.stderr) == (0, b"")
-    return process.stdout
-
-
 def test_pandas_reads_the_trial_table(haltsweep, sweep):
     result = haltsweep("records", "synthetic")
     table = pd.read_csv(io.StringIO(result.out))
@@ -39,28 +30,12 @@ def test_pandas_reads_the_trial_table(haltsweep, sweep):
     assert table["metric.valid/score"].notna().sum() == (table.outcome != "skipped").sum()
 
 
-def test_measurements_table_has_one_row_per_measurement(haltsweep, sweep):
-    table = pd.read_csv(io.StringIO(haltsweep("records", "synthetic", "--measurements").out))
-    assert list(table.columns) == MEASURED.names
-    assert set(table.metric) == {"valid/score", "test/score", "train/loss"}
-
-
 def test_piped_parquet_is_readable(sweep):
-    table = pd.read_parquet(io.BytesIO(run_piped(sweep, "--format", "parquet")))
+    command = [sys.executable, "-m", "orchestrator.cli.main", "records", str(sweep.root), "--format", "parquet"]
+    process = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False)
+    assert (process.returncode, process.stderr) == (0, b"")
+    table = pd.read_parquet(io.BytesIO(process.stdout))
     assert list(table.trial_id) == [trial.trial_id for trial in PLAN.trials]
-
-
-def test_parquet_is_not_written_to_a_terminal(haltsweep, sweep, monkeypatch):
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    result = haltsweep("records", "synthetic", "--format", "parquet")
-    assert result.code == 2
-    assert "> synthetic.parquet" in result.err
-
-
-def test_records_escape_control_characters_on_a_terminal(haltsweep, sweep, monkeypatch):
-    monkeypatch.setattr(records, "_csv", lambda table: b'"a"\n"\x1b[31m"\n')
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    assert haltsweep("records", "synthetic").out == '"a"\n"\\x1b[31m"\n'
 
 
 def test_closed_pipe_is_no_failure(sweep):
@@ -80,3 +55,9 @@ def test_records_quote_text_that_spreadsheets_would_compute():
     rows = pd.read_csv(io.BytesIO(content), dtype={"'=name": str})
     assert rows["'=name"].tolist()[:-1] == ["'=1+1", "'@x", "'+a", "'-b", "'\tc", "-0.5", "plain"]
     assert rows.value.tolist() == [-1.0] * len(texts)
+
+
+def test_records_escape_control_characters_on_a_terminal(haltsweep, sweep, monkeypatch):
+    monkeypatch.setattr(records, "_csv", lambda table: b'"a"\n"\x1b[31m"\n')
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert haltsweep("records", "synthetic").out == '"a"\n"\\x1b[31m"\n'

@@ -11,16 +11,11 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.errors import InputError
-from orchestrator.execution.sweep import launch_folder, removal
 from orchestrator.execution.sweep.launch_folder import Setup, publish, read_setup
-from orchestrator.files.file_digests import seal_json
-from orchestrator.files.json_values import to_json_values
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.ledger.summary import summaries
-from orchestrator.tracking.state import projection_lock
 from orchestrator.tracking.sync import sync
 from tests.orchestrator.ledger.conftest import postgres_server  # noqa: F401 - a fixture
 from tests.support.processes.commands import COMMAND, PATIENCE_S, tree
@@ -59,7 +54,7 @@ def test_remove_requires_the_yes_option_without_a_terminal(haltsweep, tmp_path, 
     assert not list(folder.root.parent.iterdir())
 
 
-@pytest.mark.parametrize(("answer", "code"), [(b"n\n", 1), (b"\n", 1), (b"y\n", 0)])
+@pytest.mark.parametrize(("answer", "code"), [(b"\n", 1), (b"y\n", 0)])
 def test_remove_lists_the_files_and_asks_on_a_terminal(tmp_path, answer, code):
     folder = create_sweep(tmp_path)
     controller, terminal = pty.openpty()
@@ -70,35 +65,19 @@ def test_remove_lists_the_files_and_asks_on_a_terminal(tmp_path, answer, code):
         output_bytes, _ = process.communicate(timeout=PATIENCE_S)
     os.close(controller)
     assert process.returncode == code
-    output = output_bytes.decode()
-    assert f"folder {folder.root}: 7 files, " in output
-    assert "--mlflow" in output
+    assert f"folder {folder.root}: 7 files, " in output_bytes.decode()
     assert folder.root.exists() is (code == 1)
-    assert ("nothing was deleted" in output) is (code == 1)
 
 
 def test_remove_refuses_a_running_sweep(haltsweep, tmp_path):
     folder = create_sweep(tmp_path)
     with Ledger.open(folder.ledger_url, "synthetic") as ledger:
         lease = ledger.claim(Holder.current())
-        files_before = {name: digest for name, digest in tree(tmp_path).items() if "ledger" not in name}
         result = haltsweep("remove", "synthetic", "--yes")
-        assert result.code == 2
-        assert "`haltsweep stop synthetic`" in result.err
-        files_after = {name: digest for name, digest in tree(tmp_path).items() if "ledger" not in name}
-        assert files_after.keys() - files_before.keys() <= {"runs/synthetic/.tracking.lock"}
+        assert (result.code, "`haltsweep stop synthetic`" in result.err) == (2, True)
+        assert folder.plan.exists()
         ledger.release(lease)
     assert haltsweep("remove", "synthetic", "--yes").code == 0
-
-
-def test_remove_names_the_holder_while_tracking_is_locked(haltsweep, tmp_path):
-    folder = create_sweep(tmp_path)
-    with Ledger.open(folder.ledger_url, "synthetic") as ledger, projection_lock(folder.root, 1.0):
-        lease = ledger.claim(Holder.current())
-        result = haltsweep("remove", "synthetic", "--yes")
-        assert result.code == 2
-        assert f"process {os.getpid()} " in result.err
-        ledger.release(lease)
 
 
 def test_remove_requires_take_over_if_the_holder_may_be_alive(haltsweep, tmp_path):
@@ -107,27 +86,19 @@ def test_remove_requires_take_over_if_the_holder_may_be_alive(haltsweep, tmp_pat
         ledger.claim(DEAD)
     result = haltsweep("remove", "synthetic", "--yes")
     assert result.code == 2
-    assert "3600 s" in " ".join(result.err.split())
     assert folder.plan.exists()
-    take_over = haltsweep("remove", "synthetic", "--yes", "--take-over")
-    assert take_over.code == 0
-    assert str(DEAD) in " ".join(take_over.err.split())
+    assert haltsweep("remove", "synthetic", "--yes", "--take-over").code == 0
     assert not folder.root.exists()
 
 
 def test_remove_preserves_other_sweeps_of_the_database(haltsweep, tmp_path, request):
     with postgres_url(request) as postgres:
         for url in (f"sqlite:///{tmp_path / 'team.db'}", postgres):
-            first_sweep, second_sweep = (
-                create_sweep(tmp_path, "gone", url),
-                create_sweep(tmp_path, "kept", url),
-            )
+            for name in ("gone", "kept"):
+                create_sweep(tmp_path, name, url)
             assert haltsweep("remove", "gone", "--yes").code == 0
-            assert not first_sweep.root.exists()
             assert [summary.name for summary in summaries(url)] == ["kept"]
             assert haltsweep("remove", "kept", "--yes").code == 0
-            assert not second_sweep.root.exists()
-            assert summaries(url) == []
 
 
 def test_remove_of_a_copy_preserves_the_ledger_of_its_original(haltsweep, tmp_path):
@@ -141,36 +112,6 @@ def test_remove_of_a_copy_preserves_the_ledger_of_its_original(haltsweep, tmp_pa
     shutil.rmtree(folder.root)
     assert haltsweep("remove", "synthetic", "--yes", "--runs", str(tmp_path / "copied")).code == 0
     assert summaries(url) == []
-
-
-def test_remove_of_a_copy_preserves_the_mlflow_runs_of_its_original(tmp_path):
-    folder = create_sweep(tmp_path)
-    shutil.copytree(tmp_path / "runs", tmp_path / "copied")
-    copy = SweepFolder(tmp_path / "copied" / "synthetic")
-    tracked_setup = replace(read_setup(copy), tracking_uri="http://user:secret@host:5000")
-    publish_setup(folder, tracked_setup)
-    with pytest.raises(InputError, match=r"http://[^ ]*@host:5000") as error:
-        removal.remove(copy, tracked_setup, "http://host:5000")
-    assert "secret" not in str(error.value)
-    removal.remove(copy, tracked_setup)
-    assert not copy.root.exists()
-
-
-def publish_setup(folder, setup):
-    """Overwrite the stored setup of a sweep."""
-    file = folder.root / launch_folder.SETUP
-    file.write_text(seal_json(to_json_values(setup)))
-
-
-def test_remove_deletes_ledger_rows_without_a_folder(haltsweep, tmp_path):
-    url = f"sqlite:///{tmp_path / 'team.db'}"
-    create_sweep(tmp_path, "far", url).root.rename(tmp_path / "away")
-    result = haltsweep("remove", "far", "--yes", "--storage", url)
-    assert (result.code, result.err) == (0, "")
-    assert summaries(url) == []
-    result = haltsweep("remove", "far", "--yes", "--storage", url)
-    assert result.code == 1
-    assert "'far'" in result.err
 
 
 def active_run_experiments(database):
@@ -196,8 +137,6 @@ def test_mlflow_option_deletes_only_the_runs_of_the_sweep(haltsweep, tmp_path):
     assert {"one", "three"} == set(active_run_experiments(database))
     assert not (tmp_path / "runs" / "mlartifacts" / "two").exists()
     assert (tmp_path / "runs" / "mlartifacts" / "three").exists()
-    with sqlite3.connect(database) as connection:
-        assert connection.execute("SELECT * FROM experiments WHERE name = 'two'").fetchall() == []
     create_sweep(tmp_path, "two", tracking=uri)
     assert "two" in active_run_experiments(database)
 
@@ -233,17 +172,7 @@ def test_remove_does_not_follow_links(haltsweep, tmp_path):
     assert (linked_folder / "below").is_dir()
 
 
-def test_remove_refuses_a_linked_folder(haltsweep, tmp_path):
-    folder = create_sweep(tmp_path)
-    target = folder.root.rename(tmp_path / "synthetic")
-    folder.root.symlink_to(target)
-    result = haltsweep("remove", "synthetic", "--yes")
-    assert result.code == 2
-    assert f"{folder.root} points to {target}" in result.err
-    assert (target / "plan.json").exists()
-
-
-@pytest.mark.parametrize("name", ["sintetic", "holidays", "..", ".", "", "nowhere/at/all"])
+@pytest.mark.parametrize("name", ["sintetic", "holidays", "..", ""])
 def test_remove_refuses_a_name_without_a_sweep(haltsweep, tmp_path, name):
     create_sweep(tmp_path)
     (tmp_path / "runs" / "holidays").mkdir()

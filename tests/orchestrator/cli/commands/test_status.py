@@ -2,16 +2,12 @@
 
 import json
 import re
-from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
 from orchestrator.cli.display.progress import REASON_CHARACTERS
-from orchestrator.conductor.overview import FAILURES_KEPT
-from orchestrator.execution.sweep import launch as pipeline
-from orchestrator.execution.sweep.open_sweep import SweepResult
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
@@ -60,54 +56,27 @@ def read_status(haltsweep, code=0):
     )
 
 
-def test_status_before_the_first_trial(haltsweep, sweep):
-    assert read_status(haltsweep) == ("unfinished", 0, 0, 0)
-    result = haltsweep("status", "synthetic")
-    assert result.code == 0
-    assert result.out.endswith("haltsweep resume synthetic\n")
-
-
 def test_status_reports_an_exhausted_budget_and_its_remedy(haltsweep, sweep):
     reason = "the budget of 1 device hours is used up"
     with hold_lease(sweep, *trial_events(0, OutcomeKind.FINISHED), log.closed(9.0, log.BUDGET, reason)):
         assert reason not in haltsweep("status", "synthetic").out
     output = haltsweep("status", "synthetic").out
-    remedy = "for more, raise that limit: `haltsweep extend synthetic budget.LIMIT=MORE`"
-    assert f"{reason}; {remedy}\n" in output
+    assert "`haltsweep extend synthetic budget.LIMIT=MORE`" in output
     assert "resume" not in output
     assert json.loads(haltsweep("status", "synthetic", "--json").out)["spent"] == reason
-    warning = (
-        f"11 trials have not ended: every number is of those that have. Nothing more begins: {reason}.\n"
-    )
-    assert warning in haltsweep("report", "synthetic").err
-    page = (sweep.report / "report.html").read_text(encoding="utf-8")
-    assert warning.strip() in page
+    assert reason in haltsweep("report", "synthetic").err
 
 
 def test_status_of_a_running_and_a_killed_sweep(haltsweep, sweep):
     with hold_lease(sweep, *trial_events(0, OutcomeKind.FINISHED), *trial_events(1)):
         result = haltsweep("status", "synthetic")
         status = json.loads(haltsweep("status", "synthetic", "--json").out)
-        assert "about 10s left" in result.out
         assert re.search(r"arm-0 search 1, silent for \d+ days +1/4 ", result.out)
         assert [row["number"] for row in status["running"]] == [1]
         assert "resume" not in result.out
         assert read_status(haltsweep) == ("running", 1, 1, 0)
     assert read_status(haltsweep) == ("unfinished", 1, 0, 0)
     assert "haltsweep resume synthetic" in haltsweep("status", "synthetic").out
-
-
-def test_status_does_not_count_stopped_trials_as_ended(haltsweep, sweep):
-    with hold_lease(sweep, *trial_events(0, OutcomeKind.STOPPED)):
-        pass
-    assert read_status(haltsweep) == ("unfinished", 0, 0, 0)
-
-
-def test_status_of_a_finished_sweep(haltsweep, sweep):
-    ends = [event for number in range(12) for event in trial_events(number, OutcomeKind.FINISHED)]
-    with hold_lease(sweep, *ends):
-        pass
-    assert read_status(haltsweep) == ("finished", 12, 0, 0)
 
 
 def test_status_of_a_failed_sweep(haltsweep, sweep):
@@ -136,57 +105,16 @@ def test_status_lists_failures_with_reasons(haltsweep, sweep):
         f"failed: arm-0 search 1 ({second_trial}): crashed: {long_reason[:REASON_CHARACTERS]}...\n" in output
     )
     assert "Traceback" not in output
-    assert output.endswith(f"\nshow the whole traceback: haltsweep logs synthetic {second_trial}\n")
-    assert re.search(r"│ arm-0 +│ +3/6 │ +0 │ +1 │ +2 │", output)
-
-
-def test_status_shortens_the_failures_only_in_text(haltsweep, sweep):
-    ends = [event for number in range(12) for event in trial_events(number, OutcomeKind.DIVERGED)]
-    with hold_lease(sweep, *ends):
-        pass
-    output = haltsweep("status", "synthetic").out
-    assert output.count("\nfailed: ") == FAILURES_KEPT
-    assert output.endswith("... and 2 more failures; all with --json\n")
-    status = json.loads(haltsweep("status", "synthetic", "--json").out)
-    assert [trial_events["outcome"] for trial_events in status["trials"]] == ["diverged"] * 12
 
 
 def test_trials_option_lists_every_trial(haltsweep, sweep):
     with hold_lease(sweep, *trial_events(0, OutcomeKind.FINISHED, steps=3), *trial_events(7)):
         output = haltsweep("status", "synthetic", "--trials").out
         trials = json.loads(haltsweep("status", "synthetic", "--json").out)["trials"]
-    finished_trial, running_trial = (PLAN.trials[number] for number in (0, 7))
-    rows = [
-        [cell.strip() for cell in line.split("│")[1:-1]] for line in output.splitlines() if "search │" in line
-    ]
-    assert rows == [
-        [
-            finished_trial.trial_id,
-            "arm-0",
-            "search",
-            "0",
-            str(finished_trial.seed),
-            "finished",
-            "3",
-            "model.x=0",
-        ],
-        [running_trial.trial_id, "arm-1", "search", "1", str(running_trial.seed), "open", "1", "model.x=1"],
-    ]
+    assert [trial["trial_id"] for trial in trials] == [PLAN.trials[number].trial_id for number in (0, 7)]
+    assert all(trial["trial_id"] in output for trial in trials)
     assert trials[0]["metrics"] == dict(measurement(3).metrics)
     assert (trials[1]["outcome"], trials[1]["reason"], trials[1]["attempts"]) == (None, "", 1)
-
-
-def test_resume_of_a_failed_sweep_names_the_status_command(haltsweep, sweep, monkeypatch):
-    """Resuming a sweep with failed trials exits with code 1."""
-    ends = [event for number in range(12) for event in trial_events(number, OutcomeKind.CRASHED)]
-    with hold_lease(sweep, *ends):
-        pass
-    outcomes = Counter({OutcomeKind.CRASHED: 12})
-    sweep_result = SweepResult(outcomes, left=0, interrupted=False, untracked="", unanswered=4)
-    monkeypatch.setattr(pipeline, "resume_sweep", lambda *_, **__: sweep_result)
-    result = haltsweep("resume", "synthetic")
-    assert result.code == 1
-    assert "haltsweep status synthetic\n" in result.err
 
 
 def test_status_counts_skipped_trials_by_reason(haltsweep, sweep):
@@ -223,6 +151,3 @@ def test_status_shows_verdicts_only_of_a_complete_report(haltsweep, tmp_path):
     output = haltsweep("status", "synthetic").out
     assert "haltsweep report synthetic" not in output
     assert re.search(r"^arm-1: .*, 3 of 3 seeds finished", output, re.MULTILINE)
-    report_json = json.loads((folder.report / "report.json").read_text())
-    (folder.report / "report.json").write_text(json.dumps(report_json | {"notices": ["Mind the code."]}))
-    assert "\nMind the code.\narm-1: " in haltsweep("status", "synthetic").out

@@ -18,7 +18,6 @@ def ledger(tmp_path):
 def test_stop_accepts_a_sweep_without_a_session(haltsweep, ledger):
     result = haltsweep("stop", "synthetic")
     assert (result.code, result.err) == (0, "")
-    assert result.out == "synthetic: no process runs it; continue with: haltsweep resume synthetic\n"
 
 
 @pytest.mark.parametrize(("options", "is_immediate"), [((), False), (("--now",), True)])
@@ -26,8 +25,6 @@ def test_stop_request_needs_no_lease(haltsweep, ledger, options, is_immediate):
     lease = ledger.claim(Holder.current())
     result = haltsweep("stop", "synthetic", "--no-wait", *options)
     assert result.code == 0
-    moment = "at once" if is_immediate else "after each trial has stored a checkpoint at its next report"
-    assert result.out.endswith(f" was asked to stop {moment}\n")
     request = ledger.stop_request(lease)
     assert request.at_once is is_immediate
     assert ledger.renew(lease).token == lease.token, "the holder still holds it"
@@ -38,20 +35,7 @@ def test_stop_waits_until_the_holder_releases_its_lease(haltsweep, ledger, monke
     monkeypatch.setattr(module, "REPEATED_EVERY_S", 0.0)
     monkeypatch.setattr(module.time, "sleep", lambda _: ledger.release(lease))
     result = haltsweep("stop", "synthetic")
-    assert result.code == 0
-    assert "waiting 0 s for the next report of its trials; --now does not wait for it\n" in result.out
-    assert result.out.endswith("synthetic: stopped; continue with: haltsweep resume synthetic\n")
-
-
-def test_stop_does_not_wait_for_a_later_session(haltsweep, ledger, monkeypatch):
-    lease = ledger.claim(Holder.current())
-
-    def replace_session(_):
-        ledger.release(lease)
-        ledger.claim(Holder.current())
-
-    monkeypatch.setattr(module.time, "sleep", replace_session)
-    assert haltsweep("stop", "synthetic").code == 0
+    assert (result.code, "haltsweep resume synthetic" in result.out) == (0, True)
 
 
 def test_stop_ends_after_its_timeout(haltsweep, ledger):
@@ -72,9 +56,3 @@ def test_stop_needs_only_the_database(haltsweep, tmp_path):
     result = haltsweep("stop", "fra", "--storage", url)
     assert result.code == 1
     assert "'fra'" in result.err
-
-
-def test_stop_refuses_an_unknown_sweep(haltsweep, ledger):
-    result = haltsweep("stop", "synthetik")
-    assert result.code == 2
-    assert "'synthetic'" in result.err

@@ -28,12 +28,10 @@ def test_console_escapes_lines(capsys) -> None:
 
 
 def test_console_escapes_tables(capsys) -> None:
-    text = "\x1b[2J \u202egnp.exe [red]x[/red] :smile: \ud800"
-    table = Table(title=text, title_style="", header_style="")
-    table.add_column(text)
-    table.add_row(Text(text))
+    table = Table(title=HOSTILE_TEXT, title_style="", header_style="")
+    table.add_column(HOSTILE_TEXT)
+    table.add_row(Text(HOSTILE_TEXT))
     console.out().print(table)
     output = capsys.readouterr().out
-    assert output.count(r"\x1b[2J \u202egnp.exe [red]x[/red] :smile: \ud800") == 3
-    assert "\u202e" not in output
-    assert "\x1b[2J" not in output
+    assert output.count(r"\u202egnp.exe") == 3
+    assert not {"\u202e", "\x07"} & set(output)

@@ -19,7 +19,6 @@ from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.ledger_snapshot import LedgerSnapshot
 from orchestrator.ledger.store import Ledger
-from orchestrator.plan.serialise import read_outline, to_json
 from orchestrator.plan.types import Plan
 from tests.orchestrator.execution.sweep.test_sweep_fold import PLANS, make_phases_plan
 from tests.support.processes.logs import MemoryLog, record
@@ -120,7 +119,7 @@ def test_retry_after_the_snapshot_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"other", zlib.compress(b"[]\n"), zlib.compress(b'{"arms": 3}\n'), zlib.compress(b"x" * 999)],
+    [b"other", zlib.compress(b'{"arms": 3}\n'), zlib.compress(b"x" * 999)],
 )
 def test_damaged_snapshot_is_ignored(content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, log = make_phases_plan(), MemoryLog()
@@ -129,23 +128,3 @@ def test_damaged_snapshot_is_ignored(content: bytes, tmp_path: Path, monkeypatch
     monkeypatch.setattr(SweepFold, "content", lambda _: content)
     snapshot_overview = stored_overview(tmp_path, plan, log.written, len(log.written))
     assert overview_content(snapshot_overview) == overview_content(overview(plan, records(log.written, plan)))
-
-
-def test_snapshot_with_a_stopper_matches_its_events() -> None:
-    plan, log, log_without_snapshots = plan_with_stopper(), MemoryLog(), MemoryLog()
-    run_in_turn(record(plan, log, snapshot_every=1))
-    run_in_turn(record(plan, log_without_snapshots))
-    assert log.written == log_without_snapshots.written
-    assert log.stored_snapshot is not None
-    fold = SweepFold(plan)
-    for event in log.written[: log.stored_snapshot.seq]:
-        fold.apply(event)
-    assert fold.matches(log.stored_snapshot.content)
-
-
-def test_plan_outline_omits_the_trials(tmp_path: Path) -> None:
-    folder, plan = SweepFolder(tmp_path), make_phases_plan()
-    folder.plan.write_text(to_json(plan), encoding="utf-8")
-    outline, planned_counts = read_outline(folder)
-    assert outline == replace(plan, trials=())
-    assert planned_counts == Counter((trial.arm, trial.phase) for trial in plan.trials)

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.display.tracking_status import read_tracking_status, tracking_store
-from orchestrator.execution.sweep.launch_folder import Setup
+from orchestrator.cli.display.tracking_status import read_tracking_status
 from orchestrator.identity import SweepFolder
 from orchestrator.tracking.state import TrackingState, write_state
 
@@ -25,12 +24,3 @@ def test_deleted_mlflow_database_counts_as_empty(tmp_path: Path, has_database: b
     else:
         assert line.startswith("MLflow: 7 events behind; its file is gone, or was left behind when")
         assert line.endswith("\ncatch up with: haltsweep sync it")
-
-
-def test_tracking_store_is_that_of_the_last_sync(tmp_path: Path) -> None:
-    (tmp_path / "sweep").mkdir()
-    folder, setup = SweepFolder(tmp_path / "sweep"), Setup(tmp_path)
-    assert tracking_store(folder, setup) is None
-    write_state(folder, TrackingState(7, "", time.time(), newest=7, store="http://here"))
-    assert tracking_store(folder, setup) == "http://here"
-    assert tracking_store(folder, Setup(tmp_path, tracking_uri="http://there")) == "http://there"

@@ -44,12 +44,3 @@ def test_wait_shows_its_step_and_duration(monkeypatch: pytest.MonkeyPatch, is_st
         matches = wait_for_message(messages, waiting_display, prefix, is_stuck=is_stuck)
     assert matches, f"expected a message with the prefix {prefix}, got {messages}"
     assert matches[0].endswith("; Ctrl-C ends it")
-
-
-def test_short_wait_prints_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    messages: list[str] = []
-    monkeypatch.setattr(waiting, "print_error", messages.append)
-    with WaitDisplay("Ctrl-C ends it", "planning", first_s=3600.0) as waiting_display:
-        waiting_display.update("something")
-        time.sleep(0.05)
-    assert messages == []

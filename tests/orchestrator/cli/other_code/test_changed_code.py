@@ -49,55 +49,33 @@ def sweep_content(folder):
 
 def test_extend_refuses_changed_code_and_the_report_discloses_it(code, run_fresh, tmp_path):
     assert run_fresh("launch", "changing.yaml", *INLINE).code == 0
-    assert "versions of" not in (tmp_path / "runs/changing/report/report.md").read_text()
     code.write_text(BONUS.replace("0.5", "0.7"))
     content_before = sweep_content(tmp_path)
     result = run_fresh("extend", "changing", IDLE_ARM, *INLINE)
     assert result.code == 2
-    assert "changing:train of changing" in result.err
-    assert " (6 trials), now " in result.err
     assert "--changed-code" in result.err
     assert sweep_content(tmp_path) == content_before
-    resume_result = run_fresh("resume", "changing", *INLINE)
-    assert resume_result.code == 0, "nothing is left to run"
+    assert run_fresh("resume", "changing", *INLINE).code == 0, "nothing is left to run"
     result = run_fresh("extend", "changing", IDLE_ARM, "--changed-code", *INLINE)
     assert result.code == 0, result
     disclosure = read.report("changing").code_versions
     assert disclosure.startswith("Trials ran 2 versions of the training code (changing:train) (digest ")
-    assert ": 6 trials; " in disclosure
-    assert disclosure.endswith(": 3 trials): differences between arms may be caused by the code.")
     assert disclosure[:40] in result.err
-    html, markdown = (
-        (tmp_path / f"runs/changing/report/report.{kind}").read_text() for kind in ("html", "md")
-    )
-    assert markdown.index(f"**{disclosure}**") < markdown.index("## Answer")
-    assert html.index(disclosure) < html.index('id="answer"')
+    assert f"**{disclosure}**" in (tmp_path / "runs/changing/report/report.md").read_text()
     code.write_text(BONUS)
     assert run_fresh("extend", "changing", "--seeds", "[4]", *INLINE).code == 0, "trials ran this version"
 
 
-@pytest.fixture(params=["the trainable", "a module that it imports"])
-def scoring_file(request, code):
-    """Return the file that holds the constant of the score."""
-    if request.param == "the trainable":
-        return code
-    code.write_text(
-        BONUS.replace("0.5", "helpers.half.HALF").replace("def", "import helpers.half\n\n\ndef", 1)
-    )
-    (code.parent / "helpers").mkdir()
-    helper = code.parent / "helpers/half.py"
+def test_resume_and_continue_refuse_changes_of_an_imported_module(code, run_fresh, monkeypatch):
+    code.write_text("import half\n\n" + BONUS.replace("0.5", "half.HALF"))
+    helper = code.with_name("half.py")
     helper.write_text("HALF = 0.5\n")
-    return helper
-
-
-def test_resume_and_continue_refuse_changed_code(scoring_file, run_fresh, monkeypatch):
     with interrupt_first_trial(monkeypatch):
         assert run_fresh("launch", "changing.yaml", *INLINE).code == 130
-    scoring_file.write_text(scoring_file.read_text().replace("0.5", "0.7"))
+    helper.write_text("HALF = 0.7\n")
     for command in (("resume", "changing"), ("launch", "changing.yaml", "--continue")):
         result = run_fresh(*command, *INLINE)
-        assert result.code == 2, result
-        assert "(1 trial), now " in result.err
+        assert (result.code, "(1 trial), now " in result.err) == (2, True)
     assert run_fresh("launch", "changing.yaml", "--continue", "--changed-code", *INLINE).code == 0
 
 

@@ -5,17 +5,12 @@ import pytest
 from tests.support.training_code.own_code import forgotten
 
 CONFIG = """
-from pydantic import AliasChoices, BaseModel, Field, model_validator
+from pydantic import BaseModel, model_validator
 
 
 class Optimiser(BaseModel):
     lr: float = 0.1
     momentum: float = 0.9
-
-
-class Other(BaseModel):
-    model_config = {"extra": "forbid"}
-    betas: list[float]
 
 
 class Config(BaseModel):
@@ -24,7 +19,6 @@ class Config(BaseModel):
     extra: Optimiser | None = None
     weights: dict[str, float] = {"a": 1.0}
     stages: list[Optimiser] = []
-    either: Optimiser | Other = Optimiser()
 
 
 haltsweep = {"config": Config}
@@ -79,9 +73,7 @@ def test_unknown_field_is_reported_for_both_arms(check_faults):
 def test_unknown_field_in_a_mapping_is_reported(check_faults, config):
     change = ("set: {width: 9}", "set: {optimiser: {lr: 0.2, momentom: 0.5}}")
     (fault,) = (line for line in check_faults(config, change) if "arms.one" in line)
-    field, message = fault.split(": ", 2)[1:]
-    assert field == "arms.one.set.optimiser"
-    assert "'optimiser.momentum'" in message
+    assert fault.split(": ")[1] == "arms.one.set.optimiser"
 
 
 @pytest.mark.parametrize(
@@ -93,26 +85,16 @@ def test_mapping_of_known_fields_is_accepted(check_faults, mapping):
     assert check_faults(CONFIG, ("{width: 9}", mapping)) == []
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        CONFIG.replace(
-            "width: int = 8", "width: int = Field(8, validation_alias=AliasChoices('width', 'wide'))"
-        ),
-        CONFIG.replace(
-            "class Config(BaseModel):",
-            "class Config(BaseModel):\n"
-            "    @model_validator(mode='before')\n"
-            "    @classmethod\n"
-            "    def rename_fields(cls, fields):\n"
-            "        return {('width' if key == 'wide' else key): value for key, value in fields.items()}\n",
-        ),
-    ],
-    ids=["an alias", "a validator"],
-)
-def test_field_with_an_alias_is_accepted(check_faults, config):
-    changes = [("momentum: 0.9", "momentum: much"), ("set: {width: 9}", "set: {wide: 9}")]
-    assert [line.split(": ")[1] for line in check_faults(config, *changes)] == ["baseline.optimiser.momentum"]
+def test_field_that_a_validator_renames_is_accepted(check_faults):
+    config = CONFIG.replace(
+        "class Config(BaseModel):",
+        "class Config(BaseModel):\n"
+        "    @model_validator(mode='before')\n"
+        "    @classmethod\n"
+        "    def rename_fields(cls, fields):\n"
+        "        return {('width' if key == 'wide' else key): value for key, value in fields.items()}\n",
+    )
+    assert check_faults(config, ("set: {width: 9}", "set: {wide: 9}")) == []
 
 
 def test_unknown_field_in_a_list_is_reported(check_faults):
@@ -122,16 +104,3 @@ def test_unknown_field_in_a_list_is_reported(check_faults):
         ["6", "baseline.stages[1].momentom"],
         ["10", "arms.one.set.stages"],
     ]
-
-
-def test_suggested_field_exists_in_the_arm(check_faults):
-    arm_change = ("set: {width: 9}", "set: {either: {lr: 0.2, momentun: 0.5}}")
-    (fault,) = check_faults(CONFIG, ("  width: 8", "  width: 8\n  either: {betas: [0.1]}"), arm_change)
-    assert "'either.momentum'" in fault
-
-
-def test_fields_of_a_grid_are_accepted(check_faults):
-    grid = ("confirm:", "grid: {optimiser.lr: [0.1, 0.3]}\nconfirm:")
-    assert check_faults(CONFIG, grid) == []
-    (fault,) = check_faults(CONFIG, grid, ("  width: 8", "  width: 8\n  widht: 8"))
-    assert fault.startswith("6: baseline.widht: ")
