@@ -35,6 +35,12 @@ def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
+def store(any_url: str) -> Iterator[Ledger]:
+    with Ledger.open(any_url, "sweep", create=True) as open_ledger:
+        yield open_ledger
+
+
+@pytest.fixture
 def ledger(url: str) -> Iterator[Ledger]:
     with Ledger.open(url, "sweep", create=True) as open_ledger:
         yield open_ledger

@@ -38,10 +38,8 @@ class ActorWorker:
         self._actor.stop()
 
 
-@pytest.mark.parametrize("num_reports", range(5))
-def test_lost_reports_are_sent_again_by_the_next_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_reports: int
-) -> None:
+@pytest.mark.parametrize("num_reports", [0, 2])
+def test_lost_reports_are_sent_again_by_the_next_worker(tmp_path, monkeypatch, num_reports):
     first_worker = ActorWorker(tmp_path, monkeypatch)
     replies = [reply for _ in range(num_reports) for reply in first_worker.report()]
     first_worker.report()  # this report is lost, because the worker is killed

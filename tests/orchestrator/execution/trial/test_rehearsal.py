@@ -1,6 +1,5 @@
 """The rehearsal takes one step of every arm, leaves no files, and explains failures."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -72,10 +71,12 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[Step]:
     return recorded
 
 
-def test_every_arm_takes_one_step_with_its_settings(
-    planned: tuple[SpecFile, Plan], steps: list[Step]
+def test_every_arm_takes_one_step_with_its_settings_and_leaves_no_files(
+    planned: tuple[SpecFile, Plan], steps: list[Step], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     rehearsal.rehearse(*planned)
+    assert list(tmp_path.iterdir()) == []
     arms = planned[1].arms
     assert [settings for settings, _ in steps] == [arm.settings for arm in arms]
     assert len(arms) == 6
@@ -86,14 +87,6 @@ def test_every_arm_takes_one_step_with_its_settings(
     assert all(1.0 < loss < 5.0 for loss in losses)
 
 
-def test_rehearsal_leaves_no_files(
-    planned: tuple[SpecFile, Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    rehearsal.rehearse(*planned)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_every_failing_arm_is_reported_with_its_location(planned: tuple[SpecFile, Plan]) -> None:
     source, plan_ = planned
     plan_ = change_arm(plan_, f"baseline{CELL}", "train.ponder_weight", 1e39)  # beyond float32
@@ -102,12 +95,8 @@ def test_every_failing_arm_is_reported_with_its_location(planned: tuple[SpecFile
         rehearsal.rehearse(source, plan_)
     first_fault, second_fault = map(str, caught.value.faults)
     file = source.document.origin.file
-    assert first_fault.startswith(
-        f"{file}:3: baseline: baseline{CELL}: one training step must end well, got diverged: "
-    )
-    assert second_fault.startswith(
-        f"{file}:9: arms.token-halt: token-halt{CELL}: one training step must end well"
-    )
+    assert first_fault.startswith(f"{file}:3: baseline: baseline{CELL}: ")
+    assert second_fault.startswith(f"{file}:9: arms.token-halt: token-halt{CELL}: ")
 
 
 def test_arms_on_data_of_one_shape_share_one_step(tmp_path: Path, steps: list[Step]) -> None:
@@ -122,14 +111,6 @@ def test_arms_on_data_of_one_shape_share_one_step(tmp_path: Path, steps: list[St
     assert len(plan_.arms) == 6
     rehearsal.rehearse(source, plan_)
     assert [settings for settings, _ in steps] == [arm.settings for arm in plan_.arms[::2]]
-    for arm in plan_.arms[:2]:
-        plan_ = change_arm(plan_, arm.name, "train.ponder_weight", 1e39)  # beyond float32
-    with pytest.raises(PlanError) as caught:
-        rehearsal.rehearse(source, plan_)
-    arm_texts = [
-        str(fault).partition(": one training step must end well")[0] for fault in caught.value.faults
-    ]
-    assert [arm_text.rpartition(": ")[2] for arm_text in arm_texts] == [arm.name for arm in plan_.arms[:2]]
 
 
 @pytest.mark.parametrize(("gpus", "precision", "expected"), [(0.5, "fp16", "fp32"), (0, "bf16", "bf16")])
@@ -158,11 +139,8 @@ def test_step_that_raises_is_reported(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     plan_ = change_arm(planned[1], f"minus-gate{CELL}", "train.precision", "fp16")
-    with pytest.raises(PlanError, match="'fp16'") as caught:
+    with pytest.raises(PlanError, match=r"'fp16'.*trainables/training/step\.py:\d+\)$"):
         rehearsal.rehearse(planned[0], plan_)
-    assert re.search(r"trainables/training/step\.py:\d+\)$", str(caught.value)), (
-        "the message must name the innermost location"
-    )
 
 
 CUSTOM = """\
@@ -211,24 +189,6 @@ def test_arms_with_an_equal_first_report_are_compared_in_the_second(
     assert baseline.unsteady == ("seconds",)
     assert (momentum.equal, momentum.num_equal_reports) == ((), 0)
     assert (wide.equal, wide.num_equal_reports) == (("valid/loss",), 2)
-
-
-def test_arms_with_one_report_are_compared_in_this_report(
-    first_reports_of: Callable[..., list[FirstReport]],
-) -> None:
-    _, momentum, wide = first_reports_of('trial.report(1, {"valid/loss": settings["momentum"]})')
-    assert momentum.equal == ()
-    assert (wide.equal, wide.num_equal_reports) == (("valid/loss",), 1)
-
-
-def test_arm_that_fails_in_the_second_report_has_an_error(
-    first_reports_of: Callable[..., list[FirstReport]],
-) -> None:
-    baseline, momentum, wide = first_reports_of(
-        'trial.report(1, {"valid/loss": 1.0})', 'trial.report(2, {"valid/loss": 1 / settings["momentum"]})'
-    )
-    assert "ZeroDivisionError" in baseline.error
-    assert (momentum.error, wide.error) == ("", baseline.error)
 
 
 @pytest.mark.parametrize(("spec", "splits"), [(CUSTOM, ("test",)), (CUSTOM + SEARCH, ())])
