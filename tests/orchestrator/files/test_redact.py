@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.files.redact import (
-    MASK,
     URL_OPTIONS,
     escape_unstorable,
     escape_unstorable_values,
+    needs_encoding,
     redact,
     redact_arguments,
     redact_code,
@@ -180,6 +180,13 @@ def test_command_line_is_masked(option: str) -> None:
         "a@b",
         "train.note=http://ann:***@host",
     )
+
+
+@pytest.mark.parametrize("sign", "@ ")
+def test_characters_that_libraries_misread_must_be_encoded(sign: str) -> None:
+    assert needs_encoding(f"http://ann:p{sign}w@host")
+    assert not needs_encoding(f"http://ann:p{quote(sign, safe='')}w@host")
+    assert not needs_encoding("sqlite:////data of me/me@work/mlflow.db")
 
 
 @pytest.mark.parametrize(

@@ -140,9 +140,3 @@ os.replace(name, {str(model)!r})
         assert isinstance(error, SharedFileWritten), code
         assert "results/best.pt" in str(error)
     assert model.read_bytes() == b"new"
-
-
-def test_entries_of_linked_folders_are_deleted_privately(trial, launch):
-    earlier_content = content(launch)
-    assert trial("import os; os.remove('.cache/vocabulary.txt')") is None
-    assert content(launch) == earlier_content

@@ -5,17 +5,16 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
 
 from orchestrator.errors import StoreError
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import Holder, Lease
-from orchestrator.ledger.sql.engine import connect, transaction
 from orchestrator.ledger.sql.schema import SCHEMA_VERSION
 from orchestrator.ledger.store import Ledger
 from orchestrator.ledger.summary import summaries
 from orchestrator.trials import Outcome, OutcomeKind
+from tests.orchestrator.ledger.conftest import execute
 from tests.support.specs.plans import make_plan
 from tests.support.stores import ledger_flips as flips
 from tests.support.sweeps.histories import DEAD, history
@@ -31,16 +30,6 @@ def written_events(any_url: str) -> list[Event]:
         ledger.append(list(history(make_plan(3), seed=1)), lease)
         ledger.release(lease)
         return list(ledger.events())
-
-
-def execute(url: str, *statements: str) -> None:
-    engine = connect(url)
-    try:
-        with transaction(engine, write=True) as connection:
-            for statement in statements:
-                connection.execute(text(statement))
-    finally:
-        engine.dispose()
 
 
 def read_refused(url: str, match: str) -> list[str]:

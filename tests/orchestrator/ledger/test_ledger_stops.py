@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-from sqlalchemy import text
-
 from orchestrator.ledger.lease import Holder
-from orchestrator.ledger.sql.engine import connect, transaction
 from orchestrator.ledger.store import Ledger
+from tests.orchestrator.ledger.conftest import execute
 from tests.support.sweeps.histories import DEAD
 
 
@@ -42,10 +40,7 @@ def test_ledger_of_an_earlier_version_gets_the_table_of_stops(tmp_path: Path) ->
     url = f"sqlite:///{tmp_path / 'old.db'}"
     with Ledger.open(url, "sweep", create=True) as ledger:
         lease = ledger.claim(Holder.current())
-    engine = connect(url)
-    with transaction(engine, write=True) as connection:
-        connection.execute(text("DROP TABLE haltsweep_stops"))
-    engine.dispose()
+    execute(url, "DROP TABLE haltsweep_stops")
     with Ledger.open(url, "sweep") as ledger:
         ledger.ask_to_stop("ada")
         assert ledger.stop_request(lease) is not None

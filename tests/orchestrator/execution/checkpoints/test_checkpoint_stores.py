@@ -3,9 +3,6 @@
 import os
 import subprocess
 import sys
-import threading
-import time
-import uuid
 from pathlib import Path
 
 import pytest
@@ -14,17 +11,11 @@ from orchestrator.errors import InputError, StoreError
 from orchestrator.execution.checkpoints import checkpoint_stores
 from orchestrator.execution.checkpoints.checkpoint_index import ExternalCheckpoints
 from orchestrator.execution.checkpoints.checkpoint_stores import ExternalStore, StoreUnreachable
-from orchestrator.execution.checkpoints.checkpoint_uris import check_uri, child_uri, sweep_uri
+from orchestrator.execution.checkpoints.checkpoint_uris import check_uri, sweep_uri
 from orchestrator.execution.checkpoints.worker_checkpoints import CheckpointDamaged
-from orchestrator.execution.inline import run_inline
-from orchestrator.execution.sweep.recorder import Recorder
 from orchestrator.execution.trial.worker import Harness
-from orchestrator.identity import SweepFolder
-from orchestrator.ledger.fold import records
-from orchestrator.ledger.lease import Holder
-from orchestrator.ledger.store import Ledger
 from orchestrator.trials import OutcomeKind
-from tests.support.specs.plans import SETTINGS, make_plan
+from tests.support.specs.plans import SETTINGS
 from tests.support.stores.failing_store import AWAY, PROTOCOL
 from tests.support.stores.s3 import SECRET, s3_server
 from tests.support.sweeps.workloads import PATH
@@ -258,17 +249,6 @@ class TestLibraryErrors:
         assert [checkpoint_steps(store, Path(name)) for name in ("a", "b")] == [[1], []]
         assert "could not be deleted" in caplog.text
         store.close()
-
-    def test_permanent_error_is_not_retried(self, store_folder):
-        calls = []
-
-        def refuse():
-            calls.append(1)
-            raise PermissionError("not yours")
-
-        with pytest.raises(StoreUnreachable):
-            checkpoint_stores.retry_operation(refuse, 60.0, "failing://x")
-        assert len(calls) == 1
 
 
 def save_weights(folder):

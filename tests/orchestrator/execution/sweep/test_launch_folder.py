@@ -157,29 +157,20 @@ def test_folder_without_a_launched_sweep_cannot_be_resumed(folder):
         read_launched_plan(folder)
 
 
-@pytest.mark.parametrize("text", [None, "{"])
-def test_damaged_setup_is_named(folder, text):
+@pytest.mark.parametrize(
+    "damage",
+    [
+        Path.unlink,
+        lambda file: file.write_text("{"),
+        lambda file: file.write_text(seal_json(unseal_json(file.read_bytes()) | {"data_dir": 5})),
+    ],
+    ids=["missing", "truncated", "type"],
+)
+def test_damaged_setup_and_manifest_are_named(folder, damage):
     publish_sweep(folder)
-    file = folder.root / launch_folder.SETUP
-    if text is None:
-        file.unlink()
-    else:
-        file.write_text(text)
+    damage(folder.root / launch_folder.SETUP)
     with pytest.raises(StoreError, match=launch_folder.SETUP):
         read_setup(folder)
-
-
-@pytest.mark.parametrize(("field", "value"), [("data_dir", 5), ("storage", {"a": 1})])
-def test_setup_with_a_valid_digest_and_invalid_types_is_named(folder, field, value):
-    publish_sweep(folder)
-    file = folder.root / launch_folder.SETUP
-    file.write_text(seal_json(unseal_json(file.read_bytes()) | {field: value}))
-    with pytest.raises(StoreError, match=launch_folder.SETUP):
-        read_setup(folder)
-
-
-def test_damaged_manifest_is_named(folder):
-    publish_sweep(folder)
     (folder.root / "manifest.json").write_text('{"files":{}}')
     with pytest.raises(StoreError, match=r"manifest.json"):
         read_launched_plan(folder)

@@ -5,20 +5,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
-from orchestrator.execution.signals import (
-    INTERRUPTED,
-    SIGNALS,
-    SignalEffect,
-    delayed_interrupts,
-    end_process,
-    interrupts,
-)
+from orchestrator.execution.signals import INTERRUPTED, SIGNALS, SignalEffect, delayed_interrupts, interrupts
 from tests.support.processes.commands import PATIENCE_S
-from trainables.custom.extensions import exits_raised
 
 
 def send_signal(number):
@@ -128,16 +119,3 @@ def test_handlers_are_restored():
     assert [signal.getsignal(number) for number in SIGNALS] == old_handlers
     assert signal.set_wakeup_fd(-1) == -1
     assert not [thread for thread in threading.enumerate() if thread.name == "haltsweep-signals"]
-
-
-def test_other_threads_get_an_event_without_a_handler():
-    old_handler, states = signal.getsignal(signal.SIGINT), []
-
-    def record_state():
-        with interrupts() as signals:
-            states.append((signals.stop.is_set(), signal.getsignal(signal.SIGINT)))
-
-    thread = threading.Thread(target=record_state)
-    thread.start()
-    thread.join()
-    assert states == [(False, old_handler)]

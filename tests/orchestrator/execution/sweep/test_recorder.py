@@ -1,22 +1,19 @@
 """The recorder writes the events of attempts, replies, ends and stops to the ledger."""
 
-import time
 from dataclasses import replace
 
 import pytest
 
 from orchestrator.conductor.attempts import MOST_KILLS
 from orchestrator.conductor.messages import Continue, Reply, Stop
-from orchestrator.errors import LeaseLost
-from orchestrator.execution.sweep.recorder import Recorder
 from orchestrator.identity import SweepFolder
-from orchestrator.ledger.events import Event, EventKind
+from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.fold import records
 from orchestrator.spec.section import Resources
 from orchestrator.trials import DeathCause, Outcome, OutcomeKind
-from tests.support.processes.logs import NOWHERE, Clock, MemoryLog, record
-from tests.support.specs.plans import make_arm, make_plan
-from tests.support.sweeps.driving import DONE, Worker, measurement, run_in_turn
+from tests.support.processes.logs import Clock, MemoryLog, record
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.driving import DONE
 from trainables.protocol import Job, Measurement
 
 STOPPED = Outcome(OutcomeKind.STOPPED, "interrupted")
@@ -27,24 +24,45 @@ def measurement_at(step, value=0.5, seconds=None):
     return Measurement(step, float(step) if seconds is None else seconds, {"valid/score": value})
 
 
+LATE = measurement_at(1, seconds=90.0)
+"""Measurement beyond the time limit of `start_limited`."""
+
+
 def event_kinds(log, trial_id=None):
     return [event.kind.value for event in log.written if trial_id in {None, event.trial_id}]
 
 
-def test_attempt_is_written_before_it_starts():
+def start(root=None, **plan_fields):
+    """Start the first trial of a sweep with one arm."""
     log = MemoryLog()
-    recorder = record(make_plan(), log)
-    attempt = recorder.ask()
+    recorder = record(make_plan(1, **plan_fields), log, root=root)
+    return log, recorder, recorder.ask()
+
+
+def start_limited():
+    """Start a trial that may run for a minute."""
+    return start(resources=Resources(minutes=1.0, retries=0))
+
+
+def report(recorder, attempt, *reply, **reply_fields):
+    return recorder.record(attempt.trial_id, attempt.token, Reply(*reply, **reply_fields))
+
+
+def lose(recorder, trial_id, cause=DeathCause.TRIAL):
+    """Record a death; return the kind of the outcome."""
+    return recorder.record_death(trial_id, "SIGKILL", cause).kind
+
+
+def test_attempt_is_written_before_it_starts():
+    log, _, attempt = start()
     assert event_kinds(log, attempt.trial_id) == ["asked", "started"]
     assert log.batches == [1, 3]
 
 
 def test_reply_is_one_transaction(tmp_path):
-    log = MemoryLog()
-    recorder = record(make_plan(), log, root=tmp_path)
-    attempt = recorder.ask()
+    log, recorder, attempt = start(tmp_path)
     count_before = len(log.batches)
-    assert recorder.record(attempt.trial_id, attempt.token, Reply(measurement_at(3), 3, DONE)) == Continue()
+    assert report(recorder, attempt, measurement_at(3), 3, DONE) == Continue()
     assert event_kinds(log, attempt.trial_id) == ["asked", "started", "measured", "checkpointed", "ended"]
     assert len(log.batches) == count_before + 1
     (checkpoint_event,) = log.of(EventKind.CHECKPOINTED)
@@ -63,50 +81,34 @@ def test_data_digests_are_written_before_any_trial_and_are_in_every_record():
 
 
 def test_examples_are_written_once_with_their_measurement(tmp_path):
-    log = MemoryLog()
-    recorder = record(make_plan(), log, root=tmp_path)
-    attempt = recorder.ask()
+    log, recorder, attempt = start(tmp_path)
     with_examples = Measurement(3, 3.0, {"valid/score": 0.5}, ({"number": 1},))
-    recorder.record(attempt.trial_id, attempt.token, Reply(with_examples))
-    recorder.record(attempt.trial_id, attempt.token, Reply(with_examples, 3, DONE))
+    report(recorder, attempt, with_examples)
+    report(recorder, attempt, with_examples, 3, DONE)
     assert event_kinds(log, attempt.trial_id)[2:] == ["measured", "kept", "checkpointed", "ended"]
     (examples_event,) = log.of(EventKind.KEPT)
     assert examples_event.payload == {"step": 3, "examples": [{"number": 1}]}
 
 
 def test_grouped_replies_are_one_transaction_and_checkpoints_remain_until_its_end(tmp_path):
-    log = MemoryLog()
-    recorder = record(make_plan(), log, root=tmp_path)
-    attempt = recorder.ask()
+    log, recorder, attempt = start(tmp_path)
     count_before = len(log.batches)
     (attempt.checkpoints / "step-000000002").mkdir(parents=True)
     with recorder.transaction():
-        for reply in (
-            Reply(measurement_at(1)),
-            Reply(measurement_at(2), 2),
-            Reply(measurement_at(3), ended=DONE),
-        ):
-            assert recorder.record(attempt.trial_id, attempt.token, reply) == Continue()
+        for reply in ((measurement_at(1),), (measurement_at(2), 2), (measurement_at(3), None, DONE)):
+            assert report(recorder, attempt, *reply) == Continue()
         assert len(log.batches) == count_before, "events must be written at the end of the group"
         assert attempt.checkpoints.exists(), "a crash at this moment needs the checkpoint"
-    assert event_kinds(log, attempt.trial_id)[2:] == [
-        "measured",
-        "measured",
-        "checkpointed",
-        "measured",
-        "ended",
-    ]
+    assert event_kinds(log)[3:] == ["measured", "measured", "checkpointed", "measured", "ended"]
     assert len(log.batches) == count_before + 1
     assert not attempt.checkpoints.exists()
 
 
 def test_job_contains_the_arguments_of_the_workload(tmp_path):
-    plan = make_plan(1, trials_per_arm=0, seeds=(7,), posthoc=({"model.shift": 1.0},))
-    recorder = record(plan, MemoryLog(), root=tmp_path)
-    confirm = recorder.ask()
+    _, recorder, confirm = start(tmp_path, trials_per_arm=0, seeds=(7,), posthoc=({"model.shift": 1.0},))
     job = confirm.job(tmp_path / "data")
     assert job == Job(confirm.trial.settings, 7, "confirm", ("test",), tmp_path / "data", None)
-    recorder.record(confirm.trial_id, 1, Reply(measurement_at(1), ended=DONE))
+    report(recorder, confirm, measurement_at(1), ended=DONE)
     folder = SweepFolder(tmp_path)
     posthoc = recorder.ask()
     assert posthoc.checkpoints == folder.checkpoint(posthoc.trial_id)
@@ -120,36 +122,26 @@ def test_repeated_steps_are_dropped():
     second = recorder.ask()
     assert second.trial == first_attempt.trial
     for step, value in [(1, 0.1), (2, 0.2), (2, 9.0), (1, 9.0), (3, 0.3)]:
-        assert (
-            recorder.record(second.trial_id, second.token, Reply(measurement=measurement_at(step, value)))
-            == Continue()
-        )
-    measured = [
-        (event.payload["step"], event.payload["metrics"]["valid/score"])
-        for event in log.of(EventKind.MEASURED)
-    ]
+        assert report(recorder, second, measurement_at(step, value)) == Continue()
+    payloads = [event.payload for event in log.of(EventKind.MEASURED)]
+    measured = [(payload["step"], payload["metrics"]["valid/score"]) for payload in payloads]
     assert measured == [(1, 0.1), (2, 0.2), (3, 0.3)]
 
 
 def test_superseded_attempt_is_stopped_and_writes_nothing():
-    log, plan = MemoryLog(), make_plan(1)
-    recorder = record(plan, log)
-    old_attempt = recorder.ask()
-    recorder.record_death(old_attempt.trial_id, "node gone", DeathCause.TRIAL)
+    log, recorder, old_attempt = start()
+    lose(recorder, old_attempt.trial_id)
     new_attempt = recorder.ask()
     assert (new_attempt.trial, new_attempt.token) == (old_attempt.trial, old_attempt.token + 1)
     count_before = len(log.written)
-    decision = recorder.record(old_attempt.trial_id, old_attempt.token, Reply(measurement_at(1), 1, DONE))
-    assert decision.kind is OutcomeKind.STOPPED
+    assert report(recorder, old_attempt, measurement_at(1), 1, DONE).kind is OutcomeKind.STOPPED
     assert len(log.written) == count_before
 
 
 def test_lost_worker_that_reports_again_is_accepted_until_it_is_superseded():
-    log = MemoryLog()
-    recorder = record(make_plan(1), log)
-    attempt = recorder.ask()
-    recorder.record_death(attempt.trial_id, "silent for a minute", DeathCause.TRIAL)
-    recorder.record(attempt.trial_id, attempt.token, Reply(measurement_at(1), ended=DONE))
+    log, recorder, attempt = start()
+    lose(recorder, attempt.trial_id)
+    report(recorder, attempt, measurement_at(1), ended=DONE)
     assert log.outcomes() == {attempt.trial_id: OutcomeKind.FINISHED}
     assert recorder.ask().trial_id != attempt.trial_id
 
@@ -158,34 +150,28 @@ def test_lost_worker_is_retried_until_its_trial_crashes():
     log, plan = MemoryLog(), make_plan(1, resources=Resources(retries=2))
     recorder = record(plan, log)
     trial_id = recorder.ask().trial_id
-    assert recorder.record_death(trial_id, "SIGKILL", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
-    assert recorder.record_death(trial_id, "repeated report", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
+    assert lose(recorder, trial_id) is OutcomeKind.STOPPED
+    assert lose(recorder, trial_id) is OutcomeKind.STOPPED, "a repeated report must not count"
     recorder = record(plan, log)  # a new session keeps the count
     assert recorder.ask().trial_id == trial_id
-    assert recorder.record_death(trial_id, "SIGKILL", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
+    assert lose(recorder, trial_id) is OutcomeKind.STOPPED
     assert recorder.ask().token == 3
-    outcome = recorder.record_death(trial_id, "SIGKILL", DeathCause.TRIAL)
-    assert outcome.kind is OutcomeKind.CRASHED
+    assert lose(recorder, trial_id) is OutcomeKind.CRASHED
     assert log.outcomes() == {trial_id: OutcomeKind.CRASHED}
 
 
-def kill(recorder, trial_id):
-    return recorder.record_death(trial_id, "SIGKILL", DeathCause.OUTSIDE)
-
-
 def test_repeatedly_killed_trial_starts_after_other_trials():
-    log, plan = MemoryLog(), make_plan(2, trials_per_arm=1, seeds=())
-    recorder = record(plan, log)
+    recorder = record(make_plan(2, trials_per_arm=1, seeds=()), MemoryLog())
     killed = recorder.ask()
     for _ in range(MOST_KILLS - 1):
-        kill(recorder, killed.trial_id)
+        lose(recorder, killed.trial_id, DeathCause.OUTSIDE)
         assert recorder.ask().trial_id == killed.trial_id
-    kill(recorder, killed.trial_id)
+    lose(recorder, killed.trial_id, DeathCause.OUTSIDE)
     other_trial = recorder.ask()
     assert other_trial.trial_id != killed.trial_id
     assert recorder.ask() is None, "the killed trial must wait for the other trial"
     assert not recorder.draining
-    recorder.record(other_trial.trial_id, other_trial.token, Reply(measurement_at(1), ended=DONE))
+    report(recorder, other_trial, measurement_at(1), ended=DONE)
     assert recorder.ask().trial_id == killed.trial_id
 
 
@@ -194,7 +180,7 @@ def kill_only_trial(**plan_fields):
     log, plan = MemoryLog(), replace(make_plan(1, trials_per_arm=1, seeds=()), **plan_fields)
     recorder, count = record(plan, log), 0
     while (attempt := recorder.ask()) is not None:
-        kill(recorder, attempt.trial_id)
+        lose(recorder, attempt.trial_id, DeathCause.OUTSIDE)
         count += 1
     assert count == MOST_KILLS
     return recorder, log, plan
@@ -209,11 +195,9 @@ def test_sweep_with_only_killed_trials_stops_and_can_be_resumed():
     (ask_event,) = log.of(EventKind.ASKED)
     assert close_event.payload["reason"] == "error"
     assert ask_event.trial_id in close_event.payload["why"]
-    assert "SIGKILL" in close_event.payload["why"]
     assert log.outcomes() == {}
     resumed = record(plan, log)
-    attempt = resumed.ask()
-    resumed.record(attempt.trial_id, attempt.token, Reply(measurement_at(1), ended=DONE))
+    report(resumed, resumed.ask(), measurement_at(1), ended=DONE)
     assert resumed.finished
 
 
@@ -230,9 +214,9 @@ def test_interruptions_and_killed_sessions_do_not_count_as_losses():
     recorder = record(plan, log)
     for _ in range(4):
         attempt = recorder.ask()
-        recorder.record(attempt.trial_id, attempt.token, Reply(ended=STOPPED))
+        report(recorder, attempt, ended=STOPPED)
     assert recorder.ask().token == 9
-    assert recorder.record_death(attempt.trial_id, "SIGKILL", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
+    assert lose(recorder, attempt.trial_id) is OutcomeKind.STOPPED
     assert log.outcomes() == {}
 
 
@@ -241,58 +225,44 @@ def test_pending_stop_of_a_dead_session_is_written_by_the_next():
     log = MemoryLog()
     recorder = record(plan, log)
     attempt = recorder.ask()
-    decision = recorder.record(
-        attempt.trial_id, attempt.token, Reply(measurement=measurement_at(1, seconds=90.0))
-    )
-    assert isinstance(decision, Stop)
+    assert isinstance(report(recorder, attempt, LATE), Stop)
     resumed = record(plan, log)
     assert log.outcomes()[attempt.trial_id] is OutcomeKind.TIMED_OUT
     assert resumed.finished, "without a winner, the confirm trial must be recorded as unrunnable"
     assert len(log.outcomes()) == len(plan.trials)
 
 
-def test_pending_stop_survives_a_lost_worker_and_an_interruption():
-    for is_lost in (True, False):
-        log = MemoryLog()
-        recorder = record(make_plan(1, resources=Resources(minutes=1.0, retries=0)), log)
-        attempt = recorder.ask()
-        recorder.record(attempt.trial_id, attempt.token, Reply(measurement=measurement_at(1, seconds=90.0)))
-        if is_lost:
-            recorder.record_death(attempt.trial_id, "SIGKILL", DeathCause.TRIAL)
-        else:
-            recorder.record(attempt.trial_id, attempt.token, Reply(ended=STOPPED))
-        assert log.outcomes() == {attempt.trial_id: OutcomeKind.TIMED_OUT}
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_pending_stop_survives_a_lost_worker_and_an_interruption(is_lost):
+    log, recorder, attempt = start_limited()
+    report(recorder, attempt, LATE)
+    if is_lost:
+        lose(recorder, attempt.trial_id)
+    else:
+        report(recorder, attempt, ended=STOPPED)
+    assert log.outcomes() == {attempt.trial_id: OutcomeKind.TIMED_OUT}
 
 
 def test_work_after_a_stop_decision_is_not_recorded():
-    log = MemoryLog()
-    recorder = record(make_plan(1, resources=Resources(minutes=1.0)), log)
-    attempt = recorder.ask()
-    decision = recorder.record(
-        attempt.trial_id, attempt.token, Reply(measurement=measurement_at(1, seconds=90.0))
-    )
+    log, recorder, attempt = start_limited()
+    decision = report(recorder, attempt, LATE)
     count_before = len(log.written)
-    assert recorder.record(attempt.trial_id, attempt.token, Reply(measurement_at(2), 2)) == decision
+    assert report(recorder, attempt, measurement_at(2), 2) == decision
     assert len(log.written) == count_before
-    recorder.record(attempt.trial_id, attempt.token, Reply(measurement_at(3), 3, DONE))
+    report(recorder, attempt, measurement_at(3), 3, DONE)
     assert event_kinds(log, attempt.trial_id) == ["asked", "started", "measured", "ended"]
     assert log.outcomes() == {attempt.trial_id: OutcomeKind.TIMED_OUT}
 
 
 def test_trial_that_ends_with_its_last_report_before_a_stop_finishes():
-    log = MemoryLog()
-    recorder = record(make_plan(1, resources=Resources(minutes=1.0)), log)
-    attempt = recorder.ask()
-    recorder.record(attempt.trial_id, attempt.token, Reply(measurement_at(1, seconds=90.0), 1, DONE))
+    log, recorder, attempt = start_limited()
+    report(recorder, attempt, LATE, 1, DONE)
     assert log.outcomes() == {attempt.trial_id: OutcomeKind.FINISHED}
 
 
 def test_end_and_resulting_unrunnable_trials_are_one_transaction():
-    plan = make_plan(1, trials_per_arm=1, seeds=(7,))
-    log = MemoryLog()
-    recorder = record(plan, log)
-    attempt = recorder.ask()
-    recorder.record(attempt.trial_id, attempt.token, Reply(ended=CRASH))
+    log, recorder, attempt = start(trials_per_arm=1, seeds=(7,))
+    report(recorder, attempt, ended=CRASH)
     assert recorder.finished
     assert len(log.outcomes()) == 2
     assert log.batches[-2:] == [3, 6], "an end and its consequences must be one transaction"
@@ -304,20 +274,16 @@ def test_budget_counts_the_time_of_all_sessions():
     recorder = record(plan, log, clock=clock)
     first_attempt = recorder.ask()
     clock.now = 3000.0
-    assert (
-        recorder.record(first_attempt.trial_id, first_attempt.token, Reply(measurement=measurement_at(1)))
-        == Continue()
-    )
+    assert report(recorder, first_attempt, measurement_at(1)) == Continue()
     recorder.close()
     clock.now = 90000.0
     recorder = record(plan, log, clock=clock)
     assert recorder.open_seconds() == 3000.0
     second = recorder.ask()
     clock.now += 599.0
-    assert recorder.record(second.trial_id, second.token, Reply(measurement=measurement_at(2))) == Continue()
+    assert report(recorder, second, measurement_at(2)) == Continue()
     clock.now += 1.0
-    decision = recorder.record(second.trial_id, second.token, Reply(measurement=measurement_at(3)))
-    assert decision.kind is OutcomeKind.STOPPED
+    assert report(recorder, second, measurement_at(3)).kind is OutcomeKind.STOPPED
     assert recorder.ask() is None
     recorder.close()
     assert [event.payload["reason"] for event in log.of(EventKind.CLOSED)] == ["interrupted", "budget"]

@@ -1,7 +1,6 @@
 """A snapshot restores the same state as a fold of all events."""
 
 import zlib
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,9 +9,8 @@ from hypothesis import strategies as st
 
 from orchestrator.conductor.retrying import choose
 from orchestrator.execution.sweep.sweep_fold import SweepFold
-from orchestrator.ledger.events import Event
 from orchestrator.ledger.fold import records
-from orchestrator.plan.types import AnswerPlan, ArmLimits, Limits, Plan
+from orchestrator.plan.types import AnswerPlan, ArmLimits, Limits
 from orchestrator.spec.section import Objective
 from orchestrator.trials import DeathCause
 from search_spaces.paths import with_values
@@ -23,7 +21,7 @@ from tests.support.sweeps.driving import Worker, run_in_turn
 from tests.support.sweeps.repeated import repeated_plan
 
 
-def make_phases_plan(sampler: str = "random") -> Plan:
+def make_phases_plan(sampler='random'):
     """Make a plan with every phase and arms whose trials diverge, crash, are infeasible or finish."""
     arms = [
         make_arm("sound"),
@@ -37,7 +35,7 @@ def make_phases_plan(sampler: str = "random") -> Plan:
     )
 
 
-def make_repeats_plan(sampler: str = "random") -> Plan:
+def make_repeats_plan(sampler='random'):
     """Make a plan with repeated searches that may end early, a control, and repeats that a look may skip."""
     limits = Limits(each_arm=ArmLimits(no_improvement=1))
     answer = AnswerPlan(("valid/score",), None, 0.05, 2)
@@ -54,7 +52,7 @@ def make_repeats_plan(sampler: str = "random") -> Plan:
     return replace(plan, arms=(plan.arms[0], shifted, *plan.arms[2:]))
 
 
-def fold_events(plan: Plan, events: Sequence[Event]) -> SweepFold:
+def fold_events(plan, events):
     fold = SweepFold(plan)
     for event in events:
         fold.apply(event)
@@ -62,7 +60,7 @@ def fold_events(plan: Plan, events: Sequence[Event]) -> SweepFold:
 
 
 @pytest.mark.parametrize("make", [make_phases_plan, make_repeats_plan])
-def test_restored_state_equals_the_fold_after_any_event(make: Callable[[], Plan]) -> None:
+def test_restored_state_equals_the_fold_after_any_event(make):
     plan, log = make(), MemoryLog()
     run_in_turn(record(plan, log))
     for cut in range(0, len(log.written), len(log.written) // 25):
@@ -78,17 +76,17 @@ def test_restored_state_equals_the_fold_after_any_event(make: Callable[[], Plan]
 class SnapshotSession:
     """The newest session of a sweep, with or without snapshots, and its workers."""
 
-    def __init__(self, plan: Plan, *, has_snapshots: bool) -> None:
+    def __init__(self, plan, *, has_snapshots):
         self.plan, self.log = plan, MemoryLog()
         self._every = 1 if has_snapshots else None
         self.open()
 
-    def open(self) -> None:
+    def open(self):
         """Start a session after the previous session was killed."""
         self.recorder = record(self.plan, self.log, snapshot_every=self._every)
-        self.workers: list[Worker] = []
+        self.workers = []
 
-    def act(self, action: int) -> None:
+    def act(self, action):
         """Act by number: 0 kills the session; 1 and 2 lose a worker; 3 retries; 4 stops a worker; others
         continue."""
         if action == 0:
@@ -113,9 +111,7 @@ class SnapshotSession:
 
 @examples(20)
 @given(st.lists(st.integers(0, 12), max_size=80), st.sampled_from(["random", "tpe"]), st.booleans())
-def test_sessions_with_snapshots_write_the_same_events(
-    actions: list[int], sampler: str, has_repeats: bool
-) -> None:
+def test_sessions_with_snapshots_write_the_same_events(actions, sampler, has_repeats):
     plan = make_repeats_plan(sampler) if has_repeats else make_phases_plan(sampler)
     with_snapshots, without_snapshots = (
         SnapshotSession(plan, has_snapshots=has_snapshots) for has_snapshots in (True, False)
@@ -132,13 +128,13 @@ def test_sessions_with_snapshots_write_the_same_events(
     assert with_snapshots.recorder.finished
 
 
-def check_snapshot(plan: Plan, log: MemoryLog) -> None:
+def check_snapshot(plan, log):
     if log.stored_snapshot is not None:
         expected = fold_events(plan, log.written[: log.stored_snapshot.seq])
         assert zlib.decompress(log.stored_snapshot.content) == zlib.decompress(expected.content())
 
 
-def test_session_with_a_snapshot_reads_no_earlier_event() -> None:
+def test_session_with_a_snapshot_reads_no_earlier_event():
     plan, complete_log = make_repeats_plan(), MemoryLog()
     run_in_turn(record(plan, complete_log))
     for cut in complete_log.batches[:: len(complete_log.batches) // 5]:
@@ -163,7 +159,7 @@ def test_session_with_a_snapshot_reads_no_earlier_event() -> None:
         lambda stored: replace(stored, made_for="another plan"),
     ],
 )
-def test_unusable_snapshot_is_ignored(change) -> None:
+def test_unusable_snapshot_is_ignored(change):
     plan, complete_log = make_phases_plan(), MemoryLog()
     run_in_turn(record(plan, complete_log))
     log = MemoryLog(complete_log.written[: complete_log.batches[40]])
