@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.files.redact import (
-    MASK,
     URL_OPTIONS,
     escape_unstorable,
     escape_unstorable_values,
@@ -102,31 +101,20 @@ def test_masked_text_stays_unchanged(text: str) -> None:
     ("text", "expected"),
     [
         ("http://ann:pw@host:5000/x", "http://ann:***@host:5000/x"),
-        ("http://ann:p%40w@host", "http://ann:***@host"),
         ("http://ann:p@w/'x\"@host", "http://ann:***@host"),
-        ("http://token@host", "http://***@host"),
-        ("http://token:@host", "http://***@host"),
         ("https://token:x-oauth-basic@host", "https://***@host"),
         ("postgresql+psycopg://ann@host/db", "postgresql+psycopg://ann@host/db"),
-        ("postgresql://ann:pw@host/db?sslmode=require", "postgresql://ann:***@host/db?sslmode=require"),
         ("postgresql:///db?host=h&password=pw", "postgresql:///db?host=h&password=***"),
         ("sqlite:////data/me@work/ledger.db", "sqlite:////data/me@work/ledger.db"),
-        ("http://host/models/a@champion", "http://host/models/a@champion"),
-        ("http://host:5000", "http://host:5000"),
         ("at http://[::1]:5000/x, http://host:5000; http://HOST:PORT)", None),
         ("http://ann:secr...", "http://ann:***"),
-        ("http://ann:0secret/x", "http://ann:***/x"),
-        ("http://host/?next=http%3A%2F%2Fann%3Apw%40other", "http://host/?next=***"),
         ("see http%3A%2F%2Fann%3Apw%40other now", "see http%3A%2F%2F*** now"),
-        ("http://ann@x.org:pw@host", "http://***@host"),
         ("RuntimeError: api_key=sk-proj4Td9xproj4Td9x is refused", "RuntimeError: api_key=*** is refused"),
         (
             "login with hf_aBcDeFgHiJkLmN0pQ, then http://ann:pw@host",
             "login with ***, then http://ann:***@host",
         ),
-        ("BAD: header Basic Ym9iOmh1bnRlcjJzZWNyZXQ= is", "BAD: header Basic *** is"),
         ("{'Authorization': 'Bearer dapi0123456789.ab-c'}", "{'Authorization': 'Bearer ***'}"),
-        ("Basic blocks-of-layers, Bearer of news", None),
         ("arm sk-learn-baseline, task hf_tokens_of_books", None),
         (
             "exceeded with url: /?token=pw/api&x=1 (by /a?b=c)",
@@ -143,13 +131,9 @@ def test_url_is_masked_as_expected(text: str, expected: str) -> None:
     [
         "SG.ngeVfQFYQlKU0ufo8x5d1A.TwL2iGABf9DHoTf",
         "sk_live_ReTllpYQYfIZu2Jnf2lA",
-        "rk_test_5TcWfjKmJgpql9hjpRnw",
-        "sq0csp-ABCDEFGHIJK_LMNOPQRSTUVWXYZ-01",
         "gldt-HwllOworld380_testinx",
-        "glptt-" + "a1" * 20,
         "110201543:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw7",
         "AC" + "0a1b2c3d" * 4,
-        "343ea45721923ed956e2b38c31db76aa-us30",
         "MTQ5NzQyOTkyNDU0MTM0NzEz.GcZ1Ab.b4Xz8-QLkyu8kZ2Zc1F6kM3o5y7Tq9rV",
     ],
 )
@@ -161,10 +145,8 @@ def test_token_of_a_service_is_masked_without_a_key(token: str) -> None:
     ("text", "expected"),
     [
         ("ann:pw@host:5000", "ann:***@host:5000"),
-        ("http:/ann:pw@host", f"http:{MASK}@host"),
         ("host=h user=ann password=p w", "host=h user=ann password=***"),
         ("http://ann:p w@host", "http://ann:***@host"),
-        ("mlruns", "mlruns"),
     ],
 )
 def test_malformed_url_is_masked(text: str, expected: str) -> None:
@@ -187,9 +169,8 @@ def test_masking_long_hostile_texts_is_fast() -> None:
 
 
 @pytest.mark.parametrize("option", URL_OPTIONS)
-@pytest.mark.parametrize("scheme", ["http://", "postgresql://", ""])
-def test_command_line_is_masked(option: str, scheme: str) -> None:
-    url, masked_url = f"{scheme}ann:p w@host", f"{scheme}ann:***@host"
+def test_command_line_is_masked(option: str) -> None:
+    url, masked_url = "ann:p w@host", "ann:***@host"
     for arguments, masked in (
         ([option, url], [option, masked_url]),
         ([f"{option}={url}"], [f"{option}={masked_url}"]),
@@ -201,45 +182,30 @@ def test_command_line_is_masked(option: str, scheme: str) -> None:
     )
 
 
-@pytest.mark.parametrize("sign", "@/?#[] \n")
+@pytest.mark.parametrize("sign", "@ ")
 def test_characters_that_libraries_misread_must_be_encoded(sign: str) -> None:
     assert needs_encoding(f"http://ann:p{sign}w@host")
     assert not needs_encoding(f"http://ann:p{quote(sign, safe='')}w@host")
-
-
-@pytest.mark.parametrize(
-    "url", ["sqlite:////data of me/me@work/mlflow.db", "http://host:5000/a b", "databricks"]
-)
-def test_url_without_a_password_needs_no_encoding(url: str) -> None:
-    assert not needs_encoding(url)
+    assert not needs_encoding("sqlite:////data of me/me@work/mlflow.db")
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        f"password = '{MARKER}'",
-        f'password = "it\'s {MARKER}"',
         f'password = "a \\" {MARKER}"',
         f'api_key: str = b"{MARKER}"',
         f'given = {{"token": "{MARKER}"}}',
         f'headers["Authorization"] = f"Bearer {MARKER}"',
         f'connect(user="me", passwd="{MARKER}")',
-        f'secret = """{MARKER}"""',
         f'secret = """\n+{MARKER}\n+"""',
         f'PASSWORD = (\n+    "a"\n+    "{MARKER}"\n+)',
-        f'TOKEN = "a" "{MARKER}"',
         f'os.environ.setdefault("API_KEY", "{MARKER}")',
-        f'getenv("ACCESS_TOKEN", "{MARKER}")',
         f'run("--password", "{MARKER}")',
         f'if token == "{MARKER}":',
-        f"-----BEGIN PRIVATE KEY-----\n+{MARKER}\n+-----END PRIVATE KEY-----",
         f"# the password: {MARKER} and more",
         f"url = 'postgresql://me:{MARKER}@host/db'",
-        f"run('hf_{MARKER}{MARKER}')",
-        f'"""Reads it.\n+\n+The password is {MARKER}.\n+"""',
         f'"""Log in.\n+\n+token: `{MARKER}`\n+"""',
         f'"""Reads it.\n+\n+Use {MARKER}{MARKER} for that.\n+"""',
-        f"# {MARKER}+{MARKER}/w==",
         f"connect('{MARKER}{MARKER}')",
     ],
 )
@@ -262,13 +228,9 @@ def test_secret_without_an_end_is_masked_to_the_end_of_its_part(change: str) -> 
     [
         "tokens = batch.tokens[0]",
         "def words(tokens: Tensor) -> str:",
-        "name = 'kept'",
-        "# keys: two",
         "+++ b/tests/golden/a_long_Name_Of_1_File_2.py",
         "index 0123456789abcdef0123456789abcdef01234567..0123456789abcdef0123456789abcdef01234568",
         "def test_a_token_is_embedded_16_times_as_wide_in_GUT() -> None:",
-        "from trainables.recurrence.active_units import ActiveUnits, HaltedResults",
-        "num_tokens = 256000",
         "token = read1(stream)",
         "The number of tokens is 20000 for each batch.",
     ],
@@ -277,25 +239,12 @@ def test_harmless_source_code_stays_unchanged(line: str) -> None:
     assert redact_code(line) == line
 
 
-def test_long_hexadecimal_number_is_masked() -> None:
-    assert redact_code("+    use 0123456789abcdef0123456789abcdef") == f"+    use {MASK}"
-
-
 @given(ANY_TEXT)
 def test_any_text_is_storable_after_escaping(text: str) -> None:
     escaped = escape_unstorable(text)
     assert escaped.encode().decode() == escaped
     assert "\0" not in escaped
     assert escape_unstorable(escaped) == escaped
-
-
-@given(st.text(st.characters(codec="utf-8", exclude_characters="\0")))
-def test_storable_text_stays_unchanged(text: str) -> None:
-    assert escape_unstorable(text) == text
-
-
-def test_escapes_are_readable() -> None:
-    assert escape_unstorable("a\udc80b\0") == r"a\udc80b\x00"
 
 
 @given(
@@ -316,7 +265,6 @@ def test_nested_texts_are_storable_after_escaping(value) -> None:
             "environ({'DB_PASSWORD': '***', 'HOME': '/root'})",
         ),
         ('{"api_key":"abc", "pad_token": "<pad>"}', '{"api_key":"***", "pad_token": "<pad>"}'),
-        ("{'AWS_SECRET_ACCESS_KEY': \"it's\"}", "{'AWS_SECRET_ACCESS_KEY': \"***\"}"),
         (
             "PATH=/bin\nDB_PASSWORD=two words\nexport HF_TOKEN=abc\nPAD=x",
             "PATH=/bin\nDB_PASSWORD=***\nexport HF_TOKEN=***\nPAD=x",
@@ -332,35 +280,23 @@ def test_printed_environment_contains_no_secrets(text: str, expected: str) -> No
 @pytest.mark.parametrize(
     "text",
     [
-        f"host=h user=u password={MARKER} dbname=x",
         f"server=h;User Id=u;Pwd={MARKER};Encrypt=yes",
-        f"connect(user=u,password={MARKER})",
         f"aws_secret_access_key={MARKER}",
         f"AccountName=a;AccountKey={MARKER}==;EndpointSuffix=x",
-        f"connection_string='AccountName=a;AccountKey={MARKER}=='",
         f"authorization: token {MARKER}",
-        f"Set-Cookie: sid={MARKER}; Path=/",
         f"Cookie: a=1; session={MARKER}",
         f'{{\\"password\\": \\"{MARKER}\\"}}',
         f"<password>{MARKER}</password>",
         f"password%3D{MARKER}",
-        f"password => {MARKER}",
         f"Command 'curl -u user:{MARKER} https://h' returned",
-        f"['curl', '-u', 'user:{MARKER}', 'https://h']",
         f"Command 'mysql -u root -p{MARKER} db' returned",
         f"['sshpass', '-p', '{MARKER}', 'ssh', 'h']",
         f"docker login -u u -p {MARKER}",
         f"jdbc:oracle:thin:u/{MARKER}@h:1521",
         f"https://hooks.slack.com/services/T0/B0/{MARKER}",
-        f"POST https://discord.com/api/webhooks/12/{MARKER} failed",
-        f"https://a.webhook.office.com/webhookb2/{MARKER}@b/IncomingWebhook/c",
         f"-----BEGIN RSA PRIVATE KEY-----\n{MARKER}\n-----END RSA PRIVATE KEY-----",
-        f"Command '['mysql', '--password={MARKER}', 'x']' returned non-zero exit status 1.",
         f"Command '['mysql', '--password', '{MARKER}']' returned non-zero exit status 1.",
-        f"mysql --password {MARKER} -h x",
-        f"curl --token {MARKER}",
         f"Authorization: Bearer {MARKER}",
-        f"WANDB_API_KEY={MARKER}",
         f"login(key='{MARKER}{MARKER}')",
     ],
 )
@@ -381,16 +317,12 @@ def test_values_of_secret_environment_variables_are_masked(monkeypatch: pytest.M
     [
         "epoch=3 train/loss=0.1234 lr: 3e-4 tokens=1024 num_tokens: 20000 pad_token='<pad>' eos_token: </s>",
         "{'loss': 0.6931, 'learning_rate': 5e-05, 'epoch': 0.5, 'total_tokens': '20000'}",
-        "KeyError: 'token'",
         'Missing key(s) in state_dict: "layer1.attention.weight0"',
         "commit: 0123456789abcdef0123456789abcdef01234567",
         "cache_key=resnet50_imagenet_224",
-        "size mismatch for model.embed_tokens.weight: torch.Size([32000, 4096])",
         "pwd=/srv/ann/run",
         "python train.py --pad-token <pad> --lr=0.1 --seed 3 --tokenizer gpt2",
-        "author: Ann Other, session: 3, auth=none",
         "tokenizer: meta-llama/Llama-2-7b-hf",
-        '  File "/a/b/token_model.py", line 3, in password_length',
         " 45%|####5     | 450/1000 [00:12<00:15, 36.2it/s, loss=0.231, acc=0.912]",
     ],
 )

@@ -18,14 +18,7 @@ from orchestrator.files.sqlite_files import (
     why_no_database,
 )
 
-OTHER_URLS = (
-    "http://host:5000",
-    "postgresql+psycopg://u@h/d",
-    "postgresql://u@/d?host=/tmp/x",
-    "sqlite://",
-    "sqlite:///:memory:",
-    "sqlite:///file:x?uri=true",
-)
+OTHER_URLS = ("postgresql://u@/d?host=/tmp/x", "sqlite://", "sqlite:///:memory:", "sqlite:///file:x?uri=true")
 
 
 @pytest.mark.parametrize("url", OTHER_URLS)
@@ -62,11 +55,8 @@ def test_relative_file_belongs_to_the_working_directory(
     ("url", "expected"),
     [
         ("sqlite:///user:pw@h/x.db", True),
-        ("SQLite+pysqlite:///user:@h/x.db", True),
         ("sqlite:///user@h/x.db", False),
         ("sqlite:////a/user:pw@h/x.db", False),
-        ("sqlite:///runs/user:pw@h/x.db", False),
-        ("sqlite:///x.db?a=b:c@d", False),
         ("postgresql://user:pw@h/x", False),
     ],
 )
@@ -84,12 +74,9 @@ def test_missing_and_empty_databases_are_described(tmp_path: Path) -> None:
         assert why_no_database(file) == "is empty"
         connection.execute("CREATE TABLE found (x)")
         assert why_no_database(file) == "", "tables in the write-ahead log belong to the database"
-    file.write_text("no database")
-    assert why_no_database(file) == "", "opening the file reports the error"
-    assert why_no_database(tmp_path) == ""
 
 
-@pytest.mark.parametrize("name", ["plain", "why?", "a%20b", "a b", "x#y", "%3F", "é;&=+"])
+@pytest.mark.parametrize("name", ["why?", "a%20 b", "é#;&=+"])
 def test_folder_with_any_name_has_a_url(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / name / "runs" / "one.db"
     file.parent.mkdir(parents=True)

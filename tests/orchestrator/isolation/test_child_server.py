@@ -5,14 +5,13 @@ import signal
 import sys
 import time
 from contextlib import closing
-from multiprocessing.connection import Pipe
 from pathlib import Path
 
 import psutil
 import pytest
 
 from orchestrator.isolation.child_server import ChildServer, settings_here, start_interpreter
-from orchestrator.isolation.messages import ChildEnded, ServerReady
+from orchestrator.isolation.messages import ChildEnded
 from tests.support.processes import children
 from tests.support.processes.children import Work, order
 from tests.support.processes.forks import Forked
@@ -56,7 +55,7 @@ def noted_pids(notes):
 
 def test_messages_are_sent_both_ways_until_the_child_returns(server):
     server.start(order(children.echo, "first"))
-    child, _, message = server.receive(PATIENCE_S)
+    child, parent, message = server.receive(PATIENCE_S)
     assert message == "first"
     assert child != os.getpid()
     server.send({"second": 2})
@@ -64,27 +63,20 @@ def test_messages_are_sent_both_ways_until_the_child_returns(server):
     assert server.receive(0.01) is None, "the child must not have sent another message"
     server.send(None)
     assert server.receive(PATIENCE_S) == ChildEnded(0)
-
-
-def test_each_child_is_a_new_process_of_the_same_server(server):
-    pids = []
-    for _ in range(3):
-        server.start(order(children.echo, "who"))
-        pids.append(server.receive(PATIENCE_S)[:2])
-        server.send(None)
-        assert end_of(server) == (0, [])
-    assert len({child for child, _ in pids}) == 3
-    assert len({parent for _, parent in pids}) == 1
+    server.start(order(children.echo, "who"))
+    next_child, next_parent, _ = server.receive(PATIENCE_S)
+    assert next_child != child
+    assert next_parent == parent, "the next child must have the same server"
+    server.send(None)
+    assert end_of(server) == (0, [])
 
 
 @pytest.mark.parametrize(
     ("end", "code"),
     [
-        ("return", 0),
         ("raise", 1),
         ("os-exit", 3),
         ("segfault", -signal.SIGSEGV),
-        ("kill", -signal.SIGKILL),
         ("exit-on-signal", -signal.SIGTERM),
         ("thread", 0),
     ],
@@ -108,34 +100,12 @@ def test_kill_of_the_server_ends_all_processes_of_the_child(server, tmp_path):
     assert alive_processes(pids) == pids
     os.kill(parent, signal.SIGKILL)
     assert end_of(server) == (-signal.SIGKILL, [])
-    wait_until(lambda: not alive_processes(pids), "all processes have ended")
-
-
-def test_child_may_close_the_descriptors_of_its_files(server):
-    server.start(order(children.close_descriptors, 200))
-    assert end_of(server) == (0, ["sent"])
-
-
-def test_child_that_closes_its_connection_ends(server):
-    server.start(order(children.close_descriptors, children.DESCRIPTOR_LIMIT))
-    code, sent = end_of(server)
-    assert code == 1
-    assert sent == []
+    wait_until(lambda: not alive_processes([*pids, parent]), "all processes have ended")
     server.start(order(children.end, "return"))
-    assert end_of(server) == (0, ["last words"])
+    assert end_of(server) == (0, ["last words"]), "the next child must run"
 
 
-def test_hanging_child_can_be_killed(server):
-    server.start(order(children.end, "ignore-signals"))
-    assert server.receive(PATIENCE_S) == "last words"
-    started_at = time.monotonic()
-    server.kill()
-    assert time.monotonic() - started_at < PATIENCE_S / 4
-    server.start(order(children.end, "return"))
-    assert end_of(server) == (0, ["last words"])
-
-
-@pytest.mark.parametrize("end", ["return", "kill", "close"])
+@pytest.mark.parametrize("end", ["return", "kill"])
 def test_processes_of_a_child_end_with_the_child(server, tmp_path, end):
     notes = tmp_path / "pids.txt"
     server.start(order(children.start_processes, notes))
@@ -146,62 +116,20 @@ def test_processes_of_a_child_end_with_the_child(server, tmp_path, end):
     if end == "return":
         server.send(None)
         assert end_of(server) == (0, [])
-    elif end == "kill":
-        server.kill()
     else:
-        server.close()
+        server.kill()
     assert alive_processes(pids) == []
 
 
-def test_scratch_folder_of_a_child_is_deleted_at_its_end(server, tmp_path):
-    scratch = tmp_path / "scratch"
-    (scratch / "below").mkdir(parents=True)
-    server.start(order(children.end, "kill", scratch=scratch))
-    end_of(server)
-    assert not scratch.exists()
-
-
-def test_kill_of_the_server_loses_the_child_and_the_next_child_runs(server):
-    server.start(order(children.echo, "who"))
-    child, parent, _ = server.receive(PATIENCE_S)
-    os.kill(parent, signal.SIGKILL)
-    assert end_of(server) == (-signal.SIGKILL, [])
-    wait_until(lambda: not alive_processes([child, parent]), "the child has ended with its server")
-    server.start(order(children.echo, "who"))
-    assert server.receive(PATIENCE_S)[1] != parent
-    server.send(None)
-    assert end_of(server) == (0, [])
-
-
-def test_server_killed_between_two_children_is_replaced(server):
-    server.start(order(children.echo, "who"))
-    _, parent, _ = server.receive(PATIENCE_S)
-    server.send(None)
-    assert end_of(server) == (0, [])
-    os.kill(parent, signal.SIGKILL)
-    wait_until(lambda: not alive_processes([parent]), "the server has ended")
-    server.start(order(children.end, "return"))
-    code, sent = end_of(server)
-    if (code, sent) == (-signal.SIGKILL, []):  # the order went to the killed server
-        server.start(order(children.end, "return"))
-        code, sent = end_of(server)
-    assert (code, sent) == (0, ["last words"])
-
-
-def _run_own_server(notes, folder):
-    children.start_server_and_child(notes, folder)
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals the end of a parent process")
-def test_killed_owner_leaves_no_process(tmp_path, number):
+def test_killed_owner_leaves_no_process(tmp_path):
     notes = tmp_path / "pids.txt"
-    owner = Forked(_run_own_server, notes, tmp_path)
+    owner = Forked(children.start_server_and_child, notes, tmp_path)
     try:
         wait_until(lambda: notes.exists() and "ready" in notes.read_text(), "the child runs")
         pids = noted_pids(notes)
         assert len(pids) == children.STARTED + 2, "the server must be among the processes"
-        owner.send_signal(number)
+        owner.send_signal(signal.SIGKILL)
         owner.wait(PATIENCE_S)
         died_at = time.monotonic()
         wait_until(lambda: not alive_processes(pids), "all processes have ended")
@@ -229,61 +157,20 @@ def test_sets_have_the_same_order_in_all_slots_and_programs(tmp_path, monkeypatc
     assert len(hashes) == 1
 
 
-def server_ready(settings):
-    """Return the first answer of a new server."""
-    own_end, server_end = Pipe()
-    with own_end:
-        with server_end:
-            ChildServer.start_process(server_end)
-        own_end.send(settings)
-        assert own_end.poll(PATIENCE_S)
-        answer = own_end.recv()
-        own_end.send(None)
-    assert isinstance(answer, ServerReady)
-    return answer
-
-
 THREADED = "import threading, time\nthreading.Thread(target=time.sleep, args=(1e6,), daemon=True).start()\n"
 
 
 @pytest.mark.parametrize(
-    ("code", "reason"),
-    [
-        ("x = 1\n", ""),
-        (THREADED, "importing study starts 1 thread"),
-        ("raise ValueError('no')\n", ""),
-        ("import does_not_exist\n", ""),
-    ],
+    ("code", "is_fork"), [("x = 1\n", True), pytest.param(THREADED, False, marks=pytest.mark.slow)]
 )
-def test_children_are_forks_unless_the_import_starts_threads(tmp_path, monkeypatch, code, reason):
+def test_children_are_forks_unless_the_import_starts_threads(tmp_path, monkeypatch, code, is_fork):
     (tmp_path / "study.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    settings = settings_here("study", tmp_path, ())
-    assert server_ready(settings).spawn_reason == reason
-
-
-@pytest.mark.slow
-def test_children_are_new_interpreters_where_forks_are_impossible(tmp_path, monkeypatch):
-    (tmp_path / "study.py").write_text(THREADED)
-    monkeypatch.syspath_prepend(tmp_path)
     with closing(ChildServer(settings_here("study", tmp_path, ()))) as server:
         server.start(order(children.send_fork_state, "study"))
-        assert end_of(server) == (0, [(False, 1)])
+        assert end_of(server) == (0, [(is_fork, 1)])
         server.start(order(children.end, "os-exit"))
         assert end_of(server) == (3, ["last words"])
-        notes = tmp_path / "pids.txt"
-        server.start(order(children.start_processes, notes))
-        assert isinstance(server.receive(PATIENCE_S), int)
-        server.kill()
-        assert alive_processes(noted_pids(notes)) == []
-
-
-def test_forks_have_the_module_and_one_thread(tmp_path, monkeypatch):
-    (tmp_path / "study.py").write_text("x = 1\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with closing(ChildServer(settings_here("study", tmp_path, ()))) as server:
-        server.start(order(children.send_fork_state, "study"))
-        assert end_of(server) == (0, [(True, 1)])
 
 
 def test_child_runs_only_exit_handlers_registered_in_the_child(tmp_path, monkeypatch):
@@ -295,14 +182,3 @@ def test_child_runs_only_exit_handlers_registered_in_the_child(tmp_path, monkeyp
             code, ((is_there, folder), *handlers) = end_of(server)
             assert (code, is_there, handlers) == (0, True, ["handled"])
             assert not Path(folder).exists()
-
-
-def test_server_lists_the_launch_folder_once(tmp_path):
-    (tmp_path / "data.txt").write_text("1")
-    with closing(ChildServer(settings_here(children.MODULE, tmp_path, ()))) as server:
-        server.start(order(children.send_launch_files))
-        _, (files,) = end_of(server)
-        (tmp_path / "later.txt").write_text("2")
-        server.start(order(children.send_launch_files))
-        assert end_of(server) == (0, [files])
-    assert list(files.copied) == ["data.txt"]

@@ -19,33 +19,21 @@ LIMIT = 256 << 20
 PATIENCE_S = 60
 
 
-def write_system(root, groups, *counters):
-    """Write a system below `root`: its control groups and its counter files."""
-    (root / "proc/self").mkdir(parents=True)
-    (root / "proc/self/cgroup").write_text(groups)
-    for name in counters:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text("low 0\noom 3\noom_kill 2\noom_group_kill 7\n")
-
-
 @pytest.mark.parametrize(
-    ("groups", "counters", "index"),
+    ("groups", "counter"),
     [
-        ("0::/job/step\n", ["sys/fs/cgroup/job/step/memory.events", "proc/vmstat"], 0),
-        ("0::/machine/pod\n", ["sys/fs/cgroup/memory.events", "proc/vmstat"], 0),
-        ("4:cpu:/a\n3:memory:/a\n0::/\n", ["sys/fs/cgroup/memory/a/memory.oom_control", "proc/vmstat"], 0),
-        ("3:memory:/a\n", ["sys/fs/cgroup/memory/memory.oom_control"], 0),
-        ("0::/\n", ["proc/vmstat"], 0),
+        ("0::/job/step\n", "sys/fs/cgroup/job/step/memory.events"),
+        ("4:cpu:/a\n3:memory:/a\n0::/\n", "sys/fs/cgroup/memory/a/memory.oom_control"),
+        ("0::/\n", "proc/vmstat"),
     ],
 )
-def test_nearest_counter_is_used(tmp_path, groups, counters, index):
-    write_system(tmp_path, groups, *counters)
-    assert counter_file(tmp_path) == tmp_path / counters[index]
-
-
-def test_no_kill_is_reported_without_a_counter(tmp_path):
-    assert counter_file(tmp_path) is None
-    assert not MemoryKills(None, lambda: 0.5).happened()
+def test_nearest_counter_is_used(tmp_path, groups, counter):
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(groups)
+    for name in (counter, "proc/vmstat"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("oom 3\noom_kill 2\n")
+    assert counter_file(tmp_path) == tmp_path / counter
 
 
 def test_recent_kill_or_little_memory_counts_as_a_memory_kill(tmp_path):

@@ -21,14 +21,12 @@ def test_only_one_trial_writes_to_an_absolute_path_in_the_launch_folder(trial, l
 @pytest.mark.parametrize(
     "write",
     [
-        "open({!r}, 'w').write(content)",
         "import os; open('new', 'w').write(content); os.replace('new', {!r})",
         "import torch; torch.save(content, {!r})",
-        "import os; os.chdir(os.path.dirname({0!r})); open(os.path.basename({0!r}), 'w').write(content)",
         "import os; os.fork() or (open({!r}, 'w').write(content), os._exit(0)); os.wait()",
         "import contextlib\nwith contextlib.suppress(Exception): open({!r}, 'w').write(content)",
     ],
-    ids=["open", "replace", "torch", "chdir", "fork", "caught"],
+    ids=["replace", "torch", "fork", "caught"],
 )
 def test_only_one_trial_writes_to_an_absolute_path_anywhere(trial, tmp_path, write):
     pytest.importorskip("torch")
@@ -77,46 +75,19 @@ result = open("score.txt").read(), open("data/old.txt").read()
 
 
 PROGRAM = "import os; os.system('echo 1 > {}/{}')"
-SPAWNED = """
-import multiprocessing, pathlib
-multiprocessing.current_process()._config["daemon"] = False  # servers of tests are forks of a daemon
-path = pathlib.Path("{}/{}")
-worker = multiprocessing.get_context("spawn").Process(target=pathlib.Path.touch, args=(path,))
-worker.start()
-worker.join()
-"""
-
-
-FORK_SERVER = SPAWNED.replace('"spawn"', '"forkserver"')
-LOKY = """
-import multiprocessing, pathlib
-from joblib import Parallel, delayed
-multiprocessing.current_process()._config["daemon"] = False
-Parallel(n_jobs=2)(delayed(pathlib.Path.touch)(pathlib.Path("{}/{}")) for _ in range(2))
-"""
 
 
 @pytest.mark.parametrize(
-    ("write", "name"),
+    "write",
     [
-        (FORK_SERVER, "touched"),
-        (LOKY, "touched"),
-        (
-            "import pyarrow, pyarrow.csv; pyarrow.csv.write_csv(pyarrow.table({{'a': [1]}}), '{}/{}')",
-            "scores.csv",
-        ),
-        (PROGRAM, "results/scores.csv"),
-        (
-            "import pyarrow, pyarrow.parquet as pq; pq.write_table(pyarrow.table({{'a': [1]}}), '{}/{}')",
-            "a.parquet",
-        ),
-        (SPAWNED, "touched"),
+        PROGRAM,
+        "import pyarrow, pyarrow.parquet as pq; pq.write_table(pyarrow.table({{'a': [1]}}), '{}/{}')",
     ],
-    ids=["fork server", "loky", "csv", "program", "parquet", "spawned"],
+    ids=["program", "parquet"],
 )
-def test_change_of_unknown_cause_is_a_warning(trial, launch, tmp_path, write, name):
+def test_change_of_unknown_cause_is_a_warning(trial, launch, tmp_path, write):
     """A program of the trial or a person who works in the launch folder may have changed the file."""
-    assert name in _warnings(trial, tmp_path, write.format(launch, name))
+    assert "results/scores" in _warnings(trial, tmp_path, write.format(launch, "results/scores"))
 
 
 def test_trial_that_reads_a_file_changed_for_an_unknown_cause_may_raise_an_error(trial, launch, tmp_path):
@@ -138,25 +109,13 @@ def _warnings(run_trial, tmp_path, code, **options):
     return written.read_text()
 
 
-def test_program_that_writes_through_a_link_to_a_large_file_causes_a_warning(trial, tmp_path):
-    code = "import os; os.system('echo new > data/deep/rows.bin')"
-    assert "data/deep/rows.bin" in _warnings(trial, tmp_path, code)
-
-
 @pytest.mark.parametrize(
-    "name", ["runs/earlier/log", ".cache/file", "mlruns/1/loss", "notes.md", "mlflow.db", "log"]
+    "name", ["runs/earlier/log", "mlruns/1/loss", "notes.md", "log"]
 )
 def test_files_of_other_tools_cause_no_warning(trial, launch, tmp_path, name):
     (launch / "mlruns" / "1").mkdir(parents=True)
     code = PROGRAM.format(launch, name)
     assert not _warnings(trial, tmp_path, code, exempt=(launch / "log",))
-
-
-def test_write_of_another_trial_causes_no_warning(trial, launch, tmp_path):
-    write = f"open({str(launch / 'of-a.txt')!r}, 'w').write('1')"
-    assert trial(write, trial="a") is None
-    code = f"import os; os.system('true'); os.utime({str(launch / 'of-a.txt')!r})"
-    assert not _warnings(trial, tmp_path, code, trial="b")
 
 
 def test_files_of_another_trial_are_neither_replaced_nor_deleted(trial, launch):
@@ -181,11 +140,3 @@ os.replace(name, {str(model)!r})
         assert isinstance(error, SharedFileWritten), code
         assert "results/best.pt" in str(error)
     assert model.read_bytes() == b"new"
-
-
-@pytest.mark.parametrize("change", ["remove({!r})", "rename('own.txt', {!r})"])
-def test_entries_of_linked_folders_are_replaced_and_deleted_privately(trial, launch, change):
-    earlier_content = content(launch)
-    code = f"import os; open('own.txt', 'w'); os.{change.format('.cache/vocabulary.txt')}"
-    assert trial(code) is None
-    assert content(launch) == earlier_content

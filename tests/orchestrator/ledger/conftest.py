@@ -4,9 +4,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
+from orchestrator.ledger.sql.engine import connect, transaction
 from orchestrator.ledger.store import Ledger
 from tests.support.stores.postgres import postgres_url, running_server
+
+
+def execute(url: str, *statements: str) -> None:
+    """Run statements of SQL in one transaction."""
+    engine = connect(url)
+    with transaction(engine, write=True) as connection:
+        for statement in statements:
+            connection.execute(text(statement))
+    engine.dispose()
 
 
 @pytest.fixture(scope="session")
@@ -32,6 +43,12 @@ def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     else:
         with postgres_url(request) as url:
             yield url
+
+
+@pytest.fixture
+def store(any_url: str) -> Iterator[Ledger]:
+    with Ledger.open(any_url, "sweep", create=True) as open_ledger:
+        yield open_ledger
 
 
 @pytest.fixture

@@ -25,14 +25,8 @@ def opening_event(commit: str) -> log.Event:
 
 def test_trial_survives_json() -> None:
     for number in range(len(PLAN.trials)):
-        trial = replace(trial_of(PLAN, number), source_id="other")
+        trial = replace(trial_of(PLAN, number), source_id="other", halting_examples=8)
         assert trial_from_json(trial_to_json(trial)) == trial
-
-
-def test_json_of_trials_without_examples_is_unchanged() -> None:
-    assert "halting_examples" not in trial_to_json(trial_of(PLAN, 0))
-    with_examples = replace(trial_of(PLAN, 0), halting_examples=8)
-    assert trial_from_json(trial_to_json(with_examples)) == with_examples
 
 
 def test_examples_belong_to_the_measurement_of_their_step() -> None:
@@ -73,15 +67,10 @@ def test_records_of_a_whole_sweep() -> None:
             continue
         assert record.last is not None
         assert record.last.step == 30
-        assert record.attempts in (1, 2)
         assert record.started_at is not None
         assert record.ended_at is not None
         assert record.ended_at - record.started_at == pytest.approx(0.8)
     assert {record.attempts for record in sweep_records} == {0, 1, 2}
-
-
-def test_equal_events_give_equal_records() -> None:
-    assert records(history(PLAN, seed=3), PLAN) == records(history(PLAN, seed=3), PLAN)
 
 
 def test_stopped_trial_that_continues_is_open() -> None:
@@ -99,19 +88,6 @@ def test_stopped_trial_that_continues_is_open() -> None:
     assert (resumed.outcome, resumed.reason, resumed.ended_at) == (None, "", None)
     assert (resumed.started_at, resumed.attempts) == (3.0, 2)
     assert resumed.provenance["commit"] == "new", "the record must describe the newest attempt"
-
-
-def test_trial_without_a_start_event_has_not_started() -> None:
-    (record,) = records([opening_event("x"), log.trial_assigned(2.0, trial_of(PLAN, 0))], PLAN)
-    assert (record.started_at, record.attempts, record.last, record.best) == (None, 0, None, None)
-
-
-def test_first_ask_event_counts() -> None:
-    other_trial = replace(trial_of(PLAN, 0), assignment={"model.x": 0.9})
-    (record,) = records(
-        [log.trial_assigned(1.0, trial_of(PLAN, 0)), log.trial_assigned(2.0, other_trial)], PLAN
-    )
-    assert record.assignment == {"model.x": 0.0}
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1), st.sampled_from(["max", "min"]))
@@ -152,13 +128,6 @@ def test_trial_is_judged_by_its_last_report_with_all_objectives() -> None:
     (record,) = records(events, PLAN)
     assert record.judged_by(["valid/score"]) == (0.1,)
     assert record.judged_by(["valid/score", "valid/depth"]) == ()
-
-
-def test_trial_without_a_search_has_no_best_report() -> None:
-    plan = make_plan(1, trials_per_arm=0)
-    (record, *_) = records(history(plan), plan)
-    assert record.best is None
-    assert record.last is not None
 
 
 def test_measurements_are_ordered_and_unique() -> None:

@@ -5,17 +5,16 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
 
 from orchestrator.errors import StoreError
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import Holder, Lease
-from orchestrator.ledger.sql.engine import connect, transaction
 from orchestrator.ledger.sql.schema import SCHEMA_VERSION
 from orchestrator.ledger.store import Ledger
 from orchestrator.ledger.summary import summaries
 from orchestrator.trials import Outcome, OutcomeKind
+from tests.orchestrator.ledger.conftest import execute
 from tests.support.specs.plans import make_plan
 from tests.support.stores import ledger_flips as flips
 from tests.support.sweeps.histories import DEAD, history
@@ -33,16 +32,6 @@ def written_events(any_url: str) -> list[Event]:
         return list(ledger.events())
 
 
-def execute(url: str, *statements: str) -> None:
-    engine = connect(url)
-    try:
-        with transaction(engine, write=True) as connection:
-            for statement in statements:
-                connection.execute(text(statement))
-    finally:
-        engine.dispose()
-
-
 def read_refused(url: str, match: str) -> list[str]:
     """Assert that reading the ledger raises an error; return all faults that `verify` finds."""
     with Ledger.open(url, SWEEP) as ledger:
@@ -51,59 +40,24 @@ def read_refused(url: str, match: str) -> list[str]:
         return list(map(str, ledger.verify()))
 
 
-def test_sound_ledger_has_no_faults(any_url: str, written_events: list[Event]) -> None:
-    with Ledger.open(any_url, SWEEP) as ledger:
-        assert ledger.verify() == []
-        assert [event.seq for event in written_events] == list(range(1, len(written_events) + 1))
-
-
 @pytest.mark.parametrize(
     "change",
-    [
-        "kind = 'closed'",
-        "at = at + 0.001",
-        "trial_id = 'somebody'",
-        "payload = payload || ' '",
-        "seconds = 1.5",
-        "digest = 'abc'",
-    ],
+    ["at = at + 0.001", "trial_id = 'somebody'", "payload = payload || ' '", "outcome = 'crashed'", "digest = 'abc'"],
 )
 def test_changed_row_is_named(any_url: str, written_events: list[Event], change: str) -> None:
-    execute(any_url, f"UPDATE haltsweep_events SET {change} WHERE seq = 5")
-    faults = read_refused(any_url, r"event 5 \(")
+    with Ledger.open(any_url, SWEEP) as ledger:
+        assert ledger.verify() == []
+    end = next(event for event in written_events if event.kind is EventKind.ENDED)
+    execute(any_url, f"UPDATE haltsweep_events SET {change} WHERE seq = {end.seq}")
+    faults = read_refused(any_url, rf"event {end.seq} \(ended, trial ")
     assert 1 <= len(faults) <= 2, "later events must be sound, except for a broken link"
-    assert "event 5 (" in faults[0]
-
-
-def test_changed_row_is_named_with_its_kind_and_trial(any_url: str, written_events: list[Event]) -> None:
-    event = written_events[6]
-    execute(any_url, "UPDATE haltsweep_events SET at = 1.0 WHERE seq = 7")
-    fault, *_ = read_refused(any_url, r"event 7 \(")
-    assert f": event 7 ({event.kind.value}, trial {event.trial_id}): " in fault
-
-
-def test_changed_outcome_is_named(any_url: str, written_events: list[Event]) -> None:
-    first_end = next(event.seq for event in written_events if event.kind is EventKind.ENDED)
-    execute(any_url, f"UPDATE haltsweep_events SET outcome = 'crashed' WHERE seq = {first_end}")
-    faults = read_refused(any_url, rf"event {first_end} \(ended, trial ")
-    assert f"event {first_end} (ended" in faults[0]
+    assert f"event {end.seq} (ended" in faults[0]
 
 
 def test_missing_row_is_named(any_url: str, written_events: list[Event]) -> None:
     execute(any_url, "DELETE FROM haltsweep_events WHERE seq IN (5, 6)")
     (fault,) = read_refused(any_url, r"event 7 \(.* event 4")
     assert "event 4" in fault
-
-
-def test_swapped_rows_are_named(any_url: str, written_events: list[Event]) -> None:
-    execute(
-        any_url,
-        "UPDATE haltsweep_events SET seq = 1000 WHERE seq = 5",
-        "UPDATE haltsweep_events SET seq = 5 WHERE seq = 6",
-        "UPDATE haltsweep_events SET seq = 6 WHERE seq = 1000",
-    )
-    faults = read_refused(any_url, r"event 5 \(")
-    assert "event 6 (" in faults[1]
 
 
 def test_inserted_row_is_named(any_url: str, written_events: list[Event]) -> None:
@@ -124,12 +78,6 @@ def test_missing_end_of_the_log_is_named(any_url: str, written_events: list[Even
     assert f"events {last_seq - 2} to {last_seq}" in fault
 
 
-def test_log_without_rows_is_named(any_url: str, written_events: list[Event]) -> None:
-    execute(any_url, "DELETE FROM haltsweep_events")
-    (fault,) = read_refused(any_url, f"events 1 to {len(written_events)} ")
-    assert f"events 1 to {len(written_events)}: " in fault
-
-
 def test_projection_finds_damage_before_its_position(any_url: str, written_events: list[Event]) -> None:
     execute(any_url, "UPDATE haltsweep_events SET at = 1.0 WHERE seq = 9")
     with Ledger.open(any_url, SWEEP) as ledger:
@@ -139,7 +87,7 @@ def test_projection_finds_damage_before_its_position(any_url: str, written_event
 
 
 @pytest.mark.parametrize(
-    "change", ["last_seq = 3", "token = token + 1", "expires_at = 9e9", "uid = 'x'", "holder = 'x'"]
+    "change", ["last_seq = 3", "token = token + 1", "holder = 'x'"]
 )
 def test_changed_row_of_the_sweep_is_named(any_url: str, written_events: list[Event], change: str) -> None:
     execute(any_url, f"UPDATE haltsweep_sweeps SET {change}")
@@ -149,13 +97,10 @@ def test_changed_row_of_the_sweep_is_named(any_url: str, written_events: list[Ev
         ledger.claim(Holder.current())
 
 
-@pytest.mark.parametrize("create", [True, False])
-def test_sweep_that_lost_its_name_is_not_started_again(
-    any_url: str, written_events: list[Event], create: bool
-) -> None:
+def test_sweep_that_lost_its_name_is_not_started_again(any_url: str, written_events: list[Event]) -> None:
     execute(any_url, "UPDATE haltsweep_sweeps SET name = 'sweeq'")
     with pytest.raises(StoreError, match="'sweeq'"):
-        Ledger.open(any_url, SWEEP, create=create)
+        Ledger.open(any_url, SWEEP, create=True)
 
 
 def test_sweep_that_lost_its_row_is_not_started_again(tmp_path: Path) -> None:
@@ -169,32 +114,6 @@ def test_sweep_that_lost_its_row_is_not_started_again(tmp_path: Path) -> None:
         Ledger.open(url, SWEEP, create=True)
 
 
-def test_missing_schema_version_is_reported(any_url: str, written_events: list[Event]) -> None:
-    execute(any_url, "DELETE FROM haltsweep_schema")
-    with pytest.raises(StoreError, match=r"\[\]"):
-        Ledger.open(any_url, SWEEP)
-
-
-def test_index_that_contradicts_its_table_is_reported(tmp_path: Path) -> None:
-    file = tmp_path / "ledger.db"
-    flips.create_ledger(file)
-    data = file.read_bytes()
-    trial = flips.PLAN.trials[0].trial_id.encode()
-    with Ledger.open(f"sqlite:///{file}", flips.PLAN.name) as ledger:
-        assert ledger.verify() == []
-    fault_lists = []
-    position = data.find(trial)
-    while position >= 0:
-        changed = bytearray(data)
-        changed[position] ^= 1
-        file.write_bytes(changed)
-        with Ledger.open(f"sqlite:///{file}", flips.PLAN.name) as ledger:
-            fault_lists.append([str(fault) for fault in ledger.verify()])
-        position = data.find(trial, position + 1)
-    assert all(fault_lists), "every changed row or index must be found"
-    assert any("index" in fault for faults in fault_lists for fault in faults)
-
-
 @pytest.fixture(scope="module")
 def sound_ledger(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, object, Lease]:
     file = tmp_path_factory.mktemp("flips") / "sound.db"
@@ -202,7 +121,7 @@ def sound_ledger(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, object
     return file, flips.content(file), lease
 
 
-@pytest.mark.parametrize("seed", [*range(8), 314, 324, 638, 754])
+@pytest.mark.parametrize("seed", [0, 1, 314, 324, 638, 754])
 def test_flipped_bit_is_harmless_or_refused(
     sound_ledger: tuple[Path, object, Lease], tmp_path: Path, seed: int
 ) -> None:
@@ -237,9 +156,8 @@ def test_ledger_of_version_2_is_upgraded_for_retries(any_url: str) -> None:
 
 def test_ledger_of_version_1_is_refused_and_unchanged(any_url: str, written_events: list[Event]) -> None:
     execute(any_url, "UPDATE haltsweep_schema SET version = 1")
-    for create in (True, False):
-        with pytest.raises(StoreError, match="version=1"):
-            Ledger.open(any_url, SWEEP, create=create)
+    with pytest.raises(StoreError, match="version=1"):
+        Ledger.open(any_url, SWEEP, create=True)
     execute(any_url, f"UPDATE haltsweep_schema SET version = {SCHEMA_VERSION}")
     with Ledger.open(any_url, SWEEP) as ledger:
         assert list(ledger.events()) == written_events

@@ -11,21 +11,22 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 from sqlalchemy.event import listen, remove
 
 from orchestrator.errors import InputError, LeaseLost, StoreError
 from orchestrator.files.redact import escape_unstorable_values
 from orchestrator.ledger import events as log
 from orchestrator.ledger.event_filter import TrialEnded
-from orchestrator.ledger.events import Event, EventKind
+from orchestrator.ledger.events import Event
 from orchestrator.ledger.fold import measurements
 from orchestrator.ledger.lease import Holder
-from orchestrator.ledger.sql.engine import connect, require_answer, require_locks, transaction
+from orchestrator.ledger.sql.engine import connect, require_locks
 from orchestrator.ledger.sql.schema import SCHEMA_VERSION
 from orchestrator.ledger.store import Ledger
 from orchestrator.ledger.summary import summaries
 from orchestrator.trials import Outcome, OutcomeKind
+from tests.orchestrator.ledger.conftest import execute
 from tests.support.specs.examples import examples
 from tests.support.specs.plans import make_plan
 from tests.support.sweeps.histories import DEAD, history, measurement, trial_of
@@ -33,23 +34,8 @@ from tests.support.sweeps.histories import DEAD, history, measurement, trial_of
 FINISHED = Outcome(OutcomeKind.FINISHED, "all steps done")
 
 
-@pytest.fixture
-def store(any_url: str) -> Iterator[Ledger]:
-    with Ledger.open(any_url, "sweep", create=True) as open_ledger:
-        yield open_ledger
-
-
 def without_seq(events: Iterator[Event]) -> list[Event]:
     return [replace(event, seq=None) for event in events]
-
-
-def execute(url: str, statement: str) -> None:
-    engine = connect(url)
-    try:
-        with transaction(engine, write=True) as connection:
-            connection.execute(text(statement))
-    finally:
-        engine.dispose()
 
 
 def test_another_connection_reads_the_written_events(store: Ledger, any_url: str) -> None:
@@ -82,57 +68,30 @@ def test_sweeps_in_one_database_are_separate(store: Ledger, any_url: str) -> Non
     with Ledger.open(any_url, "other", create=True) as other_ledger:
         assert other_ledger.empty
         assert other_ledger.uid != store.uid
-        other_lease = other_ledger.claim(Holder.current())
-        other_ledger.append(
-            [log.started(1.0, "a", 1), log.measured(2.0, "a", measurement(1)), log.ended(3.0, "a", FINISHED)],
-            other_lease,
-        )
-        assert len(list(other_ledger.events())) == 3
+        events = [log.measured(2.0, "a", measurement(1)), log.ended(3.0, "a", FINISHED)]
+        other_ledger.append(events, other_ledger.claim(Holder.current()))
+        assert len(list(other_ledger.events())) == 2
     store.append([log.measured(3.0, "a", measurement(2))], lease)
-    assert [event.kind for event in store.events()] == [
-        EventKind.STARTED,
-        EventKind.MEASURED,
-        EventKind.MEASURED,
-    ]
+    assert [event.kind for event in store.events()] == ["started", "measured", "measured"]
 
 
 def test_first_measurement_of_a_step_is_retained(store: Ledger) -> None:
     lease = store.claim(DEAD)
-    store.append(
-        [log.measured(1.0, "a", measurement(5, 0.1)), log.measured(2.0, "a", measurement(5, 0.2))], lease
-    )
-    store.append(
-        [log.measured(3.0, "a", measurement(5, 0.3)), log.measured(4.0, "b", measurement(5, 0.4))], lease
-    )
-    by_trial = measurements(store.events())
-    assert {trial: [item.metrics["valid/score"] for item in items] for trial, items in by_trial.items()} == {
-        "a": [0.1],
-        "b": [0.4],
-    }
+    for trials in (("a", 0.1), ("a", 0.2)), (("a", 0.3), ("b", 0.4)):
+        store.append([log.measured(1.0, trial, measurement(5, value)) for trial, value in trials], lease)
+    assert measurements(store.events()) == {"a": [measurement(5, 0.1)], "b": [measurement(5, 0.4)]}
 
 
 def test_event_after_a_final_end_is_refused(store: Ledger) -> None:
     lease = store.claim(DEAD)
     store.append([log.measured(1.0, "a", measurement(1)), log.ended(2.0, "a", FINISHED)], lease)
     earlier_events = list(store.events())
-    for late_event in (
-        log.measured(3.0, "a", measurement(2)),
-        log.measured(3.0, "a", measurement(1)),
-        log.ended(3.0, "a", FINISHED),
-        log.ended(3.0, "a", Outcome(OutcomeKind.STOPPED, "late")),
-        log.started(3.0, "a", 2),
-        log.checkpointed(3.0, "a", 1, "checkpoints/a/1"),
-    ):
+    for late_event in (log.measured(3.0, "a", measurement(2)), log.ended(3.0, "a", FINISHED), log.started(3.0, "a", 2)):
         with pytest.raises(TrialEnded, match=rf"a is finished.*'{late_event.kind}'"):
             store.append([log.started(3.0, "b", 1), late_event], lease)
+    with pytest.raises(TrialEnded, match="b is finished"):
+        store.append([log.ended(1.0, "b", FINISHED), log.measured(2.0, "b", measurement(1))], lease)
     assert list(store.events()) == earlier_events, "a refused batch must leave nothing behind"
-
-
-def test_event_after_a_final_end_in_the_same_batch_is_refused(store: Ledger) -> None:
-    lease = store.claim(DEAD)
-    with pytest.raises(TrialEnded, match="a is finished"):
-        store.append([log.ended(1.0, "a", FINISHED), log.measured(2.0, "a", measurement(1))], lease)
-    assert store.empty
 
 
 def test_retried_trial_continues_after_its_end(store: Ledger) -> None:
@@ -191,17 +150,7 @@ def test_append_takes_constant_work_in_a_long_ledger(tmp_path: Path) -> None:
     assert steps_by_length[1] < 2 * steps_by_length[0]
 
 
-def test_stopped_trial_may_continue(store: Ledger) -> None:
-    lease = store.claim(DEAD)
-    stopped = Outcome(OutcomeKind.STOPPED, "Ctrl-C")
-    store.append(
-        [log.ended(1.0, "a", stopped), log.started(2.0, "a", 2), log.ended(3.0, "a", stopped)], lease
-    )
-    store.append([log.started(4.0, "a", 3), log.ended(5.0, "a", FINISHED)], lease)
-    assert len(list(store.events())) == 5
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("value", [float("nan"), -float("inf")])
 def test_values_that_are_not_finite_are_stored_unchanged(store: Ledger, value: float) -> None:
     store.append([log.measured(1.0, "a", measurement(3, value))], store.claim(DEAD))
     (event,) = store.events()
@@ -229,12 +178,6 @@ def test_every_finite_float_and_every_text_is_stored(metrics: dict[str, float], 
             replace(event, payload=escape_unstorable_values(event.payload)) for event in written_events
         ]
         assert without_seq(ledger.events()) == expected
-
-
-def test_append_without_events_changes_nothing(ledger: Ledger) -> None:
-    lease = ledger.claim(DEAD)
-    ledger.append([], lease)
-    assert ledger.empty
 
 
 def test_threads_may_share_a_ledger(ledger: Ledger) -> None:
@@ -278,32 +221,14 @@ def test_readers_see_a_batch_completely_or_not_at_all(ledger: Ledger, url: str) 
 class TestLocations:
     """Locations that can contain a ledger, and locations that cannot."""
 
-    def test_sqlite_file_has_one_driver_and_no_parameters(self, tmp_path: Path) -> None:
-        Ledger.open(f"sqlite+aiosqlite:///{tmp_path / 'ledger.db'}", "sweep", create=True).close()
-        assert (tmp_path / "ledger.db").is_file()
-        with pytest.raises(InputError):
-            Ledger.open(f"sqlite:///{tmp_path / 'other.db'}?mode=ro", "sweep", create=True)
-
-    @pytest.mark.parametrize("bad_url", ["mysql://h/d", "nonsense", "", "mongodb://x", "/tmp/ledger.db"])
+    @pytest.mark.parametrize(
+        "bad_url",
+        ["mysql://h/d", "/x.db", "sqlite:///:memory:", "sqlite:////x.db?mode=ro", "sqlite://bob:pw1@h/x.db"],
+    )
     def test_other_databases_are_refused(self, bad_url: str) -> None:
-        with pytest.raises(InputError, match=r"sqlite:///FILE .*postgresql\+psycopg://"):
+        with pytest.raises(InputError) as raised:
             Ledger.open(bad_url, "sweep", create=True)
-
-    @pytest.mark.parametrize("bad_url", ["sqlite://bob:pw1@h/ledger.db", "sqlite://h/ledger.db"])
-    def test_sqlite_file_has_neither_user_nor_host(self, bad_url: str) -> None:
-        with pytest.raises(InputError, match=r"h/ledger.db") as raised:
-            require_answer(bad_url)
         assert "pw1" not in str(raised.value)
-
-    def test_folder_that_resembles_a_password_is_not_printed(self) -> None:
-        with pytest.raises(InputError, match="@h") as raised:
-            require_answer("sqlite:///bob:pw1@h/ledger.db")
-        assert "pw1" not in str(raised.value)
-
-    @pytest.mark.parametrize("bad_url", ["sqlite://", "sqlite:///:memory:"])
-    def test_database_in_memory_is_refused(self, bad_url: str) -> None:
-        with pytest.raises(InputError, match="sqlite:////"):
-            Ledger.open(bad_url, "sweep", create=True)
 
     def test_missing_file_is_not_created(self, url: str) -> None:
         with pytest.raises(StoreError, match=r"ledger.db"):
@@ -313,12 +238,6 @@ class TestLocations:
     def test_error_about_an_unknown_sweep_names_the_known_sweeps(self, ledger: Ledger, url: str) -> None:
         with pytest.raises(StoreError, match=r"'swep'.*: sweep"):
             Ledger.open(url, "swep")
-
-    def test_opening_twice_with_create_opens_the_same_sweep(self, ledger: Ledger, url: str) -> None:
-        ledger.append([log.closed(1.0, "done")], ledger.claim(DEAD))
-        with Ledger.open(url, "sweep", create=True) as reopened:
-            assert reopened.uid == ledger.uid
-            assert not reopened.empty
 
     def test_file_of_another_format_is_refused(self, url: str) -> None:
         Path(url.removeprefix("sqlite:///")).write_text(
@@ -332,7 +251,6 @@ class TestLocations:
         with pytest.raises(StoreError, match="'haltsweep_schema'"):
             Ledger.open(url, "sweep")
 
-    @pytest.mark.parametrize("create", [False, True])
     @pytest.mark.parametrize(
         "code",
         [
@@ -342,25 +260,22 @@ class TestLocations:
         ],
         ids=["endless-view", "trigger"],
     )
-    def test_file_with_views_or_triggers_is_refused(self, code: str, create: bool, tmp_path: Path) -> None:
+    def test_file_with_views_or_triggers_is_refused(self, code: str, tmp_path: Path) -> None:
         url = f"sqlite:///{tmp_path / 'ledger.db'}"
         Ledger.open(url, "sweep", create=True).close()
         if "VIEW" in code:
             execute(url, "DROP TABLE haltsweep_events")
         execute(url, code)
-        for read in (lambda: Ledger.open(url, "sweep", create=create), lambda: summaries(url)):
+        for read in (lambda: Ledger.open(url, "sweep", create=True), lambda: summaries(url)):
             with pytest.raises(StoreError, match=r"'\w+' is a (view|trigger)"):
                 read()
 
-    @pytest.mark.parametrize("create", [False, True])
-    def test_newer_ledger_is_refused(self, ledger: Ledger, url: str, create: bool) -> None:
+    def test_newer_ledger_is_refused(self, ledger: Ledger, url: str) -> None:
         execute(url, f"UPDATE haltsweep_schema SET version = {SCHEMA_VERSION + 1}")
         with pytest.raises(StoreError, match=rf"version={SCHEMA_VERSION + 1} .*pip install --upgrade"):
-            Ledger.open(url, "sweep", create=create)
+            Ledger.open(url, "sweep", create=True)
 
-    @pytest.mark.parametrize(
-        "kind", ["nfs4", "lustre", "cifs", "wekafs", "9p", "vboxsf", "fuse.s3fs", "fuse", "made-up-next-year"]
-    )
+    @pytest.mark.parametrize("kind", ["nfs4", "fuse.s3fs", "made-up-next-year"])
     def test_network_file_systems_are_refused(self, kind: str, tmp_path: Path) -> None:
         point = tmp_path / "net work"
         mounts = tmp_path / "mounts"
@@ -368,12 +283,6 @@ class TestLocations:
         mounts.write_text(f"/dev/sda / ext4 rw 0 0\nserver:/x {escaped} {kind} rw 0 0\n")
         with pytest.raises(InputError, match=rf"{kind}.*--storage postgresql"):
             connect(f"sqlite:///{point / 'deep' / 'ledger.db'}", mounts)
-        connect(f"sqlite:///{tmp_path / 'ledger.db'}", mounts)
-
-    @pytest.mark.parametrize("kind", ["ext4", "tmpfs", "overlay", "zfs"])
-    def test_local_file_systems_are_accepted(self, kind: str, tmp_path: Path) -> None:
-        mounts = tmp_path / "mounts"
-        mounts.write_text(f"x / {kind} rw 0 0\n")
         connect(f"sqlite:///{tmp_path / 'ledger.db'}", mounts)
 
     def test_file_system_without_locks_is_refused_at_once(
@@ -388,11 +297,6 @@ class TestLocations:
             require_locks(f"sqlite:///{tmp_path / 'deep' / 'ledger.db'}")
         require_locks("postgresql://somewhere/x")
         assert list(tmp_path.iterdir()) == []
-
-    def test_last_of_two_mounts_at_one_path_counts(self, tmp_path: Path) -> None:
-        mounts = tmp_path / "mounts"
-        mounts.write_text("server:/x / nfs rw 0 0\n/dev/sda / ext4 rw 0 0\n")
-        connect(f"sqlite:///{tmp_path / 'ledger.db'}", mounts)
 
     def test_postgresql_without_its_driver_raises_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(__import__("sys").modules, "psycopg", None)
@@ -429,6 +333,4 @@ class TestLease:
             store.release(lease)
             assert store.lease() is None
             assert not store.is_held()
-            with pytest.raises(LeaseLost, match=str(lease.token)):
-                store.append([log.started(1.0, "a", lease.token)], lease)
         assert tokens == sorted(set(tokens))

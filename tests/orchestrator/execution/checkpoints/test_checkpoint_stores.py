@@ -3,9 +3,6 @@
 import os
 import subprocess
 import sys
-import threading
-import time
-import uuid
 from pathlib import Path
 
 import pytest
@@ -14,17 +11,11 @@ from orchestrator.errors import InputError, StoreError
 from orchestrator.execution.checkpoints import checkpoint_stores
 from orchestrator.execution.checkpoints.checkpoint_index import ExternalCheckpoints
 from orchestrator.execution.checkpoints.checkpoint_stores import ExternalStore, StoreUnreachable
-from orchestrator.execution.checkpoints.checkpoint_uris import check_uri, child_uri, sweep_uri
+from orchestrator.execution.checkpoints.checkpoint_uris import check_uri, sweep_uri
 from orchestrator.execution.checkpoints.worker_checkpoints import CheckpointDamaged
-from orchestrator.execution.inline import run_inline
-from orchestrator.execution.sweep.recorder import Recorder
 from orchestrator.execution.trial.worker import Harness
-from orchestrator.identity import SweepFolder
-from orchestrator.ledger.fold import records
-from orchestrator.ledger.lease import Holder
-from orchestrator.ledger.store import Ledger
 from orchestrator.trials import OutcomeKind
-from tests.support.specs.plans import SETTINGS, make_plan
+from tests.support.specs.plans import SETTINGS
 from tests.support.stores.failing_store import AWAY, PROTOCOL
 from tests.support.stores.s3 import SECRET, s3_server
 from tests.support.sweeps.workloads import PATH
@@ -39,12 +30,9 @@ def s3(tmp_path_factory):
         yield server
 
 
-@pytest.fixture(params=["s3", "file", "memory"])
+@pytest.fixture(params=["s3", "file"])
 def store(request, tmp_path):
-    if request.param == "s3":
-        uri = request.getfixturevalue("s3").uri
-    else:
-        uri = f"file://{tmp_path}/store" if request.param == "file" else f"memory://{uuid.uuid4().hex}/store"
+    uri = request.getfixturevalue("s3").uri if request.param == "s3" else f"file://{tmp_path}/store"
     external_store = ExternalStore(sweep_uri(uri, "sweep"))
     yield external_store
     external_store.close()
@@ -79,6 +67,7 @@ def run_until(harness, step):
 
 
 def test_store_retains_the_newest_two_checkpoints_with_their_content(store):
+    assert checkpoint_steps(store) == []
     assert [write_checkpoint(store, step) for step in (1, 2, 3)] == [1, 2, 3]
     checkpoints = list(store.complete(TRIAL))
     assert [checkpoint.step for checkpoint in checkpoints] == [3, 2]
@@ -86,12 +75,6 @@ def test_store_retains_the_newest_two_checkpoints_with_their_content(store):
         assert checkpoint.measurement() == Measurement(checkpoint.step, 0.5, {"valid/score": 0.25})
         assert (checkpoint.state / "deep" / "er" / "weights").read_bytes() == b"w" * checkpoint.step * 1000
         assert (checkpoint.state / "empty").read_bytes() == b""
-
-
-def test_trial_without_checkpoints_has_an_empty_list(store):
-    assert checkpoint_steps(store) == []
-    store.clear_unfinished(TRIAL)
-    store.discard(["trial"])
 
 
 def test_unfinished_checkpoint_is_hidden_and_deleted_by_the_next_write(store, monkeypatch):
@@ -113,28 +96,9 @@ def test_unfinished_checkpoint_is_hidden_and_deleted_by_the_next_write(store, mo
     assert store.entries(store._path("trial")).keys() == {"step-000000001", "step-000000003"}
 
 
-def test_unfinished_write_of_a_stale_attempt_keeps_the_checkpoint_of_its_successor(store, monkeypatch):
-    write_checkpoint(store, 5)
-    stale = ExternalStore(store.uri)
-    monkeypatch.setattr(ExternalStore, "put", fail_to_write)
-    with pytest.raises(StoreUnreachable):
-        stale.write(
-            TRIAL, Measurement(5, 0.5, {}), lambda folder: (folder / "empty").write_bytes(b"stale content")
-        )
-    monkeypatch.undo()
-    (checkpoints,) = store.complete(TRIAL)
-    assert checkpoints.measurement().metrics == {"valid/score": 0.25}
-    stale.close()
-
-
-def fail_to_write(store, path, content):
-    raise OSError("the line is cut")
-
-
 def test_damaged_checkpoint_raises_an_error_and_the_older_one_is_readable(store):
     write_checkpoint(store, 1)
     write_checkpoint(store, 2)
-    newest, older = store.complete(TRIAL)
     (weights,) = [file for file in all_files(store) if file.endswith("weights") and "step-000000002" in file]
     store.put(weights, b"damaged")
     newest, older = store.complete(TRIAL)
@@ -155,26 +119,10 @@ def all_files(store, folder=None):
 def test_discard_deletes_only_the_named_trials(store):
     for name in ("a", "b", "c"):
         write_checkpoint(store, 1, Path(name))
-    store.discard(["a", *(f"none-{number}" for number in range(20))])
-    store.discard(["b"])
+    store.discard(["a", "b", "none"])
     assert [checkpoint_steps(store, Path(name)) for name in ("a", "b", "c")] == [[], [], [1]]
     store.discard_all()
     assert checkpoint_steps(store, Path("c")) == []
-    store.discard_all()
-
-
-def test_discard_of_the_recorder_runs_in_the_background(tmp_path):
-    uri = f"file://{tmp_path}/store"
-    store, recorder_store = ExternalStore(uri), ExternalCheckpoints(uri)
-    write_checkpoint(store, 1, Path("a"))
-    write_checkpoint(store, 1, Path("b"))
-    recorder_store.discard(["a"])
-    recorder_store.discard([])
-    recorder_store.close()
-    assert checkpoint_steps(store, Path("a")) == []
-    assert checkpoint_steps(store, Path("b")) == [1]
-    assert recorder_store.place("b", 1) == f"{uri}/b/step-000000001"
-    store.close()
 
 
 def test_probe_leaves_no_files_and_detects_an_unusable_location(store, tmp_path):
@@ -217,22 +165,12 @@ def test_search_trial_stores_no_last_checkpoint(store):
     assert checkpoint_steps(store) == []
 
 
-def test_posthoc_trial_without_its_checkpoint_reports_the_missing_path(store):
-    harness = Harness(PATH, store=store)
-    harness.start(make_job(phase="posthoc", source=Path("nobody/step-000000006")), TRIAL)
-    ended = harness.advance().ended
-    assert "nobody/step-000000006" in ended.reason
-
-
 @pytest.mark.parametrize(
     "uri",
     [
         f"s3://key:{SECRET}@bucket/folder",
         f"s3://{SECRET}@bucket/folder",
-        f"sftp://me:{SECRET}@host/folder",
-        f"s3://bucket/folder?secret_key={SECRET}",
         f"abfs://container/folder?account_key={SECRET}",
-        f"https://account.example/folder?sig={SECRET}",
         f"s3://bucket/folder?region=x&X-Amz-Security-Token={SECRET}",
     ],
 )
@@ -242,54 +180,22 @@ def test_credentials_in_a_uri_are_refused_and_not_printed(uri):
     assert SECRET not in str(raised.value)
 
 
-@pytest.mark.parametrize("uri", ["nonsense://bucket/folder", "some/folder", "s3:bucket", "", "s3://[bucket"])
+@pytest.mark.parametrize("uri", ["nonsense://bucket/folder", "some/folder"])
 def test_unknown_file_systems_are_refused(uri):
     with pytest.raises(InputError):
         check_uri(uri)
 
 
-def test_child_uri_inserts_names_before_the_query():
-    assert child_uri("s3://bucket/folder/?region=x", "a", "b") == "s3://bucket/folder/a/b?region=x"
-    assert child_uri("s3://bucket", "a") == "s3://bucket/a"
-    assert child_uri("hdfs:///folder?replication=2", "a") == "hdfs:///folder/a?replication=2"
-    assert child_uri("file:///", "a") == "file:///a"
-    assert sweep_uri("file:///store", "name") != sweep_uri("file:///store", "name")
-
-
-class TestOutage:
-    """The S3 server stops."""
-
-    @pytest.fixture
-    def server(self, tmp_path):
-        with s3_server(tmp_path / "log") as server:
-            yield server
-
-    @pytest.mark.slow
-    def test_failed_upload_loses_a_checkpoint_but_not_the_trial(self, server):
+@pytest.mark.slow
+def test_failed_upload_loses_a_checkpoint_but_not_the_trial(tmp_path):
+    with s3_server(tmp_path / "log") as server:
         harness = Harness(PATH, 0.0, store=ExternalStore(server.uri))
         harness.start(make_job(), TRIAL)
         assert harness.advance().checkpoint == 1
         server.kill()
         reply = harness.advance()
         assert (reply.measurement.step, reply.checkpoint, reply.ended) == (2, None, None)
-        reply = run_until(harness, 6)
-        assert reply.ended.kind is OutcomeKind.FINISHED
-
-    @pytest.mark.slow
-    def test_trial_does_not_start_over_while_its_store_is_unreachable(self, server, no_patience):
-        harness = Harness(PATH, 0.0, store=ExternalStore(server.uri))
-        server.kill()
-        harness.start(make_job(), TRIAL)
-        with pytest.raises(StoreUnreachable):
-            harness.advance()
-
-    @pytest.mark.slow
-    def test_reader_waits_for_a_store_that_answers_again(self, server):
-        store = ExternalStore(server.uri)
-        write_checkpoint(store, 3)
-        server.pause()
-        threading.Timer(8, server.resume).start()
-        assert checkpoint_steps(store) == [3]
+        assert run_until(harness, 6).ended.kind is OutcomeKind.FINISHED
 
 
 class TestLibraryErrors:
@@ -307,33 +213,26 @@ class TestLibraryErrors:
         yield external_store
         external_store.close()
 
-    @pytest.mark.parametrize("kind", ["LibraryError", "ConnectionError", "ValueError"])
+    @pytest.mark.parametrize("kind", ["LibraryError", "ConnectionError"])
     def test_each_operation_is_retried_after_any_exception(self, failing_store, store_folder, kind):
-        outage_file = store_folder / AWAY
-        for step in (1, 2):
-            outage_file.write_text(f"{kind} 3")
-            written_step = failing_store.write(
-                TRIAL, Measurement(step, 0.5, {}), save_weights, patience_s=60.0
-            )
-            assert written_step == step
-        outage_file.write_text(f"{kind} 3")
-        assert checkpoint_steps(failing_store) == [2, 1]
-        outage_file.write_text(f"{kind} 3")
-        failing_store.probe()
-        outage_file.write_text(f"{kind} 3")
-        failing_store.clear_unfinished(TRIAL)
-        outage_file.write_text(f"{kind} 3")
-        failing_store.discard(["trial"])
-        assert checkpoint_steps(failing_store) == []
+        for operation, expected in (
+            (lambda: failing_store.write(TRIAL, Measurement(1, 0.5, {}), save_weights, patience_s=60.0), 1),
+            (lambda: checkpoint_steps(failing_store), [1]),
+            (failing_store.probe, None),
+            (lambda: failing_store.clear_unfinished(TRIAL), None),
+            (lambda: failing_store.discard(["trial"]), None),
+            (lambda: checkpoint_steps(failing_store), []),
+        ):
+            (store_folder / AWAY).write_text(f"{kind} 3")
+            assert operation() == expected
 
     def test_unreachable_store_is_not_treated_as_empty(self, failing_store, store_folder, no_patience):
         write_checkpoint(failing_store, 1)
-        for kind in ("LibraryError", "ConnectionError", "ValueError"):
-            (store_folder / AWAY).write_text(kind)
-            harness = Harness(PATH, store=failing_store)
-            harness.start(make_job(), TRIAL)
-            with pytest.raises(StoreUnreachable):
-                harness.advance()
+        (store_folder / AWAY).write_text("LibraryError")
+        harness = Harness(PATH, store=failing_store)
+        harness.start(make_job(), TRIAL)
+        with pytest.raises(StoreUnreachable):
+            harness.advance()
         (store_folder / AWAY).unlink()
         assert checkpoint_steps(failing_store) == [1]
 
@@ -351,55 +250,9 @@ class TestLibraryErrors:
         assert "could not be deleted" in caplog.text
         store.close()
 
-    def test_permanent_error_is_not_retried(self, store_folder):
-        calls = []
-
-        def refuse():
-            calls.append(1)
-            raise PermissionError("not yours")
-
-        with pytest.raises(StoreUnreachable):
-            checkpoint_stores.retry_operation(refuse, 60.0, "failing://x")
-        assert len(calls) == 1
-
 
 def save_weights(folder):
     (folder / "weights").write_bytes(b"w")
-
-
-@pytest.mark.slow
-def test_all_trials_finish_despite_short_outages_of_the_store(tmp_path):
-    store = tmp_path / "store"
-    store.mkdir()
-    plan = make_plan(2, trials_per_arm=4, seeds=(7, 8))
-    folder = SweepFolder(tmp_path / "synthetic")
-    folder.root.mkdir()
-    uri = f"{PROTOCOL}://{store}/sweep"
-    outage_file = store / AWAY
-
-    def cause_outages():
-        for _ in range(3):
-            outage_file.write_text("LibraryError")
-            time.sleep(2)
-            outage_file.unlink()
-            time.sleep(2)
-
-    thread = threading.Thread(target=cause_outages)
-    thread.start()
-    with Ledger.open(folder.ledger_url, "synthetic", create=True) as ledger:
-        lease = ledger.claim(Holder.current())
-        recorder = Recorder(plan, ledger, lease, folder, checkpoints=ExternalCheckpoints(uri))
-        run_inline(
-            recorder,
-            "tests.support.stores.failing_store:StoreUser",
-            data_dir=tmp_path / "data",
-            checkpoint_seconds=0.0,
-            checkpoints=uri,
-        )
-        recorder.close()
-        outcomes = [trial_record.outcome for trial_record in records(ledger.events(), plan)]
-    thread.join()
-    assert outcomes == [OutcomeKind.FINISHED] * 12
 
 
 def test_ended_process_leaves_no_temporary_copies(tmp_path):

@@ -1,12 +1,10 @@
 """A node checks whether it can run the trials of a sweep."""
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import StoreError
 from orchestrator.execution.ray import node_check
 from orchestrator.execution.ray.node_check import (
     MARK,
@@ -37,23 +35,11 @@ def test_launching_machine_meets_the_requirements(needs):
     assert NodeRequirements.from_json(needs.to_json()) == needs
 
 
-def test_marker_file_is_deleted_afterwards(tmp_path):
-    with with_marker_file(node_requirements(make_plan(), Setup(tmp_path, PATH)), tmp_path):
-        assert len(list(tmp_path.glob(f"{MARK}*"))) == 1
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_folder_that_cannot_be_marked_raises_an_error(tmp_path):
-    needs = node_requirements(make_plan(), Setup(tmp_path, PATH))
-    with pytest.raises(StoreError), with_marker_file(needs, tmp_path / "missing"):
-        pass
-
-
 def test_machine_with_another_folder_is_unshared(needs, tmp_path):
     Path(needs.mark).write_text("mark of another sweep")
     report = check_node(needs)
     assert report.unshared
-    assert report.lacks == (f"it does not see the folder {tmp_path} of the launching machine",)
+    assert str(tmp_path) in report.lacks[0]
     Path(needs.mark).unlink()
     assert check_node(needs).unshared
 
@@ -65,9 +51,7 @@ def test_folder_that_is_not_writable_is_unshared(needs, monkeypatch):
     monkeypatch.setattr(node_check.tempfile, "TemporaryFile", refuse)
     report = check_node(needs)
     assert report.unshared
-    assert "it cannot write to" in report.lacks[0]
     assert "(Read-only file system)" in report.lacks[0]
-    assert "--data" in report.lacks[1]
 
 
 def test_external_checkpoints_need_no_shared_folder(tmp_path):
@@ -81,13 +65,9 @@ def test_external_checkpoints_need_no_shared_folder(tmp_path):
 
 def test_different_code_is_reported_alone(needs):
     report = check_node(replace(needs, code=needs.code | {PATH: "0" * 32}, mark="/nowhere"))
-    assert report.lacks == (f"its code of {PATH} is another one than where the launch is",)
+    (lack,) = report.lacks
+    assert PATH in lack
     assert not report.unshared
-
-
-def test_missing_code_is_reported(needs):
-    (lack,) = check_node(replace(needs, workload="no_such_module:Class")).lacks
-    assert "no_such_module:Class" in lack
 
 
 def test_different_versions_are_reported_but_allowed(needs):
@@ -114,21 +94,10 @@ def test_each_machine_builds_equal_data(built_needs, tmp_path):
     assert {path.stem for path in files} >= {"train", "near-iid"}
 
 
-def test_check_before_the_launch_builds_nothing(built_needs, tmp_path):
-    assert check_node(replace(built_needs, data=None, data_dir=str(tmp_path / "other"))).lacks == ()
-    assert not (tmp_path / "other").exists()
-
-
 def test_different_data_are_reported(built_needs):
     name = next(iter(built_needs.data))
     (lack,) = check_node(replace(built_needs, data={**built_needs.data, name: "other"})).lacks
-    assert lack == f"its data differ from the launching machine's: {name}"
-
-
-def test_missing_published_files_are_reported(needs):
-    task = {"name": "lra_text", "folder": "no/such/folder"}
-    (lack,) = check_node(replace(needs, tasks=(task,))).lacks
-    assert "no/such/folder" in lack
+    assert name in lack
 
 
 def test_requirements_with_data_delete_marker_files_of_killed_sessions(tmp_path):
@@ -138,4 +107,4 @@ def test_requirements_with_data_delete_marker_files_of_killed_sessions(tmp_path)
     with requirements_with_data(make_plan(), Setup(tmp_path, PATH), folder) as needs:
         assert [path.name for path in folder.root.iterdir()] == [Path(needs.mark).name]
         assert needs.data == {}
-    shutil.rmtree(folder.root)
+    assert list(folder.root.iterdir()) == []

@@ -29,46 +29,24 @@ def ray_folder(tmp_path_factory):
         yield tmp_path_factory.mktemp("scratch")
 
 
-def worker_facts(ray_folder, tmp_path, workload, resources):
-    """Return the facts that the workers reported, by trial in order of their start."""
+@pytest.mark.slow
+def test_each_trial_has_a_process_with_its_threads_below_a_reused_worker(ray_folder, tmp_path):
     from orchestrator.execution.ray.tune import run_session
 
     log = MemoryLog()
-    plan = make_plan(1, trials_per_arm=TRIALS, seeds=(), resources=resources)
+    plan = make_plan(1, trials_per_arm=TRIALS, seeds=(), resources=Resources(cpus=2))
     recorder = record(plan, log, root=tmp_path / "sweep")
-    encoder = JobEncoder(workload, 1000.0, resources.cpus, resources.gpus, tmp_path / "data")
+    encoder = JobEncoder(PROCESS_FACTS, 1000.0, 2, 0, tmp_path / "data")
     run_session(Session(recorder, threading.Event()), encoder, ray_folder, lambda: 1)
     assert recorder.finished
-    metrics_by_trial = {event.trial_id: event.payload["metrics"] for event in log.of(EventKind.MEASURED)}
-    assert len(metrics_by_trial) == TRIALS
-    return list(metrics_by_trial.values())
-
-
-@pytest.mark.slow
-def test_each_trial_has_a_process_with_its_threads_below_a_reused_worker(ray_folder, tmp_path):
-    facts = worker_facts(ray_folder, tmp_path, PROCESS_FACTS, Resources(cpus=2))
+    facts = [event.payload["metrics"] for event in log.of(EventKind.MEASURED)]
     assert len({fact["worker/pid"] for fact in facts}) == TRIALS
     assert len({fact["worker/server"] for fact in facts}) == 1
     assert {fact["worker/threads"] for fact in facts} == {2.0}
     assert {fact["worker/omp"] for fact in facts} == {2.0}
     assert {fact["worker/ray"] for fact in facts} == {0.0}, "trials must not load Ray"
-
-
-@pytest.mark.slow
-def test_trial_without_gpus_sees_no_device_and_uses_one_thread(ray_folder, tmp_path):
-    facts = worker_facts(ray_folder, tmp_path, PROCESS_FACTS, Resources(cpus=0.5))
     assert {fact["worker/devices"] for fact in facts} == {0.0}
-    assert {fact["worker/threads"] for fact in facts} == {1.0}
     assert all(fact["worker/file_of_launch_folder"] for fact in facts)
-
-
-@pytest.mark.slow
-def test_trial_that_fits_on_no_node_is_refused(ray_folder):
-    from orchestrator.execution.ray.cluster import slot_counter
-
-    with pytest.raises(InputError):
-        slot_counter(Resources(cpus=3))
-    assert slot_counter(Resources(cpus=1))() == 2
 
 
 @pytest.mark.slow
@@ -77,6 +55,8 @@ def test_nodes_take_trials_after_their_check(ray_folder, tmp_path):
     from orchestrator.execution.ray.nodes import Nodes
 
     needs = node_requirements(make_plan(), Setup(tmp_path, PATH, checkpoints=f"file://{tmp_path}"))
+    with pytest.raises(InputError):
+        slot_counter(Resources(cpus=3))
     too_large = Nodes(needs, Resources(cpus=3), pytest.fail)
     assert slot_counter(Resources(cpus=3), too_large)() == 1, "a request must make the cluster grow"
     nodes = Nodes(needs, Resources(cpus=1), pytest.fail)

@@ -9,8 +9,7 @@ from orchestrator.execution.session import NoAttempt, SchedulerTurn, Session
 from orchestrator.execution.trial.trial_jobs import Attempt
 from orchestrator.execution.trial.watchdog import hang_reason
 from orchestrator.ledger.events import EventKind
-from orchestrator.spec.section import Resources
-from orchestrator.trials import DeathCause, Outcome, OutcomeKind
+from orchestrator.trials import DeathCause, OutcomeKind
 from tests.support.processes.logs import Clock, MemoryLog, record
 from tests.support.specs.plans import make_arm, make_plan
 from tests.support.sweeps.driving import DONE, measurement
@@ -24,8 +23,7 @@ class SessionBench:
         self.recorder = record(plan, self.log)
         self.num_slots = num_slots
         self.stop = threading.Event()
-        self.changes = 0
-        self.session = Session(self.recorder, self.stop, self._count_change)
+        self.session = Session(self.recorder, self.stop)
 
     def next_attempt(self, key):
         return self.session.next_attempt(key, self.num_slots)
@@ -38,8 +36,6 @@ class SessionBench:
         """Return the runs whose workers must be killed."""
         return self.session.update([]).silent
 
-    def _count_change(self):
-        self.changes += 1
 
     def outcomes(self):
         return [event.payload["kind"] for event in self.log.of(EventKind.ENDED)]
@@ -64,12 +60,6 @@ def test_trial_starts_only_in_a_free_slot(bench):
     assert bench.session.running == ("a", "b", "c")
 
 
-def test_session_without_slots_waits(bench):
-    bench.num_slots = 0
-    assert bench.next_attempt("a") is NoAttempt.LATER
-    assert not bench.log.of(EventKind.ASKED)
-
-
 def test_session_ends_after_its_last_trial():
     bench = SessionBench(make_plan(1, trials_per_arm=1, seeds=()))
     attempt = bench.next_attempt("a")
@@ -89,24 +79,6 @@ def test_refused_run_moves_unchanged_to_another_worker(bench):
     assert len(bench.log.of(EventKind.STARTED)) == 1
 
 
-def test_lost_trial_restarts_with_a_newer_token(bench):
-    first_attempt = bench.next_attempt("a")
-    bench.session.record_death("a", "it was killed", DeathCause.TRIAL)
-    second = bench.next_attempt("b")
-    assert (second.trial_id, second.token) == (first_attempt.trial_id, first_attempt.token + 1)
-    (ended,) = bench.log.of(EventKind.ENDED)
-    assert "it was killed" in ended.payload["reason"]
-
-
-def test_trial_lost_too_often_crashes():
-    bench = SessionBench(make_plan(1, trials_per_arm=1, seeds=(), resources=Resources(retries=2)))
-    for key in "abc":
-        bench.next_attempt(key)
-        bench.session.record_death(key, "killed", DeathCause.TRIAL)
-    assert bench.outcomes() == ["stopped", "stopped", "crashed"]
-    assert bench.next_attempt("d") is NoAttempt.NEVER
-
-
 def test_pruned_trial_stops_once_and_later_replies_are_ignored():
     stopper = {"name": "percentile", "percentile": 0.1, "n_startup_trials": 1, "n_min_trials": 1}
     arms = [make_arm("one", sleep_s=0.0)]
@@ -124,19 +96,6 @@ def test_pruned_trial_stops_once_and_later_replies_are_ignored():
         assert bench.report(key, [Reply(ended=stop.outcome)]) is None
     assert {stop.kind for stop in stops} == {OutcomeKind.PRUNED}
     assert bench.outcomes().count("pruned") == len(stops)
-
-
-def test_trial_that_has_ended_is_not_stopped():
-    bench = SessionBench(
-        make_plan(1, trials_per_arm=1, seeds=(), resources=Resources(minutes=0.01)), num_slots=1
-    )
-    attempt = bench.next_attempt("a")
-    last_reply = Reply(measurement(attempt.trial, 4), ended=DONE)
-    assert bench.report("a", [*replies_at(attempt, 1, 2, 3), last_reply]) is None
-    assert bench.session.running == ()
-    assert bench.outcomes() == ["timed_out"]
-    steps = [event.payload["step"] for event in bench.log.of(EventKind.MEASURED)]
-    assert steps == [1, 2], "the limit of 0.6 s is passed at step 2 of half a second each"
 
 
 def test_draining_stops_at_the_next_report_and_records_earlier_work(bench):
@@ -173,32 +132,6 @@ def test_draining_stops_runs_that_no_worker_started(bench):
     assert bench.next_attempt("c") is NoAttempt.NEVER
 
 
-def test_refused_run_is_stopped_when_nothing_runs(bench):
-    bench.next_attempt("a")
-    bench.session.reassign("a")
-    bench.stop.set()
-    assert bench.next_attempt("b") is NoAttempt.NEVER
-    assert bench.outcomes() == ["stopped"]
-
-
-def test_report_is_one_transaction_and_one_change(bench):
-    attempt = bench.next_attempt("a")
-    num_batches = len(bench.log.batches)
-    bench.report("a", replies_at(attempt, 1, 2))
-    assert len(bench.log.batches) == num_batches + 1
-    bench.session.record_death("a", "killed", DeathCause.TRIAL)
-    assert bench.changes == 3
-
-
-def test_error_of_the_check_ends_the_session(bench):
-    def check():
-        raise RuntimeError("lease lost")
-
-    bench.session.check = check
-    with pytest.raises(RuntimeError):
-        bench.next_attempt("a")
-
-
 def test_death_of_ray_loses_running_trials_once_and_moves_waiting_ones(bench):
     running, waiting = bench.next_attempt("a"), bench.next_attempt("b")
     assert bench.session.update(["a"]) == SchedulerTurn([], draining=False)
@@ -208,22 +141,6 @@ def test_death_of_ray_loses_running_trials_once_and_moves_waiting_ones(bench):
     assert (end.trial_id, end.payload["lost"]) == (running.trial_id, True)
     assert bench.next_attempt("c") is waiting
     assert bench.next_attempt("d").trial_id == running.trial_id
-
-
-def test_death_of_ray_while_draining_loses_no_trial(bench):
-    bench.next_attempt("a")
-    bench.stop.set()
-    assert bench.session.update(["a"]) == SchedulerTurn([], draining=True)
-    bench.session.record_all_deaths("Ray ended")
-    (ended,) = bench.log.of(EventKind.ENDED)
-    assert ended.payload == {"kind": "stopped", "reason": "the sweep was asked to stop"}
-
-
-def test_outcome_of_the_worker_ends_the_run(bench):
-    bench.next_attempt("a")
-    bench.report("a", [Reply(ended=Outcome(OutcomeKind.OUT_OF_MEMORY, "no room"))])
-    assert bench.outcomes() == ["out_of_memory"]
-    assert bench.session.running == ()
 
 
 class TestSilence:
@@ -260,25 +177,3 @@ class TestSilence:
         assert ended.payload["reason"] == hang_reason(60)
         assert bench.next_attempt("b").trial_id != attempt.trial_id
         assert bench.session.running == ("b",)
-
-    def test_silence_of_a_refused_run_starts_again(self, bench, clock):
-        bench.next_attempt("a")
-        bench.session.update(["a"])
-        bench.session.reassign("a")
-        clock.now += 1000
-        assert bench.silent() == []
-
-    def test_ended_and_unknown_runs_are_never_silent(self, bench, clock):
-        attempt = bench.next_attempt("a")
-        bench.session.update(["a"])
-        bench.report("a", [Reply(measurement(attempt.trial, 1), ended=DONE)])
-        bench.session.update(["a"])
-        clock.now += 1000
-        assert bench.silent() == []
-
-    def test_runs_without_a_limit_are_never_silent(self, bench, clock):
-        bench.session.silence_s = None
-        bench.next_attempt("a")
-        bench.session.update(["a"])
-        clock.now += 1e9
-        assert bench.silent() == []

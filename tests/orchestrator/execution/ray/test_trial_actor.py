@@ -1,10 +1,7 @@
 """A Ray worker sends reports in batches; a lost batch must not be older than a stored checkpoint."""
 
-from pathlib import Path
-
 import pytest
 
-from orchestrator.conductor.messages import Reply
 from orchestrator.execution.ray import trial_actor
 from orchestrator.execution.trial.trial_jobs import Attempt, JobEncoder
 from orchestrator.trials import OutcomeKind, PlannedTrial, Trial
@@ -17,7 +14,7 @@ STEPS = 12
 class ActorWorker:
     """A trial actor in this process, without Ray."""
 
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, root, monkeypatch):
         # Age ends no batch here; only a checkpoint ends a batch.
         monkeypatch.setattr(trial_actor, "REPORT_S", 1e9)
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -27,21 +24,19 @@ class ActorWorker:
         encoded_job = encoder.encode(Attempt(trial, 1, root / "checkpoints", None))
         self._actor = trial_actor.TrialActor({trial_actor.WORKER_JOB: encoded_job})
 
-    def report(self) -> list[Reply]:
+    def report(self):
         """Return the replies of one call of `train`."""
         result = self._actor.train()
         assert result[trial_actor.DIED] is None
         return list(result[trial_actor.REPLIES])
 
-    def end(self) -> None:
+    def end(self):
         """End the processes of the actor."""
         self._actor.stop()
 
 
-@pytest.mark.parametrize("num_reports", range(5))
-def test_lost_reports_are_sent_again_by_the_next_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_reports: int
-) -> None:
+@pytest.mark.parametrize("num_reports", [0, 2])
+def test_lost_reports_are_sent_again_by_the_next_worker(tmp_path, monkeypatch, num_reports):
     first_worker = ActorWorker(tmp_path, monkeypatch)
     replies = [reply for _ in range(num_reports) for reply in first_worker.report()]
     first_worker.report()  # this report is lost, because the worker is killed
@@ -56,9 +51,9 @@ def test_lost_reports_are_sent_again_by_the_next_worker(
     assert {reply.measurement.step for reply in replies if reply.measurement} == set(range(1, STEPS + 1))
 
 
-def test_batched_reports_do_not_prevent_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batched_reports_do_not_prevent_checkpoints(tmp_path, monkeypatch):
     worker = ActorWorker(tmp_path, monkeypatch)
-    replies: list[Reply] = []
+    replies = []
     while not replies or replies[-1].ended is None:
         replies += worker.report()
     worker.end()

@@ -33,11 +33,8 @@ def test_killed_extension_leaves_the_old_plan_or_the_new_one(tmp_path):
     assert result.returncode == 0, result.stderr
     states = json.loads(result.stdout)
     num_old = states.index("new")
-    assert states == ["old"] * num_old + ["new"] * (len(states) - num_old), (
-        "the plan must change at one moment"
-    )
-    assert num_old > 10, "some files must be written before the change"
-    assert len(states) - num_old > 4, "other files must be replaced after the change"
+    assert states == ["old"] * num_old + ["new"] * (len(states) - num_old)
+    assert 10 < num_old < len(states) - 4, "files must be written before and after the change"
 
 
 def test_every_edition_is_retained(folder):
@@ -73,20 +70,6 @@ def test_folder_that_is_not_writable_stays_unchanged(folder, monkeypatch):
     with pytest.raises(StoreError, match="No space left on device"):
         commit_extension(folder, NEW_PLAN, "new: 1\n", {})
     assert read_plan(folder) == OLD_PLAN
-
-
-def test_unfinished_files_of_killed_sessions_are_deleted(folder):
-    edition = folder.root / "extensions" / "1"
-    edition.mkdir(parents=True)
-    for file in (folder.root / "data.json", folder.spec, folder.plan, edition / "plan.json"):
-        file.with_name(f".{file.name}.7-0123abcd.tmp").write_text("half")
-    commit_extension(folder, NEW_PLAN, "new: 1\n", {})
-    assert not list(edition.glob(".*"))
-    opening = open_sweep(
-        NEW_PLAN, folder, Setup(folder.root), {}, interrupts=Interrupts(print), watch=Listeners()
-    )
-    with opening:
-        assert not list(folder.root.rglob("*.tmp"))
 
 
 def test_session_with_a_plan_from_before_the_extension_runs_nothing(folder):

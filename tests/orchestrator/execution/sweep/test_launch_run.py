@@ -2,26 +2,24 @@
 
 import os
 import shutil
+import signal
 import sqlite3
 import threading
 from collections import Counter
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
 from orchestrator.errors import InputError, LeaseLost, StoreError
 from orchestrator.execution.live_view import Listeners
-from orchestrator.execution.signals import SignalEffect, interrupts
-from orchestrator.execution.sweep import launch, open_sweep
+from orchestrator.execution.sweep import launch
 from orchestrator.execution.sweep.launch import Setup, resume_sweep, run_sweep
 from orchestrator.execution.sweep.open_sweep import SweepResult
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.lease import Holder, LeaseHeldError
 from orchestrator.ledger.store import Ledger
-from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind
 from tests.support.specs.plans import make_arm, make_plan
 from tests.support.sweeps.workloads import PATH
@@ -48,44 +46,37 @@ def read_events(folder):
         return list(ledger.events())
 
 
+def launch_sweep(folder, setup, plan=None, **options):
+    return run_sweep(plan or small_plan(), folder, setup, SPEC, driver="inline", **options)
+
+
 def test_sweep_runs_to_its_end_and_releases_the_lease(folder, setup):
-    finish = run_sweep(small_plan(), folder, setup, SPEC, driver="inline")
+    snapshots = []
+    finish = launch_sweep(folder, setup, watch=Listeners(on_change=snapshots.append))
     assert finish == SweepResult(Counter({OutcomeKind.FINISHED: 6}), 0, interrupted=False, untracked="")
     assert finish.exit_code == 0
     all_events = read_events(folder)
     assert all_events[0].kind is EventKind.OPENED
     assert all_events[0].payload["provenance"]["python"]
     assert (all_events[-1].kind, all_events[-1].payload) == (EventKind.CLOSED, {"reason": "done"})
+    assert [sum(arm.ended for arm in snapshots[index].arms) for index in (0, -1)] == [0, 6]
     with Ledger.open(folder.ledger_url, folder.name) as ledger:
         assert ledger.lease() is None
+        ledger.claim(Holder.current())
+        with pytest.raises(LeaseHeldError):
+            resume_sweep(folder, driver="inline")
     assert not [thread for thread in threading.enumerate() if thread.name == "haltsweep-heartbeat"]
-
-
-def test_confirm_trial_without_a_winner_sets_the_exit_code(folder, setup):
-    arms = [make_arm("one", fault="diverge", fault_at=2), make_arm("two")]
-    finish = run_sweep(make_plan(arms, trials_per_arm=2, seeds=(7,)), folder, setup, SPEC, driver="inline")
-    assert finish.exit_code == 1
 
 
 def test_search_without_a_winner_sets_the_exit_code(folder, setup):
     plan = make_plan([make_arm("one", fault="raise"), make_arm("two")], trials_per_arm=2, seeds=())
-    finish = run_sweep(plan, folder, setup, SPEC, driver="inline")
-    assert (finish.counts, finish.exit_code) == (
-        {OutcomeKind.CRASHED: 2, OutcomeKind.FINISHED: 2},
-        1,
-    )
+    assert launch_sweep(folder, setup, plan).exit_code == 1
 
 
 @pytest.mark.parametrize(
     ("finish", "code"),
     [
-        (
-            SweepResult(
-                {OutcomeKind.PRUNED: 3, OutcomeKind.FINISHED: 1}, 0, interrupted=False, untracked="away"
-            ),
-            0,
-        ),
-        (SweepResult({OutcomeKind.DIVERGED: 1}, 0, interrupted=False, untracked=""), 0),
+        (SweepResult({OutcomeKind.DIVERGED: 1}, 0, interrupted=False, untracked="away"), 0),
         (SweepResult({OutcomeKind.DIVERGED: 1}, 0, interrupted=False, untracked="", unanswered=1), 1),
         (SweepResult({OutcomeKind.FINISHED: 1}, 2, interrupted=False, untracked=""), 1),
         (SweepResult({OutcomeKind.CRASHED: 1}, 2, interrupted=True, untracked=""), 130),
@@ -95,21 +86,8 @@ def test_exit_codes(finish, code):
     assert finish.exit_code == code
 
 
-def test_listener_receives_snapshots_from_start_to_end(folder, setup):
-    snapshots = []
-    run_sweep(small_plan(), folder, setup, SPEC, driver="inline", watch=Listeners(on_change=snapshots.append))
-    assert [arm.arm for arm in snapshots[0].arms] == ["arm-0", "arm-1"]
-    assert sum(arm.ended for arm in snapshots[0].arms) == 0
-    assert sum(arm.ended for arm in snapshots[-1].arms) == 6
-    assert snapshots[-1].open_seconds >= 0
-    assert not snapshots[-1].draining
-
-
 def interrupt_after(monkeypatch, num_changes, times=1):
     """Interrupt this process after `num_changes` recorded changes."""
-    import os
-    import signal
-
     original = launch.run_inline
 
     def run_inline(*arguments, on_change, **options):
@@ -128,13 +106,11 @@ def interrupt_after(monkeypatch, num_changes, times=1):
     monkeypatch.setattr(launch, "run_inline", run_inline)
 
 
-def test_interrupted_sweep_resumes_to_the_same_end(folder, setup, monkeypatch, tmp_path):
-    effects = []
+def test_interrupted_sweep_resumes_to_the_same_end(folder, setup, monkeypatch):
     with monkeypatch.context() as patch:
         interrupt_after(patch, num_changes=5)
-        with interrupts(effects.append):
-            finish = run_sweep(small_plan(), folder, setup, SPEC, driver="inline")
-    assert (finish.interrupted, finish.exit_code, effects) == (True, 130, [SignalEffect.DRAIN])
+        finish = launch_sweep(folder, setup)
+    assert (finish.interrupted, finish.exit_code) == (True, 130)
     assert finish.left == 6 - finish.counts[OutcomeKind.FINISHED] > 0
     assert read_events(folder)[-1].payload == {"reason": "interrupted"}
     finish = resume_sweep(folder, driver="inline")
@@ -144,7 +120,7 @@ def test_interrupted_sweep_resumes_to_the_same_end(folder, setup, monkeypatch, t
 def test_second_interrupt_ends_the_session_in_order(folder, setup, monkeypatch):
     with monkeypatch.context() as patch:
         interrupt_after(patch, num_changes=5, times=2)
-        finish = run_sweep(small_plan(), folder, setup, SPEC, driver="inline")
+        finish = launch_sweep(folder, setup)
     assert (finish.interrupted, finish.exit_code) == (True, 130)
     assert read_events(folder)[-1].kind is EventKind.CLOSED
     with Ledger.open(folder.ledger_url, folder.name) as ledger:
@@ -153,41 +129,16 @@ def test_second_interrupt_ends_the_session_in_order(folder, setup, monkeypatch):
 
 
 def test_spent_budget_ends_a_sweep_without_an_interrupt(folder, setup):
-    plan = small_plan(wall_clock_hours=0.0)
-    finish = run_sweep(plan, folder, setup, SPEC, driver="inline")
+    finish = launch_sweep(folder, setup, small_plan(wall_clock_hours=0.0))
     assert (finish.left, finish.interrupted, finish.exit_code) == (6, False, 1)
-    assert finish.spent == "the budget of 0 hours of wall clock is used up"
     assert read_events(folder)[-1].payload == {"reason": "budget", "why": finish.spent, "extensions": 0}
 
 
-def test_workload_that_cannot_be_imported_is_refused_before_files_are_written(folder, setup):
-    with pytest.raises(InputError, match="'nowhere:Nothing'"):
-        run_sweep(small_plan(), folder, replace(setup, workload="nowhere:Nothing"), SPEC, driver="inline")
+@pytest.mark.parametrize(("field", "value"), [("workload", "nowhere:Nothing"), ("tracking_uri", "mlruns")])
+def test_unusable_setup_is_refused_before_files_are_written(folder, setup, field, value):
+    with pytest.raises(InputError, match=f"'{value}'"):
+        launch_sweep(folder, replace(setup, **{field: value}))
     assert not folder.root.exists()
-
-
-def test_missing_data_files_are_refused_before_files_are_written(folder, tmp_path):
-    arm = make_arm("one")
-    task = {"name": "lra_image", "folder": str(tmp_path / "nowhere")}
-    plan = make_plan([replace(arm, settings={**arm.settings, "task": task})], seeds=(7,))
-    with pytest.raises(InputError, match=r"lra_image.*data_batch_1"):
-        run_sweep(plan, folder, Setup(tmp_path / "data"), SPEC, driver="inline")
-    assert not any(tmp_path.iterdir())
-
-
-def test_file_store_of_mlflow_is_refused_before_the_first_trial(folder, setup):
-    with pytest.raises(InputError, match="'mlruns'"):
-        run_sweep(small_plan(), folder, replace(setup, tracking_uri="mlruns"), SPEC, driver="inline")
-    assert not folder.root.exists()
-
-
-def test_second_session_at_the_same_time_is_refused(folder, setup):
-    run_sweep(small_plan(), folder, setup, SPEC, driver="inline")
-    with Ledger.open(folder.ledger_url, folder.name) as ledger:
-        lease = ledger.claim(Holder.current())
-        with pytest.raises(LeaseHeldError):
-            resume_sweep(folder, driver="inline")
-        ledger.release(lease)
 
 
 def test_session_without_its_lease_stops_and_writes_nothing(folder, setup, monkeypatch):
@@ -201,13 +152,12 @@ def test_session_without_its_lease_stops_and_writes_nothing(folder, setup, monke
 
     monkeypatch.setattr(launch, "run_inline", run_inline)
     with pytest.raises(LeaseLost, match="process 1 on host 'elsewhere'"):
-        run_sweep(small_plan(), folder, setup, SPEC, driver="inline")
+        launch_sweep(folder, setup)
     assert [event.kind for event in read_events(folder)] == [EventKind.OPENED]
 
 
 def test_copied_folder_with_a_shared_ledger_is_not_resumed(folder, setup, tmp_path):
-    setup = replace(setup, storage=f"sqlite:///{tmp_path}/team.db")
-    run_sweep(small_plan(), folder, setup, SPEC, driver="inline")
+    launch_sweep(folder, replace(setup, storage=f"sqlite:///{tmp_path}/team.db"))
     shutil.copytree(folder.root, tmp_path / "copied" / folder.name)
     with pytest.raises(InputError, match=rf"{folder.root}.*team.db"):
         resume_sweep(SweepFolder(tmp_path / "copied" / folder.name), driver="inline")
@@ -215,53 +165,22 @@ def test_copied_folder_with_a_shared_ledger_is_not_resumed(folder, setup, tmp_pa
     assert resume_sweep(SweepFolder(tmp_path / "copied" / folder.name), driver="inline").left == 0
 
 
-@pytest.mark.parametrize("damage", [os.unlink, partial(os.truncate, length=0)], ids=["missing", "empty"])
-def test_lost_ledger_is_not_recreated(folder, setup, damage):
-    run_sweep(small_plan(), folder, setup, SPEC, driver="inline")
-    damage(folder.ledger)
+def test_lost_ledger_is_not_recreated(folder, setup):
+    launch_sweep(folder, setup)
+    os.truncate(folder.ledger, 0)
     with pytest.raises(StoreError, match=str(folder.ledger)):
         resume_sweep(folder, driver="inline")
-    assert not folder.ledger.exists() or not folder.ledger.read_bytes()
+    assert not folder.ledger.read_bytes()
+    folder.ledger.unlink()
+    with pytest.raises(StoreError, match=str(folder.ledger)):
+        resume_sweep(folder, driver="inline")
+    assert not folder.ledger.exists()
 
 
-@pytest.mark.parametrize("moment", ["before the ledger", "in an empty file", "before the first table"])
-def test_resume_starts_a_sweep_that_was_killed_before_its_first_event(folder, setup, moment):
+@pytest.mark.parametrize("has_ledger", [False, True])
+def test_resume_starts_a_sweep_that_was_killed_before_its_first_event(folder, setup, has_ledger):
     launch.publish(small_plan(), folder, SPEC, {}, setup)
-    if moment != "before the ledger":
-        folder.ledger.write_bytes(b"")
-    if moment == "before the first table":
+    if has_ledger:
         with closing(sqlite3.connect(folder.ledger)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
     assert resume_sweep(folder, driver="inline").counts == {OutcomeKind.FINISHED: 6}
-
-
-def test_long_trials_keep_their_lease(folder, setup, monkeypatch):
-    """One step takes longer than the lease lasts; the heartbeat renews the lease."""
-    renewed = threading.Event()
-    original = Ledger.renew
-
-    def renew(ledger, lease):
-        try:
-            return original(ledger, lease)
-        finally:
-            renewed.set()
-
-    monkeypatch.setattr(Ledger, "renew", renew)
-    monkeypatch.setattr(
-        open_sweep, "Heartbeat", lambda *arguments, **options: HEARTBEAT(*arguments, period_s=0.01, **options)
-    )
-    arm = make_arm("slow", sleep_s=0.05)
-    plan = make_plan([arm], trials_per_arm=1, seeds=(), resources=Resources(checkpoint_seconds=100.0))
-    finish = run_sweep(plan, folder, setup, SPEC, driver="inline")
-    assert renewed.is_set()
-    assert finish.exit_code == 0
-
-
-HEARTBEAT = open_sweep.Heartbeat
-
-
-def test_trial_larger_than_this_machine_is_refused_before_files_are_written(folder, setup):
-    plan = make_plan([make_arm("one")], trials_per_arm=1, seeds=(), resources=Resources(cpus=100_000))
-    with pytest.raises(InputError, match="cpus=100000"):
-        run_sweep(plan, folder, setup, "")
-    assert not folder.root.exists()

@@ -5,20 +5,11 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
-from orchestrator.execution.signals import (
-    INTERRUPTED,
-    SIGNALS,
-    SignalEffect,
-    delayed_interrupts,
-    end_process,
-    interrupts,
-)
+from orchestrator.execution.signals import INTERRUPTED, SIGNALS, SignalEffect, delayed_interrupts, interrupts
 from tests.support.processes.commands import PATIENCE_S
-from trainables.custom.extensions import exits_raised
 
 
 def send_signal(number):
@@ -75,18 +66,6 @@ def test_first_signal_raises_while_no_trial_runs():
         assert recorder.wait(1) == [SignalEffect.LEAVE]
 
 
-def test_two_signals_handled_as_one_raise():
-    """Python calls a handler once for several signals that arrive during compiled code."""
-    recorder = EffectRecorder()
-    with interrupts(recorder) as signals, signals.draining():
-        pipe = signal.set_wakeup_fd(-1)
-        signal.set_wakeup_fd(pipe, warn_on_full_buffer=False)
-        with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - the interrupt comes from another thread
-            os.write(pipe, bytes([signal.SIGINT, signal.SIGINT]))
-            time.sleep(PATIENCE_S)
-    assert recorder.wait(2) == [SignalEffect.DRAIN, SignalEffect.HURRY]
-
-
 def test_delayed_interrupt_waits_for_the_end_of_the_block():
     finished_blocks = []
     with interrupts():
@@ -95,18 +74,7 @@ def test_delayed_interrupt_waits_for_the_end_of_the_block():
                 send_signal(signal.SIGINT)
                 finished_blocks.append("inner")
             finished_blocks.append("outer")
-        with delayed_interrupts():
-            finished_blocks.append("once")
-    with delayed_interrupts():
-        finished_blocks.append("anywhere")
-    assert finished_blocks == ["inner", "outer", "once", "anywhere"]
-
-
-def test_nested_interrupts_use_the_outer_one():
-    with interrupts() as outer, interrupts() as inner:
-        assert inner is outer
-    with interrupts() as new:
-        assert new is not outer
+    assert finished_blocks == ["inner", "outer"]
 
 
 def test_signal_ignored_by_nohup_stays_ignored():
@@ -151,23 +119,3 @@ def test_handlers_are_restored():
     assert [signal.getsignal(number) for number in SIGNALS] == old_handlers
     assert signal.set_wakeup_fd(-1) == -1
     assert not [thread for thread in threading.enumerate() if thread.name == "haltsweep-signals"]
-
-
-def test_other_threads_get_an_event_without_a_handler():
-    old_handler, states = signal.getsignal(signal.SIGINT), []
-
-    def record_state():
-        with interrupts() as signals:
-            states.append((signals.stop.is_set(), signal.getsignal(signal.SIGINT)))
-
-    thread = threading.Thread(target=record_state)
-    thread.start()
-    thread.join()
-    assert states == [(False, old_handler)]
-
-
-def test_end_process_ends_a_process_in_which_exits_are_raised():
-    if (child := os.fork()) == 0:
-        with exits_raised():
-            end_process(7)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import time
 from dataclasses import asdict, replace
 
 import pytest
@@ -13,16 +12,14 @@ from orchestrator.execution.sweep import launch
 from orchestrator.execution.sweep.launch import resume_sweep, run_sweep
 from orchestrator.execution.sweep.launch_folder import LAUNCHER, Setup, publish
 from orchestrator.execution.sweep.launch_undo import undo_launch_folder
-from orchestrator.files.abandoned_folders import SILENCE_S
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder, LeaseHeldError
 from orchestrator.ledger.store import Ledger
 from orchestrator.ledger.summary import has_sweep, summaries
-from tests.orchestrator.ledger.conftest import postgres_server  # noqa: F401 - a fixture
 from tests.support.specs.plans import make_plan
-from tests.support.stores.postgres import postgres_url
 from tests.support.sweeps.histories import DEAD
 from tests.support.sweeps.workloads import PATH
+from trainables.process_identity import process_start
 
 PLAN = make_plan(1, trials_per_arm=1, seeds=())
 
@@ -32,14 +29,10 @@ def folder(tmp_path):
     return SweepFolder(tmp_path / "new" / "runs" / "synthetic")
 
 
-@pytest.fixture(params=["embedded", "sqlite", "postgresql"])
+@pytest.fixture(params=["embedded", "shared"])
 def setup(request, tmp_path):
-    if request.param == "postgresql":
-        with postgres_url(request) as url:
-            yield Setup(tmp_path / "data", PATH, storage=url)
-    else:
-        storage = f"sqlite:///{tmp_path / 'team.db'}" if request.param == "sqlite" else None
-        yield Setup(tmp_path / "data", PATH, storage=storage)
+    storage = f"sqlite:///{tmp_path / 'team.db'}" if request.param == "shared" else None
+    return Setup(tmp_path / "data", PATH, storage=storage)
 
 
 def launch_sweep(folder, setup, plan=PLAN, **options):
@@ -52,17 +45,13 @@ def assert_no_files(folder, setup):
         assert not has_sweep(setup.storage, folder.name)
 
 
-@pytest.mark.parametrize(
-    "error",
-    [ExecutorError("no cluster"), MemoryError("no memory")],
-)
-def test_failure_before_the_first_trial_leaves_no_files(folder, setup, monkeypatch, error):
+def test_failure_before_the_first_trial_leaves_no_files(folder, setup, monkeypatch):
     def fail(*_, **__):
-        raise error
+        raise ExecutorError("no cluster")
 
     with monkeypatch.context() as patch:
         patch.setattr(launch, "run_inline", fail)
-        with pytest.raises(type(error), match=str(error)):
+        with pytest.raises(ExecutorError, match="no cluster"):
             launch_sweep(folder, setup)
     assert_no_files(folder, setup)
     assert not folder.root.parent.exists(), "the launch created the folder of runs"
@@ -97,19 +86,6 @@ def test_later_failure_keeps_the_sweep(folder, setup, monkeypatch):
     assert resume_sweep(folder, driver="inline").exit_code == 0
 
 
-def test_failed_resume_keeps_the_sweep(folder, setup, monkeypatch):
-    publish(PLAN, folder, "", {}, setup)
-
-    def fail(*_, **__):
-        raise ExecutorError("no cluster")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(launch, "run_inline", fail)
-        with pytest.raises(ExecutorError, match="no cluster"):
-            resume_sweep(folder, driver="inline")
-    assert folder.plan.exists()
-
-
 def write_killed_launch(folder, setup, holder, *, with_ledger=True):
     """Write the files of a launch by `holder` that was killed before its first trial."""
     publish(PLAN, folder, "", {}, setup)
@@ -131,31 +107,17 @@ def test_leftovers_of_a_killed_launch_are_cleared_by_the_next_launch(folder, set
 
 def test_running_launch_is_not_cleared(folder, setup):
     this_process = Holder.current()
-    parent = replace(this_process, pid=os.getppid(), process_started_at=start_time_of(os.getppid()))
+    parent = replace(this_process, pid=os.getppid(), process_started_at=process_start(os.getppid()))
     write_killed_launch(folder, setup, parent, with_ledger=False)
     with pytest.raises(InputError, match=rf"process {os.getppid()} .*'synthetic'"):
         launch_sweep(folder, setup)
     assert folder.plan.exists()
 
 
-def start_time_of(pid):
-    from trainables.process_identity import process_start
-
-    return process_start(pid)
-
-
-def test_launch_on_another_machine_is_presumed_alive_for_days(folder, setup):
+def test_launch_on_another_machine_is_presumed_alive_and_can_be_taken_over(folder, setup):
     write_killed_launch(folder, setup, DEAD, with_ledger=False)
     with pytest.raises(InputError, match="--take-over"):
         launch_sweep(folder, setup)
-    old_time = time.time() - SILENCE_S - 60
-    for path in (*folder.root.rglob("*"), folder.root):
-        os.utime(path, (old_time, old_time))
-    assert launch_sweep(folder, setup).exit_code == 0
-
-
-def test_launch_on_another_machine_can_be_taken_over(folder, setup):
-    write_killed_launch(folder, setup, DEAD, with_ledger=False)
     assert launch_sweep(folder, setup, on_fenced=lambda _: None).exit_code == 0
 
 
@@ -165,9 +127,8 @@ def test_launch_that_was_taken_over_keeps_the_new_folder(folder, setup):
     assert folder.plan.exists()
 
 
-def test_sweep_of_the_same_name_in_the_database_is_not_continued(folder, setup, tmp_path):
-    if setup.storage is None:
-        setup = replace(setup, storage=f"sqlite:///{tmp_path / 'shared.db'}")
+def test_sweep_of_the_same_name_in_the_database_is_not_continued(folder, tmp_path):
+    setup = Setup(tmp_path / "data", PATH, storage=f"sqlite:///{tmp_path / 'shared.db'}")
     assert launch_sweep(folder, setup).exit_code == 0
     other_folder = SweepFolder(tmp_path / "elsewhere" / "synthetic")
     with pytest.raises(InputError, match="'synthetic'"):

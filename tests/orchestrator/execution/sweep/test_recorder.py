@@ -1,22 +1,19 @@
 """The recorder writes the events of attempts, replies, ends and stops to the ledger."""
 
-import time
 from dataclasses import replace
 
 import pytest
 
 from orchestrator.conductor.attempts import MOST_KILLS
 from orchestrator.conductor.messages import Continue, Reply, Stop
-from orchestrator.errors import LeaseLost
-from orchestrator.execution.sweep.recorder import Recorder
 from orchestrator.identity import SweepFolder
-from orchestrator.ledger.events import Event, EventKind
+from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.fold import records
 from orchestrator.spec.section import Resources
 from orchestrator.trials import DeathCause, Outcome, OutcomeKind
-from tests.support.processes.logs import NOWHERE, Clock, MemoryLog, record
-from tests.support.specs.plans import make_arm, make_plan
-from tests.support.sweeps.driving import DONE, Worker, measurement, run_in_turn
+from tests.support.processes.logs import Clock, MemoryLog, record
+from tests.support.specs.plans import make_plan
+from tests.support.sweeps.driving import DONE
 from trainables.protocol import Job, Measurement
 
 STOPPED = Outcome(OutcomeKind.STOPPED, "interrupted")
@@ -27,31 +24,45 @@ def measurement_at(step, value=0.5, seconds=None):
     return Measurement(step, float(step) if seconds is None else seconds, {"valid/score": value})
 
 
+LATE = measurement_at(1, seconds=90.0)
+"""Measurement beyond the time limit of `start_limited`."""
+
+
 def event_kinds(log, trial_id=None):
     return [event.kind.value for event in log.written if trial_id in {None, event.trial_id}]
 
 
-def test_opening_writes_time_and_spec_digest():
-    log, plan = MemoryLog(), make_plan()
-    record(plan, log, clock=Clock(77.0))
-    (event,) = log.written
-    assert (event.kind, event.at, event.payload["spec_digest"]) == (EventKind.OPENED, 77.0, plan.spec_digest)
+def start(root=None, **plan_fields):
+    """Start the first trial of a sweep with one arm."""
+    log = MemoryLog()
+    recorder = record(make_plan(1, **plan_fields), log, root=root)
+    return log, recorder, recorder.ask()
+
+
+def start_limited():
+    """Start a trial that may run for a minute."""
+    return start(resources=Resources(minutes=1.0, retries=0))
+
+
+def report(recorder, attempt, *reply, **reply_fields):
+    return recorder.record(attempt.trial_id, attempt.token, Reply(*reply, **reply_fields))
+
+
+def lose(recorder, trial_id, cause=DeathCause.TRIAL):
+    """Record a death; return the kind of the outcome."""
+    return recorder.record_death(trial_id, "SIGKILL", cause).kind
 
 
 def test_attempt_is_written_before_it_starts():
-    log = MemoryLog()
-    recorder = record(make_plan(), log)
-    attempt = recorder.ask()
+    log, _, attempt = start()
     assert event_kinds(log, attempt.trial_id) == ["asked", "started"]
     assert log.batches == [1, 3]
 
 
 def test_reply_is_one_transaction(tmp_path):
-    log = MemoryLog()
-    recorder = record(make_plan(), log, root=tmp_path)
-    attempt = recorder.ask()
+    log, recorder, attempt = start(tmp_path)
     count_before = len(log.batches)
-    assert recorder.record(attempt.trial_id, attempt.token, Reply(measurement_at(3), 3, DONE)) == Continue()
+    assert report(recorder, attempt, measurement_at(3), 3, DONE) == Continue()
     assert event_kinds(log, attempt.trial_id) == ["asked", "started", "measured", "checkpointed", "ended"]
     assert len(log.batches) == count_before + 1
     (checkpoint_event,) = log.of(EventKind.CHECKPOINTED)
@@ -70,62 +81,34 @@ def test_data_digests_are_written_before_any_trial_and_are_in_every_record():
 
 
 def test_examples_are_written_once_with_their_measurement(tmp_path):
-    log = MemoryLog()
-    recorder = record(make_plan(), log, root=tmp_path)
-    attempt = recorder.ask()
+    log, recorder, attempt = start(tmp_path)
     with_examples = Measurement(3, 3.0, {"valid/score": 0.5}, ({"number": 1},))
-    recorder.record(attempt.trial_id, attempt.token, Reply(with_examples))
-    recorder.record(attempt.trial_id, attempt.token, Reply(with_examples, 3, DONE))
+    report(recorder, attempt, with_examples)
+    report(recorder, attempt, with_examples, 3, DONE)
     assert event_kinds(log, attempt.trial_id)[2:] == ["measured", "kept", "checkpointed", "ended"]
     (examples_event,) = log.of(EventKind.KEPT)
     assert examples_event.payload == {"step": 3, "examples": [{"number": 1}]}
 
 
 def test_grouped_replies_are_one_transaction_and_checkpoints_remain_until_its_end(tmp_path):
-    log = MemoryLog()
-    recorder = record(make_plan(), log, root=tmp_path)
-    attempt = recorder.ask()
+    log, recorder, attempt = start(tmp_path)
     count_before = len(log.batches)
     (attempt.checkpoints / "step-000000002").mkdir(parents=True)
     with recorder.transaction():
-        for reply in (
-            Reply(measurement_at(1)),
-            Reply(measurement_at(2), 2),
-            Reply(measurement_at(3), ended=DONE),
-        ):
-            assert recorder.record(attempt.trial_id, attempt.token, reply) == Continue()
+        for reply in ((measurement_at(1),), (measurement_at(2), 2), (measurement_at(3), None, DONE)):
+            assert report(recorder, attempt, *reply) == Continue()
         assert len(log.batches) == count_before, "events must be written at the end of the group"
         assert attempt.checkpoints.exists(), "a crash at this moment needs the checkpoint"
-    assert event_kinds(log, attempt.trial_id)[2:] == [
-        "measured",
-        "measured",
-        "checkpointed",
-        "measured",
-        "ended",
-    ]
+    assert event_kinds(log)[3:] == ["measured", "measured", "checkpointed", "measured", "ended"]
     assert len(log.batches) == count_before + 1
     assert not attempt.checkpoints.exists()
 
 
-def test_reply_may_contain_a_measurement_a_checkpoint_or_an_end_alone():
-    log = MemoryLog()
-    recorder = record(make_plan(), log)
-    attempt = recorder.ask()
-    assert (
-        recorder.record(attempt.trial_id, attempt.token, Reply(measurement=measurement_at(1))) == Continue()
-    )
-    assert recorder.record(attempt.trial_id, attempt.token, Reply(checkpoint=1)) == Continue()
-    recorder.record(attempt.trial_id, attempt.token, Reply(ended=DONE))
-    assert log.outcomes() == {attempt.trial_id: OutcomeKind.FINISHED}
-
-
 def test_job_contains_the_arguments_of_the_workload(tmp_path):
-    plan = make_plan(1, trials_per_arm=0, seeds=(7,), posthoc=({"model.shift": 1.0},))
-    recorder = record(plan, MemoryLog(), root=tmp_path)
-    confirm = recorder.ask()
+    _, recorder, confirm = start(tmp_path, trials_per_arm=0, seeds=(7,), posthoc=({"model.shift": 1.0},))
     job = confirm.job(tmp_path / "data")
     assert job == Job(confirm.trial.settings, 7, "confirm", ("test",), tmp_path / "data", None)
-    recorder.record(confirm.trial_id, 1, Reply(measurement_at(1), ended=DONE))
+    report(recorder, confirm, measurement_at(1), ended=DONE)
     folder = SweepFolder(tmp_path)
     posthoc = recorder.ask()
     assert posthoc.checkpoints == folder.checkpoint(posthoc.trial_id)
@@ -139,108 +122,56 @@ def test_repeated_steps_are_dropped():
     second = recorder.ask()
     assert second.trial == first_attempt.trial
     for step, value in [(1, 0.1), (2, 0.2), (2, 9.0), (1, 9.0), (3, 0.3)]:
-        assert (
-            recorder.record(second.trial_id, second.token, Reply(measurement=measurement_at(step, value)))
-            == Continue()
-        )
-    measured = [
-        (event.payload["step"], event.payload["metrics"]["valid/score"])
-        for event in log.of(EventKind.MEASURED)
-    ]
+        assert report(recorder, second, measurement_at(step, value)) == Continue()
+    payloads = [event.payload for event in log.of(EventKind.MEASURED)]
+    measured = [(payload["step"], payload["metrics"]["valid/score"]) for payload in payloads]
     assert measured == [(1, 0.1), (2, 0.2), (3, 0.3)]
 
 
 def test_superseded_attempt_is_stopped_and_writes_nothing():
-    log, plan = MemoryLog(), make_plan(1)
-    recorder = record(plan, log)
-    old_attempt = recorder.ask()
-    recorder.record_death(old_attempt.trial_id, "node gone", DeathCause.TRIAL)
+    log, recorder, old_attempt = start()
+    lose(recorder, old_attempt.trial_id)
     new_attempt = recorder.ask()
     assert (new_attempt.trial, new_attempt.token) == (old_attempt.trial, old_attempt.token + 1)
     count_before = len(log.written)
-    decision = recorder.record(old_attempt.trial_id, old_attempt.token, Reply(measurement_at(1), 1, DONE))
-    assert decision == Stop(OutcomeKind.STOPPED, "attempt 1 was superseded by attempt 2")
+    assert report(recorder, old_attempt, measurement_at(1), 1, DONE).kind is OutcomeKind.STOPPED
     assert len(log.written) == count_before
-    assert (
-        recorder.record(new_attempt.trial_id, new_attempt.token, Reply(measurement=measurement_at(1)))
-        == Continue()
-    )
 
 
 def test_lost_worker_that_reports_again_is_accepted_until_it_is_superseded():
-    log = MemoryLog()
-    recorder = record(make_plan(1), log)
-    attempt = recorder.ask()
-    recorder.record_death(attempt.trial_id, "silent for a minute", DeathCause.TRIAL)
-    recorder.record(attempt.trial_id, attempt.token, Reply(measurement_at(1), ended=DONE))
+    log, recorder, attempt = start()
+    lose(recorder, attempt.trial_id)
+    report(recorder, attempt, measurement_at(1), ended=DONE)
     assert log.outcomes() == {attempt.trial_id: OutcomeKind.FINISHED}
     assert recorder.ask().trial_id != attempt.trial_id
-
-
-def test_replies_after_the_end_are_not_written():
-    log = MemoryLog()
-    recorder = record(make_plan(1), log)
-    attempt = recorder.ask()
-    recorder.record(attempt.trial_id, attempt.token, Reply(ended=CRASH))
-    count_before = len(log.written)
-    assert isinstance(
-        recorder.record(attempt.trial_id, attempt.token, Reply(measurement=measurement_at(1))), Stop
-    )
-    recorder.record(attempt.trial_id, attempt.token, Reply(ended=DONE))
-    assert recorder.record_death(attempt.trial_id, "late", DeathCause.TRIAL).kind is OutcomeKind.CRASHED
-    assert len(log.written) == count_before
 
 
 def test_lost_worker_is_retried_until_its_trial_crashes():
     log, plan = MemoryLog(), make_plan(1, resources=Resources(retries=2))
     recorder = record(plan, log)
     trial_id = recorder.ask().trial_id
-    assert recorder.record_death(trial_id, "SIGKILL", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
-    assert recorder.record_death(trial_id, "repeated report", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
+    assert lose(recorder, trial_id) is OutcomeKind.STOPPED
+    assert lose(recorder, trial_id) is OutcomeKind.STOPPED, "a repeated report must not count"
     recorder = record(plan, log)  # a new session keeps the count
     assert recorder.ask().trial_id == trial_id
-    assert recorder.record_death(trial_id, "SIGKILL", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
+    assert lose(recorder, trial_id) is OutcomeKind.STOPPED
     assert recorder.ask().token == 3
-    outcome = recorder.record_death(trial_id, "SIGKILL", DeathCause.TRIAL)
-    assert outcome == Outcome(
-        OutcomeKind.CRASHED, "worker died, time 3 of at most 3 without progress: SIGKILL"
-    )
+    assert lose(recorder, trial_id) is OutcomeKind.CRASHED
     assert log.outcomes() == {trial_id: OutcomeKind.CRASHED}
-    assert [event.payload["lost"] for event in log.of(EventKind.ENDED)] == [True] * 3
-
-
-def kill(recorder, trial_id):
-    return recorder.record_death(trial_id, "SIGKILL", DeathCause.OUTSIDE)
-
-
-def test_killed_trial_is_retried_while_other_trials_make_progress():
-    log, plan = MemoryLog(), make_plan(2, trials_per_arm=1, seeds=(), resources=Resources(retries=0))
-    recorder = record(plan, log)
-    killed, other_trial = recorder.ask(), recorder.ask()
-    for step in range(1, 5 * MOST_KILLS):
-        assert kill(recorder, killed.trial_id).kind is OutcomeKind.STOPPED
-        recorder.record(other_trial.trial_id, other_trial.token, Reply(measurement=measurement_at(step)))
-        second = recorder.ask()
-        assert (second.trial_id, second.token) == (killed.trial_id, killed.token + step)
-    recorder.record(second.trial_id, second.token, Reply(measurement_at(1), ended=DONE))
-    recorder.record(other_trial.trial_id, other_trial.token, Reply(ended=DONE))
-    assert set(log.outcomes().values()) == {OutcomeKind.FINISHED}
-    assert recorder.finished
 
 
 def test_repeatedly_killed_trial_starts_after_other_trials():
-    log, plan = MemoryLog(), make_plan(2, trials_per_arm=1, seeds=())
-    recorder = record(plan, log)
+    recorder = record(make_plan(2, trials_per_arm=1, seeds=()), MemoryLog())
     killed = recorder.ask()
     for _ in range(MOST_KILLS - 1):
-        kill(recorder, killed.trial_id)
+        lose(recorder, killed.trial_id, DeathCause.OUTSIDE)
         assert recorder.ask().trial_id == killed.trial_id
-    kill(recorder, killed.trial_id)
+    lose(recorder, killed.trial_id, DeathCause.OUTSIDE)
     other_trial = recorder.ask()
     assert other_trial.trial_id != killed.trial_id
     assert recorder.ask() is None, "the killed trial must wait for the other trial"
     assert not recorder.draining
-    recorder.record(other_trial.trial_id, other_trial.token, Reply(measurement_at(1), ended=DONE))
+    report(recorder, other_trial, measurement_at(1), ended=DONE)
     assert recorder.ask().trial_id == killed.trial_id
 
 
@@ -249,7 +180,7 @@ def kill_only_trial(**plan_fields):
     log, plan = MemoryLog(), replace(make_plan(1, trials_per_arm=1, seeds=()), **plan_fields)
     recorder, count = record(plan, log), 0
     while (attempt := recorder.ask()) is not None:
-        kill(recorder, attempt.trial_id)
+        lose(recorder, attempt.trial_id, DeathCause.OUTSIDE)
         count += 1
     assert count == MOST_KILLS
     return recorder, log, plan
@@ -264,11 +195,9 @@ def test_sweep_with_only_killed_trials_stops_and_can_be_resumed():
     (ask_event,) = log.of(EventKind.ASKED)
     assert close_event.payload["reason"] == "error"
     assert ask_event.trial_id in close_event.payload["why"]
-    assert "SIGKILL" in close_event.payload["why"]
     assert log.outcomes() == {}
     resumed = record(plan, log)
-    attempt = resumed.ask()
-    resumed.record(attempt.trial_id, attempt.token, Reply(measurement_at(1), ended=DONE))
+    report(resumed, resumed.ask(), measurement_at(1), ended=DONE)
     assert resumed.finished
 
 
@@ -278,27 +207,6 @@ def test_killed_trials_crash_if_the_sweep_continues_on_errors():
     assert list(log.outcomes().values()) == [OutcomeKind.CRASHED]
 
 
-def test_losses_without_progress_are_counted(tmp_path):
-    log, plan = MemoryLog(), make_plan(1, resources=Resources(retries=1))
-    recorder = record(plan, log, root=tmp_path)
-    for step in range(1, 5):
-        attempt = recorder.ask()
-        recorder.record(
-            attempt.trial_id,
-            attempt.token,
-            Reply(measurement_at(step), checkpoint=step if step > 2 else None),
-        )
-        assert (
-            recorder.record_death(attempt.trial_id, "SIGKILL", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
-        )
-    attempt = recorder.ask()
-    recorder.record(attempt.trial_id, attempt.token, Reply(measurement=measurement_at(4)))
-    recorder.record(attempt.trial_id, attempt.token, Reply(checkpoint=4))
-    assert recorder.record_death(attempt.trial_id, "SIGKILL", DeathCause.TRIAL).kind is OutcomeKind.CRASHED, (
-        "a repeated step is no progress"
-    )
-
-
 def test_interruptions_and_killed_sessions_do_not_count_as_losses():
     log, plan = MemoryLog(), make_plan(1, resources=Resources(retries=1))
     for _ in range(4):
@@ -306,9 +214,9 @@ def test_interruptions_and_killed_sessions_do_not_count_as_losses():
     recorder = record(plan, log)
     for _ in range(4):
         attempt = recorder.ask()
-        recorder.record(attempt.trial_id, attempt.token, Reply(ended=STOPPED))
+        report(recorder, attempt, ended=STOPPED)
     assert recorder.ask().token == 9
-    assert recorder.record_death(attempt.trial_id, "SIGKILL", DeathCause.TRIAL).kind is OutcomeKind.STOPPED
+    assert lose(recorder, attempt.trial_id) is OutcomeKind.STOPPED
     assert log.outcomes() == {}
 
 
@@ -317,104 +225,47 @@ def test_pending_stop_of_a_dead_session_is_written_by_the_next():
     log = MemoryLog()
     recorder = record(plan, log)
     attempt = recorder.ask()
-    decision = recorder.record(
-        attempt.trial_id, attempt.token, Reply(measurement=measurement_at(1, seconds=90.0))
-    )
-    assert isinstance(decision, Stop)
+    assert isinstance(report(recorder, attempt, LATE), Stop)
     resumed = record(plan, log)
     assert log.outcomes()[attempt.trial_id] is OutcomeKind.TIMED_OUT
     assert resumed.finished, "without a winner, the confirm trial must be recorded as unrunnable"
     assert len(log.outcomes()) == len(plan.trials)
 
 
-def test_pending_stop_survives_a_lost_worker_and_an_interruption():
-    for is_lost in (True, False):
-        log = MemoryLog()
-        recorder = record(make_plan(1, resources=Resources(minutes=1.0, retries=0)), log)
-        attempt = recorder.ask()
-        recorder.record(attempt.trial_id, attempt.token, Reply(measurement=measurement_at(1, seconds=90.0)))
-        if is_lost:
-            recorder.record_death(attempt.trial_id, "SIGKILL", DeathCause.TRIAL)
-        else:
-            recorder.record(attempt.trial_id, attempt.token, Reply(ended=STOPPED))
-        assert log.outcomes() == {attempt.trial_id: OutcomeKind.TIMED_OUT}
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_pending_stop_survives_a_lost_worker_and_an_interruption(is_lost):
+    log, recorder, attempt = start_limited()
+    report(recorder, attempt, LATE)
+    if is_lost:
+        lose(recorder, attempt.trial_id)
+    else:
+        report(recorder, attempt, ended=STOPPED)
+    assert log.outcomes() == {attempt.trial_id: OutcomeKind.TIMED_OUT}
 
 
 def test_work_after_a_stop_decision_is_not_recorded():
-    log = MemoryLog()
-    recorder = record(make_plan(1, resources=Resources(minutes=1.0)), log)
-    attempt = recorder.ask()
-    decision = recorder.record(
-        attempt.trial_id, attempt.token, Reply(measurement=measurement_at(1, seconds=90.0))
-    )
+    log, recorder, attempt = start_limited()
+    decision = report(recorder, attempt, LATE)
     count_before = len(log.written)
-    assert recorder.record(attempt.trial_id, attempt.token, Reply(measurement_at(2), 2)) == decision
+    assert report(recorder, attempt, measurement_at(2), 2) == decision
     assert len(log.written) == count_before
-    recorder.record(attempt.trial_id, attempt.token, Reply(measurement_at(3), 3, DONE))
+    report(recorder, attempt, measurement_at(3), 3, DONE)
     assert event_kinds(log, attempt.trial_id) == ["asked", "started", "measured", "ended"]
     assert log.outcomes() == {attempt.trial_id: OutcomeKind.TIMED_OUT}
 
 
 def test_trial_that_ends_with_its_last_report_before_a_stop_finishes():
-    log = MemoryLog()
-    recorder = record(make_plan(1, resources=Resources(minutes=1.0)), log)
-    attempt = recorder.ask()
-    recorder.record(attempt.trial_id, attempt.token, Reply(measurement_at(1, seconds=90.0), 1, DONE))
+    log, recorder, attempt = start_limited()
+    report(recorder, attempt, LATE, 1, DONE)
     assert log.outcomes() == {attempt.trial_id: OutcomeKind.FINISHED}
-
-
-def test_stop_is_sent_again_to_a_worker_that_missed_it():
-    recorder = record(make_plan(1, resources=Resources(minutes=1.0)), MemoryLog())
-    attempt = recorder.ask()
-    decision = recorder.record(
-        attempt.trial_id, attempt.token, Reply(measurement=measurement_at(1, seconds=90.0))
-    )
-    assert (
-        recorder.record(attempt.trial_id, attempt.token, Reply(measurement=measurement_at(1, seconds=90.0)))
-        == decision
-    )
-
-
-def test_trials_without_a_winner_are_recorded():
-    plan = make_plan([make_arm("bad", fault="raise")], trials_per_arm=2, posthoc=({"model.shift": 1.0},))
-    log = MemoryLog()
-    recorder = record(plan, log)
-    run_in_turn(recorder)
-    assert recorder.finished
-    assert log.outcomes() == {trial.trial_id: OutcomeKind.CRASHED for trial in plan.trials}
-    unrunnable = next(trial.trial_id for trial in plan.trials if trial.phase == "posthoc")
-    assert event_kinds(log, unrunnable) == ["asked", "ended"]
 
 
 def test_end_and_resulting_unrunnable_trials_are_one_transaction():
-    plan = make_plan(1, trials_per_arm=1, seeds=(7,))
-    log = MemoryLog()
-    recorder = record(plan, log)
-    attempt = recorder.ask()
-    recorder.record(attempt.trial_id, attempt.token, Reply(ended=CRASH))
+    log, recorder, attempt = start(trials_per_arm=1, seeds=(7,))
+    report(recorder, attempt, ended=CRASH)
     assert recorder.finished
     assert len(log.outcomes()) == 2
     assert log.batches[-2:] == [3, 6], "an end and its consequences must be one transaction"
-
-
-def test_draining_starts_nothing_and_stops_running_trials():
-    recorder = record(make_plan(1), MemoryLog())
-    attempt = recorder.ask()
-    recorder.drain("the sweep was asked to stop")
-    assert recorder.draining == "the sweep was asked to stop"
-    decision = recorder.record(attempt.trial_id, attempt.token, Reply(measurement=measurement_at(1)))
-    assert decision == Stop(OutcomeKind.STOPPED, "the sweep was asked to stop")
-    recorder.record(attempt.trial_id, attempt.token, Reply(ended=decision.outcome))
-    assert recorder.ask() is None
-
-
-def test_trial_that_ends_while_draining_is_finished():
-    log = MemoryLog()
-    recorder = record(make_plan(1), log)
-    attempt = recorder.ask()
-    recorder.drain("the sweep was asked to stop")
-    recorder.record(attempt.trial_id, attempt.token, Reply(measurement_at(1), ended=DONE))
-    assert log.outcomes() == {attempt.trial_id: OutcomeKind.FINISHED}
 
 
 def test_budget_counts_the_time_of_all_sessions():
@@ -423,80 +274,16 @@ def test_budget_counts_the_time_of_all_sessions():
     recorder = record(plan, log, clock=clock)
     first_attempt = recorder.ask()
     clock.now = 3000.0
-    assert (
-        recorder.record(first_attempt.trial_id, first_attempt.token, Reply(measurement=measurement_at(1)))
-        == Continue()
-    )
+    assert report(recorder, first_attempt, measurement_at(1)) == Continue()
     recorder.close()
     clock.now = 90000.0
     recorder = record(plan, log, clock=clock)
     assert recorder.open_seconds() == 3000.0
     second = recorder.ask()
     clock.now += 599.0
-    assert recorder.record(second.trial_id, second.token, Reply(measurement=measurement_at(2))) == Continue()
+    assert report(recorder, second, measurement_at(2)) == Continue()
     clock.now += 1.0
-    reason = "the budget of 1 hours of wall clock is used up"
-    assert recorder.record(second.trial_id, second.token, Reply(measurement=measurement_at(3))) == Stop(
-        OutcomeKind.STOPPED, reason
-    )
+    assert report(recorder, second, measurement_at(3)).kind is OutcomeKind.STOPPED
     assert recorder.ask() is None
     recorder.close()
     assert [event.payload["reason"] for event in log.of(EventKind.CLOSED)] == ["interrupted", "budget"]
-
-
-def test_changed_system_clock_uses_no_budget(monkeypatch):
-    plan, log = make_plan(1, trials_per_arm=9, wall_clock_hours=1.0), MemoryLog()
-    recorder = Recorder(plan, log, log.claim(), NOWHERE)
-    first_attempt = recorder.ask()
-    original_time = time.time
-    monkeypatch.setattr(time, "time", lambda: original_time() + 40 * 24 * 3600)
-    assert (
-        recorder.record(first_attempt.trial_id, first_attempt.token, Reply(measurement=measurement_at(1)))
-        == Continue()
-    )
-    assert recorder.open_seconds() < 600
-    second = Recorder(plan, log, log.claim(), NOWHERE)
-    monkeypatch.setattr(time, "time", original_time)
-    assert second.ask() is not None
-    assert second.open_seconds() < 600
-    assert not second.draining
-
-
-def test_closing_a_finished_sweep_twice_writes_one_event():
-    log = MemoryLog()
-    recorder = record(make_plan(1, trials_per_arm=1), log)
-    run_in_turn(recorder)
-    recorder.close()
-    recorder.close()
-    assert [event.payload["reason"] for event in log.of(EventKind.CLOSED)] == ["done"]
-
-
-def test_close_writes_the_given_reason():
-    log = MemoryLog()
-    record(make_plan(1), log).close("disk full")
-    assert log.written[-1].payload == {"reason": "disk full"}
-
-
-def test_session_without_its_lease_writes_nothing():
-    log, plan = MemoryLog(), make_plan(1)
-    old_recorder = record(plan, log)
-    attempt = old_recorder.ask()
-    record(plan, log)
-    count_before = list(log.written)
-    with pytest.raises(LeaseLost, match=r"2 .* 1"):
-        old_recorder.record(attempt.trial_id, attempt.token, Reply(measurement=measurement_at(1)))
-    assert log.written == count_before
-
-
-def test_progress_is_that_of_the_conductor():
-    recorder = record(make_plan(2, trials_per_arm=2), MemoryLog())
-    worker = Worker(recorder, recorder.ask())
-    worker.advance()
-    values = [(arm.arm, arm.running, arm.seconds) for arm in recorder.progress()]
-    assert values == [("arm-0", 1, 0.5), ("arm-1", 0, 0.0)]
-
-
-def test_log_may_contain_events_without_a_trial():
-    log = MemoryLog([Event(EventKind.OPENED, 0.0), Event(EventKind.CLOSED, 1.0, None, {"reason": "done"})])
-    attempt = record(make_plan(1), log).ask()
-    assert measurement(attempt.trial, 1).step == 1

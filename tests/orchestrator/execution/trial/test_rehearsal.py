@@ -1,23 +1,16 @@
 """The rehearsal takes one step of every arm, leaves no files, and explains failures."""
 
-import re
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from orchestrator.errors import PlanError
 from orchestrator.execution.trial import rehearsal
-from orchestrator.execution.trial.rehearsal import FirstReport
 from orchestrator.plan.planner import plan
-from orchestrator.plan.types import Plan
-from orchestrator.spec.load import SpecFile, read_spec
+from orchestrator.spec.load import read_spec
 from search_spaces.paths import with_value
 from tests.support.training_code.own_code import forgotten
-from trainables.protocol import Measurement
 
 SPEC = """\
 name: gates
@@ -37,14 +30,14 @@ CELL = "[model.max_layers=3]"
 
 
 @pytest.fixture(scope="module")
-def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[SpecFile, Plan]:
+def planned(tmp_path_factory):
     file = tmp_path_factory.mktemp("spec") / "gates.yaml"
     file.write_text(SPEC)
     source = read_spec(file)
     return source, plan(source)
 
 
-def change_arm(plan_: Plan, arm: str, path: str, value: Any) -> Plan:
+def change_arm(plan_, arm, path, value):
     """Change a setting of an arm to a value that the planner would refuse."""
     arms = [
         replace(each_arm, settings=with_value(each_arm.settings, path, value))
@@ -55,16 +48,13 @@ def change_arm(plan_: Plan, arm: str, path: str, value: Any) -> Plan:
     return replace(plan_, arms=tuple(arms))
 
 
-Step = tuple[Mapping[str, Any], Measurement]
-
-
 @pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> list[Step]:
+def steps(monkeypatch):
     """Record the trained settings and their measurements."""
-    recorded: list[Step] = []
+    recorded = []
     take_step = rehearsal.take_step
 
-    def record_step(settings: Mapping[str, Any]) -> Measurement:
+    def record_step(settings):
         recorded.append((settings, take_step(settings)))
         return recorded[-1][1]
 
@@ -72,10 +62,10 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[Step]:
     return recorded
 
 
-def test_every_arm_takes_one_step_with_its_settings(
-    planned: tuple[SpecFile, Plan], steps: list[Step]
-) -> None:
+def test_every_arm_takes_one_step_with_its_settings_and_leaves_no_files(planned, steps, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     rehearsal.rehearse(*planned)
+    assert list(tmp_path.iterdir()) == []
     arms = planned[1].arms
     assert [settings for settings, _ in steps] == [arm.settings for arm in arms]
     assert len(arms) == 6
@@ -86,15 +76,7 @@ def test_every_arm_takes_one_step_with_its_settings(
     assert all(1.0 < loss < 5.0 for loss in losses)
 
 
-def test_rehearsal_leaves_no_files(
-    planned: tuple[SpecFile, Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    rehearsal.rehearse(*planned)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_every_failing_arm_is_reported_with_its_location(planned: tuple[SpecFile, Plan]) -> None:
+def test_every_failing_arm_is_reported_with_its_location(planned):
     source, plan_ = planned
     plan_ = change_arm(plan_, f"baseline{CELL}", "train.ponder_weight", 1e39)  # beyond float32
     plan_ = change_arm(plan_, f"token-halt{CELL}", "train.ponder_weight", 1e39)
@@ -102,15 +84,11 @@ def test_every_failing_arm_is_reported_with_its_location(planned: tuple[SpecFile
         rehearsal.rehearse(source, plan_)
     first_fault, second_fault = map(str, caught.value.faults)
     file = source.document.origin.file
-    assert first_fault.startswith(
-        f"{file}:3: baseline: baseline{CELL}: one training step must end well, got diverged: "
-    )
-    assert second_fault.startswith(
-        f"{file}:9: arms.token-halt: token-halt{CELL}: one training step must end well"
-    )
+    assert first_fault.startswith(f"{file}:3: baseline: baseline{CELL}: ")
+    assert second_fault.startswith(f"{file}:9: arms.token-halt: token-halt{CELL}: ")
 
 
-def test_arms_on_data_of_one_shape_share_one_step(tmp_path: Path, steps: list[Step]) -> None:
+def test_arms_on_data_of_one_shape_share_one_step(tmp_path, steps):
     """The number of examples changes no step; the length of the longest example changes the shape and may."""
     file = tmp_path / "gates.yaml"
     sizes = SPEC.replace("grid:", "contexts:").replace(
@@ -122,25 +100,10 @@ def test_arms_on_data_of_one_shape_share_one_step(tmp_path: Path, steps: list[St
     assert len(plan_.arms) == 6
     rehearsal.rehearse(source, plan_)
     assert [settings for settings, _ in steps] == [arm.settings for arm in plan_.arms[::2]]
-    for arm in plan_.arms[:2]:
-        plan_ = change_arm(plan_, arm.name, "train.ponder_weight", 1e39)  # beyond float32
-    with pytest.raises(PlanError) as caught:
-        rehearsal.rehearse(source, plan_)
-    arm_texts = [
-        str(fault).partition(": one training step must end well")[0] for fault in caught.value.faults
-    ]
-    assert [arm_text.rpartition(": ")[2] for arm_text in arm_texts] == [arm.name for arm in plan_.arms[:2]]
 
 
 @pytest.mark.parametrize(("gpus", "precision", "expected"), [(0.5, "fp16", "fp32"), (0, "bf16", "bf16")])
-def test_half_precision_of_a_gpu_is_not_rehearsed_without_a_gpu(
-    planned: tuple[SpecFile, Plan],
-    steps: list[Step],
-    monkeypatch: pytest.MonkeyPatch,
-    gpus: float,
-    precision: str,
-    expected: str,
-) -> None:
+def test_half_precision_of_a_gpu_is_not_rehearsed_without_a_gpu(planned, steps, monkeypatch, gpus, precision, expected):
     """A spec for GPUs can be rehearsed without one; a sweep for CPUs is rehearsed unchanged."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     source, plan_ = planned
@@ -153,16 +116,11 @@ def test_half_precision_of_a_gpu_is_not_rehearsed_without_a_gpu(
     assert [settings["train"] for settings, _ in steps] == [{**arm.settings["train"], "precision": expected}]
 
 
-def test_step_that_raises_is_reported(
-    planned: tuple[SpecFile, Plan], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_step_that_raises_is_reported(planned, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     plan_ = change_arm(planned[1], f"minus-gate{CELL}", "train.precision", "fp16")
-    with pytest.raises(PlanError, match="'fp16'") as caught:
+    with pytest.raises(PlanError, match=r"'fp16'.*trainables/training/step\.py:\d+\)$"):
         rehearsal.rehearse(planned[0], plan_)
-    assert re.search(r"trainables/training/step\.py:\d+\)$", str(caught.value)), (
-        "the message must name the innermost location"
-    )
 
 
 CUSTOM = """\
@@ -184,13 +142,11 @@ search:
 
 
 @pytest.fixture
-def first_reports_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[..., list[FirstReport]]]:
+def first_reports_of(tmp_path, monkeypatch):
     """Return the first reports of all arms, whose training function has the given lines."""
     monkeypatch.chdir(tmp_path)
 
-    def rehearse_lines(*lines: str, spec: str = CUSTOM) -> list[FirstReport]:
+    def rehearse_lines(*lines, spec=CUSTOM):
         body = "".join(f"    {line}\n" for line in lines)
         (tmp_path / "rehearsed.py").write_text(f"import time\n\n\ndef train(settings, trial):\n{body}")
         (tmp_path / "custom.yaml").write_text(spec)
@@ -200,9 +156,7 @@ def first_reports_of(
         yield rehearse_lines
 
 
-def test_arms_with_an_equal_first_report_are_compared_in_the_second(
-    first_reports_of: Callable[..., list[FirstReport]],
-) -> None:
+def test_arms_with_an_equal_first_report_are_compared_in_the_second(first_reports_of):
     baseline, momentum, wide = first_reports_of(
         'trial.report(1, {"valid/loss": 1.0, "seconds": time.perf_counter()})',
         'trial.report(2, {"valid/loss": 1.0 - settings["momentum"], "seconds": time.perf_counter()})',
@@ -213,28 +167,8 @@ def test_arms_with_an_equal_first_report_are_compared_in_the_second(
     assert (wide.equal, wide.num_equal_reports) == (("valid/loss",), 2)
 
 
-def test_arms_with_one_report_are_compared_in_this_report(
-    first_reports_of: Callable[..., list[FirstReport]],
-) -> None:
-    _, momentum, wide = first_reports_of('trial.report(1, {"valid/loss": settings["momentum"]})')
-    assert momentum.equal == ()
-    assert (wide.equal, wide.num_equal_reports) == (("valid/loss",), 1)
-
-
-def test_arm_that_fails_in_the_second_report_has_an_error(
-    first_reports_of: Callable[..., list[FirstReport]],
-) -> None:
-    baseline, momentum, wide = first_reports_of(
-        'trial.report(1, {"valid/loss": 1.0})', 'trial.report(2, {"valid/loss": 1 / settings["momentum"]})'
-    )
-    assert "ZeroDivisionError" in baseline.error
-    assert (momentum.error, wide.error) == ("", baseline.error)
-
-
 @pytest.mark.parametrize(("spec", "splits"), [(CUSTOM, ("test",)), (CUSTOM + SEARCH, ())])
-def test_custom_code_is_rehearsed_like_the_first_trials_of_the_sweep(
-    first_reports_of: Callable[..., list[FirstReport]], spec: str, splits: tuple[str, ...]
-) -> None:
+def test_custom_code_is_rehearsed_like_the_first_trials_of_the_sweep(first_reports_of, spec, splits):
     (report, *_) = first_reports_of(
         'trial.report(1, {"valid/loss": 1.0} | {f"{split}/loss": 1.0 for split in trial.splits})',
         spec=spec.replace("  momentum: {why: acts late, set: {momentum: 0.5}}\n", ""),

@@ -4,10 +4,6 @@ from orchestrator.execution.trial.watchdog import GRACE_S, silence_limit
 from orchestrator.spec.section import Resources
 
 
-def test_silence_limit_is_the_time_limit_and_a_grace():
-    assert silence_limit(Resources(minutes=2)) == 120 + GRACE_S
-
-
 def test_only_the_spec_limits_silence_and_the_shortest_limit_counts():
     assert silence_limit(Resources()) is None
     assert silence_limit(Resources(silent_minutes=1.5)) == 90
