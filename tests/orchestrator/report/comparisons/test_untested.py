@@ -140,18 +140,6 @@ def test_fixed_cost_is_not_tested() -> None:
     assert not find_verdict(report, "bad", "iid/depth").withheld
 
 
-def test_depth_at_its_bound_is_fixed() -> None:
-    records_at_bound = [
-        with_metrics(record, {"iid/depth_bound": bound, "iid/depth": bound})
-        if record.arm == "good"
-        else record
-        for record in records_at_depth("bad", 3.0)
-        for bound in [4.0 + record.number % 2]
-    ]
-    withheld_verdict = find_verdict(summarise(make_depth_plan(), records_at_bound), "good", "iid/depth")
-    assert withheld_verdict.withheld == "fixed-by-construction"
-
-
 @pytest.mark.parametrize("case", ["halts", "another split differs", "no cost"])
 def test_trained_outcomes_are_tested(case: str) -> None:
     depth_plan, depth_records = make_depth_plan(), records_at_depth("good", 2.0)

@@ -24,6 +24,11 @@ from orchestrator.report.writers.tables import all_tables, screen_tables
 from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.dimensions import Space
+from tests.orchestrator.report.comparisons.test_answers import (
+    make_study_arm,
+    make_study_plan,
+    make_study_record,
+)
 from trainables.metrics import Metric
 from trainables.protocol import Measurement
 
@@ -34,63 +39,34 @@ ACCURACY = Metric("accuracy", "max", floor_from="chance", shown=("table", "headl
 OUTCOME = "test/accuracy"
 
 
-def build_arm(label: str, context: str, **fields: object) -> Arm:
+def build_arm(label: str, context: str) -> Arm:
     """Return an arm of a context with the baseline of this context as reference."""
     name = f"{label}[dataset={context}]"
-    context_arm = Arm(
+    return replace(
+        make_study_arm(label),
         name=name,
-        why="",
         settings={"dataset": context, "arm": label},
-        changes=(),
-        space=Space(),
-        dropped=(),
         digest=name,
         reference="" if label == "baseline" else f"baseline[dataset={context}]",
         context={"dataset": context},
         name_in_context=label,
     )
-    return replace(context_arm, **fields)  # type: ignore[arg-type]
 
 
 def build_plan(*labels: str, is_pooled: bool = False, contexts: tuple[str, ...] = ("easy", "hard")) -> Plan:
     """Return a plan with the baseline and arms called `labels` in all contexts."""
-    return Plan(
-        name="study",
-        question="Does it?",
-        spec_digest="0",
+    return make_study_plan(
         arms=tuple(build_arm(label, context) for label in ("baseline", *labels) for context in contexts),
-        search=None,
         confirm=ConfirmPlan(1, SEEDS, ("test",)),
-        posthoc=(),
-        resources=Resources(),
-        wall_clock_hours=None,
-        trials=(),
         answer=AnswerPlan((OUTCOME,), None, 0.05, len(labels) * (len(contexts) + is_pooled), is_pooled),
         metrics=(ACCURACY,),
     )
 
 
-def build_record(name: str, seed: int, value: float, **fields: object) -> Record:
-    finished_record = Record(
-        trial_id=f"{name}-{seed}",
-        sweep="study",
-        arm=name,
-        phase="confirm",
-        number=seed,
-        seed=seed,
-        rank=0,
-        assignment={},
-        overrides={},
-        settings={},
-        outcome=OutcomeKind.FINISHED,
-        reason="",
-        last=Measurement(step=1, seconds=1.0, metrics={OUTCOME: value, "test/chance": round(value) / 2}),
-        best=None,
-        started_at=0.0,
-        ended_at=1.0,
-        attempts=1,
-    )
-    return replace(finished_record, **fields)  # type: ignore[arg-type]
+def build_record(name: str, seed: int, value: float) -> Record:
+    measurement = Measurement(step=1, seconds=1.0, metrics={OUTCOME: value, "test/chance": round(value) / 2})
+    record = make_study_record(name, 101)
+    return replace(record, trial_id=f"{name}-{seed}", number=seed, seed=seed, last=measurement)
 
 
 def build_records(

@@ -22,6 +22,7 @@ from orchestrator.report.writers.write import write_report_folder
 from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.dimensions import Space
+from tests.orchestrator.report.comparisons.test_answers import SEEDS, make_study_plan, make_study_record
 from trainables.metrics import Metric
 from trainables.protocol import Measurement
 from trainables.training.measured import declared_metrics
@@ -30,33 +31,13 @@ BASELINE_ACCURACY = {1: 0.50, 2: 0.60, 3: 0.70}
 OTHER_ACCURACY = {1: 0.40, 2: 0.52, 3: 0.58}
 
 
-def build_arm(name: str) -> Arm:
-    reference = "" if name == "baseline" else "baseline"
-    return Arm(
-        name=name,
-        why="",
-        settings={},
-        changes=(),
-        space=Space(),
-        dropped=(),
-        digest=name,
-        reference=reference,
-    )
-
-
 def build_plan() -> Plan:
     row = {"arm": "other", "split": "iid", "metric": "accuracy", "value": 0.75, "source": "a paper, Table 1"}
-    return Plan(
-        name="study",
-        question="Does it?",
-        spec_digest="0",
-        arms=(build_arm("baseline"), build_arm("other")),
-        search=None,
-        confirm=ConfirmPlan(best=1, seeds=(1, 2, 3), splits=("iid",)),
-        posthoc=(),
-        resources=Resources(),
-        wall_clock_hours=None,
-        trials=(),
+    return make_study_plan(
+        ("baseline", "other"),
+        confirm=ConfirmPlan(1, (1, 2, 3), ("iid",)),
+        answer=None,
+        metrics=(),
         published=(row,),
     )
 
@@ -70,25 +51,14 @@ def build_record(
         "iid/floor": 0.2,
         "valid/accuracy": accuracy,
     }
-    measurement = Measurement(step=10, seconds=2.0, metrics=metrics)
-    return Record(
+    return replace(
+        make_study_record(name, SEEDS[0]),
         trial_id=f"{name}-{seed}",
-        sweep="study",
-        arm=name,
-        phase="confirm",
         number=seed,
         seed=seed,
-        rank=0,
         assignment={"train.lr": 0.001},
-        overrides={},
-        settings={},
         outcome=outcome,
-        reason="",
-        last=measurement if outcome is OutcomeKind.FINISHED else None,
-        best=None,
-        started_at=0.0,
-        ended_at=1.0,
-        attempts=1,
+        last=Measurement(10, 2.0, metrics) if outcome is OutcomeKind.FINISHED else None,
     )
 
 
