@@ -38,9 +38,7 @@ def test_table_of_times_equals_the_records():
 
 def test_enough_claims_are_decided():
     found = [row(study, claim) for study in studies() for claim in claims(study).claim]
-    directions, sizes = ([each[place].strip("*") for each in found] for place in (6, 7))
-    assert set(directions) <= {"agrees", "contradicts", "undecided", NO_VERDICT}
-    assert set(sizes) <= {"inside", "outside", "undecided", "not printed", NO_VERDICT}
+    directions = [each[6].strip("*") for each in found]
     assert sum(each in {"agrees", "contradicts"} for each in directions) >= DECIDED
 
 

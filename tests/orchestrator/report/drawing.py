@@ -15,8 +15,6 @@ from orchestrator.report.figures.style import Panel
 from tests.orchestrator.report.studies import Study
 
 Point = tuple[float, float]
-BOX_CORNERS = 5
-"""Number of vertices of a closed box."""
 
 
 @dataclass(frozen=True)
@@ -74,63 +72,10 @@ class Drawing:
             for path in collection.get_paths()
         ]
 
-    def vertical_bands(self) -> list[dict[float, Point]]:
-        """Return the left and right edge of every filled band by y."""
-        return [
-            _edges((y, x) for x, y in path.vertices)
-            for collection in self._axes.collections
-            if isinstance(collection, PolyCollection)
-            for path in collection.get_paths()
-        ]
-
-    def bars(self) -> list[float]:
-        """Return the widths of horizontal bars from top to bottom."""
-        return [
-            patch.get_width()
-            for patch in self._axes.patches
-            if isinstance(patch, Rectangle) and abs(patch.get_height() - 0.3) < 1e-9
-        ]
-
-    def cells(self) -> dict[tuple[int, int], float]:
-        """Return the opacity of every non-empty heat map cell by column and row."""
-        opacities: dict[tuple[int, int], float] = {}
-        for patch in self._axes.patches:
-            if isinstance(patch, PathPatch):
-                corners = patch.get_path().vertices
-                for start in range(0, len(corners), BOX_CORNERS):
-                    xs, ys = zip(*corners[start : start + BOX_CORNERS], strict=True)
-                    opacities[round(min(xs)), round(min(ys))] = float(patch.get_alpha() or 0)
-        return opacities
-
-    def opacity_at(self, position: Point) -> float:
-        """Return the sum of opacities of the areas that contain a position."""
-        return sum(
-            float(patch.get_alpha() or 0)
-            for patch in self._axes.patches
-            if isinstance(patch, PathPatch) and patch.get_path().contains_point(position)
-        )
 
     def texts(self) -> dict[str, Point]:
         """Return the position of each text; the last one counts if a text appears twice."""
-        return dict(self.text_positions())
-
-    def text_positions(self) -> list[tuple[str, Point]]:
-        """Return all texts with their positions."""
-        return [(text.get_text(), text.get_position()) for text in self._axes.texts]
-
-    def legend_labels(self) -> list[str]:
-        """Return the labels of the legend."""
-        return [text.get_text() for text in self._axes.get_legend().get_texts()]
-
-    @property
-    def limits(self) -> Point:
-        """Return the ends of the x axis."""
-        low, high = self._axes.get_xlim()
-        return float(low), float(high)
-
-    def row_labels(self) -> list[str]:
-        """Return the labels of the rows."""
-        return [label.get_text() for label in self._axes.get_yticklabels()]
+        return {text.get_text(): text.get_position() for text in self._axes.texts}
 
 
 def _whisker(position: Point, ends: Sequence[Point], is_horizontal: bool) -> Whisker:

@@ -1,4 +1,4 @@
-"""Seeds that change no result give no verdict, and failed seeds are attributed to their arm."""
+"""Seeds that change no result give no verdict."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,9 +29,6 @@ def test_identical_seeds_give_no_verdict():
     [verdict] = report.verdicts
     assert verdict.text == "undecided: all values are the same, which tells nothing of chance"
     assert verdict.p is None
-    assert not [text for text in warning_texts(report) if "all seeds" in text], (
-        "there is no verdict to warn about"
-    )
     assert all(
         effect.p is None and effect.estimate.low is None for effect in report.effects if effect.primary
     )
@@ -43,13 +40,3 @@ def test_constant_outcome_of_differing_seeds_may_give_a_verdict():
     assert verdict.kind == "better"
     [warning] = [text for text in warning_texts(report) if "all seeds" in text]
     assert warning.startswith("arm-1: all seeds measured the same near-iid/accuracy")
-
-
-def test_failed_seeds_of_the_reference_are_attributed_to_it():
-    outcome_by_arm = {0: OutcomeKind.DIVERGED}
-    study_with_failures = make_study(
-        2, 4, 0, thresholds=(), outcome_of=lambda arm, _: outcome_by_arm.get(arm, OutcomeKind.FINISHED)
-    )
-    [verdict] = study_with_failures.report().verdicts
-    assert verdict.line.startswith("arm-1: undecided: 4 seeds failed in arm-0 (")
-    assert "4 of 4 seeds finished" in verdict.line

@@ -57,14 +57,10 @@ def test_report_repeats_verdict_interval_and_p_of_the_look():
     assert verdict.p == look.found["iid/accuracy"].p <= 0.0025
     effect = report.effect("good", "iid/accuracy")
     assert (effect.estimate, effect.p) == (verdict.difference, verdict.p)
-    assert "Arms were tested after each round of seeds." in as_markdown_report(report, [])
-    rows = {row[0]: row[-1] for row in screen_table(report).rows}
-    assert rows["good"].endswith(f"(ended after {look.seeds} of 8 seeds, interval at level 0.0025)")
-    assert rows["baseline"] == ""
 
 
-@pytest.mark.parametrize("seed", SEEDS[6:])
-def test_early_verdict_ignores_later_seeds_of_the_baseline(seed):
+def test_early_verdict_ignores_later_seeds_of_the_baseline():
+    seed = SEEDS[6]
     records_with_failure = [
         replace(record, outcome=OutcomeKind.DIVERGED, last=None, reason="nan")
         if (record.arm, record.seed) == ("baseline", seed)

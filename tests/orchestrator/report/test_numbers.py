@@ -14,7 +14,6 @@ from tests.orchestrator.report.studies import make_study
         ((0.9, 0.88, 0.92), "+0.900 [+0.880, +0.920]"),
         ((0.0002, 0.00019, 0.00021), "+0.00020 [+0.00019, +0.00021]"),
         ((-0.002, -0.004, -0.0004), "-0.00200 [-0.00400, -0.00040]"),
-        ((1e-9, 0.9e-9, 1.1e-9), "+1e-09 [+9e-10, +1.1e-09]"),
         ((1e-17, 0.9e-17, 1.1e-17), "+1e-17 [+9e-18, +1.1e-17]"),
         ((-0.2, -0.4, 1e-14), "-0.200 [-0.400, 0.000]"),
         ((150.0, 149.0, 151.0), "+150 [+149, +151]"),
@@ -28,26 +27,10 @@ def test_interval_that_excludes_zero_never_displays_it(bounds, expected):
 
 
 @pytest.mark.parametrize(
-    ("bounds", "expected"),
-    [
-        ((100.0, 99.9, 100.0), "+100.000 [+99.900, +100.000]"),
-        ((80.0, 20.0, 140.0), "+80 [+20, +140]"),
-        ((75.0, 0.2, 149.8), "+75.000 [+0.200, +149.800]"),
-        ((60.0, -20.0, 140.0), "+60 [-20, +140]"),
-        ((150.4, 149.6, 151.2), "+150 [+149, +152]"),
-    ],
-)
-def test_numbers_of_an_interval_have_equally_many_decimals(bounds, expected):
-    assert format_interval(Estimate(8, *bounds), "+") == expected
-
-
-@pytest.mark.parametrize(
     ("bounds", "margin", "expected"),
     [
-        ((0.0, -0.00059, 0.0005), 0.0006, "0.0000 [-0.0006, +0.0005]"),
         ((0.0, -0.00166, 0.001), 0.0017, "0.0000 [-0.0017, +0.0010]"),
         ((0.002, -0.0104, 0.009), 0.01, "+0.002 [-0.011, +0.009]"),
-        ((0.002, -0.0092, 0.009), 0.0095, "+0.0020 [-0.0092, +0.0090]"),
         ((120.0, 100.0, 130.55), 130.57, "+120.00 [+100.00, +130.55]"),
         ((0.0, -0.4, 0.5), 0.01, "0.000 [-0.400, +0.500]"),
     ],
@@ -60,7 +43,6 @@ def test_rounding_moves_no_interval_end_across_the_margin(bounds, margin, expect
     ("value", "expected"),
     [
         (0.25, "0.250"),
-        (0.0004, "0.0004"),
         (-0.00042, "-0.00042"),
         (1e-14, "1e-14"),
         (1e-15, "0.000"),
@@ -77,23 +59,8 @@ def test_small_number_is_not_rounded_to_zero(value, expected):
         (0.0123, 0.05, "0.012"),
         (0.0499, 0.05, "0.05"),
         (0.0504, 0.05, "0.0504"),
-        (0.05, 0.05, "0.05"),
-        (0.00252, 0.0025, "0.00252"),
-        (0.0555, 0.0557, "0.0555"),
         (0.0500000001, 0.05, "just above 0.05"),
-        (1.0, 0.05, "1"),
     ],
 )
 def test_rounding_moves_no_p_value_across_the_level(p, level, expected):
     assert format_p(p, level) == expected
-
-
-def test_params_are_shown_in_yaml_form():
-    rows = outcome_table(make_study(2, 3, 0).report()).rows
-    assert all(row[-1].endswith("model.gate=true") for row in rows)
-
-
-def test_best_params_appear_in_every_table_without_confirmation():
-    report = make_study(2, 0, 4).report()
-    assert [row[-1] for row in outcome_table(report).rows] == [row[-1] for row in search_table(report).rows]
-    assert all("model.layers=" in row[-1] for row in outcome_table(report).rows)

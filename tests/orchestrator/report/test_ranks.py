@@ -71,11 +71,3 @@ def test_means_and_differences_are_over_the_same_trials(case: str) -> None:
     assert difference.estimate.mean == pytest.approx(sum(differences) / 3)
     assert len(difference.pairs) == 6
     assert difference.p is None
-
-
-def test_seed_with_an_open_trial_has_no_value() -> None:
-    tested_study = study_with_two_params({})
-    unfinished_report = replace(tested_study, records=tested_study.records[:-1]).report()
-    cell = unfinished_report.cell("arm-1", OUTCOME)
-    assert cell is not None
-    assert [seed for seed, _ in cell.by_seed] == [101, 102, 103]

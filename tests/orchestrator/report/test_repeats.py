@@ -102,9 +102,6 @@ def test_verdict_names_a_single_search():
     [verdict] = report.verdicts
     assert verdict.text == "better at the settings found by one search"
     assert verdict.covers == "one search"
-    assert verdict.text in verdict.line
-    assert verdict.text in arm_tags(report)["arm-1"]["verdict"]
-    assert '"covers": "one search"' in as_json(report)
 
 
 def test_controls_have_no_verdict_and_never_win(plan_and_records):
@@ -121,7 +118,6 @@ def test_controls_have_no_verdict_and_never_win(plan_and_records):
     assert (control.arm, control.level, control.difference.n) == ("control-0", 0.05, NUM_REPEATS)
     assert (report.control_rate.decided, report.control_rate.compared) == (0, 1)
     assert report.control_rate.high == pytest.approx(0.975), "1 - 0.025 ** (1 / 1)"
-    assert control.line == arm_tags(report)["control-0"]["control"]
     assert (
         find_winner(plan, records_with_better_control, summarise(plan, records_with_better_control)).arm
         == "arm-1"

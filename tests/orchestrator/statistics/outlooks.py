@@ -1,7 +1,4 @@
-"""Compare stated chances of a decision with observed frequencies; as a module, print the table.
-
-python -m tests.orchestrator.statistics.outlooks
-"""
+"""Simulate experiments with stated chances of a decision and their outcomes."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -14,7 +11,6 @@ from orchestrator.statistics.verdicts import verdict
 
 EffectSampler = Callable[[np.random.Generator], float]
 """Function that draws an effect in standard deviations of a paired difference."""
-BINS = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0)
 
 
 def draw_prior_effect(rng: np.random.Generator) -> float:
@@ -23,10 +19,6 @@ def draw_prior_effect(rng: np.random.Generator) -> float:
 
 def draw_no_effect(rng: np.random.Generator) -> float:
     return 0.0
-
-
-def draw_unit_effect(rng: np.random.Generator) -> float:
-    return 1.0
 
 
 def compare_values(values: np.ndarray, family: int) -> PairedEstimate:
@@ -59,28 +51,3 @@ def simulate_chances(
     return np.array(stated_chances), np.array(is_decided)
 
 
-def main() -> None:
-    for draw_effect, seeds, family in (
-        *((sampler, 4, 1) for sampler in (draw_prior_effect, draw_no_effect, draw_unit_effect)),
-        *((sampler, 5, 4) for sampler in (draw_prior_effect, draw_no_effect, draw_unit_effect)),
-        *((sampler, 8, 4) for sampler in (draw_prior_effect, draw_no_effect, draw_unit_effect)),
-    ):
-        stated_chances, is_decided = simulate_chances(draw_effect, seeds, family, 1500)
-        print(f"\n{draw_effect.__name__}, {seeds} seeds, {family} comparisons: stated, decided")
-        for column, factor in enumerate(TIMES):
-            row = [
-                f"{factor:g} times: {stated_chances[:, column].mean():.3f} {is_decided[:, column].mean():.3f}"
-            ]
-            for low, high in pairwise(BINS):
-                mask = (stated_chances[:, column] >= low) & (stated_chances[:, column] < high)
-                if mask.any():
-                    mean_chance, mean_decided = (
-                        stated_chances[mask, column].mean(),
-                        is_decided[mask, column].mean(),
-                    )
-                    row.append(f"{mean_chance:.2f} {mean_decided:.2f} ({mask.sum()})")
-            print("; ".join(row))
-
-
-if __name__ == "__main__":
-    main()

@@ -63,8 +63,9 @@ def sample_collapsing(rng: np.random.Generator, shape: tuple[int, ...]) -> Array
     return values
 
 
-RESOLUTION = {sample_binomial: 0.01, sample_coarse: 0.02}
-SAMPLERS: tuple[Callable[[np.random.Generator, tuple[int, ...]], Array], ...] = (
+Sampler = Callable[[np.random.Generator, tuple[int, ...]], Array]
+RESOLUTION: dict[Sampler, float] = {sample_binomial: 0.01, sample_coarse: 0.02}
+SAMPLERS: tuple[Sampler, ...] = (
     sample_normal,
     sample_binomial,
     sample_coarse,
@@ -117,14 +118,14 @@ def decided_verdicts(arm_differences: Array, step: float = 0.0, level: float = L
     return is_decided
 
 
-def intervals_within_margin(arm_differences: Array, margin: float, level: float = LEVEL) -> Array:
+def intervals_within_margin(arm_differences: Array, step: float, level: float, margin: float) -> Array:
     """Return where intervals lie within the margin on both sides."""
     seeds, arms = arm_differences.shape[1:]
     spreads = arm_differences.std(1, ddof=1)
     median = np.sort(spreads, axis=1)[:, [(arms - 1) // 2]]
-    bounded_spreads = np.maximum(spreads, MEDIAN_SHARE * median)
+    bounded_spreads = np.maximum(np.maximum(spreads, step / np.sqrt(6)), MEDIAN_SHARE * median)
     half_widths = stats.t.isf(level / (2 * arms), seeds - 1) * bounded_spreads / np.sqrt(seeds)
-    is_inside: Array = np.abs(arm_differences.mean(1)) + half_widths < margin
+    is_inside: Array = (np.abs(arm_differences.mean(1)) + half_widths < margin) & (bounded_spreads > 0)
     return is_inside
 
 
@@ -135,7 +136,7 @@ def equality_error(seeds: int, arms: int, margin: float) -> float:
     """
     values = np.random.default_rng([11, seeds, arms]).normal(size=(STUDIES, seeds, arms + 1))
     values[..., 1:] += margin
-    return float(intervals_within_margin(paired_differences(values), margin).any(1).mean())
+    return float(intervals_within_margin(paired_differences(values), 0.0, LEVEL, margin).any(1).mean())
 
 
 def sign_flip_rejections(arm_differences: Array, level: float = LEVEL) -> Array:
@@ -152,9 +153,7 @@ def sign_flip_rejections(arm_differences: Array, level: float = LEVEL) -> Array:
     return is_rejected
 
 
-def family_wise_errors(
-    sampler: Callable[[np.random.Generator, tuple[int, ...]], Array], seeds: int, arms: int
-) -> tuple[float, float]:
+def family_wise_errors(sampler: Sampler, seeds: int, arms: int) -> tuple[float, float]:
     """Return the shares of studies without effects where an interval or a verdict shows one."""
     rng = np.random.default_rng([SAMPLERS.index(sampler) if sampler in SAMPLERS else 99, seeds, arms])
     arm_differences, step = (

@@ -16,11 +16,6 @@ def value_of(removed, seed):
     return 0.5 + 0.2 * gate + 0.1 * halt + 0.04 * (gate and halt) + seed / 100
 
 
-def test_terms_are_main_effects_then_interactions():
-    assert list(terms(FACTORS))[:4] == [("gate",), ("halt",), ("transition",), ("gate", "halt")]
-    assert len(list(terms(FACTORS))) == 7
-
-
 def test_contrasts_equal_the_known_effects_in_every_seed():
     effects = contrasts(
         {removed: {seed: value_of(removed, seed) for seed in (1, 2, 3)} for removed in SUBSETS}, FACTORS
@@ -36,11 +31,6 @@ def test_contrasts_exclude_incomplete_seeds_and_need_all_arms():
     assert all(set(by_seed) == {1} for by_seed in contrasts(values, FACTORS).values())
     del values[frozenset({"gate"})]
     assert contrasts(values, FACTORS) == {}
-
-
-def test_unknown_component_is_an_error():
-    with pytest.raises(ValueError, match=r"gate.* \[\[\'halt\'\]\]"):
-        contrasts({frozenset({"halt"}): {1: 0.5}}, ("gate",))
 
 
 def test_rounding_errors_are_no_effect():

@@ -10,13 +10,14 @@ from scipy import integrate, stats
 from orchestrator.statistics.decision_chance import EFFECT_SPREAD, decision_chances, log_odds
 from orchestrator.statistics.power import chance
 from tests.orchestrator.statistics.outlooks import (
-    BINS,
     compare_values,
     draw_no_effect,
     draw_prior_effect,
-    draw_unit_effect,
     simulate_chances,
 )
+
+
+BINS = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0)
 
 
 def require_calibration(stated_chances, is_decided, deviations=4.0):
@@ -31,13 +32,6 @@ def require_calibration(stated_chances, is_decided, deviations=4.0):
 
 def test_chances_are_frequencies_over_the_prior():
     stated_chances, is_decided = simulate_chances(draw_prior_effect, 5, 4, 400)
-    for column in range(stated_chances.shape[1]):
-        require_calibration(stated_chances[:, column], is_decided[:, column])
-
-
-def test_chances_are_calibrated_with_a_margin():
-    stated_chances, is_decided = simulate_chances(draw_prior_effect, 6, 1, 200, margin=1.0)
-    assert is_decided.any()
     for column in range(stated_chances.shape[1]):
         require_calibration(stated_chances[:, column], is_decided[:, column])
 
@@ -70,14 +64,3 @@ def test_stated_difference_is_found_with_probability_0_8():
     for decision_chance in decision_chances(comparison):
         effect = decision_chance.difference / comparison.spread * math.sqrt(2)
         assert chance(effect, 5 + decision_chance.more, 3) == pytest.approx(0.8, abs=1e-4)
-
-
-@pytest.mark.slow
-def test_chances_are_calibrated_over_many_experiments():
-    stated_chances, is_decided = simulate_chances(draw_prior_effect, 8, 4, 1200)
-    for column in range(stated_chances.shape[1]):
-        require_calibration(stated_chances[:, column], is_decided[:, column])
-    assert abs(stated_chances.mean() - is_decided.mean()) < 0.02
-    stated_chances, is_decided = simulate_chances(draw_unit_effect, 8, 4, 200)
-    assert is_decided[:, 2].mean() > 0.9
-    assert (stated_chances[:, 2] > stated_chances[:, 0]).mean() > 0.9

@@ -57,7 +57,7 @@ def test_many_missing_values_are_not_enumerated():
     assert compare_with_missing(CLEAR_DIFFERENCES, values).missing == MOST_MISSING
 
 
-@pytest.mark.parametrize("missing", [1, 2, 3])
+@pytest.mark.parametrize("missing", [1, 3])
 def test_verdict_at_bounds_holds_between_them(missing):
     rng, num_decided = random.Random(missing), 0
     for _ in range(300):

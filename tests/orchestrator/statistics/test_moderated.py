@@ -73,27 +73,6 @@ def test_irregular_arms_are_not_moderated():
     assert comparisons["arm-0", "score"] == compare(values, family=8)["arm-0", "score"]
 
 
-def test_shared_baseline_reduces_the_prior_degrees_of_freedom():
-    rng = np.random.default_rng(5)
-    arm_values = rng.normal(size=(5, 12))
-    separate_prior, shared_prior = (
-        compute_priors(arm_values)["arm-1"],
-        compute_priors(arm_values + 3 * rng.normal(size=(5, 1)))["arm-1"],
-    )
-    assert shared_prior.freedom + 4 < 0.5 * (separate_prior.freedom + 4)
-    assert separate_prior.freedom + 4 <= 12 * 4
-
-
-def test_verdict_without_one_unit_uses_the_same_prior():
-    values = np.random.default_rng(6).normal(size=(5, 4)) * 0.1
-    values[:, 0] = 0.3 + 0.2 * np.array([1.0, -1.0, 0.7, -0.7, 0.0])
-    ordinary, moderated = (
-        compare(values_by_arm(values), family=4, moderated=is_moderated) for is_moderated in (False, True)
-    )
-    assert verdict(moderated["arm-0", "score"], better="max").kind == "better"
-    assert verdict(ordinary["arm-0", "score"], better="max").kind == "undecided"
-
-
 def test_simulation_matches_compare():
     study_differences = paired_differences(np.random.default_rng(7).normal(size=(60, 6, 5)) * [1, 1, 3, 1, 1])
     is_rejected = studies.moderated_rejections(study_differences, 0.3)

@@ -18,22 +18,13 @@ def key_by_seed(values: tuple[float, ...] | list[float]) -> dict[int, float]:
     return {101 + index: value for index, value in enumerate(values)}
 
 
-def test_one_comparison_is_the_paired_t_test() -> None:
-    (comparison,) = compare({("arm", "iid/accuracy"): key_by_seed(EIGHT_DIFFERENCES)}, family=1).values()
+@pytest.mark.parametrize("family", [1, 4])
+def test_comparison_is_the_paired_t_test_with_bonferroni(family: int) -> None:
+    (comparison,) = compare({("arm", "iid/accuracy"): key_by_seed(EIGHT_DIFFERENCES)}, family=family).values()
     scipy_result = stats.ttest_1samp(EIGHT_DIFFERENCES, 0.0)
-    interval = scipy_result.confidence_interval(0.95)
+    interval = scipy_result.confidence_interval(1 - 0.05 / family)
     assert comparison.n == 8
-    assert comparison.p == pytest.approx(scipy_result.pvalue, rel=1e-12)
-    assert (comparison.low, comparison.high) == pytest.approx((interval.low, interval.high), rel=1e-12)
-
-
-def test_family_of_four_uses_bonferroni() -> None:
-    comparison = compare({("arm", "iid/accuracy"): key_by_seed(EIGHT_DIFFERENCES)}, family=4)[
-        "arm", "iid/accuracy"
-    ]
-    scipy_result = stats.ttest_1samp(EIGHT_DIFFERENCES, 0.0)
-    interval = scipy_result.confidence_interval(1 - 0.05 / 4)
-    assert comparison.p == pytest.approx(4 * scipy_result.pvalue, rel=1e-12)
+    assert comparison.p == pytest.approx(family * scipy_result.pvalue, rel=1e-12)
     assert (comparison.low, comparison.high) == pytest.approx((interval.low, interval.high), rel=1e-12)
 
 
@@ -94,11 +85,6 @@ def test_equal_differences_without_a_resolution_have_no_interval() -> None:
     )
 
 
-def test_one_seed_has_no_interval() -> None:
-    (comparison,) = compare({("arm", "x"): {101: 0.5}}, family=1, resolutions={"x": 0.1}).values()
-    assert (comparison.n, comparison.mean, comparison.p) == (1, 0.5, None)
-
-
 def test_small_spread_is_raised_to_half_the_median() -> None:
     spreads = {"tight": 0.001, "one": 0.1, "two": 0.2, "wild": 50.0}
     differences = {(arm, "x"): key_by_seed([0.3 - step, 0.3, 0.3 + step]) for arm, step in spreads.items()}
@@ -107,13 +93,6 @@ def test_small_spread_is_raised_to_half_the_median() -> None:
     assert comparisons["tight", "x"].raised
     assert [comparisons[arm, "x"].spread for arm in ("one", "two", "wild")] == pytest.approx([0.1, 0.2, 50.0])
     assert comparisons["tight", "y"].spread == pytest.approx(0.001), "another outcome has other units"
-
-
-def test_arms_may_have_different_seeds_or_none() -> None:
-    comparisons = compare(
-        {("a", "x"): {1: 0.1, 2: 0.3, 5: 0.2}, ("b", "x"): {}, ("c", "x"): {1: 0.5, 2: 0.1}}, family=3
-    )
-    assert {arm: paired.n for (arm, _), paired in comparisons.items()} == {"a": 3, "c": 2}
 
 
 def test_invalid_family_or_level_is_an_error() -> None:
@@ -129,25 +108,6 @@ def test_resolution_ignores_rounding_errors() -> None:
     assert resolution([0.5, 0.5]) == resolution([]) == 0.0
 
 
-def test_exploded_arm_does_not_affect_other_arms() -> None:
-    values = {
-        "baseline": [0.51, 0.49, 0.50],
-        "arm": [0.31, 0.29, 0.302],
-        "exploded": [1.3e12, 1.0e12, 1.9e12],
-    }
-    step = resolution(value for arm_values in values.values() for value in arm_values)
-    assert step == pytest.approx(0.008)
-    differences = {
-        (arm, "loss"): key_by_seed(
-            [subtract(*pair) for pair in zip(values[arm], values["baseline"], strict=True)]
-        )
-        for arm in ("arm", "exploded")
-    }
-    comparisons = compare(differences, family=2, resolutions={"loss": step})
-    assert comparisons["arm", "loss"].shown
-    assert comparisons["arm", "loss"].high == pytest.approx(-0.2, abs=0.05)
-
-
 def test_p_without_one_seed_is_the_t_test_of_the_others() -> None:
     (comparison,) = compare({("arm", "x"): key_by_seed(EIGHT_DIFFERENCES)}, family=4).values()
     assert p_without(comparison, 104) == pytest.approx(
@@ -157,14 +117,12 @@ def test_p_without_one_seed_is_the_t_test_of_the_others() -> None:
     assert p_without(two_seed_comparison, 101) is None
 
 
-@pytest.mark.parametrize("sampler", [studies.sample_normal, studies.sample_coarse, studies.sample_bimodal])
-def test_simulation_matches_compare(sampler: object) -> None:
+@pytest.mark.parametrize("sampler", [studies.sample_normal, studies.sample_coarse])
+def test_simulation_matches_compare(sampler: studies.Sampler) -> None:
     """The vectorised rejections of the studies equal those of `compare`."""
-    assert sampler in studies.SAMPLERS
-    selected_sampler = studies.SAMPLERS[studies.SAMPLERS.index(sampler)]
-    study_differences = studies.paired_differences(selected_sampler(np.random.default_rng(3), (40, 5, 4)))
+    study_differences = studies.paired_differences(sampler(np.random.default_rng(3), (40, 5, 4)))
     study_differences[:, :, 0] += 2 * study_differences.std()
-    step = studies.RESOLUTION.get(selected_sampler, 0.0)
+    step = studies.RESOLUTION.get(sampler, 0.0)
     is_rejected = studies.interval_rejections(study_differences, step)
     for study, expected in zip(study_differences, is_rejected, strict=True):
         differences = {(str(arm), "x"): key_by_seed(list(study[:, arm])) for arm in range(3)}

@@ -10,7 +10,7 @@ from orchestrator.statistics.power import chance, seeds_needed, smallest_effect
 from tests.orchestrator.statistics import studies
 
 
-@pytest.mark.parametrize(("effect", "seeds", "family"), [(0.5, 8, 4), (2.0, 8, 4), (1.0, 16, 1), (3.0, 4, 1)])
+@pytest.mark.parametrize(("effect", "seeds", "family"), [(0.0, 8, 4), (2.0, 8, 4), (3.0, 4, 1)])
 def test_chance_matches_the_non_central_t(effect: float, seeds: int, family: int) -> None:
     critical_value, noncentrality = half_width(seeds, family), effect / math.sqrt(2) * math.sqrt(seeds)
     scipy_chance = stats.nct.sf(critical_value, seeds - 1, noncentrality) + stats.nct.cdf(
@@ -19,20 +19,10 @@ def test_chance_matches_the_non_central_t(effect: float, seeds: int, family: int
     assert chance(effect, seeds, family) == pytest.approx(scipy_chance, abs=1e-3)
 
 
-def test_chance_without_an_effect_is_the_adjusted_level() -> None:
-    assert chance(0.0, 8, 4) == pytest.approx(0.05 / 4, abs=2e-4)
-
-
 def test_smallest_effect_has_power_0_8() -> None:
     effect = smallest_effect(8, 4)
     assert chance(effect, 8, 4) == pytest.approx(0.8, abs=1e-5)
     assert studies.power_by_procedure(effect, 8, 4)["verdicts"] == pytest.approx(0.8, abs=0.03)
-
-
-def test_smallest_effect_grows_with_comparisons_and_fewer_seeds() -> None:
-    assert smallest_effect(8, 4) < smallest_effect(8, 15) < smallest_effect(4, 15) < smallest_effect(3, 15)
-    assert math.isinf(smallest_effect(1, 1))
-    assert chance(5.0, 1, 1) == 0.0
 
 
 @pytest.mark.parametrize(("effect", "family"), [(0.3, 4), (1.0, 1), (2.0, 15), (6.0, 40)])

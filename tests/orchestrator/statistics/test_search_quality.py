@@ -23,21 +23,6 @@ def test_expected_best_is_the_mean_over_all_draws(larger, best_of):
         assert expected.low <= expected.mean <= expected.high
 
 
-def test_expected_best_of_one_value_is_this_value():
-    (expected,) = expected_best([0.4], [7], larger=True)
-    assert (expected.mean, expected.low, expected.high) == (0.4, 0.4, 0.4)
-
-
-def test_expected_best_of_many_draws_is_the_best_value():
-    (expected,) = expected_best(VALUES, [200], larger=True)
-    assert expected.mean == pytest.approx(0.9)
-
-
-def test_expected_best_without_values_is_an_error():
-    with pytest.raises(ValueError, match="value"):
-        expected_best([], [1], larger=True)
-
-
 @pytest.mark.parametrize("dimensions", [1, 2, 3, 4])
 def test_hypervolume_matches_optuna(dimensions):
     points = np.random.default_rng(dimensions).uniform(-0.2, 1.0, size=(12, dimensions))

@@ -1,5 +1,7 @@
 """Decisions of an interim look, open arms and withheld verdicts."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -46,25 +48,12 @@ def test_large_effects_are_decided_early():
     assert set(decisions) == {"a"}
     assert decisions["a"].verdicts["test/score"].kind == "better"
     assert (decisions["a"].seeds, decisions["a"].level) == (4, 0.05 * LOOK_SHARE)
-    comparison = decisions["a"].found["test/score"]
-    assert comparison.p <= comparison.level == 0.05 * LOOK_SHARE
-    assert comparison.low > 0
-    assert decisions_after(make_study_values(effect_a=-5.0), 4)["a"].verdicts["test/score"].kind == "worse"
 
 
 def test_look_is_stricter_than_the_end():
     values = make_study_values(effect_a=0.4)
     assert not decisions_after(values, 3)
-    strict_question = make_question()
-    loose_question = Question(
-        strict_question.references,
-        strict_question.outcomes,
-        strict_question.better,
-        None,
-        0.05 / LOOK_SHARE * 0.999,
-        2,
-        8,
-    )
+    loose_question = replace(make_question(), level=0.05 / LOOK_SHARE * 0.999)
     assert set(decide_arms(loose_question, values, SEEDS[:3], ["a", "b"], {})) == {"a"}
 
 
@@ -79,9 +68,6 @@ def test_hopeless_arms_are_stopped():
     verdict = look_after(values, 5)["b"].verdicts["test/score"]
     assert verdict.kind == "undecided"
     assert verdict.text == "undecided: all 8 seeds would hardly decide it"
-    assert "b" not in look_after(make_study_values(effect_b=0.15), 5), (
-        "more seeds may still show the difference"
-    )
 
 
 def test_remaining_chance_matches_simulations():
@@ -123,12 +109,3 @@ def test_all_primary_outcomes_must_be_decided():
     assert not decisions_after(values, 5, question=make_question(outcomes=outcomes))
     values = make_study_values(effect_a=5.0) | make_study_values(effect_a=5.0, outcome="far/score")
     assert set(decisions_after(values, 5, question=make_question(outcomes=outcomes))) == {"a"}
-
-
-def test_stopped_arms_still_bound_the_spread_of_other_arms():
-    values = make_study_values(effect_a=5.0, effect_b=2.0)
-    values["b", "test/score"] = dict(zip(SEEDS, 2.0 + 0.1 * NOISE[0] + 1e-6 * NOISE[2], strict=True))
-    stopped_values = {key: dict(by_seed) for key, by_seed in values.items()}
-    stopped_values["a", "test/score"] = {seed: values["a", "test/score"][seed] for seed in SEEDS[:3]}
-    decisions = decide_arms(make_question(), stopped_values, SEEDS[:5], ["b"], {})
-    assert decisions["b"].found["test/score"].raised

@@ -20,7 +20,7 @@ SAMPLING_ERROR = 3 * math.sqrt(LEVEL * (1 - LEVEL) / STUDIES)
 
 
 @pytest.mark.parametrize("surface", SURFACES)
-@pytest.mark.parametrize("design", [THREE_REPEATS, TWO_SEEDS_EACH, EIGHT_REPEATS], ids=["3x1", "4x2", "8x1"])
+@pytest.mark.parametrize("design", [THREE_REPEATS, TWO_SEEDS_EACH], ids=["3x1", "4x2"])
 @pytest.mark.parametrize("arms", [1, 4])
 def test_repeats_hold_the_level(surface, design, arms):
     assert decision_rate(SURFACES[surface], design, arms) <= LEVEL + SAMPLING_ERROR
@@ -32,7 +32,6 @@ def test_repeats_hold_the_level_of_many_arms():
 
 @pytest.mark.parametrize("surface", ["steep", "moved optimum"])
 def test_single_search_exceeds_the_level_if_its_choice_matters(surface):
-    assert decision_rate(SURFACES[surface], ONE_SEARCH, 1) > 2 * LEVEL
     assert decision_rate(SURFACES[surface], ONE_SEARCH, 4) > 4 * LEVEL
 
 

@@ -97,8 +97,3 @@ def test_simulated_verdicts_match() -> None:
     assert any(studies.interval_rejections(study_differences)[:, 0] & ~is_decided), (
         "the simulation withholds some verdicts"
     )
-
-
-def test_probability_of_an_unseen_collapse() -> None:
-    assert no_collapse_probability(0.2, 4) == pytest.approx(0.4096)
-    assert no_collapse_probability(0.1, 8) == pytest.approx(0.43046721)

@@ -61,8 +61,3 @@ def test_resampled_data_is_a_varied_source() -> None:
     assert any("task.data_seed" in line for line in fixed_scope.shared)
     assert DATA_SAMPLING in resampled_scope.varied
     assert resampled_scope.shared == ()
-
-
-def test_no_scope_without_an_interval() -> None:
-    single_seed_records = [record for record in make_study_records() if record.seed == SEEDS[0]]
-    assert summarise(make_study_plan(), single_seed_records).interval_scope is None

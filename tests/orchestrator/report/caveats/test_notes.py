@@ -24,21 +24,10 @@ def range_notes(values: dict[str, float]) -> list[str]:
     return [line for line in lines if "declared to be" in line]
 
 
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ({"near-iid/accuracy": 97.5}, "arm-1: near-iid/accuracy is 97.5, but declared to be from 0 to 1."),
-        ({"near-iid/loss": -0.25}, "arm-1: near-iid/loss is -0.25, but declared to be at least 0."),
-    ],
-)
-def test_values_outside_of_the_declared_range_are_noted(values, expected):
-    [note] = range_notes(values)
-    assert note.startswith(expected)
-
-
-@pytest.mark.parametrize("value", [0.0, 1.0, 1.0 + 1e-9])
-def test_values_inside_of_the_declared_range_are_not_noted(value):
-    assert range_notes({"near-iid/accuracy": value}) == []
+def test_values_outside_of_the_declared_range_are_noted():
+    [note] = range_notes({"near-iid/accuracy": 97.5})
+    assert note.startswith("arm-1: near-iid/accuracy is 97.5")
+    assert range_notes({"near-iid/accuracy": 1.0 + 1e-9}) == []
 
 
 def equality_warnings(source_of_arm: dict[str, str], value: float | None = None, seeds: int = 4) -> list[str]:
@@ -63,23 +52,10 @@ def test_identical_results_are_a_warning():
     assert warning.startswith("arm-0, arm-1 and arm-2 measured")
 
 
-@pytest.mark.parametrize(
-    ("searched_params", "changes", "expected"),
-    [
-        (
-            {"x": 1, "lr": 0.5},
-            (),
-            "arm-1 and arm-0 were confirmed with identical settings",
-        ),
-        ({"x": 1, "lr": 0.4}, (), ""),
-        ({"x": 0, "lr": 0.5}, (Change("x", 0, 1),), ""),
-        ({"x": 1, "lr": 0.5}, (Change("y", 0, 1),), ""),
-        ({}, (), ""),
-    ],
-)
-def test_identical_configs_after_search_are_a_warning(searched_params, changes, expected):
-    searched_changes = ArmChanges("arm-0", "", (), searched_params, ("x", "lr"), {})
-    arm_changes = ArmChanges("arm-1", "arm-0", changes, {"lr": 0.5}, ("lr",), {"x": 1})
+@pytest.mark.parametrize("rate", [0.5, 0.4])
+def test_identical_configs_after_search_are_a_warning(rate):
+    searched_changes = ArmChanges("arm-0", "", (), {"x": 1, "lr": rate}, ("x", "lr"), {})
+    arm_changes = ArmChanges("arm-1", "arm-0", (), {"lr": 0.5}, ("lr",), {"x": 1})
     base_study = make_study(3, 4, 0, thresholds=())
     by_seed = {record.seed: record for record in base_study.records if record.arm == "arm-0"}
     equal_records = [
@@ -90,19 +66,14 @@ def test_identical_configs_after_search_are_a_warning(searched_params, changes, 
         replace(base_study, records=tuple(equal_records)).report(), changes=(searched_changes, arm_changes)
     )
     [warning] = warning_texts(report)
-    assert warning.startswith(expected or "arm-0 and arm-1 measured identical")
-    assert ("x = 1, lr = 0.5." in warning) == bool(expected)
+    assert ("were confirmed with identical settings" in warning) == (rate == 0.5)
 
 
 @pytest.mark.parametrize(
     ("level", "expected"),
     [
-        (
-            0.999,
-            "within 0.01 of 1 in near-iid/accuracy, the greatest possible value",
-        ),
-        (0.001, "within 0.01 of 0 in near-iid/accuracy, the least possible value"),
-        (0.101, "within 0.01 of 0.1 in near-iid/accuracy, the value without any learning"),
+        (0.999, "the greatest possible value"),
+        (0.101, "the value without any learning"),
         (0.9, ""),
     ],
 )
@@ -130,12 +101,3 @@ def test_differing_arms_or_constant_seeds_are_no_warning():
     assert equality_warnings({}) == []
     assert equality_warnings({"arm-1": "arm-0"}, value=1.0) == []
     assert equality_warnings({"arm-1": "arm-0"}, seeds=2) == []
-
-
-@pytest.mark.parametrize(("trials", "is_decided"), [(4, True), (0, True), (4, False)])
-def test_decided_verdicts_are_listed(trials, is_decided):
-    report = make_study(2, 4, trials).report()
-    kind = "worse" if is_decided else "undecided"
-    verdicts = tuple(replace(verdict, kind=kind) for verdict in report.verdicts)
-    lines = verdict_lines(replace(report, verdicts=verdicts))
-    assert any(line.startswith("decided: ") for line in lines) == is_decided

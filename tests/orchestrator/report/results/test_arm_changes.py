@@ -56,23 +56,3 @@ def test_table_lists_searched_and_dropped_fields() -> None:
         ("good", "baseline", "model.x 0.75 -> 0.5", "train.lr = 0.4", "model.x = 0.5; model.gone"),
     ]
     assert change_rows(plan, [])[1][3] == "nothing chosen"
-
-
-def test_long_changes_are_shortened_in_the_table_only() -> None:
-    changes = tuple(Change(f"train.field_{number}", 0, "y" * 60) for number in range(9))
-    plan = build_plan(changes)
-    text = change_rows(plan, [])[1][2]
-    assert text.endswith("; and 3 more fields")
-    assert text.count("->") == 6
-    assert "y" * 39 + "…" in text
-    change = summarise(plan, []).changes[1]
-    assert has_omissions(change)
-    assert full_change_lines(change)[8] == f"train.field_8: 0 -> {'y' * 60}", "the page shows the full list"
-    json_rows = json.loads(as_json(summarise(plan, [])))["changes"][1]["changes"]
-    assert [row["after"] for row in json_rows] == ["y" * 60] * 9
-
-
-def test_table_shows_changes_beyond_six_digits() -> None:
-    arm = ArmChanges("a", "b", (Change("lr", 0.12345678, 0.12345679),), {}, (), {})
-    assert rows_of((arm,))[0][2] == "lr 0.12345678 -> 0.12345679"
-    assert full_change_lines(arm) == ("lr: 0.12345678 -> 0.12345679",)

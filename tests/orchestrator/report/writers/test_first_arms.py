@@ -16,19 +16,6 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 SMALL_STUDY = {"seeds": 2, "trials": 2, "thresholds": ()}
 
 
-@pytest.mark.parametrize(
-    ("arms", "num_drawn"), [(MAX_DRAWN_ARMS, MAX_DRAWN_ARMS), (MAX_DRAWN_ARMS + 1, MAX_DRAWN_ARMS)]
-)
-def test_number_of_arms_with_figures_is_limited(arms, num_drawn):
-    large_study = make_study(arms, **SMALL_STUDY)
-    text = html_page(large_study.report(), large_study.details())
-    for kind in (r"search-\d+-trials", r"curve-1-\d+"):
-        assert len(set(re.findall(rf'<figure id="({kind})"', text))) == num_drawn
-    assert ("have separate figures" in text) == (num_drawn < arms)
-    panels = {panel.name for panel in all_panels(large_study.report(), large_study.details())}
-    assert f"search-{arms}-trials" in panels
-
-
 def test_page_shows_first_arms_and_files_have_all(tmp_path):
     arms = MAX_SHOWN_ARMS + 2
     large_study = make_study(arms, **SMALL_STUDY)

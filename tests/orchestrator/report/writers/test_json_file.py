@@ -110,32 +110,3 @@ def test_json_contains_every_number_of_the_page(page_study):
         (token, text[:90]) for token, text in tokens if not is_in_json(token, number_texts, sizes)
     ]
     assert not missing_numbers
-
-
-def test_json_contains_data_of_figures():
-    figure_study = make_study(2, 3, 14)
-    report, details = figure_study.report(), figure_study.details()
-    values = json.loads(as_json(report, details))["page"]
-    assert set(values) == {*Details.__dataclass_fields__, "sentences"}
-    for search_json, course in zip(values["searches"], details.searches, strict=True):
-        assert [tuple(point) for point in search_json["best_so_far"]] == list(course.best_so_far)
-        assert [row["mean"] for row in search_json["expected"]] == [point.mean for point in course.expected]
-        assert search_json["importance"]["shares"] == dict(course.importance.shares)
-        assert search_json["edges"] == list(course.edges)
-        assert [trial["number"] for trial in search_json["trials"]] == [
-            trial.number for trial in course.trials
-        ]
-        assert sum(search_json["outcomes"].values()) == len(course.trials)
-    for name in ("curves", "costs", "depths", "arms"):
-        assert [value["arm"] for value in values[name]] == [detail.arm for detail in getattr(details, name)]
-    assert values["curves"][0]["mean"] == list(details.curves[0].mean)
-    front_study = make_study(2, 0, 14, thresholds=(), objectives=TWO_OBJECTIVES)
-    (front_json, _) = json.loads(as_json(front_study.report(), front_study.details()))["page"]["searches"]
-    course = front_study.details().searches[0]
-    assert [row["values"] for row in front_json["front"]] == [list(trial.values) for trial in course.front]
-    assert [tuple(hypervolume) for hypervolume in front_json["hypervolumes"]] == list(course.hypervolumes)
-
-
-def test_json_without_details_has_no_page():
-    report = make_study(2, 2, 0).report()
-    assert "page" not in json.loads(as_json(report))

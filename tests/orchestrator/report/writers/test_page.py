@@ -21,18 +21,6 @@ from tests.orchestrator.report.comparisons.test_answers import make_study_plan, 
 from tests.orchestrator.report.studies import Study, make_study
 
 HOSTILE_HTML = "<script>alert(1)</script>\x1b[2J"
-SECTION_ORDER = (
-    "answer",
-    "outcome",
-    "arms",
-    "search",
-    "compute",
-    "curves",
-    "halting",
-    "metrics",
-    "provenance",
-    "reading",
-)
 
 
 class PageParser(HTMLParser):
@@ -70,18 +58,6 @@ def parse_page(study: Study) -> PageParser:
     return parse_html(html_page(study.report(), study.details()))
 
 
-def test_page_has_verdicts_tables_figures_and_notes() -> None:
-    report = summarise(make_study_plan(), make_study_records(good=(103,)))
-    page = parse_html(html_page(report))
-    for verdict in report.verdicts:
-        assert verdict.line in page.text
-    for table in all_tables(report):
-        assert table.title in page.text
-        assert all(cell in page.text for row in table.rows for cell in row)
-    assert page.tags.count("table") == len(all_tables(report))
-    assert page.tags.count("svg") == 4
-
-
 def test_user_texts_are_escaped() -> None:
     hostile = make_study([HOSTILE_HTML, f"$\\frac{{{HOSTILE_HTML}"], seeds=3, trials=3)
     page_study = replace(hostile, plan=replace(hostile.plan, question=HOSTILE_HTML))
@@ -111,13 +87,6 @@ def test_page_is_self_contained() -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_page_sections_have_a_fixed_order() -> None:
-    html = html_page((page_study := make_study()).report(), page_study.details())
-    positions = [html.index(f'id="{name}"') for name in SECTION_ORDER]
-    assert positions == sorted(positions)
-
-
-@pytest.mark.usefixtures("undrawn")
 def test_page_numbers_match_the_records() -> None:
     page_study = make_study(
         outcome_of=lambda arm, seed: OutcomeKind.CRASHED if (arm, seed) == (2, 1) else OutcomeKind.FINISHED
@@ -141,13 +110,8 @@ def test_page_numbers_match_the_records() -> None:
             / 3600
         )
         assert f"{hours:.3g} device hours" in page.text
-        depth = statistics.fmean(
-            record.last.metrics["near-iid/depth"] for record in confirm_records if record.last
-        )
-        assert f"as trained {depth:.4g}," in page.labels(f"near-iid/accuracy of {arm} against near-iid/depth")
-        assert f"near-iid {depth:.3g} ({depth - 2:.3g} to {depth + 1:.3g})" in page.labels(f"depth of {arm}")
     assert "1 crashed, 4 finished of 5 planned" in page.text
-    assert "1 failed" in page.labels("valid/accuracy of arm-2 over steps")
+    assert all(verdict.line in page.text for verdict in page_study.report().verdicts)
     for table in (
         *answer_tables(page_study.report()),
         *metric_tables(page_study.report()),
@@ -171,22 +135,6 @@ def test_page_without_finished_trials_has_no_empty_figure(outcome: OutcomeKind |
     assert "nan" not in page.text.casefold().split()
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_cost_sentence_counts_only_trials_that_ran() -> None:
-    assert "It cost 80 trials (76 finished, 4 pruned) and " in parse_page(make_study(4, 4, 4)).text
-    unfinished_page = parse_page(
-        make_study(4, 4, 4, outcome_of=lambda _, seed: OutcomeKind.FINISHED if seed < 2 else None)
-    )
-    assert re.search(
-        r"So far it cost (\d+) of 80 trials \(.* finished, 4 pruned; (\d+) not ended\) and ",
-        unfinished_page.text,
-    )
-    page_with_skips = parse_page(
-        make_study(4, 4, 4, outcome_of=lambda _, seed: OutcomeKind.SKIPPED if seed else OutcomeKind.FINISHED)
-    )
-    assert re.search(r"It cost \d+ of 80 trials \(.*; \d+ skipped\) and ", page_with_skips.text)
-
-
 def test_page_exists_before_the_first_trial() -> None:
     page_study = replace(make_study(2, 0, 3, thresholds=()), records=(), measured={})
     assert "Nothing has run yet." in parse_page(page_study).text
@@ -206,57 +154,8 @@ write_report_folder(page_study.report(), Path(sys.argv[1]), page_study.details()
 def test_page_bytes_depend_only_on_the_records(tmp_path) -> None:
     """Another process iterates over sets in another order."""
     page_study = make_study(2, 2, 2, thresholds=())
-    for name in ("one", "two"):
-        write_report_folder(page_study.report(), tmp_path / name, page_study.details())
+    write_report_folder(page_study.report(), tmp_path / "one", page_study.details())
     environment = os.environ | {"PYTHONHASHSEED": "3", "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-c", WRITE_SCRIPT, str(tmp_path / "three")], env=environment, check=True)
-    files = sorted(path.name for path in (tmp_path / "one").iterdir())
-    for name, copy in product(files, ("two", "three")):
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / copy / name).read_bytes(), name
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_page_describes_the_search_of_every_arm() -> None:
-    page_study = make_study(2, 2, 12, thresholds=())
-    page = parse_page(page_study)
-    for arm in (arm.name for arm in page_study.plan.arms):
-        search_records = [
-            record for record in page_study.records if (record.arm, record.phase) == (arm, "search")
-        ]
-        finished_records = [
-            record for record in search_records if record.outcome is OutcomeKind.FINISHED and record.last
-        ]
-        best_record = max(finished_records, key=lambda record: record.last.metrics["valid/accuracy"])
-        value = f"{best_record.last.metrics['valid/accuracy']:.4g}"
-        assert f"trial {best_record.number}: valid/accuracy {value} with train.lr = " in page.text
-        assert f"{value} after 12 trials" in page.labels(
-            f"Best valid/accuracy so far of {arm} against trials"
-        )
-        hours = (
-            sum(record.last.seconds for record in search_records if record.last)
-            * page_study.plan.resources.cpus
-            / 3600
-        )
-        assert f"{value} after {hours:.4g} device hours" in page.labels(
-            f"so far of {arm} against device hours"
-        )
-        assert f"{len(finished_records)} finished trials" in page.labels(f"accuracy of {arm} by train.lr")
-        assert page.labels(f"Importance of dimensions of {arm} by fANOVA: train.lr")
-    assert "of 9 finished trials and 3 dimensions: too few to distinguish it from chance" in page.text
-
-
-def test_page_of_several_objectives_shows_front_and_hypervolume() -> None:
-    objectives = (Objective(metric="valid/accuracy", goal="max"), Objective(metric="valid/depth", goal="min"))
-    page = parse_page(make_study(2, 0, 12, thresholds=(), objectives=objectives))
-    assert "valid/accuracy against valid/depth of arm-0, the front: " in page.labels("the front")
-    assert "against trials: 0." in page.labels("Hypervolume of the front of arm-0")
-    assert not page.labels("so far of arm-0 against trials")
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_no_expected_best_with_few_finished_trials() -> None:
-    small_page, large_page = (parse_page(make_study(2, 0, trials, thresholds=())) for trials in (5, 8))
-    assert "is expected" not in small_page.labels("Best valid/accuracy so far of arm-0 against trials")
-    assert "of a search of as many trials" in large_page.labels(
-        "Best valid/accuracy so far of arm-0 against trials"
-    )
+    subprocess.run([sys.executable, "-c", WRITE_SCRIPT, str(tmp_path / "two")], env=environment, check=True)
+    for file in (tmp_path / "one").iterdir():
+        assert file.read_bytes() == (tmp_path / "two" / file.name).read_bytes(), file.name
