@@ -1,10 +1,10 @@
-"""Processes in other containers, of other users, and sessions that wake up after a take-over."""
+"""Processes in other containers, and sessions that wake up after a take-over."""
 
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,8 +17,11 @@ from orchestrator.ledger.store import Ledger
 from tests.support.processes.commands import PATIENCE_S, Shell, answer, tree, wait_for
 from tests.support.processes.temporary import short_folder
 
-CONTAINER = ("unshare", "--mount", "--pid", "--fork")
-MOUNT_PROC = 'mount -t proc {options} proc /proc && exec "$@"'
+CONTAINER = (
+    *("unshare", "--mount", "--pid", "--fork", "sh", "-c"),
+    *('mount -t proc proc /proc && exec "$@"', "sh"),
+)
+"""Command that runs another command in a namespace of process ids with a private /proc."""
 
 OWNER_CODE = """
 import sys, tempfile
@@ -33,66 +36,18 @@ if sys.argv[1] == "wait":
 """
 """A program that removes leftovers of dead processes, then creates folders as a launch and its trials do."""
 
-STRANGER_CODE = """
-import os, subprocess, sys, time
-from pathlib import Path
-from orchestrator.execution.sweep.removal import remove_rows
-from orchestrator.identity import SweepFolder
-from orchestrator.ledger.lease import Holder, LeaseHeldError
-from orchestrator.ledger.store import Ledger
-from trainables.process_identity import ProcessState, boot_id, process_start, this_process
-
-folder = Path(sys.argv[1])
-url = f"sqlite:///{folder / 'team.db'}"
-owner = subprocess.Popen(["sleep", "60"])
-here = this_process()
-holder = Holder(here.host, owner.pid, here.boot_id, process_start(owner.pid), time.time())
-with Ledger.open(url, "sweep", create=True, clock=lambda: time.time() - 600) as ledger:
-    ledger.claim(holder)
-for each in (folder, *folder.iterdir()):
-    each.chmod(0o777)
-user = os.fork()
-if not user:
-    os.setgroups([])
-    os.setgid(65534)
-    os.setuid(65534)
-    print(holder.state().name)
-    try:
-        remove_rows(url, SweepFolder(folder / "sweep"))
-        print("removed")
-    except LeaseHeldError as refusal:
-        print("refused")
-    sys.stdout.flush()
-    os._exit(0)
-os.waitpid(user, 0)
-owner.kill()
-owner.wait()
-print(holder.state().name)
-"""
-"""A program in which another user of the database judges a holder that runs as root and whose lease expired.
-"""
-
 
 @pytest.fixture(scope="module", autouse=True)
 def require_containers() -> None:
     """Skip the tests if this user may not create namespaces of process ids."""
-    allowed = subprocess.run(
-        [*CONTAINER, "sh", "-c", MOUNT_PROC.format(options=""), "sh", "true"], check=False
-    )
-    if allowed.returncode:
+    if subprocess.run([*CONTAINER, "true"], check=False).returncode:
         pytest.skip("this user may not make a namespace of process ids")
-
-
-def in_container(code: str, arguments: Sequence[str], options: str = "") -> list[str]:
-    """Return a command that runs Python code in a namespace of process ids with a private /proc."""
-    mounted = ["sh", "-c", MOUNT_PROC.format(options=options), "sh"]
-    return [*CONTAINER, *mounted, sys.executable, "-c", code, *arguments]
 
 
 @contextmanager
 def owner_in_container(environment: dict[str, str]) -> Iterator[list[Path]]:
     """Start a living process in a container; yield its folders."""
-    command = in_container(OWNER_CODE, ["wait"])
+    command = [*CONTAINER, sys.executable, "-c", OWNER_CODE, "wait"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as process:
@@ -123,24 +78,6 @@ def test_containers_with_a_shared_temporary_folder_keep_foreign_folders() -> Non
         dead_owner(environment)
         assert all(folder.is_dir() for folder in (*first, *second))
         assert not any(folder.exists() for folder in own_folders)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
-@pytest.mark.parametrize(
-    ("options", "judged"),
-    [("", ["ALIVE", "refused", "DEAD"]), ("-o hidepid=2", ["UNKNOWN", "refused", "DEAD"])],
-    ids=["shown", "hidden"],
-)
-def test_living_process_of_another_user_is_never_dead(
-    tmp_path: Path, options: str, judged: list[str]
-) -> None:
-    command = in_container(STRANGER_CODE, [str(tmp_path)], options)
-    for parent in tmp_path.parents:
-        if parent.name.startswith(("pytest-", "popen-")):
-            parent.chmod(0o755)
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
-    assert result.stdout.split() == judged, result.stderr
 
 
 def events(shell: Shell) -> list[Event]:

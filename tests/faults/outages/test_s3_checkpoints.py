@@ -6,11 +6,9 @@ from contextlib import suppress
 
 import pytest
 
-from orchestrator.execution.sweep.launch_folder import read_launched_plan
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.store import Ledger
-from tests.faults.kills.chaos import check_log
 from tests.support.processes.commands import TINY, Shell, answer, wait_for
 from tests.support.stores.s3 import SECRET, s3_server
 
@@ -46,22 +44,6 @@ def checkpoint_events(shell):
     with suppress(Exception):
         return [event for event in events(shell) if event.kind is EventKind.CHECKPOINTED]
     return []
-
-
-def test_killed_launcher_resumes_from_s3(shell, s3):
-    with shell.started(*LAUNCH, s3.uri) as process:
-        wait_for(lambda: len(checkpoint_events(shell)) >= 3, process)
-        process.kill()
-    result = shell.run("resume", "tiny", "--driver", "inline")
-    assert result.code == 0, result.err
-    check_log(events(shell), read_launched_plan(SweepFolder(shell.folder / "runs" / "tiny")))
-    places = {event.payload["path"].partition("/some/folder/tiny-")[0] for event in checkpoint_events(shell)}
-    assert places == {"s3://bucket"}
-    confirmed = {event.trial_id for event in events(shell) if event.payload.get("phase") == "confirm"}
-    assert {name.split("/")[1] for name in s3.files()} == confirmed, "search trials must leave no checkpoint"
-    assert not (shell.folder / "runs" / "tiny" / "checkpoints").exists()
-    assert shell.run("remove", "tiny", "--yes").code == 0
-    assert s3.files() == []
 
 
 def test_secret_is_not_written_and_a_lost_store_is_reported(shell, s3):
