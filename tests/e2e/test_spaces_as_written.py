@@ -138,22 +138,6 @@ def test_choices_can_be_lists_mappings_and_null(haltsweep: Run, folder: Path) ->
     )
 
 
-@pytest.mark.parametrize(
-    "constraints",
-    [["width % heads == 0", "width * heads <= 400"], ["spaces_job:Fits", "heads > 1"]],
-)
-def test_search_never_runs_params_that_violate_a_constraint(
-    haltsweep: Run, folder: Path, constraints: list[str]
-) -> None:
-    search = {"also": HEADS, "constraints": constraints, "trials_per_arm": 6}
-    launch_spec(haltsweep, folder, {"width": 64, "heads": 4}, search)
-    settings = [json.loads(each["settings"]) for each in record_rows(haltsweep)]
-    assert len(settings) == 6
-    assert all(each["width"] % each["heads"] == 0 for each in settings)
-    if "width * heads <= 400" in constraints:
-        assert all(each["width"] * each["heads"] <= 400 for each in settings)
-
-
 def test_infeasible_trials_are_reported_and_not_counted(haltsweep: Run, folder: Path) -> None:
     search_section = {"also": HEADS, "trials_per_arm": 12, "sampler": "random"}
     launch_spec(haltsweep, folder, {"width": 64, "heads": 4}, search_section, trainable="spaces_job:narrow")

@@ -47,12 +47,6 @@ FAKES = {
 }
 
 
-def test_slurm_script_has_valid_syntax_and_options():
-    subprocess.run(["bash", "-n", str(FILES / "slurm.sh")], check=True)
-    options = re.findall(r"^#SBATCH --([a-z-]+)=", (FILES / "slurm.sh").read_text(), re.MULTILINE)
-    assert {"nodes", "ntasks-per-node", "time", "signal"} <= set(options)
-
-
 @pytest.mark.slow
 def test_slurm_job_stops_at_a_signal_and_the_sweep_resumes(tmp_path):
     shell = Shell.at(tmp_path, SLOW_SPEC)

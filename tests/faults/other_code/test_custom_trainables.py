@@ -1,4 +1,4 @@
-"""Custom trainables, functions and workloads, are searched, killed, resumed, confirmed, re-evaluated and reported."""
+"""Custom functions and workloads are searched, killed, resumed, confirmed, re-evaluated and reported."""
 
 import json
 import os
