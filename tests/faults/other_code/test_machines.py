@@ -71,6 +71,8 @@ def test_sweep_survives_lost_machines_with_a_token_and_s3(tmp_path):
         )
         assert not sweep_folder(shell).checkpoint_folder.exists()
         assert SECRET not in result.err + result.out
+        files = [path for path in shell.folder.rglob("*") if path.is_file()]
+        assert not [path for path in files if SECRET.encode() in path.read_bytes()]
         check_store(shell, s3, events_)
 
 
