@@ -55,7 +55,7 @@ def test_wheel_has_every_module_and_nothing_else(wheel):
     assert {f"{package}/py.typed" for package in PACKAGES} <= names
 
 
-def test_packages_have_only_modules_and_declared_files():
+def test_packages_have_only_modules_and_declared_files(wheel):
     """An installed haltsweep lacks every undeclared file that is no module."""
     other_files = [
         path.relative_to(ROOT)
@@ -64,20 +64,7 @@ def test_packages_have_only_modules_and_declared_files():
         if path.is_file() and path.suffix != ".py" and "__pycache__" not in path.parts
     ]
     assert {path.parent for path in other_files if path.name != "py.typed"} == {CLUSTERS, STARTERS, PAGE}
-
-
-def test_wheel_has_the_files_of_the_report_page(wheel):
-    files = {
-        str(path.relative_to(ROOT)) for path in (ROOT / PAGE).iterdir() if path.suffix in (".css", ".jinja")
-    }
-    assert len(files) == 2
-    assert files <= set(wheel.namelist())
-
-
-def test_wheel_has_the_files_for_clusters(wheel):
-    files = {str(CLUSTERS / path.name) for path in (ROOT / CLUSTERS).iterdir()}
-    assert len(files) == 3
-    assert files <= set(wheel.namelist())
+    assert {str(path) for path in other_files} <= set(wheel.namelist())
 
 
 @pytest.mark.slow
@@ -86,34 +73,25 @@ def test_wheel_alone_runs_a_sweep_from_new_to_report(wheel, tmp_path):
     site, folder = tmp_path / "site", tmp_path / "folder"
     wheel.extractall(site)
     folder.mkdir()
-    run = "from orchestrator.cli.main import run; import sys; run(sys.argv[1:])"
+    run = "from orchestrator.cli import main; import sys; assert main.__file__.startswith(sys.argv[1])"
+    run += "; main.run(sys.argv[2:])"
     environment = {**os.environ, "PYTHONPATH": str(site), "HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
     environment["MPLCONFIGDIR"] = get_cachedir()  # finding fonts for a new home folder takes seconds
 
     def haltsweep(*arguments):
-        command = [sys.executable, "-P", "-c", run, *arguments]
+        command = [sys.executable, "-P", "-c", run, site, *arguments]
         completed_process = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, check=False
         )
         assert completed_process.returncode == 0, completed_process.stderr
         return completed_process.stdout
 
-    assert "gut-ablation-listops" in haltsweep("new", "--list")
     haltsweep("new", "own")
     quick = ("baseline.epochs=2", "search.trials_per_arm=1", "search.repeats=1")
     haltsweep("launch", "digits.yaml", *quick, "--driver", "inline", "--tracking", "none")
     assert "minus-dropout" in haltsweep("report", "digits")
     haltsweep("new", "quickstart")
-    haltsweep("check", "quickstart.yaml")
-    location = subprocess.run(
-        [sys.executable, "-P", "-c", "import orchestrator; print(orchestrator.__file__)"],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    assert location.startswith(str(site))
+    assert (folder / "quickstart.yaml").exists(), "the wheel must have the experiments"
 
 
 def test_wheel_declares_the_command_and_the_plugin(wheel):

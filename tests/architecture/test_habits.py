@@ -12,7 +12,6 @@ from tests.architecture.source import (
     imported,
     nodes_of_kind,
     packaged,
-    parsed,
     text,
     tracked,
     with_tests,
@@ -66,11 +65,6 @@ NOTEBOOK_CODE = "haltsweep/code.py"
 """This file writes a user's function into a module of the user's folder."""
 
 
-def test_every_module_has_a_docstring():
-    nonempty_files = [path for path in packaged() if text(path).strip()]
-    assert not [str(path) for path in nonempty_files if not ast.get_docstring(parsed(path))]
-
-
 def test_product_unpickles_nothing():
     unsafe = {str(path) for path in packaged() if imported(path) & UNSAFE_FORMATS}
     assert unsafe == {RESTRICTED_READER, NOTEBOOK_CODE}
@@ -117,10 +111,6 @@ def test_torch_generator_is_restored():
     seeding = [path for path, used in names.items() if "torch.manual_seed" in used]
     unforked = {path for path in seeding if "torch.random.fork_rng" not in names[path]}
     assert unforked <= {SEEDS_FOR_OTHERS}
-
-
-def test_exceptions_are_not_caught_blindly():
-    assert not [place for place, node in nodes_of_kind(ast.ExceptHandler) if node.type is None]
 
 
 def test_exceptions_are_not_ignored_silently():

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from tests.benchmarks import _timing, systems
-from tests.benchmarks.early_exit import training_step
+from tests.benchmarks._straightforward import training_step
 from tests.support.numerics.tensor_memory import peak_bytes
 from trainables import catalog, costs
 from trainables.assembly import model_config

@@ -27,7 +27,7 @@ import torch
 from torch import nn
 
 from tests.benchmarks import _timing, systems
-from tests.benchmarks.early_exit import training_objective
+from tests.benchmarks._straightforward import training_objective
 from tests.support.numerics.kernel_count import DeviceCounts, count_kernels
 from trainables import catalog
 from trainables.assembly import build_model, model_config

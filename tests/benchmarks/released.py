@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tests.benchmarks import _timing, systems
-from tests.benchmarks.early_exit import training_step
+from tests.benchmarks._straightforward import training_step
 from trainables.types import Batch
 
 NEVER = -30.0

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from tests.benchmarks import _timing, systems
-from tests.benchmarks.early_exit import training_objective, training_step
+from tests.benchmarks._straightforward import training_objective, training_step
 from trainables import catalog
 from trainables.types import Batch
 

@@ -23,7 +23,13 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.benchmarks import _timing
-from tests.benchmarks.early_exit import SHIFT, SPREAD, Straightforward, training_objective, training_step
+from tests.benchmarks._straightforward import (
+    SHIFT,
+    SPREAD,
+    Straightforward,
+    training_objective,
+    training_step,
+)
 from tests.support.numerics.tensor_memory import peak_bytes
 from trainables import catalog, costs
 from trainables.assembly import build_model, model_config

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from orchestrator.search import space_catalog as catalog
-from search_spaces.algebra import admits, exists, merge, order_dimensions
+from search_spaces.algebra import admits, exists, merge
 from search_spaces.dimensions import Choice, Domain, Fixed, Float, Int, Space, Value, contains
 from search_spaces.parse import parse_space, render_space
 
@@ -19,12 +19,6 @@ def test_every_range_has_a_source(name: str) -> None:
     assert space.dimensions, f"{name} must have a dimension"
     assert [dimension.path for dimension in space.dimensions if not dimension.source] == []
     assert catalog.describe(name)
-
-
-@pytest.mark.parametrize("name", catalog.full_names())
-def test_dimensions_are_in_the_order_of_dependence(name: str) -> None:
-    space = catalog.load(name)
-    assert order_dimensions(space.dimensions) == space.dimensions
 
 
 @pytest.mark.parametrize("name", catalog.full_names())

@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib.util
-import json
 import re
 from types import ModuleType
 
@@ -18,23 +17,6 @@ from tests.architecture.source import ROOT
 from tests.support.processes.commands import commands_by_name
 from trainables.custom.function import FunctionTrial
 from trainables.protocol import Job
-
-
-@dataclasses.dataclass
-class ExampleRow:
-    """A row.
-
-    Not this.
-    """
-
-
-@dataclasses.dataclass
-class Example:
-    plain: int
-    """Text
-    below it."""
-    rows: tuple[ExampleRow, ...]
-    bare: str = ""
 
 
 @pytest.fixture(scope="module")
@@ -90,17 +72,6 @@ def test_reference_has_every_error_and_outcome(pages: ModuleType) -> None:
 def test_reference_has_every_key_of_report_json(pages: ModuleType) -> None:
     text = pages.report_json()
     assert {each.name for each in dataclasses.fields(Report) if f"| `{each.name}` | " not in text} == set()
-    described = pages.attribute_docstrings(Example)
-    assert described == {"plain": "Text below it.", "rows": "A row.", "bare": ""}
-
-
-def test_files_are_rewritten_only_if_their_text_changed(pages: ModuleType, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(pages, "PARTS", {"one": lambda: json.dumps(1)})
-    pages.write_pages(tmp_path / "generated")
-    file = tmp_path / "generated" / "one.md"
-    before = file.stat().st_mtime_ns
-    pages.write_pages(tmp_path / "generated")
-    assert (file.read_text(), file.stat().st_mtime_ns) == ("1", before)
 
 
 def test_api_page_has_every_member_of_trial() -> None:

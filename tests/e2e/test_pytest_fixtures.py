@@ -55,13 +55,6 @@ def forgetful(settings, trial):
         place += trial.generator("walk", step).random()
         saved.write_text(json.dumps(step + 1))
         trial.report(step, {"valid/score": place})
-
-def endless(settings, trial):
-    trial.report(1, {"valid/score": 1.0})
-    time.sleep(1000)
-
-def broken(settings, trial):
-    raise RuntimeError("no data")
 '''
 
 
@@ -103,43 +96,15 @@ assert len(sweep_spec("walks.yaml", ["search=null"]).trials) == 8
 
 
 @pytest.mark.slow
-def test_faulty_spec_fails_with_the_message_of_the_planner(repository: pytest.Pytester) -> None:
-    write_spec(repository, "train", changed=("drift: 0.0", "drfit: 0.0"))
-    plain, missing = 'sweep_spec("walks.yaml")', 'sweep_spec("walk.yaml")'
-    result = run(repository, 'chaos("walks.yaml", kill_at=3)', plain=plain, missing=missing)
-    result.assert_outcomes(failed=3)
-    unknown_field = "*walks.yaml:6: *walk:train has no field drfit*'drift'*"
-    missing_spec = "*FileNotFoundError: a test of a spec needs a spec, found no*"
-    result.stdout.fnmatch_lines(
-        [
-            "*_ test_it _*",
-            unknown_field,
-            "*_ test_plain _*",
-            unknown_field,
-            "*_ test_missing _*",
-            missing_spec,
-        ]
-    )
-    result.stdout.no_fnmatch_line("*pytest_plugin.py*")  # the traceback must end in the user's test
-
-
-@pytest.mark.slow
 def test_snapshot_stores_and_compares_the_expansion(repository: pytest.Pytester) -> None:
     body = 'sweep_spec("walks.yaml").check_snapshot()'
-    first = run(repository, body)
-    first.assert_outcomes(failed=1)
-    first.stdout.fnmatch_lines(["*the snapshot * does not exist; *pytest --snapshot-update*"])
-    written = run(repository, body, "--snapshot-update", twice=f"{body}\n{body}")
-    written.assert_outcomes(passed=1, failed=1)
+    written = run(repository, body, "--snapshot-update")
+    written.assert_outcomes(passed=1)
     snapshot = repository.path / "snapshots" / "test_walks.test_it.walks.txt"
     text = snapshot.read_text()
     assert "minus-drift  nothing pulls" in text
     assert "24 trials" in text
-    repeated = run(
-        repository, body, twice='spec = sweep_spec("walks.yaml")\n' + "spec.check_snapshot()\n" * 2
-    )
-    repeated.assert_outcomes(passed=1, failed=1)
-    repeated.stdout.fnmatch_lines(["*a snapshot must have a name of its own in its test, got 'walks' twice*"])
+    run(repository, body).assert_outcomes(passed=1)
     write_spec(repository, "train", changed=("drift: 0.5", "drift: 0.6"))
     changed = run(repository, body)
     changed.assert_outcomes(failed=1)
@@ -147,87 +112,47 @@ def test_snapshot_stores_and_compares_the_expansion(repository: pytest.Pytester)
     assert snapshot.read_text() == text
 
 
-@pytest.mark.slow
-def test_snapshot_option_of_another_plugin_is_used(repository: pytest.Pytester) -> None:
-    (repository.path / "other.py").write_text(
-        "def pytest_addoption(parser):\n"
-        "    parser.getgroup('other').addoption('--snapshot-update', action='store_true', dest='anew')\n"
-    )
-    body = 'sweep_spec("walks.yaml").check_snapshot()'
-    run(repository, body, "-p", "other", "--snapshot-update").assert_outcomes(passed=1)
-    run(repository, body, "-p", "other").assert_outcomes(passed=1)
-
-
-GATES = """\
-name: gates
-question: Does the gate help?
-baseline:
-  task: {name: listops, trees: 400, near_iid_examples: 40, valid_examples: 40, test_examples: 5, depth_max: 4,
-         arguments_max: 4, train_length_max: 30}
-  model: {name: universal, width: 8, heads: 2, max_layers: 3}
-  train: {steps: 2000, warmup_steps: 100, schedule: warmup, batch_size: 32}
-arms: {minus-gate: {why: plain feed-forward block, set: {model.gate: false}}}
-confirm: {seeds: [1], splits: [near-iid]}
-"""
-"""A spec of a built-in model, which trains longer than `chaos` does."""
 TWO_TRIALS = '["search=null", "confirm.seeds=[1]"]'
 """Overrides that leave one trial of each arm, since every session starts a process for each trial."""
 SURVIVED = """\
-survived = chaos("timed.yaml", kill_at=(1, 11), ignore=["valid/speed"])
+survived = chaos("timed.yaml", kill_at=11, ignore=["valid/speed"])
 assert survived.trials == 2 * (2 + 2)
 assert set(survived.outcomes.values()) == {"finished"}
 """
 
 
 @pytest.mark.slow
-@pytest.mark.longest
 def test_chaos_reports_differences_between_runs_and_nothing_else(repository: pytest.Pytester) -> None:
     """One process of pytest runs all sweeps, because it imports their dependencies once."""
-    for function in ("timed", "forgetful", "broken"):
+    for function in ("timed", "forgetful"):
         write_spec(repository, function).rename(repository.path / f"{function}.yaml")
     write_spec(repository, "train")
-    (repository.path / "gates.yaml").write_text(GATES)
     result = run(
         repository,
-        f'chaos(sweep_spec("walks.yaml", {TWO_TRIALS}), kill_at=(1, 1000))',
+        f'chaos(sweep_spec("walks.yaml", {TWO_TRIALS}), kill_at=1000)',
         forgetful=f'chaos(sweep_spec("forgetful.yaml", {TWO_TRIALS}), kill_at=6)',
-        broken=f'chaos(sweep_spec("broken.yaml", {TWO_TRIALS}), kill_at=3)',
         survived=SURVIVED,
-        built_in='assert chaos("gates.yaml", kill_at=6).trials == 2',
     )
-    result.assert_outcomes(failed=3, passed=2)
+    result.assert_outcomes(failed=2, passed=1)
     result.stdout.fnmatch_lines(
         [
             "*ValueError: kill_at must be from 1 to *, the events of 'walks', got 1000",
             "*_ test_forgetful _*",
             "*killed at event 6 and resumed, 'walks' must find what it finds undisturbed*",
             "*baseline, confirm 0: valid/score of step * must be *, got *",
-            "*_ test_broken _*",
-            "*trials of 'walks' must measure something, got none that did: crashed*",
         ]
     )
-
-
-@pytest.mark.slow
-def test_chaos_kills_a_sweep_after_a_timeout(repository: pytest.Pytester) -> None:
-    write_spec(repository, "endless")
-    result = run(repository, 'chaos("walks.yaml", kill_at=3, timeout_s=8)')
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*the sweep must end within 8 s, and was killed: let it train less, or *"])
 
 
 @pytest.mark.parametrize(
     ("sampler", "expected_sampler"),
     [
         ("tpe", {"name": "tpe", "n_startup_trials": 1}),
-        ("{name: tpe, n_startup_trials: 5, multivariate: true}", None),
-        ("{name: nsga2, population_size: 4}", {"name": "nsga2"}),
-        ("qmc", {"name": "qmc"}),
         ("grid", {"name": "bruteforce"}),
     ],
 )
 def test_small_sweep_uses_the_sampler_of_its_spec(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: str, expected_sampler: dict[str, object] | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: str, expected_sampler: dict[str, object]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     spec = SPEC.format(function="train").replace("search:", f"search:\n  sampler: {sampler}")
@@ -237,5 +162,4 @@ def test_small_sweep_uses_the_sampler_of_its_spec(
     with forgotten(tmp_path):
         small_plan = small(SpecUnderTest(tmp_path / "walks.yaml")).plan
         assert small_plan.search is not None
-        expected = expected_sampler or {"name": "tpe", "n_startup_trials": 1, "multivariate": True}
-        assert dict(small_plan.search.sampler) == expected
+        assert dict(small_plan.search.sampler) == expected_sampler

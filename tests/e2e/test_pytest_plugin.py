@@ -57,14 +57,6 @@ def test_plugin_plans_and_trains_a_spec_and_its_profiles(repository: pytest.Pyte
     assert {name for name in folders if not name.startswith("runpytest-")} == {"experiments"}
 
 
-def test_ids_select_tests_and_collection_runs_nothing(repository: pytest.Pytester) -> None:
-    collected = run(repository, "--haltsweep", "--collect-only", "-q", "experiments")
-    assert collected.outlines[:3] == [f"experiments/gates.yaml::{name}" for name in ("plan", "small", "wide")]
-    write_spec(repository, "gates.yaml", VALID_SPEC.replace("name: gates", "nane: gates"))
-    run(repository, "--haltsweep", "experiments/gates.yaml::wide").assert_outcomes(failed=1)
-    run(repository, "--haltsweep", "experiments", "-k", "small").assert_outcomes(failed=1, deselected=2)
-
-
 def test_failure_shows_the_message_of_the_planner(repository: pytest.Pytester) -> None:
     write_spec(repository, "a-typo.yaml", VALID_SPEC.replace("{model.gate: false}", "{model.gatee: false}"))
     result = run(repository, "--haltsweep", "experiments", "-k", "a-typo and plan")
@@ -78,34 +70,3 @@ def test_failure_shows_the_message_of_the_planner(repository: pytest.Pytester) -
     output = str(result.stdout)
     assert "Traceback" not in output
     assert "planner.py" not in output
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("name: [unclosed\n", "experiments/broken.yaml:2: *"),
-        ("", "experiments/broken.yaml:1: must be a mapping *"),
-    ],
-)
-def test_file_without_a_spec_is_one_failure(repository: pytest.Pytester, text: str, message: str) -> None:
-    write_spec(repository, "broken.yaml", text)
-    result = run(repository, "--haltsweep", "experiments/broken.yaml")
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([message])
-
-
-def test_pytest_without_the_option_imports_nothing_heavy(repository: pytest.Pytester) -> None:
-    repository.makepyfile(
-        """
-        import sys
-
-        def test_nothing_heavy_is_there():
-            loaded = {name.partition(".")[0] for name in sys.modules}
-            assert not loaded & {"torch", "ray", "mlflow", "optuna", "yaml", "pydantic", "trainables"}
-            assert "orchestrator.pytest_plugin" in sys.modules
-        """
-    )
-    # Hydra's plugin imports yaml.
-    options = ["-p", "no:cacheprovider", "-p", "no:hydra_pytest", "-W", "error"]
-    fresh = repository.runpytest_subprocess(*options)
-    fresh.assert_outcomes(passed=1)

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import math
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -28,14 +27,6 @@ class Fits(BaseModel):
     def fits(self):
         assert self.width % self.heads == 0, "width must be a multiple of heads"
         return self
-
-
-def fits(settings):
-    return settings["width"] % settings["heads"] == 0
-
-
-def raises(settings):
-    raise KeyError("none")
 
 
 def train(settings, trial):
@@ -120,8 +111,7 @@ def test_fields_and_arms_accept_names_with_special_characters(haltsweep: Run, fo
     assert "[size 9, size 4]" in planned.out
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "grid"])
-def test_choices_can_be_lists_mappings_and_null(haltsweep: Run, folder: Path, sampler: str) -> None:
+def test_choices_can_be_lists_mappings_and_null(haltsweep: Run, folder: Path) -> None:
     hidden = [[64], [64, 32], [128, 64]]
     optimizers = [{"name": "adam", "betas": [0.9, 0.99]}, {"name": "sgd", "betas": None}]
     also = {
@@ -131,15 +121,14 @@ def test_choices_can_be_lists_mappings_and_null(haltsweep: Run, folder: Path, sa
     }
     baseline = {"hidden": [64], "optimizer": optimizers[0], "dropout": None}
     first = [{"hidden": [128, 64]}]
-    search = {"also": also, "trials_per_arm": 12, "sampler": sampler, "first": first}
+    search = {"also": also, "trials_per_arm": 12, "sampler": "grid", "first": first}
     launch_spec(haltsweep, folder, baseline, search)
     settings = [json.loads(each["settings"]) for each in record_rows(haltsweep)]
     assert settings[0] == {**baseline, "hidden": [128, 64]}
     for name, values in (("hidden", hidden), ("optimizer", optimizers), ("dropout", [None, 0.5])):
         assert all(each[name] in values for each in settings)
         assert len({json.dumps(each[name]) for each in settings}) == len(values)
-    if sampler == "grid":
-        assert len({json.dumps(each, sort_keys=True) for each in settings}) == 12
+    assert len({json.dumps(each, sort_keys=True) for each in settings}) == 12
     assert yaml.safe_load(haltsweep("best", "one").out)["baseline"] == settings[0]
     (folder / "again.yaml").write_text((folder / "one.yaml").read_text().replace("name: one", "name: two"))
     plan = haltsweep("plan", "again.yaml", "search.first=[{from: one}]")
@@ -147,34 +136,6 @@ def test_choices_can_be_lists_mappings_and_null(haltsweep: Run, folder: Path, sa
     assert "tries first hidden [128, 64], optimizer name adam, betas [0.9, 0.99]" in " ".join(
         plan.out.split()
     )
-
-
-@pytest.mark.parametrize(
-    "constraints",
-    [["width % heads == 0", "width * heads <= 400"], ["spaces_job:fits"], ["spaces_job:Fits", "heads > 1"]],
-)
-def test_search_never_runs_params_that_violate_a_constraint(
-    haltsweep: Run, folder: Path, constraints: list[str]
-) -> None:
-    search = {"also": HEADS, "constraints": constraints, "trials_per_arm": 6}
-    launch_spec(haltsweep, folder, {"width": 64, "heads": 4}, search)
-    settings = [json.loads(each["settings"]) for each in record_rows(haltsweep)]
-    assert len(settings) == 6
-    assert all(each["width"] % each["heads"] == 0 for each in settings)
-    if "width * heads <= 400" in constraints:
-        assert all(each["width"] * each["heads"] <= 400 for each in settings)
-
-
-def test_sampler_replaces_params_that_a_config_refuses(haltsweep: Run, folder: Path) -> None:
-    (folder / "spaces_job.py").write_text(CODE + '\n\nhaltsweep = {"config": Fits}\n')
-    search = {"also": HEADS, "trials_per_arm": 6}
-    output = launch_spec(haltsweep, folder, {"width": 64, "heads": 4}, search)
-    pairs = [(width, heads) for width in range(16, 97, 8) for heads in HEADS["heads"]["choice"]]
-    refused = sum(width % heads > 0 for width, heads in pairs)
-    assert output.count(f"refuses {refused} of {len(pairs)} combinations") == 1
-    settings = [json.loads(each["settings"]) for each in record_rows(haltsweep)]
-    assert len(settings) == 6
-    assert all(each["width"] % each["heads"] == 0 for each in settings)
 
 
 def test_infeasible_trials_are_reported_and_not_counted(haltsweep: Run, folder: Path) -> None:
@@ -192,43 +153,3 @@ def test_infeasible_trials_are_reported_and_not_counted(haltsweep: Run, folder: 
     assert f"infeasible: {reasons[0]}" in status.out
     (search,) = json.loads(haltsweep("report", "one", "--json").out)["page"]["searches"]
     assert search["outcomes"] == {"finished": 12, "infeasible": len(reasons)}
-    number = next(each["number"] for each in records if int(each["number"]) >= 12)
-    assert haltsweep("logs", "one", f"baseline/search/{number}").code == 0
-    assert haltsweep("verify", "one").code == 0
-    resumed = haltsweep("resume", "one")
-    assert resumed.code == 0
-    assert len(record_rows(haltsweep)) == len(records)
-
-
-@pytest.mark.parametrize(
-    ("constraint", "quoted"),
-    [
-        ("width % 100 == 99", "width % 100 == 99"),
-        ("spaces_job:raises", "KeyError"),
-        ("spaces_job:absent", "search.constraints[0]: spaces_job:absent"),
-        ("width % haeds == 0", "'heads'"),
-        ("mode == fast", "mode == 'fast'"),
-        ("weight-decay * width < 3", "`weight-decay`"),
-        ("mode < width", "'slow'"),
-        ("mode * width < 3", "mode = 'slow', width = 16"),
-    ],
-)
-def test_plan_refuses_wrong_constraints(haltsweep: Run, folder: Path, constraint: str, quoted: str) -> None:
-    spec = {
-        "name": "one",
-        "question": "Which is best?",
-        "trainable": "spaces_job:train",
-        "baseline": {"width": 64, "heads": 4, "mode": "slow", "weight-decay": 0.1},
-        "search": {"also": HEADS, "constraints": [constraint], "trials_per_arm": 3, "objectives": OBJECTIVES},
-    }
-    (folder / "one.yaml").write_text(yaml.safe_dump(spec))
-    result = haltsweep("plan", "one.yaml")
-    assert result.code == 2
-    assert quoted in " ".join(result.err.split())
-
-
-def test_launch_warns_of_repeated_params(haltsweep: Run, folder: Path) -> None:
-    search = {"also": {"width": {"int": [16, 64], "step": "x2"}}, "trials_per_arm": 5}
-    output = launch_spec(haltsweep, folder, {"width": 64}, search)
-    assert "baseline 3 for 5" in " ".join(output.split())
-    assert math.isclose(float(record_rows(haltsweep)[0]["metric.valid/loss"]), 1.0)

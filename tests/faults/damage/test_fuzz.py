@@ -1,4 +1,4 @@
-"""Commands end with an answer or one clear error, whatever specs, overrides and sweep folders contain. A few
+"""Commands end with an answer or one clear error, whatever specs and sweep folders contain. A few
 examples of each test run by default; `make search` runs many new examples."""
 
 import random
@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, example, given
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from orchestrator.errors import PlanError
 from orchestrator.execution.trial.rehearsal import rehearse
 from orchestrator.plan.planner import plan_file
-from tests.support.processes.commands import TINY
+from tests.support.processes.commands import TINY, Shell
 from tests.support.specs.examples import examples
 
-EXAMPLES = 25
-DAMAGED = 6
+EXAMPLES = 15
+DAMAGED = 4
 """Number of damaged sweeps. Each takes seconds, because a command reads the whole sweep and its MLflow
 database."""
 PATIENCE_S = 120.0
@@ -34,46 +34,10 @@ SPEC["arms"]["no-halt"] = {"why": "all layers", "set": {"model.halt": None}, "dr
 SPEC["search"] |= {"spaces": ["halting"], "stopper": {"name": "asha", "grace_steps": 2}}
 SPEC["published"] = [{"arm": "baseline", "metric": "accuracy", "values": {"near-iid": 0.5}, "source": "here"}]
 HOSTILE: tuple[Any, ...] = (
-    *(
-        None,
-        True,
-        False,
-        "",
-        " ",
-        "none",
-        "null",
-        "~",
-        "\x1b[31mred",
-        "<b>",
-        "[bold]",
-        "../..",
-        "a" * 300,
-        "ä\u202e",
-    ),
-    *(0, 1, -1, 2, 3, 7, 10**6, 2**31, 2**63 - 1, -(2**63), 0.0, -0.5, 0.5, 1.0, 1e-300, 1e300, float("nan")),
-    *(
-        float("inf"),
-        [],
-        {},
-        [[]],
-        [None],
-        {"": None},
-        {"int": [1, 4]},
-        {"float": [0.1, 0.2]},
-        {"choice": []},
-        [1, 1],
-    ),
-    *(
-        "tpe",
-        "grid",
-        "asha",
-        "hyperband",
-        "universal",
-        "listops",
-        "valid/accuracy",
-        "model.gate",
-        "train.steps",
-    ),
+    *(None, True, "", " ", "~", "\x1b[31mred", "[bold]", "../..", "a" * 300, "ä\u202e"),
+    *(0, -1, 3, 10**6, 2**63 - 1, -(2**63), -0.5, 1e-300, 1e300, float("nan"), float("inf")),
+    *([], {}, [None], {"": None}, {"int": [1, 4]}, {"float": [0.1, 0.2]}, {"choice": []}, [1, 1]),
+    *("tpe", "grid", "asha", "universal", "listops", "valid/accuracy", "model.gate", "train.steps"),
 )
 
 
@@ -123,25 +87,9 @@ def specs(draw: st.DrawFn) -> bytes:
     return bytes(text)
 
 
-@st.composite
-def overrides(draw: st.DrawFn) -> str:
-    """Generate a command-line override of an existing path or of a misspelt path."""
-    chance = random.Random(draw(st.integers(0, 2**63)))
-    spec_path = chance.choice(list_paths(SPEC))
-    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in spec_path).removeprefix(
-        "."
-    )
-    if chance.random() < 0.3:
-        index = chance.randrange(len(key))
-        key = key[:index] + chance.choice(("", ".", "[0]", "=", "x", "é", " ")) + key[index + 1 :]
-    value = yaml.safe_dump(chance.choice(HOSTILE), default_flow_style=True)
-    return f"{key}=" + value.removesuffix("...\n")
-
-
 def assert_ends_cleanly(answer, started_at, *codes):
     """Assert that a command ended in time with one of `codes` and without a traceback."""
     assert answer.code in codes, answer
-
     assert "Traceback" not in answer.out + answer.err
     assert time.process_time() - started_at < PATIENCE_S
     if answer.code == 2:
@@ -170,22 +118,9 @@ def test_any_spec_is_refused_or_trains(haltsweep, text):
             assert not rehearsal_errors(file)
 
 
-@examples(EXAMPLES, suppress_health_check=list(HealthCheck))
-@given(changes=st.lists(overrides(), min_size=1, max_size=3))
-@example(changes=[f"baseline.task.name={'a' * 300}"])
-def test_any_override_is_refused_or_planned(haltsweep, changes):
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "fuzzed.yaml"
-        file.write_text(yaml.safe_dump(SPEC))
-        started_at = time.process_time()
-        assert_ends_cleanly(haltsweep("plan", str(file), *changes), started_at, 0, 2)
-
-
 @pytest.fixture(scope="module")
-def finished_folder(tmp_path_factory, request) -> Path:
+def finished_folder(tmp_path_factory) -> Path:
     """Return a folder with a finished sweep, its data and its MLflow database."""
-    from tests.support.processes.commands import Shell
-
     shell = Shell.at(tmp_path_factory.mktemp("finished"), tracked=True)
     answer = shell.run("launch", "tiny.yaml", "--driver", "inline", "search.stopper=null")
     assert answer.code == 0, answer

@@ -20,38 +20,16 @@ from tests.support.training_code.secrets import MARKER, contains_password, files
 CLOSED_PORT = "127.0.0.1:1"
 """No server answers at this port."""
 LOCAL_TRACKING = "--tracking=sqlite:///mlflow.db"
-ODD_PASSWORDS = [
-    "pa@ss",
-    "pa/ss",
-    "pa:ss",
-    "pa'ss",
-    'pa"ss',
-    "pa ss",
-    "pa#ss",
-    "pa?ss",
-    "pa[ss",
-    "pa%ss",
-    "1/ss",
-]
+ODD_PASSWORDS = ["pa@ss", "pa/ss", "pa'ss", "pa#ss", "pa[ss", "pa%ss"]
 REFUSED_URLS = [
     ("--tracking", f"ftp://ann:{MARKER}@host"),
-    ("--tracking", f"file://ann:{MARKER}@host/mlruns"),
     ("--tracking", f"ann:{MARKER}@host:5000"),
-    ("--tracking", f"http:/ann:{MARKER}@host"),
-    ("--tracking", f"http://ann:{MARKER}@"),
-    ("--tracking", f"http://ann:{MARKER}"),
     ("--tracking", f"http://ann:{MARKER}@host:port"),
-    ("--storage", f"mysql://ann:{MARKER}@host/db"),
-    ("--storage", f"ann:{MARKER}@host/db"),
     ("--storage", f"host=h user=ann password={MARKER}"),
     ("--storage", f"postgresql://ann:{MARKER}@host:port/db"),
-    ("--storage", f"postgresql://ann:{MARKER}@{CLOSED_PORT}/db"),
     ("--storage", f"postgresql://{CLOSED_PORT}/db?user=ann&password={MARKER}"),
     ("--storage", f"postgresql://ann@{CLOSED_PORT}/db?sslpassword={MARKER}"),
-    ("--storage", f"postgresql://ann@{CLOSED_PORT}/db?sslmode=nonsense&password={MARKER}"),
-    ("--address", f"ann:{MARKER}@{CLOSED_PORT}"),
     ("--address", f"ray://ann:{MARKER}@{CLOSED_PORT}"),
-    ("--address", f"http://ann:{MARKER}@{CLOSED_PORT}"),
 ]
 
 
@@ -93,17 +71,9 @@ def test_odd_passwords_do_not_leak(odd_part: str) -> None:
     "arguments",
     [
         ("doctor", "--tracking", f"http://ann:{MARKER}@{CLOSED_PORT}"),
-        ("doctor", "--storage", f"postgresql://ann:{MARKER}@{CLOSED_PORT}/db?password={MARKER}"),
         ("ui", "--no-browser", "--tracking", f"http://ann:{MARKER}@{CLOSED_PORT}"),
-        ("ui", "--no-browser", "--tracking", f"ann:{MARKER}@{CLOSED_PORT}"),
         ("status", "tiny", "--storage", f"postgresql://ann:{MARKER}@{CLOSED_PORT}/db"),
-        ("status", "tiny", f"http://ann:{MARKER}@{CLOSED_PORT}"),
-        (
-            "ui",
-            "--port",
-            f"http://ann:{MARKER}@{CLOSED_PORT}/with/a/path/so/long/that/it/is/broken/into/lines",
-        ),
-        ("stop", "tiny", "--storage", f"postgresql://ann:{MARKER}@{CLOSED_PORT}/db"),
+        ("ui", "--port", f"http://ann:{MARKER}@{CLOSED_PORT}/with/a/long/path/that/is/broken/into/lines"),
         (f"http://ann:{MARKER}@{CLOSED_PORT}",),
     ],
 )
@@ -113,20 +83,8 @@ def test_no_command_prints_the_password(haltsweep, arguments: tuple[str, ...]) -
 
 
 @pytest.mark.slow
-def test_launch_without_a_tracking_server_leaks_no_password(tmp_path: Path) -> None:
-    shell = Shell.at(tmp_path, tracked=True)
-    arguments = ("launch", "tiny.yaml", "--profile", "short", "--driver", "inline")
-    answers = shell.run(*arguments, MLFLOW_TRACKING_URI=f"http://ann:{MARKER}@{CLOSED_PORT}")
-    assert "http://ann:***@127.0.0.1:1" in answers.err
-    assert "catch up with: haltsweep sync tiny" in answers.err
-    assert "trials: 4 finished" in answers.out
-    assert answers.code == 0, answers
-    _assert_no_leaks(shell, answers)
-
-
-@pytest.mark.slow
 def test_sweep_that_loses_its_server_leaks_no_password(tmp_path: Path) -> None:
-    """MLflow dies and comes back, `sync` catches up, and every command runs; both stores have a password."""
+    """MLflow dies and comes back, and `sync` catches up; both stores have a password."""
     shell = Shell.at(tmp_path, tracked=True)
     server = Server(shell.folder / "mlflow.db", shell.folder / "artifacts")
     server.start()
@@ -134,16 +92,10 @@ def test_sweep_that_loses_its_server_leaks_no_password(tmp_path: Path) -> None:
         storage, tracking = with_password(database.url()), with_password(server.uri)
         try:
             answers = _launch_and_kill_server(shell, server, storage, tracking)
-            answers += [shell.run("sync", "tiny", "--tracking", tracking)]
-            assert answers[-1].code == 1, answers[-1]
             server.start()
-            answers += [shell.run("sync", "tiny", "--tracking", tracking)]
-            assert answers[-1].code == 0, answers[-1]
-            answers += [_resume_briefly(shell)]
-            for arguments in (("status", "tiny", "--json"), ("report", "tiny", "--json"), ("list",)):
+            for arguments in (("sync", "tiny"), ("status", "tiny", "--json"), ("report", "tiny", "--json")):
                 answers += [shell.run(*arguments)]
                 assert answers[-1].code == 0, answers[-1]
-            answers += [shell.run("doctor", "--tracking", tracking, "--storage", storage)]
         finally:
             server.stop()
         assert not contains_password(_dump_tables(database.url()))
@@ -169,17 +121,6 @@ def _launch_and_kill_server(shell: Shell, server: Server, storage: str, tracking
         answers = answer(process)
     assert answers.code == 130, answers
     return [answers]
-
-
-def _resume_briefly(shell: Shell) -> Answer:
-    state = shell.folder / "runs" / "tiny" / "tracking.json"
-    modified_at = state.stat().st_mtime_ns
-    with shell.started("resume", "tiny", "--driver", "inline") as process:
-        wait_for(lambda: state.stat().st_mtime_ns != modified_at, process)
-        interrupt(process)
-        answers = answer(process)
-    assert answers.code == 130, answers
-    return answers
 
 
 def _assert_no_leaks(shell: Shell, *answers: Answer) -> None:

@@ -5,9 +5,6 @@ import os
 import random
 import signal
 import sqlite3
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -27,16 +24,13 @@ from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan
-from orchestrator.tracking.mlflow.mlflow_reading import read_runs
-from orchestrator.tracking.projections import Projections
-from tests.faults.kills.chaos import SweepSite, launch_or_resume, run_session
-from tests.support.processes.commands import COMMAND, Shell, tree
-from tests.support.processes.forks import forks
+from tests.faults.kills.chaos import SweepSite, launch_or_resume
+from tests.support.processes.commands import Shell, tree
 from tests.support.specs.plans import make_arm, make_plan
 from tests.support.stores.flips import flip, flip_random_bit
 from tests.support.sweeps.histories import history
 
-FLIPS = 8
+FLIPS = 3
 
 
 def finished_sweep(root: Path, **arm: object) -> SweepSite:
@@ -180,16 +174,9 @@ def test_trials_missing_from_the_plan_are_reported(tmp_path: Path) -> None:
 
 DAMAGES = {
     "value": ("update metrics set value = value + 1 where key = 'valid/score' and step = 2", "points of"),
-    "lost": ("delete from metrics where key = 'train/chain' and step = 1", "points of train/chain differ"),
-    "twice": (
-        "insert into metrics select key, value, timestamp + 1, run_uuid, step, is_nan from metrics limit 99",
-        "points of valid/cost differ",
-    ),
     "param": ("update params set value = '8' where key = 'seed'", "parameter seed is '8', the ledger says"),
     "tag": ("update tags set value = 'pruned' where key = 'haltsweep.outcome'", "tag haltsweep.outcome is"),
-    "parent": ("update tags set value = 'x' where key = 'mlflow.parentRunId'", "tag mlflow.parentRunId is"),
     "status": ("update runs set status = 'RUNNING'", "status is RUNNING, the ledger says FINISHED"),
-    "mean": ("update latest_metrics set value = 7 where key like '%.n'", ""),
 }
 
 
@@ -204,148 +191,10 @@ def test_verify_names_differences_in_mlflow(place: SweepSite, name: str) -> None
         connection.execute("pragma wal_checkpoint(truncate)")
     with Ledger.open(place.folder.ledger_url, place.plan.name) as ledger:
         findings = list(sweep_checks.check_mlflow(open_checked_sweep(place, ledger), lambda _: None))
-    if text:
-        assert bad_findings(findings), findings
-        assert all(finding.remedy for finding in findings)
-        assert any(text in finding.detail for finding in findings)
-    else:
-        assert bad_findings(findings) == [], "MLflow derives its cache from its metrics"
+    assert bad_findings(findings), findings
+    assert all(finding.remedy for finding in findings)
+    assert any(text in finding.detail for finding in findings)
     database.write_bytes(mlflow_content)
-
-
-def test_flipped_bit_of_mlflow_is_reported_or_harmless(place: SweepSite) -> None:
-    stream, database = random.Random(2), place.root / "runs" / "mlflow.db"
-    database_content = database.read_bytes()
-    with Ledger.open(place.folder.ledger_url, place.plan.name) as ledger:
-        checked_sweep = open_checked_sweep(place, ledger)
-        uri, uid = str(place.tracking_uri), ledger.uid
-        earlier_state = mlflow_content(uri, place.plan.name, uid)
-        for _ in range(10):
-            bit = flip_random_bit(database, stream)
-            faults = [
-                finding
-                for finding in sweep_checks.check_mlflow(checked_sweep, lambda _: None)
-                if finding.verdict != "sound"
-            ]
-            if not faults:
-                assert mlflow_content(uri, place.plan.name, uid) == earlier_state, f"bit {bit} went unnoticed"
-            database.write_bytes(database_content)
-
-
-def mlflow_content(uri: str, experiment: str, uid: str) -> object:
-    stored_runs = read_runs(uri, experiment, uid)
-    assert stored_runs is not None
-    return sorted(
-        (
-            finding.run.key,
-            finding.run.status,
-            sorted(finding.run.params.items()),
-            sorted(finding.histories.items()),
-        )
-        for finding in stored_runs
-    )
-
-
-@pytest.mark.slow
-def test_parquet_file_of_another_ledger_is_reported(place: SweepSite) -> None:
-    """The file is undamaged and in the list, but belongs to another ledger."""
-    contents = {file: file.read_bytes() for file in place.folder.root.glob("*.*") if file.is_file()}
-    other_records = finished_sweep(
-        Path(tempfile.mkdtemp(dir=place.root)), steps=3
-    ).folder.records.read_bytes()
-    Projections(place.folder).put(place.folder.records, other_records)
-    faults = bad_findings(verify(place.folder))
-    assert [(finding.what, str(place.folder.records) in finding.detail) for finding in faults] == [
-        ("parquet", True)
-    ]
-    for file, content in contents.items():
-        file.write_bytes(content)
-
-
-@pytest.mark.slow
-def test_running_sweep_is_sound_at_every_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.tracking.projections.TRIES", 20)
-    monkeypatch.setattr(sweep_checks, "TRIES", 10)
-    arms = [make_arm("one", sleep_s=0.15, steps=4)]
-    place = SweepSite(
-        tmp_path, make_plan(arms, trials_per_arm=2, seeds=(7,)), f"sqlite:///{tmp_path}/mlflow.db"
-    )
-    process = forks.Process(target=run_session, args=(place, -1))
-    process.start()
-    checks = 0
-    while process.is_alive():
-        if not (place.folder.plan.exists() and place.folder.ledger.exists()):
-            continue
-        faults = [
-            finding for finding in bad_findings(verify(place.folder)) if "no sweep" not in finding.detail
-        ]
-        # The launcher may still be creating the ledger.
-        not_yet_written = ("has no table", "is missing or empty")
-        faults = [
-            finding
-            for finding in faults
-            if finding.what != "ledger" or not any(text in finding.detail for text in not_yet_written)
-        ]
-        assert faults == []
-        checks += 1
-    process.join()
-    assert checks > 0
-    update_projections(place)
-    assert bad_findings(verify(place.folder)) == []
-
-
-READ_ONLY_MOUNT = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
-
-
-@pytest.mark.slow
-def test_read_only_folder_can_be_verified(place: SweepSite) -> None:
-    earlier_state = tree(place.root)
-    command = ["unshare", "--mount", "--map-root-user", "sh", "-c", READ_ONLY_MOUNT, "sh", str(place.root)]
-    touch = [*command, "touch", str(place.root / "file")]
-    touched = subprocess.run(touch, check=False, capture_output=True, text=True)
-    assert "Read-only" in touched.stderr, f"this test needs a private mount namespace: {touched.stderr}"
-    verify = [sys.executable, "-m", "orchestrator.cli.main", "verify", str(place.folder.root), "--json"]
-    result = subprocess.run([*command, *verify], check=False, capture_output=True, text=True)
-    assert result.returncode == 0, result
-    findings = json.loads(result.stdout)["findings"]
-    assert {finding["verdict"] for finding in findings} == {"sound", "absent"}, findings
-    assert tree(place.root) == earlier_state
-
-
-@pytest.mark.slow
-def test_read_only_sweep_is_readable_and_not_reported_as_damaged(tmp_path: Path) -> None:
-    shell = Shell.at(tmp_path, tracked=True)
-    assert shell.run("launch", "tiny.yaml", "--profile", "short", "--driver", "inline").code == 0
-    runs = shell.folder / "runs"
-    earlier_state = tree(runs)
-    read_only_command = [
-        "unshare",
-        "--mount",
-        "--map-root-user",
-        "sh",
-        "-c",
-        READ_ONLY_MOUNT,
-        "sh",
-        str(runs),
-        str(COMMAND),
-    ]
-    for arguments, expected in (
-        (("status", "tiny"), "tiny: finished; 4/4 ended"),
-        (("list",), "finished"),
-        (("logs", "tiny"), "no trial has failed"),
-    ):
-        answer = subprocess.run(
-            [*read_only_command, *arguments],
-            cwd=shell.folder,
-            env=shell.environment,
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-        assert answer.returncode == 0, answer
-        assert expected in answer.stdout
-        assert "damaged" not in answer.stdout
-    assert tree(runs) == earlier_state
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
-"""A launching process with Ray, to be killed: `python -m tests.faults.kills.ray_launcher ROOT [ADDRESS]`. It
-writes MLflow if a file ROOT/mlflow.db exists, which may be empty. With a third argument, the process
-starts a Ray cluster instead, writes the cluster's address to that file and waits."""
+"""A launching process with Ray, to be killed: `python -m tests.faults.kills.ray_launcher ROOT [ADDRESS]`.
+
+With a third argument, the process starts a Ray cluster instead, writes its address to that file and waits."""
 
 import os
 import sys
@@ -17,9 +17,8 @@ from tests.faults.kills.chaos import SweepSite, launch_or_resume
 from tests.support.specs.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 
 STEPS = 20
-RESTARTS = 2
-"""Number of restarts of Ray that the launcher allows, one fewer than the product."""
-MLFLOW = "mlflow.db"
+RESTARTS = 1
+"""Number of restarts of Ray that the launcher allows, fewer than the product."""
 HEAD_TIMEOUT_S = "3"
 """A short timeout: without its head, Ray's driver would use a whole processor for long."""
 
@@ -39,9 +38,8 @@ def make_sweep_plan() -> Plan:
 
 
 def sweep_site(root: Path) -> SweepSite:
-    """Return the sweep below `root`, with MLflow if its database exists."""
-    mlflow = root / MLFLOW
-    return SweepSite(root, make_sweep_plan(), f"sqlite:///{mlflow}" if mlflow.exists() else None)
+    """Return the sweep below `root`."""
+    return SweepSite(root, make_sweep_plan())
 
 
 def run_cluster(file: Path) -> None:

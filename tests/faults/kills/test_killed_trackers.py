@@ -11,7 +11,7 @@ from tests.faults.kills.chaos import SweepSite, check_log
 from tests.support.mlflow.mlflow_db import runs
 from tests.support.specs.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 
-KILLS = 5
+KILLS = 2
 MOMENTS = 20
 """Number of moments of a session of this sweep before the kill."""
 

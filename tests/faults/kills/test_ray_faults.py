@@ -2,8 +2,6 @@
 
 import os
 import secrets
-import signal
-from collections import Counter
 from contextlib import contextmanager, suppress
 
 import psutil
@@ -12,9 +10,8 @@ import pytest
 from orchestrator.errors import StoreError
 from orchestrator.ledger.events import EventKind
 from tests.faults.kills.chaos import check_log, launch_or_resume
-from tests.faults.kills.ray_launcher import MLFLOW, STEPS, sweep_site
+from tests.faults.kills.ray_launcher import sweep_site
 from tests.faults.kills.test_stop_from_outside import run_haltsweep
-from tests.support.mlflow.mlflow_db import runs
 from tests.support.processes.forks import forks, run_module
 from tests.support.processes.process_lookup import (
     AGENTS,
@@ -94,23 +91,6 @@ def repeated_steps(root):
     return {line: times - 1 for line, times in counts.items() if times > 1}
 
 
-def check_mlflow(root):
-    """Assert that MLflow has one closed run for each trial, with every step once."""
-    trial_runs = {
-        key: run for key, run in runs(root / MLFLOW, "synthetic").items() if key.startswith("trial/")
-    }
-    assert sorted(key.split("/")[2] for key in trial_runs) == sorted(
-        trial.trial_id for trial in sweep_site(root).plan.trials
-    )
-    assert {run.status for run in trial_runs.values()} == {"FINISHED"}
-    for run in trial_runs.values():
-        steps = Counter(step for metric, step, *_ in run.points if metric == "valid/score")
-        expected_steps = (
-            range(STEPS, STEPS + 1) if run.tags["haltsweep.phase"] == "posthoc" else range(1, STEPS + 1)
-        )
-        assert steps == Counter(expected_steps)
-
-
 def finish_without_ray(root):
     """Run the rest of the sweep without Ray, which is slow to start."""
     process = forks.Process(target=_finish_hurriedly, args=(root,))
@@ -125,7 +105,6 @@ def _finish_hurriedly(root):
 
 
 def test_sweep_on_ray_survives_stops_and_kills(tmp_path):
-    (tmp_path / MLFLOW).touch()
     stop_result = stop_sweep(tmp_path)
     with launcher(tmp_path) as process:
         event_count = len(events_of(tmp_path))
@@ -133,30 +112,24 @@ def test_sweep_on_ray_survives_stops_and_kills(tmp_path):
             lambda: stop_result <= trials_measured_since(tmp_path, event_count), "stopped trials continue"
         )
         assert not repeated_steps(tmp_path), "drained trials must not repeat steps"
+        wait_for_progress(tmp_path, process)
+        workers(process)[0].kill()
+        wait_for_progress(tmp_path, process)
         with subprocesses(process) as family:
             process.kill()
             _, survivors = psutil.wait_procs(family, timeout=WAIT_S)
             assert not survivors, "subprocesses must end with the launcher"
-    with launcher(tmp_path) as process:
-        for pick in (min, max):
-            wait_for_progress(tmp_path, process)
-            pick(workers(process), key=lambda worker: worker.pid).kill()
-        wait_for_progress(tmp_path, process)
-        interrupt_twice(process)
-    assert events_of(tmp_path)[-1].kind is EventKind.CLOSED
     finish_without_ray(tmp_path)
-
     events = events_of(tmp_path)
     check_log(events, sweep_site(tmp_path).plan)
     ends = [event.payload for event in events if event.kind is EventKind.ENDED]
     assert all(end["kind"] in {"finished", "stopped"} for end in ends)
     stop_result = [end for end in ends if end["kind"] == "stopped"]
     killed = [end for end in stop_result if end.get("outside")]
-    assert 1 <= len(killed) <= 2
+    assert len(killed) == 1
     assert {end["reason"] for end in stop_result if end not in killed} <= {STOP_REASON}
     # Two trials run at a time. A worker that dies loses at most the output of 50 ms and one step.
-    assert sum(repeated_steps(tmp_path).values()) <= (2 * 2 + 2) * 3
-    check_mlflow(tmp_path)
+    assert sum(repeated_steps(tmp_path).values()) <= (1 + 2) * 3
 
 
 def stop_sweep(root):
@@ -185,13 +158,3 @@ def stop_sweep(root):
 def trials_measured_since(root, event_count):
     """Return the trials with a measurement after the first `event_count` events."""
     return {event.trial_id for event in events_of(root)[event_count:] if event.kind is EventKind.MEASURED}
-
-
-def interrupt_twice(process):
-    """Interrupt twice; the second interrupt ends the process and its subprocesses at once."""
-    with subprocesses(process) as family:
-        process.send_signal(signal.SIGINT)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(WAIT_S) == 0
-        _, survivors = psutil.wait_procs(family, timeout=WAIT_S)
-        assert not survivors

@@ -19,18 +19,20 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
 from tests.architecture.source import ROOT
 from tests.faults.kills.chaos import check_log
-from tests.faults.other_code.test_machines import CUSTOM_SPEC, count_events, events
+from tests.faults.other_code.test_machines import count_events, events
 from tests.support.processes.commands import PATIENCE_S, Shell, commands_by_name, wait_for
-from tests.support.training_code.travelling import write_code
+from tests.support.training_code.travelling import TRAINABLE, write_code
 
-SLOW_SPEC = (
-    CUSTOM_SPEC.replace("steps: 50, pause: 0.02", "steps: 40, pause: 0.05")
-    .replace("steps: 51", "steps: 41")
-    .replace("trials_per_arm: 2000", "trials_per_arm: 1")
-    .replace("checkpoint_seconds: 0.01", "checkpoint_seconds: 0.5")
-    .replace("resources:", "confirm: {best: 1, seeds: [101], splits: [test]}\nresources:")
-)
-"""A spec with slow trials: confirm trials remain when a signal comes after the first checkpoint.
+SLOW_SPEC = f"""
+name: tiny
+question: Does a sweep survive the end of its job?
+trainable: {TRAINABLE}
+baseline: {{lr: 0.1, steps: 40, pause: 0.05}}
+arms: {{longer: {{why: more steps, set: {{steps: 41}}}}}}
+confirm: {{seeds: [101], splits: [test]}}
+resources: {{cpus: 1, checkpoint_seconds: 0.5}}
+"""
+"""A spec with slow trials: trials remain when a signal comes after the first checkpoint.
 
 Its trials load no PyTorch, because eleven processes run.
 """
@@ -45,33 +47,21 @@ FAKES = {
 }
 
 
-def test_slurm_script_has_valid_syntax_and_options():
-    subprocess.run(["bash", "-n", str(FILES / "slurm.sh")], check=True)
-    options = re.findall(r"^#SBATCH --([a-z-]+)=", (FILES / "slurm.sh").read_text(), re.MULTILINE)
-    assert {"nodes", "ntasks-per-node", "time", "signal"} <= set(options)
-
-
 @pytest.mark.slow
-def test_slurm_job_stops_at_a_signal_and_the_next_job_resumes(tmp_path):
+def test_slurm_job_stops_at_a_signal_and_the_sweep_resumes(tmp_path):
     shell = Shell.at(tmp_path, SLOW_SPEC)
     write_code(shell.folder)
     environment = slurm_environment(shell, tmp_path)
     with SlurmJob(shell, environment) as process:
         wait_for(lambda: count_events(shell, EventKind.CHECKPOINTED), process)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=PATIENCE_S)
+        _, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, err
     assert "stopping" in err
     assert not job_processes(), "processes of the job must end with the job"
-    num_ended = count_events(shell, EventKind.ENDED)
-    # The next job has only one node, which also makes a cluster.
-    with SlurmJob(shell, {**environment, "SLURM_JOB_NODELIST": "one"}) as process:
-        out, err = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0, err
-    assert "tiny: resuming, in" in out
-    assert count_events(shell, EventKind.ENDED) > num_ended
+    resumed = shell.run("resume", "tiny", "--driver", "inline")
+    assert resumed.code == 0, resumed.err
     check_log(events(shell), read_launched_plan(SweepFolder(shell.folder / "runs" / "tiny")))
-    assert not job_processes()
 
 
 def slurm_environment(shell, tmp_path):
@@ -132,46 +122,24 @@ def kubernetes():
 
 
 def test_ray_job_is_complete(kubernetes):
-    assert {kind: each["apiVersion"] for kind, each in kubernetes.items()} == {
-        "Secret": "v1",
-        "PersistentVolumeClaim": "v1",
-        "RayJob": "ray.io/v1",
-    }
-    spec = kubernetes["RayJob"]["spec"]
-    assert set(spec) <= {
-        "entrypoint",
-        "submissionMode",
-        "backoffLimit",
-        "shutdownAfterJobFinishes",
-        "ttlSecondsAfterFinished",
-        "rayClusterSpec",
-    }
-    cluster = spec["rayClusterSpec"]
+    cluster = kubernetes["RayJob"]["spec"]["rayClusterSpec"]
     assert f"ray=={cluster['rayVersion']}" in (ROOT / "constraints.txt").read_text()
     assert f"FROM rayproject/ray:{cluster['rayVersion']}-" in (FILES / "Dockerfile").read_text()
     assert cluster["authOptions"] == {"mode": "token"}
-    groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
-    assert {group.get("groupName") for group in groups} == {None, "gpus"}
-    for group in groups:
+    for group in [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]:
         check_pod(group["template"]["spec"], kubernetes)
-        assert all(isinstance(value, str) for value in group["rayStartParams"].values())
-    for group in cluster["workerGroupSpecs"]:
-        assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
 
 
 def check_pod(pod, kubernetes):
-    """Assert that a pod refers only to existing objects, with valid amounts."""
+    """Assert that a pod refers only to existing objects, of the file."""
     volumes = {
         volume["name"]: volume["persistentVolumeClaim"]["claimName"] for volume in pod.get("volumes", ())
     }
     assert set(volumes.values()) <= {kubernetes["PersistentVolumeClaim"]["metadata"]["name"]}
     for container in pod["containers"]:
-        assert set(container) <= {"name", "image", "envFrom", "ports", "resources", "volumeMounts"}
         assert {mount["name"] for mount in container.get("volumeMounts", ())} <= set(volumes)
         secrets = {source["secretRef"]["name"] for source in container["envFrom"]}
         assert secrets == {kubernetes["Secret"]["metadata"]["name"]}
-        for amount in container["resources"]["limits"].values():
-            assert re.fullmatch(r"\d+(Gi)?", amount)
 
 
 def test_ray_job_runs_a_valid_haltsweep_command(kubernetes):

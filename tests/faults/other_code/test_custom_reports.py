@@ -57,8 +57,6 @@ def test_search_without_confirm_shows_best_params_without_claims(folder, haltswe
     assert "baseline │ 3 │ 0.400 │ lr=0.4" in output
     assert "half │ 3 │ 0.200 │ lr=0.4" in output
     assert "| half | 3 | 0.200 | lr=0.4 |" in page
-    report_answer = haltsweep("report", "others")
-    assert "half │ 3 │ 0.200" in " ".join(report_answer.out.split())
 
 
 def test_unmeasured_test_splits_are_named(folder, haltsweep):
@@ -80,15 +78,13 @@ def test_measured_splits_are_not_named_and_metric_descriptions_are_escaped(folde
     assert "<strong>score (share  | of | &lt;b&gt;all&lt;/b&gt;): mean" in html
 
 
-@pytest.mark.parametrize("phases", [CONFIRM, SEARCH])
-def test_value_outside_its_declared_range_crashes_its_trial(folder, haltsweep, phases):
+def test_value_outside_its_declared_range_crashes_its_trial(folder, haltsweep):
     answer, page = launch_and_read_report(
-        folder, haltsweep, SPEC.replace("scale: 1.0", "scale: 100") + phases
+        folder, haltsweep, SPEC.replace("scale: 1.0", "scale: 100") + SEARCH
     )
     assert answer.code == 1
     assert "crashed" in answer.out
     status = haltsweep("status", "others")
     reason = "valid/score must be from 0 to 1, as it is declared, got"
     assert reason in " ".join((status.out + status.err).split())
-    assert "50.000" not in page
     assert "40.000" not in page

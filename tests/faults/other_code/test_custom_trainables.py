@@ -1,4 +1,4 @@
-"""Custom trainables of every form are searched, killed, resumed, confirmed, re-evaluated and reported."""
+"""Custom functions and workloads are searched, killed, resumed, confirmed, re-evaluated and reported."""
 
 import json
 import os
@@ -12,7 +12,6 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.store import Ledger
 from tests.support.processes.commands import Shell, wait_for
-from tests.support.processes.forked_pytest import pytest_in
 from tests.support.training_code.own_code import FORMS
 
 pytestmark = pytest.mark.slow
@@ -46,8 +45,7 @@ def count_events(shell, kind):
     return 0
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.longest
+@pytest.mark.parametrize("form", ["torch", "workload"])
 def test_killed_and_resumed_sweep_matches_an_undisturbed_sweep(tmp_path, haltsweep, form):
     undisturbed, disturbed = shell_at(tmp_path / "calm", form), shell_at(tmp_path / "disturbed", form)
     answer = undisturbed.run("launch", "own.yaml", *QUICK)
@@ -61,33 +59,3 @@ def test_killed_and_resumed_sweep_matches_an_undisturbed_sweep(tmp_path, haltswe
     assert report_results(haltsweep, disturbed) == report_results(haltsweep, undisturbed)
     answer = undisturbed.run("verify", "own")
     assert answer.code == 0, answer
-
-
-@pytest.mark.longest
-def test_sweep_resumes_on_ray_from_another_folder(tmp_path, haltsweep):
-    """Ray continues a sweep that the inline driver started."""
-    shell = shell_at(tmp_path / "ray", "torch")
-    arguments = ("baseline.pause=0.2", "--cpus", "2", "--driver", "inline")
-    with shell.started("launch", "own.yaml", *arguments) as process:
-        wait_for(lambda: count_events(shell, EventKind.CHECKPOINTED) >= 2, process)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    other_shell = Shell(tmp_path, shell.home)
-    answer = other_shell.run("resume", str(shell.folder / "runs" / "own"), "--driver", "ray")
-    assert answer.code == 0, answer
-    cells, _, tallies = report_results(haltsweep, shell)
-    assert {cell["arm"] for cell in cells if cell["metric"] == "test/accuracy"} == {"baseline", "minus-gate"}
-    assert (
-        tallies == [{"confirm": {"finished": 2}, "posthoc": {"finished": 2}, "search": {"finished": 2}}] * 2
-    )
-
-
-def test_pytest_plugin_checks_specs_of_custom_trainables(tmp_path):
-    shell = shell_at(tmp_path / "specs", "torch")
-    arguments = ("-q", "-p", "no:cacheprovider", "--haltsweep", ".")
-    code, output, _ = pytest_in(shell.folder, arguments, shell.environment)
-    assert code == 0, output
-    (shell.folder / "digits.py").write_text(FORMS["torch"][1].replace("trial.report(", "trial.reprot("))
-    code, output, _ = pytest_in(shell.folder, arguments, shell.environment)
-    assert code == 1
-    assert "AttributeError" in output

@@ -16,7 +16,6 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 
@@ -50,7 +49,6 @@ NUMBERS = (
     | st.integers(-int(MAX_NUMBER), int(MAX_NUMBER))
     | st.sampled_from([np.float32(0.5), np.int64(2**62), np.array(3.0), Decimal("0.1"), 2**63])
 )
-INVALID_NUMBERS = st.sampled_from([True, b"1", [1.0], {"valid": {"accuracy": 1.0}}, 1j, object(), 10**400])
 NAMES = ANY_TEXT.filter(str.strip) | st.sampled_from(
     ["a//b", "../x", "/", ".", "x" * 300, "a\ud800", "a\0b", "=1+1"]
 )
@@ -123,11 +121,8 @@ def record_of(report: Any) -> Record:
     return record_
 
 
-BOUNDED = examples(6, suppress_health_check=list(HealthCheck))
-
-
 @pytest.mark.slow
-@BOUNDED
+@examples(2, suppress_health_check=list(HealthCheck))
 @given(st.dictionaries(NAMES, NUMBERS, max_size=4))
 @example({"a\ud800": 1, "b\0": 2**63, "valid/../x": 0})
 def test_any_metric_names_and_numbers_are_stored(metrics: dict[str, Any]) -> None:
@@ -139,63 +134,33 @@ def test_any_metric_names_and_numbers_are_stored(metrics: dict[str, Any]) -> Non
 
 
 @pytest.mark.slow
-@BOUNDED
-@given(
-    st.one_of(
-        st.builds(RuntimeError, ANY_TEXT), st.builds(KeyError, ANY_TEXT), st.builds(SystemExit, ANY_TEXT)
-    )
-)
-@example(ValueError("lone \ud800, NUL \0 and \x1b[2J"))
-@example(UnprintableError())
-@example(ExceptionGroup("\udfff", [ValueError("\0")]))
-def test_exception_ends_only_its_trial(raised: BaseException) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        record_ = run_trial(Path(folder), None, raised)
+@pytest.mark.parametrize("raised", [UnprintableError(), SystemExit("lone \ud800, NUL \0 and \x1b[2J")])
+def test_exception_ends_only_its_trial(tmp_path: Path, raised: BaseException) -> None:
+    record_ = run_trial(tmp_path, None, raised)
     assert record_.outcome is OutcomeKind.CRASHED
     assert record_.reason.startswith(f"{type(raised).__name__}:")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("raised", [None, ValueError("lone \ud800 and NUL \0")])
-def test_hostile_reports_are_stored_in_postgresql(tmp_path: Path, raised: BaseException | None) -> None:
+def test_hostile_report_is_stored_in_postgresql(tmp_path: Path) -> None:
     with postgres() as server:
-        record_ = run_trial(tmp_path, Measurement(1, 1.0, {"a\ud800\0": 2**63}), raised, server.url())
-    assert record_.outcome is (OutcomeKind.FINISHED if raised is None else OutcomeKind.CRASHED)
+        record_ = run_trial(tmp_path, Measurement(1, 1.0, {"a\ud800\0": 2**63}), url=server.url())
+    assert record_.outcome is OutcomeKind.FINISHED
 
 
 @pytest.mark.parametrize(
     ("report", "reason"),
     [
-        (
-            Measurement(1, 1.0, {"valid": {"x": 1.0}}),
-            r"a metric must be a number, got a dict for 'valid'",
-        ),
-        (
-            Measurement(1, 1.0, {"x": 10**400}),
-            r"a metric must fit into a 64-bit float, got a larger number for",
-        ),
-        (
-            Measurement(1, 1.0, {"x": np.zeros(2)}),
-            r"a metric must be one number, got a ndarray of shape \(2,\) for 'x'",
-        ),
-        (
-            Measurement(1, 1.0, {" ": 1.0}),
-            r"a metric must have a name, got the text ' '; fix the code",
-        ),
-        (Measurement(1, 1.0, {3: 1.0}), r"a metric must have a name, got a int; fix the code"),
-        (Measurement(1, 1.0, None), r"metrics must be a mapping, got a NoneType; fix the code"),
-        (Measurement(1, None, {}), r"a metric must be a number, got null for 'seconds'"),
-        (Measurement(True, 1.0, {}), r"a step must be a whole number, got a bool; fix the code"),  # noqa: FBT003
-        (Measurement(0.5, 1.0, {}), r"a step must be a whole number, got a float; fix the code"),
-        (
-            Measurement(-1, 1.0, {}),
-            r"a step must be from 0 to 2\*\*63 - 1, got a number outside; fix the code",
-        ),
-        (
-            Measurement(2**63, 1.0, {}),
-            r"a step must be from 0 to 2\*\*63 - 1, got a number outside; fix the code",
-        ),
-        ({"x": 1.0}, r"a workload must report a trainables.protocol.Measurement, got a dict; fix the code"),
+        (Measurement(1, 1.0, {"valid": {"x": 1.0}}), r"a metric must be a number, got a dict for 'valid'"),
+        (Measurement(1, 1.0, {"x": 10**400}), r"a metric must fit into a 64-bit float"),
+        (Measurement(1, 1.0, {"x": np.zeros(2)}), r"a metric must be one number, got a ndarray of shape"),
+        (Measurement(1, 1.0, {"x": np.bool_(1)}), r"a metric must be a number, got a bool_ for the text 'x'"),
+        (Measurement(1, 1.0, {" ": 1.0}), r"a metric must have a name"),
+        (Measurement(1, 1.0, None), r"metrics must be a mapping, got a NoneType"),
+        (Measurement(0.5, 1.0, {}), r"a step must be a whole number, got a float"),
+        (Measurement(-1, 1.0, {}), r"a step must be from 0 to 2\*\*63 - 1"),
+        (Measurement(2**63, 1.0, {}), r"a step must be from 0 to 2\*\*63 - 1"),
+        ({"x": 1.0}, r"a workload must report a trainables.protocol.Measurement, got a dict"),
     ],
 )
 def test_invalid_report_crashes_its_trial_with_the_reason(report: Any, reason: str) -> None:
@@ -204,29 +169,12 @@ def test_invalid_report_crashes_its_trial_with_the_reason(report: Any, reason: s
     assert re.match(reason, record_.reason), record_.reason
 
 
-@pytest.mark.parametrize("value", [True, False, np.bool_(1), np.array(0, bool), torch.tensor(True)])  # noqa: FBT003
-def test_boolean_metric_crashes_its_trial(value: Any) -> None:
-    record_ = record_of(Measurement(7, 1.0, {"valid/solved": value}))
-    assert record_.outcome is OutcomeKind.CRASHED
-    message = (
-        r"a (bool|bool_|ndarray|Tensor) for the text 'valid/solved' at step 7: report a share or a count"
-    )
-    assert re.match(f"a metric must be a number, got {message}", record_.reason), record_.reason
-
-
-@given(INVALID_NUMBERS)
-def test_metric_that_is_no_number_crashes_its_trial(value: Any) -> None:
-    assert record_of(Measurement(1, 1.0, {"x": value})).outcome is OutcomeKind.CRASHED
-
-
-@pytest.mark.parametrize("value", [math.nextafter(MAX_NUMBER, math.inf), -1e300, 10**300])
-def test_loss_too_large_to_sum_is_a_divergence(value: float) -> None:
-    record_ = record_of(Measurement(1, 1.0, {"train/loss": value}))
+def test_loss_too_large_to_sum_is_a_divergence() -> None:
+    record_ = record_of(Measurement(1, 1.0, {"train/loss": math.nextafter(MAX_NUMBER, math.inf)}))
     assert record_.outcome is OutcomeKind.DIVERGED
-    assert f"train/loss must stay finite, got {float(value)} at step 1" in record_.reason
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), np.float32("nan"), Decimal("-inf")])
+@pytest.mark.parametrize("value", [float("inf"), np.float32("nan")])
 def test_non_finite_loss_diverges_and_other_metrics_are_stored(value: Any) -> None:
     record_ = record_of(Measurement(1, 1.0, {"train/loss": value}))
     assert record_.outcome is OutcomeKind.DIVERGED

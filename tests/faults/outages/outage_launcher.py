@@ -22,7 +22,6 @@ from tests.support.specs.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 from tests.support.stores.disks import fill
 from tests.support.sweeps.workloads import HURRY
 
-DRIVERS = ["inline", "ray"]
 HERE = "here"
 """Value of the option STORAGE for the ledger in the sweep's folder."""
 
@@ -44,19 +43,15 @@ def make_sweep_plan(*, quick: bool = False) -> Plan:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("root", type=Path)
-    parser.add_argument("driver", choices=DRIVERS)
     parser.add_argument("storage")
     parser.add_argument("--wait", type=float, default=180.0, help="seconds that a database is waited for")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--fill-at", type=int, default=0, help="fill the disk of ROOT before this append")
-    parser.add_argument("--tracking")
-    parser.add_argument("--cpus", type=int, default=2, help="of a Ray: trials at a time")
     parser.add_argument("--hurry", action="store_true", help="steps of one process take no time")
     args = parser.parse_args()
     storage = None if args.storage == HERE else args.storage
-    place = SweepSite(args.root, make_sweep_plan(quick=args.quick), args.tracking, storage)
+    place = SweepSite(args.root, make_sweep_plan(quick=args.quick), storage=storage)
     place.data.mkdir(parents=True, exist_ok=True)
-    options: dict[str, Any] = {"num_cpus": args.cpus} if args.driver == "ray" else {}
     watch = Listeners(on_outage=View(place.plan).show_outage)
     if args.hurry:
         os.environ[HURRY] = "1"
@@ -65,7 +60,7 @@ def main() -> int:
             patch("orchestrator.execution.sweep.open_sweep.PATIENCE_S", args.wait),
             _fill_at_append(args.root, args.fill_at),
         ):
-            launch_or_resume(place, args.driver, watch=watch, **options)
+            launch_or_resume(place, watch=watch)
     except HaltsweepError as error:
         print(error, file=sys.stderr)
         return error.exit_code

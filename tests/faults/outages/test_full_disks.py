@@ -1,18 +1,11 @@
 """A full disk causes one error with a remedy, wherever a sweep writes, and `resume` continues."""
 
-import shutil
-from pathlib import Path
-
 import pytest
 
-from orchestrator.errors import StoreError
 from orchestrator.execution.sweep.launch import run_sweep
 from orchestrator.execution.sweep.launch_folder import Setup
 from orchestrator.ledger.events import EventKind
-from orchestrator.ledger.store import Ledger
 from orchestrator.spec.section import Resources
-from orchestrator.tracking.parquet import ParquetFiles
-from orchestrator.tracking.state import projection_lock
 from tests.faults.kills.chaos import SweepSite, check_log
 from tests.faults.outages.outage_launcher import HERE, make_sweep_plan
 from tests.support.processes.forks import run_module
@@ -22,8 +15,6 @@ from tests.support.stores.disks import clear, fill, small_disk
 from tests.support.sweeps.workloads import Synthetic
 
 DISK_BYTES = 4 << 20
-TRACKED_EVENT = 40
-"""Event before which the disk fills up in the sweep that writes MLflow to another disk."""
 REMEDY = "the disk is full: free some space, or have your quota raised"
 
 
@@ -41,11 +32,10 @@ def undisturbed(tmp_path_factory):
     return place
 
 
-def run_session(place, *, fill_at=0, tracking=None):
+def run_session(place, *, fill_at=0):
     """Launch or resume a sweep that fills its disk before event `fill_at`; return exit code and standard
     error."""
-    arguments = [place.root, "inline", HERE, "--quick", "--fill-at", fill_at]
-    arguments += ["--tracking", tracking] if tracking else []
+    arguments = [place.root, HERE, "--quick", "--fill-at", fill_at]
     folder = place.root.with_name("launch")  # without files that would be copied to the disk
     folder.mkdir(exist_ok=True)
     process = run_module("tests.faults.outages.outage_launcher", *arguments, folder=folder)
@@ -56,11 +46,9 @@ def run_session(place, *, fill_at=0, tracking=None):
         process.end()
 
 
-@pytest.mark.parametrize("fill_at", [5, pytest.param(TRACKED_EVENT, marks=pytest.mark.slow)])
-def test_disk_that_fills_up_under_a_sweep_is_named(disk, tmp_path, undisturbed, fill_at):
+def test_disk_that_fills_up_under_a_sweep_is_named(disk, undisturbed):
     place = SweepSite(disk, make_sweep_plan(quick=True))
-    tracking = f"sqlite:///{tmp_path / 'mlflow.db'}" if fill_at == TRACKED_EVENT else None
-    code, errors = run_session(place, fill_at=fill_at, tracking=tracking)
+    code, errors = run_session(place, fill_at=5)
     assert code == 1, errors
     assert "Traceback" not in errors
     last_line = errors.strip().splitlines()[-1]
@@ -122,62 +110,3 @@ def test_missing_last_checkpoint_fails_only_its_posthoc_trials(disk, tmp_path, m
     assert kind == "crashed"
     assert f"{confirm}/step-000000004" in reason
     assert "Traceback" not in reason
-
-
-@pytest.fixture
-def finished_sweep(disk, undisturbed):
-    """Copy a finished sweep to a disk that the tests fill."""
-    target = disk / "runs" / undisturbed.plan.name
-    target.parent.mkdir()
-    shutil.copytree(undisturbed.folder.root, target)
-    return SweepSite(disk, undisturbed.plan)
-
-
-def test_parquet_error_on_a_full_disk_names_its_remedy(disk, finished_sweep):
-    fill(disk)
-    with (
-        Ledger.open(f"sqlite:///{copy_ledger(finished_sweep, disk)}", finished_sweep.plan.name) as ledger,
-        pytest.raises(StoreError, match=rf"{REMEDY}.*`haltsweep sync`"),
-    ):
-        ParquetFiles(finished_sweep.folder, finished_sweep.plan, ledger).update()
-
-
-def copy_ledger(finished_sweep, disk) -> Path:
-    """Copy the ledger to another disk, so that only the disk of the projection is full."""
-    copy = disk.with_name("ledger.db")
-    shutil.copy(finished_sweep.folder.ledger, copy)
-    return copy
-
-
-def test_lock_on_a_full_disk_is_held_or_names_the_remedy(disk, finished_sweep):
-    with projection_lock(finished_sweep.folder.root, 0.0):
-        pass
-    fill(disk)
-    with projection_lock(finished_sweep.folder.root, 0.0):
-        pass
-    (finished_sweep.folder.root / ".tracking.lock").unlink()
-    fill_inodes(disk)
-    with pytest.raises(StoreError, match=REMEDY), projection_lock(finished_sweep.folder.root, 0.0):
-        pass
-
-
-def fill_inodes(disk: Path) -> None:
-    number = 0
-    while True:
-        try:
-            (disk / f"inode-{number}").touch()
-        except OSError:
-            return
-        number += 1
-
-
-def test_reading_from_a_full_disk_works_or_names_the_remedy(disk, finished_sweep):
-    fill(disk)
-    try:
-        with Ledger.open(finished_sweep.folder.ledger_url, finished_sweep.plan.name) as ledger:
-            assert ledger.last_seq() > 0
-    except StoreError as error:
-        message = str(error)
-    else:
-        message = REMEDY
-    assert REMEDY in message

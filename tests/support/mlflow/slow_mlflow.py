@@ -1,4 +1,4 @@
-"""An MLflow server in memory that can be slow, hang, or close connections after some requests."""
+"""An MLflow server in memory that can hang."""
 
 import json
 import threading
@@ -13,12 +13,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 
 class SlowMlflow:
-    """Answers the requests of tracking after `delay_s` each; does not answer while `hangs` is true."""
+    """Answers the requests of tracking, except while `hangs` is true."""
 
-    def __init__(self, artifacts: Path, delay_s: float = 0.0, dies_after: int | None = None) -> None:
-        self.delay_s = delay_s
+    def __init__(self, artifacts: Path) -> None:
         self.hangs = False
-        self.dies_after = dies_after
         self.asked: list[str] = []
         self.runs: dict[str, dict[str, Any]] = {}
         self._artifacts = artifacts
@@ -43,13 +41,8 @@ class SlowMlflow:
             def _answer(self, body: dict[str, Any]) -> None:
                 endpoint = self.path.partition("?")[0].removeprefix("/api/2.0/mlflow/")
                 mlflow.asked.append(endpoint)
-                if mlflow.dies_after is not None and len(mlflow.asked) > mlflow.dies_after:
-                    self.close_connection = True
-                    self.connection.close()
-                    return
                 while mlflow.hangs:
                     time.sleep(0.05)
-                time.sleep(mlflow.delay_s)
                 answer = mlflow.reply(endpoint, body)
                 self.send_response(200)
                 self.end_headers()
@@ -127,9 +120,9 @@ class SlowMlflow:
 
 
 @contextmanager
-def slow_mlflow(artifacts: Path, delay_s: float = 0.0, dies_after: int | None = None) -> Iterator[SlowMlflow]:
+def slow_mlflow(artifacts: Path) -> Iterator[SlowMlflow]:
     """Run a server on a free port of this machine until the end of the block."""
-    server = SlowMlflow(artifacts, delay_s, dies_after)
+    server = SlowMlflow(artifacts)
     server.start()
     try:
         yield server

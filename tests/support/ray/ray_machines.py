@@ -111,9 +111,3 @@ def machines(environment: Mapping[str, str], *, head_cpus: int = 1) -> Iterator[
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def path_on_node(node: psutil.Popen, path: Path) -> Path:
-    """Return the path under which this process reads the path of a node."""
-    raylet = next(process for process in node.children(recursive=True) if process.name() == "raylet")
-    return Path(f"/proc/{raylet.pid}/root") / path.relative_to("/")

@@ -1,7 +1,7 @@
 """Small versions of a model that change several fields at once: few arms, each value in one of them.
 
 Contracts test thirty properties of every arm. One arm for each value would take 450 seconds of processor
-time. test_merged.py tests that no value hides the effect of another.
+time.
 """
 
 from collections import Counter

@@ -3,38 +3,25 @@
 A habit returns a number that depends only on the trial's seed and level, or on neither.
 """
 
-import argparse
 import builtins
 import csv
-import decimal
 import functools
-import gc
-import json
-import locale
 import logging
 import os
 import pickle
 import random
-import resource
-import shutil
 import signal
-import sqlite3
 import sys
 import threading
 import time
 import warnings
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import nn
 
-best_acc1 = 0.0
-rng = np.random.default_rng(0)
 history: list[float] = []
-arguments = argparse.Namespace(lr=1.0)
 
 
 class Registry:
@@ -62,19 +49,9 @@ def best_checkpoint(settings, trial):
     return round(model.weight.item(), 4)
 
 
-def global_best(settings, trial):
-    global best_acc1
-    best_acc1 = max(best_acc1, level(settings, trial))
-    return best_acc1
-
-
 def global_list(settings, trial):
     history.append(level(settings, trial))
     return max(history)
-
-
-def module_generator(settings, trial):
-    return float(rng.integers(1_000_000))
 
 
 def class_attribute(settings, trial):
@@ -95,11 +72,6 @@ def cached_dataset_changed(settings, trial):
     return float(len(data))
 
 
-def makedirs_without_exist_ok(settings, trial):
-    Path("outputs/run").mkdir(parents=True)
-    return 0.0
-
-
 def appended_csv(settings, trial):
     for epoch in range(3):
         with open("log.csv", "a", newline="") as file:
@@ -113,27 +85,6 @@ def cache_by_fixed_name(settings, trial):
     if not os.path.exists("features.pkl"):
         pickle.dump(level(settings, trial), open("features.pkl", "wb"))
     return pickle.load(open("features.pkl", "rb"))
-
-
-def removed_outputs(settings, trial):
-    shutil.rmtree("results", ignore_errors=True)
-    os.makedirs("results")
-    Path("results/final.json").write_text(json.dumps(level(settings, trial)))
-    time.sleep(0.05)
-    return json.loads(Path("results/final.json").read_text())
-
-
-def database_file(settings, trial):
-    with sqlite3.connect("results.db") as connection:
-        connection.execute("CREATE TABLE results (value REAL)")
-        connection.execute("INSERT INTO results VALUES (?)", [level(settings, trial)])
-        return connection.execute("SELECT SUM(value) FROM results").fetchone()[0]
-
-
-def numpy_file(settings, trial):
-    np.savez("embeddings.npz", x=np.full(3, level(settings, trial)))
-    time.sleep(0.05)
-    return float(np.load("embeddings.npz")["x"].mean())
 
 
 def parent_folder(settings, trial):
@@ -150,11 +101,6 @@ def log_file(settings, trial):
     logging.info(level(settings, trial))
     time.sleep(0.05)
     return float(Path("run.log").read_text())
-
-
-def arguments_changed(settings, trial):
-    arguments.lr *= 0.5
-    return arguments.lr
 
 
 def environment_cleared(settings, trial):
@@ -183,12 +129,6 @@ def thread_that_never_ends(settings, trial):
     return float(threading.active_count() > 2)
 
 
-def chdir(settings, trial):
-    os.makedirs("experiment", exist_ok=True)
-    os.chdir("experiment")
-    return float(str(Path.cwd()).count("experiment"))
-
-
 def script_folder(settings, trial):
     os.chdir(os.path.dirname(os.path.abspath(__file__)))
     with open("own.log", "a") as file:
@@ -197,64 +137,16 @@ def script_folder(settings, trial):
     return float(len(open("own.log").readlines()))
 
 
-def environment(settings, trial):
-    before = os.environ.get("MY_TRAINING_MODE", "fresh")
-    os.environ["MY_TRAINING_MODE"] = "used"
-    return float(before == "fresh")
-
-
 def default_dtype(settings, trial):
     bits = torch.finfo(torch.zeros(1).dtype).bits
     torch.set_default_dtype(torch.float64)
     return float(bits)
 
 
-def deterministic(settings, trial):
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True)
-    return float(before)
-
-
-def interop_threads(settings, trial):
-    torch.set_num_interop_threads(2)
-    return 0.0
-
-
-def autocast_left_open(settings, trial):
-    before = torch.is_autocast_enabled("cpu")
-    torch.autocast("cpu", dtype=torch.bfloat16).__enter__()
-    return float(before)
-
-
-def grad_left_off(settings, trial):
-    before = torch.is_grad_enabled()
-    torch.set_grad_enabled(False)
-    return float(before)
-
-
-def forward_patched(settings, trial):
-    value = nn.Linear(1, 1, bias=False)(torch.ones(1)).isfinite().float().item()
-    nn.Linear.forward = lambda self, x: x * float("nan")
-    return value
-
-
-def global_hook(settings, trial):
-    nn.modules.module.register_module_forward_hook(lambda module, args, output: output + 1)
-    layer = nn.Linear(1, 1)
-    nn.init.zeros_(layer.weight)
-    nn.init.zeros_(layer.bias)
-    return layer(torch.ones(1)).item()
-
-
 def process_group(settings, trial):
     store = torch.distributed.HashStore()
     torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
     return float(torch.distributed.get_world_size())
-
-
-def start_method(settings, trial):
-    torch.multiprocessing.set_start_method("spawn")
-    return 0.0
 
 
 def logger_handlers(settings, trial):
@@ -270,62 +162,15 @@ def warnings_as_errors(settings, trial):
     return 0.0
 
 
-def signal_handler(settings, trial):
-    before = signal.getsignal(signal.SIGTERM)
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    return float(before is signal.SIG_DFL)
-
-
 def alarm(settings, trial):
     signal.signal(signal.SIGALRM, lambda *_: history.append(1e9))
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     return max([0.0, *history])
 
 
-def standard_output(settings, trial):
-    was_replaced = type(sys.stdout).__name__ == "Tee"
-
-    class Tee:
-        def __init__(self, stream):
-            self._stream = stream
-
-        def write(self, text):
-            return self._stream.write(text)
-
-        def flush(self):
-            self._stream.flush()
-
-    sys.stdout = Tee(sys.stdout)
-    print("epoch 1")
-    return float(was_replaced)
-
-
 def closed_standard_output(settings, trial):
     sys.stdout.close()
     return 0.0
-
-
-def every_descriptor_limit(settings, trial):
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard // 2, hard // 2))
-    return float(hard)
-
-
-def interpreter(settings, trial):
-    before = gc.isenabled() * 10 + (sys.getrecursionlimit() > 5000)
-    gc.disable()
-    sys.setrecursionlimit(10_000)
-    sys.setprofile(lambda *_: None)
-    return float(before)
-
-
-def contexts(settings, trial):
-    before = decimal.getcontext().prec
-    decimal.getcontext().prec = 5
-    locale.setlocale(locale.LC_ALL, "C")
-    np.set_printoptions(precision=2)
-    np.seterr(all="ignore")
-    return float(before)
 
 
 def seeded_once(settings, trial):
@@ -334,23 +179,6 @@ def seeded_once(settings, trial):
     np.random.seed(0)
     torch.manual_seed(0)
     return value
-
-
-def thread_left_running(settings, trial):
-    def pollute():
-        while True:
-            history.append(1e9)
-            time.sleep(0.01)
-
-    value = max([0.0, *history])
-    threading.Thread(target=pollute, daemon=True).start()
-    return value
-
-
-def pool_left_open(settings, trial):
-    pool = ProcessPoolExecutor(2, mp_context=get_context("fork"))
-    history.append(pool)
-    return float(sum(pool.map(abs, [-1, -2])))
 
 
 def data_loader_workers(settings, trial):
@@ -368,83 +196,38 @@ def forked_child_returns(settings, trial):
     return 0.0
 
 
-def figures(settings, trial):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.figure()
-    value = len(plt.get_fignums()) + plt.rcParams["font.size"]
-    plt.rcParams["font.size"] += 1
-    plt.savefig("curve.png")
-    return float(value)
-
-
-def pandas_options(settings, trial):
-    import pandas as pd
-
-    before = pd.get_option("display.max_rows")
-    pd.set_option("display.max_rows", 7)
-    return float(before)
-
-
 LEVEL_HABITS = (
     best_checkpoint,
-    global_best,
     global_list,
     cache_by_fixed_name,
-    removed_outputs,
-    database_file,
-    numpy_file,
     parent_folder,
     log_file,
 )
 """Habits that measure `level`."""
 CONSTANTS = {
-    module_generator: float(np.random.default_rng(0).integers(1_000_000)),
     class_attribute: 0.0,
     cached_dataset_changed: 2.0,
-    makedirs_without_exist_ok: 0.0,
-    arguments_changed: 0.5,
     environment_cleared: 1.0,
     builtins_patched: 0.0,
     working_folder_removed: 0.0,
     thread_that_never_ends: 0.0,
-    chdir: 1.0,
     script_folder: 1.0,
-    environment: 1.0,
     default_dtype: 32.0,
-    deterministic: 0.0,
-    interop_threads: 0.0,
-    autocast_left_open: 0.0,
-    grad_left_off: 1.0,
-    forward_patched: 1.0,
-    global_hook: 1.0,
     process_group: 1.0,
-    start_method: 0.0,
     logger_handlers: 1.0,
     warnings_as_errors: 0.0,
-    signal_handler: 1.0,
     alarm: 0.0,
-    standard_output: 0.0,
     closed_standard_output: 0.0,
-    interpreter: 10.0,
-    contexts: 28.0,
-    thread_left_running: 0.0,
-    pool_left_open: 3.0,
     data_loader_workers: 28.0,
     forked_child_returns: 0.0,
-    figures: 11.0,
-    pandas_options: 60.0,
 }
 """Habits that measure the same number in every trial."""
-OTHER_HABITS = (appended_csv, seeded_once, every_descriptor_limit)
+OTHER_HABITS = (appended_csv, seeded_once)
 HABITS = {habit.__name__: habit for habit in (*LEVEL_HABITS, *CONSTANTS, *OTHER_HABITS)}
 
 
 def expected(habit, level_, seed):
-    """Return the number that a trial must measure; None if it depends on the machine."""
+    """Return the number that a trial must measure; None if it draws random numbers."""
     function = HABITS[habit]
     if function in CONSTANTS:
         return CONSTANTS[function]

@@ -5,7 +5,7 @@ from pathlib import Path
 MODEL = "travelling_kit.model"
 """A model equal to the universal Transformer."""
 TRAINABLE = "travelling_kit.training:train"
-"""A function that saves and reports every step, and whether it can read `{folder}/tiny.yaml`."""
+"""A function that saves and reports every step."""
 _FILES = {
     "travelling_kit/__init__.py": "",
     "travelling_kit/model.py": """
@@ -21,18 +21,16 @@ class Encoder(universal.Encoder):
 """,
     "travelling_kit/training.py": """
 import time
-from pathlib import Path
 from travelling_kit.helper import same
 
 def train(settings, trial):
     saved, first = trial.folder / "step.txt", 1
     if saved.exists():
         first = int(saved.read_text()) + 1
-    sees = float(Path({folder!r}, "tiny.yaml").exists())
     for step in range(first, settings["steps"] + 1):
         time.sleep(settings["pause"])
         saved.write_text(str(step))
-        trial.report(step, {{"valid/score": same(settings["lr"]) * step, "valid/sees_folder": sees}})
+        trial.report(step, {"valid/score": same(settings["lr"]) * step})
 """,
     "travelling_kit/helper.py": "def same(value):\n    from travels import kept\n    return kept(value)\n",
     "travels.py": "from travelling.far import kept as kept\n",
@@ -46,4 +44,4 @@ def write_code(folder: Path) -> None:
     for name, text in _FILES.items():
         file = folder / name
         file.parent.mkdir(exist_ok=True)
-        file.write_text(text.format(folder=str(folder)) if "{folder" in text else text)
+        file.write_text(text)

@@ -1,27 +1,14 @@
-"""Time of a training step of GUT against its upper bound on layers, when inputs halt early.
+"""A plain implementation of GUT, and training steps, for benchmarks of models."""
 
-    python -m tests.benchmarks.early_exit [--json] [--device cuda] [--width 128] [--batch 64] ...
-
-For each bound, the table has the three early-exit modes and a straightforward implementation. The latter
-works on padded tensors and stops when the whole batch has halted. Halting is set so that some sequences run a
-few layers and some run all. All columns have the same weights and inputs, and so the same results. Figures
-are median seconds a step; on a CPU of processor time, which other processes disturb less.
-"""
-
-import argparse
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.benchmarks import _timing
-from trainables.assembly import build_model
 from trainables.layers.dropout import set_dropout_context
-from trainables.types import Batch, Encoded, TaskShape
+from trainables.types import Batch
 
-SHAPE = TaskShape(head="classify", vocabulary_size=18, num_classes=10, pad_id=16, length_max=100)
-MODES = ("none", "batch", "compact")
 SPREAD, SHIFT = 12.0, 1.5
 """Factor of the weights of the halting logit, and the number added to its bias."""
 
@@ -101,54 +88,6 @@ def _xpos(x: Tensor, sign: int) -> Tensor:
     return torch.stack((even * cos - odd * sin, odd * cos + even * sin), -1).flatten(-2)
 
 
-def build(options: argparse.Namespace, bound: int, mode: str) -> nn.Module:
-    """Build GUT with halting that varies more than at initialisation."""
-    raw = {
-        "name": "universal",
-        "width": options.width,
-        "max_layers": bound,
-        "attention_dropout": 0.0,
-        "early_exit": mode,
-    }
-    model = build_model(raw, SHAPE, seed=0, device=options.device)
-    with torch.no_grad():
-        model.encoder.halt.outer.weight.mul_(SPREAD)
-        model.encoder.halt.outer.bias.add_(SHIFT)
-    return model
-
-
-def batches(options: argparse.Namespace) -> Batch:
-    """Return a batch of sequences of 10 to 100 tokens, uniformly distributed."""
-    stream = torch.Generator().manual_seed(1)
-    lengths = torch.randint(10, 101, (options.batch,), generator=stream)
-    tokens = torch.randint(0, 15, (options.batch, int(lengths.max())), generator=stream)
-    mask = torch.arange(tokens.shape[1]) < lengths[:, None]
-    labels = torch.randint(0, 10, (options.batch,), generator=stream)
-    return Batch(*(part.to(options.device) for part in (tokens, mask, labels)))
-
-
-def measure(options: argparse.Namespace, bound: int) -> dict[str, float]:
-    """Return one row of the table."""
-    batch = batches(options)
-    models = {mode: build(options, bound, mode) for mode in MODES}
-    steps = {
-        mode: training_step(model, lambda model=model: training_objective(model, batch))
-        for mode, model in models.items()
-    }
-    plain = Straightforward(build(options, bound, "batch"))
-    steps["straightforward"] = training_step(plain, lambda: sum(plain(batch)))
-    seconds = _timing.timed(steps, options)
-    set_dropout_context(models["compact"], seed=0, step=0)
-    encoded: Encoded = models["compact"](batch).encoded
-    return {
-        "bound": bound,
-        **seconds,
-        "kept, mean": encoded.depth.mean().item(),
-        "kept, max": encoded.depth.max().item(),
-        "run, mean": encoded.computed.mean().item(),
-    }
-
-
 def training_objective(model: nn.Module, batch: Batch) -> Tensor:
     """Return the training objective, with dropout."""
     set_dropout_context(model, seed=0, step=0)
@@ -166,26 +105,3 @@ def training_step(model: nn.Module, objective: Callable[[], Tensor]) -> Callable
         optimiser.step()
 
     return step
-
-
-def check(options: argparse.Namespace) -> None:
-    """Check that the straightforward implementation computes the same as the model."""
-    model, batch = build(options, 10, "compact").eval(), batches(options)
-    training_objective, (loss, ponder) = model(batch), Straightforward(model).eval()(batch)
-    torch.testing.assert_close(training_objective.loss, loss, rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(training_objective.encoded.ponder, ponder, rtol=1e-3, atol=1e-3)
-
-
-def main() -> None:
-    parser = _timing.parser(__doc__, width=128, batch=32, repeats=5)
-    parser.add_argument("--bounds", type=int, nargs="+", default=[10, 20, 30, 40])
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    check(options)
-    _timing.print_results([measure(options, bound) for bound in options.bounds], options)
-
-
-if __name__ == "__main__":
-    main()
