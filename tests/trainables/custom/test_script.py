@@ -1,7 +1,8 @@
 """A script as a trainable gets settings as flags, and reports by JSON lines or by the current trial."""
 
+import re
 from pathlib import Path
-from textwrap import dedent
+from textwrap import dedent, indent
 from typing import Any
 
 import pytest
