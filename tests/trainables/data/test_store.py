@@ -25,7 +25,6 @@ from trainables.locks import locked
 from trainables.tasks import listops
 
 CONFIG = task_catalog.task_config(SMALL)
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
