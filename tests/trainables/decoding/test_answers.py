@@ -34,6 +34,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "universal, tokens": {"name": "universal", "halt": {"unit": "token"}},
     "universal, mixture": {"name": "universal", "kv": "mixture"},
     "universal, no halt": {"name": "universal", "halt": None},
+    "universal, proposals": {"name": "universal", "halt": {"halted_proposals": True}},
     "sut": {"name": "sut"},
     "sut, pre-norm": {"name": "sut", "norm": "pre"},
 }

@@ -1,6 +1,5 @@
 """Paddles and contours of generated pathfinder images have the published shapes and frequencies."""
 
-
 import numpy as np
 import pytest
 
