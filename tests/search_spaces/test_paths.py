@@ -35,13 +35,11 @@ def test_paths_of_custom_trainables_are_accepted(path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
-        ("", "a path must begin with task, model or train, got ''"),
         (
             "modl.width",
             "a path must begin with task, model or train, got 'modl.width'. Did you mean 'model.width'?",
         ),
         ("train", "a path must name a field, e.g. 'train.name', got 'train'"),
-        ("model.", "a path must be names joined by single dots, got 'model.'"),
     ],
 )
 def test_invalid_path_has_a_problem(path: str, problem: str) -> None:

@@ -2,7 +2,6 @@
 
 import math
 import sys
-from pathlib import Path
 from textwrap import dedent
 
 import pytest
@@ -76,24 +75,6 @@ def test_dataclass_validates_settings(write_module):
         with pytest.raises(ValidationError) as error:
             config.model_validate(wrong_settings)
         assert [each["loc"] for each in error.value.errors()] == [location]
-
-
-def test_module_that_parses_arguments_on_import_gets_its_defaults(write_module, monkeypatch):
-    code = """
-        import argparse, sys
-        parser = argparse.ArgumentParser()
-        parser.add_argument("--lr", type=float, default=0.1)
-        lr, arguments = parser.parse_args().lr, sys.argv
-        def train(settings, trial): ...
-    """
-    write_module("mine", dedent(code))
-    monkeypatch.setattr(sys, "argv", ["haltsweep", "launch", "spec.yaml"])
-    load("mine:train")
-    assert (sys.modules["mine"].lr, [Path(each).name for each in sys.modules["mine"].arguments]) == (
-        0.1,
-        ["mine.py"],
-    )
-    assert sys.argv == ["haltsweep", "launch", "spec.yaml"]
 
 
 def test_metrics_can_be_declared_by_mappings_or_objects():

@@ -10,7 +10,6 @@ from trainables.layers.dropout import (
     DropoutGroup,
     KeyedDropout,
     KeyedNoise,
-    drop_adjacent,
     set_dropout_context,
 )
 from trainables.layers.mask_draws import hash_numbers
@@ -125,16 +124,3 @@ def test_masks_of_a_group_equal_masks_drawn_one_by_one(rates: tuple[float, ...])
         group.draw(place)
         for part, x, keep in zip(parts, inputs, masks, strict=True):
             assert torch.equal(part(x, place), part.drop(x, keep))
-
-
-@pytest.mark.parametrize("sizes", [(4, 6), (5, 6)])
-def test_masks_of_adjacent_columns_equal_those_of_each_dropout(sizes: tuple[int, int]) -> None:
-    parts, place = nn.ModuleList(KeyedDropout(0.5, size) for size in (3, *sizes)), torch.arange(30)
-    pair = (parts[1], parts[2])
-    x = torch.ones(30, sum(sizes))
-    set_dropout_context(parts, 1, 2)
-    expected = torch.cat([part(x[:, : part.columns], place) for part in pair], 1)
-    for group in (DropoutGroup.within(parts, pair), DropoutGroup.within(parts), DropoutGroup([])):
-        set_dropout_context(parts, 1, 2)
-        group.draw(place)
-        assert torch.equal(drop_adjacent(pair, x, place), expected)

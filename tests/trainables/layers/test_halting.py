@@ -43,16 +43,6 @@ def test_rules_differ_in_the_step_that_reaches_the_threshold(hats: list[float], 
         assert 1 - prefix.survival.item() >= threshold
 
 
-@given(hats=probabilities, rule=st.sampled_from(["undo", "prefix"]))
-def test_ponder_is_the_expected_number_of_layers(hats: list[float], rule: Rule) -> None:
-    halting, weights, kept = run_unit(hats, 0.9, rule)
-    steps = sum(kept)
-    expected = sum(weight * (j + 1) for j, weight in enumerate(weights[:steps]))
-    expected += (1 - sum(weights[:steps])) * steps
-    assert halting.ponder.item() == pytest.approx(expected)
-    assert 0 <= halting.ponder.item() <= steps
-
-
 def test_ten_probabilities_of_one_half_reach_the_published_threshold() -> None:
     """1 - 2^-10 is the first value of 1 - 2^-n above 0.999."""
     halting, _, kept = run_unit([0.5] * 12, 0.999, "undo")

@@ -60,16 +60,3 @@ def test_scheduled_masks_equal_masks_of_single_calls(
         for mask, expected in zip(scheduled_masks(scheduled), single_masks(unscheduled), strict=True):
             assert mask.shape == expected.shape
             assert torch.equal(mask, expected)
-
-
-def test_masks_scheduled_for_other_places_are_drawn_again() -> None:
-    parts, unscheduled, draws = build_dropouts(0.4), build_dropouts(0.4), MaskDraws()
-    for _ in range(2):
-        schedule_all(parts, draws, PLACE.clone())
-    draws.run()
-    group = DropoutGroup(parts[:2])
-    group.draw(PLACE)
-    expected = single_masks(unscheduled)
-    assert torch.equal(parts[0].take_mask(PLACE, 6), expected[0])
-    assert torch.equal(parts[1].take_mask(PLACE, 3), expected[1])
-    assert parts[2].take_scheduled(ROWS.clone(), KEYS) is None

@@ -30,13 +30,6 @@ def test_pad_places_rows_left_and_fills_with_zeros(counts: list[int], extra: int
     assert torch.equal(packing.mask, packing.pad(numbered(packing))[..., 0] > 0)
 
 
-@given(counts=lengths, extra=st.integers(0, 2))
-def test_unpad_inverts_pad(counts: list[int], extra: int) -> None:
-    packing = packing_of(counts, extra)
-    x = numbered(packing)
-    assert torch.equal(packing.unpad(packing.pad(x)), x)
-
-
 @given(counts=lengths, data=st.data())
 def test_select_renumbers_the_remaining_rows(counts: list[int], data: st.DataObject) -> None:
     packing = packing_of(counts)

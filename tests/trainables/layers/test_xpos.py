@@ -32,18 +32,6 @@ def test_product_depends_only_on_the_distance(at_q: int, at_k: int, shift: int, 
     assert math.isclose(original, shifted, abs_tol=1e-9)
 
 
-@given(at_q=st.integers(0, 50), at_k=st.integers(0, 50), seed=st.integers(0, 9))
-def test_product_is_the_sum_of_rotated_and_scaled_pairs(at_q: int, at_k: int, seed: int) -> None:
-    q, k = vectors(seed)
-    expected = 0.0
-    for i in range(SIZE // 2):
-        zeta = (2 * i + 0.4 * SIZE) / (1.4 * SIZE)
-        angle = (at_q - at_k) * 10_000 ** (-2 * i / SIZE)
-        turn = complex(q[2 * i], q[2 * i + 1]) * complex(k[2 * i], -k[2 * i + 1])
-        expected += (turn * complex(math.cos(angle), math.sin(angle))).real * zeta ** ((at_q - at_k) / 512)
-    assert math.isclose(product(q, k, at_q, at_k), expected, abs_tol=1e-9)
-
-
 def test_scales_of_long_sequences_fit_half_precision() -> None:
     query, key = rotations(torch.arange(4096), 4096, SIZE, torch.float16)
     rotated = torch.stack([each(torch.ones(4096, 1, SIZE)).to(torch.float16) for each in (query, key)])

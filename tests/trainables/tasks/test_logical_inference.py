@@ -1,13 +1,11 @@
 """Logical inference has the statistics of the published files, and can read these files instead."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.oracles.solvers import logical_inference_solver as oracle
 from trainables.data.split import Split, content_hash
 from trainables.data.store import open_split, split_path
 from trainables.generators.formula_pairs import (
@@ -17,9 +15,7 @@ from trainables.generators.formula_pairs import (
     generate_pairs,
     has_pattern,
 )
-from trainables.protocol import Job
 from trainables.tasks import logical_inference as task
-from trainables.training import Training
 
 PUBLISHED_TRAIN = [30, 2319, 12451, 23252, 30373, 34152, 32952, 26671, 18962, 12634, 8181, 4894, 4831]
 PUBLISHED_TEST = [6, 410, 2198, 4104, 5361, 6027, 5816, 4707, 3347, 2230, 1444, 864, 853]
@@ -148,37 +144,3 @@ def test_malformed_line_error_has_file_and_line(published_files: Path, line: str
         open_split(config, "train", tmp_path / "data")
     assert repr(line) in str(caught.value)
     assert not split_path(config, "train", tmp_path / "data").exists()
-
-
-SMALL_SEQUENCE = oracle.SMALL | {"form": "sequence"}
-
-
-def test_sequence_form_measures_decoded_answers(tmp_path: Path) -> None:
-    """Two steps of a tiny model report metrics of decoded answers and of teacher forcing."""
-    model = {"name": "universal", "width": 8, "heads": 2, "max_layers": 2}
-    train = {"steps": 2, "batch_size": 3, "report_every": 2, "valid_examples": 20, "decode_examples": 9}
-    metrics = {}
-    for beam_size in (1, 3):
-        settings = {"task": SMALL_SEQUENCE, "model": model, "train": train | {"beam_size": beam_size}}
-        job = Job(settings, seed=1, phase="confirm", splits=("operators-1",), data_dir=tmp_path)
-        training = Training(job)
-        metrics[beam_size] = training.advance().metrics
-        assert training.finished
-    folder = tmp_path / "checkpoint"
-    folder.mkdir()
-    training.save(folder)
-    greedily = {**settings, "train": train}
-    posthoc_metrics = (
-        Training(replace(job, settings=greedily, phase="posthoc", source=folder)).advance().metrics
-    )
-    greedy, beam = metrics[1], metrics[3]
-    assert posthoc_metrics["operators-1/exact_match"] == greedy["operators-1/exact_match"]
-    assert greedy["valid/accuracy_whole"] * 20 == pytest.approx(round(greedy["valid/accuracy_whole"] * 20))
-    assert greedy["valid/exact_match"] * 9 == pytest.approx(round(greedy["valid/exact_match"] * 9))
-    # A greedily decoded answer is right if and only if all tokens are right under teacher forcing.
-    assert greedy["operators-1/exact_match"] == pytest.approx(greedy["operators-1/accuracy_whole"])
-    assert 0 < greedy["operators-1/exact_match_floor"] < 1
-    # The second token is always the end, so predicting by position gets at least half of the tokens.
-    assert greedy["operators-1/floor"] == pytest.approx((1 + greedy["operators-1/exact_match_floor"]) / 2)
-    assert beam["operators-1/loss"] == greedy["operators-1/loss"]
-    assert beam.keys() == greedy.keys()

@@ -1,14 +1,10 @@
 """Laws of the published data across splits and tasks, each with its probability of failing by chance."""
 
-from itertools import combinations
 
 import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from trainables.data.ragged import concatenate
-from trainables.generators.formula_pairs import generate_pairs
-from trainables.generators.formulas import VARIABLES, A
 from trainables.generators.listops_splits import SplitLaw, generate
 from trainables.generators.listops_trees import CLOSE, MIN, Trees
 from trainables.streams import numpy_stream
@@ -52,21 +48,6 @@ def test_listops_tests_have_the_published_bounds(
     assert bounds[0] <= trees.lengths.min() <= trees.lengths.max() <= bounds[1]
     assert trees.nesting().max() <= nested
     assert set(arities(trees).tolist()) == set(range(2, arguments + 1))
-
-
-def test_pairs_use_each_four_variables_equally_often() -> None:
-    """A chi-square test compares the fifteen sets of four variables, in pairs that contain all four."""
-    buckets = generate_pairs(100_000, 3)[0]
-    counts: dict[frozenset[int], int] = {
-        frozenset(four): 0 for four in combinations(range(A, A + VARIABLES), 4)
-    }
-    for row in concatenate(list(buckets[8:])).rows():
-        names = frozenset(token for token in row if A <= token < A + VARIABLES)
-        assert len(names) <= 4
-        if len(names) == 4:
-            counts[names] += 1
-    assert min(counts.values()) > 100
-    assert chisquare(list(counts.values())).pvalue > ODDS
 
 
 @pytest.mark.parametrize("ignore", [0.1, 0.8, 0.98])

@@ -120,10 +120,6 @@ FAULTS: dict[str, tuple[str, dict[str, str]]] = {
         "test_replayed_steps_equal_executed_steps",
         {"states": "states = states * states.sum().item()"},
     ),
-    "a length that the host knows": (
-        "test_replayed_steps_equal_executed_steps",
-        {"states": "states = states + mask.sum(1).tolist()[0]"},
-    ),
     "a mean over the rows of a batch": (
         "test_filler_rows_change_no_result",
         {"states": "states = states + states.mean()"},

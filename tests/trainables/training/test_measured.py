@@ -1,6 +1,5 @@
 """Metrics are declared next to the code that computes them, and looked up by name."""
 
-
 import pytest
 
 from orchestrator.plan.space_check.metrics import reported_metrics

@@ -75,27 +75,6 @@ def test_depth_is_tallied_by_length_in_each_split() -> None:
     assert tallies[1]["bins"][0][:3] == [50, 50, 1]
 
 
-def test_words_of_an_expert_are_sorted_by_frequency() -> None:
-    """Without halting, each of four words chooses `active` experts in each of six layers."""
-    tallies = tallies_by_kind(
-        {**SUT, "halt": None, "max_layers": 6}, TREES, trees([11, 1, 1, 14], [2, 1, 1, 14])
-    )
-    for mixture, active in zip(tallies["experts"]["mixtures"], (2, 1), strict=True):
-        total: dict[str, int] = {}
-        for words in mixture["words"]:
-            counts = [each for _, each in words]
-            assert counts == sorted(counts, reverse=True)
-            for word, each in words:
-                total[word] = total.get(word, 0) + each
-        assert total == {"[MAX": 6 * active, "1": 24 * active, "]": 12 * active, "2": 6 * active}
-        word_uses = [
-            uses for kind, uses in zip(mixture["classes"], mixture["uses"], strict=True) if kind != BOUNDARY
-        ]
-        assert [sum(counts for _, counts in words) for words in mixture["words"]] == np.sum(
-            word_uses, axis=0
-        ).tolist()
-
-
 def test_tallies_without_classes_or_experts_are_absent() -> None:
     assert [*tallies_by_kind(TOKEN, task_config({"name": "digits"}), tree(5))] == ["lengths"]
     assert [*tallies_by_kind(TOKEN, TREES, tree(5))] == ["lengths", "operators"]

@@ -1,8 +1,5 @@
 """Every attention kernel equals the explicit product, and a missing kernel's error names the package."""
 
-import sys
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,12 +8,10 @@ from torch import Tensor
 
 from tests.gpu.devices import needs_cuda
 from trainables.layers.attention import attend as attention
-from trainables.layers.attention import flash
 from trainables.layers.attention.attend import (
     Backend,
     WeightDropout,
     attend_packed,
-    choose,
 )
 from trainables.layers.attention.explicit_offsets import OffsetBias
 from trainables.layers.dropout import KeyedDropout
@@ -104,23 +99,6 @@ def test_query_attends_only_to_keys_within_its_reach(backend: Backend) -> None:
     assert grad.isfinite().all()
 
 
-def varlen(q: Tensor, k: Tensor, v: Tensor, **keywords: Any) -> Tensor:
-    """Compute what flash-attn's kernel computes, from its documented arguments."""
-    starts_q, starts_k = keywords["cu_seqlens_q"].tolist(), keywords["cu_seqlens_k"].tolist()
-    assert keywords["cu_seqlens_q"].dtype == torch.int32
-    out = []
-    for row in range(len(starts_q) - 1):
-        row_q = q[starts_q[row] : starts_q[row + 1]]
-        row_k, row_v = (x[starts_k[row] : starts_k[row + 1]] for x in (k, v))
-        assert row_q.shape[0] <= keywords["max_seqlen_q"]
-        assert row_k.shape[0] <= keywords["max_seqlen_k"]
-        logits = torch.einsum("qhe,khe->hqk", row_q, row_k) / q.shape[-1] ** 0.5
-        if keywords["causal"]:
-            logits = logits.masked_fill(torch.ones_like(logits).triu(1).bool(), float("-inf"))
-        out.append(torch.einsum("hqk,khe->qhe", logits.softmax(-1), row_v))
-    return torch.cat(out)
-
-
 @pytest.mark.parametrize("backend", ["math", "sdpa"])
 def test_every_kernel_adds_the_bias_to_logits(backend: Backend) -> None:
     q, k, v = tensors()
@@ -156,76 +134,6 @@ def test_dropout_drops_the_weights_of_its_mask() -> None:
     for row, head, t in ((0, 0, 0), (2, 1, 1)):
         weights = (k[row, :, head] @ q[row, t, head] / ROOT).softmax(0) * keep[row, head, t] * 2
         torch.testing.assert_close(out[row, t, head], weights @ v[row, :, head])
-
-
-def test_weight_mask_is_independent_of_width_and_other_tokens() -> None:
-    wide = drop().keep(heads=2, keys=5)
-    assert torch.equal(drop().keep(heads=2, keys=4), wide[..., :4])
-    one = WeightDropout(drop().dropout, drop().key, torch.tensor([[7]]))
-    assert torch.equal(one.keep(heads=2, keys=5)[0, :, 0], wide[2, :, 1])
-
-
-def pretend_flash(monkeypatch: pytest.MonkeyPatch, capability: int | None = None) -> None:
-    """Pretend that flash-attn is installed, and that tensors are on a GPU with this compute capability."""
-    module = ModuleType("flash_attn")
-    module.__spec__ = ModuleSpec(module.__name__, None)
-    module.flash_attn_varlen_func = varlen  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "flash_attn", module)
-    monkeypatch.setattr(flash, "schema_is_known", lambda: False)
-    monkeypatch.setattr(flash, "flash_kernels", flash.flash_kernels.__wrapped__)
-    monkeypatch.setattr(attention, "flash_fault", lambda device, dtype: None)
-    monkeypatch.setattr(attention, "_capability", lambda device: capability)
-
-
-@pytest.mark.parametrize(
-    ("capability", "width", "options", "chosen", "fault"),
-    [
-        (8, 12, {}, "flash", None),
-        (7, 64, {}, "sdpa", "compute capability"),
-        (8, 264, {}, "sdpa", "got 264"),
-        (8, 64, {"has_all_tokens": False}, "sdpa", "early_exit: batch"),
-        (8, 64, {"biased": True}, "math", "auto, sdpa or math"),
-    ],
-)
-def test_flash_is_chosen_if_it_can_run(
-    monkeypatch: pytest.MonkeyPatch,
-    capability: int,
-    width: int,
-    options: dict[str, bool],
-    chosen: str,
-    fault: str | None,
-) -> None:
-    pretend_flash(monkeypatch, capability)
-    q = torch.zeros(1, 1, 1, width)
-    assert choose("auto", q, dropping=False, **options) == chosen
-    if fault is not None:
-        with pytest.raises(ValueError, match=fault):
-            choose("flash", q, dropping=False, **options)
-
-
-def test_flash_without_a_kernel_or_a_gpu_raises_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="device=cpu"):
-        attend(*tensors(), backend="flash")
-    monkeypatch.setattr(attention, "flash_fault", lambda device, dtype: None)
-    monkeypatch.setattr(flash, "flash_kernels", lambda: ())
-    with pytest.raises(ValueError, match=r"'flash'.*pip install 'haltsweep"):
-        attend(*tensors(), backend="flash")
-
-
-def test_flash_gets_tokens_without_padding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel itself needs CUDA; the test checks the arguments that it gets."""
-    pretend_flash(monkeypatch)
-    q, k, v = tensors()
-    queries, keys = packings()
-    expected = torch.stack(by_loops(q, k, v))
-    dense = attend(q, k, v, keys.mask, queries.mask, backend="auto")
-    torch.testing.assert_close(queries.unpad(dense), expected)
-    packed = attend_tokens(queries.unpad(q), keys.unpad(k), keys.unpad(v), queries, keys, backend="flash")
-    torch.testing.assert_close(packed, expected)
-    inputs, reach = [keys.unpad(x) for x in (k * 2, k, v)], keys.column + 1
-    causal = attend_tokens(*inputs, keys, keys, reach=reach, backend="flash")
-    torch.testing.assert_close(causal, attend_tokens(*inputs, keys, keys, reach=reach, backend="math"))
-    torch.testing.assert_close(attend(q, k, v, backend="flash"), attend(q, k, v, backend="math"))
 
 
 @pytest.mark.gpu

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from trainables.layers.attention import attend as attention
-from trainables.layers.attention.attend import attend_packed, chosen_kernel
+from trainables.layers.attention import flash
+from trainables.layers.attention.attend import attend_packed, choose, chosen_kernel
 from trainables.layers.attention.flash import PYTORCH, FlashKernel, PackedRows, usable_kernel
 from trainables.layers.packing import Packing
 from trainables.layers.tokens import KeysValues
@@ -81,3 +82,23 @@ def test_chosen_kernel_is_named_with_a_reason(
     kernel_, reason = chosen_kernel("auto", device, dtype, 64, dropping=dropping, biased=biased)
     assert kernel_ == name
     assert reason
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({}, "device=cpu"),
+        ({"has_all_tokens": False}, "early_exit: batch"),
+        ({"biased": True}, "sdpa or math"),
+    ],
+)
+def test_flash_that_cannot_run_raises_an_error(options: dict[str, bool], fault: str) -> None:
+    with pytest.raises(ValueError, match=fault):
+        choose("flash", torch.zeros(1, 1, 1, 8), dropping=False, **options)
+
+
+def test_missing_kernel_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "flash_fault", lambda device, dtype: None)
+    monkeypatch.setattr(flash, "flash_kernels", lambda: ())
+    with pytest.raises(ValueError, match=r"'flash'.*pip install 'haltsweep"):
+        choose("flash", torch.zeros(1, 1, 1, 8), dropping=False)

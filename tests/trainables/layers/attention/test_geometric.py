@@ -20,7 +20,6 @@ from trainables.layers.attention.geometric import (
 )
 from trainables.layers.packing import Packing
 
-SURE, NEVER = 60.0, -60.0
 CPU = torch.device("cpu")
 
 
@@ -37,23 +36,6 @@ def weights(logits: Tensor, length: int | None = None) -> Tensor:
     size = logits.shape[0]
     keys = torch.arange(size) < (size if length is None else length)
     return attention_weights(logits.double()[None, None], keys[None])[0, 0]
-
-
-def test_query_attends_to_the_nearest_match_and_of_two_to_the_right_one() -> None:
-    logits = torch.full((5, 5), NEVER)
-    logits[2, [0, 1, 3, 4]] = SURE
-    logits[0, [2, 4]] = SURE
-    logits[4, [0, 3]] = SURE
-    table = weights(logits)
-    torch.testing.assert_close(table[2], torch.tensor([0.0, 0, 0, 1, 0]).double())
-    torch.testing.assert_close(table[0], torch.tensor([0.0, 0, 1, 0, 0]).double())
-    torch.testing.assert_close(table[4], torch.tensor([0.0, 0, 0, 1, 0]).double())
-
-
-def test_equal_logits_halve_weights_with_distance() -> None:
-    table = weights(torch.zeros(5, 5))
-    torch.testing.assert_close(table[2], torch.tensor([1 / 16, 1 / 4, 0, 1 / 2, 1 / 8]).double())
-    torch.testing.assert_close(table[0], torch.tensor([0, 1 / 2, 1 / 4, 1 / 8, 1 / 16]).double())
 
 
 @examples(20)
