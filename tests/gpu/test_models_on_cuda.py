@@ -1,4 +1,4 @@
-"""On CUDA every model computes the same as on the CPU, in all modes of halting and early exit."""
+"""On CUDA every model computes the same as on the CPU, learns, and uses the estimated memory."""
 
 import gc
 from typing import Any

@@ -128,7 +128,7 @@ ROWS_BY_LENGTH = [[row for row, length in enumerate(ROWS) if length == each] for
 
 @pytest.mark.parametrize("classes", [2, 4])
 @pytest.mark.parametrize(("stop", "groups"), [("instance", SINGLE_ROWS), ("batch", ROWS_BY_LENGTH)])
-@pytest.mark.parametrize("arm", ["fop-loop-adaptive", "fop-loop-adaptive-wo", "ntp-loop", "fop"])
+@pytest.mark.parametrize("arm", ["fop-loop-adaptive", "fop"])
 def test_most_confident_step_equals_equation_2(
     arm: str, stop: str, groups: Sequence[Sequence[int]], classes: int
 ) -> None:

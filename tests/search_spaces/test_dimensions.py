@@ -83,10 +83,7 @@ def test_lattice_contains_its_points(low: float, step: float, count: int, data: 
 
 @pytest.mark.parametrize(
     ("domain", "values"),
-    [
-        (Powers(16, 256, 2), (16, 32, 64, 128, 256)),
-        (Powers(1e-5, 0.1, 10), (1e-5, 1e-4, 1e-3, 1e-2, 0.1)),
-    ],
+    [(Powers(16, 256, 2), (16, 32, 64, 128, 256)), (Powers(1e-5, 0.1, 10), (1e-5, 1e-4, 1e-3, 1e-2, 0.1))],
 )
 def test_powers_have_the_expected_values(domain: Powers, values: tuple[float, ...]) -> None:
     assert domain.values == values

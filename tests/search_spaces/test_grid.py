@@ -2,16 +2,7 @@
 
 import pytest
 
-from search_spaces.dimensions import (
-    Choice,
-    Constraint,
-    Dimension,
-    Float,
-    Int,
-    Space,
-    When,
-    greatest,
-)
+from search_spaces.dimensions import Choice, Constraint, Dimension, Float, Int, Space, When, greatest
 from search_spaces.grid import (
     COUNTED_MAX,
     combinations,

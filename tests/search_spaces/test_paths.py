@@ -17,16 +17,7 @@ from search_spaces.paths import (
 )
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "lr",
-        "optimizer.lr",
-        "weight-decay",
-        "λ",
-        "layers.0.size",
-    ],
-)
+@pytest.mark.parametrize("path", ["lr", "optimizer.lr", "weight-decay", "λ", "layers.0.size"])
 def test_paths_of_custom_trainables_are_accepted(path: str) -> None:
     assert path_problem(path) is None
     assert built_in_problem(path) is not None

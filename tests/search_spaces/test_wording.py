@@ -9,12 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from search_spaces.wording import (
-    markdown_text,
-    nearest,
-    printable,
-    visible,
-)
+from search_spaces.wording import markdown_text, nearest, printable, visible
 
 SIGNS = "\\`*_{}[]()<>#+-.!|~=&$:/@'\" \n1a\x1b\u202e"
 HOSTILE = st.lists(

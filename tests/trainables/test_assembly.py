@@ -1,4 +1,4 @@
-"""Models are built with reproducible initial weights, and wrong names and fields raise errors."""
+"""Models are built with reproducible initial weights, and only for tasks that they fit."""
 
 import dataclasses
 

@@ -42,10 +42,7 @@ def test_chunked_models_have_the_expected_parameters() -> None:
     block = 2 * part["attention"] + 4 * norm + part["feedforward"]
     update = part["attention"] + 3 * norm + 2 * (width * width + width)
     rest = update + slots * width + norm + part["readout"] + part["embedding"]
-    expected = {
-        "tlb": 2 * block + rest,
-        "gutlb": block + part["gate"] + part["halt.transition"] + rest,
-    }
+    expected = {"tlb": 2 * block + rest, "gutlb": block + part["gate"] + part["halt.transition"] + rest}
     assert expected == {"tlb": 8_167_946, "gutlb": 6_592_011}
     for name, count in expected.items():
         assert costs.parameters(build_model({"name": name}, LISTOPS, seed=0, device="meta")) == count

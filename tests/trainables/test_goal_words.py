@@ -7,14 +7,7 @@ from trainables.metrics import usual_goal
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "valid/accuracy",
-        "valid/mAP@50",
-        "hits@10",
-        "valid/macro avg/f1-score",
-        "valid/BLEU-4",
-        "top1Accuracy",
-    ],
+    ["valid/accuracy", "valid/mAP@50", "hits@10", "valid/macro avg/f1-score", "valid/BLEU-4", "top1Accuracy"],
 )
 def test_metric_name_implies_a_maximum(name: str) -> None:
     assert usual_goal(name) == "max"
@@ -28,14 +21,7 @@ def test_metric_name_implies_a_minimum(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "valid/score",
-        "neg_mean_squared_error",
-        "accuracy_loss",
-        "valid/depth",
-        "точность",
-    ],
+    "name", ["valid/score", "neg_mean_squared_error", "accuracy_loss", "valid/depth", "точность"]
 )
 def test_metric_name_implies_no_goal(name: str) -> None:
     assert usual_goal(name) is None

@@ -1,4 +1,4 @@
-"""Named random streams are reproducible, distinct, and independent of global generators."""
+"""Named random streams are reproducible and distinct."""
 
 import numpy as np
 import torch

@@ -102,8 +102,7 @@ def test_floor_of_targets_counts_labelled_positions() -> None:
 AnswerRow = tuple[list[int], list[int]]
 answer_rows = st.lists(
     st.tuples(
-        st.lists(st.integers(0, 98), min_size=1, max_size=5),
-        st.lists(st.integers(0, 70_000), max_size=4),
+        st.lists(st.integers(0, 98), min_size=1, max_size=5), st.lists(st.integers(0, 70_000), max_size=4)
     ),
     min_size=1,
     max_size=20,

@@ -46,10 +46,7 @@ def draw(law: Law, n: int, shortest: int, longest: int) -> Trees:
     return LengthLaw(law, longest).draw(numpy_stream(2, "test"), n, shortest, longest)
 
 
-@pytest.mark.parametrize(
-    ("law", "shortest", "longest"),
-    [(Law(3, 3), 4, 9), (Law(4, 2), 10, 14)],
-)
+@pytest.mark.parametrize(("law", "shortest", "longest"), [(Law(3, 3), 4, 9), (Law(4, 2), 10, 14)])
 def test_trees_of_given_lengths_follow_the_law_of_rejection(law: Law, shortest: int, longest: int) -> None:
     """A chi-square test compares all outlines; it fails by chance with 10^-6."""
     n = 50_000

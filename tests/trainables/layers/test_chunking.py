@@ -1,4 +1,4 @@
-"""Chunks contain every token once, independent of padding, and equal those of the published runs."""
+"""Chunks contain every token once and equal those of the published runs."""
 
 from typing import Any
 

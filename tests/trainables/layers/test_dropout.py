@@ -6,12 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from trainables.layers.dropout import (
-    DropoutGroup,
-    KeyedDropout,
-    KeyedNoise,
-    set_dropout_context,
-)
+from trainables.layers.dropout import DropoutGroup, KeyedDropout, KeyedNoise, set_dropout_context
 from trainables.layers.mask_draws import hash_numbers
 from trainables.layers.tokens import batch_places
 

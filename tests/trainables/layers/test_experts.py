@@ -1,4 +1,4 @@
-"""Mixtures of experts equal a loop over tokens, call only used experts, and have exact balance costs."""
+"""Grouped products of experts equal single products, and experts are drawn by their probabilities."""
 
 from typing import Any
 
@@ -12,12 +12,7 @@ from tests.support.numerics.pretended_gpu import PretendedGpu, on_gpu
 from trainables.assembly import initialise
 from trainables.layers import experts
 from trainables.layers.dropout import set_dropout_context
-from trainables.layers.experts import (
-    ExpertFeedForward,
-    ExpertLinear,
-    ExpertRows,
-    FeedforwardSettings,
-)
+from trainables.layers.experts import ExpertFeedForward, ExpertLinear, ExpertRows, FeedforwardSettings
 from trainables.layers.packing import Packing
 from trainables.layers.tokens import Placed, packed_places
 

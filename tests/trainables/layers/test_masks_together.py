@@ -14,9 +14,7 @@ HEADS, KEYS = 2, 5
 
 
 def build_dropouts(*rates: float) -> nn.ModuleList:
-    parts = nn.ModuleList(
-        [KeyedDropout(rates[0], 6), KeyedDropout(rates[-1], 3), KeyedDropout(rates[0])],
-    )
+    parts = nn.ModuleList([KeyedDropout(rates[0], 6), KeyedDropout(rates[-1], 3), KeyedDropout(rates[0])])
     set_dropout_context(parts, 1, 2)
     return parts
 

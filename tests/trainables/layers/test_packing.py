@@ -1,4 +1,4 @@
-"""Packing equals plain loops over rows."""
+"""Padding and selecting packed tokens equal loops over rows."""
 
 import torch
 from hypothesis import given

@@ -24,11 +24,7 @@ def test_defaults_equal_the_published_network() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({"window": 4}, "window=4"),
-        ({"cell": "lstm"}, "cell='lstm' with cell_width=20"),
-    ],
+    ("changes", "text"), [({"window": 4}, "window=4"), ({"cell": "lstm"}, "cell='lstm' with cell_width=20")]
 )
 def test_impossible_settings_raise_an_error(changes: dict[str, Any], text: str) -> None:
     with pytest.raises(ValidationError, match=text):

@@ -7,13 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainables.readers.parallel_text import (
-    Rows,
-    Vocabulary,
-    read_lines,
-    read_pairs,
-    read_words,
-)
+from trainables.readers.parallel_text import Rows, Vocabulary, read_lines, read_pairs, read_words
 
 MARKS = ("<pad>", "<unk>")
 

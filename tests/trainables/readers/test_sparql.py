@@ -81,12 +81,7 @@ def test_simplified_query_is_equivalent(clauses: list[tuple[str, str, str]], fil
 
 
 @pytest.mark.parametrize(
-    "query",
-    [
-        "SELECT ?x0",
-        "SELECT ?x0 { M0 p M1 . . M0 p M2 }",
-        "SELECT ?x0 { M0 p M1 M2 }",
-    ],
+    "query", ["SELECT ?x0", "SELECT ?x0 { M0 p M1 . . M0 p M2 }", "SELECT ?x0 { M0 p M1 M2 }"]
 )
 def test_malformed_query_raises_an_error(query: str) -> None:
     with pytest.raises(NotAQuery):

@@ -127,10 +127,7 @@ def test_lengths_are_uniform_up_to_the_length_of_the_curriculum(problem: Any) ->
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [
-        ({"test_lengths": [30, 30]}, "test_lengths"),
-        ({"carry_step": True}, "carry_step"),
-    ],
+    [({"test_lengths": [30, 30]}, "test_lengths"), ({"carry_step": True}, "carry_step")],
 )
 def test_impossible_settings_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):

@@ -1,4 +1,4 @@
-"""Handwritten digits: sizes, classes and splits."""
+"""Handwritten digits: classes and first image."""
 
 from trainables.data.split import Split, content_hash
 from trainables.tasks import digits

@@ -1,4 +1,4 @@
-"""ListOps by dependency depth: its law, equal shares of depths, and wrapped trees."""
+"""ListOps by dependency depth: its law and equal shares of depths."""
 
 from collections import Counter
 
@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 
 from tests.oracles.solvers.listops_dependency_solver import count_tokens, depths, solve
-from trainables.generators.listops_dependency_trees import (
-    ARGUMENTS_MAX,
-    DepthLaw,
-    MeasuredTrees,
-    P,
-    draw,
-)
+from trainables.generators.listops_dependency_trees import ARGUMENTS_MAX, DepthLaw, MeasuredTrees, P, draw
 from trainables.streams import numpy_stream
 from trainables.tasks import listops_dependency as task
 

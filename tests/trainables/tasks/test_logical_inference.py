@@ -8,13 +8,7 @@ import pytest
 
 from trainables.data.split import Split, content_hash
 from trainables.data.store import open_split, split_path
-from trainables.generators.formula_pairs import (
-    RELATIONS,
-    Pairs,
-    concatenate,
-    generate_pairs,
-    has_pattern,
-)
+from trainables.generators.formula_pairs import RELATIONS, Pairs, concatenate, generate_pairs, has_pattern
 from trainables.tasks import logical_inference as task
 
 PUBLISHED_TRAIN = [30, 2319, 12451, 23252, 30373, 34152, 32952, 26671, 18962, 12634, 8181, 4894, 4831]
@@ -32,9 +26,7 @@ def pool(all_buckets: tuple[tuple[Pairs, ...], tuple[Pairs, ...]]) -> Pairs:
     return concatenate(list(all_buckets[0][:7]))
 
 
-def test_buckets_have_the_published_sizes(
-    all_buckets: tuple[tuple[Pairs, ...], tuple[Pairs, ...]],
-) -> None:
+def test_buckets_have_the_published_sizes(all_buckets: tuple[tuple[Pairs, ...], tuple[Pairs, ...]]) -> None:
     """Both counts are nearly Poisson; they differ by at most 5 standard deviations; chance is 10^-5."""
     for part, published in zip(all_buckets, (PUBLISHED_TRAIN, PUBLISHED_TEST), strict=True):
         sizes = np.asarray([len(bucket) for bucket in part])
@@ -130,10 +122,7 @@ def test_missing_files_error_names_the_files(published_files: Path, tmp_path: Pa
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["=\ta", "?\ta\tb", "=\ta\t( b ( xor c ) )", ""],
-)
+@pytest.mark.parametrize("line", ["=\ta", "?\ta\tb", "=\ta\t( b ( xor c ) )", ""])
 def test_malformed_line_error_has_file_and_line(published_files: Path, line: str, tmp_path: Path) -> None:
     file = published_files / "train2"
     lines = file.read_text().splitlines()

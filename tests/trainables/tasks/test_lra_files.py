@@ -166,14 +166,7 @@ def test_empty_reviews_are_refused(reviews: Path) -> None:
         build_split("train", name="lra_text", folder=str(reviews), valid_examples=2)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"1.0\tA\tB\tx",
-        b"2.0\tA\tB\tx\ty",
-        b"",
-    ],
-)
+@pytest.mark.parametrize("line", [b"1.0\tA\tB\tx", b"2.0\tA\tB\tx\ty", b""])
 def test_malformed_pair_error_has_file_and_line(papers: Path, line: bytes, tmp_path: Path) -> None:
     file = papers / "new_aan_pairs.train.tsv"
     lines = file.read_bytes().splitlines()
@@ -234,7 +227,7 @@ def test_hostile_pickle_is_refused_and_not_run(
 
 
 def test_quotes_can_join_columns_and_lines(papers: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Quoting follows Python's csv. Five lines are three rows, one of which has too many columns."""
+    """Quoting follows Python's csv. Four lines are three rows, one of which has too many columns."""
     lines = (
         b'1.0\tA\tB\t"one\ttwo" and\xff\tthree "4"',
         b'0.0\tA\tB\t"begun\tsecond',

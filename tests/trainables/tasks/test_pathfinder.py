@@ -1,4 +1,4 @@
-"""Pathfinder: sizes, generated content, and published images read from files."""
+"""Pathfinder reads published images from files."""
 
 import logging
 from pathlib import Path
@@ -113,14 +113,7 @@ def test_image_listed_twice_is_refused(published_files: Path) -> None:
         pathfinder.build(config, "train")
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"imgs/2 sample_4.png 4 2 1.0",
-        b"",
-        b"../../etc sample_4.png 4 1",
-    ],
-)
+@pytest.mark.parametrize("line", [b"imgs/2 sample_4.png 4 2 1.0", b"", b"../../etc sample_4.png 4 1"])
 def test_malformed_line_error_has_file_and_line(published_files: Path, line: bytes, tmp_path: Path) -> None:
     file = published_files / "curv_contour_length_14/metadata/2.npy"
     lines = file.read_bytes().splitlines()
@@ -134,10 +127,7 @@ def test_malformed_line_error_has_file_and_line(published_files: Path, line: byt
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [
-        (b"GIF89a no image", r"sample_1\.png"),
-        (None, r"sample_1\.png: .*32 x 32 .*RGB"),
-    ],
+    [(b"GIF89a no image", r"sample_1\.png"), (None, r"sample_1\.png: .*32 x 32 .*RGB")],
 )
 def test_invalid_image_is_refused(
     published_files: Path, tmp_path: Path, content: bytes | None, message: str

@@ -1,6 +1,5 @@
 """Laws of the published data across splits and tasks, each with its probability of failing by chance."""
 
-
 import numpy as np
 import pytest
 from scipy.stats import chisquare

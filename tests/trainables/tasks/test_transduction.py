@@ -1,4 +1,4 @@
-"""Transduction: answers, strings, and settings that are refused."""
+"""Transduction: strings, and settings that are refused."""
 
 from collections import Counter
 

@@ -45,10 +45,7 @@ def job(tmp_path: Path, *, graph: bool, model: dict[str, Any] | None = None, **t
 
 @pytest.mark.parametrize(
     "train",
-    [
-        {"accumulate": 3},
-        {"clip": 0.1, "ema": 0.5, "label_smoothing": 0.2, "weight_decay": 0.5},
-    ],
+    [{"accumulate": 3}, {"clip": 0.1, "ema": 0.5, "label_smoothing": 0.2, "weight_decay": 0.5}],
     ids="-".join,
 )
 def test_graphed_steps_lead_to_the_same_weights(train: dict[str, Any]) -> None:

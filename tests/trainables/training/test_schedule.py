@@ -23,11 +23,7 @@ def test_warmup_rises_linearly_and_stays_constant(step: int, expected: float) ->
 
 @pytest.mark.parametrize(
     ("step", "expected"),
-    [
-        (0, 0.05 / 1000 / math.sqrt(1000)),
-        (999, 1.5811388300841898e-3),
-        (3999, 0.05 / math.sqrt(4000)),
-    ],
+    [(0, 0.05 / 1000 / math.sqrt(1000)), (999, 1.5811388300841898e-3), (3999, 0.05 / math.sqrt(4000))],
 )
 def test_rsqrt_peaks_at_the_base_rate_over_the_root_of_warmup(step: int, expected: float) -> None:
     assert learning_rate(config("rsqrt", warmup=1000), step) == pytest.approx(expected, rel=1e-12)

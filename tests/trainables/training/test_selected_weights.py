@@ -12,12 +12,7 @@ from tests.trainables.training.test_workload import final_weights, job, repeatab
 from trainables.checkpoint import weights
 from trainables.training import Training, workload
 from trainables.training.config import train_config
-from trainables.training.selected_weights import (
-    ScoredWeights,
-    best_candidates,
-    copy_tensors,
-    mean_weights,
-)
+from trainables.training.selected_weights import ScoredWeights, best_candidates, copy_tensors, mean_weights
 from trainables.training.state import read_selected
 from trainables.training.step import Learner, one_step
 

@@ -1,4 +1,4 @@
-"""Training of real models on ListOps: resuming, pairing of arms, splits, re-evaluation, learning."""
+"""Training of real models on ListOps: resuming, pairing of arms, splits, re-evaluation."""
 
 import functools
 from collections.abc import Iterator, Mapping

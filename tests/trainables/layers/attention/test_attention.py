@@ -1,4 +1,4 @@
-"""Every attention kernel equals the explicit product, and a missing kernel's error names the package."""
+"""Every attention kernel of PyTorch equals the explicit product."""
 
 from typing import Any
 
@@ -8,11 +8,7 @@ from torch import Tensor
 
 from tests.gpu.devices import needs_cuda
 from trainables.layers.attention import attend as attention
-from trainables.layers.attention.attend import (
-    Backend,
-    WeightDropout,
-    attend_packed,
-)
+from trainables.layers.attention.attend import Backend, WeightDropout, attend_packed
 from trainables.layers.attention.explicit_offsets import OffsetBias
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.packing import Packing, packing_of

@@ -1,4 +1,4 @@
-"""Geometric attention equals cases made by hand."""
+"""Geometric attention has weights of probabilities, also in portions of rows."""
 
 from collections.abc import Sequence
 
