@@ -41,7 +41,6 @@ SHAPE_CHECKED_TESTS = (
     "tests/trainables/heads/",
     "tests/trainables/layers/",
     "tests/trainables/models/",
-    "tests/trainables/recurrence/",
 )
 """Tests of parts of models: shapes and types of every call are checked.
 

@@ -119,3 +119,10 @@ def pool(states: Vectors, pooling: str) -> Tensor:
     if pooling == "mean":
         return sum(states[1:], states[0]) / len(states)
     return states[-1] if pooling == "end" else states[0]
+
+
+def sinusoid(position: int, width: int) -> Tensor:
+    """Return the sines and cosines of a position, in turn."""
+    angles = [position / 10000 ** (2 * (c // 2) / width) for c in range(width)]
+    values = [math.cos(angle) if c % 2 else math.sin(angle) for c, angle in enumerate(angles)]
+    return torch.tensor(values, dtype=torch.float64)

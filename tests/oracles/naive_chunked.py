@@ -18,6 +18,7 @@ from tests.oracles.naive_block import (
     feedforward,
     layer_norm,
     pool,
+    sinusoid,
     with_boundaries,
 )
 from tests.oracles.naive_universal import NaiveOutput, run_depth
@@ -30,7 +31,7 @@ def run(p: Parameters, config: dict[str, Any], x: Tensor) -> NaiveOutput:
     states, depths, ponders = [], [], []
     for chunk in split_chunks(h, config["chunk"], config["causal"]):
         if config["memory"]["slot_positions"]:
-            memory = [slot + sinusoid(number, slot) for number, slot in enumerate(memory)]
+            memory = [slot + sinusoid(number, len(slot)) for number, slot in enumerate(memory)]
         if config["name"] == "gutlb":
             final, depth, ponder = run_depth(p, config, chunk, memory)
         else:
@@ -61,14 +62,6 @@ def split_chunks(h: list[Tensor], chunk: dict[str, Any], causal: bool) -> list[l
             chunks.append([])
         chunks[-1].append(token)
     return chunks
-
-
-def sinusoid(position: int, slot: Tensor) -> Tensor:
-    size = slot.shape[0]
-    angles = [position / 10000 ** (2 * (i // 2) / size) for i in range(size)]
-    return torch.tensor(
-        [math.cos(angle) if i % 2 else math.sin(angle) for i, angle in enumerate(angles)], dtype=torch.float64
-    )
 
 
 def update(p: Parameters, at: str, memory: Vectors, final: Vectors, heads: int) -> list[Tensor]:

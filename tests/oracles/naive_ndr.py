@@ -4,13 +4,12 @@ From Csordas, Irie and Schmidhuber, The Neural Data Router, and Ray Chowdhury an
 Between Transformers and Recursive Neural Nets, Eq. 4-10. The code shares nothing with the product.
 """
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tests.oracles.naive_block import Parameters, Vectors, layer_norm, pool
+from tests.oracles.naive_block import Parameters, Vectors, layer_norm, pool, sinusoid
 from tests.oracles.naive_universal import NaiveOutput
 
 
@@ -97,17 +96,9 @@ def softmax_weights(
         content = (q[i] + p[f"{at}.content_bias.weight"][head]) @ k[j]
         biased_query = q[i] + p[f"{at}.position_bias.weight"][head]
         relative_logit, absolute_logit = (
-            biased_query @ (table @ _sinusoid(offset, h[0].shape[0])) for offset in (j - i, j)
+            biased_query @ (table @ sinusoid(offset, h[0].shape[0])) for offset in (j - i, j)
         )
         logits.append(
             (content + gate * relative_logit + (1 - gate) * absolute_logit) * p[f"{at}.scale.weight"][0]
         )
     return list(torch.softmax(torch.stack(logits), 0))
-
-
-def _sinusoid(position: int, width: int) -> Tensor:
-    values = []
-    for c in range(width):
-        angle = position / 10000 ** (2 * (c // 2) / width)
-        values.append(math.cos(angle) if c % 2 else math.sin(angle))
-    return torch.tensor(values, dtype=torch.float64)

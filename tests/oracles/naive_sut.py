@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.oracles.naive_block import Parameters, Vectors, gelu, layer_norm, pool
+from tests.oracles.naive_block import Parameters, Vectors, gelu, layer_norm, pool, sinusoid
 
 ZERO = torch.zeros((), dtype=torch.float64)
 
@@ -114,7 +114,7 @@ def _run(
     noise: Noise | None = None,
 ) -> NaiveOutput:
     if config["absolute_positions"]:
-        position_code = _sinusoid if config["position_layout"] == "alternating" else _fairseq_sinusoid
+        position_code = sinusoid if config["position_layout"] == "alternating" else _fairseq_sinusoid
         x = [token_ + position_code(t, len(token_)) for t, token_ in enumerate(x)]
     tokens = [Token(token_) for token_ in x]
     cross_kv = None if memory is None else _keys_values(p, "block.recall", memory)
@@ -251,12 +251,6 @@ def _route(
     record.choices.append(RoutingChoice(at, probabilities, chosen, record.weight))
     total = sum(probabilities[e] for e in chosen) + 1e-6
     return [(e, probabilities[e] / total) for e in chosen]
-
-
-def _sinusoid(position: int, width: int) -> Tensor:
-    angles = [position / 10000 ** (2 * (c // 2) / width) for c in range(width)]
-    values = [math.cos(angle) if c % 2 else math.sin(angle) for c, angle in enumerate(angles)]
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def _fairseq_sinusoid(position: int, width: int) -> Tensor:

@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-import torch
 from torch import nn
 
 from tests.oracles import naive_ndr
@@ -13,7 +12,7 @@ from tests.oracles.test_naive_encoders import (
     assert_equal_outputs,
     gradients,
     inputs,
-    objective,
+    naive_objective,
     perturb_parameters,
 )
 from trainables import catalog
@@ -48,13 +47,9 @@ def build(arm: str) -> tuple[nn.Module, dict[str, Any]]:
 @pytest.mark.parametrize("arm", ARMS)
 def test_router_equals_the_naive_implementation(arm: str) -> None:
     encoder, config = build(arm)
-    x, _ = inputs()
+    x, mask = inputs()
     parameters = dict(encoder.named_parameters())
     rows = zip(x, LENGTHS, strict=True)
     naive_outputs = [naive_ndr.run(parameters, config, row[:length]) for row, length in rows]
-    value = objective(
-        torch.stack([output.pooled for output in naive_outputs]),
-        [torch.stack(output.states) for output in naive_outputs],
-        torch.stack([output.ponder for output in naive_outputs]),
-    )
-    assert_equal_outputs(encoder, naive_outputs, gradients(encoder, x, value))
+    expected = gradients(encoder, {"x": x}, naive_objective(naive_outputs))
+    assert_equal_outputs(encoder, {"x": x}, encoder(x, mask), naive_outputs, expected)

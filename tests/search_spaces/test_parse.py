@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,23 +74,6 @@ def test_any_mapping_is_parsed_or_refused(written: dict[str, Any]) -> None:
     assert all(problem.message for problem in problems)
 
 
-def test_value_that_is_no_mapping_is_refused() -> None:
-    assert parse_space([1, 2]) == (
-        (),
-        (Problem((), "must be a mapping from field path to range, got a list of 2"),),
-    )
-
-
-def test_parsed_dimensions_keep_order_and_sources() -> None:
-    written = {
-        "model.b": {"int": [1, 2], "when": {"model.a": ["x"]}},
-        "model.a": {"choice": ["x", "y"]},
-    }
-    dimensions, problems = parse_space(written)
-    assert [dimension.path for dimension in dimensions] == ["model.a", "model.b"]
-    assert problems == ()
-
-
 def test_float_ranges_accept_integers_but_int_ranges_no_floats() -> None:
     dimensions, problems = parse_space({"train.lr": {"float": [0, 1]}, "model.width": {"int": [1, 2.0]}})
     assert dimensions == (Dimension("train.lr", Float(0.0, 1.0)),)
@@ -100,20 +82,3 @@ def test_float_ranges_accept_integers_but_int_ranges_no_floats() -> None:
     assert problems == (
         Problem(("model.width", "int", 1), "must be one of two integers [low, high], got 2.0"),
     )
-
-
-@pytest.mark.parametrize(
-    ("form", "message"),
-    [
-        ({"int": [16, 100], "step": "x2"}, "got 100: end at 64 or 128"),
-        ({"int": [16, 256], "step": "x1"}, "got x1"),
-        ({"int": [16, 256], "step": "x1.5"}, "factor"),
-        ({"int": [0, 256], "step": "x2"}, "low=0"),
-        ({"int": [16, 256], "step": "x2", "log": True}, "log and step"),
-        ({"float": [0.1, 1], "step": "10"}, "factor"),
-    ],
-)
-def test_invalid_factors_are_refused(form: dict[str, Any], message: str) -> None:
-    found, problems = parse_space({"model.a": form})
-    assert not found
-    assert message in " ".join(each.message for each in problems)

@@ -34,9 +34,3 @@ def test_evaluation_leaves_the_checkpoint_unchanged(tmp_path: Any) -> None:
         workload.close()
     assert [each.name for each in tmp_path.iterdir()] == ["weights"]
     assert not any(each.exists() for each in folders)
-
-
-def test_evaluation_returns_its_metrics(tmp_path: Any) -> None:
-    workload = evaluation(tmp_path, {"test/x": 1.0})
-    assert workload.advance().metrics == {"test/x": 1.0}
-    assert workload.finished

@@ -2,20 +2,6 @@ import pytest
 from pydantic import ValidationError
 
 from trainables import task_catalog
-from trainables.custom.extensions import UnknownName
-
-
-def test_task_config_has_defaults() -> None:
-    config = task_catalog.task_config({"name": "listops", "train_length_max": 100})
-    assert config.model_dump()["trees"] == 100_000
-    assert task_catalog.task_name(config) == "listops"
-    assert task_catalog.shape(config).num_classes == 10
-    assert task_catalog.splits(config)[0].name == "train"
-
-
-def test_unknown_task_error_suggests_and_lists_names() -> None:
-    with pytest.raises(UnknownName, match=r"'lisstops'.*'listops'.*listops"):
-        task_catalog.task_config({"name": "lisstops"})
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Images whose first pixel encodes the class; loading this module writes both published file formats."""
 
 import atexit
-import pickle
 import shutil
 import tempfile
 from pathlib import Path
@@ -60,11 +59,8 @@ def write_files(folder: Path, seed: int, form: str) -> str:
         if form == "binary":
             records = np.concatenate([labels[:, None].astype(np.uint8), colours], axis=1)
             (folder / f"{name}.bin").write_bytes(records.tobytes())
-        elif form == "python 2":
-            (folder / name).write_bytes(python_2_pickle(colours, labels))
         else:
-            batch = {b"data": colours, b"labels": labels.tolist()}
-            (folder / name).write_bytes(pickle.dumps(batch, protocol=2))
+            (folder / name).write_bytes(python_2_pickle(colours, labels))
     return str(folder)
 
 

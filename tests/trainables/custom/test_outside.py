@@ -2,16 +2,14 @@
 
 import math
 import sys
-from pathlib import Path
 from textwrap import dedent
 
 import pytest
 from pydantic import ValidationError
 
-from tests.support.training_code.own_code import FORMS, forgotten, importable_files
+from tests.support.training_code.own_code import FORMS, forgotten
 from trainables.custom.extensions import add_to_path
 from trainables.custom.outside import load
-from trainables.custom.source_files import source_files
 from trainables.metrics import Metric, parse_metrics
 from trainables.protocol import Job
 
@@ -38,27 +36,6 @@ def test_every_form_of_trainable_is_loaded(form, write_module):
     assert (trainable.config is not None) == (form == "workload")
     assert (trainable.build is not None) == (trainable.evaluate is not None) == (form == "torch")
     assert trainable.workload(Job({"drift": 0.5, "gate": True, "steps": 1, "pause": 0}, seed=0)) is not None
-
-
-def test_undeclared_names_of_a_module_are_ignored(write_module):
-    code = """
-        from dataclasses import dataclass
-        import haltsweep
-        @dataclass
-        class Config: lr: float = 0.1
-        metrics, several_gpus, example = ["accuracy"], 3, None
-        def build(width, depth): ...
-        def evaluate(model): ...
-        def train(settings, trial): ...
-    """
-    write_module("mine", dedent(code))
-    trainable = load("mine:train")
-    assert (trainable.config, trainable.build, trainable.evaluate, trainable.metrics) == (
-        None,
-        None,
-        None,
-        (),
-    )
 
 
 def test_function_can_have_its_own_declaration(write_module):
@@ -94,104 +71,46 @@ def test_dataclass_validates_settings(write_module):
     assert config is not None
     dumped = config.model_validate({"width": 4, "optimiser": {"lr": 1}}).model_dump(mode="json")
     assert dumped == {"width": 4, "optimiser": {"lr": 1.0}}
-    for wrong_settings, location in (
-        ({"width": 3}, ()),
-        ({"width": 4, "depth": 1}, ("depth",)),
-        ({"width": "x"}, ("width",)),
-    ):
+    for wrong_settings, location in (({"width": 3}, ()), ({"width": 4, "depth": 1}, ("depth",))):
         with pytest.raises(ValidationError) as error:
             config.model_validate(wrong_settings)
         assert [each["loc"] for each in error.value.errors()] == [location]
 
 
-@pytest.mark.parametrize("package", [False, True])
-def test_sibling_modules_of_a_trainable_are_part_of_its_code(package, tmp_path, monkeypatch):
-    """Siblings are importable when Python runs the file, so they must be importable here, in any folder."""
-    files = {
-        "scripts/run.py": "import helpers_of_run\ndef train(settings, trial): ...",
-        "scripts/helpers_of_run.py": "",
-        **({"scripts/__init__.py": ""} if package else {}),
-    }
-    with importable_files(tmp_path, files):
-        load("scripts.run:train")
-        names = {each.name for each in source_files("scripts.run")}
-    assert names == {Path(each).name for each in files}
+def test_metrics_can_be_declared_by_mappings_or_objects():
+    accuracy = {"better": "max", "unit": "%", "range": [0, 1], "floor": 0.1, "meaning": "right ones"}
+    expected = (Metric("accuracy", "max", "%", 0.0, 1.0, 0.1, "right ones"), Metric("loss"))
+    assert parse_metrics({"accuracy": accuracy, "loss": {}}) == parse_metrics(expected) == expected
+    assert parse_metrics({"calls": {"cost": True}}) == (Metric("calls", is_cost=True),)
+    assert parse_metrics({"loss": {"range": [0, None]}})[0].span == (0.0, math.inf)
 
 
 @pytest.mark.parametrize(
-    ("code", "expected"),
+    ("metrics", "expected"),
     [
-        ("import no_such_sibling", "no_such_sibling.*PYTHONPATH"),
-        ("import os\nos.environ['NO_SUCH']", "NO_SUCH"),
-        (
-            "import argparse as a\np = a.ArgumentParser()\np.add_argument('x')\np.parse_args()",
-            "mine.py:4: SystemExit: 2",
-        ),
+        ({"acc": {"range": [0, 1], "floor": 5}}, r"\[0, 1\], got 5 for acc"),
+        ({"acc": {"floor": 10**400}}, "1000"),
+        ([Metric("valid/acc")], "'valid/acc'"),
+        ([Metric("acc"), Metric("acc", better="max")], "acc twice"),
+        ([Metric("acc", better="most")], "'most' for acc"),
     ],
 )
-def test_failed_import_raises_an_error_with_a_remedy(code, expected, write_module):
-    write_module("mine", code)
+def test_invalid_metric_declaration_raises_an_error(metrics, expected):
     with pytest.raises(ValueError, match=expected):
-        load("mine:train")
-
-
-def test_module_that_parses_arguments_on_import_gets_its_defaults(write_module, monkeypatch):
-    code = """
-        import argparse, sys
-        parser = argparse.ArgumentParser()
-        parser.add_argument("--lr", type=float, default=0.1)
-        lr, arguments = parser.parse_args().lr, sys.argv
-        def train(settings, trial): ...
-    """
-    write_module("mine", dedent(code))
-    monkeypatch.setattr(sys, "argv", ["haltsweep", "launch", "spec.yaml"])
-    load("mine:train")
-    assert (sys.modules["mine"].lr, [Path(each).name for each in sys.modules["mine"].arguments]) == (
-        0.1,
-        ["mine.py"],
-    )
-    assert sys.argv == ["haltsweep", "launch", "spec.yaml"]
-
-
-METHODS = "\n".join(f" def {name}(self, *_): ..." for name in ("advance", "save", "restore", "close"))
+        parse_metrics(metrics)
 
 
 @pytest.mark.parametrize(
     ("code", "path", "expected"),
     [
-        ("x = 1", "mine:train", "mine has no train"),
         ("def trian(s, t): ...", "mine:train", "'trian'"),
         ("train = 3", "mine:train", "int at mine:train"),
         ("import nowhere_at_all", "mine:train", r"mine.py:1: ModuleNotFoundError: .*nowhere_at_all"),
-        ("\n\n1 / 0", "mine:train", r"mine.py:3: ZeroDivisionError"),
         ("def train(", "mine:train", "SyntaxError"),
         ("def train(settings): ...", "mine:train", "train"),
-        ("def train(s, t): yield 1", "mine:train", "generator"),
         ("async def train(s, t): ...", "mine:train", "coroutine"),
-        ("async def train(s, t): yield", "mine:train", "asynchronous generator"),
-        ("class T:\n async def __call__(self, s, t): ...\ntrain = T()", "mine:train", "coroutine"),
-        (f"class train:\n{METHODS}", "mine:train", r"train\(job\)"),
-        (
-            f"import abc\nclass train(abc.ABC):\n{METHODS}\n @abc.abstractmethod\n def x(self): ...",
-            "mine:train",
-            "x is abstract",
-        ),
-        (
-            f"class train:\n def __init__(self, job): ...\n def finished(self): ...\n{METHODS}",
-            "mine:train",
-            "finished of mine:train.*@property",
-        ),
         ("class train:\n def save(self, f): ...", "mine:train", "advance, restore, close"),
-        ("def train(s, t): ...\nhaltsweep = {'config': 3}", "mine:train", "config of mine:train"),
-        ("def train(s, t): ...\nhaltsweep = {'build': 3}", "mine:train", "build of mine:train.* int"),
-        ("def train(s, t): ...\nhaltsweep = {'metrics': 3}", "mine:train", "metrics"),
         ("def train(s, t): ...\nhaltsweep = {'metric': {}}", "mine:train", "'metric'.*'metrics'"),
-        ("def train(s, t): ...\nhaltsweep = 3", "mine:train", "haltsweep of mine:train.* 3"),
-        (
-            "def train(s, t): ...\nhaltsweep = {'evaluate': lambda model: {}}",
-            "mine:train",
-            r"evaluate\(settings, folder\)",
-        ),
         ("", "no/such/script.py", "no/such/script.py"),
         ("", "elsewhere_at_all:train", "elsewhere_at_all"),
     ],
@@ -203,54 +122,9 @@ def test_unusable_trainable_raises_an_error_of_one_line(code, path, expected, wr
     assert "\n" not in str(error.value)
 
 
-def test_decorated_function_has_the_signature_of_its_wrapper(write_module):
-    code = """
-        from functools import wraps
-        def passed_on(train):
-            @wraps(train)
-            def of_trial(settings, trial): return train("model", settings, trial)
-            return of_trial
-        @passed_on
-        def train(model, settings, trial): ...
-    """
-    write_module("mine", dedent(code))
-    load("mine:train")
-
-
-@pytest.mark.parametrize("name", ["wave", "torch", "time", "json", "trainables"])
-def test_file_hidden_by_another_module_raises_an_error(name, tmp_path, monkeypatch):
-    (tmp_path / f"{name}.py").write_text("def train(s, t): ...")
+def test_file_hidden_by_another_module_raises_an_error(tmp_path, monkeypatch):
+    (tmp_path / "json.py").write_text("def train(s, t): ...")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    with pytest.raises(ValueError, match=rf"{name} has no train.*{name}.py"):
-        load(f"{name}:train")
-
-
-def test_metrics_can_be_declared_by_mappings_or_objects():
-    accuracy = {"better": "max", "unit": "%", "range": [0, 1], "floor": 0.1, "meaning": "right ones"}
-    expected = (Metric("accuracy", "max", "%", 0.0, 1.0, 0.1, "right ones"), Metric("loss"))
-    assert parse_metrics({"accuracy": accuracy, "loss": {}}) == parse_metrics(expected) == expected
-    assert parse_metrics({"calls": {"cost": True}}) == (Metric("calls", is_cost=True),)
-    assert parse_metrics({"loss": {"range": [0, None]}})[0].span == (0.0, math.inf)
-    assert parse_metrics([Metric("loss", low=-math.inf)]) == parse_metrics(
-        {"loss": {"range": [None, math.inf]}}
-    )
-
-
-@pytest.mark.parametrize(
-    ("metrics", "expected"),
-    [
-        ({"acc": {"range": [0, 1], "floor": 5}}, r"\[0, 1\], got 5 for acc"),
-        ({"acc": {"floor": float("inf")}}, "inf for acc"),
-        ({"acc": {"floor": 10**400}}, "1000"),
-        ([Metric("acc", low=1.0, high=0.0)], r"\[1, 0\] for acc"),
-        ([Metric("valid/acc")], "'valid/acc'"),
-        ([Metric("acc"), Metric("acc", better="max")], "acc twice"),
-        ([Metric("acc", better="most")], "'most' for acc"),
-        ([Metric("acc", low="x")], "'x' for acc"),
-        ([Metric("acc", shown=("nowhere",))], "'nowhere'"),
-    ],
-)
-def test_invalid_metric_declaration_raises_an_error(metrics, expected):
-    with pytest.raises(ValueError, match=expected):
-        parse_metrics(metrics)
+    with pytest.raises(ValueError, match=r"json has no train.*json.py"):
+        load("json:train")

@@ -1,6 +1,6 @@
 """A script as a trainable gets settings as flags, and reports by JSON lines or by the current trial."""
 
-import json
+import re
 from pathlib import Path
 from textwrap import dedent, indent
 from typing import Any
@@ -35,12 +35,9 @@ def main(shout, deep): ...
     [
         ({"lr": -0.1}, ["--lr=-0.1"]),
         ({"batch_size": 8, "weight-decay": 0.1}, ["--batch-size=8", "--weight_decay=0.1"]),
-        ({"amp": True, "verbose": True}, ["--amp", "--verbose"]),
         ({"amp": False, "verbose": False}, ["--no-amp"]),
-        ({"bias": True, "gate": True}, ["--bias=True", "--gate=True"]),
         ({"bias": False, "gate": False}, ["--bias=", "--gate=False"]),
         ({"compile": False, "tied": True}, ["--compile=False", "--tied=True"]),
-        ({"shout": True, "deep": True}, ["--shout", "--deep"]),
         ({"shout": False, "deep": False}, ["--no-shout"]),
         ({"layers": [1, 2], "lr": None}, ["--layers", "1", "2"]),
         ({"model": {"width": 8, "name": "a b"}}, ["--model.width=8", "--model.name=a b"]),
@@ -50,36 +47,6 @@ def test_settings_become_the_flags_that_the_script_defines(
     settings: dict[str, Any], expected: list[str]
 ) -> None:
     assert list(flags(settings, [PARSER, CLICK_OPTIONS])) == expected
-
-
-TYRO = """
-@dataclass
-class Args:
-    seed: int = 1
-    cuda: bool = True
-args = tyro.cli(Args)
-"""
-
-
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        (TYRO, ["--seed=7", "--cuda", "--no-tied"]),
-        ("HfArgumentParser(TrainingArguments)", ["--seed=7", "--cuda=True", "--tied=False"]),
-        ("LightningCLI(Net)", ["--seed_everything=7", "--cuda=True", "--tied=False"]),
-        ("parse(Config)\nclass Config:\n    seed: int = 1", ["--cuda=True", "--tied=False"]),
-    ],
-)
-def test_settings_become_flags_for_scripts_with_a_cli_library(
-    start_script, source: str, expected: list[str]
-) -> None:
-    code = f"import sys, json\nfound = sys.argv[1:]\nif 0:\n{indent(source.strip(), '    ')}\n"
-    save = "import pathlib\npathlib.Path('found.json').write_text(json.dumps(found))"
-    workload = start_script(f"{code}\n{save}", cuda=True, tied=False)
-    with pytest.raises(ValueError, match="report"):
-        workload.advance()
-    workload.close()
-    assert json.loads(Path("found.json").read_text()) == expected
 
 
 def test_settings_become_overrides_of_a_hydra_application() -> None:
@@ -148,44 +115,17 @@ def start_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         yield start
 
 
-@pytest.fixture
-def hydra_cleared(monkeypatch: pytest.MonkeyPatch):
-    """Clear Hydra's global state after the test."""
-    instance = pytest.importorskip("hydra.core.global_hydra").GlobalHydra.instance()
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
-    yield
-    instance.clear()
-
-
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     ("keeps_open", "writes", "calls"),
-    [
-        ("", APPEND_CALL, GUARDED_MAIN),
-        ("", APPEND_CALL, "main()"),
-        ("", APPEND_CALL, ""),
-        ('out = open("metrics.jsonl", "a")', "out.write", GUARDED_MAIN),
-    ],
-    ids=["guarded", "unguarded", "main alone", "one open file"],
+    [("", APPEND_CALL, ""), ('out = open("metrics.jsonl", "a")', "out.write", GUARDED_MAIN)],
+    ids=["main alone", "one open file"],
 )
 def test_json_lines_become_reports(start_script, keeps_open: str, writes: str, calls: str) -> None:
     workload = start_script(LINES.format(keeps_open=keeps_open, writes=writes, calls=calls), lr=0.5)
     measurements = list(iter(workload.advance, None))
     workload.close()
     assert reported(measurements) == EXPECTED
-
-
-@pytest.mark.parametrize("prepare", ["", 'os.remove("metrics.jsonl")'], ids=["overwritten", "deleted"])
-def test_rewritten_lines_of_an_earlier_run_are_reported(start_script, prepare: str) -> None:
-    code = f"""
-        import os
-        {prepare}
-        with open("metrics.jsonl", "w") as log:
-            log.write('{{"step": 9, "valid/loss": 9}}\\n')
-    """
-    workload = start_script(code)
-    assert reported(list(iter(workload.advance, None))) == [(9, {"valid/loss": 9})]
-    workload.close()
 
 
 def test_rewritten_file_reports_each_line_once(start_script) -> None:
@@ -228,8 +168,6 @@ import hydra, json
 
 @hydra.main(version_base="1.1", config_path="conf", config_name="config")
 def main(cfg):
-    if cfg.lr > 1:
-        raise ValueError("too fast")
     with open("metrics.jsonl", "a") as log:
         log.write(json.dumps({"step": 1, "valid/loss": cfg.lr + cfg.model.width, "valid/seed": cfg.seed}))
 
@@ -239,7 +177,11 @@ if __name__ == "__main__":
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::ResourceWarning")
-def test_hydra_application_gets_overrides_and_the_seed(start_script, tmp_path: Path, hydra_cleared) -> None:
+def test_hydra_application_gets_overrides_and_the_seed(
+    start_script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = pytest.importorskip("hydra.core.global_hydra").GlobalHydra.instance()
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     (tmp_path / "conf" / "model").mkdir(parents=True)
     (tmp_path / "conf" / "config.yaml").write_text("defaults: [{model: small}, _self_]\nlr: 0.1\nseed: 0\n")
     for name, width in (("small", 4), ("large", 8)):
@@ -247,10 +189,7 @@ def test_hydra_application_gets_overrides_and_the_seed(start_script, tmp_path: P
     workload = start_script(HYDRA, lr=0.5, model="large")
     assert reported([workload.advance()]) == [(1, {"valid/loss": 8.5, "valid/seed": 7})]
     workload.close()
-    workload = start_script(HYDRA, lr=2.0)
-    with pytest.raises(ValueError, match="too fast"):
-        workload.advance()
-    workload.close()
+    state.clear()
 
 
 @pytest.mark.parametrize(
@@ -258,12 +197,30 @@ def test_hydra_application_gets_overrides_and_the_seed(start_script, tmp_path: P
     [
         ("print('hello')", ValueError, r"metrics\.jsonl.*current_trial\(\)"),
         ("open('metrics.jsonl', 'a').write('loss: 3')", ValueError, "metrics.jsonl:1"),
-        ("import argparse\nargparse.ArgumentParser().parse_args()", SystemExit, "2"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_failed_script_raises_its_error(start_script, code: str, kind: type, expected: str) -> None:
     workload = start_script(code, lr=0.5)
     with pytest.raises(kind, match=expected):
+        workload.advance()
+    workload.close()
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (
+            "@dataclass\nclass A:\n    seed: int = 1\n    cuda: bool = True\ntyro.cli(A)",
+            "--seed=7 --cuda --no-tied",
+        ),
+        ("LightningCLI(Net)", "--seed_everything=7 --cuda=True --tied=False"),
+    ],
+)
+def test_scripts_with_a_cli_library_get_its_flags(start_script, source: str, expected: str) -> None:
+    workload = start_script(
+        f"import sys\nif 0:\n{indent(source, '    ')}\nraise OSError(sys.argv[1:])", cuda=True, tied=False
+    )
+    with pytest.raises(OSError, match=re.escape(str(expected.split()))):
         workload.advance()
     workload.close()

@@ -1,7 +1,6 @@
 from itertools import islice, pairwise
 
 import numpy as np
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -62,14 +61,6 @@ def test_pool_of_bucketed_batches_equals_random_batches(
     assert fresh.batch_indices(steps[-1]).tolist() == ours[-1].tolist()
 
 
-def test_batches_of_a_pool_are_in_random_order() -> None:
-    """Sorted batches would make lengths rise and fall with steps. Chance of a sorted order is 1 in 16!."""
-    lengths = np.arange(1, 65)
-    bucketed = Bucketed(lengths, 4, seed=0, pool_batches=16)
-    means = [lengths[bucketed.batch_indices(step)].mean() for step in range(16)]
-    assert means != sorted(means)
-
-
 def tokens_of(batch: np.ndarray, lengths: np.ndarray) -> int:
     return len(batch) * int(lengths[batch].max())
 
@@ -89,27 +80,6 @@ def test_token_batches_hold_as_many_examples_as_fit(
     for batch, longer in pairwise(batches):
         assert lengths[batch].max() <= lengths[longer].min()
         assert (len(batch) + 1) * lengths[longer].min() > tokens_max, "another example must not fit"
-
-
-def test_token_batch_of_a_step_is_independent_of_earlier_steps() -> None:
-    lengths = np.arange(1, 90) % 17 + 1
-    steps = [5, 100, 5, 0, 31, 100]
-    batches_, fresh = TokenBatches(lengths, 60, 3), TokenBatches(lengths, 60, 3)
-    read = [batches_.batch_indices(step).tolist() for step in steps]
-    assert (read[0], read[1]) == (read[2], read[5])
-    assert [fresh.batch_indices(step).tolist() for step in reversed(steps)] == read[::-1]
-    reseeded = TokenBatches(lengths, 60, 4)
-    assert [reseeded.batch_indices(step).tolist() for step in steps] != read
-
-
-def test_token_batches_are_shuffled_in_every_epoch() -> None:
-    """The test fails by chance if two random orders of ten examples or of ten batches are equal."""
-    order = TokenBatches(np.repeat([1, 2], [20, 20]), 8, 0)
-    assert len(order) == 3 + 5
-    epochs = [[order.batch_indices(epoch * 8 + place) for place in range(8)] for epoch in range(2)]
-    assert [len(batch) for batch in epochs[0]] != sorted(len(batch) for batch in epochs[0])[::-1]
-    batches = [{frozenset(batch.tolist()) for batch in epoch} for epoch in epochs]
-    assert not batches[0] & batches[1]
 
 
 def test_order_of_token_batches_is_unchanged() -> None:
@@ -132,8 +102,3 @@ def test_evaluation_reads_every_example_once_and_long_ones_first(
     assert [batch.tolist() for batch in islice(repeated, len(batches))] == [
         batch.tolist() for batch in batches
     ]
-
-
-def test_padding_share_equals_the_hand_computed_value() -> None:
-    lengths = np.asarray([1, 3, 4])
-    assert padding_share(lengths, [np.asarray([0, 1]), np.asarray([2])]) == pytest.approx(2 / 10)

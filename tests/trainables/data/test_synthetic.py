@@ -25,38 +25,6 @@ def test_synthetic_inputs_match_the_task(
     assert torch.equal(synthetic_batch(shape, n, length, seed).tokens, batch.tokens)
 
 
-def test_synthetic_inputs_contain_every_word_except_padding() -> None:
-    batch = synthetic_batch(TaskShape("classify", 5, 2, 2, 100), 20, 100, seed=0)
-    assert set(batch.tokens[batch.mask].tolist()) == {0, 1, 3, 4}
-    assert set(batch.labels.tolist()) == {0, 1}
-
-
-@given(st.integers(5, 30), st.integers(1, 6), st.integers(0, 2**40))
-def test_synthetic_pair_has_one_separator_between_two_sentences(length: int, n: int, seed: int) -> None:
-    shape = TaskShape("pair", 6, 3, pad_id=0, length_max=99, separator_id=4)
-    batch = synthetic_batch(shape, n, length, seed)
-    assert ((batch.tokens == 4).sum(1) == 1).all()
-    middle = (batch.tokens == 4).int().argmax(1)
-    assert (middle >= 1).all()
-    assert (middle <= batch.mask.sum(1) - 2).all()
-
-
-def test_every_position_without_padding_has_a_label() -> None:
-    batch = synthetic_batch(TaskShape("positions", 6, 3, pad_id=0, length_max=99), 50, 9, seed=0)
-    assert torch.equal(batch.labels != NOT_ASKED, batch.mask)
-    assert set(batch.labels[batch.mask].tolist()) == {0, 1, 2}
-
-
-def test_synthetic_batch_has_steps_if_the_task_has_steps() -> None:
-    shape = TaskShape("positions", 6, 3, pad_id=0, length_max=99, steps_max=6)
-    batch = synthetic_batch(shape, 50, 9, seed=0)
-    assert batch.steps is not None
-    assert torch.equal(batch.steps, batch.mask.sum(1).clamp(max=6))
-    silent = synthetic_batch(TaskShape("positions", 6, 3, pad_id=0, length_max=99), 50, 9, seed=0)
-    assert silent.steps is None
-    assert torch.equal(silent.tokens, batch.tokens)
-
-
 @given(st.integers(1, 20), st.integers(1, 6), st.integers(1, 12), st.booleans(), st.integers(0, 2**40))
 def test_synthetic_answers_end_once_within_the_longest_answer(
     length: int, n: int, longest: int, shared: bool, seed: int

@@ -1,21 +1,17 @@
 """Decoding with real models agrees between caches, batches and teacher forcing."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from tests.support.specs.box import MODELS
-from trainables import catalog
-from trainables.assembly import build_model, model_config
+from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
-from trainables.decoding.hypotheses import Cached, Recomputing, hypotheses_of
+from trainables.decoding.hypotheses import Recomputing
 from trainables.decoding.search import answers
-from trainables.testing.arms import base, variations, with_fields
+from trainables.testing.arms import base, with_fields
 from trainables.testing.cases import SEED, enliven
-from trainables.testing.cases import SHAPE as CLASSIFYING
 from trainables.testing.decoder import LENGTH, unpadded_answers
 from trainables.testing.decoder import WRITTEN as SHAPE
 from trainables.training.config import TrainConfig, train_config
@@ -31,30 +27,18 @@ def build(raw: dict[str, Any]) -> Any:
     return model
 
 
-def distinct_decoders() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield arms with one change whose decoder computes other states than all earlier arms.
-
-    Changes are not merged, because answers must depend on the input, which more changes may undo.
-    """
-    known_states = set()
-    writers = [name for name in MODELS if MODELS[name]().every_writing()]
-    arms = {
-        f"{name}, {label}": raw
-        for name in writers
-        for label, raw in variations(base(name, {}), CLASSIFYING).items()
-    }
-    for label, raw in arms.items():
-        decoder = build(raw).eval().decoder
-        with torch.no_grad():
-            states = decoder(*unpadded_answers(WIDTH)).states
-        if (states_key := tuple(states.flatten().tolist())) not in known_states and hasattr(
-            decoder, "extend"
-        ):
-            known_states.add(states_key)
-            yield label, raw
-
-
-CACHED_DECODERS = dict(distinct_decoders())
+ARMS: dict[str, dict[str, Any]] = {
+    "transformer": {"name": "transformer"},
+    "universal": {"name": "universal"},
+    "universal, prefix": {"name": "universal", "halt": {"rule": "prefix"}},
+    "universal, tokens": {"name": "universal", "halt": {"unit": "token"}},
+    "universal, mixture": {"name": "universal", "kv": "mixture"},
+    "universal, no halt": {"name": "universal", "halt": None},
+    "universal, proposals": {"name": "universal", "halt": {"halted_proposals": True}},
+    "sut": {"name": "sut"},
+    "sut, pre-norm": {"name": "sut", "norm": "pre"},
+}
+CACHED_DECODERS = {label: base(raw["name"], raw).model_dump(mode="json") for label, raw in ARMS.items()}
 every_cache = pytest.mark.parametrize("raw", CACHED_DECODERS.values(), ids=CACHED_DECODERS)
 
 
@@ -173,32 +157,3 @@ def test_answers_have_at_most_twice_the_length_of_training_answers() -> None:
     assert [len(each) for each in answers(model, batch, settings(decode_length_max=3))] == [2, 2]
     assert [len(each) for each in answers(model, batch, settings(decode_length_max=1))] == [0, 0]
     assert [len(each) for each in answers(model, batch, settings(beam_size=4, decode_length_max=3))] == [2, 2]
-
-
-def test_published_decoders_have_a_cache() -> None:
-    assert {raw["name"] for raw in CACHED_DECODERS.values()} >= {"transformer", "universal", "sut"}
-
-
-def test_decoder_without_a_cache_recomputes_all_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    raw = {"name": "transformer", "width": WIDTH, "heads": 2}
-    model, memory = model_with_varied_answers(raw), unpadded_answers(WIDTH)[2:]
-    assert isinstance(hypotheses_of(model, *memory, 1, 5), Cached)
-    monkeypatch.delattr(catalog.load("models", "transformer").Decoder, "extend")
-    assert isinstance(hypotheses_of(model, *memory, 1, 5), Recomputing)
-    assert model_config(raw) == model.encoder.config
-
-
-def test_beam_search_finds_answers_as_probable_as_greedy_decoding() -> None:
-    """The property holds for the sum over inputs; beam search may be worse for a single input."""
-    model = model_with_varied_answers({"name": "universal", "width": WIDTH, "heads": 2})
-    batch = synthetic_batch(SHAPE, 20, 9, 4)
-
-    def log_probability(answers_: list[list[int]]) -> Tensor:
-        labels = torch.full((20, 9), NOT_ASKED)
-        for row, answer in enumerate(answers_):
-            labels[row, : len(answer) + 1] = torch.tensor([*answer, SHAPE.end_id])
-        output = model(Batch(batch.tokens, batch.mask, labels))
-        return -(output.loss * output.counts).sum().detach()
-
-    greedy, wide = (log_probability(answers(model, batch, settings(beam_size=size))) for size in (1, 8))
-    assert wide > greedy

@@ -6,11 +6,11 @@ from itertools import product
 
 import numpy as np
 import pytest
-from scipy.stats import chi2_contingency, chisquare
+from scipy.stats import chisquare
 
 from trainables.generators.listops_lengths import LengthLaw
 from trainables.generators.listops_splits import WORDS
-from trainables.generators.listops_trees import Law, Trees, grow
+from trainables.generators.listops_trees import Law, Trees
 from trainables.streams import numpy_stream
 
 
@@ -34,7 +34,7 @@ def outline(row: bytes) -> str:
     return "".join("d" if symbol < 10 else ")" if symbol == WORDS.index("]") else "(" for symbol in row)
 
 
-@pytest.mark.parametrize("law", [Law(2, 5), Law(3, 3), Law(4, 2), Law(3, 4)])
+@pytest.mark.parametrize("law", [Law(3, 3), Law(4, 2)])
 def test_law_of_lengths_equals_exact_probabilities(law: Law) -> None:
     exact = np.zeros(law.longest() + 1)
     for text, chance in outlines(law).items():
@@ -46,10 +46,7 @@ def draw(law: Law, n: int, shortest: int, longest: int) -> Trees:
     return LengthLaw(law, longest).draw(numpy_stream(2, "test"), n, shortest, longest)
 
 
-@pytest.mark.parametrize(
-    ("law", "shortest", "longest"),
-    [(Law(3, 3), 4, 9), (Law(3, 3), 1, 17), (Law(4, 2), 10, 14), (Law(3, 4), 1, 6)],
-)
+@pytest.mark.parametrize(("law", "shortest", "longest"), [(Law(3, 3), 4, 9), (Law(4, 2), 10, 14)])
 def test_trees_of_given_lengths_follow_the_law_of_rejection(law: Law, shortest: int, longest: int) -> None:
     """A chi-square test compares all outlines; it fails by chance with 10^-6."""
     n = 50_000
@@ -66,34 +63,3 @@ def test_trees_of_given_lengths_follow_the_law_of_rejection(law: Law, shortest: 
         expected.append(float(n * sum(chances[text] for text in rare) / total))
         observed.append(sum(counts[text] for text in rare))
     assert chisquare(observed, np.asarray(expected) * (n / sum(expected))).pvalue > 1e-6
-
-
-def test_trees_of_given_lengths_equal_grown_and_rejected_trees() -> None:
-    """The tests compare lengths, depths and labels of trees of 30 to 60 tokens; chance is 10^-6 each."""
-    law = Law(20, 5)
-    grown = grow(numpy_stream(4, "test"), law, 150_000)
-    grown = grown.take(np.flatnonzero((grown.lengths >= 30) & (grown.lengths <= 60)))
-    trees_ = draw(law, len(grown), 30, 60)
-    for measure in (lengths_of, depths_of, labels_of):
-        grown_counts, drawn_counts = Counter(measure(grown)), Counter(measure(trees_))
-        values = [
-            value for value in grown_counts | drawn_counts if grown_counts[value] + drawn_counts[value] >= 10
-        ]
-        table = [[grown_counts[value] for value in values], [drawn_counts[value] for value in values]]
-        assert chi2_contingency(table).pvalue > 1e-6, measure
-
-
-def lengths_of(trees: Trees) -> list[int]:
-    return [int(length) // 3 for length in trees.lengths]
-
-
-def labels_of(trees: Trees) -> list[int]:
-    return [int(label) for label in trees.labels]
-
-
-def depths_of(trees: Trees) -> list[int]:
-    depths = []
-    for text in map(outline, trees.rows()):
-        steps = np.asarray([{"(": 1, ")": -1, "d": 0}[letter] for letter in text])
-        depths.append(int(np.cumsum(steps).max()))
-    return depths

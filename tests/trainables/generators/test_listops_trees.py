@@ -11,7 +11,6 @@ from scipy.stats import chisquare
 
 from tests.oracles.solvers.listops_solver import solve
 from trainables.data.draws import uniform
-from trainables.data.ragged import concatenate
 from trainables.generators.listops_splits import WORDS
 from trainables.generators.listops_trees import OPERATORS, Law, Level, Trees, grow, render
 from trainables.streams import numpy_stream
@@ -53,20 +52,6 @@ def test_rendered_trees_equal_recursion(roots: list[Tree]) -> None:
     rendered = render(forest(roots))
     assert texts(rendered) == [render_recursively(root) for root in roots]
     assert rendered.labels.tolist() == [solve(render_recursively(root)) for root in roots]
-
-
-@given(st.lists(trees, min_size=1, max_size=8), st.data())
-def test_take_and_concatenate_preserve_rows(roots: list[Tree], data: st.DataObject) -> None:
-    rendered = render(forest(roots))
-    indices = data.draw(st.lists(st.integers(0, len(roots) - 1), max_size=10))
-    concatenated = concatenate([rendered.take(np.asarray(indices, dtype=np.int64)), rendered])
-    assert texts(concatenated) == [render_recursively(roots[index]) for index in indices] + [
-        render_recursively(root) for root in roots
-    ]
-    assert (
-        concatenated.labels.tolist()
-        == [rendered.labels[index] for index in indices] + rendered.labels.tolist()
-    )
 
 
 def every_tree(law: Law) -> list[Tree]:

@@ -6,10 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from trainables import costs
-from trainables.assembly import build_model, model_config
-from trainables.data.synthetic import synthetic_batch
-from trainables.heads.pair import compare, sentences
+from trainables.assembly import build_model
+from trainables.heads.pair import sentences
 from trainables.types import Batch, TaskShape
 
 SEPARATOR, PAD = 6, 7
@@ -49,14 +47,6 @@ def test_pair_is_split_at_the_separator(examples: list[tuple[list[int], list[int
     )
 
 
-def test_features_are_vectors_product_and_distance() -> None:
-    pooled = torch.tensor([[1.0, -2.0], [3.0, 4.0], [0.5, 5.0], [-1.0, 4.0]])
-    assert compare(pooled).tolist() == [
-        [1.0, -2.0, 0.5, 5.0, 0.5, -10.0, 0.5, 7.0],
-        [3.0, 4.0, -1.0, 4.0, -3.0, 16.0, 4.0, 0.0],
-    ]
-
-
 @pytest.mark.parametrize("raw", MODELS, ids=lambda raw: raw["name"])
 def test_pair_output_equals_separately_encoded_sentences(raw: dict[str, object]) -> None:
     examples = [([0, 1, 2], [3]), ([5], [4, 4, 0, 1, 2]), ([2, 2], [2, 2])]
@@ -75,29 +65,3 @@ def test_pair_output_equals_separately_encoded_sentences(raw: dict[str, object])
         for name in ("depth", "ponder", "computed", "bound"):
             both = torch.stack([getattr(encoded, name)[0] for encoded in alone])
             torch.testing.assert_close(getattr(output.encoded, name)[row], both.mean())
-
-
-@pytest.mark.parametrize("raw", MODELS, ids=lambda raw: raw["name"])
-def test_all_parameters_have_gradients_and_order_matters(raw: dict[str, object]) -> None:
-    model = build_model(raw, SHAPE, seed=1)
-    output = model(synthetic_batch(SHAPE, 4, 9, seed=0))
-    (output.loss + output.encoded.ponder).sum().backward()
-    assert all(p.grad is not None and p.grad.any() for p in model.parameters())
-    model.eval()
-    one, reversed_output = model(batch([([0, 1], [2])])), model(batch([([2], [0, 1])]))
-    assert one.loss != reversed_output.loss
-
-
-def test_readout_has_four_widths_and_flops_count_two_sentences() -> None:
-    config = model_config(MODELS[0])
-    width, tokens = 8, 10
-    classify = TaskShape("classify", 8, num_classes=3, pad_id=PAD, length_max=30)
-    sentence_flops = costs.flops(config, classify, tokens, 2)
-    two = costs.flops(config, SHAPE, 2 * tokens + 1, 2)
-    readout = 2 * (width * width + width * 3)
-    assert two == 2 * (sentence_flops - readout) + 2 * (4 * width * width + width * 3)
-
-
-def test_pair_task_requires_a_separator() -> None:
-    with pytest.raises(AssertionError, match="separator_id"):
-        build_model(MODELS[0], TaskShape("pair", 8, 3, PAD, 30), seed=0)

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from trainables import costs
-from trainables.assembly import build_model, model_config
+from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
 from trainables.training.config import train_config
 from trainables.training.evaluate import evaluate
@@ -49,13 +48,6 @@ def test_only_labelled_positions_count(seed: int, rows: int, length: int, classe
         assert output.shares["accuracy_whole"][row] == all(hits)
 
 
-def test_all_parameters_have_gradients() -> None:
-    model = build_model(RAW, SHAPE, seed=1)
-    model(synthetic_batch(SHAPE, 4, 9, seed=0)).loss.sum().backward()
-    # In a model that is not causal, other tokens attend to END.
-    assert all(p.grad is not None and p.grad.any() for p in model.parameters())
-
-
 def test_evaluation_counts_predictions_and_averages_shares_over_samples() -> None:
     learner = Learner(build_model(RAW, SHAPE, seed=1), train_config({"steps": 1}), seed=0)
     batches = [synthetic_batch(SHAPE, 5, length, seed=length) for length in (3, 9, 4)]
@@ -70,10 +62,3 @@ def test_evaluation_counts_predictions_and_averages_shares_over_samples() -> Non
         expected = torch.cat([output.shares[name] for output in outputs]).mean()
         assert metrics[name] == pytest.approx(float(expected))
     assert metrics["accuracy_last"] != metrics["accuracy_whole"]
-
-
-def test_flops_count_a_readout_at_each_position() -> None:
-    config = model_config(RAW)
-    classify = TaskShape("classify", 8, num_classes=4, pad_id=7, length_max=30)
-    readout = 2 * (8 * 8 + 8 * 4)
-    assert costs.flops(config, SHAPE, 10, 1) == costs.flops(config, classify, 10, 1) + 9 * readout

@@ -1,14 +1,12 @@
-"""Chunks contain every token once, independent of padding, and equal those of the published runs."""
+"""Chunks contain every token once and equal those of the published runs."""
 
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainables.layers.chunking import ChunkSettings, Cut
-from trainables.layers.packing import Packing
+from trainables.layers.chunking import ChunkSettings
 
 chunks = st.builds(
     ChunkSettings,
@@ -17,7 +15,6 @@ chunks = st.builds(
     count=st.integers(1, 12),
     even=st.sampled_from([None, True, False]),
 )
-totals = st.lists(st.integers(1, 40), min_size=1, max_size=5)
 
 
 @given(settings=chunks, total=st.integers(1, 300), causal=st.booleans())
@@ -32,25 +29,6 @@ def test_chunks_cover_a_sequence_within_the_size_bound(
         assert lengths[0] <= settings.size
     else:
         assert len(lengths) <= settings.count
-
-
-@given(settings=chunks, totals=totals, causal=st.booleans(), padding=st.integers(0, 3))
-def test_batch_is_cut_row_by_row(
-    settings: ChunkSettings, totals: list[int], causal: bool, padding: int
-) -> None:
-    packing = Packing.of_lengths(torch.tensor(totals), max(totals) + padding)
-    cut = Cut.of(packing, settings, causal=causal)
-    expected = [settings.lengths(total, causal=causal) for total in totals]
-    assert cut.counts.tolist() == [len(lengths) for lengths in expected]
-    assert cut.num_chunks_max == max(map(len, expected))
-    assert cut.longest == max(max(lengths) for lengths in expected)
-    assert cut.number.tolist() == [
-        n for row in expected for n, length in enumerate(row) for _ in range(length)
-    ]
-    assert cut.column.tolist() == [t for row in expected for length in row for t in range(length)]
-    for number, chunk in enumerate(cut.chunks()):
-        assert chunk.rows.tolist() == [row for row, lengths in enumerate(expected) if len(lengths) > number]
-        assert chunk.packing.counts.tolist() == [row[number] for row in expected if len(row) > number]
 
 
 @pytest.mark.parametrize(
@@ -70,32 +48,3 @@ def test_chunk_lengths_equal_the_published_ones(
     settings: dict[str, Any], total: int, causal: bool, lengths: list[int]
 ) -> None:
     assert ChunkSettings(**settings).lengths(total, causal=causal) == lengths
-
-
-def test_positions_restart_in_every_chunk_and_attention_ends_with_it() -> None:
-    packing = Packing.of_lengths(torch.tensor([5, 2]), 5)
-    cut = Cut.of(packing, ChunkSettings(size=2), causal=True)
-    tokens = cut.tokens(4, torch.float64, causal=True)
-    assert tokens.reach is not None
-    assert tokens.reach.tolist() == [1, 2, 1, 2, 1, 1, 2]
-    assert torch.equal(tokens.query_rotation.factor[0], tokens.query_rotation.factor[2])
-    assert tokens.place.unique().numel() == 7
-    assert cut.tokens(4, torch.float64, causal=False).reach is None
-
-
-@given(settings=chunks, totals=totals, causal=st.booleans())
-def test_row_order_puts_rows_with_further_chunks_first(
-    settings: ChunkSettings, totals: list[int], causal: bool
-) -> None:
-    cut = Cut.of(Packing.of_lengths(torch.tensor(totals), max(totals)), settings, causal=causal)
-    rows, finished_rows = torch.arange(len(totals)), []
-    for split, chunk in zip(cut.orders.row_splits, cut.chunks(), strict=True):
-        if split is not None:
-            ordered = rows[split.order]
-            assert torch.equal(ordered[split.inverse_order], rows)
-            rows, finished = ordered[: split.num_staying], ordered[split.num_staying :]
-            finished_rows.append(finished)
-        assert torch.equal(rows, chunk.rows)
-    ordered = torch.cat([*finished_rows, rows])
-    assert torch.equal(ordered[cut.orders.rows.order], torch.arange(len(totals)))
-    assert torch.equal(ordered, torch.arange(len(totals))[cut.orders.rows.inverse_order])

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from trainables.assembly import build_model
 from trainables.layers.dropout import set_dropout_context
-from trainables.layers.xpos import sinusoids
 from trainables.types import Batch, Output, TaskShape
 
 SHAPE = TaskShape(head="classify", vocabulary_size=7, num_classes=5, pad_id=6, length_max=20)
@@ -55,11 +54,6 @@ def test_slots_that_start_at_zero_stay_identical(name: str) -> None:
 
 
 @every_system
-def test_random_slots_differ_at_the_start(name: str) -> None:
-    assert spread(build(name, start="random").encoder.memory.slots.weight) > 0.1
-
-
-@every_system
 def test_slot_positions_make_slots_differ(name: str) -> None:
     model = build(name, slot_positions=True)
     train_steps(model)
@@ -72,12 +66,3 @@ def test_dropout_breaks_the_symmetry(name: str) -> None:
     set_dropout_context(model, 0, 0)
     model(batch()).loss.sum().backward()
     assert spread(model.encoder.memory.slots.weight.grad) > 0
-
-
-def test_sinusoids_alternate_sines_and_cosines() -> None:
-    table = sinusoids(3, torch.zeros(1, 5, dtype=torch.float64))
-    assert table.shape == (3, 5)
-    assert table[0].tolist() == [0, 1, 0, 1, 0]
-    place = torch.tensor(2.0, dtype=torch.float64)
-    expected = [place.sin(), place.cos(), (2 / 10000**0.4 * place / 2).sin()]
-    torch.testing.assert_close(table[2, :3], torch.stack(expected))

@@ -1,11 +1,9 @@
 """Text, retrieval and image of Long Range Arena read the published files and refuse others."""
 
-import csv
 import logging
 import os
 import pickle
 import time
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from trainables.data import files
 from trainables.data.split import Split, content_hash
 from trainables.data.store import open_split, split_path
 from trainables.readers.cifar import read_images
-from trainables.task_catalog import label_names, task_config, task_module
+from trainables.task_catalog import task_config, task_module
 from trainables.tasks import lra_image, lra_retrieval, lra_text
 
 
@@ -90,37 +88,6 @@ def test_pair_tokens_are_two_texts_of_bytes(papers: Path) -> None:
     assert (shape.length_max, shape.separator_id, shape.vocabulary_size) == (8193, 257, 258)
 
 
-def test_quotes_can_join_columns_and_lines(papers: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Quoting follows Python's csv. Six lines are four rows, one of which has too many columns."""
-    lines = (
-        b'1.0\tA\tB\t"one\ttwo" and\xff\tthree "4"',
-        b'0.0\tA\tB\t"begun\tsecond',
-        b'1.0\tC\tD\tended"" there" and more\tlast',
-        b"0.0\tA\tB\tx\ty\tz",
-        b'1.0\tA\tB\tx\t"never ended',
-        b"1.0\tA\tB\tx\ty",
-    )
-    (papers / "new_aan_pairs.eval.tsv").write_bytes(b"\n".join(lines))
-    settings = {"name": "lra_retrieval", "folder": str(papers)}
-    with caplog.at_level(logging.WARNING):
-        valid = build_split("valid", **settings, quotes="fields")
-    assert texts(valid, lra_retrieval) == [
-        'one\ttwo and\\xff <sep> three "4"',
-        'begun\tsecond\n1.0\tC\tD\tended" there and more <sep> last',
-        "x <sep> never ended\n1.0\tA\tB\tx\ty",
-    ]
-    assert valid.batch(np.arange(3)).labels.tolist() == [1, 0, 1]
-    assert "new_aan_pairs.eval.tsv: 1 of 4 rows" in caplog.text
-    with pytest.raises(ValueError, match=r"eval\.tsv, line 1"):
-        build_split("valid", **settings)
-    (papers / "new_aan_pairs.eval.tsv").write_bytes(lines[5] + b"\r" + lines[5])
-    with pytest.raises(ValueError, match=r"eval\.tsv, row 1"):
-        build_split("valid", **settings, quotes="fields")
-    (papers / "new_aan_pairs.eval.tsv").write_bytes(b'1.0\tA\tB\tx\t"' + b"y" * 200_000 + b'"')
-    assert build_split("valid", **settings, quotes="fields", length_max=10).lengths.tolist() == [12]
-    assert csv.field_size_limit() == 131_072
-
-
 def test_pairs_with_an_empty_text_are_skipped_and_counted(
     papers: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -149,50 +116,6 @@ def test_images_are_grey_and_split_by_order(images: Path) -> None:
     assert lra_image.shape(lra_image.Config()).pad_id == 256
 
 
-@pytest.mark.parametrize("form", ["binary", "python 3"])
-def test_published_file_formats_have_the_same_content(images: Path, tmp_path: Path, form: str) -> None:
-    other_folder = lra_image_solver.write_files(tmp_path / "other", 3, form)
-    for name in ("train", "valid", "test"):
-        first_split, second_split = (
-            build_split(name, name="lra_image", folder=str(folder)) for folder in (images, other_folder)
-        )
-        assert first_split.content_hash == second_split.content_hash
-
-
-class Payload:
-    """Runs a command when a careless reader unpickles it."""
-
-    def __init__(self, call: Any, *arguments: Any) -> None:
-        self.call, self.given = call, arguments
-
-    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        return self.call, self.given
-
-
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-@pytest.mark.parametrize(
-    "payload",
-    [
-        Payload(os.system, "touch payload-ran"),
-        Payload(eval, "open('payload-ran', 'w')"),
-        Payload(np.load, "payload-ran"),
-        Payload(np.ndarray, (1 << 40,)),
-        {b"data": Payload(os.system, "touch payload-ran"), b"labels": []},
-    ],
-    ids=["system", "eval", "load", "ndarray", "inside"],
-)
-def test_hostile_pickle_is_refused_and_not_run(
-    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payload: object, protocol: int
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (images / "data_batch_2").write_bytes(pickle.dumps(payload, protocol))
-    config = lra_image.Config(folder=str(images))
-    with pytest.raises(ValueError, match="data_batch_2"):
-        open_split(config, "train", tmp_path / "data")
-    assert not (tmp_path / "payload-ran").exists()
-    assert not split_path(config, "train", tmp_path / "data").exists()
-
-
 def pickled_array(kind: bytes = b"u1", state: bytes = b"(K\x01K\x01K\x02\x86ctype\n\x89C\x02abt") -> bytes:
     """Return a batch whose array is rebuilt from these opcodes."""
     start = b"cnumpy.core.multiarray\n_reconstruct\n)R"
@@ -204,35 +127,18 @@ def pickled_array(kind: bytes = b"u1", state: bytes = b"(K\x01K\x01K\x02\x86ctyp
     ("content", "fault"),
     [
         (b"", "EOFError"),
-        (b"\x80\x02}(", r"\w+Error"),
-        (pickle.dumps([1, 2]), " list "),
         (pickle.dumps({b"data": b"", b"labels": [1]}), " 3072 "),
         (pickled_array(b"O"), "b'O'"),
         (pickled_array(state=b"(K\x01K\x01K\x09\x86ctype\n\x89C\x02abt"), "Refused"),
-        (pickled_array(state=b"(K\x01K\x01K\x02\x86ctype\n\x88C\x02abt"), "Refused"),
         (pickled_array(), " 3072 "),
-        (b"\x80\x02c_codecs\nencode\nX\x01\x00\x00\x00aX\x03\x00\x00\x00zip\x86R.", "Refused"),
-        (b"\x80\x02cnumpy\nndarray\nK\x05\x85R.", "Refused"),
+        (pickle.dumps({b"data": np.zeros((8, 3072), dtype=np.uint8), b"labels": [0] * 7}, 2), " 8 images"),
         (b"\x80\x02cos\nsystem\n.", r"Refused: .*os\.system"),
-        (b"\x80\x02cnumpy\ndtype\n}X\x0b\x00\x00\x00__globals__}sb.", r"\w+"),
     ],
 )
 def test_malformed_batch_is_refused(tmp_path: Path, content: bytes, fault: str) -> None:
     file = tmp_path / "data_batch_1"
     file.write_bytes(content)
     with pytest.raises(ValueError, match=rf"data_batch_1: .*{fault}"):
-        read_images(file)
-
-
-@pytest.mark.parametrize(
-    ("labels", "fault"),
-    [([0] * 7, " 8 images"), ([0, 1, 10, 0, 0, 0, 0, 0], "image 2: .* 10"), ([True] * 8, "image 0: .*True")],
-)
-def test_invalid_labels_are_refused(tmp_path: Path, labels: list[int], fault: str) -> None:
-    file = tmp_path / "test_batch"
-    colours = np.zeros((8, 3072), dtype=np.uint8)
-    file.write_bytes(pickle.dumps({b"data": colours, b"labels": labels}, protocol=2))
-    with pytest.raises(ValueError, match=fault):
         read_images(file)
 
 
@@ -248,22 +154,6 @@ def test_invalid_record_error_has_the_byte_offset(tmp_path: Path) -> None:
         read_images(file)
 
 
-FROM_FILES = ("lra_text", "lra_retrieval", "lra_image")
-
-
-@pytest.mark.parametrize("name", FROM_FILES)
-def test_task_without_a_folder_can_be_planned_but_not_built(name: str, tmp_path: Path) -> None:
-    config = task_config({"name": name})
-    assert [info.name for info in task_module(name).splits(config)] == ["train", "valid", "test"]
-    for attempt in (
-        lambda: task_module(name).build(config, "train"),
-        lambda: open_split(config, "train", tmp_path / "data"),
-    ):
-        with pytest.raises(ValueError, match="folder"):
-            attempt()
-    assert not (tmp_path / "data").exists()
-
-
 def test_empty_reviews_are_refused(reviews: Path) -> None:
     (reviews / "test/pos/3_7.txt").write_bytes(b"")
     with pytest.raises(ValueError, match=r"3_7\.txt"):
@@ -276,17 +166,7 @@ def test_empty_reviews_are_refused(reviews: Path) -> None:
         build_split("train", name="lra_text", folder=str(reviews), valid_examples=2)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"1.0\tA\tB\tx",
-        b"1.0\tA\tB\tx\ty\tz",
-        b"2.0\tA\tB\tx\ty",
-        b"",
-        b"True\tA\tB\tx\ty",
-        b"A\tB\tx\ty\t1.0",
-    ],
-)
+@pytest.mark.parametrize("line", [b"1.0\tA\tB\tx", b"2.0\tA\tB\tx\ty", b""])
 def test_malformed_pair_error_has_file_and_line(papers: Path, line: bytes, tmp_path: Path) -> None:
     file = papers / "new_aan_pairs.train.tsv"
     lines = file.read_bytes().splitlines()
@@ -296,9 +176,6 @@ def test_malformed_pair_error_has_file_and_line(papers: Path, line: bytes, tmp_p
     with pytest.raises(ValueError, match=r"train\.tsv, line 7"):
         open_split(config, "train", tmp_path / "data")
     assert not split_path(config, "train", tmp_path / "data").exists()
-    (papers / "new_aan_pairs.test.tsv").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"test\.tsv"):
-        lra_retrieval.build(config, "test")
 
 
 def test_source_digest_depends_on_content_and_is_cached(
@@ -319,31 +196,52 @@ def test_source_digest_depends_on_content_and_is_cached(
     file.write_bytes(content[::-1])
     changed = lra_text.source_digest(config)
     assert (changed != before, len(calls)) == (True, 1)
-    time.sleep(0.01)
-    file.write_bytes(content)
-    assert lra_text.source_digest(config) == before, "the digest must depend on content, not on times"
-    file.rename(file.with_name("another_7.txt"))
-    assert lra_text.source_digest(config) != before
 
 
-def test_large_files_are_read_with_little_memory(papers: Path) -> None:
-    """Of 32 MB in long lines, memory holds only truncated rows, at most twice."""
-    file = papers / "new_aan_pairs.train.tsv"
-    with file.open("wb") as lines:
-        for number in range(400):
-            lines.write(b"1.0\tA\tB\t%d %s\t%s\n" % (number, b"x" * 40_000, b"y" * 40_000))
-    config = lra_retrieval.Config(folder=str(papers), length_max=1000)
-    lra_retrieval.build(config, "valid")  # imports must not count
-    tracemalloc.start()
-    table = lra_retrieval.build(config, "train")
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert (len(table), table["tokens"].nbytes) == (400, pytest.approx(400 * 2001 * 2, rel=0.01))
-    assert peak < 2.5 * 400 * 2001 * 2 + 1_000_000
+def test_binary_files_have_the_content_of_pickles(images: Path, tmp_path: Path) -> None:
+    binary = lra_image_solver.write_files(tmp_path / "other", 3, "binary")
+    hashes = {
+        build_split("train", name="lra_image", folder=str(each)).content_hash for each in (images, binary)
+    }
+    assert len(hashes) == 1
 
 
-@pytest.mark.parametrize("name", [*FROM_FILES, "pathfinder"])
-def test_class_names_are_distinct_and_no_numbers(name: str) -> None:
-    config = task_config({"name": name})
-    assert len(set(label_names(config))) == task_module(name).shape(config).num_classes
-    assert not any(each.isdecimal() for each in label_names(config))
+class Payload:
+    """Runs a command when a careless reader unpickles it."""
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return os.system, ("touch payload-ran",)
+
+
+@pytest.mark.parametrize("payload", [Payload(), {b"data": Payload(), b"labels": []}], ids=["alone", "inside"])
+def test_hostile_pickle_is_refused_and_not_run(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payload: object
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (images / "data_batch_2").write_bytes(pickle.dumps(payload))
+    config = lra_image.Config(folder=str(images))
+    with pytest.raises(ValueError, match="data_batch_2"):
+        open_split(config, "train", tmp_path / "data")
+    assert not (tmp_path / "payload-ran").exists()
+    assert not split_path(config, "train", tmp_path / "data").exists()
+
+
+def test_quotes_can_join_columns_and_lines(papers: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Quoting follows Python's csv. Four lines are three rows, one of which has too many columns."""
+    lines = (
+        b'1.0\tA\tB\t"one\ttwo" and\xff\tthree "4"',
+        b'0.0\tA\tB\t"begun\tsecond',
+        b'1.0\tC\tD\tended"" there" and more\tlast',
+        b"0.0\tA\tB\tx\ty\tz",
+    )
+    (papers / "new_aan_pairs.eval.tsv").write_bytes(b"\n".join(lines))
+    settings = {"name": "lra_retrieval", "folder": str(papers)}
+    with caplog.at_level(logging.WARNING):
+        valid = build_split("valid", **settings, quotes="fields")
+    assert texts(valid, lra_retrieval) == [
+        'one\ttwo and\\xff <sep> three "4"',
+        'begun\tsecond\n1.0\tC\tD\tended" there and more <sep> last',
+    ]
+    assert "new_aan_pairs.eval.tsv: 1 of 3 rows" in caplog.text
+    with pytest.raises(ValueError, match=r"eval\.tsv, line 1"):
+        build_split("valid", **settings)

@@ -48,13 +48,8 @@ FAULTS = {
         {"kept": "0.0"},
     ),
     "a metric out of its range": ("test_metrics_are_as_declared", {"before": "found['valid/score'] += 7"}),
-    "a metric that is declared and never reported": (
-        "test_metrics_are_as_declared",
-        {"before": "found = {'valid/other': 1.0}"},
-    ),
     "test splits seen by a search": ("test_only_confirmations_measure_test_splits", {"splits": "['test']"}),
     "test splits that are not measured": ("test_only_confirmations_measure_test_splits", {"splits": "[]"}),
-    "steps that stand still": ("test_reports_are_in_order_and_finite", {"step": "1"}),
     "a metric that is no number": (
         "test_reports_are_in_order_and_finite",
         {"before": "found['valid/score'] = float('nan')"},
@@ -116,16 +111,9 @@ def train(settings, trial):
 """
 
 
-@pytest.mark.parametrize(
-    "test",
-    [
-        "test_the_same_seed_gives_the_same_numbers",
-        "test_trial_stopped_at_every_report_ends_like_an_uninterrupted_one",
-    ],
-)
-def test_each_trial_starts_with_the_initial_globals_of_its_module(test: str, tmp_path: Path) -> None:
+def test_each_trial_starts_with_the_initial_globals_of_its_module(tmp_path: Path) -> None:
     (tmp_path / "counting.py").write_text(COUNTING)
-    getattr(trainable_contract("counting:train")(), test)({}, tmp_path)
+    trainable_contract("counting:train")().test_the_same_seed_gives_the_same_numbers({}, tmp_path)
 
 
 def test_trial_that_ends_its_process_fails_alone(tmp_path: Path) -> None:
@@ -172,16 +160,13 @@ SAVING = "torch.save(state, file)"
     ("saving", "before", "after"),
     [
         (SAVING, "save(epoch)", ""),
-        (SAVING, "", "save(epoch)"),
-        (SAVING, "epoch % 2 or save(epoch)", ""),
-        ("part = file.with_suffix('.part'); torch.save(state, part); part.rename(file)", "save(epoch)", ""),
         (
             "import pickle; file.open('wb').write(b'') or torch.save(state, file.open('wb'))",
             "",
             "save(epoch)",
         ),
     ],
-    ids=["before a report", "after a report", "at every other report", "renamed", "into an open file"],
+    ids=["before a report", "into an open file"],
 )
 def test_resumed_checkpoints_are_identical(saving: str, before: str, after: str, tmp_path: Path) -> None:
     """Shuffling and dropout use PyTorch's global generator, whose state the code does not store."""

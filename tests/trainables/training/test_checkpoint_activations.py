@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from tests.support.numerics.tensor_memory import TensorMemory
-from tests.support.specs.box import MODELS, single_change
+from tests.support.specs.box import single_change
 from tests.trainables.training.support.fakes import BagOfWords
 from tests.trainables.training.support.steps import (
-    DROPOUT_RATES,
     ROWS,
     SHAPES,
     assert_same_step,
@@ -23,22 +22,16 @@ from trainables.assembly import model_config
 from trainables.data.synthetic import synthetic_batch
 from trainables.layers.dropout import set_dropout_context
 from trainables.testing.arms import with_fields
-from trainables.testing.exits import modes_of
 from trainables.training.config import train_config
 from trainables.training.step import Learner, objective
 
-UNIT = "halt.unit=token"
 RECOMPUTED = {"checkpoint_activations": True}
 TOKENS, NUM_BOUNDARIES = 18, 2
 """Tokens of each row, and START and END of each row."""
 WIDE_SETTINGS = {"width": 32, "dropout": 0.1, "attention_dropout": 0.1}
 DEEP_ARMS = {
     "universal": ("max_layers", {"early_exit": "none"}, 1.1),
-    "universal, halt=None": ("max_layers", {}, 1.1),
-    "universal, halt.unit=token": ("max_layers", {"early_exit": "none"}, 6.0),
     "sut": ("max_layers", {"early_exit": "none"}, 4.5),
-    "sut, halt=None": ("max_layers", {}, 2.0),
-    "ndr": ("layers", {}, 1.1),
     "transformer": ("layers", {}, 1.1),
 }
 """By model and arm: field with the number of layers, further settings, and most stored states of a layer."""
@@ -50,21 +43,6 @@ def test_recomputed_layers_have_the_same_gradients(name: str, head: str) -> None
     raw = small_settings(name, shape)
     batch = synthetic_batch(shape, ROWS, 9, seed=1)
     assert_same_step(run_step(learner(raw, shape, **RECOMPUTED), batch), run_step(learner(raw, shape), batch))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in MODELS if MODELS[name]().every_exiting()])
-def test_early_exit_with_recomputed_layers_has_the_same_gradients(name: str) -> None:
-    shape = SHAPES["classify"]
-    batch = synthetic_batch(shape, ROWS, 9, seed=1)
-    plain = single_change(name, "")
-    for raw in (plain, single_change(name, UNIT)) if "unit" in (plain.get("halt") or {}) else (plain,):
-        for mode in modes_of(model_config(raw)):
-            exiting = with_fields(raw, **DROPOUT_RATES, early_exit=mode)
-            assert_same_step(
-                run_step(learner(exiting, shape, **RECOMPUTED), batch),
-                run_step(learner(exiting, shape), batch),
-            )
 
 
 def stored_bytes(raw: dict[str, Any], *, is_recomputed: bool) -> int:

@@ -51,13 +51,6 @@ def test_metrics_average_samples_not_batches() -> None:
     )
 
 
-def test_evaluation_restores_training_mode_and_leaves_no_gradients() -> None:
-    model = BagOfWords()
-    evaluate(learner_of(model), [some_batch()])
-    assert model.training
-    assert all(parameter.grad is None for parameter in model.parameters())
-
-
 def test_random_numbers_in_evaluation_depend_on_the_seed() -> None:
     """A custom model may draw from the global generator during evaluation."""
 
@@ -74,12 +67,3 @@ def test_random_numbers_in_evaluation_depend_on_the_seed() -> None:
     torch.rand(1)
     assert evaluate(learner_of(model), batches) == metrics
     assert evaluate(Learner(model, train_config({"steps": 1}), seed=1), batches) != metrics
-
-
-def test_metrics_do_not_depend_on_the_batches() -> None:
-    model, whole = BagOfWords(), some_batch(4, rows=9)
-    parts = [
-        Batch(whole.tokens[rows], whole.mask[rows], whole.labels[rows]) for rows in (slice(0, 4), slice(4, 9))
-    ]
-    expected = evaluate(learner_of(model), [whole])
-    assert evaluate(learner_of(model), parts) == pytest.approx(expected, rel=1e-6)

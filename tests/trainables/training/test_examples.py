@@ -8,11 +8,10 @@ import torch
 from trainables.assembly import build_model
 from trainables.layers.boundaries import NUM_BOUNDARIES
 from trainables.protocol import Job
-from trainables.recurrence.watching import watching
 from trainables.task_catalog import shape, task_config
 from trainables.training import Training, workload
 from trainables.training.config import train_config
-from trainables.training.examples import MAX_WORDS, MOST_LAYERS, fixed_sample, record_example
+from trainables.training.examples import record_example
 from trainables.training.step import Learner
 from trainables.types import Batch
 
@@ -31,9 +30,7 @@ SUT = {
 }
 HALTING: list[dict[str, Any]] = [
     TOKEN,
-    {**TOKEN, "halt": {"unit": "token", "rule": "prefix", "threshold": 0.9}},
     {"name": "universal", **HEADS, "halt": {"threshold": 0.9}},
-    {"name": "universal", **HEADS, "causal": True, "halt": {"threshold": 0.9}},
     {"name": "gutlb", **HEADS, "chunk": {"size": 3}, "memory": {"slots": 2}, "halt": {"threshold": 0.6}},
     {"name": "crvnn", "width": 16},
     SUT,
@@ -112,34 +109,6 @@ def test_example_of_a_pair_has_both_sentences() -> None:
 )
 def test_model_without_halting_has_no_example(model: dict[str, Any]) -> None:
     assert record_example(learner(model), tree(9), TREES) == {}
-
-
-def test_long_inputs_and_many_layers_are_truncated() -> None:
-    model = {**TOKEN, "max_layers": 40, "halt": {"unit": "token", "threshold": 1.0}}
-    trained = learner(model, spread=False)
-    with torch.no_grad():  # else the survival probability underflows to 0
-        dict(trained.model.named_parameters())["encoder.halt.outer.bias"].fill_(-9.0)
-    (part,) = record_example(trained, tree(90), TREES)["parts"]
-    assert (len(part["words"]), part["length"]) == (MAX_WORDS, 90 + NUM_BOUNDARIES)
-    assert {len(layers) for layers in part["running"]} == {MOST_LAYERS}
-
-
-def test_watching_records_one_pass_without_changing_it() -> None:
-    trained = learner(TOKEN)
-    trained.model.eval()
-    expected = trained.model(tree(9))
-    with watching() as watch:
-        output = trained.model(tree(9))
-    trained.model(tree(9))
-    assert torch.equal(expected.loss, output.loss)
-    assert (len(watch.passes), len(watch.answers)) == (1, 1)
-
-
-def test_fixed_sample_is_reproducible() -> None:
-    indices = fixed_sample(1000, 8)
-    assert indices.tolist() == fixed_sample(1000, 8).tolist()
-    assert len({*indices.tolist()}) == 8
-    assert fixed_sample(3, 8).tolist() == [0, 1, 2]
 
 
 def test_failed_recording_of_examples_keeps_the_metrics(

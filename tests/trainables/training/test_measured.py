@@ -1,12 +1,9 @@
 """Metrics are declared next to the code that computes them, and looked up by name."""
 
-from typing import Any
-
 import pytest
 
 from orchestrator.plan.space_check.metrics import reported_metrics
 from orchestrator.plan.training_code.settings import System, checked
-from trainables import task_catalog
 from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
 from trainables.metrics import Metric, look_up
@@ -50,14 +47,6 @@ def test_only_tasks_with_epochs_report_their_duration(task: str, expected: bool)
     assert (EPOCH_SECONDS in reported_metrics(system, batch, output)) == expected
 
 
-def test_metrics_are_ordered_by_relevance_without_repetition():
-    shown = [each.name for each in declared_metrics(["wmt14", "wmt14"]) if each.shown]
-    assert shown == [
-        *("bleu", "sacrebleu", "exact_match", "accuracy", "accuracy_last", "accuracy_whole"),
-        *("uncertainty", "depth", "saved", "ponder", "loss", "tokens_per_s", "seconds_per_epoch"),
-    ]
-
-
 def test_metric_of_one_split_is_not_found_for_another():
     known = (Metric("speed", "max", split="train"), Metric("loss", "min"), Metric("loss", split="train"))
     assert look_up(known, "train/speed").better == "max"
@@ -65,10 +54,3 @@ def test_metric_of_one_split_is_not_found_for_another():
     assert look_up(known, "train/loss").better is None
     assert look_up(known, "valid/loss").better == "min"
     assert look_up(known, "unknown") == Metric("unknown")
-
-
-def test_invalid_declaration_error_names_the_task(monkeypatch: pytest.MonkeyPatch):
-    module: Any = task_catalog.task_module("listops")
-    monkeypatch.setattr(module, "metrics", {"bleu": {"beter": "max"}}, raising=False)
-    with pytest.raises(ValueError, match="listops"):
-        declared_metrics(["listops"])

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,8 @@ from tests.trainables.training.support.fakes import BagOfWords, some_batch
 from trainables.checkpoint import weights
 from trainables.protocol import Job
 from trainables.testing.resuming import TASK
-from trainables.training import ranks as sharing
 from trainables.training.config import train_config
-from trainables.training.ranks import RankFailed, join
+from trainables.training.ranks import RankFailed
 from trainables.training.step import Learner, one_step, share_of_step
 from trainables.training.workload import Training
 
@@ -117,7 +115,7 @@ def test_no_rank_outlives_a_killed_trial(data_dir: Path) -> None:
     assert have_ended(started)
 
 
-@pytest.mark.parametrize("rows", [1, 3, 7])
+@pytest.mark.parametrize("rows", [3, 7])
 def test_shares_of_ranks_sum_to_the_step(rows: int) -> None:
     """Some ranks may have no rows."""
     batch, config = some_batch(rows=rows), train_config({"steps": 9, "clip": None})
@@ -131,21 +129,3 @@ def test_shares_of_ranks_sum_to_the_step(rows: int) -> None:
     for name, parameter in whole.model.named_parameters():
         grads = [dict(each.model.named_parameters())[name].grad for each in ranks]
         torch.testing.assert_close(sum(each for each in grads if each is not None), parameter.grad)
-
-
-def test_each_rank_requires_a_separate_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    with pytest.raises(ValueError, match=" 2 ranks"):
-        join(0, 2, tmp_path / "store", torch.device("cuda"))
-
-
-@pytest.mark.slow
-def test_suspended_rank_is_killed(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing, "ENDING_S", 0.2)
-    training = Training(job_in(data_dir, ranks=2))
-    (rank,) = other_ranks()
-    rank.suspend()
-    start = time.monotonic()
-    training.close()
-    assert time.monotonic() - start < TIMEOUT_S
-    assert have_ended([rank])

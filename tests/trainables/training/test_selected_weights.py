@@ -12,13 +12,7 @@ from tests.trainables.training.test_workload import final_weights, job, repeatab
 from trainables.checkpoint import weights
 from trainables.training import Training, workload
 from trainables.training.config import train_config
-from trainables.training.selected_weights import (
-    ScoredWeights,
-    best_candidates,
-    copy_tensors,
-    mean_weights,
-    temporary_weights,
-)
+from trainables.training.selected_weights import ScoredWeights, best_candidates, copy_tensors, mean_weights
 from trainables.training.state import read_selected
 from trainables.training.step import Learner, one_step
 
@@ -44,17 +38,6 @@ def test_moving_average_weighs_all_earlier_weights() -> None:
         torch.testing.assert_close(average, expected)
 
 
-def test_temporary_weights_are_replaced_by_the_original_ones() -> None:
-    model = BagOfWords()
-    original, replacement = (
-        copy_tensors(weights(model)),
-        {name: value + 1 for name, value in weights(model).items()},
-    )
-    with temporary_weights(model, replacement):
-        assert all(torch.equal(value, replacement[name]) for name, value in weights(model).items())
-    assert all(torch.equal(value, original[name]) for name, value in weights(model).items())
-
-
 @pytest.mark.parametrize("select", ["best", "last"])
 def test_tests_and_re_evaluation_use_the_average(select: Any, tmp_path: Path) -> None:
     settings = {"lr": 0.5, "steps": 8, "report_every": 1, "select": select, "ema": 0.5}
@@ -75,15 +58,11 @@ def test_tests_and_re_evaluation_use_the_average(select: Any, tmp_path: Path) ->
     assert posthoc_metrics["far/loss"] == metrics["far/loss"]
 
 
-@pytest.mark.parametrize("select", ["best", "last"])
-@pytest.mark.parametrize("reports", [1, 3])
-def test_resumed_average_is_identical(reports: int, select: str, tmp_path: Path) -> None:
-    undisturbed = Training(job(select=select, ema=0.6))
+def test_resumed_average_is_identical(tmp_path: Path) -> None:
+    undisturbed, before, after = (Training(job(select="best", ema=0.6)) for _ in range(3))
     expected = run(undisturbed)
-    before = Training(job(select=select, ema=0.6))
-    measurements = [before.advance() for _ in range(reports)]
+    measurements = [before.advance()]
     before.save(tmp_path)
-    after = Training(job(select=select, ema=0.6))
     after.restore(tmp_path)
     measurements += run(after)
     assert list(map(repeatable, measurements)) == list(map(repeatable, expected))
@@ -144,16 +123,12 @@ def test_tests_and_re_evaluation_use_the_mean_of_the_best(select_by: str, tmp_pa
     assert sorted(file.name for file in tmp_path.glob("*kept*")) == []
 
 
-@pytest.mark.parametrize("reports", [1, 2, 5, 9])
+@pytest.mark.parametrize("reports", [1, 5])
 def test_resumed_best_weights_are_identical(reports: int, tmp_path: Path) -> None:
-    undisturbed = Training(job(**SETTINGS, average_best=2))
+    undisturbed, before, after = (Training(job(**SETTINGS, average_best=2)) for _ in range(3))
     expected = run(undisturbed)
-    before = Training(job(**SETTINGS, average_best=2))
     measurements = [before.advance() for _ in range(reports)]
     before.save(tmp_path)
-    num_files = len(list(tmp_path.glob("kept-*.safetensors")))
-    assert num_files == (0 if before.finished else min(reports, 2))
-    after = Training(job(**SETTINGS, average_best=2))
     after.restore(tmp_path)
     measurements += run(after)
     assert list(map(repeatable, measurements)) == list(map(repeatable, expected))
@@ -161,19 +136,6 @@ def test_resumed_best_weights_are_identical(reports: int, tmp_path: Path) -> Non
     assert best is not None
     assert resumed_best is not None
     assert all(torch.equal(best[name], resumed_best[name]) for name in best)
-
-
-def test_best_weights_by_loss_and_by_accuracy_differ() -> None:
-    def run_selection(**options: str) -> tuple[float, list[float], list[float]]:
-        metrics = [m.metrics for m in run(Training(job(**SETTINGS, **options)))]
-        losses, accuracies = ([m[f"valid/{name}"] for m in metrics] for name in ("loss", "accuracy"))
-        return metrics[-1]["model/selected_step"], losses, accuracies
-
-    step, losses, accuracies = run_selection(select_by="loss")
-    assert step == 1 + losses.index(min(losses))
-    other_step, *_ = run_selection()
-    assert other_step == 1 + accuracies.index(max(accuracies))
-    assert step != other_step, "the test needs a training in which both differ"
 
 
 def test_search_trials_store_no_weights(tmp_path: Path) -> None:

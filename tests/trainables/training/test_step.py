@@ -102,14 +102,6 @@ def test_step_depends_only_on_its_number_and_seed() -> None:
     assert not same(weights(3, 2), weights(4, 2))
 
 
-def test_objective_includes_the_ponder_cost() -> None:
-    with torch.no_grad():
-        output = BagOfWords()(some_batch())
-    weighted = objective(output, train_config({"steps": 1, "ponder_weight": 0.5}))
-    plain = objective(output, train_config({"steps": 1, "ponder_weight": 0.0}))
-    assert float(weighted - plain) == pytest.approx(0.5 * float(output.encoded.ponder.mean()), rel=1e-5)
-
-
 def test_objective_includes_an_auxiliary_cost() -> None:
     with torch.no_grad():
         output = BagOfWords()(some_batch())

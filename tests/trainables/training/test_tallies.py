@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from tests.trainables.training.test_examples import PAIRS, SUT, TOKEN, TREES, learner, pair, tree
-from trainables.task_catalog import task_config, token_classes
+from tests.trainables.training.test_examples import SUT, TOKEN, TREES, learner, tree
+from trainables.task_catalog import task_config
 from trainables.training.examples import record_example
-from trainables.training.tallies import BOUNDARY, WORD, tally_examples
+from trainables.training.tallies import BOUNDARY, tally_examples
 from trainables.types import Batch
 
 NESTED = [11, 1, 11, 2, 3, 14, 11, 4, 14, 14]
@@ -75,87 +75,27 @@ def test_depth_is_tallied_by_length_in_each_split() -> None:
     assert tallies[1]["bins"][0][:3] == [50, 50, 1]
 
 
-def test_tally_of_a_pair_counts_the_sentence_with_more_operators() -> None:
-    words = token_classes(PAIRS)
-    operator, separator = words.index("operator"), 11
-    tokens = torch.tensor([[2, separator, operator, operator, 3]])
-    batch = Batch(tokens, torch.ones_like(tokens, dtype=torch.bool), torch.tensor([2]))
-    assert tallies_by_kind(SUT, PAIRS, batch)["operators"]["bins"][0][:3] == [2, 2, 1]
+def test_tallies_without_classes_or_experts_are_absent() -> None:
+    assert [*tallies_by_kind(TOKEN, task_config({"name": "digits"}), tree(5))] == ["lengths"]
+    assert [*tallies_by_kind(TOKEN, TREES, tree(5))] == ["lengths", "operators"]
 
 
-@pytest.mark.parametrize(
-    ("halt", "early_exit"), [({"threshold": 0.9}, "none"), ({"threshold": 0.9}, "compact"), (None, "none")]
-)
-def test_experts_are_tallied_by_class_of_token(halt: Any, early_exit: str) -> None:
-    """Every layer of a token chooses `active` experts in each mixture."""
-    model = {**SUT, "halt": halt, "max_layers": 6, "early_exit": early_exit}
-    tally = tallies_by_kind(model, TREES, trees(NESTED, [11, 1, 2, 14]))["experts"]
+def test_experts_are_tallied_by_class_of_token() -> None:
+    """Every layer of a word that has not halted chooses `active` experts in each mixture."""
+    rows = NESTED, [11, 1, 2, 14]
+    model = {**SUT, "max_layers": 6, "early_exit": "none"}
+    tally = tallies_by_kind(model, TREES, trees(*rows))["experts"]
     assert tally["examples"] == 2
-    if halt is None:
-        layers = {"operator": 4 * 6, "digit": 6 * 6, "bracket": 4 * 6, BOUNDARY: 4 * 6}
-    else:
-        parts = [
-            record_example(learner(model), trees(row), TREES)["parts"][0] for row in (NESTED, [11, 1, 2, 14])
-        ]
-        kinds = {"[MAX": "operator", "]": "bracket", "START": BOUNDARY, "END": BOUNDARY}
-        layers = {}
-        halted = [each < 0 for part in parts for running in part["running"] for each in running]
-        assert any(halted) == (early_exit == "none"), "the test needs layers that run on halted words"
-        for part in parts:
-            for word, running in zip(part["words"], part["running"], strict=True):
-                kind = kinds.get(word, "digit")
-                layers[kind] = layers.get(kind, 0) + sum(each >= 0 for each in running)
+    parts = [record_example(learner(model), trees(row), TREES)["parts"][0] for row in rows]
+    assert any(each < 0 for part in parts for running in part["running"] for each in running)
+    kinds = {"[MAX": "operator", "]": "bracket", "START": BOUNDARY, "END": BOUNDARY}
+    layers = Counter[str]()
+    for part in parts:
+        for word, running in zip(part["words"], part["running"], strict=True):
+            layers[kinds.get(word, "digit")] += sum(each >= 0 for each in running)
     for mixture, active, experts in zip(tally["mixtures"], (2, 1), (4, 3), strict=True):
         sums = dict(zip(mixture["classes"], map(sum, mixture["uses"]), strict=True))
         assert sums == {kind: active * count for kind, count in layers.items()}
         assert {len(row) for row in mixture["uses"]} == {experts}
-        assert np.sum([uses for _, uses in mixture["layers"]], axis=0).tolist() == [
-            sum(row) for row in zip(*mixture["uses"], strict=True)
-        ]
-        assert [layer for layer, _ in mixture["layers"]] == [*range(1, len(mixture["layers"]) + 1)]
-        if halt is None:
-            assert {sum(uses) for _, uses in mixture["layers"]} == {active * 18}, "every layer has 18 words"
-
-
-def test_words_of_an_expert_are_sorted_by_frequency() -> None:
-    """Without halting, each of four words chooses `active` experts in each of six layers."""
-    tallies = tallies_by_kind(
-        {**SUT, "halt": None, "max_layers": 6}, TREES, trees([11, 1, 1, 14], [2, 1, 1, 14])
-    )
-    for mixture, active in zip(tallies["experts"]["mixtures"], (2, 1), strict=True):
-        total: dict[str, int] = {}
-        for words in mixture["words"]:
-            counts = [each for _, each in words]
-            assert counts == sorted(counts, reverse=True)
-            for word, each in words:
-                total[word] = total.get(word, 0) + each
-        assert total == {"[MAX": 6 * active, "1": 24 * active, "]": 12 * active, "2": 6 * active}
-        word_uses = [
-            uses for kind, uses in zip(mixture["classes"], mixture["uses"], strict=True) if kind != BOUNDARY
-        ]
-        assert [sum(counts for _, counts in words) for words in mixture["words"]] == np.sum(
-            word_uses, axis=0
-        ).tolist()
-
-
-def test_words_of_experts_are_tallied_without_classes_of_words() -> None:
-    task = task_config({"name": "digits"})
-    mixture = tallies_by_kind({**SUT, "halt": None, "max_layers": 2}, task, trees([5, 5, 7]))["experts"][
-        "mixtures"
-    ][1]
-    assert set(mixture["classes"]) == {WORD, BOUNDARY}
-    total = Counter(dict[str, int]())
-    for words in mixture["words"]:
-        total.update(dict(words))
-    assert sorted(total.values()) == [2, 4]
-
-
-def test_experts_of_both_sentences_are_tallied() -> None:
-    mixture = tallies_by_kind({**SUT, "halt": None, "max_layers": 1}, PAIRS, pair())["experts"]["mixtures"][1]
-    sums = dict(zip(mixture["classes"], map(sum, mixture["uses"]), strict=True))
-    assert sums == {"bracket": 2, "variable": 3, BOUNDARY: 4}
-
-
-def test_tallies_without_classes_or_experts_are_absent() -> None:
-    assert [*tallies_by_kind(TOKEN, task_config({"name": "digits"}), tree(5))] == ["lengths"]
-    assert [*tallies_by_kind(TOKEN, TREES, tree(5))] == ["lengths", "operators"]
+        uses_of_layers = np.sum([uses for _, uses in mixture["layers"]], axis=0)
+        assert uses_of_layers.tolist() == [sum(row) for row in zip(*mixture["uses"], strict=True)]

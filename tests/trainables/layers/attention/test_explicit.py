@@ -5,11 +5,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainables.layers import head_rows
 from trainables.layers.attention import explicit as explicit_module
 from trainables.layers.attention.attend import additive_mask
 from trainables.layers.attention.explicit import NARROW, KeptWeights, explicit, explicit_packed
-from trainables.layers.head_rows import HeadRows, gather, spread, spread_parts
+from trainables.layers.head_rows import spread_parts
 from trainables.layers.packing import Packing
 
 ROWS, HEADS, QUERIES, KEYS = 2, 3, NARROW + 3, NARROW + 1
@@ -55,80 +54,6 @@ def test_values_and_gradients_equal_the_formula(
         torch.testing.assert_close(grad, expected_grad)
 
 
-PACKING = Packing.of_lengths(torch.tensor([3, 1, 2]), 4)
-
-
-def test_gather_inverts_spread() -> None:
-    x = tensor(6, HEADS, 4)
-    wide = spread(x, PACKING)
-    assert wide.shape == (3, HEADS, 4, 4)
-    assert wide.is_contiguous()
-    torch.testing.assert_close(wide[0, :, :3].transpose(0, 1), x[:3])
-    assert torch.equal(gather(wide, PACKING), x)
-    (gradient,) = torch.autograd.grad((gather(wide, PACKING) * x.detach()).sum(), x)
-    assert torch.equal(gradient, x.detach())
-
-
-def test_padding_has_no_gradient() -> None:
-    x = tensor(6, HEADS, 4)
-    (gradient,) = torch.autograd.grad(spread(x, PACKING).sum(), x)
-    assert torch.equal(gradient, torch.ones_like(x))
-    wide = tensor(3, HEADS, 4, 4)
-    (gradient,) = torch.autograd.grad(gather(wide, PACKING).sum(), wide)
-    assert torch.equal(gradient, PACKING.mask[:, None, :, None].double().expand_as(wide))
-
-
-def test_spread_multiplies_parts_by_factors_and_gradients_by_conjugates() -> None:
-    x, angle = tensor(6, 3, HEADS, 4), torch.arange(16, dtype=torch.float64).view(2, 1, 1, 4, 2)
-    factor = torch.polar(angle / 7 + 1, angle).expand(-1, 3, -1, -1, -1)
-    rotated = spread_parts(x, PACKING, (factor, factor.conj().resolve_conj()))
-    plain = spread_parts(x, PACKING)
-    pairs = torch.view_as_complex(plain.unflatten(-1, (2, 2))[:2]) * factor
-    expected = torch.cat((torch.view_as_real(pairs).flatten(-2), plain[2:]))
-    torch.testing.assert_close(rotated, expected)
-    grad, expected_grad = (
-        torch.autograd.grad(each.square().sum(), x)[0]
-        for each in (
-            rotated[..., :1, :],
-            expected[..., :1, :],
-        )
-    )
-    torch.testing.assert_close(grad, expected_grad)
-
-
-def factors(width: int) -> tuple[Tensor, Tensor]:
-    angle = torch.arange(2 * 3 * 4 * width // 2, dtype=torch.float64).view(2, 3, 1, 4, -1)
-    factor = torch.polar(angle / 90 + 1, angle)
-    return factor, factor.conj().resolve_conj()
-
-
-@pytest.mark.parametrize("width", [4, NARROW])
-@pytest.mark.parametrize("has_source", [False, True])
-@pytest.mark.parametrize("dropping", [False, True])
-def test_packed_attention_equals_padded_attention(width: int, has_source: bool, dropping: bool) -> None:
-    x = tensor(6, 1 if has_source else 3, HEADS, width)
-    source = tensor(2, 3, HEADS, KEYS, width, seed=1) if has_source else None
-    columns = KEYS if has_source else PACKING.width
-    mask = None if has_source else additive_mask(PACKING.mask[:, None, None], torch.float64)
-    rotations = None if has_source else factors(width)
-    keep = tensor(3, HEADS, PACKING.width, columns, seed=2) > -0.6
-    weight_dropout = KeptWeights(keep, 1 / SHARE) if dropping else None
-    parts = spread_parts(x, PACKING, rotations)
-    q, k, v = parts.unbind(0) if source is None else (parts[0], *source.unbind(0))
-    expected = gather(explicit(q, k, v, attention_mask=mask, weight_dropout=weight_dropout), PACKING)
-    output = explicit_packed(
-        x, PACKING, source, factors=rotations, attention_mask=mask, weight_dropout=weight_dropout
-    )
-    torch.testing.assert_close(output, expected)
-    inputs = [x] if source is None else [x, source]
-    for grad, expected_grad in zip(
-        torch.autograd.grad(output.square().sum(), inputs),
-        torch.autograd.grad(expected.square().sum(), inputs),
-        strict=True,
-    ):
-        torch.testing.assert_close(grad, expected_grad)
-
-
 LENGTHS = np.array([5, 2, 0, 7, 1])
 SOURCE_LENGTHS = np.array([6, 2, 3, 7, 9])
 
@@ -163,18 +88,3 @@ def test_portions_of_rows_equal_all_rows_at_once(
     monkeypatch.setattr(explicit_module, "MAX_PAIRS_IF_FEW", max_pairs)
     for actual, expected_value in zip(run(), expected, strict=True):
         torch.testing.assert_close(actual, expected_value)
-
-
-@pytest.mark.parametrize("parts", [1, 3])
-def test_head_indices_of_the_host_equal_those_of_the_device(
-    parts: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def build() -> HeadRows:
-        return HeadRows.of(Packing.of_counts(np.array([3, 1, 2]), torch.device("cpu"), 4), HEADS, parts)
-
-    by_host = build()
-    monkeypatch.setattr(head_rows, "MAX_HOST_INDICES", 0)
-    for rows in (build(), HeadRows.of(PACKING, HEADS, parts)):
-        assert torch.equal(rows.out, by_host.out)
-        assert torch.equal(rows.back, by_host.back)
-        assert rows.shape == by_host.shape

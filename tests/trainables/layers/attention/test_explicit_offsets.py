@@ -7,13 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.support.numerics.finite_differences import gradients_agree
 from tests.support.specs.examples import examples
 from trainables.layers.attention import explicit_offsets
 from trainables.layers.attention.attend import additive_mask
 from trainables.layers.attention.explicit import KeptWeights, explicit
 from trainables.layers.attention.explicit_offsets import OffsetBias, explicit_by_offset
-from trainables.layers.head_rows import can_leave_padding
 from trainables.layers.packing import Packing
 
 HEADS, WIDTH, OFFSETS = 2, 3, 4
@@ -87,25 +85,3 @@ def test_portions_equal_the_padded_form(
         strict=True,
     ):
         torch.testing.assert_close(grad_, expected_grad)
-
-
-@examples(5)
-@given(causal=st.booleans(), drops=st.booleans(), seed=st.integers(0, 1000))
-def test_gradients_equal_finite_differences(causal: bool, drops: bool, seed: int) -> None:
-    case = OffsetRows([3, 1], [3, 2], seed, causal=causal, drops=drops)
-    assert gradients_agree(case.run_portions, case.inputs)
-
-
-@pytest.mark.parametrize("max_pairs", [1, 1 << 15])
-def test_rows_without_queries_are_skipped(max_pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explicit_offsets, "MAX_PAIRS", max_pairs)
-    case = OffsetRows([2, 0, 1], [2, 2, 3], 0, causal=False, drops=False)
-    output, expected = case.run_portions(*case.inputs), case.run_padded(*case.inputs)
-    torch.testing.assert_close(output, expected)
-
-
-def test_device_lengths_are_not_read_by_the_host() -> None:
-    known, unknown = Packing.of_counts(np.array([2, 1]), CPU), Packing.of_lengths(torch.tensor([2, 1]), 2)
-    assert can_leave_padding(known, known)
-    assert not can_leave_padding(known, unknown)
-    assert not unknown.by_host

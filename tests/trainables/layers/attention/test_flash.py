@@ -1,24 +1,17 @@
 """A usable FlashAttention kernel is chosen, and PyTorch's kernel gets rows without padding."""
 
-from collections.abc import Callable
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch import Tensor
 
 from trainables.layers.attention import attend as attention
 from trainables.layers.attention import flash
-from trainables.layers.attention.attend import attend_packed, chosen_kernel
-from trainables.layers.attention.flash import PYTORCH, FlashKernel, PackedRows, flash_kernels, usable_kernel
+from trainables.layers.attention.attend import attend_packed, choose, chosen_kernel
+from trainables.layers.attention.flash import PYTORCH, FlashKernel, PackedRows, usable_kernel
 from trainables.layers.packing import Packing
 from trainables.layers.tokens import KeysValues
 
 LENGTHS = (3, 1, 5)
-
-
-def kernel(name: str, *, drops: bool) -> FlashKernel:
-    return FlashKernel(name, lambda rows: rows.q, drops=drops, capability=8, width_step=8, width_max=128)
 
 
 def kernel_name(kernel_or_fault: FlashKernel | str) -> str:
@@ -32,43 +25,6 @@ def test_pytorch_kernel_supports_dropout() -> None:
     assert "multiples" not in str(usable_kernel(12, 8, dropping=False))
     assert isinstance(usable_kernel(12, 8, dropping=False), str)
     assert isinstance(usable_kernel(64, 7, dropping=False), str)
-
-
-def test_first_usable_kernel_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernels = (kernel("first", drops=False), kernel("second", drops=True))
-    monkeypatch.setattr(flash, "flash_kernels", lambda: kernels)
-    assert kernel_name(usable_kernel(64, None, dropping=False)) == "first"
-    assert kernel_name(usable_kernel(64, None, dropping=True)) == "second"
-
-
-def operator(*arguments: tuple[str, bool]) -> SimpleNamespace:
-    """Return an operator with these arguments, each with or without a default."""
-    schema_arguments = [
-        SimpleNamespace(name=name, has_default_value=lambda default=default: default)
-        for name, default in arguments
-    ]
-    return SimpleNamespace(default=SimpleNamespace(_schema=SimpleNamespace(arguments=schema_arguments)))
-
-
-@pytest.mark.parametrize(
-    ("change_arguments", "is_known"),
-    [
-        (lambda names: [(name, False) for name in names], True),
-        (lambda names: [*((name, False) for name in names), ("scale", True)], True),
-        (lambda names: [*((name, False) for name in names), ("new", False)], False),
-        (lambda names: [(name, False) for name in reversed(names)], False),
-        (lambda names: [(name, False) for name in names[:-1]], False),
-    ],
-    ids=["same", "with a default", "another is required", "other order", "one less"],
-)
-def test_operator_with_an_unknown_schema_is_not_used(
-    change_arguments: Callable[[tuple[str, ...]], list[tuple[str, bool]]],
-    is_known: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", operator(*change_arguments(flash.SCHEMA)))
-    names = [each.name for each in flash_kernels.__wrapped__()]
-    assert (PYTORCH in names) == is_known
 
 
 def by_rows(rows: PackedRows) -> Tensor:
@@ -126,3 +82,23 @@ def test_chosen_kernel_is_named_with_a_reason(
     kernel_, reason = chosen_kernel("auto", device, dtype, 64, dropping=dropping, biased=biased)
     assert kernel_ == name
     assert reason
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({}, "device=cpu"),
+        ({"has_all_tokens": False}, "early_exit: batch"),
+        ({"biased": True}, "sdpa or math"),
+    ],
+)
+def test_flash_that_cannot_run_raises_an_error(options: dict[str, bool], fault: str) -> None:
+    with pytest.raises(ValueError, match=fault):
+        choose("flash", torch.zeros(1, 1, 1, 8), dropping=False, **options)
+
+
+def test_missing_kernel_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "flash_fault", lambda device, dtype: None)
+    monkeypatch.setattr(flash, "flash_kernels", lambda: ())
+    with pytest.raises(ValueError, match=r"'flash'.*pip install 'haltsweep"):
+        choose("flash", torch.zeros(1, 1, 1, 8), dropping=False)

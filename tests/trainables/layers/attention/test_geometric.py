@@ -1,4 +1,4 @@
-"""Geometric attention equals cases made by hand."""
+"""Geometric attention has weights of probabilities, also in portions of rows."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.support.numerics.finite_differences import gradients_agree
 from tests.support.specs.examples import examples
 from trainables.layers.attention import geometric
 from trainables.layers.attention.geometric import (
@@ -18,11 +17,9 @@ from trainables.layers.attention.geometric import (
     attend_nearest,
     barred_keys,
     portions_of,
-    sinusoids,
 )
 from trainables.layers.packing import Packing
 
-SURE, NEVER = 60.0, -60.0
 CPU = torch.device("cpu")
 
 
@@ -39,23 +36,6 @@ def weights(logits: Tensor, length: int | None = None) -> Tensor:
     size = logits.shape[0]
     keys = torch.arange(size) < (size if length is None else length)
     return attention_weights(logits.double()[None, None], keys[None])[0, 0]
-
-
-def test_query_attends_to_the_nearest_match_and_of_two_to_the_right_one() -> None:
-    logits = torch.full((5, 5), NEVER)
-    logits[2, [0, 1, 3, 4]] = SURE
-    logits[0, [2, 4]] = SURE
-    logits[4, [0, 3]] = SURE
-    table = weights(logits)
-    torch.testing.assert_close(table[2], torch.tensor([0.0, 0, 0, 1, 0]).double())
-    torch.testing.assert_close(table[0], torch.tensor([0.0, 0, 1, 0, 0]).double())
-    torch.testing.assert_close(table[4], torch.tensor([0.0, 0, 0, 1, 0]).double())
-
-
-def test_equal_logits_halve_weights_with_distance() -> None:
-    table = weights(torch.zeros(5, 5))
-    torch.testing.assert_close(table[2], torch.tensor([1 / 16, 1 / 4, 0, 1 / 2, 1 / 8]).double())
-    torch.testing.assert_close(table[0], torch.tensor([0, 1 / 2, 1 / 4, 1 / 8, 1 / 16]).double())
 
 
 @examples(20)
@@ -77,43 +57,6 @@ def test_gradients_of_long_rows_are_finite() -> None:
     attention_weights(logits[None, None], keys, normalise=True).square().sum().backward()
     assert logits.grad is not None
     assert logits.grad.isfinite().all()
-
-
-def test_width_first_used_in_inference_mode_can_be_trained() -> None:
-    keys, logits = torch.ones(1, 23, dtype=torch.bool), torch.zeros(1, 1, 23, 23, requires_grad=True)
-    with torch.inference_mode():
-        attention_weights(logits, keys)
-    attention_weights(logits, keys).sum().backward()
-    assert logits.grad is not None
-
-
-@examples(8)
-@given(
-    lengths=st.lists(st.integers(2, 5), min_size=1, max_size=2),
-    directed=st.booleans(),
-    normalise=st.booleans(),
-    seed=st.integers(0, 1000),
-)
-def test_gradients_equal_finite_differences(
-    lengths: list[int], directed: bool, normalise: bool, seed: int
-) -> None:
-    stream = torch.Generator().manual_seed(seed)
-    lengths.sort(reverse=True)
-    rows, heads, width = len(lengths), 2, lengths[0]
-    portions = portions_of(Packing.of_counts(np.array(lengths), CPU), heads, torch.float64)
-    real = (torch.arange(width) < torch.tensor(lengths)[:, None])[:, None, :, None]
-
-    def random(size: int) -> Tensor:
-        values = torch.randn(rows, heads, width, size, generator=stream, dtype=torch.float64)
-        return values.requires_grad_()
-
-    def function(q: Tensor, k: Tensor, v: Tensor, near: Tensor, more: Tensor | None = None) -> Tensor:
-        # Outputs and gradients of padding are undefined.
-        q, k, v, near = (torch.where(real, each, 0) for each in (q, k, v, near))
-        more = None if more is None else torch.where(real, more, 0)
-        return torch.where(real, attend_nearest(q, k, v, near, more, portions, normalise=normalise), 0)
-
-    assert gradients_agree(function, [random(size) for size in (3, 3, 3, 1, *[1] * directed)])
 
 
 def outputs_and_grads(lengths: Sequence[int], *, by_host: bool, direction: bool) -> list[Tensor]:
@@ -147,11 +90,3 @@ def test_portions_of_sorted_rows_equal_all_rows_at_once(
         outputs_and_grads(lengths, by_host=True, direction=direction), expected, strict=True
     ):
         torch.testing.assert_close(actual, expected_value)
-
-
-def test_sinusoids_have_an_odd_width() -> None:
-    codes = sinusoids(torch.tensor([-2, 0]), 3)
-    angle = torch.tensor(-2.0).double()
-    expected = torch.stack((angle.sin(), angle.cos(), (angle * 10000 ** (-2 / 3)).sin()))
-    torch.testing.assert_close(codes[0], expected)
-    torch.testing.assert_close(codes[1], torch.tensor([0.0, 1, 0]).double())
