@@ -73,7 +73,7 @@ p.add_argument("--resume", action="store_true")
 p.add_argument("--no-cuda", action="store_true")
 p.add_argument("--num-workers", type=int, default=4)
 p.add_argument("--max-steps", type=int, default=-1)
-p.add_argument("--type", default="gpt", help="kind of model, mlp|rnn|gpt")
+p.add_argument("--type", default="gpt", help="kind of model (mlp, rnn, gpt)")
 p.add_argument("--batch-size", type=int, default=32)
 p.add_argument("--n-layer", type=int, default=4)
 p.add_argument("--learning-rate", type=float, default=5e-4)
@@ -86,7 +86,7 @@ def test_new_spec_has_model_arms_and_a_valid_search_draft(tmp_path, haltsweep):
     assert haltsweep("new", "--from", "job.py").code == 0
     text = (tmp_path / "job.yaml").read_text()
     arms = yaml.safe_load(text)["arms"].values()
-    assert [arm["set"] for arm in arms] == [{"type": "mlp"}, {"n_layer": 8}, {"weight_decay": 0.02}]
+    assert [arm["set"] for arm in arms] == [{"weight_decay": 0.0}, {"type": "mlp"}, {"n_layer": 8}]
     assert "max_steps: -1 #" in text
     head, search_draft = text.split("# search:")
     (tmp_path / "job.yaml").write_text(

@@ -117,3 +117,31 @@ def test_smoke_test_warns_once_about_search_trials_that_evaluate_test_data(run):
     result = run(metrics, *COMMANDS[1])
     assert result.code == 0
     assert len([line for line in result.err.splitlines() if "warning" in line and "test_acc" in line]) == 1
+
+
+CONFIRM = "confirm: {seeds: [1, 2, 3], splits: [test]}\nanswer: {metric: test/acc}\n"
+
+
+@pytest.mark.parametrize(
+    ("last_report", "code", "expected"),
+    [
+        ('trial.report(4, {"test/acc": 0.5})', 0, ""),
+        ('trial.report(3, {"test/acc": 0.5})', 2, "step 4"),
+        ('trial.report(4, {"valid/acc": 0.5})', 2, "test/acc"),
+    ],
+)
+def test_smoke_test_runs_a_confirm_trial_to_its_test_metrics(run, last_report, code, expected):
+    reported = (
+        f'{{"valid/acc": settings["x"] + settings["y"]}})\n    if trial.splits:\n        ({last_report}'
+    )
+    result = run(reported, *COMMANDS[0], confirm=CONFIRM)
+    assert (result.code, expected in result.err) == (code, True), result.err
+
+
+def test_sweep_stops_when_the_first_confirm_trials_crash_alike(run):
+    reported = '{"valid/acc": settings["x"]} if not trial.splits else 1 / 0'
+    result = run(reported, "launch", "early.yaml", *INLINE, confirm=CONFIRM)
+    rows = [row for row in read.trials("early").to_pylist() if row["phase"] == "confirm"]
+    assert result.code == 1
+    assert 3 <= len(rows) < 6
+    assert "--retry failed" in result.err

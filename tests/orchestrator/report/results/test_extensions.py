@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.plan.types import AnswerPlan, Extension
-from orchestrator.report.caveats.notes import notes
+from orchestrator.report.caveats.notes import notes, verdict_lines
+from orchestrator.report.comparisons.answer_summary import answer_summary
 from orchestrator.report.results.extensions import exploratory_reason
 from orchestrator.report.results.summary import summarise
+from orchestrator.report.results.tracked_values import DECISION, arm_tags
 from tests.orchestrator.report.results.test_winner import SCORE, confirm_scores, make_records
 from tests.support.specs.plans import make_plan
 
@@ -52,6 +54,9 @@ def test_seeds_added_after_results_make_the_verdict_exploratory(ended_seeds):
     report, verdict = extended_verdict(make_extension(ended_seeds=ended_seeds))
     assert verdict.text == "better, exploratory: seeds added after 2 had been observed"
     assert verdict.text in verdict.line
+    assert any(line == f"exploratory: {verdict.line}" for line in verdict_lines(report))
+    assert "(better, exploratory)" in answer_summary(report)
+    assert arm_tags(report)["arm-1"][DECISION] == "better, exploratory"
     _, looks_text = report.extensions
     assert "2 looks at level 0.05" in looks_text
     assert set(report.extensions) <= set(notes(report))
