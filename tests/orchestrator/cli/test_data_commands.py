@@ -12,7 +12,13 @@ import pytest
 from orchestrator.cli.task_data import subjects
 from tests.support.processes.commands import TINY, Shell, answer
 
-SMALL_TASK = "trees=400 near_iid_examples=20 valid_examples=20 test_examples=10 length_ranges=[]".split()
+SMALL_TASK = [
+    "trees=400",
+    "near_iid_examples=20",
+    "valid_examples=20",
+    "test_examples=10",
+    "length_ranges=[]",
+]
 
 
 @pytest.fixture(autouse=True)
