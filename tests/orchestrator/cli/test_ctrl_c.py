@@ -39,6 +39,8 @@ except KeyboardInterrupt:
     assert was_pressed()
     print("raised again")
 """
+
+
 def run_script(script, folder):
     return subprocess.run(
         [sys.executable, "-c", script],

@@ -12,9 +12,15 @@ import pytest
 from orchestrator.cli.task_data import subjects
 from tests.support.processes.commands import TINY, Shell, answer
 
-SMALL_TASK = (
-    *("trees=400", "near_iid_examples=20", "valid_examples=20", "test_examples=10", "length_ranges=[]"),
-)
+SMALL_TASK = [
+    "trees=400",
+    "near_iid_examples=20",
+    "valid_examples=20",
+    "test_examples=10",
+    "length_ranges=[]",
+]
+
+
 @pytest.fixture(autouse=True)
 def spec(tmp_path):
     (tmp_path / "tiny.yaml").write_text(TINY)
@@ -72,6 +78,7 @@ class TestBuild:
         assert file_names(tmp_path / "data") == {"train.lock"}
         assert haltsweep("data", "build", "listops", *SMALL_TASK).code == 0
 
+
 def start_build(shell, folder):
     return shell.started("data", "build", "listops", "trees=30000", "--split", "train", "--data", str(folder))
 
@@ -95,7 +102,10 @@ def test_killed_and_concurrent_builds_leave_one_intact_copy(tmp_path, haltsweep)
             time.sleep(duration * share)
             process.kill()
             process.communicate()
-    with start_build(shell, tmp_path / "d") as first_process, start_build(shell, tmp_path / "d") as second_process:
+    with (
+        start_build(shell, tmp_path / "d") as first_process,
+        start_build(shell, tmp_path / "d") as second_process,
+    ):
         digests = [wait_for_digest(process) for process in (first_process, second_process)]
     assert digests == [expected_digest, expected_digest]
     assert file_names(tmp_path / "d") == {"train.arrow", "train.json", "train.lock"}
@@ -132,6 +142,7 @@ class TestShow:
         assert set(splits[1]["padding"]) == {"batch_size", "sorted"}
         assert [set(example) for example in train["shown"]] == [{"text", "answer", "length"}]
 
+
 class TestVerify:
     @pytest.fixture
     def data_files(self, haltsweep, tmp_path):
@@ -160,6 +171,7 @@ class TestVerify:
         assert result.code == 0
         assert result.out.splitlines()[-1] == "data: 1 unknown, 2 whole"
         assert (tmp_path / "data/notes.txt").exists()
+
 
 def test_spec_file_may_have_the_name_of_a_task(haltsweep, tmp_path):
     """A spec file needs no suffix."""

@@ -5,8 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.locations import command, data_root, find_sweep
-from orchestrator.cli.locations import runs_root, tracked_by_launch, tracking_uri
+from orchestrator.cli.locations import (
+    command,
+    data_root,
+    find_sweep,
+    runs_root,
+    tracked_by_launch,
+    tracking_uri,
+)
 from orchestrator.cli.stored_sweep import launched_sweep
 from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder

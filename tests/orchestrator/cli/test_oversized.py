@@ -17,6 +17,8 @@ finally:
     heavy_modules = {"torch", "ray", "mlflow", "optuna", "sqlalchemy", "pyarrow"}
     print("loaded:", *sorted(heavy_modules & set(sys.modules)))
 """
+
+
 def run_refused_command(folder, *arguments):
     """Run a command in a new process, require that it loads no heavy module, and return its errors."""
     process = subprocess.run(

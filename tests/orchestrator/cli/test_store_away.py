@@ -12,6 +12,7 @@ from tests.support.stores.failing_store import AWAY, PROTOCOL
 from tests.support.sweeps.finished import finished
 from trainables.protocol import Measurement
 
+
 @pytest.fixture
 def store(tmp_path, monkeypatch):
     """Return the folder of a store with a checkpoint of a finished sweep."""

@@ -10,9 +10,7 @@ from orchestrator.testing.spec_under_test import as_texts
 
 
 @pytest.mark.parametrize(("kill_at", "error"), [([], ValueError), ([1, "2"], TypeError)])
-def test_invalid_events_to_kill_at_are_refused(
-    kill_at: Any, error: type[Exception], tmp_path: Path
-) -> None:
+def test_invalid_events_to_kill_at_are_refused(kill_at: Any, error: type[Exception], tmp_path: Path) -> None:
     with pytest.raises(error):
         chaos("any", kill_at, tmp_path, tmp_path, sessions=None)  # type: ignore[arg-type]
 

@@ -13,6 +13,7 @@ from trainables import catalog
 from trainables.settings import Settings
 from trainables.training.config import TrainConfig
 
+
 @pytest.mark.parametrize("kind", ["models", "tasks"])
 def test_module_pages_and_schemas_list_every_documented_field(haltsweep, kind):
     names = [line.split()[0] for line in haltsweep(kind).out.splitlines()]

@@ -110,7 +110,12 @@ def test_added_splits_are_evaluated_on_stored_checkpoints(haltsweep, spec):
     assert result.code == 0, result
     assert "(2 confirm, 10 posthoc)" in result.out
     check_that_no_trial_ran_again(events_before)
-    larger = ("confirm.splits=[near-iid, length-20-40]", "confirm.seeds=[101, 102, 103]", "--tracking", "none")
+    larger = (
+        "confirm.splits=[near-iid, length-20-40]",
+        "confirm.seeds=[101, 102, 103]",
+        "--tracking",
+        "none",
+    )
     assert haltsweep("launch", spec, *LATE_OVERRIDES, *larger, "--runs", "whole", *INLINE).code == 0
     report = check_that_reports_agree("cells", "effects", "posthoc")
     assert "length-20-40/accuracy" in report.metrics

@@ -61,7 +61,9 @@ def test_launch_refuses_invalid_options_before_it_writes_files(haltsweep, tmp_pa
 
 def test_launch_passes_its_options_to_the_pipeline(haltsweep, tmp_path, pipeline_calls):
     storage = f"sqlite:///{tmp_path / 'x.db'}"
-    options = "--profile short --cpus 0.5 --gpus 0.125 --address host:6379 --runs r --data d --tracking http://m"
+    options = (
+        "--profile short --cpus 0.5 --gpus 0.125 --address host:6379 --runs r --data d --tracking http://m"
+    )
     result = haltsweep("launch", "tiny.yaml", "confirm.best=1", *options.split(), "--storage", storage)
     assert (result.code, result.err) == (1, "enough\n")
     ((plan, folder, setup, text), options) = pipeline_calls[0]

@@ -72,7 +72,7 @@ def test_logs_prints_every_attempt_with_its_output(haltsweep):
 
 
 def test_unknown_or_ambiguous_trial_is_refused():
-    with pytest.raises(InputError, match="'arm-0/serch/0'.*'arm-0/search/0'"):
+    with pytest.raises(InputError, match=r"'arm-0/serch/0'.*'arm-0/search/0'"):
         find_trial("arm-0/serch/0", PLAN.trials)
     trials = [replace(trial, trial_id=f"ab{number}") for number, trial in enumerate(PLAN.trials)]
     with pytest.raises(InputError, match="ab0, ab1, ab2, ab3, ab4, ab5"):

@@ -31,7 +31,15 @@ def test_pandas_reads_the_trial_table(haltsweep, sweep):
 
 
 def test_piped_parquet_is_readable(sweep):
-    command = [sys.executable, "-m", "orchestrator.cli.main", "records", str(sweep.root), "--format", "parquet"]
+    command = [
+        sys.executable,
+        "-m",
+        "orchestrator.cli.main",
+        "records",
+        str(sweep.root),
+        "--format",
+        "parquet",
+    ]
     process = subprocess.run(command, capture_output=True, timeout=PATIENCE_S, check=False)
     assert (process.returncode, process.stderr) == (0, b"")
     table = pd.read_parquet(io.BytesIO(process.stdout))

@@ -79,7 +79,11 @@ def test_best_value_is_the_last_value_of_finished_search_trials():
     ]
     assert overview(plan, trial_records).progress(is_locked=False)[0].best == 0.5
     judged_record = make_record(
-        OutcomeKind.FINISHED, last=without_objective, best=early_measurement, judged=late_measurement, number=3
+        OutcomeKind.FINISHED,
+        last=without_objective,
+        best=early_measurement,
+        judged=late_measurement,
+        number=3,
     )
     assert overview(plan, [*trial_records[1:], judged_record]).progress(is_locked=False)[0].best == 0.5
     assert overview(plan, trial_records[1:]).progress(is_locked=False)[0].best is None

@@ -57,7 +57,11 @@ CODE_FIELD = "    gate: bool = True"
         ("sklearn", [("resources", "posthoc: {trees: [1]}\nresources")], "6: posthoc"),
         ("torch", [("posthoc:", "budget: {flops: 1.0e+12}\nposthoc:")], "14: budget.flops"),
         ("torch", [("digits:train", "digits:trian")], "12: trainable"),
-        ("torch", [("def evaluate(settings, folder)", "def evaluate(model, loader, device)")], "12: trainable"),
+        (
+            "torch",
+            [("def evaluate(settings, folder)", "def evaluate(model, loader, device)")],
+            "12: trainable",
+        ),
         ("torch", [("import time", "import no_such_library")], "12: trainable"),
         ("torch", [("torch.ones(4, 64)", "torch.ones(4, 63)")], "13: baseline"),
         ("workload", [(CODE_FIELD, f"{CODE_FIELD}\n    clip: float = float('inf')")], "13: baseline.clip"),

@@ -22,6 +22,8 @@ BUILD_DECLARATION = "haltsweep = {'build': build}\n"
 EXITING_BUILD = "def build(settings):\n    raise SystemExit(0)\n" + BUILD_DECLARATION
 EXITING_IMPORT = "import os\nos._exit(0)\n"
 EXITING_PROCESS = "import os\ndef build(settings):\n    os._exit(0)\n" + BUILD_DECLARATION
+
+
 @pytest.fixture
 def folder(tmp_path):
     with forgotten(tmp_path):

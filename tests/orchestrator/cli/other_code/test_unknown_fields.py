@@ -94,7 +94,8 @@ def test_field_that_a_validator_renames_is_accepted(check_faults):
         "    def rename_fields(cls, fields):\n"
         "        return {('width' if key == 'wide' else key): value for key, value in fields.items()}\n",
     )
-    assert check_faults(config, ("set: {width: 9}", "set: {wide: 9}")) == []
+    changes = [("momentum: 0.9", "momentum: much"), ("set: {width: 9}", "set: {wide: 9}")]
+    assert [line.split(": ")[1] for line in check_faults(config, *changes)] == ["baseline.optimiser.momentum"]
 
 
 def test_unknown_field_in_a_list_is_reported(check_faults):
