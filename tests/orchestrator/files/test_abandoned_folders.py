@@ -86,9 +86,7 @@ def test_folders_of_other_users_remain(tmp_path, monkeypatch):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-@pytest.mark.parametrize(
-    ("folder", "expected"), [("/tmp/abcd", "/tmp/abcd"), ("/tmp/slurm.123", "/tmp")]
-)
+@pytest.mark.parametrize(("folder", "expected"), [("/tmp/abcd", "/tmp/abcd"), ("/tmp/slurm.123", "/tmp")])
 def test_temporary_folder_is_short_enough_for_sockets_of_ray(
     folder: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

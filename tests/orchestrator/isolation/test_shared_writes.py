@@ -109,9 +109,7 @@ def _warnings(run_trial, tmp_path, code, **options):
     return written.read_text()
 
 
-@pytest.mark.parametrize(
-    "name", ["runs/earlier/log", "mlruns/1/loss", "notes.md", "log"]
-)
+@pytest.mark.parametrize("name", ["runs/earlier/log", "mlruns/1/loss", "notes.md", "log"])
 def test_files_of_other_tools_cause_no_warning(trial, launch, tmp_path, name):
     (launch / "mlruns" / "1").mkdir(parents=True)
     code = PROGRAM.format(launch, name)

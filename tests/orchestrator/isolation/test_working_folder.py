@@ -91,7 +91,9 @@ def test_trial_overwrites_a_private_copy_of_a_launch_file(trial, launch, name, o
     assert content(launch) == earlier_content
 
 
-@pytest.mark.parametrize(("name", "operation"), [("results/old.txt", "open"), ("data/deep/rows.bin", "replace")])
+@pytest.mark.parametrize(
+    ("name", "operation"), [("results/old.txt", "open"), ("data/deep/rows.bin", "replace")]
+)
 def test_trial_that_reads_and_overwrites_a_launch_file_ends_with_its_name(trial, launch, name, operation):
     """Some scripts resume from a checkpoint if one exists."""
     earlier_content = content(launch)

@@ -42,7 +42,13 @@ def read_refused(url: str, match: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "change",
-    ["at = at + 0.001", "trial_id = 'somebody'", "payload = payload || ' '", "outcome = 'crashed'", "digest = 'abc'"],
+    [
+        "at = at + 0.001",
+        "trial_id = 'somebody'",
+        "payload = payload || ' '",
+        "outcome = 'crashed'",
+        "digest = 'abc'",
+    ],
 )
 def test_changed_row_is_named(any_url: str, written_events: list[Event], change: str) -> None:
     with Ledger.open(any_url, SWEEP) as ledger:
@@ -86,9 +92,7 @@ def test_projection_finds_damage_before_its_position(any_url: str, written_event
         assert len(list(ledger.events(after_seq=9))) == len(written_events) - 9
 
 
-@pytest.mark.parametrize(
-    "change", ["last_seq = 3", "token = token + 1", "holder = 'x'"]
-)
+@pytest.mark.parametrize("change", ["last_seq = 3", "token = token + 1", "holder = 'x'"])
 def test_changed_row_of_the_sweep_is_named(any_url: str, written_events: list[Event], change: str) -> None:
     execute(any_url, f"UPDATE haltsweep_sweeps SET {change}")
     faults = read_refused(any_url, "'sweep'")

@@ -138,9 +138,7 @@ def test_take_over_names_and_fences_a_living_holder(
     assert timed_ledger.lease() == new_lease
 
 
-def test_removal_waits_long_for_a_silent_holder_on_another_host(
-    timed_ledger: Ledger, clock: Clock
-) -> None:
+def test_removal_waits_long_for_a_silent_holder_on_another_host(timed_ledger: Ledger, clock: Clock) -> None:
     timed_ledger.claim(DEAD)
     clock.now += 10 * LEASE_S
     with pytest.raises(LeaseHeldError, match=" 600 s "):

@@ -86,7 +86,11 @@ def test_event_after_a_final_end_is_refused(store: Ledger) -> None:
     lease = store.claim(DEAD)
     store.append([log.measured(1.0, "a", measurement(1)), log.ended(2.0, "a", FINISHED)], lease)
     earlier_events = list(store.events())
-    for late_event in (log.measured(3.0, "a", measurement(2)), log.ended(3.0, "a", FINISHED), log.started(3.0, "a", 2)):
+    for late_event in (
+        log.measured(3.0, "a", measurement(2)),
+        log.ended(3.0, "a", FINISHED),
+        log.started(3.0, "a", 2),
+    ):
         with pytest.raises(TrialEnded, match=rf"a is finished.*'{late_event.kind}'"):
             store.append([log.started(3.0, "b", 1), late_event], lease)
     with pytest.raises(TrialEnded, match="b is finished"):

@@ -36,7 +36,6 @@ class SessionBench:
         """Return the runs whose workers must be killed."""
         return self.session.update([]).silent
 
-
     def outcomes(self):
         return [event.payload["kind"] for event in self.log.of(EventKind.ENDED)]
 

@@ -38,7 +38,7 @@ def setup(tmp_path):
 
 
 def small_plan(**options):
-    return make_plan(2, trials_per_arm=2, seeds=(7,), **options)
+    return make_plan(1, trials_per_arm=2, seeds=(7,), **options)
 
 
 def read_events(folder):
@@ -53,13 +53,13 @@ def launch_sweep(folder, setup, plan=None, **options):
 def test_sweep_runs_to_its_end_and_releases_the_lease(folder, setup):
     snapshots = []
     finish = launch_sweep(folder, setup, watch=Listeners(on_change=snapshots.append))
-    assert finish == SweepResult(Counter({OutcomeKind.FINISHED: 6}), 0, interrupted=False, untracked="")
+    assert finish == SweepResult(Counter({OutcomeKind.FINISHED: 3}), 0, interrupted=False, untracked="")
     assert finish.exit_code == 0
     all_events = read_events(folder)
     assert all_events[0].kind is EventKind.OPENED
     assert all_events[0].payload["provenance"]["python"]
     assert (all_events[-1].kind, all_events[-1].payload) == (EventKind.CLOSED, {"reason": "done"})
-    assert [sum(arm.ended for arm in snapshots[index].arms) for index in (0, -1)] == [0, 6]
+    assert [sum(arm.ended for arm in snapshots[index].arms) for index in (0, -1)] == [0, 3]
     with Ledger.open(folder.ledger_url, folder.name) as ledger:
         assert ledger.lease() is None
         ledger.claim(Holder.current())
@@ -111,10 +111,10 @@ def test_interrupted_sweep_resumes_to_the_same_end(folder, setup, monkeypatch):
         interrupt_after(patch, num_changes=5)
         finish = launch_sweep(folder, setup)
     assert (finish.interrupted, finish.exit_code) == (True, 130)
-    assert finish.left == 6 - finish.counts[OutcomeKind.FINISHED] > 0
+    assert finish.left == 3 - finish.counts[OutcomeKind.FINISHED] > 0
     assert read_events(folder)[-1].payload == {"reason": "interrupted"}
     finish = resume_sweep(folder, driver="inline")
-    assert finish == SweepResult(Counter({OutcomeKind.FINISHED: 6}), 0, interrupted=False, untracked="")
+    assert finish == SweepResult(Counter({OutcomeKind.FINISHED: 3}), 0, interrupted=False, untracked="")
 
 
 def test_second_interrupt_ends_the_session_in_order(folder, setup, monkeypatch):
@@ -125,12 +125,12 @@ def test_second_interrupt_ends_the_session_in_order(folder, setup, monkeypatch):
     assert read_events(folder)[-1].kind is EventKind.CLOSED
     with Ledger.open(folder.ledger_url, folder.name) as ledger:
         assert ledger.lease() is None
-    assert resume_sweep(folder, driver="inline").counts == {OutcomeKind.FINISHED: 6}
+    assert resume_sweep(folder, driver="inline").counts == {OutcomeKind.FINISHED: 3}
 
 
 def test_spent_budget_ends_a_sweep_without_an_interrupt(folder, setup):
     finish = launch_sweep(folder, setup, small_plan(wall_clock_hours=0.0))
-    assert (finish.left, finish.interrupted, finish.exit_code) == (6, False, 1)
+    assert (finish.left, finish.interrupted, finish.exit_code) == (3, False, 1)
     assert read_events(folder)[-1].payload == {"reason": "budget", "why": finish.spent, "extensions": 0}
 
 
@@ -183,4 +183,4 @@ def test_resume_starts_a_sweep_that_was_killed_before_its_first_event(folder, se
     if has_ledger:
         with closing(sqlite3.connect(folder.ledger)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
-    assert resume_sweep(folder, driver="inline").counts == {OutcomeKind.FINISHED: 6}
+    assert resume_sweep(folder, driver="inline").counts == {OutcomeKind.FINISHED: 3}

@@ -68,12 +68,15 @@ def test_first_signal_raises_while_no_trial_runs():
 
 def test_delayed_interrupt_waits_for_the_end_of_the_block():
     finished_blocks = []
-    with interrupts():
-        with pytest.raises(KeyboardInterrupt), delayed_interrupts():  # noqa: PT012 - the end of the block matters
-            with delayed_interrupts():
-                send_signal(signal.SIGINT)
-                finished_blocks.append("inner")
-            finished_blocks.append("outer")
+    with (  # noqa: PT012 - the end of the block matters
+        interrupts(),
+        pytest.raises(KeyboardInterrupt),
+        delayed_interrupts(),
+    ):
+        with delayed_interrupts():
+            send_signal(signal.SIGINT)
+            finished_blocks.append("inner")
+        finished_blocks.append("outer")
     assert finished_blocks == ["inner", "outer"]
 
 

@@ -21,7 +21,7 @@ from tests.support.sweeps.driving import Worker, run_in_turn
 from tests.support.sweeps.repeated import repeated_plan
 
 
-def make_phases_plan(sampler='random'):
+def make_phases_plan(sampler="random"):
     """Make a plan with every phase and arms whose trials diverge, crash, are infeasible or finish."""
     arms = [
         make_arm("sound"),
@@ -35,7 +35,7 @@ def make_phases_plan(sampler='random'):
     )
 
 
-def make_repeats_plan(sampler='random'):
+def make_repeats_plan(sampler="random"):
     """Make a plan with repeated searches that may end early, a control, and repeats that a look may skip."""
     limits = Limits(each_arm=ArmLimits(no_improvement=1))
     answer = AnswerPlan(("valid/score",), None, 0.05, 2)

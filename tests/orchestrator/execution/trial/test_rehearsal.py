@@ -62,7 +62,9 @@ def steps(monkeypatch):
     return recorded
 
 
-def test_every_arm_takes_one_step_with_its_settings_and_leaves_no_files(planned, steps, tmp_path, monkeypatch):
+def test_every_arm_takes_one_step_with_its_settings_and_leaves_no_files(
+    planned, steps, tmp_path, monkeypatch
+):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     rehearsal.rehearse(*planned)
     assert list(tmp_path.iterdir()) == []
@@ -103,7 +105,9 @@ def test_arms_on_data_of_one_shape_share_one_step(tmp_path, steps):
 
 
 @pytest.mark.parametrize(("gpus", "precision", "expected"), [(0.5, "fp16", "fp32"), (0, "bf16", "bf16")])
-def test_half_precision_of_a_gpu_is_not_rehearsed_without_a_gpu(planned, steps, monkeypatch, gpus, precision, expected):
+def test_half_precision_of_a_gpu_is_not_rehearsed_without_a_gpu(
+    planned, steps, monkeypatch, gpus, precision, expected
+):
     """A spec for GPUs can be rehearsed without one; a sweep for CPUs is rehearsed unchanged."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     source, plan_ = planned
