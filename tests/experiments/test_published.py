@@ -9,9 +9,9 @@ import pytest
 from orchestrator.plan.arms import ArmRequest, resolve
 from orchestrator.plan.faults import Faults
 from orchestrator.spec.load import load_spec, profile_names, read_spec
-from orchestrator.spec.types import Published, Reference
+from orchestrator.spec.types import Published
 from search_spaces.paths import lookup, with_value
-from tests.experiments.tables import EXPERIMENTS, METRICS, SYSTEMS, entries, problems, quoted
+from tests.experiments.tables import EXPERIMENTS, SYSTEMS, entries, problems, quoted
 
 SPECS = sorted(EXPERIMENTS.glob("*.yaml"))
 LOOPED = {

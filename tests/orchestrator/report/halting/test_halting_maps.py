@@ -4,8 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from orchestrator.report.writers.page import html_page
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.studies import SPLITS, Study, make_study

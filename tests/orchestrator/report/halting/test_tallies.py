@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from orchestrator.report.writers.page import html_page
-from tests.orchestrator.report.halting.test_halting_maps import ExamplesOf, make_example, with_examples
+from tests.orchestrator.report.halting.test_halting_maps import make_example, with_examples
 from tests.orchestrator.report.studies import make_study
-from tests.orchestrator.report.writers.test_page import HOSTILE_HTML, parse_html, parse_page
+from tests.orchestrator.report.writers.test_page import parse_page
 
 
 def make_bins(kind: str, shift: float = 0.0) -> dict[str, Any]:

@@ -5,9 +5,8 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
-from orchestrator.report.writers.page import html_page
 from tests.orchestrator.report.studies import Study, make_study
-from tests.orchestrator.report.writers.test_page import HOSTILE_HTML, parse_html, parse_page
+from tests.orchestrator.report.writers.test_page import parse_page
 
 PACKAGES = ["numpy==2.1", "torch==2.9"]
 PROVENANCE = {

@@ -5,14 +5,11 @@
 import re
 import shutil
 import subprocess
-from dataclasses import replace
 
 import pytest
 
 from orchestrator.report.figures import style
-from orchestrator.report.figures.interval_figures import outcome_panels
 from orchestrator.report.figures.panels import all_panels
-from orchestrator.report.figures.style import render
 from orchestrator.report.writers.latex import escape, latex_document
 from orchestrator.report.writers.tables import all_tables
 from orchestrator.report.writers.write import write_report_folder
