@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from orchestrator.report.writers.page import html_page
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.studies import SPLITS, Study, make_study
@@ -58,6 +60,7 @@ def test_page_lists_the_computed_layers_of_each_word() -> None:
     assert "example 7: 2, right is 4" in page.text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_page_shows_the_first_finished_seed() -> None:
     study_with_crash = make_study(
         1,

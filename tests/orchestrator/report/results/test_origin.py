@@ -5,6 +5,8 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
+import pytest
+
 from tests.orchestrator.report.studies import Study, make_study
 from tests.orchestrator.report.writers.test_page import parse_page
 
@@ -32,6 +34,7 @@ def build_study(*sessions: Mapping[str, Any]) -> Study:
     return replace(two_arm_study, records=tuple(records))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_each_item_of_provenance_is_listed_once() -> None:
     origin_study = build_study(PROVENANCE)
     origin = dict(origin_study.details().origin)
