@@ -1,6 +1,7 @@
 """Every published number in a spec equals its table, row and column, and belongs to the compared model."""
 
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ import pytest
 from orchestrator.plan.arms import ArmRequest, resolve
 from orchestrator.plan.faults import Faults
 from orchestrator.spec.load import load_spec, profile_names, read_spec
-from orchestrator.spec.types import Published, Reference
+from orchestrator.spec.types import Published
 from search_spaces.paths import lookup, with_value
-from tests.experiments.tables import EXPERIMENTS, METRICS, SYSTEMS, entries, problems, quoted
+from tests.experiments.tables import EXPERIMENTS, SYSTEMS, entries, problems, quoted
 
 SPECS = sorted(EXPERIMENTS.glob("*.yaml"))
 LOOPED = {
@@ -38,13 +39,18 @@ SIZES = {"params_millions": "parameters", "MACs_millions": "macs"}
 """By unit of published sizes: the key of a row that quotes them."""
 
 
+@cache
+def published_rows(path: Path) -> tuple[Published, ...]:
+    return load_spec(path).published
+
+
 def rows() -> list[tuple[str, Published]]:
-    return [(path.stem, row) for path in SPECS for row in load_spec(path).published]
+    return [(path.stem, row) for path in SPECS for row in published_rows(path)]
 
 
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
 def test_every_value_equals_its_table_row_and_column(path: Path) -> None:
-    for place, row in enumerate(load_spec(path).published):
+    for place, row in enumerate(published_rows(path)):
         assert list(problems(row, LOOPED.get(path.stem))) == [], f"published[{place}]"
 
 

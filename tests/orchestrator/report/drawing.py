@@ -8,7 +8,6 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
-from matplotlib.patches import PathPatch, Rectangle
 
 from orchestrator.report.figures.panels import all_panels
 from orchestrator.report.figures.style import Panel
@@ -71,7 +70,6 @@ class Drawing:
             if isinstance(collection, PolyCollection)
             for path in collection.get_paths()
         ]
-
 
     def texts(self) -> dict[str, Point]:
         """Return the position of each text; the last one counts if a text appears twice."""

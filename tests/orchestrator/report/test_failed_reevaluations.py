@@ -1,16 +1,10 @@
 """Tables show every seed that failed in training or in a re-evaluation."""
 
-from collections.abc import Collection
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
-
-from orchestrator.report.results.types import Grid
 from orchestrator.report.writers.tables import cost_tables
-from orchestrator.report.writers.write import write_report_folder
-from orchestrator.trials import OutcomeKind, Record
-from tests.orchestrator.report.studies import METRICS, SPLITS, THRESHOLD, Study, make_study
+from orchestrator.trials import OutcomeKind
+from tests.orchestrator.report.studies import THRESHOLD, make_study
 
 
 def test_failed_reevaluations_have_a_row() -> None:

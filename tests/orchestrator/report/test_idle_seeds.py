@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from orchestrator.report.caveats.warning_texts import warning_texts
-from orchestrator.trials import OutcomeKind, Record
+from orchestrator.trials import Record
 from tests.orchestrator.report.studies import Study, make_study
 
 

@@ -2,14 +2,10 @@
 
 from dataclasses import replace
 
-import pytest
-
 from orchestrator.plan.types import ConfirmPlan
 from orchestrator.report.comparisons.answers import early_verdicts
 from orchestrator.report.results.seed_results import SeedResults
 from orchestrator.report.results.summary import summarise
-from orchestrator.report.writers.tables import screen_table
-from orchestrator.report.writers.write import as_markdown_report
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.comparisons.test_answers import (
     METRICS,

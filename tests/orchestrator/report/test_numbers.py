@@ -4,8 +4,6 @@ import pytest
 
 from orchestrator.report.results.number_formats import format_interval, format_number, format_p
 from orchestrator.report.results.statistics import Estimate
-from orchestrator.report.writers.tables import outcome_table, search_table
-from tests.orchestrator.report.studies import make_study
 
 
 @pytest.mark.parametrize(

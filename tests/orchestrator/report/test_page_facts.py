@@ -1,25 +1,14 @@
 """The cards of arms on the page agree with the records."""
 
-import math
 import re
-import statistics
 from dataclasses import replace
-from itertools import combinations
-from pathlib import Path
 
 import pytest
-from markupsafe import escape
 
-from orchestrator.plan.types import ArmCheck, ArmEstimate, Change
-from orchestrator.provenance import Provenance
-from orchestrator.report.figures.style import BLUE, GREEN, ORANGE, PURPLE
-from orchestrator.report.writers import page as page_module
+from orchestrator.plan.types import ArmCheck, ArmEstimate
 from orchestrator.report.writers.page import html_page
-from orchestrator.report.writers.tables import cost_tables
 from orchestrator.trials import OutcomeKind
-from tests.orchestrator.report.results.test_origin import PROVENANCE, build_study
 from tests.orchestrator.report.studies import make_study
-from tests.orchestrator.report.writers.test_page import parse_html
 
 
 def make_page_study():

@@ -9,9 +9,7 @@ from scipy import stats
 
 from orchestrator.plan.types import AnswerPlan
 from orchestrator.report.results.summary import summarise
-from orchestrator.report.results.tracked_values import arm_tags
 from orchestrator.report.results.winner import find_winner
-from orchestrator.report.writers.json_file import as_json
 from orchestrator.trials import OutcomeKind, Record
 from tests.support.sweeps.repeated import repeated_plan
 from trainables.protocol import Measurement

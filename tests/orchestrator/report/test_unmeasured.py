@@ -3,14 +3,13 @@
 import csv
 import io
 from dataclasses import replace
-from pathlib import Path
 
-from orchestrator.report.results.tracked_values import arm_metrics, arm_tags
+from orchestrator.report.results.tracked_values import arm_metrics
 from orchestrator.report.results.types import Report
 from orchestrator.report.results.winner import find_winner
 from orchestrator.report.writers.csv_file import as_csv
 from orchestrator.report.writers.json_file import as_json
-from orchestrator.report.writers.tables import all_tables, screen_table
+from orchestrator.report.writers.tables import screen_table
 from orchestrator.report.writers.write import as_markdown_report
 from tests.orchestrator.report.studies import SPLITS, Study, make_study, remove_metrics
 

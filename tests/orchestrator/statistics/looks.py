@@ -1,7 +1,5 @@
 """Simulate many studies with interim looks."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from scipy import stats
 

@@ -1,7 +1,6 @@
 """Simulate experiments with stated chances of a decision and their outcomes."""
 
 from collections.abc import Callable
-from itertools import pairwise
 
 import numpy as np
 
@@ -49,5 +48,3 @@ def simulate_chances(
         ]
         is_decided.append([verdict(later, margin=margin).kind != "undecided" for later in later_comparisons])
     return np.array(stated_chances), np.array(is_decided)
-
-

@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 
-from orchestrator.statistics.contrasts import contrasts, terms
+from orchestrator.statistics.contrasts import contrasts
 
 FACTORS = ("gate", "halt", "transition")
 SUBSETS = [frozenset(combination) for size in range(4) for combination in combinations(FACTORS, size)]

@@ -16,7 +16,6 @@ from tests.orchestrator.statistics.outlooks import (
     simulate_chances,
 )
 
-
 BINS = (0.0, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0)
 
 

@@ -4,13 +4,10 @@ import pytest
 
 from tests.orchestrator.statistics.identical_arms import (
     Design,
-    Outcome,
     list_designs,
-    make_table,
     read_outcomes,
     run_study,
 )
-from tests.orchestrator.statistics.noisy_digits import train_and_score
 
 ARMS = ("same-1", "same-2", "same-3", "same-4")
 

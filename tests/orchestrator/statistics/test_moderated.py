@@ -8,7 +8,6 @@ from scipy import special, stats
 
 from orchestrator.statistics.moderated import Prior, priors
 from orchestrator.statistics.paired import compare, deviation
-from orchestrator.statistics.verdicts import verdict
 from tests.orchestrator.statistics import moderated_studies as studies
 from tests.orchestrator.statistics.studies import paired_differences, sample_unequal
 

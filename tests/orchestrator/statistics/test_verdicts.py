@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from orchestrator.statistics.paired import PairedEstimate, compare
-from orchestrator.statistics.verdicts import no_collapse_probability, verdict
+from orchestrator.statistics.verdicts import verdict
 from tests.orchestrator.statistics import studies
 
 SEEDS = (101, 102, 103, 104, 105, 106, 107, 108)

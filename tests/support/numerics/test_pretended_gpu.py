@@ -2,11 +2,8 @@
 
 import pytest
 import torch
-from torch import nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from tests.support.numerics.pretended_gpu import CPU, GPU, OnGpu, PretendedGpu, on_gpu, to_cpu
-from trainables.layers.plain import global_stream
+from tests.support.numerics.pretended_gpu import PretendedGpu, on_gpu
 
 
 def test_operation_refuses_tensors_of_two_devices() -> None:

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.plan.types import Change
-from orchestrator.report.caveats.notes import notes, verdict_lines
+from orchestrator.report.caveats.notes import notes
 from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.report.results.arm_changes import ArmChanges
 from tests.orchestrator.report.studies import make_study

@@ -1,6 +1,5 @@
 """Warnings before the answer: different search choices, several changed fields, one finished trial."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -10,14 +9,12 @@ from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.report.comparisons.answer_warnings import answer_warnings
 from orchestrator.report.results.summary import summarise
 from orchestrator.report.results.types import Report
-from orchestrator.report.writers.json_file import as_json
 from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.dimensions import Choice, Dimension, Float, Space
 from tests.orchestrator.report.comparisons.test_answers import (
     EFFECTS,
     METRICS,
-    SEEDS,
     make_study_plan,
     make_study_records,
 )

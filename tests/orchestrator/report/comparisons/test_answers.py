@@ -1,21 +1,18 @@
 """Verdicts of a finished sweep: one line per arm, never stronger than the seeds allow."""
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import pytest
 
 from orchestrator.plan.types import AnswerPlan, Arm, ConfirmPlan, Plan, SearchPlan
-from orchestrator.report.caveats.notes import notes, verdict_lines
+from orchestrator.report.caveats.notes import notes
 from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.report.results.summary import summarise
 from orchestrator.report.results.tracked_values import arm_metrics, arm_tags
 from orchestrator.report.results.types import Report
 from orchestrator.report.writers.json_file import as_json
-from orchestrator.report.writers.tables import all_tables, screen_table
-from orchestrator.report.writers.write import write_report_folder
+from orchestrator.report.writers.tables import screen_table
 from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.dimensions import Space

@@ -12,7 +12,6 @@ from orchestrator.report.results.summary import summarise
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.test_repeats import OUTCOME, make_repeat_record
 from tests.support.sweeps.repeated import repeated_plan
-from trainables.metrics import Metric
 from trainables.protocol import Measurement
 
 ARM_GAIN = {"arm-1": 0.3, "arm-0": 0.0}

@@ -1,15 +1,12 @@
 """An arm that wins only by higher cost is disclosed; no value is extrapolated."""
 
-import json
 from dataclasses import replace
 
 import pytest
 
-from orchestrator.plan.planner import plan_file
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan
 from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.report.comparisons.equal_cost import interpolate
-from orchestrator.report.results.details import details
 from orchestrator.report.results.summary import summarise
 from orchestrator.report.writers.write import as_markdown_report
 from orchestrator.trials import OutcomeKind
@@ -20,8 +17,6 @@ from tests.orchestrator.report.comparisons.test_answers import (
     make_study_plan,
     make_study_record,
 )
-from tests.support.training_code.own_code import forgotten
-from trainables.custom.extensions import add_to_path
 from trainables.protocol import Measurement
 
 THRESHOLD = "model.halt.threshold"

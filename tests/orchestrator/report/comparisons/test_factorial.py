@@ -1,6 +1,5 @@
 """Main effects and interactions of arms that are all combinations of components."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -9,10 +8,14 @@ from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.comparisons.factorial import FactorialEffect
 from orchestrator.report.results.summary import summarise
 from orchestrator.report.results.types import Report
-from orchestrator.report.writers.tables import all_tables
 from orchestrator.statistics.paired import compare, half_width
-from orchestrator.trials import OutcomeKind, PlannedTrial, Record
-from tests.orchestrator.report.comparisons.test_answers import NOISE, SEEDS, make_study_plan, make_study_record
+from orchestrator.trials import OutcomeKind, Record
+from tests.orchestrator.report.comparisons.test_answers import (
+    NOISE,
+    SEEDS,
+    make_study_plan,
+    make_study_record,
+)
 
 REMOVED_COMPONENTS = {
     "minus-gate": ("gate",),

@@ -3,11 +3,7 @@
 import json
 from dataclasses import replace
 
-import pytest
-
-from orchestrator.plan.types import AnswerPlan
 from orchestrator.report.results.summary import summarise
-from orchestrator.report.results.tracked_values import arm_metrics, arm_tags
 from orchestrator.report.writers.json_file import as_json
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.studies import METRICS, SPLITS, make_study

@@ -1,17 +1,13 @@
 """Reports withhold verdicts on different test sets and on outcomes that settings fix."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from orchestrator.plan.types import AnswerPlan, ArmCheck, Plan
-from orchestrator.report.caveats.notes import verdict_lines
 from orchestrator.report.results.summary import summarise
-from orchestrator.report.results.tracked_values import arm_metrics, arm_tags
 from orchestrator.report.results.types import ArmVerdict, Report
-from orchestrator.report.writers.json_file import as_json
 from orchestrator.report.writers.page import html_page
 from orchestrator.report.writers.write import as_markdown_report
 from orchestrator.trials import Record

@@ -1,23 +1,16 @@
 """The marks of every figure agree with the records; `drawing` reads the marks."""
 
-import random
-import re
 import statistics
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 from scipy import stats
 
-from orchestrator.report.figures.interval_figures import LINE_ENDS, NAMED, SEEDS
-from orchestrator.report.figures.style import BLUE, GREEN, INK, MUTED, ORANGE, PURPLE
-from orchestrator.report.halting.tally_figures import SHADES
-from orchestrator.report.results.number_formats import format_interval
-from orchestrator.spec.section import Objective
+from orchestrator.report.figures.interval_figures import SEEDS
+from orchestrator.report.figures.style import BLUE, INK, MUTED, ORANGE, PURPLE
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.drawing import Whisker, drawings
-from tests.orchestrator.report.halting.test_halting_maps import examples_by_arm, make_example, with_examples
-from tests.orchestrator.report.studies import SPACE, STEPS, THRESHOLD, make_study
+from tests.orchestrator.report.studies import STEPS, THRESHOLD, make_study
 
 OUTCOME = "near-iid/accuracy"
 PUBLISHED_ROW = {"arm": "arm-1", "split": "near-iid", "metric": "accuracy", "value": 0.7, "source": "a paper"}

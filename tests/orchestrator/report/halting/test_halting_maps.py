@@ -60,6 +60,7 @@ def test_page_lists_the_computed_layers_of_each_word() -> None:
     assert "example 7: 2, right is 4" in page.text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_page_shows_the_first_finished_seed() -> None:
     study_with_crash = make_study(
         1,

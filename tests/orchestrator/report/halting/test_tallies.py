@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from orchestrator.report.writers.page import html_page
-from tests.orchestrator.report.halting.test_halting_maps import ExamplesOf, make_example, with_examples
+from tests.orchestrator.report.halting.test_halting_maps import make_example, with_examples
 from tests.orchestrator.report.studies import make_study
-from tests.orchestrator.report.writers.test_page import HOSTILE_HTML, parse_html, parse_page
+from tests.orchestrator.report.writers.test_page import parse_page
 
 
 def make_bins(kind: str, shift: float = 0.0) -> dict[str, Any]:
@@ -21,6 +20,7 @@ def make_expert_counts(kind: str) -> dict[str, Any]:
     return {"kind": "experts", "examples": 49, "mixtures": [mixture]}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_depth_inside_a_split_is_the_mean_over_seeds_with_its_interval() -> None:
     tested_study = with_examples(
         make_study(2, seeds=2, trials=0), lambda arm, seed: [] if arm else [make_bins("lengths", float(seed))]
@@ -47,6 +47,7 @@ def test_bins_of_different_seeds_are_merged_by_their_start() -> None:
     assert [(bin_.fewest, bin_.seeds, bin_.mean) for bin_ in depth.bins] == [(1, 1, 3), (2, 1, 6), (13, 1, 5)]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_shares_of_experts_are_those_of_the_first_seed() -> None:
     tested_study = with_examples(
         make_study(1, seeds=2, trials=0), lambda _, seed: [make_expert_counts(f"kind-{seed}"), make_example()]

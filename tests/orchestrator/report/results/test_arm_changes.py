@@ -1,13 +1,9 @@
 """The first table of a report lists every change of each arm."""
 
-import json
 from dataclasses import replace
 
 from orchestrator.plan.types import Change, Plan
-from orchestrator.report.results.arm_changes import ArmChanges, full_change_lines, has_omissions
-from orchestrator.report.results.arm_changes import change_rows as rows_of
 from orchestrator.report.results.summary import summarise
-from orchestrator.report.writers.json_file import as_json
 from orchestrator.report.writers.tables import all_tables
 from orchestrator.trials import Record
 from search_spaces.dimensions import Dimension, Float, Space

@@ -1,7 +1,5 @@
 """Sweeps with several contexts: verdicts of each context and verdicts pooled over all contexts."""
 
-import csv
-import io
 import json
 from dataclasses import replace
 from math import sqrt
@@ -11,19 +9,12 @@ import pytest
 from scipy import stats
 
 from orchestrator.errors import InputError
-from orchestrator.plan.types import AnswerPlan, Arm, ConfirmPlan, Extension, Plan
-from orchestrator.report.caveats.notes import verdict_lines
-from orchestrator.report.figures.interval_figures import outcome_panels
-from orchestrator.report.results.contexts import split_by_context
+from orchestrator.plan.types import AnswerPlan, Arm, ConfirmPlan, Plan
 from orchestrator.report.results.summary import summarise
 from orchestrator.report.results.tracked_values import arm_tags
 from orchestrator.report.results.winner import find_winner
-from orchestrator.report.writers.csv_file import as_csv
 from orchestrator.report.writers.json_file import as_json
-from orchestrator.report.writers.tables import all_tables, screen_tables
-from orchestrator.spec.section import Resources
-from orchestrator.trials import OutcomeKind, PlannedTrial, Record
-from search_spaces.dimensions import Space
+from orchestrator.trials import OutcomeKind, Record
 from tests.orchestrator.report.comparisons.test_answers import (
     make_study_arm,
     make_study_plan,

@@ -5,9 +5,10 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
-from orchestrator.report.writers.page import html_page
+import pytest
+
 from tests.orchestrator.report.studies import Study, make_study
-from tests.orchestrator.report.writers.test_page import HOSTILE_HTML, parse_html, parse_page
+from tests.orchestrator.report.writers.test_page import parse_page
 
 PACKAGES = ["numpy==2.1", "torch==2.9"]
 PROVENANCE = {
@@ -33,6 +34,7 @@ def build_study(*sessions: Mapping[str, Any]) -> Study:
     return replace(two_arm_study, records=tuple(records))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_each_item_of_provenance_is_listed_once() -> None:
     origin_study = build_study(PROVENANCE)
     origin = dict(origin_study.details().origin)

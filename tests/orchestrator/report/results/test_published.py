@@ -3,7 +3,6 @@
 import csv
 import io
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from orchestrator.plan.serialise import from_json, to_json
@@ -12,7 +11,6 @@ from orchestrator.report.results.summary import summarise
 from orchestrator.report.results.types import Report
 from orchestrator.report.writers.csv_file import as_csv
 from orchestrator.report.writers.tables import all_tables
-from orchestrator.report.writers.write import write_report_folder
 from orchestrator.trials import OutcomeKind, Record
 from tests.orchestrator.report.results.test_summary import build_plan, build_records
 

@@ -5,8 +5,6 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.plan.types import Plan
-from orchestrator.report.figures.search_figures import POINTS, search_panels
-from orchestrator.report.figures.style import inline_svg
 from orchestrator.report.results.searches import SearchCourse, search_courses
 from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import OutcomeKind, Record

@@ -7,25 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from matplotlib.figure import Figure
 
-from orchestrator.plan.serialise import from_json, to_json
-from orchestrator.plan.types import Arm, ConfirmPlan, Plan
-from orchestrator.report.figures.interval_figures import metric_panels, outcome_panels
-from orchestrator.report.figures.style import render
+from orchestrator.plan.types import ConfirmPlan, Plan
+from orchestrator.report.figures.interval_figures import metric_panels
 from orchestrator.report.results.summary import summarise
 from orchestrator.report.results.tracked_values import arm_metrics
 from orchestrator.report.results.types import Report
 from orchestrator.report.writers.csv_file import as_csv
 from orchestrator.report.writers.tables import all_tables, screen_table
 from orchestrator.report.writers.write import write_report_folder
-from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
-from search_spaces.dimensions import Space
 from tests.orchestrator.report.comparisons.test_answers import SEEDS, make_study_plan, make_study_record
 from trainables.metrics import Metric
 from trainables.protocol import Measurement
-from trainables.training.measured import declared_metrics
 
 BASELINE_ACCURACY = {1: 0.50, 2: 0.60, 3: 0.70}
 OTHER_ACCURACY = {1: 0.40, 2: 0.52, 3: 0.58}

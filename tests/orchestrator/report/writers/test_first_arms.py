@@ -2,13 +2,10 @@
 
 import csv
 import json
-import re
 
 import pytest
 
-from orchestrator.report.figures.panels import all_panels
-from orchestrator.report.writers.first_arms import MAX_DRAWN_ARMS, MAX_SHOWN_ARMS
-from orchestrator.report.writers.page import html_page
+from orchestrator.report.writers.first_arms import MAX_SHOWN_ARMS
 from orchestrator.report.writers.write import write_report_folder
 from tests.orchestrator.report.studies import make_study
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from orchestrator.report.caveats.notes import notes
-from orchestrator.report.results.details import Details
 from orchestrator.report.writers.json_file import as_json
 from orchestrator.report.writers.page import html_page
 from orchestrator.report.writers.page_sections import sections

@@ -5,14 +5,11 @@
 import re
 import shutil
 import subprocess
-from dataclasses import replace
 
 import pytest
 
 from orchestrator.report.figures import style
-from orchestrator.report.figures.interval_figures import outcome_panels
 from orchestrator.report.figures.panels import all_panels
-from orchestrator.report.figures.style import render
 from orchestrator.report.writers.latex import escape, latex_document
 from orchestrator.report.writers.tables import all_tables
 from orchestrator.report.writers.write import write_report_folder
@@ -99,28 +96,12 @@ def test_special_letters_are_escaped():
 
 
 @pytest.mark.slow
-def test_document_includes_written_figures(tmp_path):
-    document_study = make_study(2, 1, 0, thresholds=())
-    write_report_folder(
-        document_study.report(), tmp_path / "report", document_study.details(), figures="svg", latex=True
-    )
-    folder = tmp_path / "report" / "figures"
-    included_figures = re.findall(
-        r"\\includegraphics\{figures/(.*?)\}", (tmp_path / "report" / "report.tex").read_text()
-    )
-    assert sorted(included_figures) == sorted(path.name for path in folder.glob("*.pdf"))
-    assert {path.stem for path in folder.glob("*.svg")} == {path.stem for path in folder.glob("*.pdf")}
-    for path in folder.iterdir():
-        assert path.read_bytes().startswith(b"%PDF" if path.suffix == ".pdf" else b"<?xml")
-
-
-@pytest.mark.slow
 def test_pdflatex_compiles_the_document(tmp_path, monkeypatch):
     if shutil.which("pdflatex") is None:
         pytest.skip(
             "pdflatex is not installed: Debian has it in texlive-latex-recommended; the text is parsed"
         )
-    # Type 3 fonts save one second per figure; another test writes figures with embedded fonts.
+    # Type 3 fonts save one second per figure.
     monkeypatch.setitem(style.SETTINGS, "pdf.fonttype", 3)
     document_study, folder = make_study(ARM_NAMES, 2, 1, thresholds=(0.6,)), tmp_path / "report"
     write_report_folder(document_study.report(), folder, document_study.details(), latex=True)

@@ -7,17 +7,13 @@ import subprocess
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
-from itertools import product
 
 import pytest
 
-from orchestrator.report.results.summary import summarise
 from orchestrator.report.writers.page import html_page
-from orchestrator.report.writers.tables import all_tables, answer_tables, cost_tables, metric_tables
+from orchestrator.report.writers.tables import answer_tables, cost_tables, metric_tables
 from orchestrator.report.writers.write import write_report_folder
-from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind
-from tests.orchestrator.report.comparisons.test_answers import make_study_plan, make_study_records
 from tests.orchestrator.report.studies import Study, make_study
 
 HOSTILE_HTML = "<script>alert(1)</script>\x1b[2J"
