@@ -7,7 +7,6 @@ from orchestrator.trials import DeathCause, OutcomeKind
 START_EVENT = (EventKind.STARTED, {"token": 1})
 LOSS_EVENT = (EventKind.ENDED, {"kind": "stopped", "lost": True})
 REPORT_EVENT = (EventKind.MEASURED, {"step": 4})
-CHECKPOINT_EVENT = (EventKind.CHECKPOINTED, {"step": 4})
 
 
 def make_attempts(*events, phase="search"):
@@ -58,10 +57,6 @@ def test_kills_are_counted_by_trial_until_progress():
     assert list(kills.blocked_trials()) == ["a"]
     kills.clear()
     assert kills.blocked_trials() == {}
-
-
-def test_repeated_checkpoint_is_no_progress():
-    assert make_attempts(START_EVENT, CHECKPOINT_EVENT, LOSS_EVENT, START_EVENT, CHECKPOINT_EVENT).losses == 1
 
 
 @pytest.mark.parametrize(

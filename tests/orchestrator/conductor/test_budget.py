@@ -13,14 +13,6 @@ def session_seconds(*events, now):
     return clock.seconds(now)
 
 
-def test_no_time_is_counted_before_the_first_session():
-    assert session_seconds(now=99.0) == 0.0
-
-
-def test_open_session_counts_until_now():
-    assert session_seconds((EventKind.OPENED, 10.0), now=25.0) == 15.0
-
-
 def test_time_between_sessions_does_not_count():
     events = [(EventKind.OPENED, 0.0), (EventKind.CLOSED, 5.0), (EventKind.OPENED, 1000.0)]
     assert session_seconds(*events, now=1002.0) == 7.0

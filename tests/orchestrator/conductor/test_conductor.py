@@ -12,7 +12,7 @@ from orchestrator.errors import StoreError
 from orchestrator.ledger.events import ended, measured, trial_assigned
 from orchestrator.ledger.fold import records
 from orchestrator.spec.section import Objective, Resources
-from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial
+from orchestrator.trials import Outcome, OutcomeKind
 from search_spaces.dimensions import Choice, Constraint, Dimension, Space
 from tests.support.specs.plans import LINE, make_arm, make_plan
 from trainables.protocol import Measurement
@@ -39,11 +39,6 @@ def trial_places(trials):
     return [(trial.planned.arm, trial.planned.phase, trial.planned.number) for trial in trials]
 
 
-def test_arms_take_turns_by_number():
-    places = trial_places(next_trials(Conductor(make_plan(3, trials_per_arm=2))))
-    assert places == [(f"arm-{arm}", "search", number) for number in range(2) for arm in range(3)]
-
-
 def test_every_confirm_seed_has_data_that_all_arms_share():
     arms = [make_arm("first"), make_arm("second")]
     task = {"name": "synthetic", "data_seed": 3}
@@ -64,16 +59,6 @@ def test_every_confirm_seed_has_data_that_all_arms_share():
     assert by_seed[7] != by_seed[8]
 
 
-def test_arm_is_confirmed_after_its_search():
-    conductor = Conductor(make_plan(2, trials_per_arm=2))
-    trials = next_trials(conductor)
-    arm_trials = [trial for trial in trials if trial.planned.arm == "arm-1"]
-    finish_trial(conductor, arm_trials[0])
-    assert conductor.next_trial() is None
-    finish_trial(conductor, arm_trials[1])
-    assert trial_places(next_trials(conductor)) == [("arm-1", "confirm", 0), ("arm-1", "confirm", 1)]
-
-
 def test_best_params_are_confirmed_on_paired_seeds():
     conductor = Conductor(make_plan(2, trials_per_arm=3, seeds=(7, 8)))
     trials = next_trials(conductor)
@@ -89,16 +74,6 @@ def test_best_params_are_confirmed_on_paired_seeds():
     assert all(not trial.splits for trial in trials)
 
 
-def test_last_value_counts():
-    conductor = Conductor(make_plan(1, trials_per_arm=2, seeds=(7,)))
-    first_trial, second_trial = next_trials(conductor)
-    conductor.report(first_trial.trial_id, make_report(9.0, step=1))
-    conductor.report(first_trial.trial_id, make_report(1.0, step=2))
-    conductor.record_end(first_trial.trial_id, FINISHED)
-    finish_trial(conductor, second_trial, 2.0)
-    assert next_trials(conductor)[0].assignment == second_trial.assignment
-
-
 def test_several_best_params_are_confirmed_by_rank():
     conductor = Conductor(make_plan(1, trials_per_arm=3, best=2, seeds=(7, 8)))
     trials = next_trials(conductor)
@@ -107,20 +82,6 @@ def test_several_best_params_are_confirmed_by_rank():
     ranked_params = [(trial.planned.rank, trial.assignment) for trial in next_trials(conductor)]
     first_params, second_params = trials[1].assignment, trials[2].assignment
     assert ranked_params == [(0, first_params), (0, first_params), (1, second_params), (1, second_params)]
-
-
-def test_pareto_front_is_confirmed_in_order_of_the_first_objective():
-    objectives = (Objective(metric="valid/score", goal="max"), Objective(metric="valid/cost", goal="min"))
-    plan = make_plan(1, trials_per_arm=3, best=2, seeds=(7,), objectives=objectives, sampler="nsga2")
-    conductor = Conductor(plan)
-    trials = next_trials(conductor)
-    for trial, value, cost in zip(trials, [3.0, 5.0, 4.0], [1.0, 9.0, 9.5], strict=True):
-        assert conductor.report(trial.trial_id, make_report(value, **{"valid/cost": cost})) == Continue()
-        conductor.record_end(trial.trial_id, FINISHED)
-    assert [trial.assignment for trial in next_trials(conductor)] == [
-        trials[1].assignment,
-        trials[0].assignment,
-    ]
 
 
 def test_confirmed_trial_is_re_evaluated_under_each_override():
@@ -143,33 +104,11 @@ def test_confirmed_trial_is_re_evaluated_under_each_override():
     assert [trial.source_id for trial in next_trials(conductor)] == [first_trial.trial_id] * 2
 
 
-def test_added_splits_are_evaluated_under_the_settings_of_the_trial():
-    plan = make_plan(1, trials_per_arm=1, seeds=(7,), posthoc=({"model.shift": 0.1},))
-    late_trial = PlannedTrial("late", "arm-0", "posthoc", 1, 7, 0, late_splits=("long",))
-    confirm = replace(plan.confirm, splits=("test", "long"))
-    conductor = Conductor(replace(plan, confirm=confirm, trials=(*plan.trials, late_trial)))
-    finish_trial(conductor, conductor.next_trial())
-    confirm_trial = conductor.next_trial()
-    finish_trial(conductor, confirm_trial)
-    reevaluation, late_reevaluation = next_trials(conductor)
-    assert [reevaluation.splits, late_reevaluation.splits] == [("test", "long"), ("long",)]
-    assert [reevaluation.source_id, late_reevaluation.source_id] == [confirm_trial.trial_id] * 2
-    assert late_reevaluation.settings == confirm_trial.settings != reevaluation.settings
-
-
 def test_arms_without_a_search_are_confirmed_with_their_settings():
     conductor = Conductor(make_plan(2, trials_per_arm=0, seeds=(7,)))
     trials = next_trials(conductor)
     assert trial_places(trials) == [("arm-0", "confirm", 0), ("arm-1", "confirm", 0)]
     assert [(dict(trial.assignment), trial.settings["model"]["x"]) for trial in trials] == [({}, 0.5)] * 2
-
-
-def test_sweep_without_confirmation_ends_after_the_search():
-    conductor = Conductor(make_plan(1, trials_per_arm=1, seeds=()))
-    assert not conductor.finished
-    finish_trial(conductor, conductor.next_trial())
-    assert conductor.finished
-    assert conductor.next_trial() is None
 
 
 def test_stopped_trial_is_the_next_trial():
@@ -181,7 +120,7 @@ def test_stopped_trial_is_the_next_trial():
     assert trial_places([conductor.next_trial()]) == [("arm-0", "search", 1)]
 
 
-@pytest.mark.parametrize("kind", [OutcomeKind.DIVERGED, OutcomeKind.OUT_OF_MEMORY, OutcomeKind.PRUNED])
+@pytest.mark.parametrize("kind", [OutcomeKind.DIVERGED, OutcomeKind.PRUNED])
 def test_only_finished_trials_are_confirmed(kind):
     conductor = Conductor(make_plan(1, trials_per_arm=2, seeds=(7,), stopper={"name": "median"}))
     unfinished_trial, finished_trial = next_trials(conductor)
@@ -209,30 +148,6 @@ def test_failed_search_makes_only_its_later_trials_unrunnable():
     assert conductor.take_unrunnable() == []
     finish_trial(conductor, second_trial)
     assert trial_places(next_trials(conductor)) == [("arm-1", "confirm", 0), ("arm-1", "confirm", 1)]
-
-
-def test_missing_rank_makes_its_confirm_trial_unrunnable():
-    conductor = Conductor(make_plan(1, trials_per_arm=2, best=2, seeds=(7,)))
-    first_trial, second_trial = next_trials(conductor)
-    conductor.record_end(first_trial.trial_id, CRASHED)
-    finish_trial(conductor, second_trial)
-    ((trial, outcome),) = conductor.take_unrunnable()
-    assert trial.planned.rank == 1
-    assert "1 crashed, 1 finished" in outcome.reason
-
-
-def test_failed_confirm_trial_makes_its_re_evaluations_unrunnable():
-    conductor = Conductor(make_plan(1, trials_per_arm=1, seeds=(7,), posthoc=({"model.shift": 1.0},)))
-    finish_trial(conductor, conductor.next_trial())
-    confirm_trial = conductor.next_trial()
-    conductor.record_end(confirm_trial.trial_id, CRASHED)
-    ((trial, outcome),) = conductor.take_unrunnable()
-    assert trial.source_id == confirm_trial.trial_id
-    assert (
-        outcome.reason
-        == f"the confirm trial {confirm_trial.trial_id} must have finished, but crashed: KeyError"
-    )
-    assert conductor.finished
 
 
 def test_unsatisfiable_space_makes_its_search_unrunnable(monkeypatch):
@@ -285,20 +200,6 @@ def test_search_with_only_infeasible_params_ends_with_a_reason():
     assert conductor.finished
 
 
-def test_grid_does_not_replace_infeasible_combinations():
-    space = Space((Dimension("model.x", Choice((0.1, 0.2))),))
-    plan = make_plan([make_arm("grid", space)], trials_per_arm=2, seeds=(7,), sampler="grid")
-    conductor = Conductor(plan)
-    first_trial, second_trial = next_trials(conductor)
-    end_infeasible(conductor, first_trial)
-    assert conductor.next_trial() is None
-    ((_, outcome),) = conductor.take_unrunnable()
-    assert outcome.kind is OutcomeKind.SKIPPED
-    assert "every combination was tried" in outcome.reason
-    finish_trial(conductor, second_trial)
-    assert conductor.next_trial().assignment == second_trial.assignment
-
-
 def test_trial_over_its_time_limit_is_stopped():
     conductor = Conductor(make_plan(1, resources=Resources(minutes=1.0)))
     trial = conductor.next_trial()
@@ -307,30 +208,7 @@ def test_trial_over_its_time_limit_is_stopped():
     assert decision == Stop(OutcomeKind.TIMED_OUT, "1.2 of 1 minutes were used at step 2")
 
 
-def test_stopper_compares_values_in_the_scope_of_the_objective():
-    """The first trial is best at step 1 and falls below the second at step 2."""
-    for scope, is_stopped in (("last", True), ("best", False)):
-        plan = make_plan(
-            1,
-            trials_per_arm=2,
-            stopper={"name": "asha", "grace_steps": 2, "reduction": 2},
-            objectives=(Objective(metric="valid/score", goal="max", scope=scope),),
-        )
-        conductor = Conductor(plan)
-        steady_trial, falling_trial = next_trials(conductor)
-        for step, value in enumerate((0.5, 0.5, 0.5), start=1):
-            conductor.report(steady_trial.trial_id, make_report(value, step))
-        conductor.record_end(steady_trial.trial_id, FINISHED)
-        decisions = [
-            conductor.report(falling_trial.trial_id, make_report(value, step))
-            for step, value in ((1, 0.9), (2, 0.1))
-        ]
-        assert (decisions[-1] != Continue()) is is_stopped
-
-
-@pytest.mark.parametrize(
-    ("scope", "best_choice"), [("last", "steady"), ("best", "overfits"), ("mean-of-last-2", "steady")]
-)
+@pytest.mark.parametrize(("scope", "best_choice"), [("best", "overfits"), ("mean-of-last-2", "steady")])
 def test_confirmed_params_follow_the_scope(scope, best_choice):
     space = Space((Dimension("model.x", Choice(("overfits", "steady"))),))
     plan = make_plan(
@@ -353,27 +231,11 @@ def test_confirmed_params_follow_the_scope(scope, best_choice):
     for current_conductor in (conductor, replayed_conductor):
         assert current_conductor.next_trial().assignment == {"model.x": best_choice}
     (progress,) = replayed_conductor.progress()
-    assert progress.best == pytest.approx({"last": 0.7, "best": 0.9, "mean-of-last-2": 0.65}[scope])
+    assert progress.best == pytest.approx({"best": 0.9, "mean-of-last-2": 0.65}[scope])
     search_records = [record for record in records(history, plan) if record.phase == "search"]
     assert max(record.judged_by(["valid/score"]) for record in search_records) == (
         pytest.approx(progress.best),
     )
-    assert {record.reports for record in search_records} == {3}
-
-
-def test_arms_do_not_prune_each_other():
-    plan = make_plan(2, trials_per_arm=2, stopper={"name": "asha", "grace_steps": 1, "reduction": 2})
-    conductor = Conductor(plan)
-    strong_trial, weak_trial, *_ = next_trials(conductor)
-    assert conductor.report(strong_trial.trial_id, make_report(0.9)) == Continue()
-    assert conductor.report(weak_trial.trial_id, make_report(0.1)) == Continue()
-
-
-def test_stop_decision_is_final():
-    conductor = Conductor(make_plan(1, resources=Resources(minutes=1.0)))
-    trial = conductor.next_trial()
-    decision = conductor.report(trial.trial_id, make_report(0.1, step=1, seconds=90.0))
-    assert conductor.report(trial.trial_id, make_report(0.1, step=2, seconds=95.0)) == decision
 
 
 def test_confirm_trials_are_never_pruned():

@@ -5,8 +5,6 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.conductor.conductor import Conductor
-from orchestrator.conductor.retrying import choose
-from orchestrator.errors import InputError
 from orchestrator.ledger.fold import records
 from orchestrator.trials import Outcome, OutcomeKind
 from search_spaces.dimensions import Dimension, Float, Space
@@ -98,7 +96,7 @@ def test_failed_search_makes_its_cross_trials_unrunnable():
     assert unrunnable_pairs == {("arm-0", "arm-1"), ("arm-1", "arm-0")}
 
 
-@pytest.mark.parametrize("num_batches", range(6, 40, 5))
+@pytest.mark.parametrize("num_batches", [6, 21, 36])
 def test_killed_sweep_continues_as_if_uninterrupted(num_batches):
     plan = repeated_plan(1, cross=True)
     complete_log = MemoryLog()
@@ -107,44 +105,3 @@ def test_killed_sweep_continues_as_if_uninterrupted(num_batches):
     run_in_turn(record(plan, resumed_log))
     assert content(resumed_log.written) == content(complete_log.written)
     assert {record.phase for record in records(resumed_log.written, plan)} == {"search", "confirm", "cross"}
-
-
-def test_search_trial_cannot_be_retried_after_a_cross_trial_started():
-    plan = repeated_plan(1, cross=True)
-    log = MemoryLog()
-    run_in_turn(record(plan, log))
-    trial_records = records(log.written, plan)
-    cross_record = next(
-        record for record in trial_records if (record.arm, record.phase) == ("arm-0", "cross")
-    )
-    search_record = next(
-        record for record in trial_records if (record.arm, record.phase) == ("arm-1", "search")
-    )
-    failed_record = replace(search_record, outcome=OutcomeKind.CRASHED)
-    with pytest.raises(InputError, match="arm-1"):
-        choose(plan, [cross_record, failed_record], [failed_record.trial_id])
-    assert choose(plan, [failed_record], [failed_record.trial_id]).trial_ids == (failed_record.trial_id,)
-
-
-def test_retried_search_reopens_its_cross_trials():
-    conductor, trials = Conductor(repeated_plan(1, cross=True)), []
-    while (trial := conductor.next_trial()) is not None:
-        is_failed = (trial.planned.arm, trial.planned.phase) == ("arm-1", "search")
-        conductor.report(
-            trial.trial_id, Measurement(1, 1.0, {"valid/score": score_of(trial), "test/score": 0.0})
-        )
-        conductor.record_end(trial.trial_id, CRASHED if is_failed else FINISHED)
-        trials.append(trial)
-    failed_trials = [
-        trial for trial in trials if (trial.planned.arm, trial.planned.phase) == ("arm-1", "search")
-    ]
-    reopened = conductor.retry(failed_trials[0].trial_id, -1)
-    retried_trial = conductor.next_trial()
-    assert retried_trial is not None
-    assert retried_trial.trial_id == failed_trials[0].trial_id
-    assert conductor.next_trial() is None, "no cross trial starts before the search has ended"
-    conductor.report(retried_trial.trial_id, Measurement(1, 1.0, {"valid/score": 0.0}))
-    conductor.record_end(retried_trial.trial_id, FINISHED)
-    remaining_trials = [*iter(conductor.next_trial, None)]
-    assert {trial.trial_id for trial in remaining_trials} == set(reopened)
-    assert {trial.planned.phase for trial in remaining_trials} == {"confirm", "cross"}

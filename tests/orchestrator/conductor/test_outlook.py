@@ -1,7 +1,5 @@
 """The estimate of remaining work comes from ended trials or from the speed of running trials."""
 
-from dataclasses import replace
-
 import pytest
 
 from orchestrator.conductor.messages import Reply
@@ -24,8 +22,6 @@ def make_phase_work(phase="search", arm="a", **counts):
 @pytest.mark.parametrize(
     ("outlook", "reason"),
     [
-        (Outlook(), "nothing is known"),
-        (Outlook((make_running_trial(),), (make_phase_work(num_waiting=3),)), "nothing was reported"),
         (
             Outlook((make_running_trial(99, 1.0),), (make_phase_work(num_waiting=3),)),
             "less than a tenth of its steps",
@@ -73,17 +69,6 @@ def test_confirm_trials_take_as_long_as_finished_search_trials():
     assert estimate.seconds == pytest.approx(2 * 25.0 + 5.0)
 
 
-def test_re_evaluations_are_unknown_before_one_has_ended():
-    phases = (
-        make_phase_work(ended=4, seconds=40.0, finished=4, finished_s=40.0),
-        make_phase_work("posthoc", num_waiting=6),
-    )
-    estimate = remaining(Outlook((), phases))
-    assert estimate is not None
-    assert (estimate.seconds, estimate.unknown) == (0.0, 6)
-    assert estimate.basis == "from 4 ended trials, not counting 6 trials of unknown duration"
-
-
 def test_running_trial_shows_the_first_objective():
     plan, log = make_plan(1), MemoryLog()
     recorder = record(plan, log)
@@ -115,12 +100,3 @@ def test_silence_of_a_trial_starts_at_its_last_report():
     assert [trial.silent_s for trial in recorder.outlook().running] == [900.0]
     ledger_outlook = overview(plan, records(log.written, plan)).outlook(is_locked=True, now=1030.0)
     assert [trial.silent_s for trial in ledger_outlook.running] == [900.0]
-
-
-def test_steps_of_a_custom_trainable_are_unknown():
-    plan, log = replace(make_plan(1, trials_per_arm=0), trainable="walk:Walk"), MemoryLog()
-    recorder = record(plan, log)
-    attempt = recorder.ask()
-    recorder.record(attempt.trial_id, attempt.token, Reply(measurement=Measurement(2, 4.0, {"height": 1.0})))
-    (running_trial,) = recorder.outlook().running
-    assert (running_trial.steps, running_trial.left_s, running_trial.metric) == (None, None, "height")

@@ -6,7 +6,6 @@ import pytest
 
 from orchestrator.conductor.conductor import Conductor
 from orchestrator.ledger.fold import records
-from orchestrator.plan.types import AnswerPlan
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.processes.logs import MemoryLog, content, record
 from tests.support.sweeps.driving import run_in_turn
@@ -17,11 +16,11 @@ ARMS = ("arm-0", "arm-1", "control-0")
 FINISHED = Outcome(OutcomeKind.FINISHED, "ran to its end")
 
 
-def run_all(plan, score_of=lambda trial_plan: 0.0):
+def run_all(plan):
     """Return all trials in the order of their start."""
     conductor, trials = Conductor(plan), []
     while (trial := conductor.next_trial()) is not None:
-        metrics = {"valid/score": trial.settings["model"]["x"], "test/score": score_of(trial.planned)}
+        metrics = {"valid/score": trial.settings["model"]["x"], "test/score": 0.0}
         conductor.report(trial.trial_id, Measurement(1, 1.0, metrics))
         conductor.record_end(trial.trial_id, FINISHED)
         trials.append(trial)
@@ -37,9 +36,8 @@ def search_params(trials, arm, repeat):
     ]
 
 
-@pytest.mark.parametrize("sampler", ["random", "tpe"])
-def test_repeats_differ_and_are_paired_across_arms(sampler):
-    plan = repeated_plan(3, controls=1, sampler=sampler)
+def test_repeats_differ_and_are_paired_across_arms():
+    plan = repeated_plan(3, controls=1, sampler="tpe")
     trials = run_all(plan)
     params_by_repeat = [search_params(trials, "arm-0", repeat) for repeat in range(3)]
     assert params_by_repeat == [search_params(trials, "arm-1", repeat) for repeat in range(3)]
@@ -82,7 +80,7 @@ def test_repeats_run_in_order_without_waiting():
     assert (next_trial.planned.phase, next_trial.planned.repeat) == ("confirm", 0)
 
 
-@pytest.mark.parametrize("num_batches", range(4, 60, 7))
+@pytest.mark.parametrize("num_batches", [4, 25, 53])
 def test_killed_sweep_continues_as_if_uninterrupted(num_batches):
     plan = repeated_plan(3, sampler="tpe", controls=1)
     complete_log = MemoryLog()
@@ -91,20 +89,3 @@ def test_killed_sweep_continues_as_if_uninterrupted(num_batches):
     run_in_turn(record(plan, resumed_log))
     assert content(resumed_log.written) == content(complete_log.written)
     assert {record.repeat for record in records(resumed_log.written, plan)} == {0, 1, 2}
-
-
-def test_decided_arms_skip_the_searches_of_later_repeats():
-    """The verdict uses the mean over the seeds of each repeat; other arms run all repeats."""
-    answer = AnswerPlan(("test/score",), None, 0.05, 1)
-    plan = repeated_plan(6, answer=answer, controls=1)
-    noise = {seed: 0.01 * ((seed * 7919) % 13) for seed in plan.units}
-    trials = run_all(
-        plan,
-        lambda planned: (
-            noise.get(planned.seed, 0.0) * (1 + (planned.arm == "arm-1")) + (planned.arm == "arm-1")
-        ),
-    )
-    last_repeat = {
-        arm: max(trial.planned.repeat for trial in trials if trial.planned.arm == arm) for arm in ARMS
-    }
-    assert last_repeat == {"arm-0": 5, "arm-1": 2, "control-0": 5}

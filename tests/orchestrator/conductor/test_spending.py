@@ -92,35 +92,15 @@ def test_running_trials_continue_after_the_search_limit():
     assert conductor.next_trial().assignment == third_trial.assignment
 
 
-def test_search_continues_until_enough_trials_can_be_confirmed():
-    plan = make_plan(1, trials_per_arm=4, best=2, seeds=(7,), limits=limit_each_arm(target=0.1))
-    conductor = Conductor(plan)
-    run_trials(conductor, valid_score=[0.9])
-    assert skip_reasons(conductor) == []
-    run_trials(conductor, valid_score=[0.8])
-    assert len(skip_reasons(conductor)) == 2
-
-
-@pytest.mark.parametrize(("resources", "hours"), [(Resources(cpus=2), 2), (Resources(gpus=0.5), 0.5)])
-def test_device_hours_are_work_times_devices(resources, hours):
-    limits = limit_each_arm(device_hours=2 * hours)
+def test_device_hours_are_work_times_devices():
+    limits, resources = limit_each_arm(device_hours=1.0), Resources(gpus=0.5)
     conductor = Conductor(make_plan(2, trials_per_arm=9, seeds=(), resources=resources, limits=limits))
     places = run_trials(conductor, seconds=[3600.0] * 4)
     assert places == [("arm-0", "search"), ("arm-1", "search")] * 2
     assert conductor.finished
     reasons = skip_reasons(conductor)
     assert len(reasons) == 14
-    assert reasons[0].endswith(f"{2 * hours:g} device hours are used up")
-
-
-def test_device_hours_are_checked_while_a_trial_runs():
-    plan = make_plan(1, trials_per_arm=3, seeds=(), limits=limit_each_arm(device_hours=1.0))
-    conductor = Conductor(plan)
-    trial = conductor.next_trial()
-    for step in range(1, 5):
-        conductor.report(trial.trial_id, Measurement(step, step * 1200.0, {"valid/score": 0.1}))
-    assert len(skip_reasons(conductor)) == 2
-    assert conductor.next_trial() is None
+    assert reasons[0].endswith("1 device hours are used up")
 
 
 def test_flops_are_the_sum_of_reported_flops():
@@ -176,9 +156,8 @@ def test_killed_session_continues_with_equal_decisions(name):
     run_in_turn(record(plan, complete_log))
     kinds = set(complete_log.outcomes().values())
     assert OutcomeKind.SKIPPED in kinds or name == "sweep"
-    for num_events in [0, *complete_log.batches][
-        list(LIMITS).index(name) :: 4
-    ]:  # each limit tests other transactions
+    # Each limit tests other transactions.
+    for num_events in [0, *complete_log.batches][list(LIMITS).index(name) :: 8]:
         log = MemoryLog(complete_log.written[:num_events])
         run_in_turn(record(plan, log))
         assert content(log.written) == content(complete_log.written), f"cut after {num_events} events"

@@ -27,10 +27,8 @@ SEARCH = SearchPlan(4, {}, None, (Objective(metric="valid/error", goal="min"),),
 @pytest.mark.parametrize(
     ("task", "head", "quantity"),
     [
-        ("listops", "classify", "accuracy"),
         ("logical_inference", "pair", "accuracy"),
         ("flipflop", "positions", "accuracy_last"),
-        ("algorithms", "positions", "accuracy_whole"),
         ("cfq", "sequence", "exact_match"),
         ("wmt14", "sequence", "bleu"),
     ],
@@ -39,10 +37,6 @@ def test_every_task_has_its_default_metric(task: str, head: str, quantity: str) 
     metrics = declared_metrics([task], [head])  # type: ignore[list-item]
     assert default_outcome(CONFIRM, None, metrics) == f"first/{quantity}"
     assert len({(metric.split, metric.name) for metric in metrics}) == len(metrics)
-    assert (
-        "figure" in next(metric for metric in metrics if metric.name == quantity).shown
-        or quantity == "exact_match"
-    )
 
 
 def test_custom_trainables_use_the_objective_or_the_first_declared_metric() -> None:
@@ -63,11 +57,7 @@ HALTING = {"halting": {"why": "halts", "set": {"model.halt": {"unit": "token"}}}
 
 @pytest.mark.parametrize(
     ("answer", "path"),
-    [
-        ({"metric": "near-iid/depth"}, "answer.metric"),
-        ({"metric": "near-iid/flops"}, "answer.metric"),
-        ({"also": ["near-iid/ponder"]}, "answer.also[0]"),
-    ],
+    [({"metric": "near-iid/flops"}, "answer.metric"), ({"also": ["near-iid/ponder"]}, "answer.also[0]")],
 )
 def test_outcome_that_settings_determine_in_every_arm_is_refused(answer: Any, path: str) -> None:
     with expect_faults("metric-does-not-vary", path):
@@ -98,13 +88,9 @@ def test_flops_that_a_search_changes_may_be_one_of_two_objectives() -> None:
             plan(small_specs.make_spec(baseline=NO_HALT, search={**search, **search_parts}))
 
 
-@pytest.mark.parametrize("key", ["margin", "spread"])
-@pytest.mark.parametrize("outcome", [{}, {"metric": "near-iid/accuracy"}])
-def test_margin_or_spread_beyond_the_range_of_the_outcome_is_refused(key: str, outcome: Any) -> None:
-    for value in (1.0, 2.0):
-        with expect_faults("invalid-value", f"answer.{key}"):
-            plan(small_specs.make_spec(answer={**outcome, key: value}))
-    assert plan(small_specs.make_spec(answer={**outcome, key: 0.01})).answer
+def test_spread_beyond_the_range_of_the_outcome_is_refused() -> None:
+    with expect_faults("invalid-value", "answer.spread"):
+        plan(small_specs.make_spec(answer={"spread": 1.0}))
 
 
 def test_search_objective_on_validation_data_is_not_primary() -> None:
@@ -122,14 +108,17 @@ def test_every_primary_outcome_counts_in_the_family() -> None:
     assert (answer_plan_.margin, answer_plan_.level, answer_plan_.family) == (0.01, 0.1, 10)
 
 
+STUDY = """
+name: study
+question: Is it planned?
+baseline: {task: {name: listops}, model: {name: universal}, train: {steps: 9}}
+confirm: {seeds: [1, 2, 3], splits: [near-iid]}
+"""
+
+
 def test_spread_of_another_sweep_is_written_into_the_spec(tmp_path: Path) -> None:
     file = tmp_path / "study.yaml"
-    file.write_text(
-        "name: study\nquestion: Is it planned?\n"
-        "baseline: {task: {name: listops}, model: {name: universal}, train: {steps: 9}}\n"
-        "confirm: {seeds: [1, 2, 3], splits: [near-iid]}\n"
-        "answer: {metric: near-iid/accuracy, spread: {from: earlier}}\n"
-    )
+    file.write_text(f"{STUDY}answer: {{metric: near-iid/accuracy, spread: {{from: earlier}}}}\n")
     requests: list[tuple[str, str | None]] = []
 
     def find_spread(name: str, metric: str | None) -> float:
@@ -151,12 +140,7 @@ def test_spread_of_another_sweep_is_written_into_the_spec(tmp_path: Path) -> Non
 
 def test_sweep_without_a_spread_is_reported_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "study.yaml"
-    file.write_text(
-        "name: study\nquestion: Is it planned?\n"
-        "baseline: {task: {name: listops}, model: {name: universal}, train: {steps: 9}}\n"
-        "confirm: {seeds: [1, 2, 3], splits: [near-iid]}\n"
-        "answer:\n  spread: {from: gone}\n"
-    )
+    file.write_text(f"{STUDY}answer:\n  spread: {{from: gone}}\n")
 
     def find_spread(name: str, metric: str | None) -> float:
         raise InputError(f"there is no sweep {name}")
@@ -172,13 +156,3 @@ def test_moderated_variances_are_part_of_the_answer_and_the_plan() -> None:
     moderated_plan = replace(sweep_plan, answer=replace(sweep_plan.answer, moderated=True))
     assert from_json(to_json(moderated_plan)) == moderated_plan
     assert "moderated" not in to_json(sweep_plan), "the file of a plan without moderation must not change"
-
-
-def test_plan_states_whether_moderated_variances_find_more() -> None:
-    def power_sentence(seeds: int, family: int) -> str:
-        answer = AnswerPlan(("first/a",), None, 0.05, family, moderated=True)
-        return power(ConfirmPlan(1, tuple(range(seeds)), ()), answer).sentence
-
-    assert "find more" in power_sentence(5, 3)
-    assert "changes nothing" in power_sentence(4, 3)
-    assert "changes nothing" in power_sentence(5, 2)

@@ -54,34 +54,14 @@ def test_limits_of_a_search_change_ids_of_confirm_trials():
     )
 
 
-def test_plan_prints_when_the_sweep_and_the_searches_end():
-    output = " ".join(
-        print_plan(plan(make_spec(search=SEARCH, budget={"flops": 2e15, "each_arm": ARM_BUDGET}))).split()
-    )
-    assert "2 P FLOPs" in output
-    assert (
-        "The search of each arm begins no further trial after 2 hours of work times CPU cores or "
-        "valid/accuracy of 0.95 or 2 trials in a row that ended without a better valid/accuracy" in output
-    )
-
-
-@pytest.mark.parametrize(("hours", "expected"), [(1.0, "after 1 hour of"), (0.5, "after 0.5 hours of")])
-def test_one_hour_is_printed_in_the_singular(hours, expected):
-    budget = {"wall_clock_hours": hours, "device_hours": hours}
-    output = " ".join(print_plan(plan(make_spec(search=SEARCH, budget=budget))).split())
-    assert f"Nothing more begins {expected} wall clock or {expected.removeprefix('after ')} work" in output
-
-
 @pytest.mark.parametrize(
     ("budget", "code", "path"),
     [
         ({"flops": 1.0}, "invalid-value", "budget.flops"),
-        ({"each_arm": {"flops": 1e6}}, "invalid-value", "budget.each_arm.flops"),
         ({"each_arm": {"target": 0.0}}, "invalid-value", "budget.each_arm.target"),
-        ({"each_arm": {"target": 95.0}}, "invalid-value", "budget.each_arm.target"),
         ({"each_arm": {"no_improvement": 3}}, "conflicting-fields", "budget.each_arm.no_improvement"),
     ],
-    ids=["flops of a trial", "flops of an arm", "worst value", "value beyond the range", "whole search"],
+    ids=["flops of a trial", "worst value", "whole search"],
 )
 def test_budget_that_ends_at_once_or_never_is_refused(budget, code, path):
     with expect_faults(code, path):

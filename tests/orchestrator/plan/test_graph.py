@@ -37,15 +37,7 @@ def test_capture_with_a_gpu_is_planned() -> None:
     ("baseline", "path"),
     [
         (make_graph_baseline({"name": "sut", "width": 16}), "baseline.train.graph"),
-        (
-            make_graph_baseline(
-                {"name": "tlb", "width": 16, "heads": 2, "attention": "flash"}, precision="bf16"
-            ),
-            "baseline.train.graph",
-        ),
         (make_graph_baseline(checkpoint_activations=True), "baseline.train"),
-        (make_graph_baseline(ranks=2), "baseline.train"),
-        (make_graph_baseline(batch_tokens=64, order="bucketed"), "baseline.train"),
     ],
 )
 def test_steps_that_cannot_be_captured_are_refused(baseline: dict[str, Any], path: str) -> None:

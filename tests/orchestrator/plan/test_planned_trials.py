@@ -1,6 +1,5 @@
 """Ids of trials depend only on their content."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -83,12 +82,6 @@ def test_posthoc_trials_exist_for_arms_with_the_field() -> None:
     assert all(trial.overrides == POSTHOC[0] for trial in trials)
 
 
-def test_arm_without_a_search_is_confirmed_with_its_settings() -> None:
-    trials = list_trials(search=None, confirm=replace(CONFIRMING, best=1))
-    assert {trial.rank for trial in trials} == {0}
-    assert "search" not in {trial.phase for trial in trials}
-
-
 def test_name_of_an_arm_does_not_change_ids() -> None:
     renamed = list_trials(arms=(replace(ARM, name="renamed", why="other words"), OTHER))
     assert {trial.trial_id for trial in renamed} == {trial.trial_id for trial in list_trials()}
@@ -107,17 +100,17 @@ def test_more_seeds_and_arms_keep_existing_ids() -> None:
     assert {trial.trial_id for trial in list_trials()} < {trial.trial_id for trial in seeded}
 
 
-def changed_searches() -> Iterator[SearchPlan]:
-    yield replace(SEARCHING, seed=1)
-    yield replace(SEARCHING, sampler={"name": "random"})
-    yield replace(SEARCHING, sampler={"name": "tpe", "multivariate": True})
-    yield replace(SEARCHING, stopper=None)
-    yield replace(SEARCHING, objectives=(Objective(metric="valid/accuracy", goal="min"),))
-
-
-@pytest.mark.parametrize("search", list(changed_searches()))
-def test_settings_of_the_search_change_ids(search: SearchPlan) -> None:
-    trials = list_trials(search=search)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seed": 1},
+        {"sampler": {"name": "tpe", "multivariate": True}},
+        {"stopper": None},
+        {"objectives": (Objective(metric="valid/accuracy", goal="min"),)},
+    ],
+)
+def test_settings_of_the_search_change_ids(changes: dict[str, Any]) -> None:
+    trials = list_trials(search=replace(SEARCHING, **changes))
     for phase in ("search", "confirm", "posthoc"):
         assert not ids(trials, phase) & ids(list_trials(), phase)
 

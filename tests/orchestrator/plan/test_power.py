@@ -62,27 +62,8 @@ def test_published_spread_of_the_outcome_is_used() -> None:
     assert power(make_confirm(8), ANSWER, stated=0.3, published=rows).spread == 0.3
 
 
-def test_published_spread_of_the_baseline_cell_is_used_in_a_grid() -> None:
-    row = {"arm": "baseline", "split": "near-iid", "metric": "accuracy", "value": 0.9, "source": "Table 2"}
-    rows = [{**row, "cell": {"model.width": width}, "std": width / 1000} for width in (64, 32)]
-    settings = {"model": {"width": 32}}
-    own_cell = power(make_confirm(8), ANSWER, published=rows, baseline=settings)
-    assert (own_cell.spread, own_cell.spread_source) == (0.032, "published, Table 2")
-    other_cell = power(make_confirm(8), ANSWER, published=rows[:1], baseline=settings)
-    assert (other_cell.spread, other_cell.spread_source) == (
-        0.064,
-        "published of baseline[model.width=64], Table 2",
-    )
-
-
-def test_too_few_seeds_and_missing_arms_are_reported() -> None:
+def test_too_few_seeds_are_reported() -> None:
     assert "there can be no verdict, which needs at least 3 seeds" in power(make_confirm(2), ANSWER).sentence
-    expected = "With no arm except the baseline, {} seed{} can show {}."
-    alone = replace(ANSWER, family=0)
-    assert power(make_confirm(2), alone).sentence == expected.format(2, "s", "its spread and no effect")
-    assert power(make_confirm(1), alone).sentence == expected.format(
-        1, "", "neither its spread nor an effect"
-    )
 
 
 def test_power_without_test_splits_promises_no_verdict() -> None:
@@ -92,15 +73,7 @@ def test_power_without_test_splits_promises_no_verdict() -> None:
     assert sentence.endswith(
         "there can be no verdict, since all measurements are on validation data of the search."
     )
-    assert "8 times in 10" in power(seeds, without_outcomes).sentence, (
-        "without a search, validation data may decide"
-    )
-
-
-def test_more_than_a_thousand_seeds_are_not_counted() -> None:
-    assert "more than 1,000 seeds would be needed for the margin" in (
-        power(make_confirm(8), replace(ANSWER, margin=1e-6), stated=1.0).sentence
-    )
+    assert "8 times in 10" in power(seeds, without_outcomes).sentence, "validation data may decide"
 
 
 def test_plan_counts_the_comparisons_of_the_report() -> None:

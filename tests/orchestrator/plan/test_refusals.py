@@ -6,7 +6,6 @@ import pytest
 
 from orchestrator.errors import FaultCode, InputError, PlanError
 from orchestrator.plan.planner import plan
-from search_spaces.paths import with_value
 from tests.orchestrator.plan.small_specs import CONFIRM, SEARCH, make_baseline, make_one_arm_spec, make_spec
 from tests.support.specs.refusals import expect_faults
 from trainables.models import universal
@@ -52,29 +51,6 @@ def test_precision_that_needs_a_gpu_is_planned_but_not_timed() -> None:
         plan(half_spec, calibrate=True)
 
 
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        ("model.halt.threshold", "model.halt is null"),
-        ("model.memory.slots", "model.memory"),
-        ("model.width.more.still", "model.width is 8"),
-    ],
-)
-def test_path_through_a_missing_setting_is_refused(path: str, message: str) -> None:
-    settings = {"model": {"width": 8, "halt": None}}
-    with pytest.raises(ValueError, match=message):
-        with_value(settings, path, 1)
-    assert settings == {"model": {"width": 8, "halt": None}}
-
-
-def test_setting_a_value_copies_only_changed_parts() -> None:
-    settings = {"model": {"halt": {"unit": "token"}, "sizes": [1]}, "train": {"lr": 0.1}}
-    new_settings = with_value(settings, "model.halt.unit", "sequence")
-    assert settings["model"]["halt"] == {"unit": "token"}
-    assert new_settings["model"]["halt"] == {"unit": "sequence"}
-    assert new_settings["train"] is settings["train"]
-
-
 def test_missing_vocabulary_is_a_fault_of_the_task() -> None:
     vocabulary_spec = make_spec(baseline={**make_baseline(), "task": {"name": "wmt14"}})
     with pytest.raises(PlanError) as caught:
@@ -88,8 +64,6 @@ def test_missing_vocabulary_is_a_fault_of_the_task() -> None:
     ("path", "value", "code", "position"),
     [
         ("task.data_seed", 3, "invalid-value", "[0]"),
-        ("task.near_iid_examples", 500, "invalid-value", "[0]"),
-        ("task.train_length_max", 50, "re-evaluation-has-no-effect", ""),
         ("task.test_examples", 5, "re-evaluation-has-no-effect", ""),
         ("model.attention", "math", "re-evaluation-has-no-effect", ""),
     ],

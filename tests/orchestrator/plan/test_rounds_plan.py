@@ -6,7 +6,6 @@ import pytest
 from rich.console import Console
 
 from orchestrator.plan.display.render import render
-from orchestrator.plan.power import rounds_sentence
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.statistics.sequential import expected_seeds
 from tests.orchestrator.plan.small_specs import ARMS, make_spec
@@ -38,10 +37,6 @@ def test_plan_with_rounds_prints_the_expected_seeds_and_keeps_the_trials():
     assert seeds == sorted(seeds, reverse=True)
     assert 3 <= seeds[-1] < 4
     assert seeds[0] > 7.5
-
-
-def test_plan_without_rounds_has_no_sentence_about_rounds():
-    assert rounds_sentence(plan(make_spec(arms=TWO))) == ""
 
 
 @pytest.mark.slow

@@ -50,37 +50,19 @@ def test_domains_keep_their_type(domain: Any, value: Any) -> None:
     assert repr(restored.arms[0].space) == repr(plan.arms[0].space)
 
 
-def test_halting_examples_are_stored_only_if_requested() -> None:
-    plan = make_plan()
-    assert plan.confirm is not None
-    assert "halting_examples" not in to_json(plan)
-    with_examples = dataclasses.replace(plan, confirm=dataclasses.replace(plan.confirm, halting_examples=8))
-    assert from_json(to_json(with_examples)) == with_examples
-
-
 def test_text_is_canonical() -> None:
     text = to_json(make_plan_with_space())
     assert text == json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-DEEP = "[" * 100_000 + "]" * 100_000
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", "[]", "{}", '{"format": 1}', '{"format": 1, "name": "x"}', "not json"),
-        pytest.param('{"format": 1, "name": ' + DEEP + "}", id="deep nesting"),
-    ],
-)
+@pytest.mark.parametrize("text", ["", "[]", '{"format": 1, "name": "x"}', '{"format": 99}'])
 def test_other_text_is_refused(text: str) -> None:
     with pytest.raises(StoreError):
         from_json(text)
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"\xfc\xff\x00", b'{"format": 99}'])
-def test_invalid_plan_file_is_named(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "plan.json").write_bytes(content)
+def test_invalid_plan_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text('{"format": 1, "name": ' + "[" * 100_000 + "]" * 100_000 + "}")
     with pytest.raises(StoreError, match=str(tmp_path / "plan.json")):
         read_plan(SweepFolder(tmp_path))
 
@@ -94,10 +76,6 @@ def test_metrics_of_older_plans_are_readable() -> None:
     assert from_json(json.dumps(data)).metrics == (Metric("error", "min", "K", 0.0, None, 5.0),)
     del data["metrics"]
     assert from_json(json.dumps(data)).metrics == ()
-
-
-def _duplicate_trial(data: dict[str, Any]) -> None:
-    data["trials"].append(data["trials"][0])
 
 
 def _duplicate_number(data: dict[str, Any]) -> None:
@@ -118,25 +96,13 @@ def _set_value(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (_set_value("arms", []), "'synthetic' and 0 arms"),
-        (_duplicate_trial, "'[0-9a-f]+' twice"),
         (_duplicate_number, "'arm-0', 'search', 0, 0. twice"),
         (_set_value("arms.1.name", "arm-0"), "'arm-0' twice"),
-        (_set_value("arms.1.reference", "gone"), "'gone' for arm-1"),
         (_set_value("arms.0.settings", {}), "arm-0.*model.x"),
-        (_set_value("trials.0.arm", "gone"), "arm='gone'"),
         (_set_value("trials.2.rank", None), "rank=None"),
-        (_set_value("trials.2.rank", 7), "rank=7"),
-        (_set_value("trials.3.seed", 101), "seed=101"),
-        (_set_value("trials.4.seed", 7), "seed=7"),
-        (_set_value("trials.4.overrides", {"a.b": 1}), "arm-0.*a.b"),
-        (_set_value("factors", [*map(str, range(14))]), "14 factors"),
-        (_set_value("search.objectives", []), "objectives"),
-        (_set_value("search.sampler", {}), "sampler"),
         (_set_value("search", None), "phase='search'"),
         (_set_value("published", [{"arm": "a"}]), "{'arm': 'a'}"),
         (_set_value("trials.0.seed", "many"), "trials.0.seed"),
-        (_set_value("arms.0.space", {"dimensions": 3}), "arms.0.space.dimensions"),
     ],
 )
 def test_plan_with_inconsistent_parts_is_refused(
@@ -147,12 +113,6 @@ def test_plan_with_inconsistent_parts_is_refused(
     data = json.loads(to_json(plan))
     change(data)
     with pytest.raises(StoreError, match=expected):
-        from_json(json.dumps(data))
-
-
-def test_another_format_is_refused() -> None:
-    data = json.loads(to_json(make_plan_with_space())) | {"format": 99}
-    with pytest.raises(StoreError, match="99"):
         from_json(json.dumps(data))
 
 

@@ -13,7 +13,6 @@ import ray
 
 from orchestrator.search.sampler_check import check_sampler, check_stopper
 from orchestrator.search.samplers import (
-    SAMPLER,
     SAMPLERS,
     STOPPER,
     STOPPERS,
@@ -22,7 +21,6 @@ from orchestrator.search.samplers import (
     StopperPatience,
     chosen_sampler,
     chosen_stopper,
-    constructors,
     make_sampler,
     make_stopper,
     patience,
@@ -70,49 +68,15 @@ def test_bruteforce_refuses_too_many_combinations() -> None:
             check_sampler({"name": "bruteforce"}, 1, (domain,))
 
 
-def test_short_names_refer_to_existing_classes() -> None:
-    assert {alias.class_name for alias in SAMPLERS.values()} - {"grid"} <= set(constructors(SAMPLER))
-    assert {alias.class_name for alias in STOPPERS.values()} < set(constructors(STOPPER))
-
-
-def test_grid_has_no_keywords() -> None:
-    check_sampler({"name": "grid"}, 2)
-    assert chosen_sampler({"name": "grid"}).is_grid
-    with pytest.raises(SamplerRefused, match=r"'grid'.*'seeds'"):
-        check_sampler({"name": "grid", "seeds": 3}, 1)
-
-
-def test_short_keywords_map_to_optuna_keywords() -> None:
-    choice = chosen_stopper({"name": "asha", "grace_steps": 1000, "reduction": 3})
-    assert choice.class_name == "SuccessiveHalvingPruner"
-    assert choice.keywords == {"min_resource": 1000, "reduction_factor": 3}
-
-
-def test_optuna_class_name_is_accepted() -> None:
-    assert chosen_sampler({"name": "TPESampler", "multivariate": True}).keywords == {"multivariate": True}
-
-
 @pytest.mark.parametrize(
     ("settings", "keyword"),
     [
-        ({"name": "tpee"}, ""),
         ({"name": "tpe", "seed": 3}, "seed"),
-        ({"name": "optuna.samplers.TPESamplr"}, ""),
-        ({"name": "optuna.samplers.Zzz"}, ""),
-        ({"name": "tpe", "gamma": 3}, "gamma"),
         ({"name": "tpe", "n_startup_trial": 3}, "n_startup_trial"),
         ({"name": "tpe", "multivariate": "yes"}, "multivariate"),
-        ({"name": "tpe", "n_startup_trials": True}, "n_startup_trials"),
-        ({"name": "tpe", "n_startup_trials": -1}, "n_startup_trials"),
-        ({"name": "tpe", "prior_weight": -1.0}, "prior_weight"),
-        ({"name": "nsga2", "crossover_prob": None}, "crossover_prob"),
         ({"name": "nsga2", "population_size": 1}, "population_size"),
-        ({"name": "nsga2", "mutation_prob": 2.0}, "mutation_prob"),
-        ({"name": "qmc", "qmc_type": "sobel"}, "qmc_type"),
         ({"name": "GridSampler"}, ""),
-        ({"name": "PartialFixedSampler"}, ""),
         ({"name": "cmaes", "x0": 3}, "x0"),
-        ({"name": "NSGAIIISampler", "dividing_parameter": 0}, "dividing_parameter"),
     ],
 )
 def test_invalid_samplers_are_refused(settings: dict[str, object], keyword: str) -> None:
@@ -122,28 +86,13 @@ def test_invalid_samplers_are_refused(settings: dict[str, object], keyword: str)
 @pytest.mark.parametrize(
     ("settings", "keyword"),
     [
-        ({"name": "asha", "grace_step": 3}, "grace_step"),
         ({"name": "asha", "reduction": 1}, "reduction"),
-        ({"name": "asha", "grace_steps": 2.5}, "grace_steps"),
-        ({"name": "asha", "grace_steps": "five"}, "grace_steps"),
-        ({"name": "asha", "grace_steps": "100"}, "grace_steps"),
-        ({"name": "asha", "bootstrap_count": 1}, "bootstrap_count"),
-        ({"name": "hyperband", "max_resource": "all"}, "max_resource"),
-        ({"name": "hyperband", "max_resource": 0}, "max_resource"),
         ({"name": "hyperband", "grace_steps": 9, "max_resource": 9}, "max_resource"),
-        ({"name": "median", "interval_steps": 0}, "interval_steps"),
-        ({"name": "median", "grace_steps": -1}, "grace_steps"),
         ({"name": "percentile"}, ""),
-        ({"name": "percentile", "percentile": 101.0}, "percentile"),
-        ({"name": "threshold"}, ""),
         ({"name": "threshold", "lower": 2.0, "upper": 1.0}, ""),
-        ({"name": "WilcoxonPruner", "p_threshold": 2.0}, "p_threshold"),
         ({"name": "asha", "grace_steps": 3, "min_resource": 4}, "grace_steps"),
         ({"name": "PatientPruner", "wrapped": "median"}, ""),
-        ({"name": "PatientPruner", "patience": 2}, ""),
         ({"name": "PatientPruner", "patience": 2, "wrapped": 3}, "wrapped"),
-        ({"name": "PatientPruner", "patience": 2, "wrapped": {"name": "medain"}}, "wrapped"),
-        ({"name": "PatientPruner", "patience": 2, "wrapped": {"name": "median", "interval_steps": 0}}, ""),
     ],
 )
 def test_invalid_stoppers_are_refused(settings: dict[str, object], keyword: str) -> None:
@@ -157,12 +106,6 @@ def test_invalid_stoppers_are_refused(settings: dict[str, object], keyword: str)
             {"name": "ASHAScheduler", "grace_period": 100, "reduction_factor": 3},
             {"name": "asha", "grace_steps": 100, "reduction": 3},
         ),
-        ({"name": "AsyncHyperBandScheduler"}, {"name": "asha"}),
-        (
-            {"name": "ray.tune.schedulers.ASHAScheduler", "grace_period": 7},
-            {"name": "asha", "grace_steps": 7},
-        ),
-        ({"name": "ray.tune.schedulers.async_hyperband:AsyncHyperBandScheduler"}, {"name": "asha"}),
         (
             {"name": "HyperBandScheduler", "max_t": 81, "reduction_factor": 3},
             {"name": "hyperband", "max_resource": 81, "reduction": 3},
@@ -183,32 +126,20 @@ def test_ray_tune_schedulers_map_to_optuna_pruners(
     ("settings", "keyword"),
     [
         ({"name": "PopulationBasedTraining"}, ""),
-        ({"name": "ray.tune.schedulers.pb2.PB2"}, ""),
-        ({"name": "PB2"}, ""),
-        ({"name": "FIFOScheduler"}, ""),
-        ({"name": "HyperBandForBOHB"}, ""),
-        ({"name": "ResourceChangingScheduler"}, ""),
         ({"name": "ASHAScheduler", "max_t": 100}, "max_t"),
-        ({"name": "ASHAScheduler", "brackets": 2}, "brackets"),
         ({"name": "ASHAScheduler", "time_attr": "t"}, "time_attr"),
-        ({"name": "HyperBandScheduler", "metric": "loss"}, "metric"),
         ({"name": "HyperBandScheduler", "max_t": 1, "min_resource": 1}, "max_t"),
-        ({"name": "MedianStoppingRule", "hard_stop": False}, "hard_stop"),
-        ({"name": "ASHAScheduler", "grace_perod": 1}, "grace_perod"),
     ],
 )
 def test_unsupported_ray_tune_schedulers_are_refused(settings: dict[str, object], keyword: str) -> None:
     assert refused_keywords(check_stopper, settings) == [keyword]
 
 
-@pytest.mark.parametrize("kind", ["schedulers", "schedulers.pb2"])
-def test_every_scheduler_of_ray_tune_is_known(kind: str) -> None:
-    source = Path(ray.__file__).parent / "tune" / f"{kind.replace('.', '/')}"
-    file = source / "__init__.py" if source.is_dir() else source.with_suffix(".py")
-    names = set(re.findall(r'"(\w+)",', file.read_text())) if source.is_dir() else {"PB2"}
-    scheduler_names = {name for name in names if name not in {"TrialScheduler", "create_scheduler"}}
-    for name in scheduler_names:
-        assert name in {**STOPPERS, **STOPPER.instead}, name
+def test_every_scheduler_of_ray_tune_is_known() -> None:
+    source = (Path(ray.__file__).parent / "tune" / "schedulers" / "__init__.py").read_text()
+    names = set(re.findall(r'"(\w+)",', source)) - {"TrialScheduler", "create_scheduler"}
+    assert names
+    assert names <= {*STOPPERS, *STOPPER.instead}
 
 
 CUSTOM_CODE = """
@@ -221,9 +152,6 @@ class Spread(RandomSampler):
         super().__init__(seed)
         if spread < 0:
             raise ValueError(f"spread must be at least 0, got {spread}")
-
-class Unseeded(RandomSampler):
-    pass
 
 class Restless(RandomSampler):
     def __init__(self):
@@ -257,8 +185,6 @@ class Outside(RandomSampler):
 class OffStep(RandomSampler):
     def sample_independent(self, study, trial, name, distribution):
         return distribution.low + 0.3 if name == "x1" else distribution.low
-
-number = 3
 """
 
 
@@ -270,9 +196,8 @@ def custom_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("custom_module")
-@pytest.mark.parametrize("name", ["custom_samplers.Spread", "custom_samplers:Spread"])
-def test_custom_sampler_is_found_by_its_dotted_name(name: str) -> None:
-    settings = {"name": name, "spread": 2, "words": ["a"]}
+def test_custom_sampler_is_found_by_its_dotted_name() -> None:
+    settings = {"name": "custom_samplers.Spread", "spread": 2, "words": ["a"]}
     check_sampler(settings, 1)
     assert type(make_sampler(chosen_sampler(settings), 1)).__name__ == "Spread"
     check_sampler({"name": "custom_samplers:make_tpe", "multivariate": True}, 1)
@@ -289,19 +214,11 @@ def test_custom_stopper_is_found_by_its_dotted_name() -> None:
 @pytest.mark.parametrize(
     ("settings", "keyword"),
     [
-        ({"name": "custom_samplers.Main"}, ""),
-        ({"name": "mine_of_sampler.Mine"}, ""),
-        ({"name": "custom_samplers.number"}, ""),
         ({"name": "custom_samplers.NoSampler"}, ""),
         ({"name": "custom_samplers.Late"}, ""),
         ({"name": "custom_samplers.Restless"}, ""),
-        ({"name": "custom_samplers.Spread", "spread": "wide"}, "spread"),
-        ({"name": "custom_samplers.Spread", "sprd": 1.0}, "sprd"),
         ({"name": "custom_samplers.Spread", "spread": -1.0}, "spread"),
-        ({"name": "custom_samplers.Spread", "seed": 1}, "seed"),
         ({"name": "custom_samplers.OffStep"}, ""),
-        ({"name": "custom_samplers.Spread", "words": [1]}, "words"),
-        ({"name": "custom_samplers:make_tpe", "multivariat": True}, "multivariat"),
     ],
 )
 def test_invalid_custom_samplers_are_refused(settings: dict[str, object], keyword: str) -> None:
@@ -309,15 +226,15 @@ def test_invalid_custom_samplers_are_refused(settings: dict[str, object], keywor
 
 
 @pytest.mark.parametrize("check", [partial(check_sampler, objectives=1), check_stopper])
-@pytest.mark.parametrize("name", ["os.system", "subprocess.run", "custom_samplers.erase"])
+@pytest.mark.parametrize("name", ["os.system", "custom_samplers.erase"])
 @pytest.mark.usefixtures("custom_module")
 def test_functions_without_a_sampler_annotation_are_not_called(
     name: str, check: Callable[[dict[str, object]], object], tmp_path: Path
 ) -> None:
     file = tmp_path / "made"
-    keyword = {"os.system": "command", "subprocess.run": "args"}.get(name, "path")
+    keywords = {"command": f"touch {file}"} if name == "os.system" else {"path": str(file)}
     with pytest.raises(SamplerRefused):
-        check({"name": name, keyword: str(file) if keyword == "path" else f"touch {file}"})
+        check({"name": name, **keywords})
     assert not file.exists()
 
 
@@ -327,24 +244,12 @@ def test_annotated_function_is_accepted() -> None:
     assert check_stopper({"name": "custom_samplers:make_late", "after": 5}).keywords == {"after": 5}
 
 
-@pytest.mark.usefixtures("custom_module")
-def test_sampler_with_an_inherited_seed_is_seeded() -> None:
-    check_sampler({"name": "custom_samplers.Unseeded"}, 1)
-
-
-def test_full_optuna_name_is_accepted() -> None:
-    assert chosen_sampler({"name": "optuna.samplers.TPESampler"}) == chosen_sampler({"name": "tpe"})
-
-
 @pytest.mark.parametrize(
     ("settings", "steps", "trials"),
     [
-        ({"name": "asha"}, 0, 0),
         ({"name": "asha", "grace_steps": 10, "min_early_stopping_rate": 2}, 160, 0),
-        ({"name": "hyperband", "grace_steps": 9}, 9, 0),
         ({"name": "median"}, 0, 5),
         ({"name": "median", "grace_steps": 7, "n_startup_trials": 1, "n_min_trials": 4}, 7, 4),
-        ({"name": "percentile", "percentile": 25.0}, 0, 5),
     ],
 )
 def test_patience_is_read_from_keywords_and_defaults(
@@ -352,12 +257,6 @@ def test_patience_is_read_from_keywords_and_defaults(
 ) -> None:
     assert patience(chosen_stopper(settings)) == StopperPatience(steps, trials, keeps_all=False)
     assert patience(ComponentChoice("PercentilePruner", {"percentile": 100})).keeps_all
-
-
-def test_missing_package_of_a_sampler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cmaes", None)
-    with pytest.raises(SamplerRefused, match="pip install cmaes"):
-        check_sampler({"name": "cmaes"}, 1)
 
 
 def test_single_objective_sampler_is_refused_for_two_objectives(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -387,24 +286,10 @@ def test_sampler_that_leaves_the_space_is_refused() -> None:
         check_sampler({"name": "custom_samplers.Outside"}, 1, [Float(0.1, 0.9)])
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"name": "PatientPruner", "patience": 1, "wrapped": "median"},
-        {"name": "patient", "patience": 1, "wrapped_pruner": {"name": "MedianPruner", "n_warmup_steps": 5}},
-        {"name": "optuna.pruners.PatientPruner", "patience": 1, "wrapped": {"name": "median"}},
-    ],
-)
-def test_patient_stopper_wraps_another_stopper(settings: dict[str, object]) -> None:
-    choice = check_stopper(settings)
+def test_patient_stopper_wraps_another_stopper() -> None:
+    wrapped = {"name": "MedianPruner", "n_warmup_steps": 5}
+    choice = check_stopper({"name": "patient", "patience": 1, "wrapped_pruner": wrapped})
     component = make_stopper(choice)
     assert isinstance(component, optuna.pruners.PatientPruner)
     assert isinstance(component._wrapped_pruner, optuna.pruners.MedianPruner)
-    assert patience(choice).steps in (0, 5)
-    assert patience(choice).trials == 5
-
-
-def test_patient_stopper_may_wrap_no_stopper() -> None:
-    component = make_stopper(check_stopper({"name": "PatientPruner", "patience": 2, "wrapped": None}))
-    assert isinstance(component, optuna.pruners.PatientPruner)
-    assert component._wrapped_pruner is None
+    assert (patience(choice).steps, patience(choice).trials) == (5, 5)

@@ -70,16 +70,6 @@ def test_spec_with_created_arms_reads_back_as_the_same_spec(tmp_path: Path) -> N
     assert copy.spec.digest == source.spec.digest
 
 
-def test_overrides_change_components_and_their_combination(tmp_path: Path) -> None:
-    read_combined(tmp_path, "all")
-    changes = ["combine.as=leave-one-out", "combine.of=[gate, transition]", "components.gate.why=why not"]
-    spec = read_spec(tmp_path / "spec.yaml", changes).spec
-    assert {name: arm.why for name, arm in spec.arms.items()} == {
-        "minus-gate": "without gate: why not",
-        "minus-transition": "without transition: no look ahead",
-    }
-
-
 def test_plan_stores_the_missing_components_of_each_arm(tmp_path: Path) -> None:
     sweep_plan = plan(read_combined(tmp_path, "all"))
     assert sweep_plan.factors == ("gate", "global-halt", "transition")
@@ -127,22 +117,6 @@ def test_unused_component_is_refused_unless_an_override_omits_it(
     read_combined(tmp_path, "all")
     fewer = read_spec(tmp_path / "spec.yaml", ["combine.of=[gate, global-halt]"])
     assert "minus-transition" not in fewer.spec.arms
-
-
-def test_long_names_and_components_without_combine_are_refused(tmp_path: Path) -> None:
-    long_name = "g" * 40
-    text = (
-        HEAD.replace("global-halt:", f"{long_name}:")
-        + f"combine: {{of: [gate, {long_name}, transition], as: pairs}}\n"
-    )
-    (tmp_path / "spec.yaml").write_text(
-        text.replace("transition:", f"t{long_name}:").replace("transition]", f"t{long_name}]")
-    )
-    with expect_faults("conflicting-fields", "combine.of"):
-        read_spec(tmp_path / "spec.yaml")
-    (tmp_path / "spec.yaml").write_text(HEAD)
-    with expect_faults("conflicting-fields", "components"):
-        read_spec(tmp_path / "spec.yaml")
 
 
 def test_too_many_combinations_are_refused_before_their_creation(tmp_path: Path) -> None:

@@ -1,14 +1,11 @@
 """YAML is read as plain values with lines; unreadable YAML is a fault, never a traceback."""
 
-import math
 import os
 import subprocess
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,32 +18,15 @@ from orchestrator.spec.document import MAX_BYTES, Origin, dotted, read_file, rea
     ("word", "value"),
     [
         ("3e-4", 3e-4),
-        ("1E5", 1e5),
-        ("5.0e-4", 5e-4),
-        (".5", 0.5),
-        ("-1.", -1.0),
-        ("+7", 7),
         ("010", 10),
         ("0x1F", 31),
-        ("0o17", 15),
         ("true", True),
-        ("False", False),
         ("null", None),
-        ("~", None),
-        ("", None),
         ("'3e-4'", "3e-4"),
         ('"true"', "true"),
-        ("''", ""),
         ("yes", "yes"),
-        ("no", "no"),
-        ("off", "off"),
-        ("1_000", "1_000"),
-        ("60:00", "60:00"),
         ("2024-01-01", "2024-01-01"),
-        ("1.2.3", "1.2.3"),
-        ("e5", "e5"),
         ("nan", "nan"),
-        ("inf", "inf"),
     ],
 )
 def test_plain_words(word: str, value: Any) -> None:
@@ -108,9 +88,6 @@ def test_reading_stops_at_the_limit_of_values(monkeypatch: pytest.MonkeyPatch) -
     ("text", "code", "places"),
     [
         ("? [a]\n: 1\n", "invalid-yaml", [("", 1)]),
-        ("? \n: 1\n", "invalid-yaml", [("", 1)]),
-        ("1.5: x\n", "invalid-yaml", [("", 1)]),
-        ("a: !!set {b}\n", "invalid-yaml", [("a", 1)]),
         ("a: !mine b\n", "invalid-yaml", [("a", 1)]),
         ("a: .nan\n", "invalid-value", [("a", 1)]),
         ("a: 1e999\n", "invalid-value", [("a", 1)]),
@@ -124,10 +101,6 @@ def test_unsupported_yaml_is_refused(text: str, code: str, places: list[tuple[st
     assert [(fault.code, fault.path, fault.line) for fault in faults] == [(code, *place) for place in places]
 
 
-def test_first_of_two_equal_keys_counts() -> None:
-    assert read_text("a: 1\na: 2\na: 3\n", "s.yaml").data == {"a": 1}
-
-
 def test_merge_key_provides_fields_that_explicit_fields_override() -> None:
     text = "a: &a {x: 1, y: {z: 2}}\nb: &b {x: 3, w: 4}\nc:\n  x: 5\n  <<: [*a, *b]\nd:\n  <<: *b\n"
     document_file = read_text(text, "some.yaml")
@@ -138,28 +111,16 @@ def test_merge_key_provides_fields_that_explicit_fields_override() -> None:
     assert (lines["c"], lines["c.x"], lines["c.y.z"], lines["c.w"]) == (3, 4, 1, 2)
 
 
-@pytest.mark.parametrize("value", ["1", "[1]", "*a", "[[]]"])
+@pytest.mark.parametrize("value", ["1", "*a"])
 def test_merge_key_without_a_mapping_is_a_fault(value: str) -> None:
     document_file = read_text(f"a: &a [1]\nb: {{<<: {value}, x: 1}}\n", "some.yaml")
     assert [(fault.path, fault.line) for fault in document_file.faults] == [("b", 2)]
-
-
-def test_mapping_that_merges_itself_is_a_fault() -> None:
-    document_file = read_text("a: &a\n  x: 1\n  <<: *a\n", "some.yaml")
-    assert [(fault.path, fault.line) for fault in document_file.faults] == [("a", 3)]
 
 
 def test_marked_file_is_read(tmp_path: Path) -> None:
     marked = tmp_path / "marked.yaml"
     marked.write_bytes(b"\xef\xbb\xbfa: 1\r\nb: 2\r\n")
     assert read_file(marked).data == {"a": 1, "b": 2}
-
-
-@given(st.text(st.sampled_from("ab:-[]{}&*!|>'\"%@`,?# \n\t\x00\x07\u2028é😀<~19."), max_size=40))
-def test_any_text_is_read_or_refused(text: str) -> None:
-    document_file = read_text(text, "s.yaml")
-    assert document_file.faults or document_file.data is not None or yaml.safe_load(text) is None
-    assert not isinstance(document_file.data, float) or math.isfinite(document_file.data)
 
 
 def test_path_that_is_no_file_is_refused_unread(tmp_path):
@@ -180,16 +141,6 @@ def test_file_too_large_for_a_spec_is_refused_unread(tmp_path):
     with file.open("ab") as sparse:
         sparse.truncate(10**12)
     assert_unreadable(file)
-
-
-@pytest.mark.timeout(20)
-def test_named_pipe_is_read_once_without_a_second_wait(tmp_path):
-    os.mkfifo(pipe := tmp_path / "spec.yaml")
-    writer = threading.Thread(target=pipe.write_text, args=("name: piped",))
-    writer.start()
-    assert read_file(pipe).data == {"name": "piped"}
-    writer.join()
-    assert read_file(pipe).data == {"name": "piped"}
 
 
 def test_pipe_is_read_once_and_cached(tmp_path):

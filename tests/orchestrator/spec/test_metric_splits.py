@@ -4,7 +4,7 @@ import pytest
 
 from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan, SearchPlan
-from orchestrator.spec.metric_splits import MetricSplits, declared_split, outcome_split
+from orchestrator.spec.metric_splits import MetricSplits, outcome_split
 from orchestrator.spec.section import Objective
 from trainables.metrics import Metric, look_up, metric_name, split_and_quantity
 
@@ -12,9 +12,7 @@ from trainables.metrics import Metric, look_up, metric_name, split_and_quantity
 @pytest.mark.parametrize(
     ("name", "split", "quantity"),
     [
-        ("valid/accuracy", "valid", "accuracy"),
         ("valid/macro avg/f1-score", "valid", "macro avg/f1-score"),
-        ("valid/both.realistic.hits_at_10", "valid", "both.realistic.hits_at_10"),
         ("mAP@50", "", "mAP@50"),
         ("/loss", "", "loss"),
     ],
@@ -23,24 +21,6 @@ def test_name_is_split_at_its_first_slash(name: str, split: str, quantity: str) 
     assert split_and_quantity(name) == (split, quantity)
     if not name.startswith("/"):
         assert metric_name(split, quantity) == name
-
-
-@pytest.mark.parametrize(
-    ("metric", "declared", "split"),
-    [
-        ("valid/loss", None, "valid"),
-        ("val/loss", None, "val"),
-        ("dev/loss", None, "dev"),
-        ("train/loss", None, "train"),
-        ("eval_loss", None, "valid"),
-        ("loss/total", None, "valid"),
-        ("near/loss", None, "near"),
-        ("eval_loss", "dev", "dev"),
-        ("loss/total", "train", "train"),
-    ],
-)
-def test_split_of_an_objective(metric: str, declared: str | None, split: str) -> None:
-    assert declared_split(metric, declared, ("near",)) == split
 
 
 def test_answer_declares_the_split_of_outcomes_without_a_split() -> None:
@@ -83,11 +63,6 @@ def test_splits_of_a_plan() -> None:
     assert not declared.is_test("test_loss")
     assert splits.name("test", "test_accuracy") == "test_accuracy"
     assert splits.name("test", "accuracy") == "test/accuracy"
-
-
-def test_undeclared_metric_has_no_split() -> None:
-    assert MetricSplits().split("eval_accuracy") == ""
-    assert MetricSplits().quantity("eval_accuracy") == "eval_accuracy"
 
 
 def test_declarations_are_found_by_quantity_and_by_whole_name() -> None:

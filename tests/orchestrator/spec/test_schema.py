@@ -1,7 +1,6 @@
 """The JSON Schema accepts valid specs and refuses specs with one wrong value."""
 
 import copy
-import json
 from pathlib import Path
 from typing import Any
 
@@ -66,55 +65,20 @@ def _change_spec(keys: tuple[Any, ...], value: Any) -> Any:
 @pytest.mark.parametrize(
     ("keys", "value"),
     [
-        (("baseline", "model", "widht"), 64),
         (("baseline", "model", "halt", "unit"), "word"),
-        (("baseline", "model", "name"), "univrsal"),
-        (("baseline", "task", "train_length_max"), "long"),
         (("baseline", "train", "lr"), -1),
         (("arms", "minus-gate", "set", "model.gaet"), False),
-        (("arms", "minus-gate", "set", "model.gate"), "off"),
-        (("arms", "minus-gate", "drop"), ["model.halt.thresh"]),
         (("arms", "baseline"), {"why": "taken", "set": {"model.gate": False}}),
-        (("arms", "two, words"), {"why": "no name", "set": {"model.gate": False}}),
         (("grid", "model.wide"), [1, 2]),
-        (("grid", "model.width"), ["wide"]),
         (("search", "spaces"), ["haltin"]),
-        (("search", "also", "train.learning_rate"), {"float": [0.1, 1]}),
         (("search", "also", "train.lr"), {"float": [0.1, 1], "lgo": True}),
         (("posthoc", "train.lr"), [0.1]),
-        (("posthoc", "model.halt.threshold"), ["low"]),
     ],
 )
 def test_schema_refuses_wrong_settings(
     validator: Draft202012Validator, keys: tuple[Any, ...], value: Any
 ) -> None:
     assert list_errors(validator, _change_spec(keys, value))
-
-
-@pytest.mark.parametrize(
-    ("keys", "value"),
-    [
-        (("baseline", "model", "halt"), None),
-        (("arms", "minus-gate", "set", "model.halt"), {"unit": "token"}),
-        (("arms", "minus-gate", "set", "model.halt.threshold"), 0.5),
-        (("arms", "minus-gate", "drop"), ["train.lr"]),
-        (("grid", "train.schedule"), ["constant", "cosine"]),
-        (("search", "also", "train.steps"), {"fixed": 10}),
-        (("search", "sampler"), {"name": "tpe", "n_startup_trials": 5}),
-        (("search",), None),
-    ],
-)
-def test_schema_accepts_allowed_values(
-    validator: Draft202012Validator, keys: tuple[Any, ...], value: Any
-) -> None:
-    assert list_errors(validator, _change_spec(keys, value)) == []
-
-
-def test_fields_have_descriptions() -> None:
-    schema = json_schema()
-    assert "seeds that no search used" in schema["$defs"]["built-in.Confirm"]["description"]
-    assert schema["properties"]["question"]["description"]
-    assert json.loads(json.dumps(schema)) == schema
 
 
 def test_every_section_has_a_description() -> None:

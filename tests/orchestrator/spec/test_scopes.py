@@ -27,7 +27,6 @@ def count_reports(
         ("last", "max", 0.6),
         ("best", "max", 0.9),
         ("best", "min", 0.5),
-        ("mean-of-last-1", "max", 0.6),
         ("mean-of-last-3", "max", (0.8 + 0.7 + 0.6) / 3),
         ("mean-of-last-100", "min", sum(OVERFITS) / 5),
     ],

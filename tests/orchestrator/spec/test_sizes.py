@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.errors import OversizedSpec, SpecError
+from orchestrator.errors import OversizedSpec
 from orchestrator.plan.plan_input import read_plannable_spec
 from orchestrator.spec.load import read_spec
 from tests.orchestrator.spec.conftest import WHOLE
@@ -21,39 +21,14 @@ def faulty_places(path, *overrides, profile=None):
     ("old", "new", "path"),
     [
         ("batch_size: 128", f"batch_size: {HUGE}", "baseline.train.batch_size"),
-        ("steps: 20000", "steps: 1e18", "baseline.train.steps"),
         ("max_layers: 10", "max_layers: 1000000", "baseline.model.max_layers"),
-        (
-            "length_max: 100",
-            f"length_max: 100, length_ranges: [[20, {HUGE}]]",
-            "baseline.task.length_ranges[0][1]",
-        ),
         ("{model.gate: false}", "{model.max_layers: 1000000}", "arms.minus-gate.set.model.max_layers"),
-        ("[64, 128]", f"[64, {HUGE}]", "grid.model.width[1]"),
-        (
-            "lr: {float: [1e-4, 2e-3], log: true}",
-            "batch_size: {int: [1, 1000000000000000]}",
-            "search.also.train.batch_size.int[1]",
-        ),
-        (
-            "lr: {float: [1e-4, 2e-3], log: true}",
-            "batch_size: {choice: [1, 1000000000000000]}",
-            "search.also.train.batch_size.choice[1]",
-        ),
         (
             "  seed: 0",
             f"  seed: 0\n  first: [{{train.batch_size: {HUGE}}}]",
             "search.first[0].train.batch_size",
         ),
-        (
-            "posthoc: {model.halt.threshold: [0.1, 0.3, 0.5]}",
-            f"posthoc: {{train.beam_size: [4, {HUGE}]}}",
-            "posthoc.train.beam_size[1]",
-        ),
         ("train.steps: 100", f"train.steps: {HUGE}", "baseline.train.steps"),
-        ("trials_per_arm: 24", f"trials_per_arm: {HUGE}", "search.trials_per_arm"),
-        ("seeds: [101, 102, 103]", "seeds: 1000000000", "confirm.seeds"),
-        ("seeds: [101, 102, 103]", f"seeds: [{HUGE}]", "confirm.seeds[0]"),
         ("seed: 0", "seed: 1" + "0" * 30, "search.seed"),
     ],
 )
@@ -64,17 +39,11 @@ def test_oversized_value_is_reported_with_its_line(write, old, new, path):
     assert (line, path) in faulty_places(write(text))
 
 
-@pytest.mark.parametrize("value", [HUGE, "1" + "0" * 30, "1" + "0" * 9000])
+@pytest.mark.parametrize("value", [HUGE, "1" + "0" * 9000])
 def test_oversized_value_of_an_override_is_reported_as_such(whole, value):
     ((place, path),) = faulty_places(whole, f"baseline.train.steps={value}")
     assert place.startswith("override 'baseline.train.steps=1000000")
     assert path in ("", "baseline.train.steps")
-
-
-def test_oversized_value_of_a_profile_has_its_line(whole):
-    file = whole.with_name("deep.yaml")
-    file.write_text(WHOLE.replace("baseline.train.steps: 100", "baseline.model.max_layers: 1000000"))
-    assert faulty_places(file, profile="small") == [(41, "baseline.model.max_layers")]
 
 
 def test_all_oversized_values_are_reported_with_other_faults(write):
@@ -98,43 +67,12 @@ def test_valid_or_unknown_sizes_are_left_to_the_planner(whole, override):
     assert read_plannable_spec(whole, [override]).spec.name
 
 
-def test_sizes_of_training_are_checked_for_a_custom_model(whole):
-    custom_model = "baseline.model={name: mine.models, max_layers: 1000000}"
-    steps = f"baseline.train.steps={HUGE}"
-    assert faulty_places(whole, custom_model, steps) == [(f"override {steps!r}", "baseline.train.steps")]
-
-
 def test_settings_of_a_custom_trainable_have_no_size_limits(write):
     path = write(
         "name: own\nquestion: How large?\ntrainable: mine:train\n"
         f"baseline: {{model: {{max_layers: 1000000}}, train: {{steps: {HUGE}}}}}\nconfirm: {{seeds: [1]}}\n"
     )
     assert read_spec(path).spec.trainable == "mine:train"
-
-
-@pytest.mark.slow
-def test_too_many_components_are_reported_at_once(write):
-    names = [f"c{number}" for number in range(40)]
-    # Finding the closest known name for very different unknown names takes some time.
-    unknown = [f"nowhere-{number:05}" for number in range(15_000 - len(names))]
-    components = "".join(f"  {name}: {{why: x, set: {{model.gate: false}}}}\n" for name in names)
-
-    def make_spec_text(names):
-        return (
-            "name: many\nquestion: How many?\nbaseline: {task: {name: listops}, model: {name: universal}}\n"
-            f"components:\n{components}combine: {{of: [{', '.join(names)}], as: all}}\n"
-            "confirm: {seeds: [1], splits: [near-iid]}\n"
-        )
-
-    for component_names in (names, [*names, *unknown]):
-        assert "combine.of" in {path for _, path in faulty_places(write(make_spec_text(component_names)))}
-
-
-@pytest.mark.parametrize("override", ["search.trials_per_arm=0", "baseline=12"])
-def test_fault_of_ordinary_size_is_no_oversized_spec(whole, override):
-    with pytest.raises(SpecError) as caught:
-        assert read_plannable_spec(whole, [override]).spec.name
-    assert not isinstance(caught.value, OversizedSpec)
 
 
 def test_spec_with_too_many_profiles_is_refused(write):

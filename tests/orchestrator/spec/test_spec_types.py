@@ -18,13 +18,9 @@ OBJECTIVES = [{"metric": "valid/accuracy", "goal": "max"}]
     [
         (ArmSpec, {"why": "x", "set": {"model.a": math.nan}}, "set"),
         (ArmSpec, {"why": "x", "set": {"model.a": {1, 2}}}, "set"),
-        (ArmSpec, {"why": " ", "set": {"model.a": 1}}, "why"),
         (Confirm, {"seeds": (1, True)}, "seeds"),
         (Confirm, {"seeds": (1,), "best": 10**12}, "best"),
-        (Search, {"trials_per_arm": 10**12, "objectives": OBJECTIVES}, "trials_per_arm"),
-        (Resources, {"retries": 10**9 + 1}, "retries"),
         (Resources, {"gpus": 2048.0}, "gpus"),
-        (Search, {"trials_per_arm": 1, "objectives": OBJECTIVES, "also": {"model.a": 1}}, "also"),
     ],
 )
 def test_invalid_value_is_refused_at_its_field(kind: type[Any], values: dict[str, Any], field: str) -> None:
@@ -45,23 +41,12 @@ def test_ranges_may_be_dimensions() -> None:
     assert search.model_dump(mode="json")["also"] == {"model.width": {"choice": [64, 128]}}
 
 
-def test_content_omits_absent_sections() -> None:
-    baseline = {"task": {"name": "listops"}, "model": {"name": "universal"}}
-    spec = Spec(name="a", question="b", baseline=baseline, confirm={"seeds": [1]})
-    assert list(spec.content()) == ["name", "question", "baseline", "confirm", "resources"]
-
-
 CONTENT = {
     "name": "x",
     "question": "Why?",
     "baseline": {"task": {"name": "listops"}, "model": {"name": "universal"}},
     "confirm": {"seeds": [1]},
 }
-
-
-def test_name_of_a_model_must_be_a_text():
-    baseline = {"task": {"name": "listops"}, "model": {"name": 3}}
-    assert faulty_fields(Spec, CONTENT | {"baseline": baseline}) == {"baseline"}
 
 
 def test_repeated_values_are_compared_by_value_and_type():

@@ -1,16 +1,20 @@
 """A launched sweep, its ledger, and an MLflow database in the folder of runs."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from orchestrator.identity import SweepFolder
+from orchestrator.ledger.events import Event
+from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import to_json
 from orchestrator.plan.types import Plan
 from orchestrator.tracking.mlflow.mlflow_runs import RunStore
+from orchestrator.tracking.mlflow.mlflow_writer import MlflowWriter
+from orchestrator.tracking.sync import artifact_root
 from tests.support.specs.plans import make_plan
 
 
@@ -52,3 +56,18 @@ def database(folder: SweepFolder, empty_mlflow: Path) -> Path:
 @pytest.fixture
 def uri(database: Path) -> str:
     return f"sqlite:///{database}"
+
+
+@pytest.fixture
+def open_writer(folder: SweepFolder, ledger: Ledger, uri: str, plan: Plan) -> Callable[..., MlflowWriter]:
+    """Return a function that opens a writer, by default to `uri`."""
+    return lambda uri=uri, plan=plan: MlflowWriter(uri, plan, ledger, artifact_root(folder))
+
+
+def append(ledger: Ledger, events: Iterable[Event]) -> list[Event]:
+    """Append `events` under a new lease and return them."""
+    appended_events = list(events)
+    lease = ledger.claim(Holder.current())
+    ledger.append(appended_events, lease)
+    ledger.release(lease)
+    return appended_events

@@ -9,27 +9,26 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import InputError, StoreError
+from orchestrator.errors import StoreError
 from orchestrator.files.file_digests import write_manifest
-from orchestrator.identity import SweepFolder, digest
+from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.tracking import follower as followers
-from orchestrator.tracking.background import LOG, Follower, start_follower
+from orchestrator.tracking.background import LOG, start_follower
 from orchestrator.tracking.follower import FollowerLoop
-from orchestrator.tracking.inputs import Input, read_inputs, write_inputs
-from orchestrator.tracking.mlflow.mlflow_writer import MlflowWriter, WriteCounts
+from orchestrator.tracking.mlflow.mlflow_writer import MlflowWriter
 from orchestrator.tracking.parquet import read_records
 from orchestrator.tracking.state import projection_lock, read_state
-from orchestrator.tracking.summary import ArmSummary, SummaryFile
+from orchestrator.tracking.summary import ArmSummary
 from orchestrator.tracking.sync import artifact_root, sync
+from tests.orchestrator.tracking.conftest import append
 from tests.support.mlflow.mlflow_db import StoredRun, runs
 from tests.support.sweeps.histories import begun, history
 
@@ -39,12 +38,6 @@ def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)
-
-
-def append_all(ledger: Ledger, plan: Plan, seed: int = 1) -> None:
-    lease = ledger.claim(Holder.current())
-    ledger.append(list(history(plan, seed)), lease)
-    ledger.release(lease)
 
 
 def project_anew(
@@ -154,66 +147,6 @@ def test_follower_of_a_killed_launcher_writes_the_rest_and_ends(
     assert mlflow_runs["sweep/-/-"].status == "KILLED"
 
 
-@pytest.mark.slow
-def test_outage_of_mlflow_is_reported_and_synchronised_later(
-    folder: SweepFolder,
-    ledger: Ledger,
-    plan: Plan,
-    uri: str,
-    database: Path,
-    empty_mlflow: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    append_all(ledger, plan)
-    state = None
-    follower = start_follower(folder, folder.ledger_url, "http://127.0.0.1:9")
-    wait_until(lambda: (stored := read_state(folder)) is not None and stored.error != "")
-    state = follower.drain(60.0)
-    assert state is not None
-    assert state.position == 0
-    assert "http://127.0.0.1:9" in state.error
-    assert len(read_records(folder)) == len(plan.trials), "Parquet files must not wait for MLflow"
-    sync(folder, ledger, uri)
-    assert runs(database, plan.name) == project_anew(folder, ledger, plan, empty_mlflow, files=True)
-
-
-def start_state_writer(folder: SweepFolder, *lines: str) -> "subprocess.Popen[bytes]":
-    """Start a process that runs lines of Python once its input has a character."""
-    notes = "\n".join(
-        (
-            "import sys, time",
-            "from pathlib import Path",
-            "from orchestrator.identity import SweepFolder",
-            "from orchestrator.tracking.state import TrackingState, write_state",
-            "folder = SweepFolder(Path(sys.argv[1]))",
-            "sys.stdin.read(1)",
-            *lines,
-        )
-    )
-    return subprocess.Popen([sys.executable, "-c", notes, str(folder.root)], stdin=subprocess.PIPE)
-
-
-def test_drain_waits_for_a_slow_mlflow_after_an_outage(folder: SweepFolder) -> None:
-    """MLflow fails after the follower was asked to finish, and takes longer than the limit of an outage."""
-    process = start_state_writer(
-        folder,
-        "failed = time.time()",
-        "write_state(folder, TrackingState(0, 'away', failed, failed_at=failed))",
-        "time.sleep(0.2)",
-        "write_state(folder, TrackingState(0, '', time.time(), doing='writing', failed_at=failed))",
-        "time.sleep(1.5)",
-    )
-
-    # The process has to start first, within the minute without a state.
-    assert Follower(process, folder, SummaryFile()).drain(60.0, outage_s=1.0) is None
-
-
-def test_file_store_is_refused_before_a_process_starts(folder: SweepFolder) -> None:
-    with pytest.raises(InputError):
-        start_follower(folder, folder.ledger_url, "./mlruns")
-
-
 def test_only_one_writer_runs_at_a_time(
     folder: SweepFolder, ledger: Ledger, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,32 +158,13 @@ def test_only_one_writer_runs_at_a_time(
         sync(folder, ledger, uri)
 
 
-def test_unfinished_state_file_of_a_killed_writer_is_deleted(folder: SweepFolder) -> None:
-    unfinished = folder.root / ".tracking.json.7-0123abcd.tmp"
-    unfinished.write_text("unfinished")
-    with projection_lock(folder.root, wait_s=0.0):
-        assert not unfinished.exists()
-
-
-def test_lock_that_is_a_link_or_a_pipe_is_refused_unchanged(tmp_path: Path) -> None:
-    lock, target = tmp_path / ".tracking.lock", tmp_path / "precious"
+def test_lock_that_is_a_link_is_refused_unchanged(tmp_path: Path) -> None:
+    target = tmp_path / "precious"
     target.write_text("content")
-    for create, kind in (
-        (lambda: lock.symlink_to(target), "a symbolic link"),
-        (lambda: os.mkfifo(lock), "a pipe"),
-    ):
-        create()
-        with (
-            pytest.raises(StoreError, match=kind),
-            projection_lock(tmp_path, 0.0),
-        ):
-            pass
-        lock.unlink()
-    lock.symlink_to("missing")
-    with pytest.raises(StoreError), projection_lock(tmp_path, 0.0):
+    (tmp_path / ".tracking.lock").symlink_to(target)
+    with pytest.raises(StoreError, match="a symbolic link"), projection_lock(tmp_path, 0.0):
         pass
     assert target.read_text() == "content"
-    assert not (tmp_path / "missing").exists()
 
 
 def test_unreadable_state_file_is_ignored(folder: SweepFolder) -> None:
@@ -277,9 +191,8 @@ class TestLoop:
         clock: list[float],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        append_all(ledger, plan)
+        append(ledger, history(plan, 1))
         tries: list[float] = []
-        errors: list[str] = []
 
         class FailingWriter(MlflowWriter):
             def __init__(self, *args: object, **options: object) -> None:
@@ -287,12 +200,6 @@ class TestLoop:
                 if len(tries) < 9:
                     raise StoreError("away")
                 super().__init__(*args, **options)  # type: ignore[arg-type]
-
-            def update(self) -> WriteCounts:
-                state = read_state(folder)
-                assert state is not None
-                errors.append(state.error)
-                return super().update()
 
         monkeypatch.setattr(followers, "MlflowWriter", FailingWriter)
 
@@ -303,7 +210,6 @@ class TestLoop:
         assert FollowerLoop(folder, ledger, uri, advance_clock, lambda: True).run()
         waits = [second - first for first, second in pairwise(tries)]
         assert waits == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60], abs=0.31)
-        assert set(errors) == {""}, "the state must show no outage while MLflow is written"
         wal_file = Path(f"{uri.removeprefix('sqlite:///')}-wal")
         assert not wal_file.exists(), "all writes must be in the database file"
 
@@ -316,7 +222,7 @@ class TestLoop:
         clock: list[float],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        append_all(ledger, plan)
+        append(ledger, history(plan, 1))
         tries = []
 
         def fail(*_: object, **__: object) -> MlflowWriter:
@@ -328,37 +234,6 @@ class TestLoop:
         assert len(tries) == 1
         assert len(read_records(folder)) == len(plan.trials)
 
-    def test_datasets_listed_after_the_start_are_written(
-        self, folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str
-    ) -> None:
-        append_all(ledger, plan)
-        tasks = {digest(arm.settings.get("task")) for arm in plan.arms}
-        waits: list[float] = []
-
-        def list_datasets(seconds: float) -> bool:
-            waits.append(seconds)
-            write_inputs(folder, {task: (Input("task/valid", "a", "valid", "file"),) for task in tasks})
-            return len(waits) > 1
-
-        assert FollowerLoop(folder, ledger, uri, list_datasets, lambda: True).run()
-        writer = MlflowWriter(uri, plan, ledger, artifact_root(folder), inputs=read_inputs(folder))
-        assert writer.update().inputs == 0, "MLflow must have the datasets of all runs"
-
-    def test_parquet_is_written_before_mlflow_at_the_end(
-        self, folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        append_all(ledger, plan)
-        num_records: list[int] = []
-
-        class RecordingWriter(MlflowWriter):
-            def __init__(self, *args: object, **named: object) -> None:
-                super().__init__(*args, **named)  # type: ignore[arg-type]
-                num_records.append(len(read_records(folder)))
-
-        monkeypatch.setattr(followers, "MlflowWriter", RecordingWriter)
-        assert FollowerLoop(folder, ledger, uri, lambda _: True, lambda: True).run()
-        assert num_records == [len(plan.trials)]
-
     def test_parquet_failure_does_not_stop_mlflow(
         self,
         folder: SweepFolder,
@@ -368,7 +243,7 @@ class TestLoop:
         database: Path,
         capfd: pytest.CaptureFixture[str],
     ) -> None:
-        append_all(ledger, plan)
+        append(ledger, history(plan, 1))
         folder.measurements.write_text("blocking file")
         assert FollowerLoop(folder, ledger, uri, lambda _: True, lambda: True).run()
         assert "could not be written" in capfd.readouterr().err
@@ -378,7 +253,7 @@ class TestLoop:
 def test_drained_follower_writes_the_summary_and_the_report(
     folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str, database: Path
 ) -> None:
-    append_all(ledger, plan)
+    append(ledger, history(plan, 1))
     folder.report.mkdir()
     (folder.report / "report.md").write_text("better")
     long = "x" * 100_000  # more than the buffer of a pipe
@@ -394,7 +269,7 @@ def test_drained_follower_writes_the_summary_and_the_report(
 def test_sync_uploads_the_files_of_the_sweep_once(
     folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str
 ) -> None:
-    append_all(ledger, plan)
+    append(ledger, history(plan, 1))
     folder.spec.write_text("name: synthetic")
     (folder.report / "figures").mkdir(parents=True)
     (folder.report / "report.md").write_text("# first")
@@ -402,39 +277,20 @@ def test_sync_uploads_the_files_of_the_sweep_once(
     summary = ArmSummary({"arm-0": {"test/accuracy/mean": 0.5}})
     first_counts = sync(folder, ledger, uri, summary)
     assert first_counts.files == 2 + 4 + 2 * len(plan.arms), "every arm must have the report and the figure"
-    assert str(first_counts).startswith(f"{1 + len(plan.arms) + len(begun(plan))} runs, ")
-    assert str(first_counts).endswith("10 files written")
-    names = {str(file.relative_to(file.parents[2])) for file in artifact_root(folder).rglob("*.*")}
-    assert {Path(name).name for name in names} == {"spec.yaml", "plan.json", "report.md", "a.png"}
     figures = list(artifact_root(folder).rglob("a.png"))
     assert len(figures) == 1 + len(plan.arms)
     assert {figure.parts[-3:] for figure in figures} == {("report", "figures", "a.png")}
-    second_counts = sync(folder, ledger, uri, summary)
-    assert second_counts.total == 0
-    assert str(second_counts) == "all was up to date"
+    assert sync(folder, ledger, uri, summary).total == 0
     (folder.report / "report.md").write_text("# second")
     assert sync(folder, ledger, uri, summary).files == 4 + 2 * len(plan.arms)
     assert {file.read_text() for file in artifact_root(folder).rglob("report.md")} == {"# second"}
 
 
 def test_sync_uploads_no_damaged_file(folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str) -> None:
-    append_all(ledger, plan)
+    append(ledger, history(plan, 1))
     folder.provenance.write_text('{"commit": "c0ffee"}')
     write_manifest(folder.root, [folder.plan, folder.provenance])
     folder.provenance.write_text('{"commit": "c0ffef"}')
     with pytest.raises(StoreError, match=r"provenance\.json"):
         sync(folder, ledger, uri)
     assert not list(artifact_root(folder).rglob("provenance.json"))
-
-
-def test_sync_without_a_plan_raises_an_error(folder: SweepFolder, ledger: Ledger, uri: str) -> None:
-    folder.plan.unlink()
-    with pytest.raises(StoreError):
-        sync(folder, ledger, uri)
-
-
-def test_sync_of_an_empty_ledger_writes_empty_records(
-    folder: SweepFolder, ledger: Ledger, uri: str, plan: Plan
-) -> None:
-    assert replace(sync(folder, ledger, uri), files=0).total == 0
-    assert read_records(folder) == []

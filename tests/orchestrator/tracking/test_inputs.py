@@ -6,7 +6,6 @@ import pytest
 
 from orchestrator.errors import StoreError
 from orchestrator.identity import SweepFolder, digest
-from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.tracking.inputs import Input, inputs_for, read_inputs, write_inputs
@@ -15,6 +14,7 @@ from orchestrator.tracking.mlflow.mlflow_check import compare
 from orchestrator.tracking.mlflow.mlflow_reading import read_runs
 from orchestrator.tracking.summary import ArmSummary
 from orchestrator.tracking.sync import sync
+from tests.orchestrator.tracking.conftest import append
 from tests.support.sweeps.histories import begun, history
 
 INPUTS = (
@@ -27,9 +27,7 @@ INPUTS = (
 def test_runs_have_their_datasets_and_verify_checks_them(
     folder: SweepFolder, ledger: Ledger, uri: str, plan: Plan
 ) -> None:
-    lease = ledger.claim(Holder.current())
-    ledger.append(list(history(plan, 1)), lease)
-    ledger.release(lease)
+    append(ledger, history(plan, 1))
     sync(folder, ledger, uri)  # before the list exists
     inputs = {digest(plan.arms[0].settings["task"]): INPUTS}
 

@@ -48,13 +48,6 @@ def expected_rows(events: list[Event]) -> list[tuple[Any, ...]]:
     )
 
 
-def test_records_are_stored(folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan) -> None:
-    ledger.append(list(history(plan, 1))[:-3], lease)
-    assert ParquetFiles(folder, plan, ledger).update() == 2
-    assert read_records(folder) == records(ledger.events(), plan)
-    assert any(record.outcome is None for record in read_records(folder))
-
-
 def test_packages_and_code_diff_are_omitted_from_rows(plan: Plan) -> None:
     long_fields = {"packages": ["numpy==2.1"], "code_diff": "+x"}
     record = replace(records(history(plan, 1), plan)[0], provenance={"commit": "c0ffee", **long_fields})
@@ -92,33 +85,11 @@ def test_second_update_writes_nothing(folder: SweepFolder, ledger: Ledger, lease
     assert {file: file.stat().st_mtime_ns for file in folder.root.rglob("*.parquet")} == times
 
 
-@pytest.mark.usefixtures("small_blocks")
-def test_only_the_newest_block_is_rewritten(
-    folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan
-) -> None:
-    events = list(history(plan, 2))
-    ledger.append(events[:40], lease)
-    files = ParquetFiles(folder, plan, ledger)
-    files.update()
-    old_times = {file: file.stat().st_mtime_ns for file in sorted(folder.measurements.iterdir())[:-1]}
-    ledger.append(events[40:], lease)
-    files.update()
-    assert old_times
-    assert all(file.stat().st_mtime_ns == modified_at for file, modified_at in old_times.items())
-
-
 def _tear(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:50])
 
 
-def _change_version(file: Path) -> None:
-    table = pq.read_table(file)
-    pq.write_table(
-        table.replace_schema_metadata({"haltsweep.schema": "99", "haltsweep.position": "10000"}), file
-    )
-
-
-@pytest.mark.parametrize("damage", [Path.unlink, _tear, _change_version])
+@pytest.mark.parametrize("damage", [Path.unlink, _tear])
 def test_missing_and_damaged_files_are_rewritten(
     folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan, damage: Callable[[Path], None]
 ) -> None:
@@ -179,16 +150,6 @@ def test_check_accepts_sound_files_and_names_others(
     assert set(problems.values()) == {""}
 
 
-def test_file_of_another_pyarrow_version_is_compared_by_its_rows(
-    folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan
-) -> None:
-    ledger.append(list(history(plan, 2)), lease)
-    ParquetFiles(folder, plan, ledger).update()
-    for file in (folder.records, *folder.measurements.iterdir()):
-        Projections(folder).put(file, _to_parquet(pq.read_table(file)))
-    assert set(check_files(folder, plan, ledger).values()) == {""}
-
-
 def _to_parquet(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink)
@@ -201,21 +162,6 @@ def test_file_without_records_is_refused(folder: SweepFolder) -> None:
     Projections(folder).put(folder.records, _to_parquet(pa.table({"a": [1]})))
     with pytest.raises(StoreError, match="`haltsweep sync`"):
         read_records(folder)
-
-
-def test_error_of_a_blocked_folder_contains_advice(
-    folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan
-) -> None:
-    ledger.append(list(history(plan, 2)), lease)
-    folder.measurements.write_text("blocking file")
-    files = ParquetFiles(folder, plan, ledger)
-    with pytest.raises(StoreError, match="`haltsweep sync`"):
-        files.update()
-    folder.measurements.unlink()
-    files.update()
-    assert read_rows(folder) == expected_rows(list(ledger.events())), (
-        "the next update must write the failed file"
-    )
 
 
 def test_full_disk_leaves_no_partial_files(

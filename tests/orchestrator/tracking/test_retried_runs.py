@@ -1,21 +1,20 @@
 """The MLflow run of a failed trial that is retried."""
 
+from collections.abc import Callable
 from pathlib import Path
 
-from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.tracking.mlflow.mlflow_writer import MlflowWriter
-from orchestrator.tracking.sync import artifact_root
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.mlflow.mlflow_db import runs
 from tests.support.sweeps.histories import DEAD, measurement, trial_of
 
 
 def test_run_of_a_retried_trial_is_reopened_with_its_new_measurements(
-    database: Path, folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str
+    open_writer: Callable[..., MlflowWriter], database: Path, ledger: Ledger, plan: Plan
 ) -> None:
     trial = trial_of(plan, 0)
     crashed = Outcome(OutcomeKind.CRASHED, "a mistake")
@@ -28,10 +27,7 @@ def test_run_of_a_retried_trial_is_reopened_with_its_new_measurements(
     ]
     ledger.append([log.opened(0.0, DEAD, "digest", {}), *first_events, log.ended(4.0, name, crashed)], lease)
 
-    def update() -> int:
-        return MlflowWriter(uri, plan, ledger, artifact_root(folder)).update().total
-
-    writer = MlflowWriter(uri, plan, ledger, artifact_root(folder))
+    writer = open_writer()
     writer.update()
     (key,) = [key for key in runs(database, plan.name) if key.startswith("trial/")]
     assert runs(database, plan.name)[key].status == "FAILED"
@@ -46,9 +42,9 @@ def test_run_of_a_retried_trial_is_reopened_with_its_new_measurements(
     assert runs(database, plan.name)[f"arm/{trial.planned.arm}/-"].status == "RUNNING"
     finished = Outcome(OutcomeKind.FINISHED, "ran to step 2")
     ledger.append([log.measured(7.0, name, measurement(2, 0.4)), log.ended(8.0, name, finished)], lease)
-    update()
+    open_writer().update()
     mlflow_runs = runs(database, plan.name)
     assert len([key for key in mlflow_runs if key.startswith("trial/")]) == 1
     assert (mlflow_runs[key].status, mlflow_runs[key].tags["data/version"]) == ("FINISHED", "v2")
     assert mlflow_runs[key].latest["valid/score"] == 0.4
-    assert update() == 0, "MLflow must be complete"
+    assert open_writer().update().total == 0, "MLflow must be complete"

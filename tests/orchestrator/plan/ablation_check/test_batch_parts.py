@@ -19,31 +19,10 @@ SPARSE = {
         "feedforward": {"experts": 3, "active": 2, "width": 8},
     },
 }
-NORMED = """
-from torch import nn
-from trainables.models.transformer import Config as Of
-from trainables.models.transformer import Encoder as Plain
-
-class Config(Of):
-    name: str = "norming_kit.normed"
-
-class Encoder(Plain):
-    def __init__(self, config):
-        super().__init__(config)
-        self.norm = nn.BatchNorm1d(config.width)
-
-    def forward(self, x, mask):
-        return super().forward(self.norm(x.transpose(1, 2)).transpose(1, 2), mask)
-"""
 
 
 def with_train(parts: dict[str, Any], **train: Any) -> dict[str, Any]:
     return {**parts, "train": {**parts["train"], **train}}
-
-
-def test_accumulation_without_batch_costs_is_no_arm() -> None:
-    with expect_faults("arm-has-no-effect", "arms.arm.set.train.accumulate"):
-        plan(make_one_arm_spec({"train.accumulate": 2}))
 
 
 def test_accumulation_with_batch_costs_is_an_arm_with_a_note() -> None:
@@ -54,9 +33,6 @@ def test_accumulation_with_batch_costs_is_an_arm_with_a_note() -> None:
     )
     assert expected in sweep_plan.proofs[1].notes
     assert expected not in sweep_plan.proofs[0].notes
-    without_cost = with_train(SPARSE, auxiliary_weight=0.0)
-    with expect_faults("arm-has-no-effect", "arms.arm.set.train.accumulate"):
-        plan(make_one_arm_spec({"train.accumulate": 2}, baseline=without_cost))
 
 
 def test_estimate_has_memory_of_a_part_and_work_of_a_batch() -> None:
@@ -91,18 +67,6 @@ def test_trial_has_a_rank_for_every_gpu() -> None:
     assert explicit.prices[0].peak_memory_bytes == two_gpus.prices[0].peak_memory_bytes
     with expect_faults("conflicting-fields", "baseline.train.ranks"):
         plan(make_spec(resources={"gpus": 0.5}, baseline=with_train(make_baseline(), ranks=2)))
-
-
-def test_model_that_normalises_over_a_batch_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "norming_kit").mkdir()
-    (tmp_path / "norming_kit" / "normed.py").write_text(NORMED)
-    monkeypatch.syspath_prepend(tmp_path)
-    model = {"name": "norming_kit.normed", "width": 16, "heads": 2, "layers": 1}
-    make_baseline = {**BASELINE, "model": model}
-    with expect_faults("arm-cannot-be-trained", "baseline"):
-        plan(make_spec(baseline=with_train(make_baseline, accumulate=2)))
 
 
 def test_model_without_layers_to_checkpoint_is_refused(

@@ -7,7 +7,6 @@ import pytest
 
 from orchestrator.plan.display.render import plan_warnings
 from orchestrator.plan.planner import plan_file
-from tests.support.specs.refusals import expect_faults
 from tests.support.training_code.own_code import forgotten
 
 SPEC = """
@@ -61,14 +60,13 @@ def evidence(plan):
     return {proof.arm: proof.evidence for proof in plan.proofs}
 
 
-@pytest.mark.parametrize("draws", ["random.random()", "np.random.rand()"])
-def test_global_random_draws_in_build_do_not_distinguish_arms(plan_custom_code, draws):
+def test_global_random_draws_in_build_do_not_distinguish_arms(plan_custom_code):
     states = random.getstate(), np.random.get_state()[2]  # noqa: NPY002
-    sweep_plan = plan_custom_code(f"""
+    sweep_plan = plan_custom_code("""
 class Scaled(nn.Linear):
     def __init__(self, *sizes):
         super().__init__(*sizes)
-        self.scale = {draws}
+        self.scale = random.random() + np.random.rand()
     def forward(self, x):
         return super().forward(x) * self.scale
 
@@ -89,22 +87,7 @@ def test_model_that_changes_at_every_build_proves_nothing(plan_custom_code):
     )
 
 
-def test_outputs_that_are_not_finite_equal_each_other_with_one_warning(plan_custom_code):
-    sweep_plan = plan_custom_code(
-        PLAIN.replace("return nn.Sequential(", "return nn.Sequential(nn.LayerNorm(4, eps=float('nan')), ")
-    )
-    assert evidence(sweep_plan)["note"] == ()
-    [warning] = plan_warnings(sweep_plan)
-    assert warning.startswith("Warning: baseline: the output of its model on example(settings)")
-
-
-def test_lazy_modules_without_an_example_raise_an_error(plan_custom_code):
-    code = PLAIN.replace("nn.Linear(4, ", "nn.LazyLinear(") + "\nexample = None\n"
-    with expect_faults("arm-cannot-be-trained", "baseline"):
-        plan_custom_code(code)
-
-
-@pytest.mark.parametrize("kind", ["Out(y)", "torch.complex(y, y)", "{'classes': (9 * y).long()}"])
+@pytest.mark.parametrize("kind", ["Out(y)", "{'classes': (9 * y).long()}"])
 def test_all_outputs_of_a_model_are_compared(plan_custom_code, kind):
     sweep_plan = plan_custom_code(f"""
 @dataclass

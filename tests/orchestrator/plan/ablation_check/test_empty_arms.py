@@ -33,57 +33,39 @@ WRITER = {"name": "transformer", "width": 16, "heads": 2, "layers": 1}
 HUGE_CLIP = {"train.clip": 1.0e9}
 NEVER_WRITES: Mapping[str, Mapping[str, Any]] = {
     "beam": {"train.beam_size": 4},
-    "wide-beam": {"train.beam_size": 64},
     "penalty": {"train.length_penalty": 0.6},
-    "beam-and-penalty": {"train.beam_size": 8, "train.length_penalty": 1.0},
     "short-answers": {"train.decode_length_max": 5},
     "decode-all": {"train.decode_examples": None},
 }
 TWO_VALIDATIONS: Mapping[str, Mapping[str, Any]] = {
     "patience": {"train.patience": 0},
-    "patience-5": {"train.patience": 5},
     "halve": {"train.halve_after": 0},
-    "halve-3": {"train.halve_after": 3},
-    "halve-and-patience": {"train.halve_after": 1, "train.patience": 2},
 }
 SAME_RATES: Mapping[str, Mapping[str, Any]] = {
     "warmup-of-none": {"train.schedule": "warmup"},
-    "warmup-of-one": {"train.schedule": "warmup", "train.warmup_steps": 1},
-    "cosine-all-held": {"train.schedule": "cosine", "train.hold_steps": 100},
     "cosine-warm-and-held": {"train.schedule": "cosine", "train.warmup_steps": 1, "train.hold_steps": 99},
 }
 TINY_CHANGES: Mapping[str, Mapping[str, Any]] = {
     "rate-in-its-last-digits": {"train.lr": 5.00000000001e-4},
-    "betas-in-their-last-digits": {"train.betas": [0.9, 0.98000000000001]},
-    "eps-in-its-last-digits": {"train.eps": 1.00000000001e-8},
-    "decay-in-its-last-digits": {"train.weight_decay": 0.10000000000001},
-    "clip-in-its-last-digits": {"train.clip": 1.0000000001},
     "threshold-in-its-last-digits": {"model.halt.threshold": 0.9990000000001},
     "dropout-in-its-last-digits": {"model.dropout": 0.1000000000001},
 }
 EVALUATION_CHANGES: Mapping[str, Mapping[str, Any]] = {
     "eval-batch": {"train.eval_batch_size": 16},
     "eval-tokens": {"train.eval_tokens": 1024},
-    "eval-both": {"train.eval_batch_size": 256, "train.eval_tokens": 4096},
     "average-that-is-none": {"train.ema": 1.0e-9},
     "parts": {"train.accumulate": 4},
-    "layers-run-again": {"train.checkpoint_activations": True},
 }
 ONE_VALIDATION: Mapping[str, Mapping[str, Any]] = {
     "last": {"train.select": "last"},
     "by-loss": {"train.select_by": "loss"},
     "mean-of-3": {"train.average_best": 3},
-    "mean-of-3-by-loss": {"train.average_best": 3, "train.select_by": "loss"},
     "report-late": {"train.report_every": 200},
-    "report-never": {"train.report_every": 1000},
     "patience": {"train.patience": 2},
-    "halve": {"train.halve_after": 1},
-    "all-of-it": {"train.patience": 3, "train.halve_after": 0, "train.select_by": "loss"},
 }
 UNREAD_TESTS: Mapping[str, Mapping[str, Any]] = {
     "more-tests": {"task.test_examples": 500},
     "other-lengths": {"task.length_ranges": [[200, 300]]},
-    "both": {"task.length_ranges": [[300, 400]], "task.test_examples": 50},
 }
 NO_HALT = {**UNIVERSAL, "halt": None}
 
@@ -104,13 +86,10 @@ GROUPS: Mapping[str, tuple[dict[str, Any], Mapping[str, Mapping[str, Any]], tupl
             **UNREAD_TESTS,
             "auxiliary": {"train.auxiliary_weight": 0.5},
             "valid-all": {"train.valid_examples": 1000},
-            "valid-more": {"train.valid_examples": 5000},
             "head-width": {"model.head_width": 8},
             "feedforward": {"model.feedforward_width": 32},
             "gate-width": {"model.gate_width": 32},
             "kernel": {"model.attention": "math"},
-            "kernel-named": {"model.attention": "sdpa"},
-            "sizes-written-out": {"model.head_width": 8, "model.feedforward_width": 32},
         },
         ("near-iid",),
     ),
@@ -119,52 +98,20 @@ GROUPS: Mapping[str, tuple[dict[str, Any], Mapping[str, Mapping[str, Any]], tupl
         make_settings(model={**NO_HALT, "gate": False}, train={**TRAIN, "clip": None, "weight_decay": 0.0}),
         {
             "ponder": {"train.ponder_weight": 1.0},
-            "no-ponder": {"train.ponder_weight": 0.0},
             "exit": {"model.early_exit": "none"},
-            "exit-batch": {"model.early_exit": "batch"},
             "clip": HUGE_CLIP,
-            "clip-too": {"train.clip": 1.0e7},
             "decay": {"train.weight_decay": 1.0e-6},
         },
-        ("near-iid",),
-    ),
-    "temporal latent bottleneck": (
-        make_settings({"name": "logical_inference"}, CHUNKED),
-        {
-            **NEVER_WRITES,
-            **TWO_VALIDATIONS,
-            "count-of-chunks-by-size": {"model.chunk.count": 7},
-            "ponder": {"train.ponder_weight": 0.5},
-            "feedforward": {"model.feedforward_width": 32},
-        },
-        (),
-    ),
-    "sparse universal transformer": (
-        make_settings(model=SPARSE, train=ONCE),
-        {**ONE_VALIDATION, "layout": {"model.kernel": "math"}, "beam": {"train.beam_size": 2}},
         ("near-iid",),
     ),
     "written answers": (
         make_settings(STRINGS, {"name": "transformer", "width": 16, "heads": 2, "layers": 1}),
         {
             "greedy-penalty": {"train.length_penalty": 1.0},
-            "greedy-penalty-and-length": {"train.length_penalty": 0.6, "train.decode_length_max": 26},
             "decode-more-than-there-are": {"train.decode_examples": 5000},
             "decode-all": {"train.decode_examples": None},
-            "decode-as-many": {"train.decode_examples": 200},
             "length-written-out": {"train.decode_length_max": 26},
             "unread-lengths": {"task.test_lengths": [30]},
-            "warm": {"train.schedule": "warmup"},
-        },
-        ("near-iid",),
-    ),
-    "written answers by a beam": (
-        make_settings(STRINGS, WRITER, {**TRAIN, "beam_size": 4}),
-        {
-            "penalty-of-none": {"train.length_penalty": 1.0e-12},
-            "decode-all": {"train.decode_examples": None},
-            "length-written-out": {"train.decode_length_max": 26},
-            "all-of-it": {"train.length_penalty": 1.0e-10, "train.decode_length_max": 26},
         },
         ("near-iid",),
     ),
@@ -175,20 +122,10 @@ NOTED_ARMS: Mapping[str, tuple[dict[str, Any], Mapping[str, Any], str]] = {
         {"train.report_every": 10},
         "only its measurements differ",
     ),
-    "fewer-written": (
-        make_settings(STRINGS, WRITER),
-        {"train.decode_examples": 50},
-        "only its measurements differ",
-    ),
     "half": (
         make_settings(),
         {"model.gate": False, "train.beam_size": 4},
         "setting train.beam_size has no effect next to the other changes",
-    ),
-    "half-of-a-schedule": (
-        make_settings(),
-        {"train.lr": 1.0e-3, "train.schedule": "warmup"},
-        "setting train.schedule has no effect next to the other changes",
     ),
 }
 
@@ -236,25 +173,20 @@ def test_check_of_faults_alone_finds_the_same_without_notes() -> None:
         planner.plan(empty_spec, probe=probing.Probe(faults_only=True))
 
 
-@pytest.mark.parametrize(
-    "sets", [{"train.select": "last"}, {"train.average_best": 3}, {"train.select_by": "loss"}]
-)
-def test_selection_of_weights_without_confirm_trials_is_no_arm(sets: Mapping[str, Any]) -> None:
-    content = make_arms_spec(make_settings(), {"arm": sets}).model_dump(by_alias=True)
+def test_selection_of_weights_without_confirm_trials_is_no_arm() -> None:
+    content = make_arms_spec(make_settings(), {"arm": {"train.select": "last"}}).model_dump(by_alias=True)
     search = {
         "also": {"train.lr": {"float": [1.0e-4, 1.0e-3]}},
         "trials_per_arm": 2,
         "objectives": [{"metric": "valid/accuracy", "goal": "max"}],
     }
-    with expect_faults("arm-has-no-effect", f"arms.arm.set.{next(iter(sets))}"):
+    with expect_faults("arm-has-no-effect", "arms.arm.set.train.select"):
         plan(Spec.model_validate({**content, "confirm": None, "search": search}))
 
 
 EQUAL_ARMS = (
-    ({"train.lr": 1.0e-3}, {"train.lr": 1.0e-3, "train.beam_size": 4}),
     ({"model.gate": False}, {"model.gate": False, "model.head_width": 8}),
     ({"train.schedule": "cosine"}, {"train.schedule": "cosine", "train.patience": 5}),
-    ({"model.halt": None}, {"model.halt": None, "train.ponder_weight": 0.5}),
 )
 
 
@@ -268,16 +200,9 @@ def test_two_arms_with_equal_behaviour_are_refused(
 
 EFFECTIVE_ARMS: Mapping[str, Mapping[str, Any]] = {
     "last-of-two": {"train.select": "last"},
-    "by-loss": {"train.select_by": "loss"},
     "patient": {"train.report_every": 10, "train.patience": 1},
-    "halving": {"train.report_every": 10, "train.halve_after": 1},
     "averaged": {"train.ema": 0.9},
     "fewer-valid": {"train.valid_examples": 100},
-    "warm": {"train.schedule": "warmup", "train.warmup_steps": 10},
-    "fewer-trees": {"task.trees": 20_000},
-    "batch": {"train.batch_size": 8},
-    "sorted": {"train.order": "bucketed"},
-    "eps": {"train.eps": 1.0e-6},
 }
 
 
@@ -290,36 +215,15 @@ def test_arms_with_an_effect_are_accepted() -> None:
 LOOPED = {"name": "looped", "width": 16, "heads": 2, "layers": 1, "loops": 2}
 
 
-@pytest.mark.parametrize(
-    ("task", "model", "sets"),
-    [
-        ({"name": "algorithms"}, LOOPED, {"model.final_norm": "end"}),
-        (LISTOPS, SPARSE, {"train.ponder_weight": 0.02}),
-    ],
-    ids=["a norm elsewhere, by another name", "the weight of a cost that is learned from"],
-)
-def test_arm_with_another_norm_or_cost_is_accepted(task: Any, model: Any, sets: Any) -> None:
-    evidence = plan(make_arms_spec(make_settings(task, model), {"other": sets})).proofs[1].evidence
-    assert {"loss", "gradient"} <= set(evidence)
-
-
-CHUNKS_OF_DEPTH = {"name": "gutlb", "width": 16, "heads": 2, "max_layers": 3}
-
-
-@pytest.mark.parametrize("sets", [{"model.halt.threshold": 0.9985}, {"model.early_exit": "batch"}])
-def test_effect_on_few_examples_is_accepted(sets: Mapping[str, Any]) -> None:
-    assert (
-        "layers run"
-        in plan(make_arms_spec(make_settings(model=CHUNKS_OF_DEPTH), {"other": sets})).proofs[1].evidence
-    )
+def test_effect_on_few_examples_is_accepted() -> None:
+    chunked = {"name": "gutlb", "width": 16, "heads": 2, "max_layers": 3}
+    arms_spec = make_arms_spec(make_settings(model=chunked), {"other": {"model.halt.threshold": 0.9985}})
+    assert "layers run" in plan(arms_spec).proofs[1].evidence
 
 
 @pytest.mark.parametrize("model", [UNIVERSAL, {**SPARSE, "max_layers": 6}], ids=["one logit", "two logits"])
-@pytest.mark.parametrize("threshold", [0.995, 0.98])
-def test_threshold_above_some_sums_is_accepted(model: Any, threshold: float) -> None:
+def test_threshold_above_some_sums_is_accepted(model: Any) -> None:
     """Initially every layer of the sparse model halts with probability 1/2, so one layer reaches both 0.98
     and 0.999."""
-    sweep_plan = plan(
-        make_arms_spec(make_settings(model=model), {"lower": {"model.halt.threshold": threshold}})
-    )
-    assert "layers run" in sweep_plan.proofs[1].evidence
+    arms_spec = make_arms_spec(make_settings(model=model), {"lower": {"model.halt.threshold": 0.98}})
+    assert "layers run" in plan(arms_spec).proofs[1].evidence

@@ -1,17 +1,13 @@
 """Contexts cross the arms like a grid, and each context has a separate baseline."""
 
-import io
-
 import pytest
-from rich.console import Console
 
 from orchestrator.errors import InputError, PlanError
-from orchestrator.plan.display.render import plan_warnings, render
-from orchestrator.plan.extension.extending import changes_allowed, extend_plan
+from orchestrator.plan.display.render import plan_warnings
+from orchestrator.plan.extension.extending import changes_allowed
 from orchestrator.plan.extension.extension_rules import RequestedWork
 from orchestrator.plan.serialise import from_json, to_json
-from orchestrator.plan.types import Extension
-from tests.orchestrator.plan.small_specs import CONFIRM, make_one_arm_spec, make_spec
+from tests.orchestrator.plan.small_specs import make_one_arm_spec, make_spec
 from tests.support.specs.planned import plan
 from tests.support.specs.refusals import expect_faults
 
@@ -33,33 +29,11 @@ def test_every_arm_is_compared_with_the_baseline_of_its_context():
         f"minus-gate{hard}": f"baseline{hard}",
     }
     assert [arm.settings["task"]["train_length_max"] for arm in sweep_plan.arms] == [50, 100, 50, 100]
-    assert [arm.context for arm in sweep_plan.arms] == 2 * [
-        {"task.train_length_max": 50},
-        {"task.train_length_max": 100},
-    ]
     assert [arm.name_in_context for arm in sweep_plan.arms] == 2 * ["baseline"] + 2 * ["minus-gate"]
-    assert [[change.path for change in arm.changes] for arm in sweep_plan.arms] == [
-        [],
-        [],
-        ["model.gate"],
-        ["model.gate"],
-    ]
+    assert [[change.path for change in arm.changes] for arm in sweep_plan.arms[1:3]] == [[], ["model.gate"]]
     assert [proof.evidence == () for proof in sweep_plan.proofs] == [True, True, False, False]
     assert (sweep_plan.answer.family, sweep_plan.power.comparisons) == (2, 2)
     assert from_json(to_json(sweep_plan)) == sweep_plan
-
-
-def test_each_arm_is_searched_in_each_context():
-    search = {
-        "also": {"train.lr": {"float": [1e-4, 1e-3]}},
-        "trials_per_arm": 3,
-        "sampler": "random",
-        "objectives": [{"metric": "valid/accuracy", "goal": "max"}],
-    }
-    sweep_plan = plan(make_crossed_spec(search=search))
-    searched = [trial for trial in sweep_plan.trials if trial.phase == "search"]
-    assert len(searched) == len({trial.trial_id for trial in searched}) == 4 * 3
-    assert {trial.arm for trial in searched} == {arm.name for arm in sweep_plan.arms}
 
 
 def test_contexts_cross_several_fields_and_a_grid():
@@ -110,14 +84,6 @@ def test_two_contexts_with_equal_settings_are_refused():
         plan(make_crossed_spec(contexts=contexts))
 
 
-def test_plan_prints_the_settings_of_a_context():
-    console = Console(file=io.StringIO(), width=120)
-    for part in render(plan(make_crossed_spec())):
-        console.print(part)
-    lines = [line.split() for line in console.file.getvalue().splitlines()]
-    assert ["task.train_length_max", "100"] in lines
-
-
 def test_tasks_may_be_contexts_but_no_grid():
     """Cells of a grid are compared with each other, so they need equal tests."""
     tasks, confirm = {"task.name": ["listops", "listops_depth"]}, {"seeds": [1, 2, 3]}
@@ -130,27 +96,10 @@ def test_tasks_may_be_contexts_but_no_grid():
 DONE = RequestedWork(searched=True, confirmed=True, decides=False)
 
 
-def test_extension_may_add_a_value_of_a_context():
-    smaller_spec, larger_spec = (
-        make_crossed_spec(contexts={"task.train_length_max": lengths})
-        for lengths in ([50, 100], [50, 100, 70])
+def test_contexts_with_trials_cannot_change():
+    before, after = (
+        make_crossed_spec(contexts={"task.train_length_max": lengths}).content()
+        for lengths in ([50, 100], [50])
     )
-    (change,) = changes_allowed("small", smaller_spec.content(), larger_spec.content(), DONE)
-    assert change.path == "contexts.task.train_length_max"
-    old_plan, new_plan = plan(smaller_spec), plan(larger_spec)
-    extension = Extension(
-        0.0, "x", "0", ("x",), tuple(a.name for a in old_plan.arms), old_plan.confirm.seeds, {}
-    )
-    sweep_plan = extend_plan(old_plan, new_plan, {trial.trial_id for trial in old_plan.trials}, extension)
-    assert {trial.trial_id for trial in old_plan.trials} <= {trial.trial_id for trial in sweep_plan.trials}
-    assert len(sweep_plan.trials) - len(old_plan.trials) == 2 * len(CONFIRM["seeds"])
-
-
-@pytest.mark.parametrize(
-    "contexts", [{"task.train_length_max": [50]}, CONTEXTS | {"task.depth_max": [4, 8]}, {}]
-)
-def test_contexts_with_trials_cannot_change(contexts):
     with pytest.raises(InputError, match=r"small.*\n  contexts"):
-        changes_allowed(
-            "small", make_crossed_spec().content(), make_crossed_spec(contexts=contexts).content(), DONE
-        )
+        changes_allowed("small", before, after, DONE)

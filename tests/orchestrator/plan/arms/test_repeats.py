@@ -1,21 +1,14 @@
 """Plans with repeated searches and with control arms."""
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from orchestrator.errors import SpecError
-from orchestrator.plan.extension.extending import changes_allowed, extend_plan
-from orchestrator.plan.extension.extension_rules import RequestedWork
 from orchestrator.plan.planned_trials import confirm_seeds
 from orchestrator.plan.serialise import from_json, to_json
-from orchestrator.plan.types import Extension
 from orchestrator.spec.load import load_spec
 from tests.orchestrator.plan.small_specs import ARMS, SEARCH, make_full_spec
 from tests.support.specs.planned import plan
-from tests.support.sweeps.repeated import repeated_plan
+from tests.support.specs.refusals import expect_faults
 
 CONTROLLED = {"minus-gate": ARMS["minus-gate"], "control": {"control": True}, "again": {"control": True}}
 CUSTOM_SPEC = """
@@ -78,48 +71,7 @@ def test_control_is_planned_like_the_baseline_without_a_correction():
     )
 
 
-NO_REPEATS = (
-    "{also: {lr: {float: [0.1, 1.0]}}, trials_per_arm: 2, repeats: 0, "
-    "objectives: [{metric: valid/score, goal: max}]}"
-)
-
-
-@pytest.mark.parametrize(
-    ("text", "path"),
-    [
-        ("confirm: {seeds: 3}", "arms.control.control"),
-        (f"search: {NO_REPEATS}", "search.repeats"),
-    ],
-)
-def test_invalid_controls_and_repeats_are_refused(tmp_path: Path, text, path):
-    (tmp_path / "own.yaml").write_text(CUSTOM_SPEC + text)
-    with pytest.raises(SpecError) as raised:
+def test_control_without_a_search_is_refused(tmp_path: Path):
+    (tmp_path / "own.yaml").write_text(CUSTOM_SPEC + "confirm: {seeds: 3}")
+    with expect_faults("conflicting-fields", "arms.control.control"):
         load_spec(tmp_path / "own.yaml")
-    assert [fault.path for fault in raised.value.faults] == [path]
-
-
-def test_control_with_settings_is_refused(tmp_path: Path):
-    (tmp_path / "own.yaml").write_text(
-        CUSTOM_SPEC.replace("{control: true}", "{control: true, set: {lr: 0.2}}") + "confirm: {seeds: 3}"
-    )
-    with pytest.raises(SpecError) as raised:
-        load_spec(tmp_path / "own.yaml")
-    assert "arms.control.set" in [fault.path for fault in raised.value.faults]
-
-
-def test_extension_appends_repeats():
-    old_plan, new_plan = repeated_plan(2), repeated_plan(4)
-    before = {"search": {"trials_per_arm": 3, "repeats": 2}}
-    after = {"search": {"trials_per_arm": 3, "repeats": 4}}
-    progress = RequestedWork(searched=True, confirmed=True, decides=False)
-    changes = changes_allowed("one", before, after, progress)
-    asked_ids = [trial.trial_id for trial in old_plan.trials]
-    extension = Extension(0.0, "extend", "", tuple(map(str, changes)), ("arm-0",), old_plan.confirm.seeds, {})
-    extended_plan = extend_plan(old_plan, new_plan, asked_ids, extension)
-    trials_by_id = {trial.trial_id: trial for trial in extended_plan.trials}
-    assert all(trials_by_id[trial.trial_id] == trial for trial in old_plan.trials)
-    added_counts = Counter(
-        (trial.phase, trial.repeat) for trial in extended_plan.trials if trial.trial_id not in {*asked_ids}
-    )
-    assert added_counts == {("search", 2): 6, ("search", 3): 6, ("confirm", 2): 4, ("confirm", 3): 4}
-    assert replace(extended_plan, extended=()).units == new_plan.units

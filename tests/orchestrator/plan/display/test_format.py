@@ -1,18 +1,20 @@
-"""Readable texts of values, domains and conditions."""
+"""Readable texts of values, domains and amounts."""
 
 from typing import Any
 
 import pytest
 
 from orchestrator.plan.display.format import (
+    bytes_amount,
     change_words,
-    condition_words,
     decimals,
     domain_words,
+    duration,
+    format_amount,
     setting_words,
     value_words,
 )
-from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Int, When
+from search_spaces.dimensions import Choice, Domain, Fixed, Float, Int
 
 
 @pytest.mark.parametrize(
@@ -20,15 +22,7 @@ from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, In
     [
         (None, "null"),
         (True, "true"),
-        (3, "3"),
-        (1e-8, "1e-08"),
-        (0.999, "0.999"),
-        ("token", "token"),
         ("8", "'8'"),
-        ("1e-3", "'1e-3'"),
-        ("true", "'true'"),
-        ("nan", "nan"),
-        ("", "''"),
         (((200, 300), (1, 2)), "[[200, 300], [1, 2]]"),
         ({"unit": "token", "gate": False}, "unit token, gate false"),
     ],
@@ -39,16 +33,7 @@ def test_value_words(value: Any, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "sign", "text"),
-    [
-        (-0.0004, "", "0.000"),
-        (-0.0004, "+", "0.000"),
-        (0.0004, "+", "0.000"),
-        (-0.0, "", "0.000"),
-        (-0.0006, "", "-0.001"),
-        (0.25, "+", "+0.250"),
-        (-100.4, "+", "-100.400"),
-        (float("-inf"), "", "-inf"),
-    ],
+    [(-0.0004, "+", "0.000"), (-0.0006, "", "-0.001"), (0.25, "+", "+0.250"), (float("-inf"), "", "-inf")],
 )
 def test_number_rounded_to_zero_has_no_sign(value: float, sign: str, text: str) -> None:
     assert decimals(value, 3, sign) == text
@@ -60,12 +45,7 @@ def test_number_rounded_to_zero_has_no_sign(value: float, sign: str, text: str) 
         (Choice((1, "a", None)), "one of 1, a, null"),
         (Fixed(value=False), "always false"),
         (Float(1e-4, 2e-3, log=True), "0.0001 to 0.002, log"),
-        (Float(0.0, 1.0, step=0.25), "0 to 1, step 0.25"),
-        (Float(0.0, 8.0, step=1.0), "0 to 8, step 1"),
-        (Int(1, 8), "1 to 8, whole numbers"),
-        (Int(2, 8, step=2), "2 to 8, whole numbers, step 2"),
         (Int(8, 17, step=4), "8 to 16, whole numbers, step 4"),
-        (Float(0.0, 1.0, step=0.3), "0 to 0.9, step 0.3"),
     ],
 )
 def test_domain_words(domain: Domain, text: str) -> None:
@@ -74,13 +54,7 @@ def test_domain_words(domain: Domain, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("before", "after", "words"),
-    [
-        (0.1, 0.2, ("0.1", "0.2")),
-        (0.12345678, 0.12345679, ("0.12345678", "0.12345679")),
-        (123456789.0, 123456780.0, ("123456789.0", "123456780.0")),
-        ([1.0000001], [1.0], ("[1.0000001]", "[1.0]")),
-        (None, 3, ("null", "3")),
-    ],
+    [(0.1, 0.2, ("0.1", "0.2")), (0.12345678, 0.12345679, ("0.12345678", "0.12345679"))],
 )
 def test_change_words_always_differ(before: Any, after: Any, words: tuple[str, str]) -> None:
     assert change_words(before, after) == words
@@ -89,19 +63,20 @@ def test_change_words_always_differ(before: Any, after: Any, words: tuple[str, s
 def test_settings_are_written_as_in_a_spec() -> None:
     settings = {"lr": 0.123456789, "gate": True, "halt": None, "name": "null", "layers": 2}
     assert setting_words(settings) == "lr=0.123456789, gate=true, halt=null, name='null', layers=2"
-    assert setting_words({"lr": 0.123456789, "gate": False}, 4, ",") == "lr=0.1235,gate=false"
-
-
-def test_condition_words() -> None:
-    when = (When("model.unit", ("token", "sequence")), When("model.gate", (True,)))
-    assert condition_words(Dimension("model.x", Float(0.0, 1.0))) == ""
-    assert (
-        condition_words(Dimension("model.x", Float(0.0, 1.0), when))
-        == "model.unit is token or sequence and model.gate is true"
-    )
 
 
 def test_numbers_of_many_digits_are_rounded_to_their_magnitude() -> None:
     assert decimals(-7.5e75, 0) == "-7.5e+75"
     assert decimals(1.23456e12, 3, "+") == "+1.235e+12"
     assert decimals(123456789.0, 0) == "123456789"
+
+
+def test_amounts_and_durations_are_rounded() -> None:
+    texts = [
+        format_amount(999.6),
+        format_amount(4.5504e8),
+        bytes_amount(2.57e9),
+        duration(0.0032),
+        duration(19_800),
+    ]
+    assert texts == ["1 k", "455 M", "2.39 GiB", "3.2 ms", "5.5 h"]

@@ -25,7 +25,6 @@ SPEC = {
     "resources": {"cpus": 1.0, "retries": 3},
     "budget": {"wall_clock_hours": 1.0},
 }
-FRESH = RequestedWork(searched=False, confirmed=False, decides=False)
 SEARCHED = RequestedWork(searched=True, confirmed=False, decides=False)
 DONE = RequestedWork(searched=True, confirmed=True, decides=False)
 CUSTOM_DONE = RequestedWork(searched=True, confirmed=True, decides=False, has_custom_trainable=True)
@@ -50,21 +49,14 @@ def changed_spec(path, value):
     ("path", "value", "progress"),
     [
         ("arms wide", WIDE, DONE),
-        ("arms small why", "even less", DONE),
         ("grid model.heads", [2, 4, 8], DONE),
         ("confirm seeds", [1, 2, 3], DONE),
         ("search trials_per_arm", 5, SEARCHED),
         ("posthoc model.halt.threshold", [0.9, 0.5], DONE),
-        ("posthoc model.max_layers", [9], DONE),
-        ("answer spread", 0.1, DONE),
         ("answer metric", "test/f1", SEARCHED),
         ("confirm splits", ["long"], SEARCHED),
         ("confirm splits", ["test", "long"], DONE),
-        ("confirm splits", ["test", "long"], DECIDING),
         ("budget wall_clock_hours", 9.0, DONE),
-        ("resources retries", 9, DONE),
-        ("question", "which one?", DONE),
-        ("published", [{"arm": "small"}], DONE),
     ],
 )
 def test_extension_may_add_parts(path, value, progress):
@@ -76,31 +68,17 @@ def test_extension_may_add_parts(path, value, progress):
 @pytest.mark.parametrize(
     ("path", "value", "progress"),
     [
-        ("name", "two", FRESH),
-        ("trainable", "my:code", FRESH),
         ("baseline train steps", 8, DONE),
         ("arms small", None, DONE),
-        ("arms small set model.width", 9, DONE),
         ("arms wide", WIDE, DECIDING),
         ("grid model.heads", [2], DONE),
-        ("grid model.width", [2, 4], DONE),
-        ("search sampler name", "random", DONE),
-        ("search trials_per_arm", 2, SEARCHED),
         ("search trials_per_arm", 5, DONE),
-        ("search", None, DONE),
-        ("confirm", None, DONE),
         ("confirm seeds", [2, 1, 3], DONE),
         ("confirm seeds", [1, 2, 3], DECIDING),
         ("confirm splits", ["long", "test"], DONE),
-        ("confirm splits", None, DONE),
         ("confirm splits", ["test", "long"], CUSTOM_DONE),
-        ("confirm best", 2, DONE),
         ("answer metric", "test/f1", DONE),
-        ("posthoc", None, DONE),
         ("posthoc model.halt.threshold", [0.9], DONE),
-        ("resources cpus", 2.0, DONE),
-        ("budget each_arm", {"target": 1.0}, DONE),
-        ("budget flops", 1e9, DONE),
     ],
 )
 def test_impossible_change_is_refused_with_before_after_and_reason(path, value, progress):
@@ -183,10 +161,6 @@ def test_extension_that_loses_an_arm_or_a_trial_is_refused():
     )
     with pytest.raises(InputError, match="trial arm-0/search/0"):
         extend_plan(old_plan, replace(old_plan, trials=moved), asked_ids, make_extension(old_plan))
-    extended_plan = extend_plan(old_plan, replace(old_plan, trials=moved), set(), make_extension(old_plan))
-    assert {trial.trial_id for trial in extended_plan.trials} == {
-        moved_trial.trial_id for moved_trial in moved
-    }
 
 
 def with_splits(plan, *splits):
@@ -217,17 +191,6 @@ def test_added_splits_are_measured_by_separate_trials_after_earlier_ones():
     assert {trial.trial_id for trial in old_plan.trials} < {trial.trial_id for trial in extended_plan.trials}
     assert from_json(to_json(extended_plan)) == extended_plan
     assert "late_splits" not in to_json(old_plan), "the file of a plan without late splits must not change"
-    all_ids = {trial.trial_id for trial in extended_plan.trials}
-    wider_plan = with_splits(new_plan, "test", "long", "longer")
-    newest_plan = extend_plan(extended_plan, wider_plan, all_ids, make_extension(extended_plan))
-    assert [trial for trial in late_trials(newest_plan) if trial.late_splits == ("long",)] == late_trials(
-        extended_plan
-    )
-    new_late_trials = [trial for trial in late_trials(newest_plan) if trial.late_splits == ("longer",)]
-    assert len(new_late_trials) == 4 + 4, "every confirm trial and every re-evaluation must have a late trial"
-    numbers = [(trial.arm, trial.phase, trial.number) for trial in newest_plan.trials]
-    assert len(set(numbers)) == len(numbers)
-    assert from_json(to_json(newest_plan)) == newest_plan
 
 
 def test_first_split_must_not_change_the_primary_outcome_after_confirm():

@@ -1,16 +1,14 @@
-"""First points are completed for each arm, checked, printed, and part of every trial id."""
+"""First points are completed for each arm, checked, and part of every trial id."""
 
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from orchestrator.errors import InputError
-from orchestrator.plan.display.render import render
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.space_check.first import with_found_points
 from orchestrator.spec.load import read_spec, to_yaml
-from tests.orchestrator.plan.small_specs import SEARCH, make_baseline, make_full_spec
+from tests.orchestrator.plan.small_specs import SEARCH, make_full_spec
 from tests.support.specs.planned import plan
 from tests.support.specs.refusals import expect_faults
 
@@ -54,27 +52,11 @@ def test_ids_depend_on_the_points() -> None:
     assert plain_plan.spec_digest != sweep_plan.spec_digest
 
 
-def test_plan_prints_the_points() -> None:
-    console = Console(width=200, record=True, quiet=False, file=None)
-    with console.capture() as output:
-        for part in render(plan_with_points(PUBLISHED_PARAMS)):
-            console.print(part)
-    text = output.get()
-    assert "tries first train.ponder_weight 0.1, model.halt.threshold 0.999, model.max_layers 10" in text
-    default_plan = plan(make_full_spec(search={**SEARCH, "spaces": [], "first": [{}]}, arms={}))
-    with console.capture() as output:
-        for part in render(default_plan):
-            console.print(part)
-    assert "tries first train.lr 0.0005 (its own settings)" in output.get()
-
-
 @pytest.mark.parametrize(
     ("point", "path"),
     [
         ({**PUBLISHED_PARAMS, "train.lr": 1.0}, "search.first[0]"),
-        ({"train.lr": 1e-3}, "search.first[0]"),
         ({**PUBLISHED_PARAMS, "model.heads": 2}, "search.first[0].model.heads"),
-        ({"from": "another"}, "search.first[0]"),
     ],
 )
 def test_point_outside_of_the_space_is_refused(point: Any, path: str) -> None:
@@ -83,20 +65,8 @@ def test_point_outside_of_the_space_is_refused(point: Any, path: str) -> None:
 
 
 def test_point_that_breaks_a_constraint_is_refused() -> None:
-    task = {"name": "listops", "train_length_max": 50}
-    also = {"model.chunk.size": {"int": [10, 60]}}
-    chunked = {"name": "tlb", "width": 16, "heads": 2, "chunk": {"by": "size", "size": 20}}
-    search = {**SEARCH, "spaces": ["chunking"], "also": also, "stopper": None}
-    point = {"model.chunk.size": 60, "model.memory.slots": 5}
     with expect_faults("invalid-value", "search.first[0]"):
-        plan(
-            make_full_spec(
-                baseline={**make_baseline(), "task": task, "model": chunked},
-                arms={},
-                posthoc={},
-                search={**search, "first": [point]},
-            )
-        )
+        plan_with_points(SHALLOW_PARAMS, constraints=["model.max_layers < 12"])
 
 
 def test_more_points_than_trials_are_refused() -> None:
@@ -116,9 +86,7 @@ def test_point_with_an_inactive_field_is_refused() -> None:
         plan(make_full_spec(search={**search, "first": [point]}, arms={}))
 
 
-@pytest.mark.parametrize(
-    "point", [3, {"lr": 1}, {"from": "a", "train.lr": 1}, {"from": 3}, {"from": "a", "found": 3}]
-)
+@pytest.mark.parametrize("point", [3, {"from": "a", "train.lr": 1}, {"from": "a", "found": 3}])
 def test_invalid_point_is_refused(point: Any, tmp_path: Any) -> None:
     with expect_faults("invalid-value", "search.first[0]"):
         read_points(tmp_path, point)

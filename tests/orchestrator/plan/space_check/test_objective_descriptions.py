@@ -1,11 +1,11 @@
-"""A plan describes its objectives."""
+"""A plan warns of goals that contradict a metric, and of patience that never ends a trial."""
 
 from dataclasses import replace
 
 import pytest
 
 from orchestrator.plan.report_counts import idle_patience_warnings
-from orchestrator.plan.space_check.objective_descriptions import objective_lines, reversed_goal_warnings
+from orchestrator.plan.space_check.objective_descriptions import reversed_goal_warnings
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Objective
 from tests.support.specs.plans import make_plan
@@ -24,34 +24,6 @@ def test_goal_that_contradicts_the_metric_name_causes_a_warning() -> None:
     assert not list(
         reversed_goal_warnings(make_objectives_plan(reversed_objective, metrics=(Metric("accuracy", "min"),)))
     )
-
-
-def test_objectives_are_described_with_split_and_scope() -> None:
-    usual = Objective(metric="val/loss", goal="min")
-    best = Objective(metric="eval_accuracy", goal="max", scope="best")
-    mean = Objective(metric="acc", goal="max", split="dev", scope="mean-of-last-3")
-    sweep_plan = make_objectives_plan(usual, best, mean)
-    lines = list(objective_lines(sweep_plan))
-    assert lines == [
-        "searches for val/loss (min) on val data: the last report of each trial counts",
-        "searches for eval_accuracy (max) on valid data: the best report of each trial counts",
-        "searches for acc (max) on dev data: the mean of the last 3 reports of each trial counts",
-    ]
-    assert list(objective_lines(sweep_plan, unusual=True)) == lines[1:]
-
-
-def test_single_report_of_a_trial_is_described_as_the_only_report() -> None:
-    mean = Objective(metric="valid/acc", goal="max", scope="mean-of-last-3")
-    sweep_plan = make_objectives_plan(mean)
-    for steps, expected in (
-        (5, "the only report"),
-        (10, "the only report"),
-        (20, "the mean of the last 2 reports"),
-    ):
-        settings = {"train": {"steps": steps, "report_every": 10}}
-        arms = tuple(replace(arm, settings=settings) for arm in sweep_plan.arms)
-        (line,) = objective_lines(replace(sweep_plan, arms=arms))
-        assert line.endswith(f"{expected} of each trial counts")
 
 
 @pytest.mark.parametrize(("patience", "num_warnings"), [(None, 0), (1, 0), (2, 1)])

@@ -48,9 +48,3 @@ def test_every_dimension_can_be_searched(name: str, model: str, variant: str) ->
     search = {**SEARCH, "spaces": [name + variant], "also": {}, "stopper": None}
     sweep_plan = plan(make_spec(baseline=baseline, search=search, confirm={"seeds": [101, 102, 103]}))
     assert sweep_plan.baseline.space.paths == catalog.load(name + variant).paths
-
-
-def test_halting_space_fits_chunked_models() -> None:
-    search = {**SEARCH, "spaces": ["chunking", "halting"], "also": {}, "stopper": None}
-    sweep_plan = plan(make_spec(baseline={**BASELINE, "model": MODELS["gutlb"]}, search=search))
-    assert set(catalog.load("halting").paths) < set(sweep_plan.baseline.space.paths)

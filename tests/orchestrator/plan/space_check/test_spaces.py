@@ -4,10 +4,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.plan.space_check.spaces import related
-from tests.orchestrator.plan.small_specs import ARMS, SEARCH, make_baseline, make_spec
+from tests.orchestrator.plan.small_specs import SEARCH, make_baseline, make_spec
 from tests.support.specs.planned import plan
-from tests.support.specs.refusals import expect_faults
 
 
 def plan_search(also: dict[str, Any], **parts: Any) -> Any:
@@ -33,15 +31,6 @@ def test_conditions_on_dimensions_hold_before_bounds_are_tried() -> None:
     assert plan_search(also).baseline.space.paths == ("train.schedule", "train.warmup_steps")
 
 
-def test_bound_under_a_condition_is_tried() -> None:
-    also = {
-        "train.schedule": {"choice": ["constant", "cosine"]},
-        "train.warmup_steps": {"int": [1, 500], "when": {"train.schedule": ["cosine"]}},
-    }
-    with expect_faults("nothing-to-draw", "search.also.train.warmup_steps"):
-        plan_search(also)
-
-
 def test_end_that_no_step_reaches_is_not_tried() -> None:
     also = {
         "model.halt.threshold": {"float": [0.5, 1.05], "step": 0.25},
@@ -59,21 +48,6 @@ def test_values_excluded_by_constraints_are_not_tried() -> None:
     sweep_plan = plan(make_spec(baseline=scheduled, search={**SEARCH, "spaces": ["optimiser"], "also": {}}))
     assert "train.warmup_steps" in sweep_plan.baseline.space.paths
     assert sweep_plan.baseline.space.constraints
-
-
-@pytest.mark.parametrize("others", [(), ("model.dropout", "model.attention_dropout")])
-def test_fields_that_only_conflict_together_are_reported(others: tuple[str, ...]) -> None:
-    """The corners of every pair of dimensions are tried."""
-    also = {path: {"choice": [round(0.1 * k, 1) for k in range(9)]} for path in others}
-    also |= {"model.width": {"choice": [16, 20]}, "model.heads": {"choice": [2, 4]}}
-    with expect_faults("nothing-to-draw", "search"):
-        plan_search(also)
-
-
-def test_arm_searches_only_fields_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    sweep_plan = plan(make_spec(arms={"no-halt": ARMS["no-halt"]}, search=SEARCH))
-    assert sweep_plan.arm("no-halt").dropped == ("train.ponder_weight", "model.halt.threshold")
-    assert sweep_plan.baseline.dropped == ()
 
 
 def test_digest_depends_on_settings_and_space() -> None:
@@ -95,9 +69,7 @@ def plan_with_dropped(*dropped: str, sets: dict[str, Any], also: dict[str, Any])
     ("dropped", "sets", "also"),
     [
         (("train.lr", "model.max_layers"), {"model.gate": False}, LR | DEPTH),
-        (("train.lr",), {"train.lr": 2e-4}, LR | DEPTH),
         (("model.max_layers",), {"model.halt": None}, LR | DEPTH),
-        (("train.ponder_weight",), {"model.halt": None}, {"train.ponder_weight": {"float": [0.0, 1.0]}} | LR),
         (
             ("model.max_layers",),
             {"train.schedule": "cosine"},
@@ -106,31 +78,9 @@ def plan_with_dropped(*dropped: str, sets: dict[str, Any], also: dict[str, Any])
     ],
     ids=[
         "all, so that it is not searched",
-        "what it sets",
         "a size that stays, which the arm may be about",
-        "what does nothing there",
         "what is not there",
     ],
 )
 def test_arm_may_drop_dimensions(dropped: Any, sets: Any, also: Any) -> None:
     assert not set(dropped) & set(plan_with_dropped(*dropped, sets=sets, also=also).arm("arm").space.paths)
-
-
-def test_report_interval_is_searched_only_if_training_depends_on_it() -> None:
-    often = {"train.report_every": {"choice": [10, 50]}}
-    with expect_faults("invalid-value", "search.also.train.report_every"):
-        plan_search(often | LR)
-    patient = {**make_baseline(), "train": {"steps": 400, "report_every": 10, "patience": 2}}
-    assert "train.report_every" in plan_search(often | LR, baseline=patient).baseline.space.paths
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("model.widht", ["model.width"]),
-        ("wdth", ["model.width", "lr"]),
-        ("modle.width", ["model.width", "lr"]),
-    ],
-)
-def test_unknown_path_is_compared_with_all_fields(path: str, expected: list[str]) -> None:
-    assert related(path, iter(["model.width", "lr"])) == expected

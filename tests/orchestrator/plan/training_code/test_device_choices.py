@@ -1,7 +1,5 @@
 """Plans name the choices that settings leave to the device."""
 
-from typing import Any
-
 import pytest
 
 from orchestrator.plan.training_code.device_choices import device_lines
@@ -11,12 +9,7 @@ from tests.support.specs.planned import plan
 
 @pytest.mark.parametrize(
     ("gpus", "precision", "mode", "kernel"),
-    [
-        (0, "fp32", "compact", "math"),
-        (1, "fp32", "batch", "sdpa of PyTorch"),
-        (0.5, "tf32", "batch", "sdpa of PyTorch"),
-        (1, "bf16", "batch", "FlashAttention 2 of PyTorch"),
-    ],
+    [(0, "fp32", "compact", "math"), (1, "bf16", "batch", "FlashAttention 2 of PyTorch")],
 )
 def test_early_exit_and_attention_kernel_are_named(
     gpus: float, precision: str, mode: str, kernel: str
@@ -28,9 +21,3 @@ def test_early_exit_and_attention_kernel_are_named(
     exits, kernels = lines
     assert f"early_exit: auto is {mode} (baseline)" in exits
     assert f"attention runs by {kernel}" in kernels
-
-
-def test_explicit_settings_are_not_named() -> None:
-    settings: dict[str, Any] = make_baseline(early_exit="batch")
-    (line,) = device_lines(plan(make_spec(baseline=settings)))
-    assert "early_exit" not in line

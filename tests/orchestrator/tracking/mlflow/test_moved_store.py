@@ -35,12 +35,10 @@ def stored_locations(uri: str) -> list[str | None]:
         return [location for (location,) in connection.execute(query)]
 
 
-@pytest.mark.parametrize("move", [shutil.move, shutil.copytree])
-def test_moved_or_copied_store_has_its_artifacts_in_the_new_folder(move: object, tmp_path: Path) -> None:
+def test_moved_store_has_its_artifacts_in_the_new_folder(tmp_path: Path) -> None:
     other_locations = "file:///others/mlartifacts/x", f"{(tmp_path / 'a b' / 'mlartifacts2').as_uri()}/x"
     create_store(tmp_path / "a b", *other_locations)
-    assert callable(move)
-    move(tmp_path / "a b", tmp_path / "c%d")
+    shutil.move(tmp_path / "a b", tmp_path / "c%d")
     uri, artifact_folder = f"sqlite:///{tmp_path}/c%d/mlflow.db", tmp_path / "c%d" / "mlartifacts"
     follow_move(uri, artifact_folder)
     assert stored_locations(uri) == [

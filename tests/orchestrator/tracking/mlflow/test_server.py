@@ -34,18 +34,13 @@ def replace_server(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     monkeypatch.setattr(server, "_command", lambda: [sys.executable, "-c", program])
 
 
-@pytest.mark.parametrize(
-    "extra_code", ["", CHILD_CODE, CHILD_CODE + IGNORE_SIGTERM], ids=["alone", "with-child", "stubborn"]
-)
-def test_server_and_its_children_end(
-    extra_code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replace_server(monkeypatch, HANDLER_CODE + extra_code + SERVER_CODE)
+def test_server_and_its_children_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace_server(monkeypatch, HANDLER_CODE + CHILD_CODE + IGNORE_SIGTERM + SERVER_CODE)
     monkeypatch.setattr(server, "END_S", 0.5)
     with server.serve_store("sqlite:///x.db", tmp_path, None) as running:
         leader = psutil.Process(running.process.pid)
         family = [leader, *leader.children(recursive=True)]
-        assert len(family) == (2 if extra_code else 1)
+        assert len(family) == 2
     _, survivors = psutil.wait_procs(family, timeout=10)
     assert not [process for process in survivors if process.status() != psutil.STATUS_ZOMBIE]
 
