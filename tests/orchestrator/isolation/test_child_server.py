@@ -161,7 +161,9 @@ THREADED = "import threading, time\nthreading.Thread(target=time.sleep, args=(1e
 
 
 @pytest.mark.parametrize(
-    ("code", "is_fork"), [("x = 1\n", True), pytest.param(THREADED, False, marks=pytest.mark.slow)]
+    ("code", "is_fork"),
+    [("x = 1\n", True), pytest.param(THREADED, False, marks=pytest.mark.slow)],
+    ids=["fork", "threads"],
 )
 def test_children_are_forks_unless_the_import_starts_threads(tmp_path, monkeypatch, code, is_fork):
     (tmp_path / "study.py").write_text(code)
