@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.files import abandoned_folders as abandoned
-from orchestrator.files.abandoned_folders import clear_folders
+from orchestrator.files.abandoned_folders import clear_folders, is_own_file, is_own_folder
 from trainables.process_identity import origin, process_label
 
 DEAD_LABEL = f"99999999-{origin()}aa"
@@ -53,7 +53,7 @@ def test_folder_of_a_dead_process_with_a_reused_pid_is_removed(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("label", ["", "-5", "²", "9" * 400])
+@pytest.mark.parametrize("label", ["", "-", "x", "-5", "0x10", "²", "٣", "9" * 400, "1 2", "1e3"])
 def test_names_without_a_process_label_are_ignored(tmp_path, label):
     (tmp_path / f"{abandoned.RAY}{label[:200]}").mkdir()
     clear_folders(tmp_path, abandoned.RAY)
@@ -63,9 +63,6 @@ def test_names_without_a_process_label_are_ignored(tmp_path, label):
 def test_links_files_pipes_and_sockets_remain(tmp_path):
     precious = tmp_path / "precious"
     (precious / "below").mkdir(parents=True)
-    leftover = tmp_path / f"{abandoned.RAY}{DEAD_LABEL}-x"
-    leftover.mkdir()
-    (leftover / "link").symlink_to(precious)
     (tmp_path / f"{abandoned.RAY}{DEAD_LABEL}-link").symlink_to(precious)
     (tmp_path / f"{abandoned.RAY}{DEAD_LABEL}-dangling").symlink_to("missing")
     (tmp_path / f"{abandoned.RAY}{DEAD_LABEL}-round").symlink_to(f"{abandoned.RAY}{DEAD_LABEL}-round")
@@ -73,9 +70,20 @@ def test_links_files_pipes_and_sockets_remain(tmp_path):
     os.mkfifo(tmp_path / f"{abandoned.RAY}{DEAD_LABEL}-pipe")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(os.path.relpath(tmp_path / f"{abandoned.RAY}{DEAD_LABEL}-s"))
-        earlier_paths = set(tmp_path.iterdir())
+        earlier_names = sorted(os.listdir(tmp_path))  # noqa: PTH208 - names
         clear_folders(tmp_path, abandoned.RAY)
-    assert set(tmp_path.iterdir()) == earlier_paths - {leftover}
+    assert sorted(os.listdir(tmp_path)) == earlier_names  # noqa: PTH208
+    assert (precious / "below").is_dir()
+
+
+def test_folder_with_links_is_removed_without_the_link_targets(tmp_path):
+    precious = tmp_path / "precious"
+    (precious / "below").mkdir(parents=True)
+    leftover = tmp_path / f"{abandoned.RAY}{DEAD_LABEL}-x"
+    leftover.mkdir()
+    (leftover / "link").symlink_to(precious)
+    clear_folders(tmp_path, abandoned.RAY)
+    assert not leftover.exists()
     assert (precious / "below").is_dir()
 
 
@@ -86,7 +94,51 @@ def test_folders_of_other_users_remain(tmp_path, monkeypatch):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-@pytest.mark.parametrize(("folder", "expected"), [("/tmp/abcd", "/tmp/abcd"), ("/tmp/slurm.123", "/tmp")])
+def test_unreadable_folder_causes_no_error(tmp_path):
+    clear_folders(tmp_path / "missing", abandoned.RAY)
+    (tmp_path / "file").write_text("")
+    clear_folders(tmp_path / "file", abandoned.RAY)
+    (tmp_path / f"{abandoned.RAY}{DEAD_LABEL}-x" / "below").mkdir(parents=True)
+    (tmp_path / f"{abandoned.RAY}{DEAD_LABEL}-x").chmod(0)
+    clear_folders(tmp_path, abandoned.RAY)
+    assert (tmp_path / "file").read_text() == ""
+    assert not (tmp_path / "missing").exists()
+    for leftover in tmp_path.glob(f"{abandoned.RAY}*"):
+        leftover.chmod(0o700)
+
+
+def test_links_and_pipes_are_no_own_files_or_folders(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "to-file").symlink_to("file")
+    (tmp_path / "to-folder").symlink_to("folder")
+    os.mkfifo(tmp_path / "pipe")
+    files = {path.name for path in tmp_path.iterdir() if is_own_file(path)}
+    folders = {path.name for path in tmp_path.iterdir() if is_own_folder(path)}
+    assert (files, folders) == ({"file"}, {"folder"})
+    assert not is_own_file(tmp_path / "none")
+    assert not is_own_folder(tmp_path / "none")
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_leftovers_of_killed_processes_are_removed(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(abandoned, "SHORT", len(str(temporary)))
+    for prefix in (abandoned.RAY, abandoned.CHECKPOINTS):
+        for label in (DEAD_LABEL, process_label()):
+            (temporary / f"{prefix}{label}-abc" / "below").mkdir(parents=True)
+    abandoned.clear_abandoned()
+    expected = {f"{prefix}{process_label()}-abc" for prefix in (abandoned.RAY, abandoned.CHECKPOINTS)}
+    assert {path.name for path in temporary.iterdir()} == expected
+
+
+@pytest.mark.parametrize(
+    ("folder", "expected"), [("/tmp/abcd", "/tmp/abcd"), ("/tmp/slurm.123", "/tmp"), ("/tmp/ä123", "/tmp")]
+)
 def test_temporary_folder_is_short_enough_for_sockets_of_ray(
     folder: str, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
