@@ -95,10 +95,10 @@ def test_default_splits_partition_one_corpus() -> None:
 
 
 def test_only_train_is_filtered_by_length() -> None:
-    train, valid = split_of("train"), split_of("valid")
-    assert train.lengths.max() == 100 < valid.lengths.max()
-    assert 79_000 < len(train) < 80_000
-    assert split_of("valid", train_length_max=10_000).content_hash == valid.content_hash
+    train, valid = split_of("train", **SMALL), split_of("valid", **SMALL)
+    assert train.lengths.max() <= 100 < valid.lengths.max()
+    assert 1400 < len(train) < 1700
+    assert split_of("valid", **SMALL, train_length_max=10_000).content_hash == valid.content_hash
 
 
 def test_more_training_trees_do_not_change_the_tests() -> None:

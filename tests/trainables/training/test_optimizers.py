@@ -73,11 +73,8 @@ def test_resumed_optimizer_is_identical(tmp_path: Path) -> None:
 def test_adamw_steps_equal_pytorch_exactly() -> None:
     tested, reference = nn.Linear(3, 2), nn.Linear(3, 2)
     reference.load_state_dict(tested.state_dict())
-    options = {"lr": RATE, "betas": (BETA1, BETA2), "eps": EPS, "weight_decay": DECAY}
-    optimizers = (
-        AdamW(tested.parameters(), **options, fused=True),
-        torch.optim.AdamW(reference.parameters(), **options),
-    )
+    options = {"lr": RATE, "betas": (BETA1, BETA2), "eps": EPS, "weight_decay": DECAY, "fused": True}
+    optimizers = AdamW(tested.parameters(), **options), torch.optim.AdamW(reference.parameters(), **options)
     for step in range(7):
         batch = torch.randn(4, 3, generator=torch.Generator().manual_seed(step))
         for model, optimizer in zip((tested, reference), optimizers, strict=True):
