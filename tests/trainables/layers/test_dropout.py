@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from trainables.layers.dropout import DropoutGroup, KeyedDropout, KeyedNoise, set_dropout_context
+from trainables.layers.dropout import (
+    DropoutGroup,
+    KeyedDropout,
+    KeyedNoise,
+    drop_adjacent,
+    set_dropout_context,
+)
 from trainables.layers.mask_draws import hash_numbers
 from trainables.layers.tokens import batch_places
 
@@ -54,6 +60,10 @@ def test_mask_depends_on_each_component_of_its_name() -> None:
     assert torch.equal(kept_mask(build_dropouts(part=1).first, 50, 8), base)
 
 
+def test_places_in_a_batch_are_unique() -> None:
+    assert batch_places(torch.zeros(300, 300, dtype=torch.int64)).unique().numel() == 300 * 300
+
+
 @pytest.mark.parametrize("places", ["numbers", "words"])
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
 def test_masks_look_like_independent_coin_flips(rate: float, places: str) -> None:
@@ -76,6 +86,13 @@ def test_dropout_scales_kept_elements_to_preserve_the_mean() -> None:
     out = build_dropouts(0.25).first(x, torch.arange(2000))
     assert out.unique().tolist() == pytest.approx([0.0, 4.0])
     assert out.mean().item() == pytest.approx(3.0, rel=0.02)
+
+
+def test_gradient_is_zero_for_dropped_elements() -> None:
+    x = torch.ones(40, 4, requires_grad=True)
+    out = build_dropouts(0.5).first(x, torch.arange(40))
+    out.sum().backward()
+    assert torch.equal(x.grad, out.detach())
 
 
 def test_evaluation_and_rate_zero_drop_nothing() -> None:
@@ -104,6 +121,12 @@ def test_training_without_a_stream_raises_an_error() -> None:
         KeyedDropout(0.5)(torch.ones(2, 2), torch.arange(2))
 
 
+def test_dropout_does_not_use_the_global_generator() -> None:
+    before = torch.random.get_rng_state()
+    kept_mask(build_dropouts().first, 10, 10)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
 @pytest.mark.parametrize("rates", [(0.1, 0.5, 0.3), (0.2, 0.0, 0.2)])
 def test_masks_of_a_group_equal_masks_drawn_one_by_one(rates: tuple[float, ...]) -> None:
     sizes, place = (5, 8, 1), torch.arange(30)
@@ -119,3 +142,27 @@ def test_masks_of_a_group_equal_masks_drawn_one_by_one(rates: tuple[float, ...])
         group.draw(place)
         for part, x, keep in zip(parts, inputs, masks, strict=True):
             assert torch.equal(part(x, place), part.drop(x, keep))
+
+
+@pytest.mark.parametrize("sizes", [(4, 6), (5, 6)])
+def test_masks_of_adjacent_columns_equal_those_of_each_dropout(sizes: tuple[int, int]) -> None:
+    parts, place = nn.ModuleList(KeyedDropout(0.5, size) for size in (3, *sizes)), torch.arange(30)
+    pair = (parts[1], parts[2])
+    x = torch.ones(30, sum(sizes))
+    set_dropout_context(parts, 1, 2)
+    expected = torch.cat([part(x[:, : part.columns], place) for part in pair], 1)
+    for group in (DropoutGroup.within(parts, pair), DropoutGroup.within(parts), DropoutGroup([])):
+        set_dropout_context(parts, 1, 2)
+        group.draw(place)
+        assert torch.equal(drop_adjacent(pair, x, place), expected)
+
+
+def test_masks_of_an_aborted_pass_are_discarded() -> None:
+    model = TwoDropouts(0.5)
+    model.first.columns = 4
+    set_dropout_context(model, 1, 2)
+    DropoutGroup([model.first]).draw(torch.arange(3))
+    set_dropout_context(model, 1, 3)
+    fresh = build_dropouts(0.5, step=3)
+    x, place = torch.ones(6, 4), torch.arange(6)
+    assert torch.equal(model.first(x, place), fresh.first(x, place))

@@ -2,12 +2,15 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from trainables.layers.halting import Decision, HaltingState, Rule, States, decide, keep
+from trainables.layers.packing import Packing, SplitInTwo
 
 probabilities = st.lists(st.floats(0.01, 0.99), min_size=1, max_size=12)
 
@@ -32,6 +35,13 @@ def run_unit(
     return halting, weights, kept
 
 
+@given(hats=probabilities, threshold=st.floats(0.05, 0.999), rule=st.sampled_from(["undo", "prefix"]))
+def test_weights_and_leftover_sum_to_one(hats: list[float], threshold: float, rule: Rule) -> None:
+    halting, weights, kept = run_unit(hats, threshold, rule)
+    total = sum(weight for weight, stays in zip(weights, kept, strict=True) if stays)
+    assert total + halting.survival.item() == pytest.approx(1)
+
+
 @given(hats=probabilities, threshold=st.floats(0.05, 0.999))
 def test_rules_differ_in_the_step_that_reaches_the_threshold(hats: list[float], threshold: float) -> None:
     undo, _, _ = run_unit(hats, threshold, "undo")
@@ -43,11 +53,53 @@ def test_rules_differ_in_the_step_that_reaches_the_threshold(hats: list[float], 
         assert 1 - prefix.survival.item() >= threshold
 
 
+@given(hats=probabilities, rule=st.sampled_from(["undo", "prefix"]))
+def test_ponder_is_the_expected_number_of_layers(hats: list[float], rule: Rule) -> None:
+    halting, weights, kept = run_unit(hats, 0.9, rule)
+    steps = sum(kept)
+    expected = sum(weight * (j + 1) for j, weight in enumerate(weights[:steps]))
+    expected += (1 - sum(weights[:steps])) * steps
+    assert halting.ponder.item() == pytest.approx(expected)
+    assert 0 <= halting.ponder.item() <= steps
+
+
+@given(hats=probabilities, rule=st.sampled_from(["undo", "prefix"]))
+def test_without_delay_ponder_counts_the_layers_of_a_state(hats: list[float], rule: Rule) -> None:
+    halting, weights, kept = run_unit(hats, 0.9, rule, delay=0)
+    steps = sum(kept)
+    expected = sum(weight * j for j, weight in enumerate(weights[:steps]))
+    expected += (1 - sum(weights[:steps])) * steps
+    assert halting.ponder.item() == pytest.approx(expected)
+
+
 def test_ten_probabilities_of_one_half_reach_the_published_threshold() -> None:
     """1 - 2^-10 is the first value of 1 - 2^-n above 0.999."""
     halting, _, kept = run_unit([0.5] * 12, 0.999, "undo")
     assert halting.num_kept.item() == 9
     assert kept == [True] * 9 + [False] * 3
+
+
+def test_unit_takes_no_more_steps_than_its_cap() -> None:
+    halting, _, kept = run_unit([0.1] * 5, 0.999, "undo", cap=3)
+    assert kept == [True] * 3 + [False] * 2
+    assert not halting.active.item()
+
+
+def test_gradient_of_undone_steps_is_zero() -> None:
+    hats = torch.tensor([0.3, 0.4, 0.9, 0.5], dtype=torch.float64, requires_grad=True)
+    halting = HaltingState.begin(torch.tensor([9]), torch.float64)
+    for hat in hats:
+        halting = next_state(halting, decide(halting, hat[None], 0.8, "undo"))
+    (halting.ponder + halting.survival).sum().backward()
+    assert (hats.grad != 0).tolist() == [True, True, False, False]
+
+
+def test_survival_is_accumulated_in_32_bits() -> None:
+    halting = HaltingState.begin(torch.tensor([9]), torch.bfloat16)
+    small = torch.tensor([1e-3], dtype=torch.bfloat16)
+    after = next_state(halting, decide(halting, small, 0.999, "undo"))
+    assert after.survival.dtype == torch.float32
+    assert after.survival.item() == pytest.approx(1 - small.float().item())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -65,3 +117,104 @@ def test_threshold_test_equals_the_sum_of_probabilities(threshold: float, dtype:
     goes_on = decide(halting, torch.zeros_like(survival), threshold, "undo").goes_on
     assert goes_on is not None
     assert torch.equal(goes_on, 1 - survival < threshold)
+
+
+def select_by_hand(x: Tensor, units: list[int]) -> list[float]:
+    return [x.tolist()[unit] for unit in units]
+
+
+def test_selected_units_have_unchanged_states() -> None:
+    halting = HaltingState.begin(torch.tensor([5, 6, 7]), torch.float64)
+    decision = decide(halting, torch.tensor([0.2, 0.99, 0.4], dtype=torch.float64), 0.9, "undo")
+    halting = next_state(halting, decision)
+    selected = halting.select(torch.tensor([0, 2]))
+    for name in ("survival", "spent", "num_kept", "cap", "active"):
+        assert getattr(selected, name).tolist() == select_by_hand(getattr(halting, name), [0, 2])
+    parts = halting.part(SplitInTwo(torch.tensor([0, 2, 1]), np.array([True, False, True])))
+    for part, units in zip(parts, ([0, 2], [1]), strict=True):
+        for name in ("survival", "spent", "num_kept", "cap", "active"):
+            assert getattr(part, name).tolist() == select_by_hand(getattr(halting, name), units)
+
+
+def test_removing_halted_units_does_not_change_the_others() -> None:
+    caps, stream = torch.tensor([5, 6, 7, 2]), torch.Generator().manual_seed(0)
+    all_units = HaltingState.begin(caps, torch.float64)
+    active_units, indices = HaltingState.begin(caps, torch.float64, all_keep=True), torch.arange(4)
+    for number in range(1, 7):
+        p = torch.rand(4, generator=stream, dtype=torch.float64) * 0.6
+        all_units = next_state(all_units, decide(all_units, p, 0.7, "undo"))
+        decision = decide(active_units, p[indices], 0.7, "undo", all_active=True)
+        assert decision.goes_on is not None
+        active_rows = decision.goes_on.nonzero().squeeze(1)
+        indices, active_units = indices[active_rows], active_units.select(active_rows)
+        decision = decision.of_active(active_rows, active_units.active)
+        active_units = next_state(active_units, decision, all_keep=True, capped=bool((caps == number).any()))
+        for name in ("survival", "ponder", "active"):
+            assert torch.equal(getattr(active_units, name), getattr(all_units, name)[indices]), (number, name)
+        assert all_units.num_kept[indices].tolist() == [active_units.num_kept] * len(indices)
+        active_rows = active_units.active.nonzero().squeeze(1)
+        indices, active_units = indices[active_rows], active_units.select(active_rows)
+    assert not len(indices)
+
+
+def by_autograd(
+    halting: HaltingState, decision: Decision, states: States, *, all_keep: bool
+) -> tuple[Tensor, ...]:
+    """Compute the results of `keep` with autograd, by the equations as published."""
+
+    def at_tokens(value: Tensor) -> Tensor:
+        return (value if states.packing is None else value[states.packing.row])[:, None]
+
+    weight = halting.survival * decision.p
+    new_values = (
+        halting.survival * (1 - decision.p),
+        halting.spent + weight * (halting.num_kept + halting.delay),
+        states.mixed + at_tokens(weight) * states.before,
+        states.after,
+    )
+    if all_keep:
+        return new_values
+    before = (halting.survival, halting.spent, states.mixed, states.before)
+    kept, column = decision.keeps, at_tokens(decision.keeps)
+    return tuple(
+        torch.where(kept if new.dim() == 1 else column, new, old)
+        for new, old in zip(new_values, before, strict=True)
+    )
+
+
+@pytest.mark.parametrize("rule", ["undo", "prefix"])
+@pytest.mark.parametrize("all_keep", [False, True])
+@pytest.mark.parametrize("per_token", [False, True])
+def test_step_has_the_gradients_of_its_equations(rule: Rule, all_keep: bool, per_token: bool) -> None:
+    stream, lengths = torch.Generator().manual_seed(3), np.array([2, 4, 1])
+    packing = None if per_token else Packing.of_counts(lengths, torch.device("cpu"))
+    units = 7 if per_token else 3
+
+    def number(*shape: int) -> Tensor:
+        return torch.rand(*shape, generator=stream, dtype=torch.float64).requires_grad_()
+
+    inputs = (number(units), number(units), number(units), *(number(7, 2) for _ in range(3)))
+    caps = torch.arange(2, 2 + units)
+    kept = torch.arange(units) % 3
+    start = HaltingState.begin(caps, torch.float64)
+    active = torch.arange(units) % 5 != 4
+
+    def step_arguments(
+        survival: Tensor, spent: Tensor, p: Tensor, *states: Tensor
+    ) -> tuple[HaltingState, Decision, States]:
+        number = 2 if all_keep else kept
+        halting = replace(start, survival=survival, spent=spent, active=active, num_kept=number)
+        return halting, decide(halting, p, 0.7, rule), States(*states, packing)
+
+    def run_keep(*inputs: Tensor) -> tuple[Tensor, ...]:
+        books, mixed, after = keep(*step_arguments(*inputs), all_keep=all_keep)
+        return books.survival, books.spent, mixed, after
+
+    values, expected = run_keep(*inputs), by_autograd(*step_arguments(*inputs), all_keep=all_keep)
+    for actual, expected_value in zip(values, expected, strict=True):
+        torch.testing.assert_close(actual, expected_value)
+    weights = [torch.rand(each.shape, generator=stream, dtype=torch.float64) for each in values]
+    grads, expected_grads = (torch.autograd.grad(each, inputs, weights) for each in (values, expected))
+    for actual, expected_value in zip(grads, expected_grads, strict=True):
+        torch.testing.assert_close(actual, expected_value)
+    assert torch.autograd.gradcheck(run_keep, inputs)

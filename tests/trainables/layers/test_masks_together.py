@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from trainables.layers import mask_draws
+from trainables.layers import dropout, mask_draws
 from trainables.layers.attention.attend import WeightDropout
-from trainables.layers.dropout import DropoutGroup, KeyedDropout, set_dropout_context
+from trainables.layers.dropout import DropoutGroup, KeyedDropout, scaled, set_dropout_context
 from trainables.layers.mask_draws import MaskDraws
 
 PLACE, ROWS = torch.arange(12), torch.arange(12).reshape(3, 4)
@@ -14,7 +14,9 @@ HEADS, KEYS = 2, 5
 
 
 def build_dropouts(*rates: float) -> nn.ModuleList:
-    parts = nn.ModuleList([KeyedDropout(rates[0], 6), KeyedDropout(rates[-1], 3), KeyedDropout(rates[0])])
+    parts = nn.ModuleList(
+        [KeyedDropout(rates[0], 6), KeyedDropout(rates[-1], 3), KeyedDropout(rates[0])],
+    )
     set_dropout_context(parts, 1, 2)
     return parts
 
@@ -58,3 +60,49 @@ def test_scheduled_masks_equal_masks_of_single_calls(
         for mask, expected in zip(scheduled_masks(scheduled), single_masks(unscheduled), strict=True):
             assert mask.shape == expected.shape
             assert torch.equal(mask, expected)
+
+
+def test_masks_scheduled_for_other_places_are_drawn_again() -> None:
+    parts, unscheduled, draws = build_dropouts(0.4), build_dropouts(0.4), MaskDraws()
+    for _ in range(2):
+        schedule_all(parts, draws, PLACE.clone())
+    draws.run()
+    group = DropoutGroup(parts[:2])
+    group.draw(PLACE)
+    expected = single_masks(unscheduled)
+    assert torch.equal(parts[0].take_mask(PLACE, 6), expected[0])
+    assert torch.equal(parts[1].take_mask(PLACE, 3), expected[1])
+    assert parts[2].take_scheduled(ROWS.clone(), KEYS) is None
+
+
+def test_skipped_calls_discard_their_scheduled_masks() -> None:
+    parts, unscheduled, draws = build_dropouts(0.4), build_dropouts(0.4), MaskDraws()
+    schedule_all(parts, draws)
+    draws.run()
+    for part in (*parts, *unscheduled):
+        part.skip_to(7)
+    assert torch.equal(parts[0].take_mask(PLACE, 6), single_masks(unscheduled)[0])
+
+
+def test_dropout_adds_its_output_to_a_tensor() -> None:
+    torch.manual_seed(0)
+    x, summand = (torch.randn(12, 6, requires_grad=True) for _ in "12")
+    total = build_dropouts(0.4)[0](x, PLACE, summand)
+    expected = summand + build_dropouts(0.4)[0](x, PLACE)
+    assert torch.equal(total, expected)
+    for grad, expected_grad in zip(
+        torch.autograd.grad(total.square().sum(), (x, summand)),
+        torch.autograd.grad(expected.square().sum(), (x, summand)),
+        strict=True,
+    ):
+        assert torch.equal(grad, expected_grad)
+    no_dropout = KeyedDropout(0.0)
+    assert torch.equal(no_dropout(x, PLACE, summand), summand + x)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.25])
+def test_large_products_with_masks_equal_small_ones(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, keep = torch.randn(50, 3), torch.rand(50, 3) < 0.7
+    small = scaled(x, keep, scale)
+    monkeypatch.setattr(dropout, "MIXED", 10)
+    assert torch.equal(scaled(x, keep, scale), small)
