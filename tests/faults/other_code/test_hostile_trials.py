@@ -154,7 +154,7 @@ def test_hostile_report_is_stored_in_postgresql(tmp_path: Path) -> None:
         (Measurement(1, 1.0, {"valid": {"x": 1.0}}), r"a metric must be a number, got a dict for 'valid'"),
         (Measurement(1, 1.0, {"x": 10**400}), r"a metric must fit into a 64-bit float"),
         (Measurement(1, 1.0, {"x": np.zeros(2)}), r"a metric must be one number, got a ndarray of shape"),
-        (Measurement(1, 1.0, {"x": np.bool_(1)}), r"a metric must be a number, got a bool_ for the text 'x'"),
+        (Measurement(1, 1.0, {"x": np.bool_(1)}), r"a metric must be a number, got a bool"),
         (Measurement(1, 1.0, {" ": 1.0}), r"a metric must have a name"),
         (Measurement(1, 1.0, None), r"metrics must be a mapping, got a NoneType"),
         (Measurement(0.5, 1.0, {}), r"a step must be a whole number, got a float"),
