@@ -26,6 +26,8 @@ class Flag:
     is_switch: bool = False
     """Whether the flag takes no value."""
     is_required: bool = False
+    is_read_back: bool = True
+    """Whether the script reads the default, given as text on the command line, as the same value."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,16 @@ def _read_flags(call: ast.Call) -> Iterator[Flag]:
         choices=tuple(choices) if isinstance(choices, list | tuple) else (),
         is_switch=switch or optional,
         is_required=bool(keywords.get("required")),
+        is_read_back=switch or optional or _is_read_back(call, default),
     )
+
+
+def _is_read_back(call: ast.Call, default: Any) -> bool:
+    """Return whether the type of a flag converts the text of `default` to `default`, as far as known."""
+    kind = next((keyword.value for keyword in call.keywords if keyword.arg == "type"), None)
+    if isinstance(default, str | None):
+        return True
+    return kind is not None and not isinstance(kind, ast.Lambda)
 
 
 def _choices_in_help(text: Any, default: Any) -> list[str]:

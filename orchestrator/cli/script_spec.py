@@ -7,11 +7,13 @@ from typing import Any
 
 from orchestrator.cli.script_flags import Flag, ScriptFlags, read_script
 from orchestrator.errors import InputError
+from orchestrator.files.redact import is_named_secret
 from orchestrator.spec.metric_splits import is_named_for_test_data
 from orchestrator.spec.placeholders import QUESTION, WHY
 from orchestrator.spec.scalars import dump
 
 MAX_ARMS = 3
+
 SEEDS = 5
 METRIC = "valid/loss"
 """Metric of the spec if the script names none."""
@@ -24,6 +26,10 @@ RUN_CONTROL = LENGTHS | {
     "eval",
     "evaluate",
     "test",
+    "split",
+    "splits",
+    "phase",
+    "mode",
     "worker",
     "workers",
     "device",
@@ -63,8 +69,8 @@ RUN_CONTROL = LENGTHS | {
 """Words in the names of flags that are about the run, not about the model or the optimiser."""
 FIRST_NUMBERS = frozenset(["layer", "layers", "depth"])
 """Words in the names of numbers that are preferred for arms with twice the number."""
-PARTS = frozenset(["decay", "dropout", "momentum", "smoothing", "noise"])
-"""Words in the names of numbers that are set to 0 to remove a part of the training."""
+PARTS = re.compile(r"(\w+_)?dropout(_rate|_prob|_p)?|weight_decay|momentum|label_smoothing", re.IGNORECASE)
+"""Names of numbers that are set to 0 to remove a part of the training."""
 HOW_TO_REPORT = """\
 # The script must report: append {"step": 1, "valid/loss": 0.5} as a line of JSON to metrics.jsonl in its
 # working folder, or call haltsweep.current_trial().report(1, {"valid/loss": 0.5}).
@@ -85,7 +91,11 @@ def write_spec_for_script(file: Path) -> str:
         ) from error
     except SyntaxError as error:
         raise InputError(f"{file}:{error.lineno}: must be Python, got: {error.msg}") from error
-    settings = {flag.name: flag.default for flag in script.flags if flag.default is not None}
+    settings = {
+        flag.name: flag.default
+        for flag in script.flags
+        if flag.default is not None and not _reason_to_omit(flag)
+    }
     arms = dict(_example_arms(script))
     # The search of the spec varies the learning rate, so arms set it only if there are no others.
     arms = {name: changes for name, changes in arms.items() if not changes.keys() & {*LEARNING_RATES}} or arms
@@ -114,6 +124,8 @@ def _lines(
     for flag in script.flags:
         if flag.is_required and flag.default is None:
             yield f"  # {flag.name}: the script requires a value\n"
+        elif reason := _reason_to_omit(flag):
+            yield f"  # {flag.name}: {reason}\n"
     yield "arms: # the baseline with only these settings changed; write your own\n"
     for arm, changes in arms.items():
         yield f"  {arm}: {dump({'why': WHY, 'set': changes}, flow=True)}\n"
@@ -124,6 +136,15 @@ def _lines(
     split = "" if "/" in metric else f", split: {'test' if is_test_metric else 'valid'}"
     comment = "" if script.metrics else " # replace it by a metric that the script reports"
     yield f"confirm: {{seeds: {SEEDS}{splits}}}\nanswer: {{metric: {metric}{split}}}{comment}\n"
+
+
+def _reason_to_omit(flag: Flag) -> str:
+    """Return why the default of a flag is no setting of the baseline; empty if it is one."""
+    if is_named_secret(flag.name):
+        return "left out, since it may be a secret"
+    if not flag.is_read_back:
+        return "left out, since the script reads the text of its default as another value"
+    return ""
 
 
 def _metric(script: ScriptFlags) -> str:
@@ -156,11 +177,13 @@ def _example_arms(script: ScriptFlags) -> Iterator[tuple[str, dict[str, Any]]]:
     First come parts of the training that are removed, then choices, switches and doubled numbers.
     """
     flags = [
-        flag for flag in script.flags if flag.default is not None and not RUN_CONTROL & _words(flag.name)
+        flag
+        for flag in script.flags
+        if flag.default is not None and not RUN_CONTROL & _words(flag.name) and not _reason_to_omit(flag)
     ]
     numbers = [flag for flag in flags if _is_number(flag.default) and flag.default > 0 and not flag.choices]
     for flag in numbers:
-        if PARTS & _words(flag.name):
+        if PARTS.fullmatch(flag.name):
             yield f"minus-{_arm(flag)}", {flag.name: type(flag.default)(0)}
     for flag in flags:
         choices = [choice for choice in flag.choices if choice != flag.default]
@@ -169,6 +192,8 @@ def _example_arms(script: ScriptFlags) -> Iterator[tuple[str, dict[str, Any]]]:
     for flag in flags:
         if flag.is_switch or isinstance(flag.default, bool):
             yield f"{'minus' if flag.default else 'plus'}-{_arm(flag)}", {flag.name: not flag.default}
+    # A number just below 1 may be a share, which cannot be doubled.
+    numbers = [flag for flag in numbers if not PARTS.fullmatch(flag.name) and not 0.5 < flag.default < 1]
     for flag in sorted(numbers, key=lambda flag: not FIRST_NUMBERS & _words(flag.name)):
         yield f"twice-{_arm(flag)}", {flag.name: 2 * flag.default}
 

@@ -1,11 +1,14 @@
 """Detects arms whose first trials of a phase all crash with the same error, so that the sweep can stop."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 
 from orchestrator.plan.types import Plan
 from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial, error_line
 
+_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
+"""Numbers in errors, which may be settings and seeds, so that errors with other numbers count as equal."""
 FIRST_TRIALS = 3
 """Number of first trials of an arm in a phase that stop the sweep if all crash with the same error."""
 
@@ -49,8 +52,8 @@ class FirstErrors:
         """
         for key, message_by_trial in self._errors.items():
             arm, phase = key.rsplit(" ", 1)
-            errors = set(message_by_trial.values())
-            if len(errors) != 1 or not (error := errors.pop()):
+            error = next(iter(message_by_trial.values()), "")
+            if not error or len({_NUMBER.sub("#", message) for message in message_by_trial.values()}) > 1:
                 continue
             num_trials = min(FIRST_TRIALS, self._trains[key])
             is_single = num_trials == 1 and f"{arm} search" in self._errors and phase != "search"

@@ -108,7 +108,7 @@ _SECRET = re.compile(
 )
 _NAMED = re.compile(
     "(?:password|passwd|passphrase|apikey|secretkey|secretaccesskey|privatekey|accesstoken|authtoken|apitoken"
-    "|clientsecret|accountkey|sharedaccesskey|credentials?)$|^(?:pwd|secret)$"
+    "|clientsecret|wandbkey|accountkey|sharedaccesskey|credentials?)$|^(?:pwd|secret)$"
 )
 """Names of fields that always contain secrets; others, such as `tokenizer`, only contain a similar word."""
 _REFUSED = re.compile("[\x00\ud800-\udfff]")

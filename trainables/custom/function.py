@@ -29,6 +29,7 @@ from greenlet import GreenletExit, getcurrent, greenlet
 
 from trainables.custom.extensions import error_remedy
 from trainables.custom.generator_state import GeneratorFiles, process_and_thread
+from trainables.custom.open_files import flush_open_files
 from trainables.process_identity import process_label
 from trainables.protocol import TRIALS, Infeasible, Job, Measurement
 from trainables.seeds import derive
@@ -172,6 +173,7 @@ class FunctionWorkload:
             self._last_report = reported
             return self._last_report
         self.finished = True
+        flush_open_files()
         if self._last_report is None:
             returned = "" if reported is None else f" but with a value of type {type(reported).__name__}"
             raise ValueError(
@@ -189,7 +191,7 @@ class FunctionWorkload:
             )
             raise self._lost
         self._generators.reported()
-        if self._reported_until is not None and _is_at_most(step, self._reported_until):
+        if self._reported_until is not None and is_at_most(step, self._reported_until):
             return
         seconds = 0.0 if self._last_report is None else self._last_report.seconds
         measurement = Measurement(step, seconds + perf_counter() - self._began, metrics)
@@ -255,7 +257,7 @@ def _folder_for(job: Job) -> Path:
     return job.folder
 
 
-def _is_at_most(step: Any, last_step: int) -> bool:
+def is_at_most(step: Any, last_step: int) -> bool:
     """Return whether `step` is an integer up to `last_step`. The worker checks all other steps."""
     try:
         return operator.index(step) <= last_step

@@ -4,7 +4,7 @@ A script whose function has the decorator `@hydra.main` receives Hydra's overrid
 
 A script reports by `haltsweep.current_trial().report(step, metrics)`. Alternatively it appends one line of
 JSON per report to `metrics.jsonl` in its working folder: {"step": 1, "valid/loss": 0.5}. These lines are read
-each time the script opens the file, and when it has ended.
+each time the script opens the file, and when its last line has run; exit handlers and threads run too late.
 """
 
 import ast
@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from trainables.custom.extensions import add_to_path
-from trainables.custom.function import FunctionTrial
+from trainables.custom.function import FunctionTrial, is_at_most
+from trainables.custom.open_files import flush_open_files
 from trainables.custom.source_files import SCRIPT, source_files
 
 METRICS: Final = "metrics.jsonl"
@@ -91,6 +92,7 @@ class Script:
         finally:
             sys.argv = previous_argv
             reader.is_open = False
+        flush_open_files()
         reader.read()
 
 
@@ -211,8 +213,9 @@ class MetricsReader:
         self._follow(str(file))
 
     def _follow(self, file: str) -> None:
-        self._file, self._lines = file, 0
-        self._read_bytes = Path(file).stat().st_size if Path(file).is_file() else 0
+        self._file, self._lines, self._last_step = file, 0, None
+        status = os.stat(file) if os.path.isfile(file) else None  # noqa: PTH113, PTH116 - of every opened file
+        self._read_bytes, self._inode = (0, 0) if status is None else (status.st_size, status.st_ino)
 
     def opened(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Read the file whenever the script opens it; an audit hook."""
@@ -223,23 +226,29 @@ class MetricsReader:
             self._follow(path)  # the script has changed its working folder
         if path == self._file:
             self.read()
-            if self._lines == 0 and isinstance(arguments[2], int) and arguments[2] & os.O_TRUNC:
-                self._read_bytes = 0  # the script discards the lines of an earlier run
+            if isinstance(arguments[2], int) and arguments[2] & os.O_TRUNC:
+                self._read_bytes = 0
 
     def read(self) -> None:
         """Report all complete lines that were not reported yet.
+
+        If the script has rewritten the file, lines up to the last reported step are skipped.
 
         Raises:
             ValueError: A line is not a mapping with a step.
         """
         was_open, self.is_open = self.is_open, False
+        skipped_until: Any = None
         try:
             if not os.path.exists(self._file):  # noqa: PTH110 - as above
                 self._read_bytes = 0
                 return
             with open(self._file, "rb") as lines:  # noqa: PTH123 - as above
-                if os.fstat(lines.fileno()).st_size < self._read_bytes:  # the file was rewritten
-                    self._read_bytes = 0
+                status = os.fstat(lines.fileno())
+                if status.st_size < self._read_bytes or status.st_ino != self._inode:
+                    self._read_bytes, self._inode = 0, status.st_ino
+                if self._read_bytes == 0:
+                    skipped_until = self._last_step
                 lines.seek(self._read_bytes)
                 text = lines.read()
         finally:
@@ -257,4 +266,6 @@ class MetricsReader:
                     f'{{"step": 1, "valid/loss": 0.5}}, got '
                     f"{line.decode(errors='replace')[:200]}"
                 ) from error
-            self._trial.report(step, metrics)
+            if skipped_until is None or not is_at_most(step, skipped_until):
+                self._last_step = step
+                self._trial.report(step, metrics)

@@ -275,9 +275,7 @@ def first_failure(plan: Plan, status: str) -> Callable[[str, Outcome], None]:
         trial = next(candidate for candidate in trials if candidate.trial_id == trial_id)
         place = f"{trial.arm} {trial.phase} {numbered(trial.repeat, trial.number)} ({trial_id})"
         reason = shortened(outcome.reason)
-        print_error(
-            f"first failure: {place} {outcome.kind}: {reason}; the sweep continues, `{status}` lists others"
-        )
+        print_error(f"first failure: {place} {outcome.kind}: {reason}; `{status}` lists others")
 
     return complain_once
 

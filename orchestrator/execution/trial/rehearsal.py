@@ -165,6 +165,11 @@ def rehearse_confirm_trial(plan: Plan, data_dir: Path | None = None) -> Rehearse
         for reply in trials.replies(job, place, limit_s=CONFIRM_LIMIT_S):
             if reply.measurement is not None:
                 reported_names.update(reply.measurement.metrics)
+                stop = judge_report(plan, reply.measurement)
+                if stop is not None:
+                    return RehearsedConfirmTrial(
+                        arm.name, _outcome_text(stop.kind, stop.reason), (), has_ended=True
+                    )
             ended = reply.ended
             missing = tuple(outcome for outcome in outcomes if not _is_reported(outcome, reported_names))
             if outcomes and not missing:

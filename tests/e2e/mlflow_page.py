@@ -1,0 +1,197 @@
+"""Drive the MLflow UI in a headless Chromium as a person would, and read the comparison off the page."""
+
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator, Page
+
+WIDTH, HEIGHT = 1560, 1000
+TIMEOUT_MS = 60_000
+"""Timeout of one element's appearance, on a machine that is busy with other tests."""
+ROW_HEIGHT = 45
+"""Height of a row of the table of metrics, in pixels."""
+SCROLL = 5 * ROW_HEIGHT
+"""Pixels of one scroll step, less than the table's height, because the table holds only visible rows."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Texts of MLflow's page that compares runs, by row and run name."""
+
+    runs: tuple[str, ...]
+    params: dict[str, dict[str, str]]
+    metrics: dict[str, dict[str, str]]
+
+
+def missing_dependency() -> str:
+    """Return the missing dependency of a browser, or an empty string."""
+    if find_spec("playwright") is None:
+        return "Playwright is not installed"
+    return "" if _chromium() else "Chromium is not installed"
+
+
+def _chromium() -> str | None:
+    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@contextmanager
+def new_browser() -> Iterator["Browser"]:
+    """A headless Chromium without any history."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox"])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@contextmanager
+def new_page(browser: "Browser", width: int = WIDTH, **settings: Any) -> Iterator["Page"]:
+    """Open a page with a fresh context; `settings` are Playwright's."""
+    with browser.new_page(viewport={"width": width, "height": HEIGHT}, **settings) as page:
+        page.set_default_timeout(TIMEOUT_MS)
+        yield page
+
+
+def open_arms(page: "Page", url: str, arms: Sequence[str]) -> None:
+    """Open the list of arms and close the assistant that MLflow opens."""
+    page.goto(url, wait_until="commit")
+    for arm in arms:
+        page.get_by_role("link", name=arm, exact=True).wait_for()
+    close_assistant(page)
+
+
+def open_from_list(page: "Page", server: str, experiment: str) -> "Page":
+    """Open an experiment from MLflow's list, then the link in its description; return the new tab."""
+    page.goto(f"{server}/#/experiments", wait_until="commit")
+    page.get_by_role("link", name=experiment, exact=True).first.click()
+    # Click by JavaScript: MLflow greets a new browser with a window that covers the page and removes
+    # the link's role.
+    link = page.locator("a", has_text=re.compile(r"^open$")).first
+    link.wait_for(state="attached")
+    with page.context.expect_page() as opened:
+        link.evaluate("link => link.click()")
+    return opened.value
+
+
+def close_assistant(page: "Page") -> None:
+    """Close the chat that greets a new browser."""
+    close = page.locator("[data-component-id='mlflow.assistant.chat_panel.close']")
+    close.click()
+    close.wait_for(state="hidden")
+
+
+def compare_all(page: "Page") -> None:
+    """Select every run of the list and press Compare."""
+    page.get_by_role("checkbox").first.check()
+    page.get_by_role("button", name="Compare", exact=True).click()
+    wait_for_comparison(page)
+
+
+def wait_for_comparison(page: "Page") -> None:
+    """Wait until the comparison is loaded."""
+    page.get_by_text(re.compile(r"^Comparing \d+ Runs")).wait_for()
+    _grids(page)[1].locator("span").first.wait_for()
+
+
+def show_differences_only(page: "Page") -> None:
+    """Fold away the plots, and the parameters in which all runs agree."""
+    page.get_by_text("Visualizations", exact=True).click()
+    page.get_by_text("Show diff only").first.click()
+    page.get_by_text("Parallel Coordinates Plot").wait_for(state="hidden")
+
+
+def read(page: "Page") -> Comparison:
+    """Read all parameters and metrics of the comparison."""
+    details, params = page.locator("table.mlflow-compare-table").all()[:2]
+    runs = tuple(_table(details)["Run Name:"])
+    return Comparison(
+        runs,
+        {name: dict(zip(runs, values, strict=True)) for name, values in _table(params).items()},
+        {name: dict(zip(runs, values, strict=True)) for name, values in _metrics(page).items()},
+    )
+
+
+def _table(table: "Locator") -> dict[str, list[str]]:
+    rows = table.locator("tr").all()
+    return {
+        row.locator("th").first.inner_text().strip(): [
+            cell.inner_text().strip() for cell in row.locator("td").all()
+        ]
+        for row in rows
+    }
+
+
+def _grids(page: "Page") -> tuple["Locator", "Locator"]:
+    """Return the grids of the metrics table: names, and values."""
+    grids = page.get_by_role("grid")
+    return grids.nth(0), grids.nth(1)
+
+
+def _metrics(page: "Page") -> dict[str, list[str]]:
+    """Read all rows, scrolled into view part by part."""
+    names: dict[float, str] = {}
+    values: dict[float, dict[float, str]] = {}
+    lowest = _grids(page)[1].evaluate("grid => grid.scrollHeight - grid.clientHeight")
+    for top in [*range(0, lowest, SCROLL), lowest, 0]:
+        _scroll(page, top)
+        names_grid, values_grid = _grids(page)
+        names |= {y: text for _, y, text in _cells(names_grid)}
+        for x, y, text in _cells(values_grid):
+            values.setdefault(y, {})[x] = text
+    assert names.keys() == values.keys(), "every row must have been seen on both sides"
+    return {names[y]: [text for _, text in sorted(row.items())] for y, row in sorted(values.items())}
+
+
+def _scroll(page: "Page", top: int) -> None:
+    """Scroll the table of metrics to `top` pixels and wait until MLflow has drawn the visible rows.
+
+    In MLflow 3.17 the names follow one scroll event late, so the last of them moves by a single pixel.
+    """
+    names, values = (grid.element_handle() for grid in _grids(page))
+    for position in (top - 1 if top else 1, top):
+        reached = values.evaluate("(grid, top) => { grid.scrollTop = top; return grid.scrollTop }", position)
+        page.wait_for_timeout(100)
+    names_follow = "([names, top]) => Math.abs(names.scrollTop - top) <= 1"
+    page.wait_for_function(names_follow, arg=[names, reached])
+
+
+def _cells(grid: "Locator") -> list[tuple[float, float, str]]:
+    """Return left, top and text of the drawn cells."""
+    found: list[tuple[float, float, str]] = grid.evaluate(
+        """grid => [...grid.firstElementChild.children].map(
+            cell => [parseFloat(cell.style.left), parseFloat(cell.style.top), cell.innerText.trim()])"""
+    )
+    return found
+
+
+def columns(page: "Page") -> list[str]:
+    """Headers of the list of runs that are on view."""
+    headers = page.get_by_role("columnheader").all_inner_texts()
+    return [text.strip() for text in headers if text.strip()]
+
+
+def take_arms(page: "Page", arms: int) -> bytes:
+    """The list of `arms` runs in the height it needs."""
+    page.wait_for_timeout(500)  # until the page has settled
+    return page.screenshot(clip={"x": 0, "y": 0, "width": WIDTH, "height": 370 + 32 * arms})
+
+
+def take_comparison(page: "Page", metric: str) -> bytes:
+    """The comparison in the height it needs, with `metric` as the first of the metrics on view."""
+    position = list(_metrics(page)).index(metric)
+    names, _ = _grids(page)
+    box = names.bounding_box()
+    assert box is not None
+    page.set_viewport_size({"width": WIDTH, "height": round(box["y"] + box["height"]) + 40})
+    page.wait_for_timeout(500)  # until the page has settled into its new size
+    _scroll(page, position * ROW_HEIGHT)
+    return page.screenshot()
