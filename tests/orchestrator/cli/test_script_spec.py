@@ -106,3 +106,21 @@ def test_script_without_flags_is_refused(text, location, tmp_path, haltsweep):
     assert result.code == 2
     assert result.err.startswith(location)
     assert not (tmp_path / "job.yaml").exists()
+
+
+def test_secrets_and_converted_defaults_stay_out_of_a_new_spec(tmp_path, haltsweep):
+    flags = [
+        '"--api-key", default="5f0c"',
+        '"--amp", type=lambda text: text == "1", default=True',
+        '"--hidden", default=3',
+        '"--dropout", type=float, default=0.5',
+        '"--lr-decay", type=float, default=0.97',
+    ]
+    lines = ["import argparse", "p = argparse.ArgumentParser()"]
+    lines += [f"p.add_argument({flag})" for flag in flags]
+    (tmp_path / "job.py").write_text("\n".join(lines))
+    assert haltsweep("new", "--from", "job.py").code == 0
+    spec = yaml.safe_load((tmp_path / "job.yaml").read_text())
+    assert spec["baseline"] == {"dropout": 0.5, "lr_decay": 0.97}
+    assert [arm["set"] for arm in spec["arms"].values()] == [{"dropout": 0.0}]
+    assert "5f0c" not in (tmp_path / "job.yaml").read_text()

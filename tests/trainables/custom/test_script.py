@@ -128,16 +128,29 @@ def test_json_lines_become_reports(start_script, keeps_open: str, writes: str, c
     assert reported(measurements) == EXPECTED
 
 
-def test_rewritten_file_reports_each_line_once(start_script) -> None:
-    code = """
+@pytest.mark.parametrize("operator", ["+=", "="], ids=["all lines", "last line"])
+def test_rewritten_file_reports_each_line_once(start_script, operator: str) -> None:
+    code = f"""
         lines = ""
         for step in range(1, 4):
-            lines += f'{{"step": {step}, "valid/loss": 1}}\\n'
+            lines {operator} f'{{{{"step": {{step}}, "valid/loss": 1}}}}\\n'
             with open("metrics.jsonl", "w") as log:
                 log.write(lines)
     """
     workload = start_script(code)
     assert [each.step for each in iter(workload.advance, None)] == [1, 2, 3]
+    workload.close()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_file_that_stays_open_is_read_to_its_end(start_script) -> None:
+    code = """
+        log = open("metrics.jsonl", "w")
+        for step in range(1, 1001):
+            log.write('{"step": STEP, "valid/loss": 1}\\n'.replace("STEP", str(step)))
+    """
+    workload = start_script(code)
+    assert [each.step for each in iter(workload.advance, None)] == list(range(1, 1001))
     workload.close()
 
 
