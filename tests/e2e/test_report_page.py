@@ -1,4 +1,4 @@
-"""The page of a report in a browser: without JavaScript, without a network, and on a phone."""
+"""The page of a report in a browser: without JavaScript, on a phone, in light and dark, and in print."""
 
 import re
 import statistics
@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from PIL import Image
 
+from orchestrator.report.writers.page import html_page as page_of
 from orchestrator.report.writers.write import write_report_folder
-from tests.e2e.browser import WIDTH, missing_dependency, new_browser, new_page
-from tests.e2e.pictures import EXAMPLE_CHANGES, EXPERTS_CHANGES, example_page, save_sections
+from orchestrator.trials import OutcomeKind
+from tests.e2e import mlflow_page
 from tests.e2e.pictures import WIDTH as PICTURE_WIDTH
+from tests.e2e.pictures import Pictures, save_sections
+from tests.e2e.sweeps import Sweep
 from tests.orchestrator.report.halting.test_halting_maps import make_example, with_examples
 from tests.orchestrator.report.studies import Study, make_study
 
@@ -21,8 +25,8 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        bool(missing_dependency()),
-        reason=missing_dependency() or "no dependency is missing",
+        bool(mlflow_page.missing_dependency()),
+        reason=mlflow_page.missing_dependency() or "no dependency is missing",
     ),
 ]
 PHONE_WIDTH = 375
@@ -80,7 +84,7 @@ OVERLAPS_JS = """() => [...document.querySelectorAll('svg')].flatMap(svg => {
 @pytest.fixture(scope="module")
 def browser() -> Iterator["Browser"]:
     """A browser in which each test opens a page."""
-    with new_browser() as started:
+    with mlflow_page.new_browser() as started:
         yield started
 
 
@@ -98,25 +102,31 @@ def report_page(full_study: Study, tmp_path_factory: pytest.TempPathFactory) -> 
     ).with_name("report.html")
 
 
-def test_pictures_of_the_documentation_are_retaken(
-    browser: "Browser", tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+def test_every_section_has_a_picture(
+    browser: "Browser", report_page: Path, pictures: Pictures, request: pytest.FixtureRequest
 ) -> None:
-    if not request.config.getoption("--retake-pictures"):
-        pytest.skip("pictures are taken with --retake-pictures")
-    for sweep, changes, names in (
-        ("quickstart", EXAMPLE_CHANGES, PICTURED_SECTIONS),
-        ("experts", EXPERTS_CHANGES, ("experts",)),
-    ):
-        page_file = example_page(tmp_path_factory.mktemp(sweep), sweep, changes)
+    pages: dict[Path, tuple[str, ...]] = {report_page: (*PICTURED_SECTIONS, "experts")}
+    if pictures.is_published:
+        studies: list[Sweep] = [
+            request.getfixturevalue(name) for name in ("comparison_sweep", "experts_sweep")
+        ]
+        comparison_page, experts_sweep = (sweep.folder.report / "report.html" for sweep in studies)
+        pages = {comparison_page: PICTURED_SECTIONS, experts_sweep: ("experts",)}
+    for page_file, names in pages.items():
         sections = re.findall(r'<section id="([^"]+)">', page_file.read_text(encoding="utf-8"))
         assert set(sections) <= {*PICTURED_SECTIONS}
-        with new_page(browser, PICTURE_WIDTH, java_script_enabled=False) as page:
+        with mlflow_page.new_page(browser, PICTURE_WIDTH, java_script_enabled=False) as page:
             page.goto(page_file.as_uri())
-            save_sections(page, names)
+            save_sections(pictures, page, names)
+    for name in (*PICTURED_SECTIONS, "experts"):
+        with Image.open(pictures.folder / f"report-{name}.png") as picture:
+            assert picture.width > 900
+            assert len(picture.getcolors() or ()) > 8, "the picture must not be empty"
 
 
+@pytest.mark.parametrize("width", [PHONE_WIDTH, mlflow_page.WIDTH])
 def test_page_shows_the_values_of_the_records(
-    full_study: Study, browser: "Browser", report_page: Path
+    full_study: Study, browser: "Browser", report_page: Path, width: int
 ) -> None:
     values = {
         arm.name: {
@@ -127,7 +137,7 @@ def test_page_shows_the_values_of_the_records(
         for arm in full_study.plan.arms
     }
     baseline = values.pop("baseline")
-    with new_page(browser, java_script_enabled=False) as page:
+    with mlflow_page.new_page(browser, width, java_script_enabled=False) as page:
         page.goto(report_page.as_uri())
         forest = page.locator("#outcome-1 svg text").all_text_contents()
         table = page.get_by_role("region", name=re.compile("primary outcome: mean difference"))
@@ -146,9 +156,10 @@ def test_page_shows_the_values_of_the_records(
             assert cells == [f"{value:.3f}" for value in arm_values.values()]
 
 
-def test_page_needs_no_javascript_and_no_network(browser: "Browser", report_page: Path) -> None:
+@pytest.mark.parametrize("width", [PHONE_WIDTH, mlflow_page.WIDTH])
+def test_page_needs_no_javascript_and_no_network(browser: "Browser", report_page: Path, width: int) -> None:
     requested_urls: list[str] = []
-    with new_page(browser, PHONE_WIDTH, java_script_enabled=False, offline=True) as page:
+    with mlflow_page.new_page(browser, width, java_script_enabled=False, offline=True) as page:
         page.on("request", lambda request: requested_urls.append(request.url))
         page.goto(report_page.as_uri())
         assert page.locator("svg").count() > 10
@@ -161,12 +172,86 @@ def test_page_needs_no_javascript_and_no_network(browser: "Browser", report_page
     assert requested_urls == [report_page.as_uri()]
 
 
-@pytest.mark.parametrize("width", [PHONE_WIDTH, WIDTH])
+@pytest.mark.parametrize("width", [PHONE_WIDTH, mlflow_page.WIDTH])
 def test_page_fits_the_screen_and_texts_do_not_overlap(
     browser: "Browser", report_page: Path, width: int
 ) -> None:
     # A phone scales down a page that declares no width.
-    with new_page(browser, width, is_mobile=width == PHONE_WIDTH) as page:
+    with mlflow_page.new_page(browser, width, is_mobile=width == PHONE_WIDTH) as page:
         page.goto(report_page.as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.evaluate(OVERLAPS_JS) == []
+
+
+EXTREMES = {
+    "many": make_study(12, 12, 2, thresholds=()),
+    "one seed": make_study(2, 1, 0, thresholds=()),
+    "names": make_study([LONG_NAME, f"{LONG_NAME}2", "under_score_" * 9, "x" * 120], 2, 3, thresholds=()),
+    "nothing": make_study(2, 2, 2, thresholds=(), outcome_of=lambda *_: None),
+    "failures": make_study(2, 2, 2, thresholds=(), outcome_of=lambda *_: OutcomeKind.DIVERGED),
+}
+OVERFLOWING_JS = """() => {
+  const wide = [...document.querySelectorAll('body *')].filter(one => !one.closest('.wide:not(.stacked), svg')
+    && one.getBoundingClientRect().right > innerWidth + 1).map(one => one.outerHTML.slice(0, 80));
+  const titles = [...document.querySelectorAll('caption span')].filter(one =>
+    one.getBoundingClientRect().right > innerWidth).map(one => one.textContent);
+  return [...wide, ...titles];
+}"""
+
+BROKEN_SCROLLING_JS = """() => [...document.querySelectorAll('.wide')]
+  .filter(box => box.scrollWidth > box.clientWidth)
+  .filter(box => {
+    box.scrollLeft = 99;
+    const seen = box.scrollLeft > 0 && getComputedStyle(box).backgroundAttachment == 'local, scroll'
+      && [...box.querySelectorAll('tbody th')].every(one =>
+        Math.abs(one.getBoundingClientRect().left - box.getBoundingClientRect().left) < 2);
+    return !seen;
+  }).map(box => box.getAttribute('aria-label'))"""
+"""Wide tables that do not scroll, show no shadow, or lose the names of their rows."""
+BAD_BREAKS_JS = """() => [
+  ...[...document.querySelectorAll('.wide, figure, .arm')].filter(one =>
+    getComputedStyle(one).breakInside != 'avoid'),
+  ...[...document.querySelectorAll('section h2, section h3, section > .aside, section > dl')].filter(one =>
+    one.nextElementSibling && getComputedStyle(one).breakAfter != 'avoid'),
+].map(one => one.outerHTML.slice(0, 80))"""
+"""Elements in which a printed page may end, and headings that may end a page."""
+
+
+def test_page_of_an_extreme_study_fits_the_width(browser: "Browser", tmp_path: Path) -> None:
+    page_files = {name: tmp_path / f"{name}.html" for name in EXTREMES}
+    for name, full_study in EXTREMES.items():
+        page_files[name].write_text(page_of(full_study.report(), full_study.details()), encoding="utf-8")
+        assert page_files[name].stat().st_size < 5_000_000, name
+    for width in (390, 1280):
+        with mlflow_page.new_page(browser, width) as page:
+            for name, page_file in page_files.items():
+                page.goto(page_file.as_uri())
+                assert page.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
+                assert page.evaluate(OVERFLOWING_JS) == [], (name, width)
+                assert page.evaluate(BROKEN_SCROLLING_JS) == [], (name, width)
+
+
+@pytest.mark.parametrize("settings", [{"color_scheme": "light"}, {"color_scheme": "dark"}])
+def test_figures_use_the_colours_of_the_page(
+    browser: "Browser", report_page: Path, settings: dict[str, Any]
+) -> None:
+    with mlflow_page.new_page(browser, **settings) as page:
+        page.goto(report_page.as_uri())
+        paper, ink = page.evaluate(
+            "() => [getComputedStyle(document.body).backgroundColor,"
+            " getComputedStyle(document.querySelector('svg text')).fill]"
+        )
+        brightness = [
+            sum(map(int, colour.removeprefix("rgb(").removesuffix(")").split(","))) for colour in (paper, ink)
+        ]
+        assert abs(brightness[0] - brightness[1]) > 450
+        assert (brightness[0] < brightness[1]) == (settings["color_scheme"] == "dark")
+
+
+def test_page_can_be_printed(browser: "Browser", report_page: Path) -> None:
+    with mlflow_page.new_page(browser, color_scheme="dark") as page:
+        page.goto(report_page.as_uri())
+        assert page.pdf(format="A4").startswith(b"%PDF")
+        page.emulate_media(media="print")
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert page.evaluate(BAD_BREAKS_JS) == []
