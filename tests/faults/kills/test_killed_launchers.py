@@ -71,4 +71,4 @@ def test_trial_survives_a_kill_at_every_write(tmp_path):
         assert place.session()
         assert content(place.events()) == content(reference.events()), f"killed at {moment} of {moments}"
         assert (place.steps_done() - reference.steps_done()).total() <= 2
-    assert second_kills > 1, "creating the folder and the ledger must have several moments"
+    assert second_kills, "a launch must be killed twice before its first step"
