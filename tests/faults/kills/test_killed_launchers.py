@@ -11,7 +11,7 @@ from tests.support.specs.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 
 KILLS = 5
 """Number of kills of each sweep."""
-STRIDE = 7
+STRIDE = 5
 """Distance between two tested moments; 1 tests every moment."""
 ASHA = {"name": "asha", "grace_steps": 1, "reduction": 2}
 
