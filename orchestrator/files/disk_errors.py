@@ -27,11 +27,6 @@ def disk_remedy(error: OSError) -> str:
     return _REMEDIES.get(error.errno or 0, "put that right")
 
 
-def is_full(error: OSError) -> bool:
-    """Return whether the error states that no space is left."""
-    return error.errno in _FULL
-
-
 def probe_folder(folder: Path) -> OSError | None:
     """Return the error of a test write to `folder`, None if it succeeds; no file remains."""
     try:
