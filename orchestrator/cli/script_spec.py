@@ -13,7 +13,6 @@ from orchestrator.spec.placeholders import QUESTION, WHY
 from orchestrator.spec.scalars import dump
 
 MAX_ARMS = 3
-
 SEEDS = 5
 METRIC = "valid/loss"
 """Metric of the spec if the script names none."""
