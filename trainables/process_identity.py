@@ -71,7 +71,7 @@ def process_label() -> str:
 
 
 def origin() -> str:
-    """Return a hash of five characters of the host, its boot and the namespace of process ids."""
+    """Return a five-character hash of the host name, the boot id and the namespace of process ids."""
     return _shorten(f"{socket.gethostname()}\n{boot_id()}", 5)
 
 

@@ -12,7 +12,7 @@ from orchestrator.files.known_addresses import record_addresses
 def _folder(text: str) -> Path:
     """Return the folder of an option. Raise `InputError` for an empty text, e.g. from an unset variable."""
     if not text:
-        raise InputError("a folder must not be empty; omit the option instead")
+        raise InputError("the path of a folder must not be empty; give a path, or omit the option")
     return Path(text)
 
 

@@ -106,7 +106,7 @@ class ArmLimits:
     device_hours: float | None = None
     flops: float | None = None
     target: float | None = None
-    """Value of the first objective at which the search ends."""
+    """The search ends once its first objective reaches this value."""
     no_improvement: int | None = None
     """Number of consecutive trials without a better value."""
 

@@ -471,7 +471,7 @@ def _class(name: str, kind: ComponentKind) -> Callable[..., Any]:
 def _why_not_called(target: Callable[..., Any], kind: ComponentKind) -> str | None:
     """Return why a plan must not call the object of a dotted name; None if it may.
 
-    A function must declare its result: `os.system` with a command is a function with a keyword, too.
+    A function must declare its result. Otherwise any function, such as `os.system`, would be called.
     """
     base = f"optuna.{kind.package}.{kind.base.__name__}"
     if inspect.isclass(target):

@@ -44,7 +44,7 @@ class Objective(Section):
 
     @property
     def mean_of(self) -> int:
-        """Return the number of last reports whose mean counts: 1 unless the scope is a mean."""
+        """Return how many of the last reports are averaged; 1 if the scope is not a mean."""
         return int(self.scope.rpartition("-")[2]) if self.scope.startswith("mean-of-last-") else 1
 
     @model_serializer(mode="wrap")

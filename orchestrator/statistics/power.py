@@ -1,7 +1,7 @@
 """Power before any seed has run: the smallest effect that the planned seeds detect 8 times in 10.
 
-The calculation matches `paired`: t with n - 1 degrees of freedom, corrected for the family, under the
-non-central t distribution. The additional rule of verdicts (no single seed may decide) costs less than a
+It is the power of the t test in `paired` (n - 1 degrees of freedom, corrected for the family), computed from
+the non-central t distribution. The additional rule of verdicts (no single seed may decide) costs less than a
 point of power from 8 seeds on.
 """
 

@@ -86,7 +86,8 @@ def test_crvnn_has_the_expected_parameters() -> None:
 
 
 def test_sparse_universal_transformer_has_the_expected_parameters() -> None:
-    """Sizes are as published for translation: width 512, 24 experts of 4 heads of 64 and of 512."""
+    """Sizes are as published for translation: width 512, 24 attention experts with 4 heads of width 64, and
+    24 feed-forward experts of width 512."""
     width, experts, inner, window, feedforward_width = 512, 24, 4 * 64, 64, 512
     router = (width**2 + width) + width * experts
     offsets = inner * (2 * window + 1)

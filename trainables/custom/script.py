@@ -120,7 +120,7 @@ def flags(settings: Mapping[str, Any], sources: Sequence[str]) -> Iterator[str]:
 
 
 def overrides(settings: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield the command line arguments of a Hydra application; a mapping gives `model.width=8`."""
+    """Yield the overrides of a Hydra application; nested mappings become dotted keys: `model.width=8`."""
     for name, value in settings.items():
         if isinstance(value, Mapping):
             yield from overrides(value, f"{prefix}{name}.")

@@ -47,7 +47,7 @@ class PaddleTables:
     pivot: np.ndarray
     """int64, D x 2: from the anchor to the pivot, `MARGIN` before the tail."""
     step: np.ndarray
-    """int64, D x 2: from the pivot to the pivot of the next paddle."""
+    """int64, D x 2: offset from the pivot of each paddle to that of the next one."""
     line: np.ndarray
     """int64, D x 2: from the anchor to the other end, in fine pixels."""
     image: np.ndarray

@@ -289,7 +289,7 @@ class Block(RecomputableLayer):
         self.dropouts = DropoutGroup.within(self, adjacent_dropouts)
 
     def keys_values(self, x: Float[Tensor, "M D"], tokens: Tokens) -> KeysValues:
-        """Return keys and values of `tokens` with states `x`, after the norm that queries have too."""
+        """Return keys and values of `tokens`, projected from states `x` after the norm of the queries."""
         return self.attention.keys_values(self.attention_norm(x), tokens)
 
     def _draw(self, tokens: Tokens, keys: Packing) -> None:

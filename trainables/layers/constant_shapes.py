@@ -81,7 +81,7 @@ class SaltTable(NamedTuple):
     places: Int[np.ndarray, " W"]
     """For each word, the index of its stream in `names`."""
     numbers: Int[np.ndarray, " W"]
-    """For each word, the number of its element times `mask_draws.ODD_32`."""
+    """For each 32-bit word of a mask, the index of its element times `mask_draws.ODD_32`."""
 
     def equals(self, other: "SaltTable") -> bool:
         """Return whether another table is equal."""

@@ -406,7 +406,7 @@ class _Salts:
 def salts_on(
     device: torch.device, key: Int[np.ndarray, "*K"] | int, number: Int[np.ndarray, "*C"]
 ) -> Int[Tensor, "*W"]:
-    """Return `compute_salts(key, number)` on `device`; a captured pass reads it from its buffer."""
+    """Return `compute_salts(key, number)` on `device`; in a CUDA graph, the salts in its buffer."""
     shapes = constant_shapes()
     return (
         upload(compute_salts(key, number), device)

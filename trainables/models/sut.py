@@ -170,7 +170,7 @@ states_between = states_between_layers
 
 
 def batch_cost(config: Config) -> str | None:
-    """Return the name of the cost that is not a mean over samples of a batch (expert balance); else None."""
+    """Return the name of the cost computed for a whole batch (expert balance); None if there is none."""
     chooses = max(config.attention.experts, config.feedforward.experts) > 1
     return "the balance of experts" if chooses and config.balance != "none" else None
 

@@ -1,4 +1,4 @@
-"""Capture forward and backward passes of training steps as graphs, one for each shape of filled batches.
+"""Capture forward and backward passes of training steps as CUDA graphs, one for each shape of padded batches.
 
 A GPU runs a small model faster than its host launches the kernels one by one. Therefore the kernels of a
 forward and a backward pass are captured once for each number of tokens (`Filler`). They are replayed with

@@ -88,7 +88,7 @@ def _files(sweep: "StoredSweep", target_folder: Path) -> "dict[str, bytes | Path
 def report_files(
     plan: "Plan", events: "Iterable[Event]", target_folder: Path
 ) -> "tuple[dict[str, Path], Sequence[Record]]":
-    """Create the report in `target_folder` from events; return its files by bundle name, and the records.
+    """Write the report to `target_folder`; return its files by their name in the bundle, and the records.
 
     Only the events that are needed for curves are retained in memory.
 

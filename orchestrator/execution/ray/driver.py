@@ -155,7 +155,7 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 def _kill_session(leader: int) -> None:
-    """Kill every process of a process session; twice, since one may have started another one meanwhile."""
+    """Kill every process of a process session, twice, since a process may start another before its end."""
     for _ in range(2):
         for pid in psutil.pids():
             with suppress(OSError):

@@ -204,7 +204,7 @@ class Recorder:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Record all events inside the context in one transaction; act on no decision before its end."""
+        """Record all events inside the context in one transaction. Decisions are acted upon after it."""
         assert self._transaction is None, "what is recorded together is not nested"
         new = self._transaction = []
         try:

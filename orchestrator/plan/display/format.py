@@ -142,7 +142,7 @@ DIGITS_SEEN = 1e12
 def decimals(value: float, places: int, sign: str = "") -> str:
     """Return a number with `places` decimals: `0.250`, or `+0.250` with the sign `+`.
 
-    Very large numbers have four digits: `7.5e+75`. A value that rounds to zero has no sign.
+    Very large numbers have two digits and an exponent: `7.5e+75`. A value that rounds to zero has no sign.
     """
     if abs(value) >= DIGITS_SEEN:
         return f"{value:{sign}.4g}"

@@ -174,7 +174,7 @@ class CustomTrainable:
                 faults.add(fault[1], "search", "objectives", place, fault[0])
 
     def check_space(self, arm: Arm, space: Space, search: Search, faults: Faults) -> None:  # noqa: ARG002
-        """Add faults for dimensions with texts if the arm has a boolean or number there, without a Config."""
+        """Without a Config, add a fault for each dimension of texts whose field is a boolean or number."""
         if self._trainable.config is not None:
             return
         for dimension in space.dimensions:

@@ -33,8 +33,8 @@ OPERATORS = (
     "depth may depend on either. Exploratory."
 )
 EXPERTS = (
-    "The first rows show the choices of each class of words over all layers, the following rows the "
-    "choices in each layer, on up to 256 examples of each test split. Rows add up to 1. Values are of "
+    "The first rows show how often each class of words is routed to each expert over all layers, the "
+    "following rows show it for each layer, on up to 256 examples of each test split. Rows add up to 1. Values are of "
     "the first finished seed of each arm, because experts have no common order across seeds. "
     "Exploratory."
 )

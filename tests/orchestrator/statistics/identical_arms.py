@@ -8,7 +8,7 @@ designs take turns: the design of the starter of `haltsweep new own`, which repe
 per arm with eight confirm seeds; and the design of the other specs with a search. In some sweeps one arm has
 a true effect, which shows the power.
 
-FOLDER holds one line of `sweeps.jsonl` per finished sweep. The same command continues the study; `--table`
+`sweeps.jsonl` in FOLDER has one line per finished sweep. The same command continues the study; `--table`
 only prints the rates of the finished sweeps.
 """
 

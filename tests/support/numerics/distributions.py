@@ -1,4 +1,4 @@
-"""Packages of other authors as an installer leaves them: modules, and a folder with entry points."""
+"""Imitated installed packages: modules, and a folder with entry points."""
 
 import shutil
 from collections.abc import Mapping

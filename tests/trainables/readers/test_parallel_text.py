@@ -20,7 +20,7 @@ def files(folder: Path, source: bytes, target: bytes) -> tuple[Path, Path]:
 
 
 def test_lines_are_paired_by_number_despite_spaces(tmp_path: Path) -> None:
-    """The last line may lack its end. A carriage return is a space, and only line feeds end lines."""
+    """The last line may lack a line feed. A carriage return is a space, and only line feeds end lines."""
     pairs = read_pairs(*files(tmp_path, "a  b \r\n\nü\u2028c d".encode(), b"x\ny y\n\tz\n"))
     assert list(pairs) == [(1, ["a", "b"], ["x"]), (2, [], ["y", "y"]), (3, ["ü", "c", "d"], ["z"])]
 

@@ -76,7 +76,7 @@ class WeightDropout:
         return self.dropout.mask(self.key, self.place[:, None, :, None], _words(heads, keys), keys)
 
     def keep_and_scale(self, heads: int, keys: int) -> KeptWeights:
-        """Return the keyed mask and the scale of the kept weights."""
+        """Return the dropout mask drawn from the key, and the factor that rescales the kept weights."""
         return KeptWeights(self.keep(heads, keys), self.dropout.scale)
 
 
