@@ -34,8 +34,8 @@ OPERATORS = (
 )
 EXPERTS = (
     "The first rows show how often each class of words is routed to each expert over all layers, the "
-    "following rows show it for each layer, on up to 256 examples of each test split. Rows add up to 1. Values are of "
-    "the first finished seed of each arm, because experts have no common order across seeds. "
+    "following rows show it for each layer, on up to 256 examples of each test split. Rows add up to 1. "
+    "Values are of the first finished seed of each arm, because experts have no common order across seeds. "
     "Exploratory."
 )
 WORDS = (
