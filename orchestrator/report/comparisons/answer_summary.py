@@ -75,7 +75,7 @@ def _outcomes_by_arms(verdicts: Sequence[ArmVerdict]) -> str:
     """Return e.g. `minus-gate and minus-transition in test/accuracy; minus-gate in test/depth`."""
     arms: dict[str, list[str]] = {}
     for verdict in verdicts:
-        mark = " (exploratory)" if verdict.exploratory and verdict.is_decided else ""
+        mark = " (exploratory)" if verdict.exploratory else ""
         arms.setdefault(verdict.metric, []).append(verdict.arm + mark)
     metrics_by_arms = {metric: list(dict.fromkeys(arm_names)) for metric, arm_names in arms.items()}
     return "; ".join(

@@ -220,7 +220,7 @@ def make_verdict(
         wins=paired_win_share(paired, goal["better"]) if paired else None,
         prior=paired.prior if paired and not paired.missing else None,
         waiting=missing.num_open,
-        exploratory=bool(exploratory),
+        exploratory=bool(exploratory) and not has_no_result and statement.kind != "undecided",
     )
     arm_verdict = _withhold_if_untested(
         arm_verdict, find_untested_reason(plan, contrast.pairs, metric, results)

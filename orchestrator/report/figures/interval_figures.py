@@ -237,7 +237,7 @@ def _verdict_mark(verdict: ArmVerdict) -> tuple[str, str]:
     """Return the colour of an arm's difference and its label in the key."""
     kind, estimate = verdict.kind or "", verdict.difference
     text = WITHIN_MARGIN if kind == "no difference" else kind if kind in VERDICTS else "no claim"
-    if verdict.exploratory and verdict.is_decided:
+    if verdict.exploratory:
         text = f"{text}, exploratory"
     if estimate is not None and estimate.n == 1:
         text = f"{text}, {ONLY_SEED}"

@@ -160,13 +160,12 @@ class ArmVerdict:
     waiting: int = 0
     """Number of seeds, or repeats, that have not run yet."""
     exploratory: bool = False
-    """Whether the verdict rests on seeds, repeats or arms that were added after results had been observed."""
+    """Whether a decided verdict rests on seeds, repeats or arms added after results had been observed."""
 
     @property
     def qualified_kind(self) -> str:
         """Return the kind, marked if it is exploratory; empty before any result."""
-        is_marked = self.exploratory and self.is_decided
-        return f"{self.kind}, exploratory" if is_marked else self.kind or ""
+        return f"{self.kind}, exploratory" if self.exploratory else self.kind or ""
 
     @property
     def is_decided(self) -> bool:
