@@ -240,7 +240,14 @@ def _withhold_if_untested(verdict: ArmVerdict, untested_reason: UntestedReason |
         return verdict
     text = f"{untested_reason.name}: {untested_reason.text}"
     return replace(
-        verdict, kind="undecided", text=text, p=None, outlooks=(), missing=0, withheld=untested_reason.code
+        verdict,
+        kind="undecided",
+        text=text,
+        p=None,
+        outlooks=(),
+        missing=0,
+        withheld=untested_reason.code,
+        exploratory=False,
     )
 
 
