@@ -131,15 +131,14 @@ def check_gpu_settings(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
         )
 
 
-def check_ranks(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
-    """Add a fault if the number of ranks differs from the number of GPUs of a trial."""
-    path, gpus, ranks = "train.ranks", spec.resources.gpus, arm.system.train.ranks
-    if gpus and ranks != max(1, gpus):
+def check_gpus(spec: Spec, faults: Faults) -> None:
+    """Add a fault if trials of built-in training are to have several GPUs."""
+    if (gpus := spec.resources.gpus) > 1:
         faults.add(
-            f"{path} must be the GPUs of a trial, got ranks={ranks} and resources.gpus={gpus:g} in "
-            f"{arm.name}: leave train.ranks out and set resources.gpus",
-            *arm.request.keys(path),
-            about=("ranks", *arm.request.keys(path)),
+            f"must be 1 or a part of 1 for built-in training, got {gpus:g}: ask for one, and "
+            "set train.accumulate if a batch does not fit into its memory",
+            "resources",
+            "gpus",
             code=FaultCode.CONFLICTING_FIELDS,
         )
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from tests.gpu.devices import needs_cuda, on_devices
+from tests.support.graphs.graph_contract import LENGTHS, RunningEngine, step_values
+from tests.support.graphs.recorded import RecordingEngine
 from trainables.assembly import build_model
 from trainables.protocol import Job
 from trainables.testing.arms import base
 from trainables.testing.cases import SEED, SHAPE, batch
 from trainables.testing.contract import run_interrupted, run_uninterrupted
-from trainables.testing.graphs import LENGTHS, RunningEngine, step_values
-from trainables.testing.recorded import RecordingEngine
 from trainables.testing.resuming import TASK, TRAIN
 from trainables.training import Training
 from trainables.training.config import train_config

@@ -1,12 +1,11 @@
 """Run a function in a child process, so that its imports do not affect this process."""
 
 import os
-import sys
 import traceback
 import warnings
 from collections.abc import Callable
 from importlib import import_module
-from multiprocessing import Pipe
+from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, TypeVar
@@ -34,22 +33,19 @@ def in_child(call: Callable[[], Answer]) -> Answer:
     import_module("torch._dynamo")
 
     reading, writing = Pipe(duplex=False)
-    sys.stdout.flush()
-    sys.stderr.flush()
+    child = get_context("fork").Process(target=_answer, args=(call, writing))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of forks of processes with threads
-        child = os.fork()
-    if child == 0:
-        reading.close()
-        _answer(call, writing)
+        child.start()
     writing.close()
     with reading:
         try:
             answer, error = reading.recv()
         except EOFError:
             answer = error = None
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if status:
+    child.join()
+    if (status := child.exitcode) != 0:
+        assert status is not None, "a joined process has ended"
         end_text = f"signal {-status}" if status < 0 else f"exit code {status}"
         raise AssertionError(f"a trial must return, but its process was ended ({end_text})")
     if error is not None:
@@ -58,7 +54,7 @@ def in_child(call: Callable[[], Answer]) -> Answer:
 
 
 def _answer(call: Callable[[], object], writing: "Connection[Any, Any]") -> None:
-    """Send the result or error of `call`, and end this process."""
+    """Send the result or error of `call`."""
     torch.set_num_threads(1)  # threads of OpenMP do not survive a fork
     answer, raised = None, None
     try:
@@ -71,6 +67,3 @@ def _answer(call: Callable[[], object], writing: "Connection[Any, Any]") -> None
     except Exception:  # errors with custom arguments may fail to unpickle
         answer, raised = None, AssertionError("".join(traceback.format_exception(raised)))
     writing.send((answer, raised))
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)

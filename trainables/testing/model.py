@@ -9,7 +9,6 @@ from trainables.testing.cost_formulas import CostContract
 from trainables.testing.decoder import DecoderContract
 from trainables.testing.encoder import EncoderContract
 from trainables.testing.exits import EarlyExitContract
-from trainables.testing.graphs import GraphContract
 from trainables.testing.resuming import ResumeContract
 
 
@@ -20,7 +19,6 @@ class ModelContract(
     DecoderContract,
     CostContract,
     ResumeContract,
-    GraphContract,
 ):
     """Tests of a model. Tests for parts that the model lacks are skipped with a reason.
 

@@ -78,24 +78,6 @@ def test_positions_restart_in_every_chunk_and_attention_ends_with_it() -> None:
     tokens = cut.tokens(4, torch.float64, causal=True)
     assert tokens.reach is not None
     assert tokens.reach.tolist() == [1, 2, 1, 2, 1, 1, 2]
-    assert torch.equal(tokens.query_rotation.factor[0], tokens.query_rotation.factor[2])
+    assert tokens.position.tolist() == [0, 1, 0, 1, 0, 0, 1]
     assert tokens.place.unique().numel() == 7
     assert cut.tokens(4, torch.float64, causal=False).reach is None
-
-
-@given(settings=chunks, totals=totals, causal=st.booleans())
-def test_row_order_puts_rows_with_further_chunks_first(
-    settings: ChunkSettings, totals: list[int], causal: bool
-) -> None:
-    cut = Cut.of(Packing.of_lengths(torch.tensor(totals), max(totals)), settings, causal=causal)
-    rows, finished_rows = torch.arange(len(totals)), []
-    for split, chunk in zip(cut.orders.row_splits, cut.chunks(), strict=True):
-        if split is not None:
-            ordered = rows[split.order]
-            assert torch.equal(ordered[split.inverse_order], rows)
-            rows, finished = ordered[: split.num_staying], ordered[split.num_staying :]
-            finished_rows.append(finished)
-        assert torch.equal(rows, chunk.rows)
-    ordered = torch.cat([*finished_rows, rows])
-    assert torch.equal(ordered[cut.orders.rows.order], torch.arange(len(totals)))
-    assert torch.equal(ordered, torch.arange(len(totals))[cut.orders.rows.inverse_order])

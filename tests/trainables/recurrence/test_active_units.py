@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -61,34 +60,10 @@ def test_selected_units_keep_all_of_their_entries(kind: str) -> None:
         torch.testing.assert_close(tensors(some)[name], value[chosen], msg=name)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_split_into_active_and_halted_units_equals_two_selections(kind: str) -> None:
-    units = KINDS[kind]()
-    stay = np.arange(len(units.origin)) % 3 != 1
-    parts = units.part(units.split(stay))
-    for part, flags in zip(parts, (stay, ~stay), strict=True):
-        some = units.select(units.pick(flags))
-        assert part.packing.row.tolist() == some.packing.row.tolist()
-        assert part.tokens.place.tolist() == some.tokens.place.tolist()
-        for name, value in tensors(some).items():
-            if name != "halted_sum":
-                torch.testing.assert_close(tensors(part)[name], value, rtol=0, atol=0, msg=name)
-    active_states, halted_states = (tensors(part)["states"] for part in parts)
-    for unused, objective in {
-        "none": active_states.sum() + (halted_states**2).sum(),
-        "one": active_states.sum(),
-        "other": halted_states.sum(),
-    }.items():
-        (grad,) = torch.autograd.grad(objective, tensors(units)["states"], retain_graph=True)
-        of_token = torch.as_tensor(stay if units.per_token else stay[PACKING.row])[:, None]
-        weight = {"none": (1.0, 2 * states()), "one": (1.0, 0.0), "other": (0.0, 1.0)}[unused]
-        expected = torch.where(of_token, *(torch.as_tensor(each) for each in weight))
-        torch.testing.assert_close(grad, expected.expand(15, WIDTH), msg=unused)
-
-
 def test_states_of_halted_units_stay_in_the_sums_of_later_tokens() -> None:
     units = depth(per_token=True, running=True)
-    some, _ = units.part(units.split((PACKING.column != 1).numpy()))
+    stays = (PACKING.column != 1).numpy()
+    some = units.with_halted(~stays).select(units.pick(stays))
     expected = torch.where((PACKING.column == 1)[:, None], units.states, 0)
     assert some.halted_sum is not None
     torch.testing.assert_close(some.halted_sum, PACKING.running_sum(expected)[PACKING.column != 1])

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.graphs.graph_contract import GraphContract
 from tests.support.training_code.own_code import forgotten
 from trainables.testing import ModelContract, model_contract
+from trainables.testing.contract import contract_class
 
 MODEL = """
 import random
@@ -169,6 +171,10 @@ FAULTS: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 
+class GraphedModelContract(ModelContract, GraphContract):
+    """The contract of models, and that of models that declare `GRAPHED`."""
+
+
 @pytest.fixture(autouse=True)
 def _temporary_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(tmp_path)
@@ -180,7 +186,7 @@ def contract(folder: Path, name: str, **parts: str) -> ModelContract:
     (folder / "mine").mkdir(exist_ok=True)
     (folder / "mine" / f"{name}.py").write_text(MODEL.format(**VALID_PARTS | parts))
     sys.modules.pop(f"mine.{name}", None)
-    return model_contract(f"mine.{name}")()
+    return contract_class(GraphedModelContract, model=f"mine.{name}")()
 
 
 def call(tested: ModelContract, test: str, tmp_path_factory: Any) -> None:

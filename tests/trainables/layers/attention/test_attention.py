@@ -19,7 +19,7 @@ from trainables.layers.attention.attend import (
     choose,
     flash_fault,
 )
-from trainables.layers.attention.explicit_offsets import OffsetBias
+from trainables.layers.attention.explicit import OffsetBias
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.packing import Packing, packing_of
 from trainables.layers.tokens import KeysValues
@@ -30,7 +30,7 @@ ROOT = WIDTH**0.5
 
 
 def attend_tokens(q: Tensor, k: Tensor, v: Tensor, queries: Packing, keys: Packing, **options: Any) -> Tensor:
-    return attend_packed(q, KeysValues(k, v, keys), queries, **options)
+    return attend_packed(q, KeysValues.of(k, v, keys), queries, **options)
 
 
 def attend(

@@ -1,18 +1,15 @@
 """The explicit product of attention and its backward pass equal the formula."""
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from trainables.layers import head_rows
-from trainables.layers.attention import explicit as explicit_module
 from trainables.layers.attention.attend import additive_mask
-from trainables.layers.attention.explicit import NARROW, KeptWeights, explicit, explicit_packed
-from trainables.layers.head_rows import HeadRows, gather, spread, spread_parts
+from trainables.layers.attention.explicit import NARROW, KeptWeights, OffsetBias, explicit
+from trainables.layers.head_rows import gather, spread
 from trainables.layers.packing import Packing
 
-ROWS, HEADS, QUERIES, KEYS = 2, 3, NARROW + 3, NARROW + 1
+ROWS, HEADS, QUERIES, KEYS, OFFSETS = 2, 3, NARROW + 3, NARROW + 1, 4
 SHARE = 0.75
 
 
@@ -38,18 +35,23 @@ def test_values_and_gradients_equal_the_formula(
 ) -> None:
     q = tensor(ROWS, HEADS, QUERIES, width)
     k, v = (tensor(ROWS, HEADS, KEYS, width, seed=seed) for seed in (1, 2))
-    bias = tensor(ROWS, HEADS, QUERIES, KEYS, seed=3) if biased else None
+    offset = torch.arange(QUERIES)[:, None].expand(ROWS, -1, KEYS) % OFFSETS
+    bias = OffsetBias(tensor(ROWS, HEADS, QUERIES, OFFSETS, seed=3), offset) if biased else None
     mask = None if causal is None else masks(causal=causal)
     keep = tensor(ROWS, HEADS, QUERIES, KEYS, seed=4) > -0.6
     weight_dropout = KeptWeights(keep, 1 / SHARE) if dropping else None
-    out = explicit(q, k, v, attention_mask=mask, bias=bias, weight_dropout=weight_dropout)
+    packings = (
+        Packing.of_lengths(torch.full((ROWS,), QUERIES), QUERIES),
+        Packing.of_lengths(torch.full((ROWS,), KEYS), KEYS),
+    )
+    out = explicit(q, k, v, packings, bias, mask, weight_dropout)
     logits = q @ k.mT / width**0.5
-    for added in (bias, mask):
+    for added in (None if bias is None else bias.table(), mask):
         logits = logits if added is None else logits + added
     weights = logits.softmax(-1)
     expected = (weights * keep / SHARE if dropping else weights) @ v
     torch.testing.assert_close(out, expected)
-    inputs = [each for each in (q, k, v, bias) if each is not None]
+    inputs = [q, k, v] if bias is None else [q, k, v, bias.bias]
     grads = torch.autograd.grad(out.square().sum(), inputs)
     for grad, expected_grad in zip(grads, torch.autograd.grad(expected.square().sum(), inputs), strict=True):
         torch.testing.assert_close(grad, expected_grad)
@@ -76,105 +78,3 @@ def test_padding_has_no_gradient() -> None:
     wide = tensor(3, HEADS, 4, 4)
     (gradient,) = torch.autograd.grad(gather(wide, PACKING).sum(), wide)
     assert torch.equal(gradient, PACKING.mask[:, None, :, None].double().expand_as(wide))
-
-
-def test_spread_multiplies_parts_by_factors_and_gradients_by_conjugates() -> None:
-    x, angle = tensor(6, 3, HEADS, 4), torch.arange(16, dtype=torch.float64).view(2, 1, 1, 4, 2)
-    factor = torch.polar(angle / 7 + 1, angle).expand(-1, 3, -1, -1, -1)
-    rotated = spread_parts(x, PACKING, (factor, factor.conj().resolve_conj()))
-    plain = spread_parts(x, PACKING)
-    pairs = torch.view_as_complex(plain.unflatten(-1, (2, 2))[:2]) * factor
-    expected = torch.cat((torch.view_as_real(pairs).flatten(-2), plain[2:]))
-    torch.testing.assert_close(rotated, expected)
-    grad, expected_grad = (
-        torch.autograd.grad(each.square().sum(), x)[0]
-        for each in (
-            rotated[..., :1, :],
-            expected[..., :1, :],
-        )
-    )
-    torch.testing.assert_close(grad, expected_grad)
-
-
-def factors(width: int) -> tuple[Tensor, Tensor]:
-    angle = torch.arange(2 * 3 * 4 * width // 2, dtype=torch.float64).view(2, 3, 1, 4, -1)
-    factor = torch.polar(angle / 90 + 1, angle)
-    return factor, factor.conj().resolve_conj()
-
-
-@pytest.mark.parametrize("width", [4, NARROW])
-@pytest.mark.parametrize("has_source", [False, True])
-@pytest.mark.parametrize("dropping", [False, True])
-def test_packed_attention_equals_padded_attention(width: int, has_source: bool, dropping: bool) -> None:
-    x = tensor(6, 1 if has_source else 3, HEADS, width)
-    source = tensor(2, 3, HEADS, KEYS, width, seed=1) if has_source else None
-    columns = KEYS if has_source else PACKING.width
-    mask = None if has_source else additive_mask(PACKING.mask[:, None, None], torch.float64)
-    rotations = None if has_source else factors(width)
-    keep = tensor(3, HEADS, PACKING.width, columns, seed=2) > -0.6
-    weight_dropout = KeptWeights(keep, 1 / SHARE) if dropping else None
-    parts = spread_parts(x, PACKING, rotations)
-    q, k, v = parts.unbind(0) if source is None else (parts[0], *source.unbind(0))
-    expected = gather(explicit(q, k, v, attention_mask=mask, weight_dropout=weight_dropout), PACKING)
-    output = explicit_packed(
-        x, PACKING, source, factors=rotations, attention_mask=mask, weight_dropout=weight_dropout
-    )
-    torch.testing.assert_close(output, expected)
-    inputs = [x] if source is None else [x, source]
-    for grad, expected_grad in zip(
-        torch.autograd.grad(output.square().sum(), inputs),
-        torch.autograd.grad(expected.square().sum(), inputs),
-        strict=True,
-    ):
-        torch.testing.assert_close(grad, expected_grad)
-
-
-LENGTHS = np.array([5, 2, 0, 7, 1])
-SOURCE_LENGTHS = np.array([6, 2, 3, 7, 9])
-
-
-@pytest.mark.parametrize("width", [4, NARROW])
-@pytest.mark.parametrize("has_source", [False, True])
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("max_pairs", [1, 150])
-def test_portions_of_rows_equal_all_rows_at_once(
-    width: int, has_source: bool, causal: bool, max_pairs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    packing = Packing.of_counts(LENGTHS, torch.device("cpu"))
-    keys = Packing.of_counts(SOURCE_LENGTHS, torch.device("cpu")) if has_source else packing
-    x = tensor(LENGTHS.sum(), 1 if has_source else 3, HEADS, width)
-    # Padding repeats the last token of a row, so that it is never NaN.
-    source = tensor(SOURCE_LENGTHS.sum(), 2, HEADS, width, seed=1)
-    reach = torch.cat([torch.arange(1, length + 1) for length in LENGTHS])
-    columns = torch.arange(keys.width)
-    mask = additive_mask(keys.mask[:, None, None], torch.float64).expand(-1, HEADS, -1, -1)
-    if causal:
-        limit = reach[packing.padded_index.flatten()].view(-1, packing.width, 1)
-        mask = additive_mask((columns < limit)[:, None], torch.float64)
-    keep = tensor(len(LENGTHS), HEADS, packing.width, keys.width, seed=2) > -0.6
-
-    def run() -> list[Tensor]:
-        others = spread_parts(source, keys) if has_source else None
-        weight_dropout = KeptWeights(keep, 1 / SHARE)
-        out = explicit_packed(x, packing, others, keys, attention_mask=mask, weight_dropout=weight_dropout)
-        return [out, *torch.autograd.grad(out.square().sum(), [x, source] if has_source else [x])]
-
-    expected = run()
-    monkeypatch.setattr(explicit_module, "MAX_PAIRS_IF_FEW", max_pairs)
-    for actual, expected_value in zip(run(), expected, strict=True):
-        torch.testing.assert_close(actual, expected_value)
-
-
-@pytest.mark.parametrize("parts", [1, 3])
-def test_head_indices_of_the_host_equal_those_of_the_device(
-    parts: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def build() -> HeadRows:
-        return HeadRows.of(Packing.of_counts(np.array([3, 1, 2]), torch.device("cpu"), 4), HEADS, parts)
-
-    by_host = build()
-    monkeypatch.setattr(head_rows, "MAX_HOST_INDICES", 0)
-    for rows in (build(), HeadRows.of(PACKING, HEADS, parts)):
-        assert torch.equal(rows.out, by_host.out)
-        assert torch.equal(rows.back, by_host.back)
-        assert rows.shape == by_host.shape

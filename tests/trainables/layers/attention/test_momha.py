@@ -1,5 +1,6 @@
 """Attention of experts with relative positions equals ordinary attention for a single expert."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -9,7 +10,7 @@ from trainables.assembly import initialise
 from trainables.layers.attention.attend import Backend
 from trainables.layers.attention.momha import AttentionSettings, ExpertAttention, ExpertSelfAttention
 from trainables.layers.packing import Packing
-from trainables.layers.tokens import KeysValues, Tokens
+from trainables.layers.tokens import Tokens
 
 WIDTH, LENGTH = 6, 5
 
@@ -24,11 +25,11 @@ def built(window: int = 1, kernel: Backend = "auto", *, experts: int = 1) -> Exp
 def inputs() -> tuple[Tensor, Tokens]:
     x = torch.randn(LENGTH, WIDTH, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     packing = Packing.of_lengths(torch.tensor([LENGTH]), LENGTH)
-    return x, Tokens.unrotated(packing, x.dtype)
+    return x, Tokens.unrotated(packing)
 
 
 def run_attention(module: ExpertAttention, x: Tensor, tokens: Tokens) -> Tensor:
-    keys_and_values = KeysValues(*module.project_kv(x), tokens.packing)
+    keys_and_values = module.project_kv(x, tokens.packing)
     out: Tensor = module(x, tokens, keys_and_values)[0]
     return out
 
@@ -56,7 +57,7 @@ def test_offset_weights_start_at_zero_and_offsets_are_clipped() -> None:
     assert not module.offsets.weight.any()
     module.query.weight.data.zero_()
     x, tokens = inputs()
-    keys_and_values = KeysValues(*module.project_kv(x), tokens.packing)
+    keys_and_values = module.project_kv(x, tokens.packing)
     ones = torch.ones(LENGTH, 2, 3, dtype=torch.float64)
     module.offsets.weight.data[:] = torch.tensor([1.0, 2.0, 3.0])
     bias = module._bias(ones, tokens, tokens.packing, keys_and_values.packing)
@@ -84,9 +85,9 @@ def test_offsets_of_active_tokens_count_halted_tokens() -> None:
     module = built(window=2)
     module.offsets.weight.data.normal_(generator=torch.Generator().manual_seed(1))
     x, tokens = inputs()
-    keys_and_values = KeysValues(*module.project_kv(x), tokens.packing)
+    keys_and_values = module.project_kv(x, tokens.packing)
     active_rows = torch.tensor([1, 4])
-    active_tokens = tokens.select(active_rows, torch.tensor([0]), Packing.of_lengths(torch.tensor([2]), 2))
+    active_tokens = tokens.select(active_rows, np.array([0]), Packing.of_lengths(torch.tensor([2]), 2))
     torch.testing.assert_close(
         module(x[active_rows], active_tokens, keys_and_values)[0],
         module(x, tokens, keys_and_values)[0][active_rows],

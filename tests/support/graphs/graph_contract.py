@@ -1,18 +1,18 @@
 """Test models that declare `GRAPHED`: their training steps can be captured once and replayed."""
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Final
 
 import torch
 from torch import Tensor
 
+from tests.support.graphs.recorded import RecordingEngine
 from trainables.assembly import model_config, ungraphed
 from trainables.layers.constant_shapes import BatchDependentError
 from trainables.layers.plain import draws_globally
 from trainables.testing.arms import Raw, with_fields
 from trainables.testing.cases import SEED, SHAPE, ModelCases, batch
 from trainables.testing.contract import check, check_close
-from trainables.testing.recorded import RecordingEngine
 from trainables.training.config import train_config
 from trainables.training.graphed import Engine, Filler, GraphedPasses
 from trainables.training.step import Learner, compute_gradients
@@ -35,7 +35,7 @@ class RunningEngine:
     def capture(
         self,
         run: Callable[[], Tensor],
-        state_tensors: Callable[[], list[Tensor]],  # noqa: ARG002 the pass may read any tensor
+        state_tensors: Callable[[], list[Tensor]],
     ) -> tuple[Tensor, Callable[[], None]]:
         """Run a pass and return its result and a function that runs it again."""
         result = run()
@@ -48,6 +48,11 @@ class RunningEngine:
 
 class GraphContract(ModelCases):
     """Tests each arm of a model that declares `GRAPHED`, on the CPU, with dropout."""
+
+    none: ClassVar[Mapping[str, str]] = {
+        **ModelCases.none,
+        "graphed": "its file does not declare GRAPHED, or says why steps of all its arms cannot be captured",
+    }
 
     def every_graphed(self) -> dict[str, Raw]:
         """Return the arms whose training steps can be captured."""
