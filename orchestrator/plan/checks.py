@@ -131,14 +131,15 @@ def check_gpu_settings(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
         )
 
 
-def check_gpus(spec: Spec, faults: Faults) -> None:
-    """Add a fault if trials of built-in training are to have several GPUs."""
-    if (gpus := spec.resources.gpus) > 1:
+def check_ranks(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
+    """Add a fault if the number of ranks differs from the number of GPUs of a trial."""
+    path, gpus, ranks = "train.ranks", spec.resources.gpus, arm.system.train.ranks
+    if gpus and ranks != max(1, gpus):
         faults.add(
-            f"must be 1 or a part of 1 for built-in training, got {gpus:g}: ask for one, and "
-            "set train.accumulate if a batch does not fit into its memory",
-            "resources",
-            "gpus",
+            f"{path} must be the GPUs of a trial, got ranks={ranks} and resources.gpus={gpus:g} in "
+            f"{arm.name}: leave train.ranks out and set resources.gpus",
+            *arm.request.keys(path),
+            about=("ranks", *arm.request.keys(path)),
             code=FaultCode.CONFLICTING_FIELDS,
         )
 

@@ -60,7 +60,8 @@ def estimate_arm(
         train_flops_max=step * structure.flops_max,
         peak_memory_bytes=_peak_memory_bytes(system, structure),
         checkpoint_bytes=_checkpoint_bytes(system, structure),
-        seconds_per_step=_seconds_per_step(system) if calibrate else None,
+        # Ranks run in parallel, but the timed step processes the rows of all ranks.
+        seconds_per_step=_seconds_per_step(system) / system.train.ranks if calibrate else None,
     )
 
 
@@ -95,7 +96,7 @@ def _checkpoint_bytes(system: System, structure: Structure) -> int:
 def _seconds_per_step(system: System) -> float:
     """Return seconds per training step on full-length inputs, on the device that trials would use."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    batch_size, parts = rows_per_step(system), system.train.accumulate
+    batch_size, parts = rows_per_step(system), system.train.parts
     small_batch, large_batch = SMALL_BATCH * parts, LARGE_BATCH * parts
     try:
         with cpu_threads(system.train.threads):

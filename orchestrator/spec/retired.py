@@ -4,8 +4,6 @@ from typing import Final
 
 RETIRED: Final = {
     "train.compile": "was removed, because compiled steps were faster for few models only. Delete the key.",
-    "train.ranks": "was removed. Delete the key; train.accumulate divides batches with equal results in one "
-    "process, and several trials use several GPUs.",
     "resources.pack": "was removed. Delete the key; with resources.gpus below 1, e.g. 0.25, several trials "
     "share a GPU.",
 }

@@ -61,7 +61,7 @@ class Resources(Section):
     """CPU cores, and threads of PyTorch; several trials share one core if it is a part like 0.5."""
     gpus: Gpus = 0.0
     """GPUs of a trial; several trials share one GPU if the number is a fraction like 0.25. Two or more GPUs
-    must be in one machine, and are for custom training code that uses all of them."""
+    each process a part of every batch (`train.ranks`), and all must be in one machine."""
     minutes: Positive | None = None
     """Maximum minutes of work. A trial that works longer, or is silent for longer, times out."""
     silent_minutes: Positive | None = None

@@ -422,8 +422,13 @@ class Spec(Section):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """Return the baseline's settings; each CPU core of `resources` is one thread of PyTorch."""
+        """Return the baseline's settings, with threads and ranks of a trial from `resources`.
+
+        Each CPU core is one thread of PyTorch, and each GPU is one rank.
+        """
         train: Mapping[str, Json] = self.baseline.train
+        if (gpus := int(self.resources.gpus)) > 1:
+            train = {**train, "ranks": gpus}
         if (threads := thread_count(self.resources.cpus)) > 1:
             train = {**train, "threads": threads}
         return {"task": self.baseline.task, "model": self.baseline.model, "train": train}

@@ -21,7 +21,7 @@ SHORT_TRAINING = (
 
 
 def write_images(folder: Path) -> None:
-    lra_image_solver.write_files(folder, 3)
+    lra_image_solver.write_files(folder, 3, "python 2")
 
 
 def write_papers(folder: Path) -> None:

@@ -8,20 +8,24 @@ directory.
 import difflib
 import importlib
 import inspect
+import os
 import pkgutil
 import re
 import sys
 import sysconfig
+import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
+from trainables.custom.fork_safety import num_unforkable_threads
 from trainables.custom.source_files import OURS as OUR_PACKAGES
 from trainables.custom.source_files import names_file
 
@@ -29,6 +33,7 @@ OURS: Final = "haltsweep"
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """Pattern of valid names of entry points. A name with a dot would be the name of a module."""
 LIBRARIES: Final = frozenset({"site-packages", "dist-packages"})
+_STARTED: Final[dict[str, int]] = {}
 _NAMED: Final[set[str]] = set()
 """Modules that specs named and this process has imported."""
 _IMPORTING: Final[list[str]] = []
@@ -156,14 +161,16 @@ def import_named(module: str, subject: str, *, with_siblings: bool = False) -> M
     if module.endswith(".py"):  # otherwise Python would import the parent package
         raise UnknownName(f"{subject} must be an existing module, got {module}{_module_hint(module)}")
     add_to_path(Path.cwd())
+    is_first, threads = module not in sys.modules, num_unforkable_threads()
     arguments, sys.argv = sys.argv, [module]
     _IMPORTING.append(module)
     try:
-        if module not in sys.modules and (spec := find_spec(module)) is not None and spec.origin:
-            sys.argv = [spec.origin]
-            if with_siblings and not LIBRARIES.intersection(Path(spec.origin).parts):
-                add_to_path(Path(spec.origin).parent)
-        result = importlib.import_module(module)
+        with exits_raised():
+            if module not in sys.modules and (spec := find_spec(module)) is not None and spec.origin:
+                sys.argv = [spec.origin]
+                if with_siblings and not LIBRARIES.intersection(Path(spec.origin).parts):
+                    add_to_path(Path(spec.origin).parent)
+            result = importlib.import_module(module)
     except KeyboardInterrupt:
         raise
     except ModuleNotFoundError as error:
@@ -179,12 +186,37 @@ def import_named(module: str, subject: str, *, with_siblings: bool = False) -> M
         sys.argv = arguments
         _IMPORTING.pop()
     _NAMED.add(module)
+    if is_first:
+        # Other threads may have ended during the import, so the difference can be negative.
+        _STARTED[module] = max(0, num_unforkable_threads() - threads)
     return result
+
+
+def started_threads(module: str) -> int:
+    """Return the number of threads that the first import of `module` in this process has left running."""
+    return _STARTED.get(module, 0)
 
 
 def is_importing() -> bool:
     """Return whether this process is importing a module of a spec."""
     return bool(_IMPORTING)
+
+
+@contextmanager
+def exits_raised() -> Iterator[None]:
+    """Make `os._exit` in this thread raise SystemExit inside the block, so that it can be reported."""
+    original_exit, thread, process = os._exit, threading.get_ident(), os.getpid()
+
+    def exit_seen(status: int) -> NoReturn:
+        if (threading.get_ident(), os.getpid()) != (thread, process):
+            original_exit(status)
+        raise SystemExit(f"os._exit({status!r})")
+
+    os._exit = exit_seen
+    try:
+        yield
+    finally:
+        os._exit = original_exit
 
 
 def add_to_path(folder: Path) -> None:
@@ -196,6 +228,21 @@ def add_to_path(folder: Path) -> None:
     if (path := str(folder.resolve())) not in sys.path:
         sys.path.append(path)
         importlib.invalidate_caches()
+
+
+def shadowed_file_hint(module: ModuleType) -> str:
+    """Return a hint if the current directory has another file with the name of `module`; else an empty text.
+
+    A module in the current directory is never imported if its name is that of a standard or installed module,
+    because the current directory comes last in the search path.
+    """
+    top = module.__name__.partition(".")[0]
+    origin = getattr(sys.modules.get(top), "__file__", None)
+    places = (Path.cwd() / f"{top}.py", Path.cwd() / top / "__init__.py")
+    shadowed_file = next((file for file in places if file.is_file()), None)
+    if shadowed_file is None or (origin is not None and Path(origin).resolve() == shadowed_file.resolve()):
+        return ""
+    return f". It is {origin or 'built in'}, which comes before {shadowed_file}: give that another name"
 
 
 def _file_hint(name: str) -> str:
@@ -231,12 +278,32 @@ def _import_error(subject: str, error: BaseException) -> BadModule:
 
 def error_remedy(error: BaseException) -> str:
     """Return a remedy for an error in user code, if its message lacks one; else empty."""
+    if isinstance(error, KeyError) and _raising_module(error) == "os":
+        return (
+            f"the environment variable {error.args[0]} is not set: trials get the environment that "
+            "`haltsweep launch` was called with, so set it there"
+        )
+    if isinstance(error, SystemExit) and _raising_module(error) == "argparse":
+        return (
+            "argparse cannot parse its arguments and prints why: a script that a spec names gets its "
+            "settings as flags, and one that is imported gets no arguments, so give them defaults"
+        )
+    if isinstance(error, SystemExit):
+        return "the code has ended itself, and its log says why: haltsweep logs NAME TRIAL"
     if isinstance(error, ModuleNotFoundError) and error.name:
         return (
             f"install {error.name}, or set PYTHONPATH to the folder that holds it "
             f"(looked {LOOKED_IN}, and in the folder of the trainable)"
         )
     return ""
+
+
+def _raising_module(error: BaseException) -> str:
+    """Return the name of the module that raised `error`."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return "" if traceback is None else str(traceback.tb_frame.f_globals.get("__name__", ""))
 
 
 def describe_error(error: BaseException) -> str:

@@ -17,10 +17,8 @@ stopped. The re-evaluation of a confirmed checkpoint under other settings is a p
 import copy
 import json
 import operator
-import os
 import shutil
 import tempfile
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import perf_counter
@@ -30,7 +28,7 @@ import numpy as np
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from trainables.custom.extensions import error_remedy
-from trainables.custom.generator_state import generator_state, restore_when_read, stop_restoring
+from trainables.custom.generator_state import GeneratorFiles, process_and_thread
 from trainables.process_identity import process_label
 from trainables.protocol import TRIALS, Infeasible, Job, Measurement
 from trainables.seeds import derive
@@ -133,7 +131,8 @@ class FunctionWorkload:
 
     A resumed function without saved files runs again from the start. Its reports up to the last step before
     the interruption are skipped, so that each measurement is recorded once. When a resumed function reads a
-    saved file, the global generators of Python, NumPy and PyTorch return to their states at the last report.
+    saved file, the global generators of Python, NumPy and PyTorch return to their states at the time of
+    writing.
     """
 
     def __init__(self, train: Train, job: Job) -> None:
@@ -144,6 +143,7 @@ class FunctionWorkload:
         self._last_report: Measurement | None = None
         self._reported_until: int | None = None
         """Reports up to this step were made before the trial was resumed."""
+        self._generators = GeneratorFiles(self._folder)
         self._runs_in = (0, 0)
         """Process and thread of the function; a report from any other one cannot suspend it."""
         self._lost: RuntimeError | None = None
@@ -163,7 +163,7 @@ class FunctionWorkload:
         """
         # Reports, return values and exceptions of the function are passed to the parent greenlet.
         self._running.parent = getcurrent()
-        self._runs_in = _process_and_thread()
+        self._runs_in = self._generators.runs_in = process_and_thread()
         self._began = perf_counter()
         reported = self._running.switch()
         if self._lost is not None:
@@ -181,14 +181,14 @@ class FunctionWorkload:
         return None
 
     def _reported(self, step: int, metrics: Mapping[str, float]) -> None:
-        if _process_and_thread() != self._runs_in:
+        if process_and_thread() != self._runs_in:
             self._lost = RuntimeError(
                 "trial.report must be called in the process and the thread that the training function was "
                 f"called in, and the report of step {step} was in another one; pass the measurements to "
                 "the first one"
             )
             raise self._lost
-        stop_restoring(self._folder)
+        self._generators.reported()
         if self._reported_until is not None and _is_at_most(step, self._reported_until):
             return
         seconds = 0.0 if self._last_report is None else self._last_report.seconds
@@ -200,7 +200,7 @@ class FunctionWorkload:
         """Write the files of the function and its last step into the empty `folder`."""
         assert self._last_report is not None, "what is saved has been reported"
         _copy(self._folder, folder / FILES)
-        (folder / GENERATORS).write_text(json.dumps({"states": [generator_state()]}), encoding="utf-8")
+        self._generators.save(folder / GENERATORS)
         last_report = {"step": int(self._last_report.step), "seconds": self._last_report.seconds}
         (folder / REPORTED).write_text(json.dumps(last_report), encoding="utf-8")
 
@@ -208,8 +208,7 @@ class FunctionWorkload:
         """Restore the files of the function before it starts."""
         last_report = json.loads((folder / REPORTED).read_text(encoding="utf-8"))
         _copy(folder / FILES, self._folder)
-        generators = json.loads((folder / GENERATORS).read_text(encoding="utf-8"))
-        restore_when_read(self._folder, generators["states"][-1])
+        self._generators.restore(folder / GENERATORS)
         self._reported_until = last_report["step"]
         self._last_report = Measurement(last_report["step"], last_report["seconds"], {})
 
@@ -219,13 +218,9 @@ class FunctionWorkload:
             if not self._running.dead:
                 self._running.throw(GreenletExit)
         finally:
-            stop_restoring(self._folder)
+            self._generators.close()
             if self._is_temporary:
                 shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _process_and_thread() -> tuple[int, int]:
-    return os.getpid(), threading.get_ident()
 
 
 _RUNNING: list["FunctionTrial"] = []

@@ -1,14 +1,17 @@
-"""Seed the global generators of Python, NumPy and PyTorch for a trial, and restore them when it is resumed.
+"""Seed the global generators of Python, NumPy and PyTorch for a trial; save and restore them with its files.
 
 Imports neither NumPy nor PyTorch itself: a library that is imported later is seeded or restored right after
 its import.
 """
 
 import functools
+import json
 import os
 import random
 import sys
+import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
@@ -79,39 +82,234 @@ def _as_tensor(torch: Any, text: str) -> Any:
     return torch.tensor(list(bytes.fromhex(text)), dtype=torch.uint8, device="cpu")
 
 
-_RESUMED: Final[dict[str, tuple[State, set[str]]]] = {}
-"""By folder of a resumed trial, the states to restore and the files that the trial has read."""
+@dataclass(slots=True)
+class _File:
+    """A file in the folder of a trial."""
+
+    state: int
+    """Index of the file's generator state."""
+    steps: int
+    """Number of optimizer steps before the write; UNREAD or READ for a file of the checkpoint."""
+    changed_at: int = 0
+    """Modification time of a file of the checkpoint, in nanoseconds."""
 
 
-def restore_when_read(folder: Path, state: State) -> None:
-    """Restore `state` when this process first reads each file in `folder`, until `stop_restoring`.
+UNREAD: Final = -1
+READ: Final = -2
 
-    A resumed trial builds its model, which draws numbers, then reads its files, then trains.
+
+class GeneratorFiles:
+    """Records a generator state for each file in a trial's folder, and restores it when the file is read.
+
+    The state is recorded when the file is written. If a report follows before the next optimizer step, the
+    state at the report replaces it, since an evaluation draws random numbers too.
+
+    A resumed trial builds its model, which draws numbers, then reads its files, then trains. So the state of
+    the newest file that it has read is restored when it opens a file and after each `load_state_dict`. This
+    ends with its first report or optimizer step. A trial that reads no file keeps its seeded generators.
     """
-    _RESUMED[os.path.realpath(folder)] = state, set()
-    _watch_files()
+
+    def __init__(self, folder: Path) -> None:
+        """Follow reads and writes of files in a folder, until `close`.
+
+        Args:
+            folder: Folder whose files belong to the trial.
+        """
+        self.runs_in = (0, 0)
+        """Process and thread of the trial; files opened by other processes and threads are ignored."""
+        self._folder = os.path.realpath(folder)
+        self._states: list[State] = []
+        self._files: dict[str, _File] = {}
+        """Files by path relative to the folder."""
+        self._steps = 0
+        """Number of optimizer steps in this process."""
+        self._resumes = False
+        """Whether the trial was resumed and has neither reported nor trained since."""
+        self._restored_index: int | None = None
+        """Index of the newest state of a file that the resumed trial has read."""
+        self._undo: list[Callable[[], object]] = []
+        _WATCHED.append(self)
+        _watch_files()
+        _when_loaded("torch", self._follow_torch)
+
+    def save(self, file: Path) -> None:
+        """Write the states of all files in the folder.
+
+        Args:
+            file: JSON file to write.
+        """
+        indices = {self._name(str(path)): self._state_of(path) for path in Path(self._folder).rglob("*")}
+        used_indices = sorted(set(indices.values()))
+        states = [self._states[index] for index in used_indices]
+        files = {name: used_indices.index(index) for name, index in indices.items()}
+        file.write_text(json.dumps({"states": states, "files": files}), encoding="utf-8")
+
+    def restore(self, file: Path) -> None:
+        """Load the recorded states of a checkpoint; a file's state is restored when the trial reads the file.
+
+        Args:
+            file: JSON file that `save` wrote.
+        """
+        saved_states = json.loads(file.read_text(encoding="utf-8"))
+        self._states = saved_states["states"]
+        self._files = {}
+        for name, state in saved_states["files"].items():
+            path = Path(self._folder, name)
+            self._files[name] = _File(state, UNREAD, path.lstat().st_mtime_ns if path.exists() else 0)
+        self._resumes = True
+
+    def reported(self) -> None:
+        """Record that the trial has reported."""
+        self._end_resumption()
+        latest = [file for file in self._files.values() if file.steps == self._steps]
+        if self._steps and latest:
+            index = self._index_of_now()
+            for file in latest:
+                file.state = index
+
+    def close(self) -> None:
+        """Stop recording and restoring states."""
+        while self._undo:
+            self._undo.pop()()
+        if self in _WATCHED:
+            _WATCHED.remove(self)
+
+    def opened(self, path: str, flags: int) -> None:
+        """Record or restore a state when a file is opened.
+
+        Args:
+            path: Any path; those outside of the folder are ignored.
+            flags: Flags of `os.open`.
+        """
+        name = self._name(os.path.realpath(path))
+        if name.startswith("..") or process_and_thread() != self.runs_in:
+            return
+        if self._resumes and flags & (os.O_WRONLY | os.O_TRUNC | os.O_APPEND) == 0:
+            file = self._files.get(name)
+            if file is not None and file.steps == UNREAD:
+                file.steps = READ
+                self._restored_index = max(
+                    file.state, -1 if self._restored_index is None else self._restored_index
+                )
+                self._restore_read()
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            self._files[name] = _File(self._index_of_now(), self._steps)
+
+    def renamed(self, source: str, destination: str) -> None:
+        """Transfer the states of files when a file or its folder is renamed.
+
+        Args:
+            source: Path before.
+            destination: Path afterwards.
+        """
+        old_name, new_name = (self._name(os.path.realpath(path)) for path in (source, destination))
+        if new_name.startswith("..") or process_and_thread() != self.runs_in:
+            return
+        names = [path for path in self._files if path == old_name or path.startswith(old_name + os.sep)]
+        for name in names:
+            self._files[new_name + name.removeprefix(old_name)] = self._files.pop(name)
+        if not names:  # the file comes from outside of the folder
+            self._files[new_name] = _File(self._index_of_now(), self._steps)
+
+    def _name(self, path: str) -> str:
+        return os.path.relpath(path, self._folder)
+
+    def _state_of(self, path: Path) -> int:
+        """Return the index of a file's state, or of the current state if native code wrote the file."""
+        file = self._files.get(self._name(str(path)))
+        if file is None or (file.steps < 0 and path.lstat().st_mtime_ns != file.changed_at):
+            return self._index_of_now()
+        return file.state
+
+    def _index_of_now(self) -> int:
+        state = generator_state()
+        if not self._states or self._states[-1] != state:
+            self._states.append(state)
+        return len(self._states) - 1
+
+    def _restore_read(self) -> None:
+        if self._restored_index is not None:
+            restore_generators(self._states[self._restored_index])
+
+    def _end_resumption(self) -> None:
+        """Stop restoring states, because the trial now draws new random numbers."""
+        self._resumes, self._restored_index = False, None
+
+    def _stepped(self, *_: object) -> None:
+        """Count an optimizer step."""
+        self._end_resumption()
+        self._steps += 1
+
+    def _follow_torch(self, torch: Any) -> None:
+        from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+        if self not in _WATCHED:
+            return
+        self._undo.append(register_optimizer_step_pre_hook(self._stepped).remove)
+        for kind in (torch.nn.Module, torch.optim.Optimizer):
+            self._undo.append(_call_after(kind, "load_state_dict", self._restore_read))
 
 
-def stop_restoring(folder: Path) -> None:
-    """Restore no states any more when files in `folder` are read."""
-    _RESUMED.pop(os.path.realpath(folder), None)
+_WATCHED: Final[list[GeneratorFiles]] = []
+
+
+def process_and_thread() -> tuple[int, int]:
+    """Return the ids of the current process and thread."""
+    return os.getpid(), threading.get_ident()
+
+
+def _call_after(owner: Any, name: str, callback: Callable[[], None]) -> Callable[[], None]:
+    """Call `callback` after each call of the function `name` of `owner`; return a function that undoes it."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        answer = original(*args, **kwargs)
+        callback()
+        return answer
+
+    setattr(owner, name, called)
+    return lambda: setattr(owner, name, original)
 
 
 @functools.cache
 def _watch_files() -> None:
-    """Install an audit hook for opened files. Python cannot remove audit hooks."""
+    """Install an audit hook for opened and renamed files. Python cannot remove audit hooks."""
 
     def handle_event(event: str, arguments: tuple[Any, ...]) -> None:
-        if not _RESUMED or event != "open" or isinstance(arguments[0], int):
+        if not _WATCHED or event not in ("open", "os.rename"):
             return
-        path = os.path.realpath(os.fsdecode(arguments[0]))
-        for folder, (state, read_files) in _RESUMED.items():
-            reads = arguments[2] & (os.O_WRONLY | os.O_TRUNC | os.O_APPEND) == 0
-            if reads and path.startswith(folder + os.sep) and path not in read_files:
-                read_files.add(path)
-                restore_generators(state)
+        if event == "os.rename":
+            for files in _WATCHED:
+                files.renamed(os.fsdecode(arguments[0]), os.fsdecode(arguments[1]))
+        elif not isinstance(arguments[0], int):
+            for files in _WATCHED:
+                files.opened(os.fsdecode(arguments[0]), arguments[2])
 
     sys.addaudithook(handle_event)
+    write = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    _when_loaded("torch", lambda torch: _raise_audit_events(torch, "save", 1, "f", write))
+    _when_loaded(
+        "safetensors.torch", lambda library: _raise_audit_events(library, "save_file", 1, "filename", write)
+    )
+    _when_loaded(
+        "safetensors.torch",
+        lambda library: _raise_audit_events(library, "load_file", 0, "filename", os.O_RDONLY),
+    )
+
+
+def _raise_audit_events(library: Any, name: str, position: int, argument: str, flags: int) -> None:
+    """Wrap a function that opens files in native code, so that it raises Python's audit event."""
+    original = getattr(library, name)
+
+    @functools.wraps(original)
+    def announced(*args: Any, **kwargs: Any) -> Any:
+        file = args[position] if len(args) > position else kwargs.get(argument)
+        if isinstance(file, str | os.PathLike):
+            sys.audit("open", os.fspath(file), None, flags)
+        return original(*args, **kwargs)
+
+    setattr(library, name, announced)
 
 
 _WAITING: Final[dict[str, list[Callable[[Any], object]]]] = {}

@@ -25,7 +25,7 @@ from typing import Any, Final, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
-from trainables.custom.extensions import BadName, describe_error, import_named
+from trainables.custom.extensions import BadName, describe_error, import_named, shadowed_file_hint
 from trainables.custom.function import Evaluate, Evaluation, FunctionWorkload
 from trainables.custom.script import Script, find_script
 from trainables.custom.source_files import SCRIPT
@@ -79,7 +79,7 @@ def load(path: str) -> Trainable:
             f"Did you mean {similar_name!r}? " for similar_name in get_close_matches(name, names, n=1)
         )
         names_in_file = ", ".join(names) or "no class and no function"
-        message = f"{module_name} has no {name}. {hint}It has {names_in_file}"
+        message = f"{module_name} has no {name}. {hint}It has {names_in_file}{shadowed_file_hint(module)}"
         raise ValueError(message) from None
     if not callable(target):
         raise ValueError(  # noqa: TRY004 - a fault of a spec

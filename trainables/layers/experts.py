@@ -6,14 +6,16 @@ Source: Tan et al., Sparse Universal Transformer, s. 3.1, with the router of the
 
 The gates are the k probabilities divided by their sum. In training, some of the k experts can be sampled by
 their probabilities without replacement, as in the released script of the big model. Tokens are sorted by
-expert, so each expert is one matrix product on its tokens. An expert without tokens is not called.
+expert, so each expert is one matrix product on its tokens. An expert without tokens is not called. Where
+PyTorch has a kernel for the products of all experts, that kernel runs instead (`has_grouped_kernel`).
 
 Legend: M tokens, E experts, k experts per token, P = M k pairs of token and expert, sorted by expert.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Annotated
+from functools import cache, cached_property
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -23,6 +25,7 @@ from torch.nn import functional as F
 
 from trainables.layers.constant_shapes import cached_constants
 from trainables.layers.dropout import KeyedDropout, KeyedNoise
+from trainables.layers.host import Function
 from trainables.layers.linear import Initialised, Linear, Stream, dtype_of_products
 from trainables.layers.mask_draws import hash_numbers
 from trainables.layers.packing import reorder
@@ -88,21 +91,167 @@ class ExpertLinear(Initialised):
             if self.bias is not None:
                 self.bias.uniform_(-(outputs**-0.5), outputs**-0.5, generator=stream("bias"))
 
-    def forward(self, x: Float[Tensor, "P I"], counts: list[int]) -> Float[Tensor, "P O"]:
+    def forward(self, x: Float[Tensor, "P I"], groups: "ExpertRows") -> Float[Tensor, "P O"]:
         """Apply the map of each expert to its rows.
 
         Args:
             x: Inputs of all pairs, (pairs, inputs), sorted by expert.
-            counts: Number of consecutive rows of each expert.
+            groups: Consecutive rows of each expert.
 
         Returns:
             Outputs, (pairs, outputs), in the same order.
         """
         dtype = dtype_of_products(self.weight)
-        parts, weights = x.to(dtype).split_with_sizes(counts), self.weight.to(dtype).unbind()
-        biases = [None] * len(weights) if self.bias is None else self.bias.to(dtype).unbind()
-        maps = zip(parts, weights, biases, strict=True)
-        return torch.cat([F.linear(part, weight, bias) for part, weight, bias in maps if part.shape[0]])
+        bias = None if self.bias is None else self.bias.to(dtype)
+        maps = _GroupedLinears if has_grouped_kernel(self.weight, dtype) else _Linears
+        output: Tensor = maps.run(x.to(dtype), self.weight.to(dtype), bias, groups)
+        return output
+
+
+@dataclass(frozen=True)
+class ExpertRows:
+    """Division of P rows, sorted by expert, into consecutive rows of each expert."""
+
+    counts: Int[Tensor, " E"]
+    """Number of rows of each expert."""
+    rows: int
+    """P: number of rows."""
+
+    @cached_property
+    def host_counts(self) -> list[int]:
+        """`counts` on the host, which waits for the device."""
+        host_counts: list[int] = self.counts.tolist()
+        return host_counts
+
+    @cached_property
+    def ends(self) -> Int[Tensor, " E"]:
+        """Index after the last row of each expert."""
+        return self.counts.cumsum(0, dtype=torch.int32)
+
+    @cached_property
+    def expert(self) -> Int[Tensor, " P"]:
+        """Expert of each row."""
+        return torch.repeat_interleave(self.counts, output_size=self.rows)
+
+
+GROUPED_MAJORS = (9, 10)
+"""Major compute capabilities for which PyTorch 2.10 to 2.13 have a kernel of grouped products."""
+GROUPED_ALIGNMENT = 8
+"""Divisor of the sizes of grouped products: 16 bytes in bfloat16."""
+MOST_GROUPED = 1023
+"""Greatest number of experts in one kernel."""
+
+
+def has_grouped_kernel(weight: Float[Tensor, "E O I"], dtype: torch.dtype) -> bool:
+    """Return whether the products of all experts run as one kernel without a wait for the device.
+
+    Elsewhere `torch.nn.functional.grouped_mm` raises an error, or it waits for the numbers of rows and then
+    runs a product for each expert.
+    """
+    experts, *sizes = weight.shape
+    return (
+        dtype == torch.bfloat16
+        and weight.is_cuda
+        and experts <= MOST_GROUPED
+        and all(size % GROUPED_ALIGNMENT == 0 for size in sizes)
+        and _device_has_grouped_kernel(weight.device)
+    )
+
+
+@cache
+def _device_has_grouped_kernel(device: torch.device) -> bool:
+    if torch.version.hip is not None or not hasattr(F, "grouped_mm"):
+        return False
+    return torch.cuda.get_device_capability(device)[0] in GROUPED_MAJORS
+
+
+class _Linears(Function):
+    """The maps of all experts, each written to its rows of one output tensor without a concatenation."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, groups: ExpertRows) -> Tensor:
+        counts = groups.host_counts
+        ctx.save_for_backward(x, weight)
+        ctx.counts, ctx.has_bias = counts, bias is not None
+        output = x.new_empty((x.shape[0], weight.shape[1]))
+        for expert, part, into in _shares(counts, x, output):
+            columns = weight[expert].t()
+            if bias is None:
+                torch.mm(part, columns, out=into)
+            else:
+                torch.addmm(bias[expert], part, columns, out=into)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,), (x, weight), counts = grads, ctx.saved_tensors, ctx.counts
+        input_gradient = torch.empty_like(x) if ctx.needs_input_grad[0] else None
+        # An expert without tokens has a gradient of zero.
+        weight_gradient = (torch.empty_like if all(counts) else torch.zeros_like)(weight)
+        bias_gradient = weight.new_zeros(weight.shape[:2]) if ctx.has_bias else None
+        for expert, part, part_gradient in _shares(counts, x, grad):
+            torch.mm(part_gradient.t(), part, out=weight_gradient[expert])
+            if bias_gradient is not None:
+                torch.sum(part_gradient, 0, out=bias_gradient[expert])
+        if input_gradient is not None:
+            for expert, into, part_gradient in _shares(counts, input_gradient, grad):
+                torch.mm(part_gradient, weight[expert], out=into)
+        return input_gradient, weight_gradient, bias_gradient, None
+
+
+class _GroupedLinears(Function):
+    """The maps of all experts, each product as one kernel that reads the numbers of rows on the device.
+
+    PyTorch's own gradient leaves the weights of experts without rows undefined on some devices
+    (https://github.com/pytorch/pytorch/issues/172439), and adds gradients of biases in no fixed order.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, groups: ExpertRows) -> Tensor:
+        x = x.contiguous()
+        ctx.save_for_backward(x, weight)
+        ctx.groups, ctx.has_bias = groups, bias is not None
+        output = F.grouped_mm(x, weight.transpose(1, 2), offs=groups.ends)
+        return output if bias is None else output.add_(bias.index_select(0, groups.expert))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (x, weight), groups = ctx.saved_tensors, ctx.groups
+        grad = grads[0].contiguous()
+
+        def of_experts(rows: Tensor) -> Tensor:
+            # With other strides the kernel requires that each group has rows.
+            sums = F.grouped_mm(grad.t(), rows, offs=groups.ends)
+            return sums.masked_fill_((groups.counts == 0)[:, None, None], 0)
+
+        input_gradient = F.grouped_mm(grad, weight, offs=groups.ends) if ctx.needs_input_grad[0] else None
+        bias_gradient = None
+        if ctx.has_bias:
+            # A product with ones sums the rows of each expert.
+            bias_gradient = of_experts(grad.new_ones(grad.shape[0], GROUPED_ALIGNMENT))[..., 0]
+        return input_gradient, of_experts(x), bias_gradient, None
+
+
+def _shares(counts: list[int], first: Tensor, second: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Yield for each expert with rows its index, its rows of `first` and its rows of `second`."""
+    shares = zip(torch.split(first, counts), torch.split(second, counts), strict=True)
+    return ((expert, *parts) for expert, parts in enumerate(shares) if counts[expert])
+
+
+class _Dispatch(Function):
+    """Each row of `x` repeated `copies` times, in `order`; `inverse_order` is the inverse permutation."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, order: Tensor, inverse_order: Tensor, copies: int) -> Tensor:
+        ctx.save_for_backward(inverse_order)
+        ctx.copies = copies
+        return x.index_select(0, order.div(copies, rounding_mode="floor"))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        (inverse_order,) = ctx.saved_tensors
+        grad = grads[0].index_select(0, inverse_order)
+        return grad.view(-1, ctx.copies, grad.shape[-1]).sum(1), None, None, None
 
 
 @dataclass(frozen=True)
@@ -120,10 +269,16 @@ class Routing:
         return self.chosen.shape[1]
 
     @cached_property
-    def counts(self) -> list[int]:
-        """Number of (token, expert) pairs of each expert; the host waits for the device."""
-        counts: list[int] = self.chosen.flatten().bincount(minlength=self.log_probabilities.shape[1]).tolist()
-        return counts
+    def groups(self) -> ExpertRows:
+        """Consecutive (token, expert) pairs of each expert."""
+        flat_choices = self.chosen.flatten()
+        counts = torch.zeros(
+            self.log_probabilities.shape[1], dtype=flat_choices.dtype, device=flat_choices.device
+        )
+        # `bincount` would make the host wait one more time.
+        return ExpertRows(
+            counts.scatter_add_(0, flat_choices, torch.ones_like(flat_choices)), flat_choices.shape[0]
+        )
 
     @cached_property
     def order(self) -> Int[Tensor, " P"]:
@@ -137,8 +292,8 @@ class Routing:
 
     def dispatch(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "P D"]:
         """Copy each token once for each of its experts; return the copies sorted by expert."""
-        copies = x[:, None].expand(-1, self.active, -1).flatten(0, 1)
-        return reorder(copies, self.order, self.back)
+        copies: Tensor = _Dispatch.run(x, self.order, self.back, self.active)
+        return copies
 
     def sort(self, x: Float[Tensor, "M k D"]) -> Float[Tensor, "P D"]:
         """Sort values of (token, expert) pairs by expert."""
@@ -155,8 +310,14 @@ class Routing:
 
 def pair_places(placed_tokens: Placed, active: int) -> Int[Tensor, "M k"]:
     """Return the place of each (token, active expert) pair, from which its dropout masks are computed."""
-    place = placed_tokens.place
-    return hash_numbers(place.to(torch.int32)[:, None] ^ _slots(active, place.device))
+
+    def build() -> tuple[Tensor, Tensor]:
+        slots = _slots(active, placed_tokens.place.device)
+        return placed_tokens.place, hash_numbers(placed_tokens.place.to(torch.int32)[:, None] ^ slots)
+
+    # The cache keeps a reference to `place`, so that no other tensor can have the same `id`.
+    found: Tensor = placed_tokens.packing.once(("pair places", active, id(placed_tokens.place)), build)[1]
+    return found
 
 
 @cached_constants(maxsize=None)
@@ -219,11 +380,11 @@ class ExpertFeedForward(nn.Module):
     def forward(self, x: Float[Tensor, "M D"], placed_tokens: Placed) -> tuple[Float[Tensor, "M D"], Routing]:
         """Return the outputs of the selected experts, mixed for each token, and the routing."""
         routing: Routing = self.router(x, placed_tokens)
-        inner = F.gelu(self.inner(routing.dispatch(x), routing.counts))
+        inner = F.gelu(self.inner(routing.dispatch(x), routing.groups))
         if self.inner_dropout.active:
             places = pair_places(placed_tokens, routing.active).flatten().index_select(0, routing.order)
             inner = self.inner_dropout(inner, places)
-        return routing.mix(self.outer(inner, routing.counts)), routing
+        return routing.mix(self.outer(inner, routing.groups)), routing
 
 
 @dataclass(frozen=True)

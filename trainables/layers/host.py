@@ -1,6 +1,6 @@
 """Uploads, waits for the device, and the base of autograd functions."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -8,6 +8,8 @@ from jaxtyping import Bool, Shaped
 from torch import Tensor
 
 from trainables.layers.constant_shapes import constant_shapes, copy_to, refuse_host_read
+
+_FROM_TORCH: Any = vars(torch._C._FunctionBase)["apply"]
 
 
 def copy_to_host(flags: Bool[Tensor, " U"]) -> Bool[np.ndarray, " U"]:
@@ -23,9 +25,21 @@ def upload(table: Shaped[np.ndarray, "..."], device: torch.device) -> Shaped[Ten
 
 
 class Function(torch.autograd.Function):
-    """An autograd function whose results are not typed."""
+    """An autograd function that is called without the checks that only `vmap` needs.
+
+    Inputs must not be tensors of finished `torch.func` transforms: `run` does not check for them. The check
+    takes `apply` about as long as the rest of its work.
+    """
+
+    _at_once: ClassVar[Any]
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        cls._at_once = _FROM_TORCH.__get__(None, cls)
 
     @classmethod
     def run(cls, *value: Any) -> Any:
         """Return the result of `forward`."""
-        return cls.apply(*value)  # type: ignore[no-untyped-call]
+        if torch._C._are_functorch_transforms_active():
+            return cls.apply(*value)  # type: ignore[no-untyped-call]
+        return cls._at_once(*value)

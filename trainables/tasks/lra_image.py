@@ -12,6 +12,7 @@ black pixels share one id, whose embedding is never trained. No picture is padde
 nothing else.
 """
 
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -43,8 +44,8 @@ class Config(Settings):
 
     name: Literal["lra_image"] = "lra_image"
     folder: str | None = None
-    """Folder of the binary version of CIFAR-10. Needed for training; a spec can be planned without the
-    folder."""
+    """Folder of CIFAR-10, as pickled batches or in the binary version. Needed for training; a spec can be
+    planned without the folder."""
 
 
 def shape(config: Config) -> TaskShape:  # noqa: ARG001 the same for all settings
@@ -64,7 +65,8 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:  # noqa: ARG001 the same fo
 
 def build(config: Config, split: str) -> pa.Table:
     """Return columns `tokens` (uint8) and `label`. Raises `ValueError` for a bad file."""
-    folder, file_names = cifar.check_files(config.folder), cifar.FILES["test" if split == "test" else "train"]
+    folder, names = _names(config)
+    file_names = names["test" if split == "test" else "train"]
     images, labels = [], []
     for number, name in enumerate(file_names):
         report("files", number, len(file_names))
@@ -81,14 +83,13 @@ def build(config: Config, split: str) -> pa.Table:
 
 def require_files(config: Config) -> None:
     """Raise `ValueError` if the files are missing, without reading them."""
-    cifar.check_files(config.folder)
+    _names(config)
 
 
 def source_digest(config: Config) -> str:
     """Return a digest of the contents of the files. Raises `ValueError` for missing files."""
-    return content_digest(
-        cifar.check_files(config.folder), [name for names in cifar.FILES.values() for name in names]
-    )
+    folder, names = _names(config)
+    return content_digest(folder, [name for part in names.values() for name in part])
 
 
 def grey(colours: np.ndarray) -> np.ndarray:
@@ -96,3 +97,8 @@ def grey(colours: np.ndarray) -> np.ndarray:
     planes = colours.reshape(len(colours), len(WEIGHTS), -1)
     total = sum(planes[:, colour].astype(np.int64) * weight for colour, weight in enumerate(WEIGHTS))
     return np.asarray(total * 511 // (2 * 255 * 10_000)).astype(np.uint8)
+
+
+def _names(config: Config) -> tuple[Path, dict[str, tuple[str, ...]]]:
+    names = cifar.names(config.folder)
+    return Path(str(config.folder)), names

@@ -36,6 +36,11 @@ class LearningConfig(Settings):
     """Number of parts of each batch. Parts run one after the other and their gradients are added, so memory
     holds only one part. Means over samples are unchanged up to rounding; the balance of experts is computed
     for each part, as on separate GPUs. A batch of fewer samples has as many parts as samples."""
+    ranks: Annotated[PositiveInt, Affects("running"), LATER] = 1
+    """Number of processes on one machine that share each batch. If a trial has two or more GPUs, `ranks` must
+    equal `resources.gpus`, and each process has one GPU; without GPUs all processes use the CPU. Results
+    equal those of one process with `ranks * accumulate` parts. Only the first process measures, reports and
+    saves."""
     checkpoint_activations: Annotated[bool, Affects("running"), LATER] = False
     """Whether the backward pass runs layers again instead of storing their activations. This costs one more
     forward pass, and memory hardly grows with the number of layers. Results are equal up to rounding."""
@@ -158,6 +163,7 @@ class LearningConfig(Settings):
     @model_validator(mode="after")
     def _steps_can_be_captured(self) -> "LearningConfig":
         other_reasons = {
+            "ranks": self.ranks > 1,
             "checkpoint_activations": self.checkpoint_activations,
             "batch_tokens": self.batch_tokens is not None,
         }
@@ -173,10 +179,17 @@ class LearningConfig(Settings):
     @model_validator(mode="after")
     def _parts_have_samples(self) -> "LearningConfig":
         unit = "batch_size" if self.batch_tokens is None else "batch_tokens"
-        if self.accumulate > (limit := getattr(self, unit)):
+        if self.parts > (limit := getattr(self, unit)):
+            ranks = "" if self.ranks == 1 else f", ranks={self.ranks}"
             raise ValueError(
-                f"accumulate must be at most {unit}, got accumulate={self.accumulate} and {unit}={limit}: "
-                "take fewer parts, so that each has a sample"
+                f"accumulate{' * ranks' if ranks else ''} must be at most {unit}, got "
+                f"accumulate={self.accumulate}{ranks} and {unit}={limit}: take fewer parts, so that each "
+                "has a sample"
+            )
+        if self.ranks > 1 and self.precision == "fp16":
+            raise ValueError(
+                "precision must be bf16 or fp32 if ranks share a batch, got 'fp16' and "
+                f"ranks={self.ranks}: choose bf16"
             )
         return self
 
@@ -186,7 +199,12 @@ class LearningConfig(Settings):
 
     def part_rows(self, length: int) -> int:
         """Return the greatest number of samples that run at once if all have `length` tokens."""
-        return ceil(self.batch_rows(length) / self.accumulate)
+        return ceil(self.batch_rows(length) / self.parts)
+
+    @property
+    def parts(self) -> int:
+        """Return the number of parts into which each batch is divided."""
+        return self.accumulate * self.ranks
 
 
 class TrainConfig(DecodeConfig, LearningConfig):

@@ -167,7 +167,7 @@ class GraphedPasses:
     def backward(self, batch: Batch, step: int) -> tuple[Tensor, ...]:
         """Store the same gradients and return the same sums as `compute_gradients`, for a host batch."""
         learner = self._learner
-        parts = list(split_batch(batch, min(learner.config.accumulate, len(batch.labels))))
+        parts = list(split_batch(batch, min(learner.config.parts, len(batch.labels))))
         filled_parts = [
             self._filler.filled(batch.rows(part.first_row, part.first_row + part.rows)) for part in parts
         ]

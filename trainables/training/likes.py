@@ -72,7 +72,8 @@ def accumulate(config: Any, trial: TrialFacts) -> Any:
     """Return the number of parts of a batch; 1 if no training cost is computed for each part."""
     if not (trial.batch_cost and config.auxiliary_weight):
         return 1
-    return config.accumulate if config.batch_size is None else min(config.accumulate, config.batch_size)
+    parts = config.accumulate * config.ranks
+    return parts if config.batch_size is None else min(parts, config.batch_size)
 
 
 def halve_after(config: Any, _: TrialFacts) -> Any:

@@ -18,6 +18,7 @@ from trainables.layers.recomputing import can_recompute, recompute
 from trainables.threads import cpu_threads
 from trainables.training.config import ON_CUDA, TrainConfig
 from trainables.training.optimizers import make_optimizer
+from trainables.training.ranks import Ranks
 from trainables.training.schedule import beta1, learning_rate
 from trainables.training.selected_weights import copy_tensors, update_average
 from trainables.types import NOT_ASKED, Batch, Output
@@ -75,6 +76,8 @@ class Learner:
             raise ValueError(reason)
         if config.checkpoint_activations:
             recompute(model)
+        self.ranks: Ranks | None = None
+        """The other processes that share the batches; None without them."""
         self.graphs: CapturedPasses | None = None
         """Captured forward and backward passes; None if steps do not replay graphs."""
         self.rate_scale = 1.0
@@ -116,7 +119,7 @@ def find_misfit(model: nn.Module, config: TrainConfig) -> str | None:
             f"graph must be false for a model that norms over all samples of a batch, got {norm}: drop "
             "train.graph, or norm each sample for itself"
         )
-    return batch_statistics(model) if config.accumulate > 1 else None
+    return batch_statistics(model) if config.parts > 1 else None
 
 
 def objective(output: Output, config: TrainConfig) -> Float[Tensor, ""]:
@@ -155,30 +158,47 @@ def one_step(learner: Learner, batch: Batch, step: int) -> StepResult:
 def compute_gradients(learner: Learner, batch: Batch, step: int) -> tuple[Tensor, ...]:
     """Store gradients of the objective, scaled in fp16, on the parameters, and return sums over the batch.
 
-    The batch runs in `accumulate` parts, or one part per row if it has fewer rows. The means of each part are
+    The batch runs in `parts` parts, or one part per row if it has fewer rows. The means of each part are
     weighted by its share of the rows.
 
     Returns:
         Mean loss, mean ponder cost, number of correct predictions, and number of predictions of the batch.
     """
     learner.optimizer.zero_grad(set_to_none=True)
+    if learner.ranks is not None:
+        learner.ranks.begin(step)
+        return learner.ranks.gather(_share(learner, batch, step, 0)).unbind()
     if learner.graphs is not None:
         return learner.graphs.backward(batch, step)
-    parts = min(learner.config.accumulate, len(batch.labels))
+    parts = min(learner.config.parts, len(batch.labels))
     if parts == 1:
         return _backward_of_part(learner, batch, step)
-    return _backward_of_parts(learner, batch, step, parts)
+    return tuple(_backward_of_parts(learner, batch, step, range(parts)).unbind())
 
 
-def _backward_of_parts(learner: Learner, batch: Batch, step: int, parts: int) -> tuple[Tensor, ...]:
-    """Run a backward pass on each part of a batch; return their sums."""
+def share_of_step(learner: Learner, batch: Batch, step: int, rank: int) -> Float[Tensor, " 4"]:
+    """Run backward passes on the parts of a batch that belong to rank number `rank`; return their sums."""
+    with cpu_threads(learner.config.threads):
+        learner.optimizer.zero_grad(set_to_none=True)
+        return _share(learner, batch, step, rank)
+
+
+def _share(learner: Learner, batch: Batch, step: int, rank: int) -> Float[Tensor, " 4"]:
+    count = learner.config.accumulate
+    return _backward_of_parts(learner, batch, step, range(rank * count, (rank + 1) * count))
+
+
+def _backward_of_parts(learner: Learner, batch: Batch, step: int, numbers: range) -> Float[Tensor, " 4"]:
+    """Run backward passes on the parts with these `numbers`; return their sums (zeros if no part exists)."""
+    num_rows = len(batch.labels)
     totals = torch.zeros(4, dtype=torch.float64, device=learner.device)
-    for number, part in enumerate(split_batch(batch, parts)):
-        with running_on(part):
-            rows = batch.rows(part.first_row, part.first_row + part.rows)
-            sums = _backward_of_part(learner, rows, step, number, part.rows / part.num_rows_in_batch)
-        totals += torch.stack([value.double() for value in sums])
-    return totals.unbind()
+    for number, part in enumerate(split_batch(batch, min(learner.config.parts, num_rows))):
+        if number in numbers:
+            with running_on(part):
+                rows = batch.rows(part.first_row, part.first_row + part.rows)
+                sums = _backward_of_part(learner, rows, step, number, part.rows / num_rows)
+            totals += torch.stack([value.double() for value in sums])
+    return totals
 
 
 def split_batch(batch: Batch, parts: int) -> Iterator[BatchPart]:

@@ -19,6 +19,7 @@ from trainables.training.config import TrainConfig, train_config
 from trainables.training.evaluate import evaluate
 from trainables.training.examples import record_example
 from trainables.training.graphed import CudaEngine, Engine, GraphedPasses
+from trainables.training.ranks import Ranks
 from trainables.training.schedule import learning_rate
 from trainables.training.selected_weights import (
     ScoredWeights,
@@ -98,6 +99,8 @@ class Training:
         )
         if job.phase == "posthoc":
             self._load_source()
+        elif self._config.ranks > 1:
+            learner.ranks = Ranks(job, learner.model, self._config.ranks)
         elif self._config.graph is True:
             learner.graphs = GraphedPasses(learner, self._sources.filler(), self._engine())
             self._sources.train_device = torch.device("cpu")
@@ -150,7 +153,9 @@ class Training:
         self._state.restore(folder)
 
     def close(self) -> None:
-        """Free the model and the data, including device memory."""
+        """Free the model and the data, including device memory, and end other ranks."""
+        if self._state.learner.ranks is not None:
+            self._state.learner.ranks.close()
         del self._state, self._sources
         if self._device.type == "cuda":
             torch.cuda.empty_cache()

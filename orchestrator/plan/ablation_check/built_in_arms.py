@@ -121,7 +121,7 @@ def _find_evidence(
 
 def _require_training(system: System) -> None:
     """Raise ValueError if the model does not support batch parts or activation checkpointing."""
-    if system.train.accumulate > 1 or system.train.checkpoint_activations:
+    if system.train.parts > 1 or system.train.checkpoint_activations:
         ghost = build_model(system.model, system.shape, SEED, "meta")
         if (reason := find_misfit(ghost, system.train)) is not None:
             raise ValueError(reason)
@@ -167,7 +167,7 @@ def _notes(
         yield from _idle_fields(arm, reference, probe, sweep)
         if aspects == ("measuring",):
             yield "it trains like the arm that it is compared with, and only its measurements differ"
-    parts, full_cost = arm.system.train.accumulate, batch_cost(arm.system.model)
+    parts, full_cost = arm.system.train.parts, batch_cost(arm.system.model)
     if parts > 1 and full_cost is not None and arm.system.train.auxiliary_weight:
         yield f"{full_cost} is that of each of {parts} parts of a batch, as on so many GPUs, not of the batch"
     unreached_names = _weights_without_gradient(reference, probe) if reference is not None else ()

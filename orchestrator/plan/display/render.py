@@ -39,6 +39,7 @@ from orchestrator.spec.placeholders import QUESTION, WHY
 from search_spaces.dimensions import Assignment, Float, Predicate, Space, contains, same
 from search_spaces.paths import MISSING, leaves, lookup
 from search_spaces.wording import amount as counted
+from trainables.custom.extensions import started_threads
 from trainables.custom.source_files import SCRIPT
 from trainables.metrics import split_and_quantity
 
@@ -455,7 +456,19 @@ def _custom_code_warnings(plan: Plan) -> list[str]:
             arm.name, arm.changes, arm.settings, plan.arm(arm.reference).settings
         )
     ]
-    return texts_for_false + mismatches + _undeclared_metric_warnings(plan)
+    return texts_for_false + mismatches + _undeclared_metric_warnings(plan) + _thread_warnings(plan.trainable)
+
+
+def _thread_warnings(trainable: str) -> list[str]:
+    """Return a warning if importing the trainable starts threads, so that trials cannot be forked."""
+    module = trainable.partition(":")[0]
+    if not (thread_names := started_threads(module)):
+        return []
+    message = (
+        f"Warning: importing {module} starts {counted(thread_names, 'thread')}, so each trial starts a fresh "
+        "interpreter instead of a fork, which takes seconds longer."
+    )
+    return [message]
 
 
 def _undeclared_metric_warnings(plan: Plan) -> list[str]:

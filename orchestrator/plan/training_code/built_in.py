@@ -91,10 +91,10 @@ class BuiltIn:
         except ValueError as error:
             faults.add(str(error), "baseline", "task")
             faults.raise_if_any()
-        checks.check_gpus(spec, faults)
         for arm in arms:
             checks.check_splits(spec, arm.system.task, faults)
             checks.check_gpu_settings(spec, arm, faults)
+            checks.check_ranks(spec, arm, faults)
             if spec.search is not None:
                 checks.check_stopper(stopper, spec.search, arm, metrics, faults)
         check_same_tests(arms, self._sweep.tests, faults)

@@ -44,6 +44,7 @@ def test_capture_with_a_gpu_is_planned() -> None:
             "baseline.train.graph",
         ),
         (make_graph_baseline(checkpoint_activations=True), "baseline.train"),
+        (make_graph_baseline(ranks=2), "baseline.train"),
         (make_graph_baseline(batch_tokens=64, order="bucketed"), "baseline.train"),
     ],
 )

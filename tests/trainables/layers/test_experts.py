@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tests.support.numerics.pretended_gpu import PretendedGpu, on_gpu
 from tests.support.specs.examples import examples
 from trainables.assembly import initialise
 from trainables.layers import experts
@@ -18,6 +19,7 @@ from trainables.layers.dropout import set_dropout_context
 from trainables.layers.experts import (
     ExpertFeedForward,
     ExpertLinear,
+    ExpertRows,
     FeedforwardSettings,
     Routing,
     Use,
@@ -45,6 +47,10 @@ def tokens(number: int, seed: int = 0) -> tuple[Tensor, Placed]:
     x = torch.randn(number, WIDTH, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     packing = Packing.of_lengths(torch.tensor([number]), number)
     return x.requires_grad_(), Placed(packing, packed_places(packing))
+
+
+def rows_of(counts: list[int]) -> ExpertRows:
+    return ExpertRows(torch.tensor(counts), sum(counts))
 
 
 def loop_over_tokens(module: ExpertFeedForward, x: Tensor, routing: Routing) -> Tensor:
@@ -79,17 +85,17 @@ def test_sorted_experts_equal_a_loop_over_tokens(number: int, sizes: tuple[int, 
 @pytest.mark.parametrize("counts", [[4, 0, 3], [0, 0, 7], [7, 0, 0], [2, 3, 2]])
 def test_experts_without_tokens_are_not_called(counts: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    product = F.linear
+    product = torch.addmm
 
-    def counting_product(x: Tensor, *maps: Tensor) -> Tensor:
+    def counting_product(bias: Tensor, x: Tensor, columns: Tensor, *, out: Tensor) -> Tensor:
         calls.append(x.shape[0])
-        return product(x, *maps)
+        return product(bias, x, columns, out=out)
 
     experts_ = built(ExpertLinear(3, WIDTH, 4, bias=True))
     x, _ = tokens(7)
     with monkeypatch.context() as patch:
-        patch.setattr(experts.F, "linear", counting_product)
-        y = experts_(x, counts)
+        patch.setattr(experts.torch, "addmm", counting_product)
+        y = experts_(x, rows_of(counts))
     assert calls == [count for count in counts if count]
     y.sum().backward()
     for expert, count in enumerate(counts):
@@ -104,7 +110,7 @@ def test_gradients_of_experts_equal_finite_differences(counts: list[int], bias: 
 
     def apply_experts(x: Tensor, *weights: Tensor) -> Tensor:
         outputs: Tensor = torch.func.functional_call(
-            maps, dict(zip(names, weights, strict=True)), (x, counts)
+            maps, dict(zip(names, weights, strict=True)), (x, rows_of(counts))
         )
         return outputs
 
@@ -116,7 +122,7 @@ def test_experts_under_autocast_have_16_bit_outputs_and_32_bit_gradients() -> No
     maps = built(ExpertLinear(2, WIDTH, 4, bias=True)).float()
     x = tokens(5)[0].detach().float().requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
-        y = maps(x, [3, 2])
+        y = maps(x, rows_of([3, 2]))
     assert y.dtype == torch.bfloat16
     parts = zip((x[:3], x[3:]), maps.weight, maps.bias, strict=True)
     expected = torch.cat([F.linear(*each) for each in parts])
@@ -124,6 +130,93 @@ def test_experts_under_autocast_have_16_bit_outputs_and_32_bit_gradients() -> No
     y.float().sum().backward()
     assert x.grad is not None
     assert x.grad.dtype == maps.weight.grad.dtype == maps.bias.grad.dtype == torch.float32
+
+
+GROUPED = {
+    "uneven": [3, 10, 5, 1],
+    "first expert without rows": [0, 7, 11, 2],
+    "last experts without rows": [9, 4, 0, 0],
+    "one expert": [0, 0, 6, 0],
+    "multiples of the alignment": [8, 16, 8, 8],
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("counts", GROUPED.values(), ids=GROUPED)
+def test_grouped_products_equal_one_product_for_each_expert(
+    counts: list[int], bias: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maps = built(ExpertLinear(4, 16, 24, bias=bias)).to(dtype)
+    stream = torch.Generator().manual_seed(1)
+    x = torch.randn(sum(counts), 16, generator=stream).to(dtype).requires_grad_()
+    grad = torch.randn(sum(counts), 24, generator=stream).to(dtype)
+    passes = []
+    for grouped in (True, False):
+        monkeypatch.setattr(experts, "has_grouped_kernel", lambda *_, there=grouped: there)
+        y = maps(x, rows_of(counts))
+        passes.append([y, *torch.autograd.grad(y, (x, *maps.parameters()), grad)])
+    # In few bits, a product and its bias are rounded together on one side and one after the other here.
+    close = {} if dtype == torch.float32 else {"rtol": 0.016, "atol": 1e-3}
+    for one, other in zip(*passes, strict=True):
+        torch.testing.assert_close(one, other, **close)
+    if not bias:
+        return
+    for gradient in passes[0][-2:]:
+        assert [bool(each.any()) for each in gradient] == [count > 0 for count in counts]
+
+
+def test_gradients_of_experts_without_rows_are_zero_whatever_the_kernel_writes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    product = F.grouped_mm
+
+    def careless(one: Tensor, other: Tensor, *, offs: Tensor) -> Tensor:
+        found = product(one, other, offs=offs)
+        return found.index_fill(0, torch.tensor([1]), float("nan")) if found.dim() == 3 else found
+
+    monkeypatch.setattr(experts, "has_grouped_kernel", lambda *_: True)
+    monkeypatch.setattr(experts.F, "grouped_mm", careless)
+    maps = built(ExpertLinear(3, 8, 8, bias=True)).float()
+    maps(torch.randn(5, 8), rows_of([2, 0, 3])).square().sum().backward()
+    for each in maps.parameters():
+        assert each.grad.isfinite().all()
+        assert not each.grad[1].any()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sizes", "capability", "grouped"),
+    [
+        (torch.bfloat16, (4, 16, 24), (9, 0), True),
+        (torch.bfloat16, (4, 16, 24), (10, 3), True),
+        (torch.bfloat16, (4, 16, 24), (8, 0), False),
+        (torch.bfloat16, (4, 16, 24), (12, 0), False),
+        (torch.bfloat16, (4, 16, 20), (9, 0), False),
+        (torch.bfloat16, (4, 20, 16), (9, 0), False),
+        (torch.bfloat16, (1024, 8, 8), (9, 0), False),
+        (torch.float16, (4, 16, 24), (9, 0), False),
+        (torch.float32, (4, 16, 24), (9, 0), False),
+    ],
+)
+def test_grouped_products_run_only_where_no_pass_waits_for_them(
+    dtype: torch.dtype,
+    sizes: tuple[int, ...],
+    capability: tuple[int, int],
+    grouped: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    monkeypatch.setattr(torch.version, "hip", None)
+    experts._device_has_grouped_kernel.cache_clear()
+    weight = torch.empty(sizes)
+    assert not experts.has_grouped_kernel(weight, dtype), "it is on the CPU"
+    with PretendedGpu():
+        assert experts.has_grouped_kernel(on_gpu(weight), dtype) == grouped
+    experts._device_has_grouped_kernel.cache_clear()
+    monkeypatch.delattr(F, "grouped_mm", raising=False)
+    with PretendedGpu():
+        assert not experts.has_grouped_kernel(on_gpu(weight), dtype), "this PyTorch has no such function"
+    experts._device_has_grouped_kernel.cache_clear()
 
 
 def test_router_selects_the_likeliest_experts_with_gates_summing_to_one() -> None:
@@ -135,7 +228,7 @@ def test_router_selects_the_likeliest_experts_with_gates_summing_to_one() -> Non
     torch.testing.assert_close(routing.gates.sum(1), torch.ones(8, dtype=torch.float64), atol=3e-6, rtol=0)
     for row, chosen in zip(likely.tolist(), routing.chosen.tolist(), strict=True):
         assert sorted(chosen) == sorted(sorted(range(5), key=lambda e: -row[e])[:3])
-    assert sum(routing.counts) == 8 * 3
+    assert sum(routing.groups.host_counts) == routing.groups.rows == 8 * 3
 
 
 def test_drawn_experts_have_shares_equal_to_their_probabilities() -> None:

@@ -2,6 +2,8 @@
 
 import csv
 import logging
+import os
+import pickle
 import time
 import tracemalloc
 from pathlib import Path
@@ -43,7 +45,7 @@ def papers(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    return Path(lra_image_solver.write_files(tmp_path / "cifar-10-batches-bin", 3))
+    return Path(lra_image_solver.write_files(tmp_path / "cifar-10-batches-py", 3, "python 2"))
 
 
 def test_review_tokens_are_bytes(reviews: Path) -> None:
@@ -145,6 +147,93 @@ def test_images_are_grey_and_split_by_order(images: Path) -> None:
         assert batch.labels.tolist() == labels[part].tolist()
     assert lra_image.grey(np.full((1, 3072), 255, dtype=np.uint8)).tolist() == [[255] * 1024]
     assert lra_image.shape(lra_image.Config()).pad_id == 256
+
+
+@pytest.mark.parametrize("form", ["binary", "python 3"])
+def test_published_file_formats_have_the_same_content(images: Path, tmp_path: Path, form: str) -> None:
+    other_folder = lra_image_solver.write_files(tmp_path / "other", 3, form)
+    for name in ("train", "valid", "test"):
+        first_split, second_split = (
+            build_split(name, name="lra_image", folder=str(folder)) for folder in (images, other_folder)
+        )
+        assert first_split.content_hash == second_split.content_hash
+
+
+class Payload:
+    """Runs a command when a careless reader unpickles it."""
+
+    def __init__(self, call: Any, *arguments: Any) -> None:
+        self.call, self.given = call, arguments
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return self.call, self.given
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize(
+    "payload",
+    [
+        Payload(os.system, "touch payload-ran"),
+        Payload(eval, "open('payload-ran', 'w')"),
+        Payload(np.load, "payload-ran"),
+        Payload(np.ndarray, (1 << 40,)),
+        {b"data": Payload(os.system, "touch payload-ran"), b"labels": []},
+    ],
+    ids=["system", "eval", "load", "ndarray", "inside"],
+)
+def test_hostile_pickle_is_refused_and_not_run(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payload: object, protocol: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (images / "data_batch_2").write_bytes(pickle.dumps(payload, protocol))
+    config = lra_image.Config(folder=str(images))
+    with pytest.raises(ValueError, match="data_batch_2"):
+        open_split(config, "train", tmp_path / "data")
+    assert not (tmp_path / "payload-ran").exists()
+    assert not split_path(config, "train", tmp_path / "data").exists()
+
+
+def pickled_array(kind: bytes = b"u1", state: bytes = b"(K\x01K\x01K\x02\x86ctype\n\x89C\x02abt") -> bytes:
+    """Return a batch whose array is rebuilt from these opcodes."""
+    start = b"cnumpy.core.multiarray\n_reconstruct\n)R"
+    dtype = b"cnumpy\ndtype\nC" + bytes([len(kind)]) + kind + b"\x85R"
+    return b"\x80\x03}C\x04data" + start + state.replace(b"ctype\n", dtype) + b"bsC\x06labels]s."
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"", "EOFError"),
+        (b"\x80\x02}(", r"\w+Error"),
+        (pickle.dumps([1, 2]), " list "),
+        (pickle.dumps({b"data": b"", b"labels": [1]}), " 3072 "),
+        (pickled_array(b"O"), "b'O'"),
+        (pickled_array(state=b"(K\x01K\x01K\x09\x86ctype\n\x89C\x02abt"), "Refused"),
+        (pickled_array(state=b"(K\x01K\x01K\x02\x86ctype\n\x88C\x02abt"), "Refused"),
+        (pickled_array(), " 3072 "),
+        (b"\x80\x02c_codecs\nencode\nX\x01\x00\x00\x00aX\x03\x00\x00\x00zip\x86R.", "Refused"),
+        (b"\x80\x02cnumpy\nndarray\nK\x05\x85R.", "Refused"),
+        (b"\x80\x02cos\nsystem\n.", r"Refused: .*os\.system"),
+        (b"\x80\x02cnumpy\ndtype\n}X\x0b\x00\x00\x00__globals__}sb.", r"\w+"),
+    ],
+)
+def test_malformed_batch_is_refused(tmp_path: Path, content: bytes, fault: str) -> None:
+    file = tmp_path / "data_batch_1"
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"data_batch_1: .*{fault}"):
+        read_images(file)
+
+
+@pytest.mark.parametrize(
+    ("labels", "fault"),
+    [([0] * 7, " 8 images"), ([0, 1, 10, 0, 0, 0, 0, 0], "image 2: .* 10"), ([True] * 8, "image 0: .*True")],
+)
+def test_invalid_labels_are_refused(tmp_path: Path, labels: list[int], fault: str) -> None:
+    file = tmp_path / "test_batch"
+    colours = np.zeros((8, 3072), dtype=np.uint8)
+    file.write_bytes(pickle.dumps({b"data": colours, b"labels": labels}, protocol=2))
+    with pytest.raises(ValueError, match=fault):
+        read_images(file)
 
 
 def test_invalid_record_error_has_the_byte_offset(tmp_path: Path) -> None:

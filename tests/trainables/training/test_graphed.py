@@ -6,13 +6,18 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support.graphs.graph_contract import LENGTHS, RunningEngine, step_values
 from tests.support.graphs.recorded import RecordingEngine
 from tests.trainables.training.support.steps import SHAPES, learner, small_settings
+from trainables.assembly import build_model
+from trainables.layers import experts
 from trainables.protocol import Job
+from trainables.testing import cases
 from trainables.testing.cases import batch
 from trainables.testing.contract import run_interrupted, run_uninterrupted
 from trainables.testing.resuming import TASK
 from trainables.training import NONDETERMINISTIC_METRICS, Training
+from trainables.training.config import train_config
 from trainables.training.graphed import MOST_SHAPES, Engine, Filler, GraphedPasses
 from trainables.training.step import Learner, one_step
 from trainables.types import Batch
@@ -105,6 +110,24 @@ def test_autocast_casts_weights_in_each_replay() -> None:
             one_step(each, batch(BATCHES[0]), step) for each in (graphed_learner, plain_learner)
         )
         torch.testing.assert_close(result.row(), expected.row(), rtol=0.03, atol=0.03)
+
+
+def test_steps_with_grouped_products_of_experts_can_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One product for each expert would make the host wait for the numbers of rows."""
+    monkeypatch.setattr(experts, "has_grouped_kernel", lambda *_: True)
+
+    def filled(engine: Engine) -> Learner:
+        config = train_config({"steps": 9, "batch_size": len(LENGTHS[0])})
+        one = Learner(build_model(SUT, cases.SHAPE, cases.SEED).train(), config, seed=cases.SEED)
+        filler = Filler.of(len(LENGTHS[0]), cases.SHAPE.length_max, cases.SHAPE.pad_id)
+        one.graphs = GraphedPasses(one, filler, engine)
+        return one
+
+    one, other = filled(RecordingEngine()), filled(RunningEngine())
+    for step, lengths in enumerate(LENGTHS):
+        found, expected = (step_values(each, batch(lengths), step) for each in (one, other))
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
 def test_filler_limits_the_number_of_shapes() -> None:

@@ -47,6 +47,8 @@ def test_invalid_field_is_refused(changes: dict[str, object], kind: str) -> None
         ({"select_by": "loss", "select": "last"}, "select_by"),
         ({"accumulate": 9, "batch_size": 8}, "accumulate=9 and batch_size=8"),
         ({"accumulate": 41, "batch_tokens": 40, "order": "bucketed"}, "accumulate=41 and batch_tokens=40"),
+        ({"accumulate": 4, "ranks": 3, "batch_size": 8}, "accumulate=4, ranks=3 and batch_size=8"),
+        ({"ranks": 2, "precision": "fp16"}, "precision .*ranks"),
         ({"onecycle_beta1": True}, "onecycle_beta1 .*'linear', got 'constant'"),
     ],
 )

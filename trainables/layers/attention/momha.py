@@ -72,7 +72,7 @@ class ExpertAttention(nn.Module):
     ) -> tuple[Float[Tensor, "M D"], Routing]:
         """Return the attention output of each token over its row of `keys_values`, and its routing."""
         routing: Routing = self.router(z, placed_tokens)
-        asking = routing.collect(self.query(routing.dispatch(z), routing.counts))
+        asking = routing.collect(self.query(routing.dispatch(z), routing.groups))
         queries = self._split_heads(asking.flatten(0, 1)).to(keys_values.both.dtype)
         pairs = _pairs(placed_tokens.packing, routing.active)
         gathered = attend_packed(
@@ -85,7 +85,7 @@ class ExpertAttention(nn.Module):
             backend=self.kernel,
         )
         answers = routing.sort(gathered.reshape(*asking.shape))
-        return routing.mix(self.output(answers, routing.counts)), routing
+        return routing.mix(self.output(answers, routing.groups)), routing
 
     def _reach(self, placed_tokens: Placed, active: int) -> Int[Tensor, " P"] | None:  # noqa: ARG002 no limit on keys here
         return None

@@ -54,7 +54,7 @@ def pipeline_calls(monkeypatch):
         (("search.stopper={name: asha, grace_steps: five}",), 2, "grace_steps = the text 'five'"),
         (("search.also={model.heads: {int: [1, 8]}}",), 2, "model.heads = 3, 5, 6 or 7"),
         (("--cpus", "9999"), 2, "cpus=9999 and gpus=0"),
-        (("--gpus", "1000"), 2, "must be 1 or a part of 1 for built-in training, got 1000"),
+        (("--gpus", "1000"), 2, "accumulate=1, ranks=1000"),
         (("baseline.train.precision=fp16",), 2, "baseline.train.precision: fp16"),
         (("baseline.train.precision=tf32",), 2, "baseline.train.precision: tf32"),
         (("search.also={train.precision: {choice: [fp32, fp16]}}",), 2, "search.also.train.precision: fp16"),

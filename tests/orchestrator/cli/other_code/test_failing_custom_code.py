@@ -28,6 +28,7 @@ UNPRINTABLE_ERROR = (
 FAILING_GETATTR = "def __getattr__(name):\n    1 / 0\n"
 
 
+EXITING_IMPORT = "import os\nos._exit(0)\n"
 EXITING_PROCESS = "import os\ndef build(settings):\n    os._exit(0)\n" + BUILD_DECLARATION
 GENERATOR_EXIT = "raise GeneratorExit\n"
 BASE_EXCEPTION = "class Mine(BaseException):\n    pass\nraise Mine('no')\n"
@@ -45,11 +46,12 @@ def folder(tmp_path):
         (EXITING_BUILD, "theirs.py:4: SystemExit"),
         (UNPRINTABLE_ERROR, "theirs.py:7: Odd: (it cannot say"),
         (FAILING_GETATTR, "theirs.py:4: ZeroDivisionError"),
+        (EXITING_IMPORT, "theirs.py:4: SystemExit: os._exit(0)"),
         (EXITING_PROCESS, "exit code 0"),
         (GENERATOR_EXIT, "theirs.py:3: GeneratorExit"),
         (BASE_EXCEPTION, "theirs.py:5: Mine: no"),
     ],
-    ids=["ends", "unprintable", "getattr", "leaves later", "closes", "base"],
+    ids=["ends", "unprintable", "getattr", "leaves", "leaves later", "closes", "base"],
 )
 def test_failing_custom_code_is_bad_input_and_other_specs_are_checked(folder, haltsweep, code, expected):
     (folder / "theirs.py").write_text(TRAINING_CODE + code)

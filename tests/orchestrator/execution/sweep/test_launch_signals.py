@@ -14,9 +14,11 @@ from orchestrator.execution.signals import (
     SIGNALS,
     SignalEffect,
     delayed_interrupts,
+    end_process,
     interrupts,
 )
 from tests.support.processes.commands import PATIENCE_S
+from trainables.custom.extensions import exits_raised
 
 
 def send_signal(number):
@@ -162,3 +164,10 @@ def test_other_threads_get_an_event_without_a_handler():
     thread.start()
     thread.join()
     assert states == [(False, old_handler)]
+
+
+def test_end_process_ends_a_process_in_which_exits_are_raised():
+    if (child := os.fork()) == 0:
+        with exits_raised():
+            end_process(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

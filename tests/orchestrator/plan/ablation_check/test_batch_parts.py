@@ -81,11 +81,16 @@ def test_checkpointed_activations_cost_a_forward_pass_and_save_memory() -> None:
     assert "checkpoint_activations" not in plain.baseline.settings["train"]
 
 
-def test_trial_of_built_in_training_has_one_gpu() -> None:
+def test_trial_has_a_rank_for_every_gpu() -> None:
+    two_gpus = plan(make_spec(resources={"gpus": 2}, baseline=with_train(make_baseline(), batch_size=64)))
+    assert two_gpus.baseline.settings["train"]["ranks"] == 2
     one_gpu, no_gpu = (plan(make_spec(resources={"gpus": gpus})) for gpus in (1, 0))
+    assert "ranks" not in one_gpu.baseline.settings["train"]
     assert [trial.trial_id for trial in one_gpu.trials] == [trial.trial_id for trial in no_gpu.trials]
-    with expect_faults("conflicting-fields", "resources.gpus"):
-        plan(make_spec(resources={"gpus": 2}))
+    explicit = plan(make_spec(baseline=with_train(make_baseline(), batch_size=64, ranks=2)))
+    assert explicit.prices[0].peak_memory_bytes == two_gpus.prices[0].peak_memory_bytes
+    with expect_faults("conflicting-fields", "baseline.train.ranks"):
+        plan(make_spec(resources={"gpus": 0.5}, baseline=with_train(make_baseline(), ranks=2)))
 
 
 def test_model_that_normalises_over_a_batch_is_refused(

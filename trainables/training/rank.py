@@ -1,0 +1,64 @@
+"""Run a further process that shares the batches of a trial: see `trainables.training.ranks`.
+
+    python -m trainables.training.rank
+
+Standard input contains one line with the trial, then one line per step. The process ends when its standard
+input ends.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import torch
+
+from trainables.protocol import Job
+from trainables.training.config import train_config
+from trainables.training.ranks import Exchange, join
+from trainables.training.sources import Sources
+from trainables.training.step import Learner, share_of_step
+
+
+def main() -> None:
+    """Work until the trial ends."""
+    # Ctrl-C must first let the trial save its state, which then ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    orders: SimpleQueue[dict[str, Any]] = SimpleQueue()
+    threading.Thread(target=_listen, args=(orders,), daemon=True).start()
+    first_order = orders.get()
+    rank, count = first_order["rank"], first_order["count"]
+    device = torch.device("cuda", rank) if torch.cuda.is_available() else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    config = train_config(first_order["settings"]["train"])
+    sources = Sources(
+        Job(first_order["settings"], first_order["seed"], data_dir=Path(first_order["data_dir"])),
+        config,
+        device,
+    )
+    learner = Learner(sources.model(), config, seed=first_order["seed"])
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdout = sys.stderr
+    join(rank, count, Path(first_order["store"]), device)
+    exchange = Exchange(learner.model)
+    while True:
+        step = orders.get()["step"]
+        exchange.spread_weights()
+        exchange.gather(share_of_step(learner, sources.train_batch(step), step, rank))
+
+
+def _listen(orders: "SimpleQueue[dict[str, Any]]") -> None:
+    """Put each line of standard input into `orders`; end the process at once when standard input ends."""
+    for line in sys.stdin:
+        orders.put(json.loads(line))
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
