@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainables.layers.attention.attend import Backend, WeightDropout, attend_packed
-from trainables.layers.dropout import DropoutGroup, KeyedDropout
+from trainables.layers.dropout import DropoutGroup, KeyedDropout, drop_both
 from trainables.layers.linear import LayerNorm, Linear, XavierLinear, joined
 from trainables.layers.packing import Packing
 from trainables.layers.recomputing import RecomputableLayer
@@ -61,9 +61,20 @@ class _Heads(nn.Module):
         self.heads = config.heads
         self.backend: Backend = config.attention
 
-    def _project(self, z: Float[Tensor, "M D"], *maps: nn.Linear) -> Float[Tensor, "M P H E"]:
-        """Return the results of several maps of `z`, computed as one product."""
-        weight = maps[0].weight if len(maps) == 1 else joined(*(each.weight for each in maps))
+    def _project(
+        self, z: Float[Tensor, "M D"], placed_tokens: Placed | None, *maps: nn.Linear
+    ) -> Float[Tensor, "M P H E"]:
+        """Return the results of several maps of `z`, computed as one product.
+
+        The joint weight is computed once for the pass of `placed_tokens`, if given.
+        """
+        weight: Tensor = maps[0].weight
+        if len(maps) > 1:
+
+            def join() -> Tensor:
+                return joined(*(each.weight for each in maps))
+
+            weight = join() if placed_tokens is None else placed_tokens.once(maps, join)
         return F.linear(z, weight).view(z.shape[0], len(maps), self.heads, -1)
 
     def _gather(
@@ -88,9 +99,11 @@ class _Heads(nn.Module):
 class CrossAttention(_Heads):
     """Attention to unordered rows of vectors: without rotary positions, never causal."""
 
-    def project_kv(self, z: Float[Tensor, "M D"], packing: Packing) -> KeysValues:
-        """Return keys and values of rows of normed vectors `z`."""
-        return KeysValues(self._project(z, self.key, self.value), packing)
+    def project_kv(
+        self, z: Float[Tensor, "M D"], packing: Packing, placed_tokens: Placed | None = None
+    ) -> KeysValues:
+        """Return keys and values of rows of normed vectors `z`; `placed_tokens` identifies the pass."""
+        return KeysValues(self._project(z, placed_tokens, self.key, self.value), packing)
 
     def forward(
         self,
@@ -107,7 +120,9 @@ class CrossAttention(_Heads):
             keys_values: Keys and values.
             residual: Residual, (tokens, width).
         """
-        gathered = self._gather(self._project(z, self.query), placed_tokens, keys_values, reach=None)
+        gathered = self._gather(
+            self._project(z, placed_tokens, self.query), placed_tokens, keys_values, reach=None
+        )
         return self._answer(gathered, placed_tokens, residual)
 
 
@@ -116,7 +131,7 @@ class Attention(_Heads):
 
     def keys_values(self, z: Float[Tensor, "M D"], tokens: Tokens) -> KeysValues:
         """Return rotated keys, and values, of `tokens` with normed states `z`."""
-        return KeysValues(tokens.rotate(self._project(z, self.key, self.value), KEYS), tokens.packing)
+        return KeysValues(tokens.rotate(self._project(z, tokens, self.key, self.value), KEYS), tokens.packing)
 
     def forward(
         self,
@@ -134,11 +149,11 @@ class Attention(_Heads):
             residual: Residual, (tokens, width).
         """
         if keys_values is None:
-            qkv = tokens.rotate(self._project(z, self.query, self.key, self.value), BOTH)
+            qkv = tokens.rotate(self._project(z, tokens, self.query, self.key, self.value), BOTH)
             queries, pairs = qkv.split_with_sizes((1, 2), 1)
             keys_values = KeysValues(pairs, tokens.packing)
         else:
-            queries = tokens.rotate(self._project(z, self.query), QUERIES)
+            queries = tokens.rotate(self._project(z, tokens, self.query), QUERIES)
         return self._answer(self._gather(queries, tokens, keys_values, tokens.reach), tokens, residual)
 
 
@@ -159,8 +174,35 @@ class FeedForward(nn.Module):
     ) -> Float[Tensor, "M D"]:
         """Return the feed-forward of each vector, added to `residual` if given."""
         inner = F.gelu(self.inner_dropout(self.inner(z), placed_tokens.place))
+        return self.project_out(inner, placed_tokens, residual)
+
+    def project_out(
+        self, inner: Float[Tensor, "M I"], placed_tokens: Placed, residual: Float[Tensor, "M D"] | None = None
+    ) -> Float[Tensor, "M D"]:
+        """Return the output of the hidden layer `inner`, added to `residual` if given."""
         result: Tensor = self.outer_dropout(self.outer(inner), placed_tokens.place, residual)
         return result
+
+
+def run_both(
+    first: FeedForward,
+    second: FeedForward,
+    z: Float[Tensor, "M D"],
+    placed_tokens: Placed,
+    residual: Float[Tensor, "M D"],
+) -> tuple[Float[Tensor, "M D"], Float[Tensor, "M D"]]:
+    """Run two feed-forwards on the same vectors, and add `residual` to the result of `first`.
+
+    Their hidden layers are computed as one product.
+    """
+    layers, dropouts = (first.inner, second.inner), (first.inner_dropout, second.inner_dropout)
+    weight, bias = placed_tokens.once(
+        layers,
+        lambda: (joined(*(layer.weight for layer in layers)), joined(*(layer.bias for layer in layers))),
+    )
+    inner = F.gelu(drop_both(dropouts, F.linear(z, weight, bias), placed_tokens.place))
+    own, other = inner.split_with_sizes([layer.out_features for layer in layers], 1)
+    return first.project_out(own, placed_tokens, residual), second.project_out(other, placed_tokens)
 
 
 class Block(RecomputableLayer):
@@ -204,10 +246,11 @@ class Block(RecomputableLayer):
             assert tokens.cross_kv is not None
             attended = self.recall(attended, tokens.cross_placed, tokens.cross_kv)
         z = self.feedforward_norm(attended)
-        proposed: Tensor = self.feedforward(z, tokens, attended)
         if self.gate is None:
-            return proposed
-        return torch.addcmul(x, self.gate(z, tokens).sigmoid(), proposed - x)
+            result: Tensor = self.feedforward(z, tokens, attended)
+            return result
+        proposed, opening = run_both(self.feedforward, self.gate, z, tokens, attended)
+        return torch.addcmul(x, opening.sigmoid(), proposed - x)
 
 
 class NormedCrossAttention(nn.Module):
@@ -219,9 +262,11 @@ class NormedCrossAttention(nn.Module):
         self.source_norm = LayerNorm(config.width)
         self.attention = CrossAttention(config)
 
-    def project_kv(self, x: Float[Tensor, "M D"], packing: Packing) -> KeysValues:
-        """Return keys and values of rows of vectors `x`."""
-        return self.attention.project_kv(self.source_norm(x), packing)
+    def project_kv(
+        self, x: Float[Tensor, "M D"], packing: Packing, placed_tokens: Placed | None = None
+    ) -> KeysValues:
+        """Return keys and values of rows of vectors `x`; `placed_tokens` identifies the pass."""
+        return self.attention.project_kv(self.source_norm(x), packing, placed_tokens)
 
     def forward(
         self, x: Float[Tensor, "M D"], placed_tokens: Placed, keys_values: KeysValues

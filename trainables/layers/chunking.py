@@ -135,6 +135,11 @@ class PaddedRows(Packing):
     """Rows that keep padding among their packed tokens: only the first `counts` of each row are real."""
 
     @property
+    def by_host(self) -> bool:
+        """False: tables are computed on the device, also if the host knows the lengths."""
+        return False
+
+    @property
     def padded(self) -> bool:
         """True: some packed tokens may be padding."""
         return True

@@ -7,19 +7,22 @@ cost nothing, padding has no effect, and two arms that share a module share its 
 every device.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from trainables.layers.constant_shapes import cached_constants, constant_shapes, split_key
-from trainables.layers.host import Function
+from trainables.layers.host import Function, upload
 from trainables.layers.mask_draws import (
     MASK_LEVELS,
     compute_keep_mask,
     element_numbers,
+    joint_numbers,
     mix,
 )
 from trainables.seeds import derive
@@ -158,11 +161,12 @@ class KeyedDropout(Keyed):
         """
         if not self.active:
             return x if residual is None else residual + x
-        keep = self._take_mask(positions, x.shape[-1])
+        keep = self.take_mask(positions, x.shape[-1])
         result: Tensor = _Drop.run(x, keep, self.scale, residual)
         return result
 
-    def _take_mask(self, positions: Int[Tensor, "*M"], columns: int) -> Bool[Tensor, "*M C"]:
+    def take_mask(self, positions: Int[Tensor, "*M"], columns: int) -> Bool[Tensor, "*M C"]:
+        """Return the mask of the next call, which counts as made."""
         ready = _current_stream(self).ready
         if ready is None or ready[0] is not positions:
             self.forget()
@@ -194,16 +198,47 @@ class DropoutGroup:
         for dropout in active:
             dropout.forget()
         columns = [dropout.columns or 0 for dropout in active]
-        words = [(size + 1) // 2 for size in columns]
-        salts = [
-            call_salts(positions.device, dropout.draw(), (count,))
-            for dropout, count in zip(active, words, strict=True)
-        ]
-        word = positions[..., None].to(torch.int32) ^ torch.cat(salts)
-        mix(word)
-        for dropout, part, size in zip(active, word.split_with_sizes(words, -1), columns, strict=True):
-            mask = compute_keep_mask(part, dropout.levels)[..., :size]
-            _current_stream(dropout).ready = positions, mask
+        counts = tuple([(size + 1) // 2 for size in columns])
+        salts = joint_salts(positions.device, [dropout.draw() for dropout in active], counts)
+        words = positions[..., None].to(torch.int32) ^ salts
+        mix(words)
+        masks = _masks_of(words, counts, [dropout.levels for dropout in active])
+        for dropout, mask, size in zip(active, masks, columns, strict=True):
+            _current_stream(dropout).ready = positions, mask[..., :size] if size % 2 else mask
+
+
+def drop_both(
+    dropouts: tuple[KeyedDropout, KeyedDropout], x: Float[Tensor, "M C"], positions: Int[Tensor, " M"]
+) -> Float[Tensor, "M C"]:
+    """Apply the first of `dropouts` to the first columns of `x`, and the second to the other columns.
+
+    Both must have the same rate.
+    """
+    first = dropouts[0]
+    if not first.active:
+        return x
+    masks = [dropout.take_mask(positions, dropout.columns or 0) for dropout in dropouts]
+    result: Tensor = _Drop.run(x, torch.cat(masks, -1), first.scale, None)
+    return result
+
+
+def _masks_of(
+    words: Int[Tensor, "M W"], counts: tuple[int, ...], levels: list[int]
+) -> Sequence[Bool[Tensor, "M C"]]:
+    """Return the masks that consecutive columns of `words` hold, given the number of words of each mask."""
+    if len(set(levels)) == 1:
+        return compute_keep_mask(words, levels[0]).split_with_sizes([2 * count for count in counts], -1)
+    return list(map(compute_keep_mask, words.split_with_sizes(counts, -1), levels))
+
+
+def joint_salts(device: torch.device, keys: list[int], counts: tuple[int, ...]) -> Int[Tensor, " W"]:
+    """Return the salts of one call of several modules, concatenated; `counts` are their numbers of words."""
+    if constant_shapes() is not None:
+        each = [call_salts(device, key, (count,)) for key, count in zip(keys, counts, strict=True)]
+        return torch.cat(each)
+    low, high = np.array([split_key(key) for key in keys]).repeat(counts, 0).T
+    salts = (joint_numbers(counts) + low) ^ high
+    return upload(salts.astype(np.uint32).view(np.int32), device)
 
 
 def call_salts(device: torch.device, key: int, shape: tuple[int, ...]) -> Int[Tensor, "*W"]:

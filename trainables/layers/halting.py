@@ -19,12 +19,13 @@ where a decision precedes the next layer (Tan et al., Sparse Universal Transform
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from trainables.layers.host import Function
 from trainables.layers.packing import Packing, take
 from trainables.types import sum_dtype
 
@@ -90,11 +91,15 @@ class Decision:
     """Units that keep this step."""
     goes_on: Bool[Tensor, " U"]
     """Units whose C_l has not reached the threshold."""
+    all_keep: bool = False
+    """Whether all units are known to keep this step."""
 
-    def select(self, units: Int[Tensor, " K"]) -> "Decision":
-        """Return the outcome for the units at `units`."""
-        keeps, goes_on = self.keeps.index_select(0, units), self.goes_on.index_select(0, units)
-        return Decision(take(self.p, units), keeps, goes_on)
+    def of_remaining(self, units: Int[Tensor, " K"] | None) -> "Decision":
+        """Return the outcome for the units at `units` (None: all), which keep the step and continue."""
+        if units is None:
+            return replace(self, all_keep=True)
+        keeps = self.keeps.index_select(0, units)
+        return Decision(take(self.p, units), keeps, keeps, all_keep=True)
 
 
 def decide(halting: HaltingState, p: Float[Tensor, " U"], threshold: float, rule: Rule) -> Decision:
@@ -123,9 +128,54 @@ class States:
     packing: Packing | None
     """Rows whose tokens halt together; None if each token is a unit."""
 
-    def at_tokens(self, value: Shaped[Tensor, " U"]) -> Shaped[Tensor, "M 1"]:
-        """Repeat the value of each unit for all its tokens, as a column."""
-        return (value if self.packing is None else self.packing.spread(value))[:, None]
+
+class _Keep(Function):
+    """Update of sums and states after a step; the backward pass launches a third of autograd's kernels."""
+
+    @staticmethod
+    def forward(  # noqa: PLR0917 autograd takes no keywords
+        ctx: Any,
+        survival: Tensor,
+        spent: Tensor,
+        p: Tensor,
+        mixed: Tensor,
+        before: Tensor,
+        after: Tensor,
+        keeps: Tensor | None,
+        cost: Tensor,
+        packing: Packing | None,
+    ) -> tuple[Tensor, ...]:
+        weight, survives = survival * p, survival * (1 - p)
+        if keeps is not None:
+            weight *= keeps
+            survives = torch.where(keeps, survives, survival)
+        ctx.save_for_backward(survival, p, weight, before, keeps, cost)
+        ctx.packing = packing
+        mixture = torch.addcmul(mixed, _at_tokens(weight, packing), before)
+        sums = survives, torch.addcmul(spent, weight, cost), mixture
+        return sums if keeps is None else (*sums, torch.where(_at_tokens(keeps, packing), after, before))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        survival, p, weight, before, keeps, cost = ctx.saved_tensors
+        survives, spent, mixture, *after = grads
+        by_weight = (mixture * before).sum(-1)
+        if ctx.packing is not None:
+            by_weight = ctx.packing.pad(by_weight).sum(1)
+        # Gradient with respect to the mass that halts here instead of surviving.
+        by_mass = torch.addcmul(by_weight - survives, spent, cost)
+        by_before, by_after = _at_tokens(weight, ctx.packing) * mixture, None
+        if keeps is not None:
+            by_mass *= keeps
+            by_after = after[0] * _at_tokens(keeps, ctx.packing)
+            by_before += after[0] - by_after
+        by_survival = torch.addcmul(survives, by_mass, p)
+        return by_survival, spent, by_mass * survival, mixture, by_before, by_after, None, None, None
+
+
+def _at_tokens(value: Shaped[Tensor, " U"], packing: Packing | None) -> Shaped[Tensor, "M 1"]:
+    """Repeat the value of each unit for all its tokens, as a column."""
+    return (value if packing is None else value.index_select(0, packing.row))[:, None]
 
 
 def keep(
@@ -138,13 +188,20 @@ def keep(
         decision: Outcome of the halting decision of the step.
         states: States before and after the step.
     """
-    keeps, cost = decision.keeps, (halting.num_kept + halting.delay).to(halting.survival.dtype)
-    weight = halting.survival * decision.p * keeps
-    survival = torch.where(keeps, halting.survival * (1 - decision.p), halting.survival)
-    spent = torch.addcmul(halting.spent, weight, cost)
-    mixed = torch.addcmul(states.mixed, states.at_tokens(weight), states.before)
-    after = torch.where(states.at_tokens(keeps), states.after, states.before)
-    num_kept = halting.num_kept + keeps
+    keeps = None if decision.all_keep else decision.keeps
+    cost = (halting.num_kept + halting.delay).to(halting.survival.dtype)
+    survival, spent, mixed, *after = _Keep.run(
+        halting.survival,
+        halting.spent,
+        decision.p,
+        states.mixed,
+        states.before,
+        states.after,
+        keeps,
+        cost,
+        states.packing,
+    )
+    num_kept = halting.num_kept + (1 if keeps is None else keeps)
     active = decision.goes_on & (num_kept < halting.cap)
     updated = replace(halting, survival=survival, spent=spent, num_kept=num_kept, active=active)
-    return updated, mixed, after
+    return updated, mixed, after[0] if after else states.after

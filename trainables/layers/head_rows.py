@@ -8,13 +8,21 @@ Legend: M packed tokens, P parts (queries, keys, values), H heads of width E, B 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+from trainables.layers.host import upload
 from trainables.layers.packing import Packing, reorder, take
+
+Table = TypeVar("Table", np.ndarray, Tensor)
+
+MAX_HOST_INDICES = 1 << 17
+"""Maximum number of indices computed on the host; beyond it uploading takes longer than computing them on the
+device."""
 
 
 @dataclass(frozen=True)
@@ -53,11 +61,32 @@ class HeadRows:
     @classmethod
     def _build(cls, packing: Packing, heads: int, parts: int) -> "HeadRows":
         rows, width, device = packing.num_rows, packing.width, packing.row.device
-        head, part = torch.arange(heads, device=device), torch.arange(parts, device=device)[:, None]
-        shift, begin = part * heads + head, (part * (rows * heads) + head).flatten() * width
-        out = packing.padded_index[:, None] * (parts * heads) + shift[:, None, :, None]
-        back = packing.index + packing.row * ((heads - 1) * width)
-        return cls(out.flatten(), (back[:, None] + begin).flatten(), (parts, rows, heads, width))
+        head, part = np.arange(heads), np.arange(parts)[:, None]
+        shift, begin = (part * heads + head)[:, None, :, None], (part * (rows * heads) + head).ravel() * width
+        shape = parts, rows, heads, width
+        if packing.by_host and rows * width * parts * heads <= MAX_HOST_INDICES:
+            out, back = (upload(x, device) for x in _tables(*packing.host_places, shift, begin, shape))
+        else:
+            places = packing.padded_index, packing.index
+            out, back = _tables(*places, upload(shift, device), upload(begin, device), shape)
+        return cls(out, back, shape)
+
+
+def _tables(
+    token: Table, place: Table, shift: Table, begin: Table, shape: tuple[int, ...]
+) -> tuple[Table, Table]:
+    """Return `HeadRows.out` and `HeadRows.back`, given the indices of one part with one head.
+
+    Args:
+        token: Index of the token at each place of the padded form, (rows, columns).
+        place: Place of each token in the flattened padded form.
+        shift: Shift of indices for each part and head, in the packed layout.
+        begin: Shift of indices for each part and head, in the padded layout.
+        shape: Parts, rows, heads and columns.
+    """
+    parts, _, heads, width = shape
+    back = place + place // width * ((heads - 1) * width)
+    return (token[:, None] * (parts * heads) + shift).ravel(), (back[:, None] + begin).ravel()
 
 
 def sorts_rows(packing: Packing) -> bool:

@@ -1,6 +1,7 @@
 """Hash that draws keyed dropout masks (`layers.dropout`)."""
 
 import sys
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -39,6 +40,12 @@ def element_numbers(shape: tuple[int, ...], device: torch.device) -> Int[Tensor,
     heads = np.arange(shape[0] if len(shape) > 1 else 1).reshape(-1, *[1] * (len(shape) - 1))
     numbers = (heads * HEAD_STRIDE + np.arange(shape[-1], dtype=np.int64)) * ODD_32
     return torch.from_numpy(numbers.astype(np.int32)).to(device)
+
+
+@lru_cache(maxsize=256)
+def joint_numbers(counts: tuple[int, ...]) -> Int[np.ndarray, " W"]:
+    """Return the numbers of several groups of words, counted from 0 in each group, times `ODD_32`."""
+    return np.concatenate([np.arange(count, dtype=np.int64) for count in counts]) * ODD_32
 
 
 def hash_numbers(number: Int[Tensor, "*M"]) -> Int[Tensor, "*M"]:

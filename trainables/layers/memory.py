@@ -63,7 +63,7 @@ class Update(RecomputableLayer):
     ) -> Float[Tensor, "K D"]:
         """Return the packed slots after this layer."""
         self.dropouts.draw(placed_tokens.place)
-        slots = self.recall(slots, placed_tokens, self.recall.project_kv(states, packing))
+        slots = self.recall(slots, placed_tokens, self.recall.project_kv(states, packing, placed_tokens))
         result: Tensor = self.feedforward(self.feedforward_norm(slots), placed_tokens, slots)
         return result
 

@@ -172,22 +172,37 @@ class Packing:
     @cached_property
     def column(self) -> Int[Tensor, " M"]:
         """Column of each token in the padded form."""
+        if self.by_host:
+            return upload(self.host_places[1] % self.width, self.row.device)
         order = torch.arange(self.row.shape[0], device=self.row.device)
         return order - self.starts.index_select(0, self.row)
 
     @cached_property
     def index(self) -> Int[Tensor, " M"]:
         """Index of each token in the flattened padded form."""
+        if self.by_host:
+            return upload(self.host_places[1], self.row.device)
         return self.row * self.width + self.column
 
     @cached_property
     def padded_index(self) -> Int[Tensor, "B T"]:
         """Index of the packed token at each position of the padded form; at padding, the row's last token."""
+        if self.by_host:
+            return upload(self.host_places[0], self.row.device)
         columns = torch.arange(self.width, device=self.row.device)
         last_columns = (self.counts - 1).clamp(min=0)[:, None]
         return (self.starts[:-1, None] + torch.minimum(columns, last_columns)).clamp(
             max=self.row.shape[0] - 1
         )
+
+    @cached_property
+    def host_places(self) -> tuple[Int[np.ndarray, "B T"], Int[np.ndarray, " M"]]:
+        """`padded_index` and `index`, computed on the host, where many small operations take less time."""
+        counts, columns = self.host_counts[:, None], np.arange(self.width)
+        begins = np.cumsum(counts)[:, None] - counts
+        padded_index = begins + np.minimum(columns, np.maximum(counts - 1, 0))
+        index: np.ndarray = (columns < counts).ravel().nonzero()[0]
+        return np.minimum(padded_index, self.row.shape[0] - 1), index
 
     @cached_property
     def mask(self) -> Bool[Tensor, "B T"]:

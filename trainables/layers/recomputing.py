@@ -14,7 +14,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from trainables.layers.dropout import Drawn, Keyed, stream_states
-from trainables.layers.tokens import KeysValues, Tokens
+from trainables.layers.tokens import KeysValues, Placed
 
 Found = TypeVar("Found")
 
@@ -68,7 +68,7 @@ def run_recomputable(part: Recomputable, run: Callable[..., Found], *inputs: Any
 
 
 def _without_cache(value: Any) -> Any:
-    return value.alone() if isinstance(value, Tokens | KeysValues) else value
+    return value.alone() if isinstance(value, Placed | KeysValues) else value
 
 
 @contextmanager

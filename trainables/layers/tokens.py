@@ -1,7 +1,7 @@
 """Describe the active tokens of a batch: positions, attention range, and places for dropout masks."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -64,6 +64,18 @@ class Placed:
     packing: Packing
     place: Int[Tensor, " M"]
     """Hash of row and position in the full batch. It does not change when other tokens are removed."""
+    cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False, kw_only=True)
+    """Values cached by `once`."""
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """Return the result of `make()`, cached under `key` for all layers of a forward pass."""
+        if key not in self.cache:
+            self.cache[key] = make()
+        return self.cache[key]
+
+    def alone(self) -> "Placed":
+        """Return a copy without cached values that depend on weights."""
+        return replace(self, cache={})
 
     @property
     def padded_place(self) -> Int[Tensor, "B T"]:
@@ -112,8 +124,8 @@ class Tokens(Placed):
         return rotate(x, factors, parts)
 
     def alone(self) -> "Tokens":
-        """Return a copy without cached values of `cross_kv`."""
-        return replace(self, cross_kv=None if self.cross_kv is None else self.cross_kv.alone())
+        """Return a copy without cached values that depend on weights, also in `cross_kv`."""
+        return replace(self, cross_kv=None if self.cross_kv is None else self.cross_kv.alone(), cache={})
 
     @property
     def cross_placed(self) -> Placed:

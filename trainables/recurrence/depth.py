@@ -159,9 +159,10 @@ class DepthPass:
             picked = self._remove_units(decision.keeps, stale=not transition)
             if self.over:
                 return
-            if picked is not None:
-                decision = decision.select(picked.units)
-                proposed = None if proposed is None else proposed.of_active(picked)
+            if self.recurrence.early_exit == "compact":
+                decision = decision.of_remaining(None if picked is None else picked.units)
+            if picked is not None and proposed is not None:
+                proposed = proposed.of_active(picked)
         made = self._propose() if proposed is None else proposed
         self.units = self.units.step(made.states, made.features, decision)
         self.record_outputs(number, decision, made)
