@@ -141,7 +141,7 @@ def test_removing_halted_units_does_not_change_the_others() -> None:
         decision = decide(active_units, p[indices], 0.7, "undo")
         active_rows = decision.goes_on.nonzero().squeeze(1)
         indices, active_units = indices[active_rows], active_units.select(active_rows)
-        active_units = next_state(active_units, decision.select(active_rows))
+        active_units = next_state(active_units, decision.of_remaining(active_rows))
         for name in ("survival", "ponder", "active", "num_kept"):
             assert torch.equal(getattr(active_units, name), getattr(all_units, name)[indices]), (number, name)
         active_rows = active_units.active.nonzero().squeeze(1)

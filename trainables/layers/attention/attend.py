@@ -72,9 +72,8 @@ def attend_packed(
 ) -> Float[Tensor, "M H E"]:
     """Return softmax(q k^T / sqrt(E)) v: row i of `queries` attends to row i of `keys_values`.
 
-    With `reach`, `queries` must be a subset of the tokens in `keys_values`, in order, each
-    reaching up to itself.
-    `flash` then requires that they are all of these tokens.
+    With `reach`, `queries` must be a subset of the tokens in `keys_values`, in order, each reaching up to
+    itself. `flash` then requires that they are all of these tokens.
 
     Args:
         q: Packed queries, (tokens, heads, head width).

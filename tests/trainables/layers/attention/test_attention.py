@@ -203,7 +203,7 @@ def drop(rate: float = 0.5) -> WeightDropout:
 
 def test_dropout_drops_the_weights_of_its_mask() -> None:
     q, k, v = tensors()
-    keep = drop().keep(heads=2, keys=5)
+    keep = drop().keep_and_scale(heads=2, keys=5).keep
     assert keep.shape == (3, 2, 3, 5)
     assert 0.2 < keep.double().mean() < 0.8
     out = attend(q, k, v, drop=drop())
@@ -213,10 +213,10 @@ def test_dropout_drops_the_weights_of_its_mask() -> None:
 
 
 def test_weight_mask_is_independent_of_width_and_other_tokens() -> None:
-    wide = drop().keep(heads=2, keys=5)
-    assert torch.equal(drop().keep(heads=2, keys=4), wide[..., :4])
+    wide = drop().keep_and_scale(heads=2, keys=5).keep
+    assert torch.equal(drop().keep_and_scale(heads=2, keys=4).keep, wide[..., :4])
     one = WeightDropout(drop().dropout, drop().key, torch.tensor([[7]]))
-    assert torch.equal(one.keep(heads=2, keys=5)[0, :, 0], wide[2, :, 1])
+    assert torch.equal(one.keep_and_scale(heads=2, keys=5).keep[0, :, 0], wide[2, :, 1])
 
 
 def test_dropout_on_a_cpu_selects_the_explicit_product() -> None:
