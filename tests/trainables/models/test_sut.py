@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from trainables import costs
 from trainables.assembly import build_model, initialise, model_config
-from trainables.layers.experts import ExpertLinear
+from trainables.layers.experts import ExpertLinear, ExpertRows
 from trainables.layers.halting import HaltingState, States, decide, keep
 from trainables.models.sut import Config, Decoder, decoder_flops, forward_flops
 from trainables.types import Batch, Encoded, TaskShape
@@ -151,10 +151,10 @@ def test_experts_are_not_called_for_halted_tokens(monkeypatch: pytest.MonkeyPatc
     rows: list[int] = []
     forward = ExpertLinear.forward
 
-    def count_rows(self: ExpertLinear, x: Tensor, counts: list[int]) -> Tensor:
-        assert sum(counts) == x.shape[0]
+    def count_rows(self: ExpertLinear, x: Tensor, groups: ExpertRows) -> Tensor:
+        assert sum(groups.host_counts) == x.shape[0]
         rows.append(x.shape[0])
-        return forward(self, x, counts)
+        return forward(self, x, groups)
 
     monkeypatch.setattr(ExpertLinear, "forward", count_rows)
     encoded = perturbed_model(halt={"threshold": 0.7})(batch()).encoded
