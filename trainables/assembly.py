@@ -117,7 +117,10 @@ def drawn_by_constructors(config: Settings, shape: TaskShape) -> tuple[str, ...]
     if not has_plain(build_model(config, shape, seed=0, device="meta")):
         return ()
     construct = partial(_build_with_head, config, shape)
-    first_model, second_model = (_construct(config, construct, "cpu", number) for number in (1, 2))
+    with _nothing_left_over():
+        first_model, second_model = (
+            _construct(config, construct, "cpu", constructing) for constructing in (1, 2)
+        )
     for model in (first_model, second_model):
         initialise(model, seed=0)
     tensors = [
@@ -126,8 +129,29 @@ def drawn_by_constructors(config: Settings, shape: TaskShape) -> tuple[str, ...]
     return tuple(
         name
         for (name, first_tensor), (_, second_tensor) in zip(*tensors, strict=True)
-        if not torch.equal(first_tensor.detach(), second_tensor.detach())
+        if not _equal(first_tensor.detach(), second_tensor.detach())
     )
+
+
+def _equal(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Return whether two tensors have equal values; NaN counts as equal to NaN."""
+    return torch.equal(first, second) or (
+        first.shape == second.shape and bool(((first == second) | (first.isnan() & second.isnan())).all())
+    )
+
+
+@contextmanager
+def _nothing_left_over() -> Iterator[None]:
+    """Make PyTorch fill newly allocated memory with NaN inside the block."""
+    memory: Any = torch.utils.deterministic  # the module has no type annotations
+    mode, fills = torch.get_deterministic_debug_mode(), memory.fill_uninitialized_memory
+    memory.fill_uninitialized_memory = True
+    torch.use_deterministic_algorithms(mode=True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(mode)
+        memory.fill_uninitialized_memory = fills
 
 
 def _build_with_head(config: Settings, shape: TaskShape) -> nn.Module:
