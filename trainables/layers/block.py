@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainables.layers.attention.attend import Backend, WeightDropout, attend_packed
+from trainables.layers.attention.attend import Backend, WeightDropout, attend_among, attend_packed
 from trainables.layers.dropout import DropoutGroup, KeyedDropout, drop_both
 from trainables.layers.linear import LayerNorm, Linear, XavierLinear, joined
 from trainables.layers.packing import Packing
@@ -150,11 +150,13 @@ class Attention(_Heads):
         """
         if keys_values is None:
             qkv = tokens.rotate(self._project(z, tokens, self.query, self.key, self.value), BOTH)
-            queries, pairs = qkv.split_with_sizes((1, 2), 1)
-            keys_values = KeysValues(pairs, tokens.packing)
+            gathered = attend_among(
+                qkv, tokens.packing, reach=tokens.reach, drop=self._drop(tokens), backend=self.backend
+            )
         else:
             queries = tokens.rotate(self._project(z, tokens, self.query), QUERIES)
-        return self._answer(self._gather(queries, tokens, keys_values, tokens.reach), tokens, residual)
+            gathered = self._gather(queries, tokens, keys_values, tokens.reach)
+        return self._answer(gathered, tokens, residual)
 
 
 class FeedForward(nn.Module):

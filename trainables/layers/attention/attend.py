@@ -25,7 +25,7 @@ from trainables.layers.attention.explicit import Barred, KeptWeights, OffsetBias
 from trainables.layers.attention.flash import FlashKernel, PackedRows, usable_kernel
 from trainables.layers.constant_shapes import constant_shapes
 from trainables.layers.dropout import KeyedDropout
-from trainables.layers.head_rows import gather, spread
+from trainables.layers.head_rows import gather, spread, spread_parts
 from trainables.layers.packing import Packing
 from trainables.layers.tokens import KeysValues
 
@@ -58,6 +58,10 @@ class WeightDropout:
         words = heads, 1, (keys + 1) // 2
         keep = self.dropout.mask(self.key, self.place[:, None, :, None], words, keys)
         return KeptWeights(keep, self.dropout.scale)
+
+
+_Padded = tuple[Float[Tensor, "B H T E"], Float[Tensor, "B H K E"], Float[Tensor, "B H K E"]]
+"""Queries, keys and values."""
 
 
 def attend_packed(
@@ -95,11 +99,54 @@ def attend_packed(
     if kernel == "flash":
         k, v = keys_values.both.unbind(1)
         return _flash(q, k, v, (queries, keys), drop, causal=reach is not None)
-    barred = _barred(queries, keys, reach, q)
     k, v = keys_values.padded.unbind(0)
-    rows = spread(q, queries), k, v
+    return _attend_padded(
+        (spread(q, queries), k, v), (queries, keys), kernel, reach=reach, bias=bias, drop=drop
+    )
+
+
+def attend_among(
+    qkv: Float[Tensor, "M 3 H E"],
+    packing: Packing,
+    *,
+    reach: Int[Tensor, " M"] | None = None,
+    drop: WeightDropout | None = None,
+    backend: Backend = "auto",
+) -> Float[Tensor, "M H E"]:
+    """Return the attention output of each token over its own row, as `attend_packed`, with fewer copies.
+
+    Args:
+        qkv: Queries, keys and values side by side, (tokens, 3, heads, head width).
+        packing: Packing of the tokens.
+        reach: Number of first tokens of its row that each token attends to; None: all.
+        drop: Dropout of attention weights, if any.
+        backend: Value of the kernel setting.
+
+    Raises:
+        ValueError: If `backend` names a kernel that cannot run here.
+    """
+    kernel = choose(backend, qkv, dropping=drop is not None, has_all_tokens=not packing.padded)
+    if kernel == "flash":
+        q, k, v = qkv.unbind(1)
+        return _flash(q, k, v, (packing, packing), drop, causal=reach is not None)
+    q, k, v = spread_parts(qkv, packing).unbind(0)
+    return _attend_padded((q, k, v), (packing, packing), kernel, reach=reach, bias=None, drop=drop)
+
+
+def _attend_padded(
+    rows: _Padded,
+    packings: tuple[Packing, Packing],
+    kernel: Kernel,
+    *,
+    reach: Int[Tensor, " M"] | None,
+    bias: OffsetBias | None,
+    drop: WeightDropout | None,
+) -> Float[Tensor, "M H E"]:
+    """Return the packed attention output of queries, keys and values in the padded layout."""
+    queries, keys = packings
+    barred = _barred(queries, keys, reach, rows[0])
     if kernel == "math":
-        kept_weights = None if drop is None else drop.keep_and_scale(q.shape[1], keys.width)
+        kept_weights = None if drop is None else drop.keep_and_scale(rows[0].shape[1], keys.width)
         return gather(explicit(*rows, (queries, keys), bias, barred, kept_weights), queries)
     table = None if bias is None else bias.table()
     if barred is not None and table is not None:
@@ -110,7 +157,7 @@ def attend_packed(
 
 
 def _barred(
-    queries: Packing, keys: Packing, reach: Int[Tensor, " M"] | None, q: Float[Tensor, "M H E"]
+    queries: Packing, keys: Packing, reach: Int[Tensor, " M"] | None, q: Float[Tensor, "B H T E"]
 ) -> Barred | None:
     """Return the mask that is added to logits; layers that run on the same tokens share it."""
     heads, dtype = q.shape[1], q.dtype
@@ -217,8 +264,6 @@ def chosen_kernel(
     return "sdpa of PyTorch", reason
 
 
-_Padded = tuple[Float[Tensor, "B H T E"], Float[Tensor, "B H K E"], Float[Tensor, "B H K E"]]
-"""Queries, keys and values."""
 _Added = Float[Tensor, "B #H #T K"]
 """Numbers that are added to logits."""
 
