@@ -8,17 +8,16 @@ lengths, which is exact for sums of terms that grow with the length and with its
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import astuple, dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode, flop_registry
+from torch.utils.flop_counter import FlopCounterMode
 
 from trainables.assembly import Part, as_fault, build_part
 from trainables.layers.dropout import set_dropout_context
@@ -147,27 +146,6 @@ def _rows(width: int, rows: int, length: int) -> list[Tensor]:
     """Return `rows` rows of `length` random vectors, and a mask without padding."""
     x = torch.randn(rows, length, width, generator=torch_stream(SEED, "counting", length))
     return [x.requires_grad_(), torch.ones(rows, length, dtype=torch.bool)]
-
-
-class Flops(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Count FLOPs in a block by the formulas of `torch.utils.flop_counter`, twice as fast.
-
-    PyTorch's counter also attributes FLOPs to modules; this class does not.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.total = 0
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        """Run one tensor operation and add its FLOPs."""
-        keywords = kwargs or {}
-        result = func(*args, **keywords)
-        if (formula := flop_registry.get(func._overloadpacket)) is not None:
-            self.total += formula(*args, **keywords, out_val=result)
-        return result
 
 
 @contextmanager

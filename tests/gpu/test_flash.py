@@ -37,7 +37,7 @@ def passes(backend: Backend, lengths: tuple[int, ...], *, causal: bool, cross: b
     others = tuple(reversed(lengths)) if cross else lengths
     (k, keys), (v, _) = packed(others, 1), packed(others, 2)
     reach = queries.column + 1 if causal else None
-    out = attend_packed(q, KeysValues(k, v, keys), queries, reach=reach, backend=backend)
+    out = attend_packed(q, KeysValues.of(k, v, keys), queries, reach=reach, backend=backend)
     grads = torch.autograd.grad(out.float().square().sum(), (q, k, v))
     return [each.detach().float() for each in (out, *grads)]
 
@@ -59,7 +59,7 @@ def test_dropped_weights_depend_on_the_key(kernel: flash.FlashKernel) -> None:
 
     def dropped(key: int) -> Tensor:
         drop = WeightDropout(KeyedDropout(0.5), key, packing.padded_index)
-        seen = KeysValues(k, v, packing)
+        seen = KeysValues.of(k, v, packing)
         return attend_packed(q, seen, packing, drop=drop, backend="flash").detach()
 
     assert torch.equal(dropped(1), dropped(1))

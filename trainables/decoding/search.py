@@ -29,38 +29,6 @@ from trainables.types import Batch, TaskShape
 NEVER = float("-inf")
 
 
-def greedy(
-    hypotheses: Hypotheses, num_inputs: int, end_id: int, length_max: int, device: torch.device
-) -> list[list[int]]:
-    """Return the answer to each input by repeatedly taking the most probable token, without end tokens.
-
-    Args:
-        hypotheses: One hypothesis for each input; inputs whose answer has ended are removed.
-        num_inputs: Number of inputs.
-        end_id: The end token, which also starts every answer.
-        length_max: Maximum number of tokens of an answer, the end token included.
-        device: Device of the hypotheses.
-    """
-    answers: list[list[int]] = [[] for _ in range(num_inputs)]
-    unfinished = list(range(num_inputs))
-    tokens = torch.full((num_inputs,), end_id, device=device)
-    for _ in range(length_max - 1):
-        _, tokens = _best(hypotheses.next(tokens), 1)
-        tokens = tokens[:, 0]
-        next_tokens = tokens.tolist()
-        going = [place for place, token in enumerate(next_tokens) if token != end_id]
-        for place in going:
-            answers[unfinished[place]].append(next_tokens[place])
-        if not going:
-            break
-        if len(going) < len(unfinished):
-            unfinished = [unfinished[place] for place in going]
-            staying = torch.tensor(going, device=device)
-            hypotheses.keep(staying)
-            tokens = tokens.index_select(0, staying)
-    return answers
-
-
 def beam_search(
     hypotheses: Hypotheses,
     num_inputs: int,
@@ -73,7 +41,7 @@ def beam_search(
 ) -> list[list[int]]:
     """Return the best answer to each input, without end tokens.
 
-    With `beam_size` 1 the result equals that of `greedy`.
+    With `beam_size` 1 the most probable token is taken repeatedly: greedy decoding.
 
     Args:
         hypotheses: `beam_size` hypotheses for each input; inputs that are done are removed.
@@ -222,8 +190,6 @@ def answers(model: SequenceModel, batch: Batch, config: DecodeConfig) -> list[li
     encoded, memory_mask = model.encode(batch.tokens, batch.mask)
     hypotheses = hypotheses_of(model, encoded.states, memory_mask, config.beam_size, longest)
     num_inputs, device = batch.tokens.shape[0], batch.tokens.device
-    if config.beam_size == 1:
-        return greedy(hypotheses, num_inputs, model.end_id, longest, device)
     return beam_search(
         hypotheses,
         num_inputs,

@@ -9,9 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TypeVar
 
-import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -30,7 +28,6 @@ class BatchPart:
     """Number of predictions of the rows before the first."""
 
 
-Numbers = TypeVar("Numbers", np.ndarray, Tensor)
 _PART: ContextVar[BatchPart | None] = ContextVar("part", default=None)
 
 
@@ -44,7 +41,7 @@ def running_on(part: BatchPart) -> Iterator[None]:
         _PART.reset(token)
 
 
-def rows_in_batch(row: Numbers) -> Numbers:
+def rows_in_batch(row: Int[Tensor, " *M"]) -> Int[Tensor, " *M"]:
     """Return the indices in the full batch of rows that are numbered from 0 within the part.
 
     Some heads stack several sequences of each example: all first sequences, then all second ones. The
@@ -53,9 +50,8 @@ def rows_in_batch(row: Numbers) -> Numbers:
     part = _PART.get()
     if part is None:
         return row
-    sequence = row // part.rows
-    row_in_batch: Numbers = row + part.first_row + sequence * (part.num_rows_in_batch - part.rows)
-    return row_in_batch
+    sequence = torch.div(row, part.rows, rounding_mode="floor")
+    return row + part.first_row + sequence * (part.num_rows_in_batch - part.rows)
 
 
 def predictions_in_batch(count: int, device: torch.device) -> Int[Tensor, " K"]:

@@ -5,7 +5,7 @@ Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dyn
 before the GELU. The gate's last dropout is on its logit, so that a dropped gate is half open.
 """
 
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from trainables.layers.attention.attend import Backend, WeightDropout, attend_among, attend_packed
-from trainables.layers.dropout import DropoutGroup, KeyedDropout, drop_adjacent
+from trainables.layers.dropout import DropoutGroup, KeyedDropout, drop_both
 from trainables.layers.linear import LayerNorm, Linear, XavierLinear, joined
-from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.packing import Packing
 from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues, Placed, Tokens
+from trainables.layers.xpos import BOTH, KEYS, QUERIES
 from trainables.settings import HeadSettings, Small
 
 
@@ -46,26 +46,6 @@ class BlockSettings(HeadSettings):
         return self
 
 
-class Maps(NamedTuple):
-    """Linear maps of the same inputs, computed as one product."""
-
-    name: tuple[nn.Module, "nn.Module | str"]
-    """Key under which `Placed.once` caches the joined weights."""
-    sets: tuple[tuple[Tensor, ...], ...]
-    """Weights of the maps and, if they have any, their biases."""
-
-    def join_maps(self, placed_tokens: Placed | None) -> tuple[Tensor, ...]:
-        """Return the weights and biases of all maps, concatenated once for the pass of `placed_tokens`."""
-
-        def build() -> tuple[Tensor, ...]:
-            return tuple(joined(*tensors) for tensors in self.sets)
-
-        joined_maps: tuple[Tensor, ...] = (
-            build() if placed_tokens is None else placed_tokens.once(self.name, build)
-        )
-        return joined_maps
-
-
 class _Heads(nn.Module):
     """Base of multi-head attention without biases."""
 
@@ -81,16 +61,28 @@ class _Heads(nn.Module):
         self.heads = config.heads
         self.backend: Backend = config.attention
 
+    def _project(
+        self, z: Float[Tensor, "M D"], placed_tokens: Placed | None, *maps: nn.Linear
+    ) -> Float[Tensor, "M P H E"]:
+        """Return the results of several maps of `z`, computed as one product.
+
+        The joint weight is computed once for the pass of `placed_tokens`, if given.
+        """
+        weight: Tensor = maps[0].weight
+        if len(maps) > 1:
+
+            def join() -> Tensor:
+                return joined(*(each.weight for each in maps))
+
+            weight = join() if placed_tokens is None else placed_tokens.once(maps, join)
+        return F.linear(z, weight).view(z.shape[0], len(maps), self.heads, -1)
+
     def _gather(
         self, queries: Tensor, tokens: Placed, keys_values: KeysValues, reach: Int[Tensor, " M"] | None
     ) -> Float[Tensor, "M H E"]:
+        drop = self._drop(tokens)
         return attend_packed(
-            queries,
-            keys_values,
-            tokens.packing,
-            reach=reach,
-            drop=self._drop(tokens, keys_values.packing),
-            backend=self.backend,
+            queries.squeeze(1), keys_values, tokens.packing, reach=reach, drop=drop, backend=self.backend
         )
 
     def _answer(
@@ -99,41 +91,19 @@ class _Heads(nn.Module):
         result: Tensor = self.output_dropout(self.output(gathered.flatten(1)), tokens.place, residual)
         return result
 
-    def _split_heads(self, x: Tensor) -> Tensor:
-        return x.reshape(x.shape[0], self.heads, -1)
-
-    def schedule(self, draws: MaskDraws, tokens: Placed, keys: Packing) -> None:
-        """Schedule the dropout mask of attention weights in `draws`, unless a fused kernel draws it."""
-        if self._masks_are_keyed(tokens):
-            place, dropout = tokens.padded_place, self.weight_dropout
-            WeightDropout.schedule(draws, dropout, place, self.heads, keys.width)
-
-    def _masks_are_keyed(self, tokens: Placed) -> bool:
-        return self.weight_dropout.active and (self.backend == "math" or not tokens.place.is_cuda)
-
-    def _drop(self, tokens: Placed, keys: Packing) -> WeightDropout | None:
+    def _drop(self, tokens: Placed) -> WeightDropout | None:
         dropout = self.weight_dropout
-        if not dropout.active:
-            return None
-        place = tokens.padded_place
-        keep = dropout.take_scheduled(place, keys.width)
-        return WeightDropout(dropout, 0 if keep is not None else dropout.draw(), place, keep)
+        return WeightDropout(dropout, dropout.draw(), tokens.padded_place) if dropout.active else None
 
 
 class CrossAttention(_Heads):
     """Attention to unordered rows of vectors: without rotary positions, never causal."""
 
-    def maps(self) -> Maps:
-        """Return the maps of keys and values."""
-        return _keys_values(self)
-
     def project_kv(
         self, z: Float[Tensor, "M D"], packing: Packing, placed_tokens: Placed | None = None
     ) -> KeysValues:
         """Return keys and values of rows of normed vectors `z`; `placed_tokens` identifies the pass."""
-
-        keys_and_values = F.linear(z, *self.maps().join_maps(placed_tokens))
-        return KeysValues.from_pair(keys_and_values.view(z.shape[0], 2, self.heads, -1), packing)
+        return KeysValues(self._project(z, placed_tokens, self.key, self.value), packing)
 
     def forward(
         self,
@@ -150,32 +120,18 @@ class CrossAttention(_Heads):
             keys_values: Keys and values.
             residual: Residual, (tokens, width).
         """
-        return self._answer(
-            self._gather(self._split_heads(self.query(z)), placed_tokens, keys_values, reach=None),
-            placed_tokens,
-            residual,
+        gathered = self._gather(
+            self._project(z, placed_tokens, self.query), placed_tokens, keys_values, reach=None
         )
+        return self._answer(gathered, placed_tokens, residual)
 
 
 class Attention(_Heads):
     """Attention of tokens within each row; queries and keys are rotated by xPos."""
 
-    def maps(self, *, with_queries: bool) -> Maps:
-        """Return the maps of queries, keys and values.
-
-        Without `with_queries`, return the maps of keys and values only.
-        """
-        if not with_queries:
-            return _keys_values(self)
-        return Maps((self, "qkv"), ((self.query.weight, self.key.weight, self.value.weight),))
-
     def keys_values(self, z: Float[Tensor, "M D"], tokens: Tokens) -> KeysValues:
         """Return rotated keys, and values, of `tokens` with normed states `z`."""
-        keys_and_values = F.linear(z, *self.maps(with_queries=False).join_maps(tokens))
-        rotated_pairs = tokens.key_rotation.of_first(keys_and_values, self.heads).view(
-            z.shape[0], 2, self.heads, -1
-        )
-        return KeysValues.from_pair(rotated_pairs, tokens.packing)
+        return KeysValues(tokens.rotate(self._project(z, tokens, self.key, self.value), KEYS), tokens.packing)
 
     def forward(
         self,
@@ -193,24 +149,14 @@ class Attention(_Heads):
             residual: Residual, (tokens, width).
         """
         if keys_values is None:
-            qkv = F.linear(z, *self.maps(with_queries=True).join_maps(tokens)).view(
-                z.shape[0], 3, self.heads, -1
-            )
+            qkv = tokens.rotate(self._project(z, tokens, self.query, self.key, self.value), BOTH)
             gathered = attend_among(
-                qkv, tokens, drop=self._drop(tokens, tokens.packing), backend=self.backend
+                qkv, tokens.packing, reach=tokens.reach, drop=self._drop(tokens), backend=self.backend
             )
-            return self._answer(gathered, tokens, residual)
-        return self._answer(
-            self._gather(self._rotate(z, tokens), tokens, keys_values, tokens.reach), tokens, residual
-        )
-
-    def _rotate(self, z: Float[Tensor, "M D"], tokens: Tokens) -> Float[Tensor, "M H E"]:
-        """Return the rotated queries of `tokens`."""
-        return self._split_heads(tokens.query_rotation.of_first(self.query(z), self.heads))
-
-
-def _keys_values(heads: _Heads) -> Maps:
-    return Maps((heads, "kv"), ((heads.key.weight, heads.value.weight),))
+        else:
+            queries = tokens.rotate(self._project(z, tokens, self.query), QUERIES)
+            gathered = self._gather(queries, tokens, keys_values, tokens.reach)
+        return self._answer(gathered, tokens, residual)
 
 
 class FeedForward(nn.Module):
@@ -229,16 +175,8 @@ class FeedForward(nn.Module):
         self, z: Float[Tensor, "M D"], placed_tokens: Placed, residual: Float[Tensor, "M D"] | None = None
     ) -> Float[Tensor, "M D"]:
         """Return the feed-forward of each vector, added to `residual` if given."""
-        return self.project_out(
-            F.gelu(self.inner_dropout(self.inner(z), placed_tokens.place)), placed_tokens, residual
-        )
-
-    def maps_with(self, other: "FeedForward") -> Maps:
-        """Return the first linear maps of this feed-forward and of `other`, to be computed as one product."""
-        inner = self.inner, other.inner
-        return Maps(
-            (self, other), (tuple(layer.weight for layer in inner), tuple(layer.bias for layer in inner))
-        )
+        inner = F.gelu(self.inner_dropout(self.inner(z), placed_tokens.place))
+        return self.project_out(inner, placed_tokens, residual)
 
     def project_out(
         self, inner: Float[Tensor, "M I"], placed_tokens: Placed, residual: Float[Tensor, "M D"] | None = None
@@ -250,19 +188,23 @@ class FeedForward(nn.Module):
 
 def run_both(
     first: FeedForward,
-    other: FeedForward,
+    second: FeedForward,
     z: Float[Tensor, "M D"],
     placed_tokens: Placed,
     residual: Float[Tensor, "M D"],
 ) -> tuple[Float[Tensor, "M D"], Float[Tensor, "M D"]]:
-    """Run two feed-forwards on the same vectors; add `residual` to the result of `first`.
+    """Run two feed-forwards on the same vectors, and add `residual` to the result of `first`.
 
     Their hidden layers are computed as one product.
     """
-    inner = F.linear(z, *first.maps_with(other).join_maps(placed_tokens))
-    inner = F.gelu(drop_adjacent((first.inner_dropout, other.inner_dropout), inner, placed_tokens.place))
-    first_inner, second = inner.split_with_sizes([first.inner.out_features, other.inner.out_features], 1)
-    return first.project_out(first_inner, placed_tokens, residual), other.project_out(second, placed_tokens)
+    layers, dropouts = (first.inner, second.inner), (first.inner_dropout, second.inner_dropout)
+    weight, bias = placed_tokens.once(
+        layers,
+        lambda: (joined(*(layer.weight for layer in layers)), joined(*(layer.bias for layer in layers))),
+    )
+    inner = F.gelu(drop_both(dropouts, F.linear(z, weight, bias), placed_tokens.place))
+    own, other = inner.split_with_sizes([layer.out_features for layer in layers], 1)
+    return first.project_out(own, placed_tokens, residual), second.project_out(other, placed_tokens)
 
 
 class Block(RecomputableLayer):
@@ -283,24 +225,11 @@ class Block(RecomputableLayer):
         self.feedforward_norm = LayerNorm(width)
         self.feedforward = FeedForward(width, config.size_of_feedforward, config.dropout, linear)
         self.gate = None if gate_width is None else FeedForward(width, gate_width, config.dropout, linear)
-        adjacent_dropouts = (
-            () if self.gate is None else (self.feedforward.inner_dropout, self.gate.inner_dropout)
-        )
-        self.dropouts = DropoutGroup.within(self, adjacent_dropouts)
+        self.dropouts = DropoutGroup(self)
 
     def keys_values(self, x: Float[Tensor, "M D"], tokens: Tokens) -> KeysValues:
         """Return keys and values of `tokens`, projected from states `x` after the norm of the queries."""
         return self.attention.keys_values(self.attention_norm(x), tokens)
-
-    def _draw(self, tokens: Tokens, keys: Packing) -> None:
-        """Draw the masks of this pass, in which `tokens` attend to `keys` and to `tokens.cross_kv`."""
-        draws = MaskDraws()
-        self.dropouts.schedule(draws, tokens.place)
-        self.attention.schedule(draws, tokens, keys)
-        if self.recall is not None:
-            assert tokens.cross_kv is not None
-            self.recall.attention.schedule(draws, tokens.cross_placed, tokens.cross_kv.packing)
-        draws.run()
 
     def forward(
         self, x: Float[Tensor, "M D"], tokens: Tokens, keys_values: KeysValues | None = None
@@ -312,7 +241,7 @@ class Block(RecomputableLayer):
             tokens: Packing, places, rotations and range of the tokens.
             keys_values: Keys and values to attend to; None: those of `tokens`.
         """
-        self._draw(tokens, tokens.packing if keys_values is None else keys_values.packing)
+        self.dropouts.draw(tokens.place)
         z = self.attention_norm(x)
         attended: Tensor = self.attention(z, tokens, keys_values, x)
         if self.recall is not None:
@@ -320,8 +249,8 @@ class Block(RecomputableLayer):
             attended = self.recall(attended, tokens.cross_placed, tokens.cross_kv)
         z = self.feedforward_norm(attended)
         if self.gate is None:
-            proposed: Tensor = self.feedforward(z, tokens, attended)
-            return proposed
+            result: Tensor = self.feedforward(z, tokens, attended)
+            return result
         proposed, opening = run_both(self.feedforward, self.gate, z, tokens, attended)
         return torch.addcmul(x, opening.sigmoid(), proposed - x)
 
@@ -338,7 +267,7 @@ class NormedCrossAttention(nn.Module):
     def project_kv(
         self, x: Float[Tensor, "M D"], packing: Packing, placed_tokens: Placed | None = None
     ) -> KeysValues:
-        """Return keys and values of rows of vectors `x`; `placed_tokens` identifies the pass for caching."""
+        """Return keys and values of rows of vectors `x`; `placed_tokens` identifies the pass."""
         return self.attention.project_kv(self.source_norm(x), packing, placed_tokens)
 
     def forward(

@@ -6,13 +6,11 @@ END are learned, start at N(0, 1), and count as real tokens everywhere.
 
 from typing import Literal
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from trainables.layers.host import upload
 from trainables.layers.linear import Vector
 from trainables.layers.packing import Packing, pack, packing_of, take
 from trainables.settings import CausalSettings
@@ -74,17 +72,10 @@ def _source_indices(packing: Packing, columns: int) -> Int[Tensor, " M"]:
 
     Inputs have `columns` columns per row.
     """
-    if not packing.by_host:
-        row, column, start = packing.row, packing.column, packing.num_rows * columns
-        inner = torch.where(column == 0, start + row, row * columns + column - 1)
-        is_end = column == packing.counts.index_select(0, row) - 1
-        return torch.where(is_end, start + packing.num_rows + row, inner)
-    counts = packing.host_counts
-    rows, row_ends = np.arange(counts.shape[0]), np.cumsum(counts)
-    row_starts, inputs = row_ends - counts, rows.shape[0] * columns
-    place = np.repeat(rows * columns - 1 - row_starts, counts) + np.arange(counts.sum())
-    place[row_starts], place[row_ends - 1] = inputs + rows, inputs + rows.shape[0] + rows
-    return upload(place, packing.row.device)
+    row, column, start = packing.row, packing.column, packing.num_rows * columns
+    inner = torch.where(column == 0, start + row, row * columns + column - 1)
+    is_end = column == packing.counts.index_select(0, row) - 1
+    return torch.where(is_end, start + packing.num_rows + row, inner)
 
 
 def _pad_states(states: Tensor, packing: Packing, columns: int) -> Tensor:

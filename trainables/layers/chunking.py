@@ -9,7 +9,7 @@ depends only on differences, and tokens attend to no other chunk.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -17,10 +17,10 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor
 
-from trainables.layers.host import upload, upload_together
+from trainables.layers.host import upload
 from trainables.layers.packing import Packing, reorder, take
 from trainables.layers.tokens import Tokens, packed_places
-from trainables.layers.xpos import rotations
+from trainables.layers.xpos import rotation_table
 from trainables.settings import Settings, Small
 
 Number = TypeVar("Number", int, np.ndarray, Tensor)
@@ -73,29 +73,6 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class RowSplit:
-    """A new order of rows in which the rows that have the next chunk are first."""
-
-    order: Int[Tensor, " B"]
-    inverse_order: Int[Tensor, " B"]
-    """Index of each row in the new order."""
-    num_staying: int
-
-
-@dataclass(frozen=True)
-class CutOrders:
-    """Orders of rows and tokens while chunks are processed one after the other."""
-
-    tokens: RowSplit
-    """Token indices of the full batch sorted by chunk."""
-    rows: RowSplit
-    """Order that restores the full batch from rows in the order in which they run out of chunks."""
-    row_splits: list[RowSplit | None]
-    """For each chunk, the partition of the rows of the previous chunk into those with and without it; None
-    if all of them have it."""
-
-
-@dataclass(frozen=True)
 class Cut:
     """The M packed tokens of a full batch of B rows, cut into chunks."""
 
@@ -106,8 +83,6 @@ class Cut:
     """Column of each token in its chunk."""
     counts: Int[Tensor, " B"]
     """Number of chunks of each row."""
-    host_counts: Int[np.ndarray, " B"]
-    """`counts` on the host."""
     num_chunks_max: int
     """Largest number of chunks of a row."""
     longest: int
@@ -121,13 +96,12 @@ class Cut:
         column = np.concatenate([np.arange(total) for total in totals])
         lengths = np.repeat(length, totals)
         counts = -(-totals // length)
-        columns, counts_on = upload_together((column % lengths, counts), packing.row.device)
+        device = packing.row.device
         return cls(
             packing,
             column // lengths,
-            columns,
-            counts_on,
-            counts,
+            upload(column % lengths, device),
+            upload(counts, device),
             int(counts.max()),
             int(np.minimum(length, totals).max()),
         )
@@ -137,41 +111,33 @@ class Cut:
 
         Tokens attend to no other chunk.
         """
-        query, key = rotations(self.column, self.longest, head_width, dtype)
+        table = rotation_table(self.longest, head_width, dtype, self.column.device)
         reach = self.column + 1 if causal else None
-        return Tokens(self.packing, packed_places(self.packing), query, key, reach)
+        return Tokens(self.packing, packed_places(self.packing), self.column, table, reach)
 
     def chunks(self) -> list[Chunk]:
         """Return one `Chunk` for each index of chunks within their row, counted from 0."""
-        parts = self.packing.select_each([self.number == number for number in range(self.num_chunks_max)])
-        return [Chunk(*part, part[1].shape[0] == self.packing.num_rows) for part in parts]
+        chunks = []
+        for number in range(self.num_chunks_max):
+            tokens, rows, packing = self.packing.select(self.number == number)
+            in_all = rows.shape[0] == self.packing.num_rows
+            chunks.append(Chunk(tokens, upload(rows, tokens.device), packing, in_all))
+        return chunks
 
     @cached_property
-    def orders(self) -> CutOrders:
-        """Orders of rows and tokens for processing one chunk after another, uploaded together."""
-        rows = np.argsort(np.argsort(self.host_counts, kind="stable"))
-        known_orders = [(np.argsort(self.number, kind="stable"), self.number.shape[0]), (rows, rows.shape[0])]
-        has_parting = []
-        for number in range(self.num_chunks_max):
-            is_staying = self.host_counts[self.host_counts >= number] > number
-            has_parting.append(not is_staying.all())
-            if has_parting[-1]:
-                order = np.concatenate((is_staying.nonzero()[0], (~is_staying).nonzero()[0]))
-                known_orders.append((order, int(is_staying.sum())))
-        tables = [table for order, _ in known_orders for table in (order, np.argsort(order))]
-        uploads = upload_together(tables, self.packing.row.device)
-        num_staying = [is_staying for _, is_staying in known_orders]
-        splits = [
-            RowSplit(*split_parts)
-            for split_parts in zip(uploads[::2], uploads[1::2], num_staying, strict=True)
-        ]
-        later_splits = iter(splits[2:])
-        return CutOrders(splits[0], splits[1], [next(later_splits) if has else None for has in has_parting])
+    def order(self) -> Int[Tensor, " M"]:
+        """Token indices of the full batch sorted by chunk."""
+        return upload(np.argsort(self.number, kind="stable"), self.packing.row.device)
 
 
 @dataclass(frozen=True)
 class PaddedRows(Packing):
     """Rows that keep padding among their packed tokens: only the first `counts` of each row are real."""
+
+    @property
+    def by_host(self) -> bool:
+        """False: tables are computed on the device, also if the host knows the lengths."""
+        return False
 
     @property
     def padded(self) -> bool:
@@ -234,10 +200,9 @@ class PaddedCut:
         places = packed_places(packing).index_select(0, packed_to_padded.flatten()).view(num_chunks_max, -1)
         row = upload(np.repeat(np.arange(rows), longest), device)
         column = columns.repeat(rows)
-        turns, reach = rotations(column, longest, head_width, dtype), column + 1 if causal else None
-        cache: dict[Any, Any] = {}
+        table, reach = rotation_table(longest, head_width, dtype, device), column + 1 if causal else None
         chunks = [
-            PaddedChunk(Tokens(PaddedRows(row, count, longest), place, *turns, reach, cache=cache), exists)
+            PaddedChunk(Tokens(PaddedRows(row, count, longest), place, column, table, reach), exists)
             for count, place, exists in zip(counts, places, chunk_starts < packing.counts, strict=True)
         ]
         packed_length = length.index_select(0, packing.row)

@@ -5,7 +5,7 @@ host set when it was captured. Inside `ConstantShapes.warming` and `.capturing`
 
 * rows, width and number of tokens of a batch are the same for all batches, and lengths stay on the device;
 * tables that the host uploads are uploaded in warming passes only, and must be the same in each of them;
-* salts of dropout masks are parts of one buffer, which is written before each replay.
+* keys of dropout masks are parts of one buffer, which is written before each replay.
 
 A pass that violates this raises `BatchDependentError` while it is warmed up or captured.
 """
@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache, wraps
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
-from trainables.layers.mask_draws import compute_salts
 from trainables.seeds import derive
 
 Made = TypeVar("Made")
@@ -73,97 +72,58 @@ def cached_constants(maxsize: int | None) -> Callable[[Callable[..., Made]], Cal
     return decorate
 
 
-class SaltTable(NamedTuple):
-    """Salts of one draw of masks, by the names of their streams."""
-
-    names: list[tuple[StreamName, int]]
-    """Name of each stream and the number of the call."""
-    places: Int[np.ndarray, " W"]
-    """For each word, the index of its stream in `names`."""
-    numbers: Int[np.ndarray, " W"]
-    """For each 32-bit word of a mask, the index of its element times `mask_draws.ODD_32`."""
-
-    def equals(self, other: "SaltTable") -> bool:
-        """Return whether another table is equal."""
-        is_same = self.names == other.names and np.array_equal(self.places, other.places)
-        return is_same and np.array_equal(self.numbers, other.numbers)
+def split_key(key: int) -> tuple[int, int]:
+    """Return the two 31-bit numbers of a key that are combined with places before hashing."""
+    return key & 0x7FFFFFFF, key >> 32
 
 
-class Salts:
-    """Salts of all dropout masks of a pass, as a function of seed and step."""
+class DropoutKeys:
+    """Keys of all dropout masks of a pass, as a function of seed and step."""
 
     def __init__(self) -> None:
-        self._streams_by_key: dict[int, tuple[StreamName, int]] = {}
-        self._tables: list[SaltTable] = []
-        self._joined_table: SaltTable | None = None
-        self._buffer: Int[Tensor, " W"] | None = None
-        self._number = self._num_used = 0
+        self._names: list[tuple[StreamName, int]] = []
+        """Name of each stream and number of the call, in the order of draws."""
+        self._numbers: dict[int, int] = {}
+        """Number of the draw of each key."""
+        self._buffer: Int[Tensor, "K 2"] | None = None
 
-    def note_key(self, key: int, name: StreamName, call: int) -> None:
-        """Record that `key` is the key of call number `call` of the stream `name`."""
-        self._streams_by_key[key] = name, call
-
-    def begin(self, buffer: Int[Tensor, " W"] | None) -> None:
-        """Start a pass: it reads salts from `buffer`, or records which salts it needs if `buffer` is None."""
-        self._buffer, self._number, self._num_used = buffer, 0, 0
-        self._streams_by_key.clear()
+    def begin(self, buffer: Int[Tensor, "K 2"] | None) -> None:
+        """Start a pass: it reads keys from `buffer`, or records which keys it needs if `buffer` is None."""
+        self._buffer = buffer
+        self._numbers.clear()
         if buffer is None:
-            self._tables, self._joined_table = [], None
+            self._names = []
 
-    def table(
-        self, key: Int[np.ndarray, "*K"] | int, number: Int[np.ndarray, "*C"], device: torch.device
-    ) -> Int[Tensor, "*W"]:
-        """Return `mask_draws.compute_salts(key, number)` on `device`."""
-        salts = compute_salts(key, number)
-        table, size = self._table_of_keys(key, number, salts.shape), salts.size
-        place, begin = self._number, self._num_used
-        self._number, self._num_used = place + 1, begin + size
+    def note(self, key: int, name: StreamName, call: int) -> None:
+        """Record that `key` is the key of call number `call` of the stream `name`."""
+        number = self._numbers[key] = len(self._numbers)
         if self._buffer is None:
-            self._tables.append(table)
-            return copy_to(salts, device)
-        if place >= len(self._tables) or not table.equals(self._tables[place]):
+            self._names.append((name, call))
+        elif self._names[number : number + 1] != [(name, call)]:
             raise BatchDependentError(
                 f"a pass must draw the same dropout masks in the same order each time, got others in draw "
-                f"{place}"
+                f"{number}"
             )
-        return self._buffer[begin : begin + size].view(salts.shape)
 
-    def _table_of_keys(self, key: Any, number: Int[np.ndarray, "*C"], shape: tuple[int, ...]) -> SaltTable:
-        keys, places = np.unique(np.asarray(key, dtype=np.int64), return_inverse=True)
-        index, numbers = (
-            np.broadcast_to(array, shape).ravel() for array in (places.reshape(np.shape(key)), number)
-        )
-        return SaltTable([self._streams_by_key[int(key)] for key in keys], index, numbers)
+    def split(self, key: int) -> tuple[int, int] | tuple[Tensor, Tensor]:
+        """Return `split_key(key)`; a captured pass reads it from its buffer."""
+        if self._buffer is None:
+            return split_key(key)
+        low, high = self._buffer[self._numbers[key]].unbind()
+        return low, high
 
-    @property
-    def size(self) -> int:
-        """Total number of words in all tables."""
-        return sum(table.places.size for table in self._tables)
-
-    def values(self, seed: int, step: int) -> Int[np.ndarray, " W"]:
-        """Return all salts for the pass of optimiser step `step`, in the order in which it reads them."""
-        if not self._tables:
-            return np.zeros(0, dtype=np.int32)
-        names, index, numbers = self._joined_table = self._joined_table or self._join_tables()
+    def values(self, seed: int, step: int) -> Int[np.ndarray, "K 2"]:
+        """Return all split keys of optimiser step `step`, in the order of draws."""
         # The name of a stream is ("dropout", step, part, module).
-        keys = [derive(seed, name[0], step, *name[2:], call) for name, call in names]
-        return compute_salts(np.array(keys, dtype=np.int64)[index], numbers)
-
-    def _join_tables(self) -> SaltTable:
-        """Return all recorded tables joined into one."""
-        starts = np.cumsum([0, *(len(table.names) for table in self._tables)])
-        index = [table.places + begin for table, begin in zip(self._tables, starts, strict=False)]
-        names = [name for table in self._tables for name in table.names]
-        return SaltTable(
-            names, np.concatenate(index), np.concatenate([table.numbers for table in self._tables])
-        )
+        keys = [derive(seed, name[0], step, *name[2:], call) for name, call in self._names]
+        return np.array(list(map(split_key, keys)), dtype=np.int32).reshape(-1, 2)
 
 
 class ConstantShapes:
-    """Host-built values of one captured pass: tables, counts, cached tensors and salts."""
+    """Host-built values of one captured pass: tables, counts, cached tensors and dropout keys."""
 
     def __init__(self) -> None:
-        self.salts = Salts()
+        self.keys = DropoutKeys()
         self._tables: list[tuple[np.ndarray, Tensor]] = []
         self._constants: dict[Any, Any] = {}
         self._number = 0
@@ -184,15 +144,15 @@ class ConstantShapes:
             yield
 
     @contextmanager
-    def capturing(self, buffer: Int[Tensor, " W"]) -> Iterator[None]:
-        """Let a forward pass read the tables of warming passes, and its salts from `buffer`."""
+    def capturing(self, buffer: Int[Tensor, "K 2"]) -> Iterator[None]:
+        """Let a forward pass read the tables of warming passes, and its dropout keys from `buffer`."""
         with self._running(captures=True, buffer=buffer):
             yield
 
     @contextmanager
     def _running(self, *, captures: bool, buffer: Tensor | None) -> Iterator[None]:
         self._captures, self._number = captures, 0
-        self.salts.begin(buffer)
+        self.keys.begin(buffer)
         token = _ACTIVE.set(self)
         try:
             yield

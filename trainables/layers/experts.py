@@ -28,6 +28,7 @@ from trainables.layers.dropout import KeyedDropout, KeyedNoise
 from trainables.layers.host import Function
 from trainables.layers.linear import Initialised, Linear, Stream, dtype_of_products
 from trainables.layers.mask_draws import hash_numbers
+from trainables.layers.packing import reorder
 from trainables.layers.tokens import Placed
 from trainables.settings import Settings, Small
 from trainables.types import sum_dtype
@@ -237,23 +238,6 @@ def _shares(counts: list[int], first: Tensor, second: Tensor) -> Iterator[tuple[
     return ((expert, *parts) for expert, parts in enumerate(shares) if counts[expert])
 
 
-class _Permute(Function):
-    """Rows of `x` in `order`; `inverse_order` is the inverse permutation.
-
-    The backward pass copies the rows of the gradient, where indexing in PyTorch would add up gradients.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, order: Tensor, inverse_order: Tensor) -> Tensor:
-        ctx.save_for_backward(inverse_order)
-        return x.index_select(0, order)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        (inverse_order,) = ctx.saved_tensors
-        return grads[0].index_select(0, inverse_order), None, None
-
-
 class _Dispatch(Function):
     """Each row of `x` repeated `copies` times, in `order`; `inverse_order` is the inverse permutation."""
 
@@ -313,13 +297,11 @@ class Routing:
 
     def sort(self, x: Float[Tensor, "M k D"]) -> Float[Tensor, "P D"]:
         """Sort values of (token, expert) pairs by expert."""
-        ordered: Tensor = _Permute.run(x.flatten(0, 1), self.order, self.back)
-        return ordered
+        return reorder(x.flatten(0, 1), self.order, self.back)
 
     def collect(self, y: Float[Tensor, "P D"]) -> Float[Tensor, "M k D"]:
         """Return the outputs of the experts in the order of the tokens."""
-        pairs: Tensor = _Permute.run(y, self.back, self.order)
-        return pairs.view(*self.chosen.shape, -1)
+        return reorder(y, self.back, self.order).view(*self.chosen.shape, -1)
 
     def mix(self, y: Float[Tensor, "P D"]) -> Float[Tensor, "M D"]:
         """Return the sum of the outputs of the experts of each token, weighted by the gates."""

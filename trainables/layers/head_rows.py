@@ -8,19 +8,17 @@ Legend: M packed tokens, P parts (queries, keys, values), H heads of width E, B 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Complex, Float, Int, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from trainables.layers.host import Function, upload, upload_together
-from trainables.layers.packing import HostLayout, Packing
+from trainables.layers.host import upload
+from trainables.layers.packing import Packing, reorder, take
 
-Factor = Complex[Tensor, "R B 1 T half"]
-"""Complex factors of the first R parts; consecutive pairs of numbers are read as complex numbers."""
-
+Table = TypeVar("Table", np.ndarray, Tensor)
 
 MAX_HOST_INDICES = 1 << 17
 """Maximum number of indices computed on the host; beyond it uploading takes longer than computing them on the
@@ -63,38 +61,32 @@ class HeadRows:
     @classmethod
     def _build(cls, packing: Packing, heads: int, parts: int) -> "HeadRows":
         rows, width, device = packing.num_rows, packing.width, packing.row.device
-        shape = (parts, rows, heads, width)
-        if (packing.by_host or packing.dense) and rows * width * parts * heads <= MAX_HOST_INDICES:
-            key = "head rows", heads, parts
-
-            def tables(layout: HostLayout) -> tuple[np.ndarray, ...]:
-                return _host_tables(layout, heads, parts)
-
-            if packing.by_host:
-                out, back = packing.host_tables(key, tables)
-            else:
-                out, back = upload_together(tables(HostLayout(np.full(rows, width), width)), device)
-            return cls(out, back, shape)
-        number, begin = _offsets(rows, width, heads, parts)
-        out = packing.padded_index[:, None] * (parts * heads) + upload(number, device)[:, None, :, None]
-        back = packing.index + packing.row * ((heads - 1) * width)
-        return cls(out.flatten(), (back[:, None] + upload(begin, device)).flatten(), shape)
+        head, part = np.arange(heads), np.arange(parts)[:, None]
+        shift, begin = (part * heads + head)[:, None, :, None], (part * (rows * heads) + head).ravel() * width
+        shape = parts, rows, heads, width
+        if packing.by_host and rows * width * parts * heads <= MAX_HOST_INDICES:
+            out, back = (upload(x, device) for x in _tables(*packing.host_places, shift, begin, shape))
+        else:
+            places = packing.padded_index, packing.index
+            out, back = _tables(*places, upload(shift, device), upload(begin, device), shape)
+        return cls(out, back, shape)
 
 
-def _offsets(rows: int, width: int, heads: int, parts: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the shift of indices for each part and head, in the packed and in the padded layout."""
-    head, part = np.arange(heads), np.arange(parts)[:, None]
-    return part * heads + head, (part * (rows * heads) + head).ravel() * width
+def _tables(
+    token: Table, place: Table, shift: Table, begin: Table, shape: tuple[int, ...]
+) -> tuple[Table, Table]:
+    """Return `HeadRows.out` and `HeadRows.back`, given the indices of one part with one head.
 
-
-def _host_tables(layout: HostLayout, heads: int, parts: int) -> tuple[np.ndarray, ...]:
-    """Return `HeadRows.out` and `HeadRows.back`, computed on the host."""
-    rows, width = layout.counts.shape[0], layout.width
-    number, begin = _offsets(rows, width, heads, parts)
-    token, place = layout.places
-    targets = token.reshape(rows, 1, width) * (parts * heads) + number[:, None, :, None]
-    base = place + layout.row * ((heads - 1) * width)
-    return targets.ravel(), (base[:, None] + begin).ravel()
+    Args:
+        token: Index of the token at each place of the padded form, (rows, columns).
+        place: Place of each token in the flattened padded form.
+        shift: Shift of indices for each part and head, in the packed layout.
+        begin: Shift of indices for each part and head, in the padded layout.
+        shape: Parts, rows, heads and columns.
+    """
+    parts, _, heads, width = shape
+    back = place + place // width * ((heads - 1) * width)
+    return (token[:, None] * (parts * heads) + shift).ravel(), (back[:, None] + begin).ravel()
 
 
 def sorts_rows(packing: Packing) -> bool:
@@ -132,106 +124,32 @@ def round_up_width(length: int, width: int) -> int:
     return min(-(-length // WIDTH_STEP) * WIDTH_STEP, width)
 
 
-class _SpreadHeads(Function):
-    """The padded layout of packed rows, with the first parts multiplied by complex factors."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, rows: HeadRows, factors: tuple[Tensor, Tensor] | None) -> Tensor:
-        ctx.rows, ctx.factors, ctx.shape = rows, factors, x.shape
-        return to_padded(x, rows, None if factors is None else factors[0])
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        (grad,) = grads
-        if ctx.factors is not None:
-            grad = rotate_in_place(grad.clone(memory_format=torch.contiguous_format), ctx.factors[1])
-        return grad.reshape(-1, grad.shape[-1]).index_select(0, ctx.rows.back).view(ctx.shape), None, None
-
-
-def to_padded(x: Float[Tensor, "*M E"], rows: HeadRows, factor: Factor | None) -> Float[Tensor, "P B H T E"]:
-    """Return packed rows in the padded layout, times `factor`; autograd does not record this."""
-    width = x.shape[-1]
-    head_columns = x.reshape(-1, width).index_select(0, rows.out).view(*rows.shape, width)
-    return head_columns if factor is None else rotate_in_place(head_columns, factor)
-
-
-def rotate_in_place(x: Float[Tensor, "P B H T E"], factor: Factor) -> Tensor:
-    """Multiply the first parts of `x`, one for each entry of `factor`, in place and return `x`."""
-    part = x[: factor.shape[0]]
-    dtype = factor.dtype.to_real()
-    exact = part if part.dtype == dtype else part.to(dtype)
-    torch.view_as_complex(exact.view(*exact.shape[:-1], -1, 2)).mul_(factor)
-    if exact is not part:
-        part.copy_(exact)
-    return x
-
-
-class _GatherHeads(Function):
-    """The packed rows of the padded layout; padding has no gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, rows: HeadRows) -> Tensor:
-        ctx.rows, ctx.shape = rows, x.shape
-        return x.reshape(-1, x.shape[-1]).index_select(0, rows.back)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return gradient_to_padded(grads[0], ctx.rows).view(ctx.shape), None
-
-
-def gradient_to_padded(x: Float[Tensor, "*M E"], rows: HeadRows) -> Float[Tensor, "P_B_H_T E"]:
-    """Return a gradient of packed rows in the padded layout, zero at padding, not recorded by autograd."""
-    width, (places, real) = x.shape[-1], (rows.out.shape[0], rows.back.shape[0])
-    x = x.reshape(real, width)
-    if places == real:
-        return x.index_select(0, rows.out)  # no padding
-    return x.new_zeros((places, width)).index_copy_(0, rows.back, x)
-
-
 def spread(
-    x: Float[Tensor, "M H E"],
-    packing: Packing,
-    longest_first: bool = False,
+    x: Float[Tensor, "M H E"], packing: Packing, longest_first: bool = False
 ) -> Float[Tensor, "B H T E"]:
-    """Return rows of heads in the padded layout, contiguous.
+    """Return rows of heads in the padded layout, contiguous; padding has no gradient.
 
     With `longest_first`, rows are sorted from the longest to the shortest if `sorts_rows(packing)`.
     """
     rows = HeadRows.sorted(packing, x.shape[1]) if longest_first else HeadRows.of(packing, x.shape[1])
-    head_columns: Tensor = _SpreadHeads.run(x, rows, None)
-    return head_columns.squeeze(0)
+    return _padded(x, rows).squeeze(0)
 
 
-def spread_parts(
-    x: Float[Tensor, "M P H E"],
-    packing: Packing,
-    factors: tuple[Factor, Factor] | None = None,
-) -> Float[Tensor, "P B H T E"]:
-    """Return queries, keys and values (as far as `x` has them) in the padded layout, times `factors[0]`.
-
-    The second of `factors` is the conjugate, for the backward pass.
-    """
-    rows = HeadRows.of(packing, x.shape[2], x.shape[1])
-    head_columns: Tensor = _SpreadHeads.run(x, rows, factors)
-    return head_columns
+def spread_parts(x: Float[Tensor, "M P H E"], packing: Packing) -> Float[Tensor, "P B H T E"]:
+    """Return queries, keys and values (as far as `x` has them) in the padded layout."""
+    return _padded(x, HeadRows.of(packing, x.shape[2], x.shape[1]))
 
 
-def spread_each(
-    x: Float[Tensor, "M P H E"], packing: Packing, factors: tuple[Factor, Factor] | None = None
-) -> tuple[Float[Tensor, "B H T E"], ...]:
-    """Return the result of `spread_parts`, split into parts."""
-    return spread_parts(x, packing, factors).unbind(0)
+def _padded(x: Float[Tensor, "*M E"], rows: HeadRows) -> Float[Tensor, "P B H T E"]:
+    return reorder(x.reshape(-1, x.shape[-1]), rows.out, rows.back).view(*rows.shape, x.shape[-1])
 
 
 def gather(
-    x: Float[Tensor, "B H T E"],
-    packing: Packing,
-    longest_first: bool = False,
+    x: Float[Tensor, "B H T E"], packing: Packing, longest_first: bool = False
 ) -> Float[Tensor, "M H E"]:
     """Return the packed form of `x`, which `spread` has brought into the padded layout."""
     rows = HeadRows.sorted(packing, x.shape[1]) if longest_first else HeadRows.of(packing, x.shape[1])
-    token_rows: Tensor = _GatherHeads.run(x, rows)
-    return token_rows.view(-1, *x.shape[1:2], x.shape[-1])
+    return take(x.reshape(-1, x.shape[-1]), rows.back).view(-1, x.shape[1], x.shape[-1])
 
 
 @dataclass(frozen=True)

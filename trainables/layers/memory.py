@@ -7,7 +7,6 @@ sinusoids of the original bottleneck, added before every chunk) break this symme
 update has the model's width as its inner size; the text uses the same feed-forward everywhere.
 """
 
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
@@ -25,8 +24,7 @@ from trainables.layers.block_costs import (
 )
 from trainables.layers.dropout import DropoutGroup
 from trainables.layers.linear import LayerNorm, Linear, Vector
-from trainables.layers.mask_draws import MaskDraws
-from trainables.layers.packing import HostLayout, Packing
+from trainables.layers.packing import Packing
 from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues, Placed, packed_places
 from trainables.layers.xpos import sinusoids
@@ -54,7 +52,7 @@ class Update(RecomputableLayer):
         self.recall = NormedCrossAttention(config)
         self.feedforward_norm = LayerNorm(config.width)
         self.feedforward = FeedForward(config.width, config.width, config.dropout, Linear)
-        self.dropouts = DropoutGroup.within(self)
+        self.dropouts = DropoutGroup(self)
 
     def forward(
         self,
@@ -64,10 +62,7 @@ class Update(RecomputableLayer):
         packing: Packing,
     ) -> Float[Tensor, "K D"]:
         """Return the packed slots after this layer."""
-        draws = MaskDraws()
-        self.dropouts.schedule(draws, placed_tokens.place)
-        self.recall.attention.schedule(draws, placed_tokens, packing)
-        draws.run()
+        self.dropouts.draw(placed_tokens.place)
         slots = self.recall(slots, placed_tokens, self.recall.project_kv(states, packing, placed_tokens))
         result: Tensor = self.feedforward(self.feedforward_norm(slots), placed_tokens, slots)
         return result
@@ -104,9 +99,9 @@ class Memory(nn.Module):
         return packed_places(slots_packing(packing.num_rows, slots, packing)).view(-1, slots)
 
     def placed(self, places: Int[Tensor, "B S"], tokens: Placed) -> Placed:
-        """Return the packed slots with their dropout `places`; they share the caches of `tokens`."""
+        """Return the packed slots with their dropout `places`; `tokens` are those of the same rows."""
         rows, num_slots = places.shape
-        return Placed(slots_packing(rows, num_slots, tokens.packing), places.flatten(), cache=tokens.cache)
+        return Placed(slots_packing(rows, num_slots, tokens.packing), places.flatten())
 
     def update(
         self,
@@ -135,17 +130,12 @@ class Memory(nn.Module):
         return normed
 
 
-def _update(module: nn.Module) -> Update:
-    assert isinstance(module, Update)
-    return module
-
-
 def project_memory(block: Block, slots: Float[Tensor, "B S D"], tokens: Placed) -> KeysValues:
     """Return keys and values of slots, projected by `block`; `tokens` of the same rows attend to them."""
     assert block.recall is not None
     rows, num_slots, _ = slots.shape
     packing = slots_packing(rows, num_slots, tokens.packing)
-    return block.use(block.recall.project_kv, slots.flatten(0, 1), packing, tokens)
+    return block.use(block.recall.project_kv, slots.flatten(0, 1), packing)
 
 
 def slots_packing(rows: int, num_slots: int, packing: Packing) -> Packing:
@@ -154,13 +144,6 @@ def slots_packing(rows: int, num_slots: int, packing: Packing) -> Packing:
         ("slots", num_slots), lambda: Packing.of_counts(np.full(rows, num_slots), packing.row.device)
     )
     return packing_of_slots
-
-
-def add_slots_packings(packings: Sequence[Packing], num_slots: int) -> None:
-    """Build the packing of slots for each of `packings`; one upload copies all of them to the device."""
-    layouts = [HostLayout(np.full(packing.num_rows, num_slots), num_slots) for packing in packings]
-    for packing, slots in zip(packings, Packing.of_all(layouts, packings[0].row.device), strict=True):
-        packing.cache["slots", num_slots] = slots
 
 
 def update_flops(config: BlockSettings, settings: MemorySettings, tokens: int) -> float:

@@ -7,16 +7,14 @@ queries and by zeta_i^(-p/512) in keys, with zeta_i = (2i + 0.4 E) / (1.4 E). A 
 is therefore amplified; the published runs have this asymmetry too.
 """
 
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
-from jaxtyping import Complex, Float, Int
+from jaxtyping import Complex, Float
 from torch import Tensor
 
 from trainables.layers.constant_shapes import cached_constants
-from trainables.layers.host import Function, replace_fields
+from trainables.layers.host import Function
 from trainables.types import sum_dtype
 
 ROTATION_BASE = 10_000.0
@@ -25,130 +23,75 @@ SCALE_OFFSET = 0.4
 FAIRSEQ_FIRST_POSITION = 2
 
 
-@dataclass(frozen=True)
-class Rotation:
-    """Complex factors that rotate and scale the queries or the keys of M tokens."""
-
-    table: Complex[Tensor, "4 T half"]
-    """For every position the factors of queries, the factors of keys, and the conjugates of both."""
-    part: int
-    """Index of these factors in the first axis of `table`: 0 for queries, 1 for keys."""
-    where: Int[Tensor, " M"]
-    """Position of each token."""
-
-    @cached_property
-    def factor(self) -> Complex[Tensor, "M half"]:
-        """Factor of each pair of dimensions as a complex number; each part has at least 32 bits."""
-        return self.table[self.part].index_select(0, self.where)
-
-    @cached_property
-    def factors(self) -> tuple[Complex[Tensor, "M 1 half"], Complex[Tensor, "M 1 half"]]:
-        """The factors with an axis for heads, and their conjugates."""
-        factors, conjugates = self.table[self.part :: 2].index_select(1, self.where)[:, :, None].unbind(0)
-        return factors, conjugates
-
-    def __call__(self, x: Float[Tensor, "M H E"]) -> Float[Tensor, "M H E"]:
-        """Return `x` rotated and scaled, in the precision of the factors."""
-        pairs = x.to(self.table.real.dtype).reshape(*x.shape[:-1], -1, 2)
-        rotated = torch.view_as_complex(pairs) * self.factor[:, None]
-        return torch.view_as_real(rotated).flatten(-2)
-
-    def of_first(self, x: Float[Tensor, "M PHE"], heads: int) -> Float[Tensor, "M PHE"]:
-        """Rotate and scale the first `heads` heads of `x` in place and return `x`."""
-        width = 2 * self.table.shape[-1]
-        if not x.requires_grad:
-            return _rotate_in_place(x, self.factor[:, None], heads * width)
-        rotated: Tensor = _RotateInPlace.run(x, self.factors, heads * width)
-        return rotated
+QUERIES, KEYS, BOTH = slice(0, 1), slice(1, 2), slice(0, 2)
+"""Slices of (queries, keys)."""
 
 
-class _RotateInPlace(Function):
-    """Multiply the first columns, read as complex numbers, by factors in place."""
+class _Rotate(Function):
+    """`x` with its first parts multiplied by complex factors; consecutive pairs of numbers are complex."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, factors: tuple[Tensor, Tensor], columns: int) -> Tensor:
-        ctx.mark_dirty(x)
-        ctx.back, ctx.columns = factors[1], columns
-        return _rotate_in_place(x, factors[0], columns)
+    def forward(ctx: Any, x: Tensor, factors: Tensor, conjugates: Tensor) -> Tensor:
+        ctx.conjugates = conjugates
+        return _rotated(x, factors)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        (grad,), conjugates = grads, ctx.back
-        if ctx.columns < grad.shape[1]:
-            grad_copy = grad.clone(memory_format=torch.contiguous_format)
-            return _rotate_in_place(grad_copy, conjugates, ctx.columns), None, None
-        dtype, exact = grad.dtype, conjugates.dtype.to_real()
-        wide = (grad if dtype == exact else grad.to(exact)).reshape(grad.shape[0], -1, conjugates.shape[2], 2)
-        rotated = torch.view_as_real(torch.view_as_complex(wide) * conjugates).view(grad.shape)
-        return rotated if dtype == exact else rotated.to(dtype), None, None
+        return _rotated(grads[0], ctx.conjugates), None, None
 
 
-def _rotate_in_place(x: Float[Tensor, "M PHE"], factor: Complex[Tensor, "M 1 half"], columns: int) -> Tensor:
-    part, dtype = x if columns == x.shape[1] else x[:, :columns], factor.dtype.to_real()
-    exact = part if x.dtype == dtype else part.to(dtype)
-    torch.view_as_complex(exact.view(x.shape[0], -1, factor.shape[2], 2)).mul_(factor)
+def _rotated(x: Float[Tensor, "M P H E"], factors: Complex[Tensor, "M R 1 half"]) -> Float[Tensor, "M P H E"]:
+    rotated, dtype = x.clone(memory_format=torch.contiguous_format), factors.dtype.to_real()
+    part = rotated[:, : factors.shape[1]]
+    exact = part.to(dtype)
+    torch.view_as_complex(exact.view(*exact.shape[:-1], -1, 2)).mul_(factors)
     if exact is not part:
         part.copy_(exact)
-    return x
+    return rotated
 
 
-@dataclass(frozen=True)
-class NoRotation(Rotation):
-    """The identity for queries and keys: attention without positions (NoPE)."""
-
-    @classmethod
-    def of(cls, position: Int[Tensor, " M"], dtype: torch.dtype) -> "NoRotation":
-        """Build the identity for tokens at these positions."""
-        return cls(torch.empty(4, 0, 0, dtype=dtype.to_complex()), 0, position)
-
-    def __call__(self, x: Float[Tensor, "M H E"]) -> Float[Tensor, "M H E"]:
-        """Return `x` unchanged."""
-        return x
-
-    def of_first(self, x: Float[Tensor, "M PHE"], heads: int) -> Float[Tensor, "M PHE"]:  # noqa: ARG002
-        """Return `x` unchanged."""
-        return x
-
-
-def rotations(
-    position: Int[Tensor, " M"], width: int, head_width: int, dtype: torch.dtype
-) -> tuple[Rotation, Rotation]:
-    """Return the rotations of queries and of keys at `position` (at most `width`).
-
-    Exponents are centred on the middle column. This cancels in every product of a query and a key, and keeps
-    both within the range of half precision.
+def rotate(
+    x: Float[Tensor, "M P H E"], factors: Complex[Tensor, "M 4 1 half"], parts: slice
+) -> Float[Tensor, "M P H E"]:
+    """Return `x` with its first parts rotated and scaled.
 
     Args:
-        position: Position of each token.
+        x: Queries, keys and values, as far as they are given, (tokens, parts, heads, head width).
+        factors: Rows of `rotation_table`, one for each token.
+        parts: Which of queries and keys the first parts are.
+    """
+    result: Tensor = _Rotate.run(x, factors[:, parts], factors[:, 2:][:, parts])
+    return result
+
+
+def rotation_table(
+    width: int, head_width: int, dtype: torch.dtype, device: torch.device
+) -> Complex[Tensor, "T 4 half"]:
+    """Return the factors of queries and of keys at positions 0 to `width`, and the conjugates of both.
+
+    Exponents are centred on the middle column. This cancels in every product of a query and a key, and keeps
+    both within the range of half precision. The table is cached for later batches.
+
+    Args:
         width: Number of columns of the batch.
         head_width: Size of one head.
-        dtype: Type of the queries and keys.
+        dtype: Type of the queries and keys; each part of a factor has at least 32 bits.
+        device: Device of the table.
     """
-    table = _factors(width, head_width, sum_dtype(dtype).to_complex(), position.device)
-    return Rotation(table, 0, position), Rotation(table, 1, position)
-
-
-def select_rotations(
-    rotations: tuple[Rotation, Rotation], tokens: Int[Tensor, " K"]
-) -> tuple[Rotation, Rotation]:
-    """Return the rotations of the tokens at `tokens`."""
-    query, key = rotations
-    positions = query.where.index_select(0, tokens)
-    return replace_fields(query, where=positions), replace_fields(key, where=positions)
+    return _factors(width, head_width, sum_dtype(dtype).to_complex(), device)
 
 
 @cached_constants(maxsize=8)
 def _factors(
     width: int, head_width: int, exact: torch.dtype, device: torch.device
-) -> Complex[Tensor, "4 T half"]:
-    """Return the table of rotation factors for positions 0 to `width`, cached for later batches."""
+) -> Complex[Tensor, "T 4 half"]:
     half = torch.arange(head_width // 2, device=device, dtype=torch.float64)
     positions = torch.arange(width + 1, device=device, dtype=torch.float64)[:, None]
     angle = positions * ROTATION_BASE ** (-2 * half / head_width)
     zeta = (2 * half + SCALE_OFFSET * head_width) / ((1 + SCALE_OFFSET) * head_width)
     scale = zeta ** ((positions - (width + 1) // 2) / SCALE_BASE)
     factors = [torch.polar(magnitude, angle).to(exact) for magnitude in (scale, 1 / scale)]
-    return torch.stack((*factors, *(factor.conj() for factor in factors)))
+    return torch.stack((*factors, *(factor.conj() for factor in factors)), 1)
 
 
 def sinusoids(count: int, like: Float[Tensor, "*any D"]) -> Float[Tensor, "count D"]:

@@ -21,7 +21,6 @@ from trainables.layers.experts import (
     switch_loss,
 )
 from trainables.layers.linear import LayerNorm, Linear, ZeroLinear
-from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues, Tokens
 from trainables.layers.xpos import halved_sinusoids, sinusoids
@@ -122,26 +121,20 @@ class SparseLayer(RecomputableLayer):
         self.feedforward_norm = LayerNorm(config.width)
         self.feedforward_dropout = KeyedDropout(config.dropout, config.width)
         self.norm_first = config.norm == "pre"
-        self.dropouts = DropoutGroup.within(self)
+        self.dropouts = DropoutGroup(self)
 
     def keys_values(self, x: Float[Tensor, "M D"], tokens: Tokens) -> KeysValues:
         """Return keys and values of `tokens` with states `x`."""
-        project_memory = self.attention.project_kv(self.attention_norm(x) if self.norm_first else x)
-        return KeysValues(*project_memory, tokens.packing)
+        return self.attention.project_kv(self.attention_norm(x) if self.norm_first else x, tokens.packing)
 
     def forward(
         self, x: Float[Tensor, "M D"], tokens: Tokens, keys_values: KeysValues | None = None
     ) -> tuple[Float[Tensor, "M D"], SideOutputs]:
         """Return the next states, and log-probabilities and choices of the router of each mixture."""
-        draws = MaskDraws()
-        self.dropouts.schedule(draws, tokens.place)
-        self.attention.schedule(draws, tokens, tokens.packing if keys_values is None else keys_values.packing)
-        if self.recall is not None and tokens.cross_kv is not None:
-            self.recall.schedule(draws, tokens.cross_placed, tokens.cross_kv.packing)
-        draws.run()
+        self.dropouts.draw(tokens.place)
         z = self._before(x, self.attention_norm)
         if keys_values is None:
-            keys_values = KeysValues(*self.attention.project_kv(z), tokens.packing)
+            keys_values = self.attention.project_kv(z, tokens.packing)
         z, first = self.attention(z, tokens, keys_values)
         x = self._after(self.attention_dropout(z, tokens.place, x), self.attention_norm)
         routings = [first]

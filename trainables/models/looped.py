@@ -182,7 +182,7 @@ class LoopingRows(ActiveUnits):
         """Return the full batch before the first loop."""
         source, rows = full_batch_indices(packing)
         return cls(
-            tokens=Tokens.unrotated(packing, inputs.dtype, causal=True),
+            tokens=Tokens.unrotated(packing, causal=True),
             per_token=False,
             source=source,
             origin=rows,

@@ -128,7 +128,7 @@ class RouterLayer(RecomputableLayer):
             ReluFeedForward(width, width, dropout, gain=1.0, bias_mean=GATE_BIAS) if config.gate else None
         )
         self.gate_dropout = KeyedDropout(config.gate_dropout)
-        self.dropouts = DropoutGroup.within(self)
+        self.dropouts = DropoutGroup(self)
 
     def forward(
         self, h: Float[Tensor, "M D"], packing: Packing, positions: Int[Tensor, " M"]

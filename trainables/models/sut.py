@@ -94,7 +94,7 @@ class Encoder(nn.Module):
         """Encode right-padded `x`, (batch, length, width); `mask` is True at tokens."""
         config = self.config
         states, packing = self.boundaries(x * config.width**0.5, mask)
-        tokens = Tokens.unrotated(packing, states.dtype, causal=config.causal)
+        tokens = Tokens.unrotated(packing, causal=config.causal)
         units = begin(config, states, packing.column, packing.width)
         result, auxiliary = run_to_halt(config, self.block, self.halt, units, tokens)
         result = replace(result, states=self.final_norm(result.states))
@@ -132,7 +132,7 @@ class Decoder(StepwiseDecoder):
         config = self.config
         states, packing = pack(y * config.width**0.5, y_mask)
         tokens = replace(
-            Tokens.unrotated(packing, states.dtype, causal=True),
+            Tokens.unrotated(packing, causal=True),
             cross_kv=self.cross_kv(memory, memory_mask)[0],
         )
         units = begin(config, states, packing.column, packing.width)
@@ -146,7 +146,6 @@ class Decoder(StepwiseDecoder):
     ) -> tuple[Float[Tensor, "R D"], DecodingState]:
         """Return the state of one more token in each answer, as in `forward`, and the new decoding state."""
         config, tokens = self.config, decoding.unrotated(y)
-        assert tokens.position is not None
         states = begin(config, y * config.width**0.5, tokens.position, decoding.length_max)
         states, decoding = extend_by_one_token(
             self.block, depth_recurrence(config, self.block, self.halt), states, tokens, decoding
@@ -156,8 +155,7 @@ class Decoder(StepwiseDecoder):
     def cross_kv(self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"]) -> list[KeysValues]:
         """Return keys and values of the inputs for all layers."""
         assert self.block.recall is not None
-        sources, packing = pack(memory, memory_mask)
-        return [KeysValues(*self.block.recall.project_kv(sources), packing)]
+        return [self.block.recall.project_kv(*pack(memory, memory_mask))]
 
 
 def _of_each(cost: Float[Tensor, ""] | None, like: Float[Tensor, " N"]) -> Float[Tensor, " N"] | None:

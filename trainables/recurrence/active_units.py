@@ -1,15 +1,15 @@
 """Early exit: track active units, select them, and gather the results of removed units.
 
 A unit is a token or a row (sequence) that halts as one. Recurrence over depth, over spans and loops describe
-the current batch by a subclass of `ActiveUnits`. `part` removes units from it, `select` copies some of its
-units, and `HaltedResults` restores the results of removed units to the order of the full batch. This is
-sufficient because values of a unit never depend on which other units are in the batch.
+the current batch by a subclass of `ActiveUnits`. `select` copies some of its units, and `HaltedResults`
+restores the results of removed units to the order of the full batch. This is sufficient because values of a
+unit never depend on which other units are in the batch.
 
 Shapes: M packed tokens in B rows, U units (M or B).
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -18,8 +18,8 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from trainables.layers.constant_shapes import constant_shapes
-from trainables.layers.host import copy_to_host, replace_fields, upload, upload_together
-from trainables.layers.packing import Packing, SplitInTwo, put_rows, take
+from trainables.layers.host import copy_to_host, upload
+from trainables.layers.packing import Packing, put_rows, take
 from trainables.layers.tokens import Placed
 
 ExitMode = Literal["compact", "batch", "none"]
@@ -78,22 +78,11 @@ class Selection:
 
     units: Int[Tensor, " U"]
     tokens: Int[Tensor, " M"]
-    rows: Int[Tensor, " B"]
+    rows: Int[np.ndarray, " B"]
+    """Rows that have any of the units, on the host."""
     packing: Packing
     known: dict[str, Bool[np.ndarray, "..."]]
     """Masks of the selected units and tokens, on the host."""
-
-
-@dataclass(frozen=True)
-class UnitSplit:
-    """A split of the units of a batch into remaining and removed units."""
-
-    units: SplitInTwo
-    tokens: SplitInTwo
-    rows: tuple[Int[Tensor, " B"], Int[np.ndarray, " B"]]
-    """Rows with remaining units, on the device and on the host."""
-    active: Packing
-    halted: Packing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +108,8 @@ class ActiveUnits:
         is_staying = host_mask if self.per_token else np.repeat(host_mask, self.packing.host_counts)
         tokens, rows, packing = self.packing.select(is_staying)
         flags = {UNITS: host_mask, TOKENS: is_staying}
-        return Selection(tokens if self.per_token else rows, tokens, rows, packing, flags)
+        units_on = tokens if self.per_token else upload(rows, tokens.device)
+        return Selection(units_on, tokens, rows, packing, flags)
 
     def select(self: Units, picked: Selection) -> Units:
         """Return a copy with only the units in `picked`."""
@@ -133,62 +123,17 @@ class ActiveUnits:
                 continue
             index = indices[axis]
             selected_values[name] = take(value, index) if isinstance(value, Tensor) else value.select(index)
-        return replace_fields(self, **selected_values)
-
-    def split(self, keep_mask: Bool[np.ndarray, " U"]) -> UnitSplit:
-        """Split the units in two: those that `keep_mask` marks remain, all others are removed."""
-        is_staying = keep_mask if self.per_token else np.repeat(keep_mask, self.packing.host_counts)
-        (rows, active), (_, halted) = (
-            self.packing.remaining_rows(is_staying),
-            self.packing.remaining_rows(~is_staying),
-        )
-        orders = [rows, *(np.argsort(~mask, kind="stable") for mask in (is_staying, keep_mask))]
-        layouts = [active.row, active.counts, halted.row, halted.counts]
-        tables = upload_together([*orders, *layouts], self.packing.row.device)
-        tokens, units = (
-            SplitInTwo(order, mask) for order, mask in zip(tables[1:3], (is_staying, keep_mask), strict=True)
-        )
-        (first,), (second,) = (
-            Packing.of_tables([layout], tables[number : number + 1], tables[number + 1 : number + 2])
-            for number, layout in ((3, active), (5, halted))
-        )
-        return UnitSplit(tokens if self.per_token else units, tokens, (tables[0], rows), first, second)
-
-    def part(self: Units, split: UnitSplit) -> tuple[Units, Units]:
-        """Return the remaining and the removed units; each field is split by one kernel.
-
-        Both parts of a field share one copy in memory.
-        """
-        cuts, parts = {TOKENS: split.tokens, UNITS: split.units}, dict[int, tuple[Any, Any]]()
-        tokens, halted_tokens = self.tokens.part(split.tokens, split.rows, split.active, split.halted)
-        active, halted = dict[str, Any](tokens=tokens), dict[str, Any](tokens=halted_tokens)
-        for name, axis, value in self._entries():
-            if id(value) not in parts:  # a tensor in several fields is split once
-                axis_split = cuts[axis]
-                is_array = isinstance(value, Tensor | np.ndarray)
-                parts[id(value)] = axis_split.of(value) if is_array else value.part(axis_split)
-            active[name], halted[name] = parts[id(value)]
-        return replace_fields(self, **active), replace_fields(self, **halted)
+        return replace(self, **selected_values)
 
     def _entries(self) -> Iterator[tuple[str, str, Any]]:
         """Yield name, axis and value of every field with an entry for each token or unit."""
         values = self.__dict__
-        for name, axis in _axes(type(self)):
-            value = values[name]
+        for each in fields(self):
+            value, axis = values[each.name], each.metadata.get(_AXIS)
             if value is not None and axis is not None:
-                yield name, axis, value
+                yield each.name, axis, value
             else:
-                assert not isinstance(value, Tensor), f"{name} must be declared PER_TOKEN or PER_UNIT"
-
-
-_AXES: dict[type, list[tuple[str, str | None]]] = {}
-
-
-def _axes(kind: type[ActiveUnits]) -> list[tuple[str, str | None]]:
-    """Return the name of every field, and what its entries belong to: tokens, units, or neither (None)."""
-    if kind not in _AXES:
-        _AXES[kind] = [(axis_field.name, axis_field.metadata.get(_AXIS)) for axis_field in fields(kind)]
-    return _AXES[kind]
+                assert not isinstance(value, Tensor), f"{each.name} must be declared PER_TOKEN or PER_UNIT"
 
 
 def full_batch_indices(packing: Packing) -> tuple[Int[np.ndarray, " M"], Int[np.ndarray, " B"]]:
@@ -226,26 +171,11 @@ class HaltedResults(Generic[Gone]):
         source = upload(host_order, wholes[0].device)
         return [put_rows(values, source, values.shape[0]) for values in wholes]
 
-    def per_unit(self, *values: Callable[[Gone], Shaped[Tensor, "U ..."] | int]) -> list[Tensor]:
-        """Return each of `values` for all units, in the order of the full batch.
-
-        A value that is an int applies to all units that were removed together.
-        """
+    def per_unit(self, *values: Callable[[Gone], Shaped[Tensor, "U ..."]]) -> list[Tensor]:
+        """Return each of `values` for all units, in the order of the full batch."""
         columns = [[value(part) for part in self.removed_units] for value in values]
-        device = next(tensor.device for column in columns for tensor in column if isinstance(tensor, Tensor))
+        if len(self.removed_units) == 1:
+            return [column[0] for column in columns]
         host_order = np.argsort(np.concatenate([part.origin for part in self.removed_units]))
-        order = None if len(self.removed_units) == 1 else upload(host_order, device)
-        return [self._in_order(column, host_order, order, device) for column in columns]
-
-    def _in_order(
-        self,
-        values: list[Tensor | int],
-        host_order: Int[np.ndarray, " U"],
-        inverse: Int[Tensor, " U"] | None,
-        device: torch.device,
-    ) -> Tensor:
-        tensors = [value for value in values if isinstance(value, Tensor)]
-        if not tensors:
-            sizes = [len(part.origin) for part in self.removed_units]
-            return upload(np.repeat(np.asarray(values), sizes)[host_order], device)
-        return tensors[0] if inverse is None else take(torch.cat(tensors), inverse)
+        order = upload(host_order, columns[0][0].device)
+        return [take(torch.cat(column), order) for column in columns]

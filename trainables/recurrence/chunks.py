@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from pydantic import model_validator
@@ -17,16 +18,15 @@ from torch import Tensor, nn
 
 from trainables.layers.block import BlockSettings
 from trainables.layers.boundaries import NUM_BOUNDARIES, boundaries, check_pooling, pool
-from trainables.layers.chunking import Chunk, ChunkSettings, Cut, PaddedCut, RowSplit
+from trainables.layers.chunking import Chunk, ChunkSettings, Cut, PaddedCut
 from trainables.layers.constant_shapes import constant_shapes
 from trainables.layers.memory import (
     Memory,
     MemorySettings,
-    add_slots_packings,
     update_activation_bytes,
     update_flops,
 )
-from trainables.layers.packing import Packing, put_rows, reorder
+from trainables.layers.packing import Packing, put_rows, take
 from trainables.layers.tokens import Placed, Tokens
 from trainables.recurrence.result import RecurrenceResult
 from trainables.recurrence.watching import in_parts
@@ -99,10 +99,9 @@ class ChunkPart:
         cls, row_cut: Cut, chunks: Sequence[Chunk], tokens: Tokens, memory: Memory, places: Int[Tensor, "B S"]
     ) -> "list[ChunkPart]":
         """Build the part of each chunk from all `tokens` of a batch and the `places` of all slots."""
-        rows = torch.arange(0, device=places.device)  # rows of `cross_kv`, which is None here
-        ordered = tokens.select(row_cut.orders.tokens.order, rows, row_cut.packing)
+        rows = np.arange(0)  # rows of `cross_kv`, which is None here
+        ordered = tokens.select(row_cut.order, rows, row_cut.packing)
         chunk_tokens = ordered.split([chunk.packing for chunk in chunks])
-        add_slots_packings([chunk.packing for chunk in chunks], memory.settings.slots)
         chunk_places = [places if chunk.in_all else places.index_select(0, chunk.rows) for chunk in chunks]
         return [
             cls(tokens_of_chunk, memory.placed(place, tokens_of_chunk))
@@ -156,23 +155,18 @@ class Chunked(nn.Module):
         config, rows_in_all = self.chunked, packing.num_rows
         row_cut = Cut.of(packing, config.chunk, causal=config.causal)
         tokens = row_cut.tokens(config.size_of_head, states.dtype, causal=config.causal)
-        slots = self.memory.begin(rows_in_all)
+        all_slots = self.memory.begin(rows_in_all)
         finals: list[Tensor] = []
         totals: list[Float[Tensor, " B"]] = []
-        finished_slots: list[Float[Tensor, "K S D"]] = []
-        places = self.memory.places(packing)
         chunks = row_cut.chunks()
-        parts = ChunkPart.of_all(row_cut, chunks, tokens, self.memory, places)
-        order, inverse_order = row_cut.orders.tokens.order, row_cut.orders.tokens.inverse_order
+        parts = ChunkPart.of_all(row_cut, chunks, tokens, self.memory, self.memory.places(packing))
         chunk_states = torch.split(
-            reorder(states, order, inverse_order), [chunk.packing.row.shape[0] for chunk in chunks]
+            take(states, row_cut.order), [chunk.packing.row.shape[0] for chunk in chunks]
         )
         with in_parts(packing) as next_part:
             for number, (chunk, part) in enumerate(zip(chunks, parts, strict=True)):
                 next_part(chunk.tokens)
-                if (row_split := row_cut.orders.row_splits[number]) is not None:
-                    slots, ended_slots = _parted(slots, row_split)
-                    finished_slots.append(ended_slots)
+                slots = all_slots if chunk.in_all else take(all_slots, chunk.rows)
                 memory = self.memory.marked(slots)
                 result = layers(chunk_states[number], part.tokens, memory, number)
                 if isinstance(result, RecurrenceResult):
@@ -181,16 +175,10 @@ class Chunked(nn.Module):
                     totals.append(costs if chunk.in_all else put_rows(costs, chunk.rows, rows_in_all))
                 else:
                     finals.append(result)
-                memory = self.memory.update(memory, part.slots, finals[-1], chunk.packing)
-                slots = memory.to(slots.dtype)
-        if finished_slots:
-            slots = reorder(
-                torch.cat([*finished_slots, slots]),
-                row_cut.orders.rows.order,
-                row_cut.orders.rows.inverse_order,
-            )
-        final = reorder(torch.cat(finals), inverse_order, order)
-        return _mean_over_chunks(final, totals, row_cut.counts, packing, bound), slots
+                updated = self.memory.update(memory, part.slots, finals[-1], chunk.packing).to(slots.dtype)
+                all_slots = updated if chunk.in_all else all_slots.index_copy(0, chunk.rows, updated)
+        final = put_rows(torch.cat(finals), row_cut.order, states.shape[0])
+        return _mean_over_chunks(final, totals, row_cut.counts, packing, bound), all_slots
 
     def _carry_padded(
         self, states: Float[Tensor, "M D"], packing: Packing, layers: Layers, bound: int
@@ -233,15 +221,6 @@ def _mean_over_chunks(
         return RecurrenceResult.of_all(states, packing, bound)
     depth, ponder, num_computed = (torch.stack([*totals]).sum(0) / counts.to(states.dtype)[:, None]).unbind(1)
     return RecurrenceResult(states, depth.detach(), ponder, num_computed.detach())
-
-
-def _parted(
-    slots: Float[Tensor, "B S D"], split: RowSplit
-) -> tuple[Float[Tensor, "K S D"], Float[Tensor, "L S D"]]:
-    """Return the slots of rows that have another chunk, and the slots of rows that have ended."""
-    ordered = reorder(slots, split.order, split.inverse_order)
-    active, ended_slots = ordered.split_with_sizes([split.num_staying, slots.shape[0] - split.num_staying])
-    return active, ended_slots
 
 
 def chunks_flops(config: ChunkedSettings, length: int, layers: Callable[[int], float]) -> float:

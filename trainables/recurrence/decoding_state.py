@@ -13,15 +13,14 @@ from torch import Tensor, nn
 
 from trainables.layers.packing import Packing
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.layers.xpos import NoRotation, rotations
+from trainables.layers.xpos import rotation_table
 
 
 @dataclass(frozen=True)
 class LayerCache:
     """Keys and values of all tokens so far in one layer; with halting by means, sums over their states."""
 
-    keys: Float[Tensor, "R T H E"] | None = None
-    values: Float[Tensor, "R T H E"] | None = None
+    both: Float[Tensor, "R T 2 H E"] | None = None
     before: Float[Tensor, "R D"] | None = None
     """Sum of the input states of the layer."""
     after: Float[Tensor, "R D"] | None = None
@@ -29,11 +28,8 @@ class LayerCache:
 
     def with_token(self, new_keys_values: KeysValues) -> "LayerCache":
         """Return the cache with one more token in each row."""
-        return replace(
-            self,
-            keys=_longer(self.keys, new_keys_values.keys),
-            values=_longer(self.values, new_keys_values.values),
-        )
+        new = new_keys_values.both[:, None]
+        return replace(self, both=new if self.both is None else torch.cat((self.both, new), 1))
 
     def with_sums(
         self, sums_before: Float[Tensor, "R D"] | None, sums_after: Float[Tensor, "R D"] | None
@@ -44,14 +40,12 @@ class LayerCache:
     @property
     def seen(self) -> KeysValues:
         """Keys and values of all tokens so far, which the last token of each row attends to."""
-        assert self.keys is not None
-        assert self.values is not None
-        rows, length = self.keys.shape[:2]
-        return KeysValues(self.keys.flatten(0, 1), self.values.flatten(0, 1), _even(rows, length, self.keys))
+        assert self.both is not None
+        return KeysValues(self.both.flatten(0, 1), _even(self.both.shape[0], self.both.shape[1], self.both))
 
     def select(self, rows: Int[Tensor, " K"]) -> "LayerCache":
         """Return the cache of the given `rows`; these may be in any order and occur repeatedly."""
-        parts = (self.keys, self.values, self.before, self.after)
+        parts = (self.both, self.before, self.after)
         return LayerCache(*(None if part is None else part.index_select(0, rows) for part in parts))
 
 
@@ -69,23 +63,19 @@ class DecodingState:
 
     def tokens(self, head_width: int, x: Float[Tensor, "R D"]) -> Tokens:
         """Return the next token of each row, with queries and keys rotated by its position."""
-        position = torch.full(x.shape[:1], self.length, device=x.device)
         # Rotations are those of a row of full length, so that their centre is the same for all tokens.
-        query, key = rotations(position, self.length_max, head_width, x.dtype)
-        return replace(self.unrotated(x), query_rotation=query, key_rotation=key, position=None)
+        table = rotation_table(self.length_max, head_width, x.dtype, x.device)
+        return replace(self.unrotated(x), rotations=table)
 
     def unrotated(self, x: Float[Tensor, "R D"]) -> Tokens:
         """Return the next token of each row for a model without rotary positions."""
         rows = torch.arange(x.shape[0], device=x.device)
-        rotation = NoRotation.of(rows, x.dtype)
         return Tokens(
             _even(x.shape[0], 1, x),
             rows,
-            rotation,
-            rotation,
+            torch.full_like(rows, self.length),
             cross_kv=self.cross_kv[0],
             cross_queries=_even(x.shape[0] // self.width, self.width, x),
-            position=torch.full_like(rows, self.length),
         )
 
     def reorder(self, rows: Int[Tensor, " R"]) -> "DecodingState":
@@ -96,12 +86,9 @@ class DecodingState:
         """Return the state with only the hypotheses of `inputs`, in this order."""
         columns = torch.arange(self.width, device=inputs.device)
         rows = (inputs[:, None] * self.width + columns).flatten()
-        cross_kv = tuple(keys_values.select_rows(inputs) for keys_values in self.cross_kv)
+        kept_inputs = np.asarray(inputs.tolist())
+        cross_kv = tuple(keys_values.select_rows(kept_inputs) for keys_values in self.cross_kv)
         return replace(self.reorder(rows), cross_kv=cross_kv)
-
-
-def _longer(so_far: Tensor | None, new: Tensor) -> Tensor:
-    return new[:, None] if so_far is None else torch.cat((so_far, new[:, None]), 1)
 
 
 def _even(rows: int, length: int, example: Tensor) -> Packing:

@@ -20,7 +20,7 @@ from trainables.layers.host import copy_to_host, upload
 from trainables.layers.packing import take
 from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.recurrence.active_units import ExitMode, HaltedResults, UnitSplit
+from trainables.recurrence.active_units import TOKENS, ExitMode, HaltedResults, Selection
 from trainables.recurrence.depth_units import (
     DepthResult,
     DepthUnits,
@@ -102,7 +102,6 @@ class DepthRecurrence:
             per_token=self.per_token,
             running=self.running,
             delay=self.delay,
-            all_keep=self.early_exit == "compact",
         )
         run = DepthPass(self, units, caps, seen=start_record(tokens.packing))
         for number in range(1, self.max_layers + 1):
@@ -126,11 +125,11 @@ class Proposal:
         """Input of the halting function from the proposed states, (units, width)."""
         return self.states if self.means is None else self.means
 
-    def of_active(self, split: UnitSplit) -> "Proposal":
+    def of_active(self, picked: Selection) -> "Proposal":
         """Return the proposal of the remaining units."""
-        means = None if self.means is None else take(self.means, split.units.first_indices)
-        side = tuple(take(each, split.tokens.first_indices) for each in self.side)
-        return Proposal(take(self.states, split.tokens.first_indices), means, side)
+        means = None if self.means is None else take(self.means, picked.units)
+        side = tuple(take(each, picked.tokens) for each in self.side)
+        return Proposal(take(self.states, picked.tokens), means, side)
 
 
 @dataclass
@@ -153,23 +152,21 @@ class DepthPass:
 
     def step(self, number: int) -> None:
         """Run step `number`, counted from 1."""
-        undo, all_keep = self.recurrence.rule == "undo", self.recurrence.early_exit == "compact"
-        proposed = self._propose() if self.recurrence.transition else None
+        undo, transition = self.recurrence.rule == "undo", self.recurrence.transition
+        proposed = self._propose() if transition else None
         decision = self._decide(number, proposed)
         if undo:
-            split = self._remove_units(decision.keeps, decision.goes_on, stale=not self.recurrence.transition)
+            picked = self._remove_units(decision.keeps, stale=not transition)
             if self.over:
                 return
-            if all_keep:
-                units = None if split is None else split.units.first_indices
-                decision = decision.of_active(units, self.units.halting.active)
-            if split is not None and proposed is not None:
-                proposed = proposed.of_active(split)
+            if self.recurrence.early_exit == "compact":
+                decision = decision.of_remaining(None if picked is None else picked.units)
+            if picked is not None and proposed is not None:
+                proposed = proposed.of_active(picked)
         made = self._propose() if proposed is None else proposed
-        capped = number in self.caps
-        self.units = self.units.step(made.states, made.features, decision, all_keep=all_keep, capped=capped)
+        self.units = self.units.step(made.states, made.features, decision)
         self.record_outputs(number, decision, made)
-        if number < self.recurrence.max_layers and (not undo or capped):
+        if number < self.recurrence.max_layers and (not undo or number in self.caps):
             self._remove_units(self.units.halting.active, stale=not undo)
 
     def record_outputs(self, number: int, decision: Decision, proposal: Proposal) -> None:
@@ -211,9 +208,7 @@ class DepthPass:
         else:
             feature_parts = (features,) if proposal is None else (features, proposal.features)
             p = self.recurrence.halt(*feature_parts)
-        # Halted units have been removed from the batch.
-        left = self.recurrence.early_exit == "compact"
-        return decide(halting, p, self.recurrence.threshold, self.recurrence.rule, all_active=left)
+        return decide(halting, p, self.recurrence.threshold, self.recurrence.rule)
 
     def _context(self) -> KeysValues | None:
         """Return the keys and values for active tokens; None if the layer computes them from its input."""
@@ -223,9 +218,9 @@ class DepthPass:
         if not self.recurrence.tokens_leave:
             return made
         if self.cache is None:
-            self.cache = KeyValueCache(made, np.arange(made.keys.shape[0]))
+            self.cache = KeyValueCache(made, np.arange(made.both.shape[0]))
         else:
-            self.cache = self.cache.write(self.cache.slots, made)
+            self.cache = self.cache.write(self.cache.known, made)
         return self.cache.seen
 
     def _keys_values(self, units: DepthUnits) -> KeysValues:
@@ -235,15 +230,11 @@ class DepthPass:
             return layer.use(layer.keys_values, source, units.tokens)
         return layer.keys_values(source, units.tokens)
 
-    def _remove_units(
-        self, keep_mask: Bool[Tensor, " U"], goes_on: Bool[Tensor, " U"] | None = None, *, stale: bool
-    ) -> UnitSplit | None:
-        """Remove units outside `keep_mask` from the batch; return the split, or None if no split was made.
+    def _remove_units(self, keep_mask: Bool[Tensor, " U"], *, stale: bool) -> Selection | None:
+        """Remove units outside `keep_mask` from the batch; return the remaining ones, or None if all remain.
 
         Args:
             keep_mask: Remaining units.
-            goes_on: Units that have not reached the threshold, if given; used instead of `keep_mask` where
-                all units in the batch keep every step.
             stale: Whether the states of removed units are newer than their cached keys and values.
         """
         if self.recurrence.early_exit == "none":
@@ -251,28 +242,21 @@ class DepthPass:
         if self.recurrence.early_exit == "batch":
             self.over = not bool(keep_mask.any())
             return None
-        host_mask = copy_to_host(keep_mask if goes_on is None else goes_on)
+        host_mask = copy_to_host(keep_mask)
         self.over = not host_mask.any()
         if self.over or host_mask.all():
             return None
         if self.recurrence.per_token and self.cache is None:
             self._context()
             stale = False
-        split = self.units.split(host_mask)
-        self.units, removed_units = self.units.part(split)
+        picked, left = self.units.pick(host_mask), self.units.pick(~host_mask)
+        units = self.units.with_halted(left.known[TOKENS])
+        self.units, removed_units = units.select(picked), units.select(left)
         if self.cache is not None:
-            self.cache = self._with_final(self.cache, removed_units, split, stale=stale)
+            if stale:
+                # Active tokens still attend to the final states of halted tokens.
+                places = self.cache.known[left.known[TOKENS]]
+                self.cache = self.cache.write(places, self._keys_values(removed_units))
+            self.cache = self.cache.of_active(picked)
         self.halted.add(removed_units.ended())
-        return split
-
-    def _with_final(
-        self, cache: KeyValueCache, halted_units: DepthUnits, split: UnitSplit, *, stale: bool
-    ) -> KeyValueCache:
-        """Return the cache of the remaining units, with keys and values of the final states of removed ones.
-
-        Active tokens still attend to halted tokens.
-        """
-        if stale:
-            left = cache.upload(cache.known[~split.tokens.known])
-            cache = cache.write(left, self._keys_values(halted_units))
-        return cache.of_active(split)
+        return picked

@@ -4,18 +4,24 @@ Shapes: M packed tokens in B rows, U units (the tokens, or their rows), D the wi
 width E.
 """
 
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from trainables.layers.halting import Decision, HaltingState, States, keep
-from trainables.layers.host import replace_fields, upload
+from trainables.layers.host import upload
 from trainables.layers.tokens import KeysValues, Tokens
-from trainables.recurrence.active_units import PER_TOKEN, PER_UNIT, ActiveUnits, UnitSplit, full_batch_indices
+from trainables.recurrence.active_units import (
+    PER_TOKEN,
+    PER_UNIT,
+    TOKENS,
+    ActiveUnits,
+    Selection,
+    full_batch_indices,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +51,6 @@ class DepthUnits(ActiveUnits):
         per_token: bool,
         running: bool,
         delay: int = 1,
-        all_keep: bool = False,
     ) -> "DepthUnits":
         """Build the state of all units of a full batch before the first step.
 
@@ -56,11 +61,10 @@ class DepthUnits(ActiveUnits):
             per_token: Whether units are tokens; otherwise they are rows.
             running: Whether each token halts by the mean over its row up to itself; requires causal `tokens`.
             delay: Layers charged for each halting decision.
-            all_keep: Whether halted units are removed, so that all units in the batch keep every step.
         """
         source, rows = full_batch_indices(tokens.packing)
         cap = row_cap.index_select(0, tokens.packing.row) if per_token else row_cap
-        halting = HaltingState.begin(cap, states.dtype, delay, all_keep=all_keep)
+        halting = HaltingState.begin(cap, states.dtype, delay)
         units = cls(
             tokens=tokens,
             per_token=per_token,
@@ -71,7 +75,7 @@ class DepthUnits(ActiveUnits):
             halting=halting,
             halted_sum=torch.zeros_like(states) if running else None,
         )
-        return replace_fields(units, halts_by=units.means_of(states))
+        return replace(units, halts_by=units.means_of(states))
 
     @property
     def features(self) -> Float[Tensor, "U D"]:
@@ -104,16 +108,13 @@ class DepthUnits(ActiveUnits):
 
     def counted(self) -> "DepthUnits":
         """Return a copy in which every unit has run one more step."""
-        return replace_fields(self, halting=self.halting.count_run())
+        return replace(self, halting=self.halting.count_run())
 
     def step(
         self,
         states: Float[Tensor, "M D"],
         features: Float[Tensor, "U D"],
         decision: Decision,
-        *,
-        all_keep: bool,
-        capped: bool = True,
     ) -> "DepthUnits":
         """Return the units after a step; units that undo the step remain in the batch.
 
@@ -121,33 +122,30 @@ class DepthUnits(ActiveUnits):
             states: States after the step, (tokens, width).
             features: Features of these states that determine halting, (units, width).
             decision: Outcome of the halting decision.
-            all_keep: Whether all units keep the step.
-            capped: Whether some unit may reach its cap.
         """
-        halts_by = None if features is states and all_keep else features
+        halts_by = None if features is states else features
         states_around_step = States(self.states, states, self.mixed, None if self.per_token else self.packing)
-        halting, mixed, states = keep(
-            self.halting, decision, states_around_step, all_keep=all_keep, capped=capped
-        )
-        updated = replace_fields(self, states=states, mixed=mixed, halts_by=halts_by, halting=halting)
+        halting, mixed, states = keep(self.halting, decision, states_around_step)
+        updated = replace(self, states=states, mixed=mixed, halts_by=halts_by, halting=halting)
         if self.halted_sum is not None:
             # Other tokens of the row may not have kept the step of `features`.
-            updated = replace_fields(updated, halts_by=self.means_of(states))
+            updated = replace(updated, halts_by=self.means_of(states))
         return updated
 
-    def part(self, split: UnitSplit) -> "tuple[DepthUnits, DepthUnits]":
-        """Return the remaining and the removed units; adds final states of the latter to `halted_sum`."""
+    def with_halted(self, leaving: Bool[np.ndarray, " M"]) -> "DepthUnits":
+        """Return a copy in which `halted_sum` includes the final states of the tokens in `leaving`."""
         if self.halted_sum is None:
-            return super().part(split)
-        is_leaving = upload(~split.tokens.known, self.states.device)
+            return self
+        is_leaving = upload(leaving, self.states.device)
         halted_sums = self.packing.running_sum(torch.where(is_leaving[:, None], self.states, 0))
-        return super(DepthUnits, replace_fields(self, halted_sum=self.halted_sum + halted_sums)).part(split)
+        return replace(self, halted_sum=self.halted_sum + halted_sums)
 
     def ended(self) -> "EndedUnits":
         """Return the results of these units after they have halted."""
         halting = self.halting
+        computed = torch.full_like(halting.num_kept, halting.computed)
         return EndedUnits(
-            self.source, self.origin, self.mixture(), halting.ponder, halting.num_kept, halting.computed
+            self.source, self.origin, self.mixture(), halting.ponder, halting.num_kept, computed
         )
 
 
@@ -160,8 +158,8 @@ class EndedUnits:
     states: Float[Tensor, "M D"]
     """s: the mixture of their states."""
     ponder: Float[Tensor, " U"]
-    num_kept: Int[Tensor, " U"] | int
-    computed: int
+    num_kept: Int[Tensor, " U"]
+    computed: Int[Tensor, " U"]
 
 
 SideOutputs = tuple[Shaped[Tensor, "M ..."], ...]
@@ -197,27 +195,13 @@ class KeyValueCache:
     known: Int[np.ndarray, " M"]
     """Indices of the active tokens among the keys, on the host."""
 
-    @cached_property
-    def slots(self) -> Int[Tensor, " M"]:
-        """The index array `known`, on the device."""
-        return self.upload(self.known)
+    def write(self, slots: Int[np.ndarray, " K"], new_keys_values: KeysValues) -> "KeyValueCache":
+        """Return the cache with new keys and values in `slots`, indices of keys."""
+        places = upload(slots, self.seen.both.device)
+        return replace(self, seen=self.seen.with_rows(places, new_keys_values))
 
-    def upload(self, slots: Int[np.ndarray, " K"]) -> Int[Tensor, " K"]:
-        """Copy `slots`, indices of keys, to the device."""
-        return upload(slots, self.seen.keys.device)
-
-    def write(self, slots: Int[Tensor, " K"], new_keys_values: KeysValues) -> "KeyValueCache":
-        """Return the cache with new keys and values in `slots`."""
-        updated = replace_fields(self, seen=self.seen.with_rows(slots, new_keys_values))
-        vars(updated)["slots"] = self.slots
-        return updated
-
-    def of_active(self, split: UnitSplit) -> "KeyValueCache":
+    def of_active(self, picked: Selection) -> "KeyValueCache":
         """Return the cache of the rows with remaining tokens, with only these tokens as active ones."""
-        host_numbers, packing, rows = self.known[split.tokens.known], self.seen.packing, split.rows[1]
-        if rows.shape[0] == packing.num_rows:
-            return KeyValueCache(self.seen, host_numbers)
-        is_staying = np.zeros(packing.num_rows, dtype=bool)
-        is_staying[rows] = True
-        renumber = np.repeat(is_staying, packing.host_counts).cumsum() - 1
-        return KeyValueCache(self.seen.select_rows(*split.rows), renumber[host_numbers])
+        host_numbers, packing = self.known[picked.known[TOKENS]], self.seen.packing
+        is_staying = np.repeat(np.isin(np.arange(packing.num_rows), picked.rows), packing.host_counts)
+        return KeyValueCache(self.seen.select_rows(picked.rows), (is_staying.cumsum() - 1)[host_numbers])

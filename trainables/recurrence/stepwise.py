@@ -73,7 +73,7 @@ def _next_where_running(
     repeated: RecurrentLayer, states: Tensor, tokens: Tokens, layer: LayerCache, runs: Bool[Tensor, " R"]
 ) -> Float[Tensor, "R D"]:
     """Return the states after one layer, which runs only on tokens in `runs`; other states are unchanged."""
-    rows, _, packing = tokens.packing.select(runs)
+    rows, host_rows, packing = tokens.packing.select(runs)
     if rows.shape[0] == 0:
         return states
     if rows.shape[0] == states.shape[0]:
@@ -81,7 +81,7 @@ def _next_where_running(
     assert tokens.cross_kv is not None
     assert tokens.cross_queries is not None
     _, inputs, cross_queries = tokens.cross_queries.select(runs)
-    row_tokens = replace(tokens, cross_kv=None).select(rows, rows, packing)
+    row_tokens = replace(tokens, cross_kv=None).select(rows, host_rows, packing)
     row_tokens = replace(
         row_tokens, cross_kv=tokens.cross_kv.select_rows(inputs), cross_queries=cross_queries
     )

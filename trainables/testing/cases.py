@@ -11,7 +11,7 @@ from trainables import catalog
 from trainables.assembly import build_model, misfit, model_config
 from trainables.layers.dropout import set_dropout_context
 from trainables.testing.arms import BASE, EXIT, Raw, base, is_valid_for, variations
-from trainables.testing.contract import Contract, check_close
+from trainables.testing.contract import Contract, check, check_close
 from trainables.types import Batch, Encoded, Output, TaskShape
 
 SHAPE = TaskShape(head="classify", vocabulary_size=7, num_classes=5, pad_id=6, length_max=20)
@@ -136,3 +136,18 @@ def check_same(actual: Encoded, expected: Encoded, subject: str, *, without: tup
             check_close(
                 getattr(actual, field.name), getattr(expected, field.name), f"{subject}: {field.name}"
             )
+
+
+def check_bounds(encoded: Encoded) -> None:
+    """Fail unless depth and costs are within their bounds, and depth and work have no gradient."""
+    orders = {
+        "0 <= depth": (encoded.depth * 0, encoded.depth),
+        "0 <= ponder": (encoded.ponder * 0, encoded.ponder),
+        "depth <= computed": (encoded.depth, encoded.computed),
+        "computed <= bound": (encoded.computed, encoded.bound),
+        "ponder <= bound": (encoded.ponder, encoded.bound),
+    }
+    for subject, (lower, upper) in orders.items():
+        check((lower <= upper + 1e-9).all(), f"{subject} must hold in every row, got {lower} and {upper}")
+    for name in ("depth", "computed"):
+        check(not getattr(encoded, name).requires_grad, f"{name} must be detached, got a gradient")

@@ -12,6 +12,7 @@ from trainables.testing.cases import (
     SHAPE,
     ModelCases,
     batch,
+    check_bounds,
     check_same,
     embedded,
     run_training_pass,
@@ -48,16 +49,7 @@ class EncoderContract(ModelCases):
         check(pooled == (rows, width), f"pooled must be of shape {(rows, width)}, got {pooled}")
         shaped = len(states) == 3 and (states[0], states[2]) == (rows, width)
         check(shaped, f"states must be of shape ({rows}, positions, {width}), got {states}")
-        order = {"0 <= depth": (encoded.depth * 0, encoded.depth), "0 <= ponder": (0, encoded.ponder)}
-        order |= {
-            "depth <= computed": (encoded.depth, encoded.computed),
-            "computed <= bound": (encoded.computed, encoded.bound),
-            "ponder <= bound": (encoded.ponder, encoded.bound),
-        }
-        for subject, (lower, upper) in order.items():
-            check((lower <= upper + 1e-9).all(), f"{subject} must hold in every row, got {lower} and {upper}")
-        for name in ("depth", "computed"):
-            check(not getattr(encoded, name).requires_grad, f"{name} must be detached, got a gradient")
+        check_bounds(encoded)
         loss = model(inputs).loss
         check(loss.isfinite().all(), f"the loss must be finite, got {loss}")
 

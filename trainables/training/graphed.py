@@ -132,15 +132,15 @@ class CapturedPass:
 
     batch: Batch
     shapes: ConstantShapes
-    salts: Int[Tensor, " W"]
+    keys: Int[Tensor, "K 2"]
     sums: Float[Tensor, " 4"]
     """Return value of `step.compute_gradients` for the part, overwritten by each replay."""
     replay: Callable[[], None]
 
-    def read(self, batch: Batch, salts: Int[np.ndarray, " W"]) -> None:
-        """Copy another batch and other salts into the memory that the next replay reads."""
-        graph_inputs = self.batch.tokens, self.batch.mask, self.batch.labels, self.salts
-        inputs = batch.tokens, batch.mask, batch.labels, torch.from_numpy(salts)
+    def read(self, batch: Batch, keys: Int[np.ndarray, "K 2"]) -> None:
+        """Copy another batch and other dropout keys into the memory that the next replay reads."""
+        graph_inputs = self.batch.tokens, self.batch.mask, self.batch.labels, self.keys
+        inputs = batch.tokens, batch.mask, batch.labels, torch.from_numpy(keys)
         for graph_tensor, tensor in zip(graph_inputs, inputs, strict=True):
             graph_tensor.copy_(tensor.pin_memory() if graph_tensor.is_cuda else tensor, non_blocking=True)
 
@@ -175,7 +175,7 @@ class GraphedPasses:
         passes = [self._captured_pass(*part, step) for part in zip(filled_parts, parts, strict=True)]
         sums = []
         for number, (captured, filled) in enumerate(zip(passes, filled_parts, strict=True)):
-            captured.read(filled, captured.shapes.salts.values(learner.seed, step))
+            captured.read(filled, captured.shapes.keys.values(learner.seed, step))
             key = derive(learner.seed, "dropout", step, number, "generator")
             with seeded_generator(key, learner.device):
                 captured.replay()
@@ -200,23 +200,23 @@ class GraphedPasses:
         for number in range(WARM_UPS):
             captured_batch = other_batch if number == 0 else batch
             self._engine.warm_up(lambda given=captured_batch: self._run_part(given, part, step, shapes, None))  # type: ignore[misc]
-        salts = torch.from_numpy(shapes.salts.values(learner.seed, step)).to(learner.device)
+        keys = torch.from_numpy(shapes.keys.values(learner.seed, step)).to(learner.device)
 
         def known() -> list[Tensor]:
             state = [*learner.model.parameters(), *learner.model.buffers(), *self._gradients.values()]
-            return [batch.tokens, batch.mask, batch.labels, salts, *state, *shapes.tensors]
+            return [batch.tokens, batch.mask, batch.labels, keys, *state, *shapes.tensors]
 
-        sums, replay = self._engine.capture(lambda: self._run_part(batch, part, step, shapes, salts), known)
-        return CapturedPass(batch, shapes, salts, sums, replay)
+        sums, replay = self._engine.capture(lambda: self._run_part(batch, part, step, shapes, keys), known)
+        return CapturedPass(batch, shapes, keys, sums, replay)
 
     def _run_part(
-        self, filled: Batch, part: BatchPart, step: int, shapes: ConstantShapes, salts: Tensor | None
+        self, filled: Batch, part: BatchPart, step: int, shapes: ConstantShapes, keys: Tensor | None
     ) -> Float[Tensor, " 4"]:
         """Run a forward and a backward pass on a part of a batch; later parts add to the gradients."""
         learner, share = self._learner, part.rows / part.num_rows_in_batch
         set_dropout_context(learner.model, learner.seed, step)
         filled_part = replace(part, rows=part.rows + self._filler.rows)
-        running = shapes.warming() if salts is None else shapes.capturing(salts)
+        running = shapes.warming() if keys is None else shapes.capturing(keys)
         with running_on(filled_part), running, learner.autocast(caches=False):
             total, sums = weighted_objective(_first_rows(learner.model(filled), part.rows), learner, share)
         # Run outside of the context, because CUDA runs backward passes in separate threads.

@@ -10,11 +10,12 @@ from math import isclose, sqrt
 
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from orchestrator.plan.ablation_check.weights import SEED, Weights, move
 from orchestrator.plan.training_code.settings import System
 from trainables.assembly import as_fault
-from trainables.counting import Flops, only_counted_kernels
+from trainables.counting import only_counted_kernels
 from trainables.data.synthetic import synthetic_batch
 from trainables.layers.dropout import set_dropout_context
 from trainables.layers.plain import evaluation_stream
@@ -173,9 +174,9 @@ def run(
 
 def count_flops(system: System, model: nn.Module, point: Weights) -> int:
     """Return the FLOPs of one evaluation, without fused CPU kernels, which cannot be counted."""
-    with cpu_threads(1), only_counted_kernels(), Flops() as operations:
+    with cpu_threads(1), only_counted_kernels(), FlopCounterMode(display=False) as counter:
         run(system, model, point, example_batch(system, READ_LENGTH), trains=False, gradients=False)
-    return int(operations.total)
+    return int(counter.get_total_flops())
 
 
 def example_batch(system: System, length: int = LENGTH) -> Batch:

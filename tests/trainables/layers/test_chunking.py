@@ -1,4 +1,4 @@
-"""Chunks contain every token once and equal those of the published runs."""
+"""Chunks contain every token once, independent of padding, and equal those of the published runs."""
 
 from typing import Any
 
@@ -15,6 +15,7 @@ chunks = st.builds(
     count=st.integers(1, 12),
     even=st.sampled_from([None, True, False]),
 )
+totals = st.lists(st.integers(1, 40), min_size=1, max_size=5)
 
 
 @given(settings=chunks, total=st.integers(1, 300), causal=st.booleans())

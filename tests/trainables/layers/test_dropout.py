@@ -6,11 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from trainables.layers import dropout
 from trainables.layers.dropout import (
     DropoutGroup,
     KeyedDropout,
     KeyedNoise,
-    drop_adjacent,
+    scaled,
     set_dropout_context,
 )
 from trainables.layers.mask_draws import hash_numbers
@@ -137,32 +138,43 @@ def test_masks_of_a_group_equal_masks_drawn_one_by_one(rates: tuple[float, ...])
         [part.mask(part.draw(), place[:, None], (4,), part.columns) for part in parts] for _ in "12"
     ]
     set_dropout_context(parts, 1, 2)
-    group = DropoutGroup.within(parts)
+    group = DropoutGroup(parts)
     for masks in single_masks:
         group.draw(place)
         for part, x, keep in zip(parts, inputs, masks, strict=True):
-            assert torch.equal(part(x, place), part.drop(x, keep))
-
-
-@pytest.mark.parametrize("sizes", [(4, 6), (5, 6)])
-def test_masks_of_adjacent_columns_equal_those_of_each_dropout(sizes: tuple[int, int]) -> None:
-    parts, place = nn.ModuleList(KeyedDropout(0.5, size) for size in (3, *sizes)), torch.arange(30)
-    pair = (parts[1], parts[2])
-    x = torch.ones(30, sum(sizes))
-    set_dropout_context(parts, 1, 2)
-    expected = torch.cat([part(x[:, : part.columns], place) for part in pair], 1)
-    for group in (DropoutGroup.within(parts, pair), DropoutGroup.within(parts), DropoutGroup([])):
-        set_dropout_context(parts, 1, 2)
-        group.draw(place)
-        assert torch.equal(drop_adjacent(pair, x, place), expected)
+            assert torch.equal(part(x, place), scaled(x, keep, part.scale) if part.active else x)
 
 
 def test_masks_of_an_aborted_pass_are_discarded() -> None:
     model = TwoDropouts(0.5)
     model.first.columns = 4
     set_dropout_context(model, 1, 2)
-    DropoutGroup([model.first]).draw(torch.arange(3))
+    DropoutGroup(model.first).draw(torch.arange(3))
     set_dropout_context(model, 1, 3)
     fresh = build_dropouts(0.5, step=3)
     x, place = torch.ones(6, 4), torch.arange(6)
     assert torch.equal(model.first(x, place), fresh.first(x, place))
+
+
+def test_dropout_adds_its_output_to_a_tensor() -> None:
+    torch.manual_seed(0)
+    x, summand = (torch.randn(12, 6, requires_grad=True) for _ in "12")
+    total = build_dropouts(0.4).first(x, torch.arange(12), summand)
+    expected = summand + build_dropouts(0.4).first(x, torch.arange(12))
+    assert torch.equal(total, expected)
+    for grad, expected_grad in zip(
+        torch.autograd.grad(total.square().sum(), (x, summand)),
+        torch.autograd.grad(expected.square().sum(), (x, summand)),
+        strict=True,
+    ):
+        assert torch.equal(grad, expected_grad)
+    no_dropout = KeyedDropout(0.0)
+    assert torch.equal(no_dropout(x, torch.arange(12), summand), summand + x)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.25])
+def test_large_products_with_masks_equal_small_ones(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, keep = torch.randn(50, 3), torch.rand(50, 3) < 0.7
+    small = scaled(x, keep, scale)
+    monkeypatch.setattr(dropout, "MIXED", 10)
+    assert torch.equal(scaled(x, keep, scale), small)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from trainables.layers.halting import Decision, HaltingState, Rule, States, decide, keep
-from trainables.layers.packing import Packing, SplitInTwo
+from trainables.layers.packing import Packing
 
 probabilities = st.lists(st.floats(0.01, 0.99), min_size=1, max_size=12)
 
@@ -115,7 +115,6 @@ def test_threshold_test_equals_the_sum_of_probabilities(threshold: float, dtype:
     halting = HaltingState.begin(torch.full_like(survival, 9).long(), dtype)
     halting = replace(halting, survival=survival)
     goes_on = decide(halting, torch.zeros_like(survival), threshold, "undo").goes_on
-    assert goes_on is not None
     assert torch.equal(goes_on, 1 - survival < threshold)
 
 
@@ -130,37 +129,28 @@ def test_selected_units_have_unchanged_states() -> None:
     selected = halting.select(torch.tensor([0, 2]))
     for name in ("survival", "spent", "num_kept", "cap", "active"):
         assert getattr(selected, name).tolist() == select_by_hand(getattr(halting, name), [0, 2])
-    parts = halting.part(SplitInTwo(torch.tensor([0, 2, 1]), np.array([True, False, True])))
-    for part, units in zip(parts, ([0, 2], [1]), strict=True):
-        for name in ("survival", "spent", "num_kept", "cap", "active"):
-            assert getattr(part, name).tolist() == select_by_hand(getattr(halting, name), units)
 
 
 def test_removing_halted_units_does_not_change_the_others() -> None:
     caps, stream = torch.tensor([5, 6, 7, 2]), torch.Generator().manual_seed(0)
     all_units = HaltingState.begin(caps, torch.float64)
-    active_units, indices = HaltingState.begin(caps, torch.float64, all_keep=True), torch.arange(4)
+    active_units, indices = HaltingState.begin(caps, torch.float64), torch.arange(4)
     for number in range(1, 7):
         p = torch.rand(4, generator=stream, dtype=torch.float64) * 0.6
         all_units = next_state(all_units, decide(all_units, p, 0.7, "undo"))
-        decision = decide(active_units, p[indices], 0.7, "undo", all_active=True)
-        assert decision.goes_on is not None
+        decision = decide(active_units, p[indices], 0.7, "undo")
         active_rows = decision.goes_on.nonzero().squeeze(1)
         indices, active_units = indices[active_rows], active_units.select(active_rows)
-        decision = decision.of_active(active_rows, active_units.active)
-        active_units = next_state(active_units, decision, all_keep=True, capped=bool((caps == number).any()))
-        for name in ("survival", "ponder", "active"):
+        active_units = next_state(active_units, decision.of_remaining(active_rows))
+        for name in ("survival", "ponder", "active", "num_kept"):
             assert torch.equal(getattr(active_units, name), getattr(all_units, name)[indices]), (number, name)
-        assert all_units.num_kept[indices].tolist() == [active_units.num_kept] * len(indices)
         active_rows = active_units.active.nonzero().squeeze(1)
         indices, active_units = indices[active_rows], active_units.select(active_rows)
     assert not len(indices)
 
 
-def by_autograd(
-    halting: HaltingState, decision: Decision, states: States, *, all_keep: bool
-) -> tuple[Tensor, ...]:
-    """Compute the results of `keep` with autograd, by the equations as published."""
+def by_equations(halting: HaltingState, decision: Decision, states: States) -> tuple[Tensor, ...]:
+    """Compute the results of `keep` by the equations as published."""
 
     def at_tokens(value: Tensor) -> Tensor:
         return (value if states.packing is None else value[states.packing.row])[:, None]
@@ -172,8 +162,6 @@ def by_autograd(
         states.mixed + at_tokens(weight) * states.before,
         states.after,
     )
-    if all_keep:
-        return new_values
     before = (halting.survival, halting.spent, states.mixed, states.before)
     kept, column = decision.keeps, at_tokens(decision.keeps)
     return tuple(
@@ -183,9 +171,8 @@ def by_autograd(
 
 
 @pytest.mark.parametrize("rule", ["undo", "prefix"])
-@pytest.mark.parametrize("all_keep", [False, True])
 @pytest.mark.parametrize("per_token", [False, True])
-def test_step_has_the_gradients_of_its_equations(rule: Rule, all_keep: bool, per_token: bool) -> None:
+def test_step_has_the_gradients_of_its_equations(rule: Rule, per_token: bool) -> None:
     stream, lengths = torch.Generator().manual_seed(3), np.array([2, 4, 1])
     packing = None if per_token else Packing.of_counts(lengths, torch.device("cpu"))
     units = 7 if per_token else 3
@@ -202,15 +189,14 @@ def test_step_has_the_gradients_of_its_equations(rule: Rule, all_keep: bool, per
     def step_arguments(
         survival: Tensor, spent: Tensor, p: Tensor, *states: Tensor
     ) -> tuple[HaltingState, Decision, States]:
-        number = 2 if all_keep else kept
-        halting = replace(start, survival=survival, spent=spent, active=active, num_kept=number)
+        halting = replace(start, survival=survival, spent=spent, active=active, num_kept=kept)
         return halting, decide(halting, p, 0.7, rule), States(*states, packing)
 
     def run_keep(*inputs: Tensor) -> tuple[Tensor, ...]:
-        books, mixed, after = keep(*step_arguments(*inputs), all_keep=all_keep)
+        books, mixed, after = keep(*step_arguments(*inputs))
         return books.survival, books.spent, mixed, after
 
-    values, expected = run_keep(*inputs), by_autograd(*step_arguments(*inputs), all_keep=all_keep)
+    values, expected = run_keep(*inputs), by_equations(*step_arguments(*inputs))
     for actual, expected_value in zip(values, expected, strict=True):
         torch.testing.assert_close(actual, expected_value)
     weights = [torch.rand(each.shape, generator=stream, dtype=torch.float64) for each in values]

@@ -2,21 +2,27 @@
 
 import math
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from trainables.layers.xpos import rotations
+from trainables.layers.xpos import BOTH, KEYS, QUERIES, rotate, rotation_table
 
 SIZE = 6
 
 
+def rotated(x: Tensor, positions: Tensor, width: int, parts: slice) -> Tensor:
+    """Return the vectors `x` (positions, size), each rotated as a single head."""
+    factors = rotation_table(width, SIZE, x.dtype, x.device).index_select(0, positions)[:, :, None]
+    return rotate(x[:, None, None], factors, parts)[:, 0, 0]
+
+
 def product(q: Tensor, k: Tensor, at_q: int, at_k: int, width: int = 60) -> float:
-    positions = torch.tensor([at_q, at_k])
-    query, key = rotations(positions, width, SIZE, torch.float64)
-    rotated_q, rotated_k = query(q.expand(2, 1, SIZE)), key(k.expand(2, 1, SIZE))
-    return (rotated_q[0] * rotated_k[1]).sum().item()
+    rotated_q = rotated(q[None], torch.tensor([at_q]), width, QUERIES)
+    rotated_k = rotated(k[None], torch.tensor([at_k]), width, KEYS)
+    return (rotated_q * rotated_k).sum().item()
 
 
 def vectors(seed: int) -> tuple[Tensor, Tensor]:
@@ -33,7 +39,18 @@ def test_product_depends_only_on_the_distance(at_q: int, at_k: int, shift: int, 
 
 
 def test_scales_of_long_sequences_fit_half_precision() -> None:
-    query, key = rotations(torch.arange(4096), 4096, SIZE, torch.float16)
-    rotated = torch.stack([each(torch.ones(4096, 1, SIZE)).to(torch.float16) for each in (query, key)])
-    assert rotated.isfinite().all()
-    assert rotated.unflatten(-1, (-1, 2)).abs().amax(-1).gt(0).all()
+    ones, positions = torch.ones(4096, SIZE, dtype=torch.float16), torch.arange(4096)
+    both = torch.stack([rotated(ones, positions, 4096, parts) for parts in (QUERIES, KEYS)])
+    assert both.isfinite().all()
+    assert both.unflatten(-1, (-1, 2)).abs().amax(-1).gt(0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_rotation_of_several_parts_equals_separate_rotation(dtype: torch.dtype) -> None:
+    positions = torch.tensor([0, 5, 2, 2])
+    x = torch.randn(4, 3, 2, SIZE, generator=torch.Generator().manual_seed(0)).to(dtype).requires_grad_()
+    factors = rotation_table(6, SIZE, dtype, x.device).index_select(0, positions)[:, :, None]
+    separate = [rotate(x[:, :1], factors, QUERIES), rotate(x[:, 1:2], factors, KEYS), x[:, 2:]]
+    assert torch.equal(rotate(x, factors, BOTH), torch.cat(separate, 1))
+    if dtype == torch.float64:
+        assert torch.autograd.gradcheck(lambda each: rotate(each, factors, BOTH), x)

@@ -21,15 +21,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from trainables.layers.attention.explicit import Barred, KeptWeights, explicit, explicit_packed
-from trainables.layers.attention.explicit_offsets import OffsetBias, explicit_by_offset
+from trainables.layers.attention.explicit import Barred, KeptWeights, OffsetBias, explicit
 from trainables.layers.attention.flash import FlashKernel, PackedRows, usable_kernel
 from trainables.layers.constant_shapes import constant_shapes
 from trainables.layers.dropout import KeyedDropout
-from trainables.layers.head_rows import can_leave_padding, gather, spread, spread_each
-from trainables.layers.mask_draws import MaskDraws
+from trainables.layers.head_rows import gather, spread, spread_parts
 from trainables.layers.packing import Packing
-from trainables.layers.tokens import KeysValues, Tokens
+from trainables.layers.tokens import KeysValues
 
 Backend = Literal["auto", "sdpa", "flash", "math"]
 Kernel = Literal["sdpa", "flash", "math"]
@@ -48,41 +46,22 @@ class WeightDropout:
     key: int
     place: Int[Tensor, "B T"]
     """Place of each query in the full batch."""
-    drawn: Bool[Tensor, "B H T K"] | None = None
-    """The keyed mask, if it has been drawn in advance."""
-
-    @classmethod
-    def schedule(
-        cls,
-        draws: MaskDraws,
-        dropout: KeyedDropout,
-        positions: Int[Tensor, "B T"],
-        heads: int,
-        keys: int,
-    ) -> None:
-        """Schedule the dropout mask of the next call in `draws`."""
-        rows, width = positions.shape
-        dropout.schedule(draws, positions, (rows, 1, width, 1), _words(heads, keys))
 
     @property
     def rate(self) -> float:
         """Share of weights that are dropped."""
         return 1 - self.dropout.keep_share()
 
-    def keep(self, heads: int, keys: int) -> Bool[Tensor, "B H T K"]:
-        """Return the keyed mask; draw it now unless it was drawn in advance."""
-        if self.drawn is not None:
-            return self.drawn
-        return self.dropout.mask(self.key, self.place[:, None, :, None], _words(heads, keys), keys)
-
     def keep_and_scale(self, heads: int, keys: int) -> KeptWeights:
-        """Return the dropout mask drawn from the key, and the factor that rescales the kept weights."""
-        return KeptWeights(self.keep(heads, keys), self.dropout.scale)
+        """Return the keyed mask and the scale of the kept weights."""
+        # Each word serves two keys.
+        words = heads, 1, (keys + 1) // 2
+        keep = self.dropout.mask(self.key, self.place[:, None, :, None], words, keys)
+        return KeptWeights(keep, self.dropout.scale)
 
 
-def _words(heads: int, keys: int) -> tuple[int, int, int]:
-    """Return the shape of the hash words of one query's weights; each word serves two keys."""
-    return heads, 1, (keys + 1) // 2
+_Padded = tuple[Float[Tensor, "B H T E"], Float[Tensor, "B H K E"], Float[Tensor, "B H K E"]]
+"""Queries, keys and values."""
 
 
 def attend_packed(
@@ -97,9 +76,8 @@ def attend_packed(
 ) -> Float[Tensor, "M H E"]:
     """Return softmax(q k^T / sqrt(E)) v: row i of `queries` attends to row i of `keys_values`.
 
-    With `reach`, `queries` must be a subset of the tokens in `keys_values`, in order, each
-    reaching up to itself.
-    `flash` then requires that they are all of these tokens.
+    With `reach`, `queries` must be a subset of the tokens in `keys_values`, in order, each reaching up to
+    itself. `flash` then requires that they are all of these tokens.
 
     Args:
         q: Packed queries, (tokens, heads, head width).
@@ -114,69 +92,72 @@ def attend_packed(
         ValueError: If `backend` names a kernel that cannot run here.
     """
     keys = keys_values.packing
-    has_all_tokens = (reach is None or q.shape[0] == keys_values.keys.shape[0]) and not keys.padded
+    has_all_tokens = (reach is None or q.shape[0] == keys_values.both.shape[0]) and not keys.padded
     kernel = choose(
         backend, q, dropping=drop is not None, biased=bias is not None, has_all_tokens=has_all_tokens
     )
     if kernel == "flash":
-        return _flash(
-            q, keys_values.keys, keys_values.values, (queries, keys), drop, causal=reach is not None
-        )
-    barred = _barred(queries, keys, reach, q)
-    if kernel == "math" and bias is None and keys_values.both is not None:
-        kept_weights = None if drop is None else drop.keep_and_scale(q.shape[1], keys.width)
-        return explicit_packed(
-            q[:, None],
-            queries,
-            keys_values.padded_both,
-            keys,
-            attention_mask=barred,
-            weight_dropout=kept_weights,
-        )
-    rows = (spread(q, queries), *keys_values.padded)
-    if kernel == "math" and bias is not None and can_leave_padding(queries, keys):
-        kept_weights = None if drop is None else drop.keep_and_scale(q.shape[1], keys.width)
-        attended = explicit_by_offset(
-            *rows, bias, (queries, keys), attention_mask=barred, weight_dropout=kept_weights
-        )
-        return gather(attended, queries)
-    table = None if bias is None else bias.table()
-    return gather(_attend_padded(kernel, rows, barred, drop, table), queries)
+        k, v = keys_values.both.unbind(1)
+        return _flash(q, k, v, (queries, keys), drop, causal=reach is not None)
+    k, v = keys_values.padded.unbind(0)
+    return _attend_padded(
+        (spread(q, queries), k, v), (queries, keys), kernel, reach=reach, bias=bias, drop=drop
+    )
 
 
 def attend_among(
     qkv: Float[Tensor, "M 3 H E"],
-    tokens: Tokens,
+    packing: Packing,
     *,
+    reach: Int[Tensor, " M"] | None = None,
     drop: WeightDropout | None = None,
     backend: Backend = "auto",
 ) -> Float[Tensor, "M H E"]:
-    """Return self-attention within rows, given unrotated queries, keys and values.
+    """Return the attention output of each token over its own row, as `attend_packed`, with fewer copies.
 
     Args:
-        qkv: Packed queries, keys and values, (tokens, 3, heads, head width).
-        tokens: Packing, rotations and range of the tokens.
+        qkv: Queries, keys and values side by side, (tokens, 3, heads, head width).
+        packing: Packing of the tokens.
+        reach: Number of first tokens of its row that each token attends to; None: all.
         drop: Dropout of attention weights, if any.
         backend: Value of the kernel setting.
+
+    Raises:
+        ValueError: If `backend` names a kernel that cannot run here.
     """
-    kernel = choose(backend, qkv, dropping=drop is not None, has_all_tokens=not tokens.packing.padded)
+    kernel = choose(backend, qkv, dropping=drop is not None, has_all_tokens=not packing.padded)
     if kernel == "flash":
         q, k, v = qkv.unbind(1)
-        q, k = tokens.query_rotation(q).to(v.dtype), tokens.key_rotation(k).to(v.dtype)
-        packings = (tokens.packing, tokens.packing)
-        return _flash(q, k, v, packings, drop, causal=tokens.reach is not None)
-    barred = _barred(tokens.packing, tokens.packing, tokens.reach, qkv[:, 0])
+        return _flash(q, k, v, (packing, packing), drop, causal=reach is not None)
+    q, k, v = spread_parts(qkv, packing).unbind(0)
+    return _attend_padded((q, k, v), (packing, packing), kernel, reach=reach, bias=None, drop=drop)
+
+
+def _attend_padded(
+    rows: _Padded,
+    packings: tuple[Packing, Packing],
+    kernel: Kernel,
+    *,
+    reach: Int[Tensor, " M"] | None,
+    bias: OffsetBias | None,
+    drop: WeightDropout | None,
+) -> Float[Tensor, "M H E"]:
+    """Return the packed attention output of queries, keys and values in the padded layout."""
+    queries, keys = packings
+    barred = _barred(queries, keys, reach, rows[0])
     if kernel == "math":
-        kept_weights = None if drop is None else drop.keep_and_scale(qkv.shape[2], tokens.packing.width)
-        return explicit_packed(
-            qkv, tokens.packing, factors=tokens.factors, attention_mask=barred, weight_dropout=kept_weights
-        )
-    q, k, v = spread_each(qkv, tokens.packing, tokens.factors)
-    return gather(_attend_padded(kernel, (q, k, v), barred, drop), tokens.packing)
+        kept_weights = None if drop is None else drop.keep_and_scale(rows[0].shape[1], keys.width)
+        return gather(explicit(*rows, (queries, keys), bias, barred, kept_weights), queries)
+    table = None if bias is None else bias.table()
+    if barred is not None and table is not None:
+        barred = barred + table
+    elif barred is None:
+        barred = table
+    return gather(_fused(rows, barred, drop), queries)
 
 
 def _barred(
-    queries: Packing, keys: Packing, reach: Int[Tensor, " M"] | None, q: Float[Tensor, "M H E"]
+    queries: Packing, keys: Packing, reach: Int[Tensor, " M"] | None, q: Float[Tensor, "B H T E"]
 ) -> Barred | None:
     """Return the mask that is added to logits; layers that run on the same tokens share it."""
     heads, dtype = q.shape[1], q.dtype
@@ -188,11 +169,8 @@ def _barred(
             upto = reach.index_select(0, queries.padded_index.flatten()).view(-1, queries.width, 1)
             return reach, additive_mask((columns < upto)[:, None], dtype)
 
-        is_same, barred = queries.once(("reach", keys.width, dtype), build)
-        if is_same is not reach:
-            del queries.cache["reach", keys.width, dtype]
-            return _barred(queries, keys, reach, q)
-        return barred  # type: ignore[no-any-return]
+        # The cache keeps a reference to `reach`, so that no other tensor can have the same `id`.
+        return queries.once(("reach", id(reach), keys.width, dtype), build)[1]  # type: ignore[no-any-return]
     if keys.dense and not keys.padded:
         return None
     return keys.once(  # type: ignore[no-any-return]
@@ -286,23 +264,15 @@ def chosen_kernel(
     return "sdpa of PyTorch", reason
 
 
-def _attend_padded(
-    kernel: Kernel,
-    qkv: tuple[Float[Tensor, "B H T E"], Float[Tensor, "B H K E"], Float[Tensor, "B H K E"]],
-    attention_mask: Barred | None,
-    drop: WeightDropout | None,
-    bias: Float[Tensor, "B H T K"] | None = None,
-) -> Float[Tensor, "B H T E"]:
-    """Return the attention output of `kernel`, which requires the padded form."""
-    q, k, v = qkv
-    if kernel == "math":
-        kept_weights = None if drop is None else drop.keep_and_scale(q.shape[1], k.shape[2])
-        return explicit(q, k, v, attention_mask=attention_mask, bias=bias, weight_dropout=kept_weights)
-    if bias is not None:
-        attention_mask = bias if attention_mask is None else bias + attention_mask
+_Added = Float[Tensor, "B #H #T K"]
+"""Numbers that are added to logits."""
+
+
+def _fused(qkv: _Padded, added: _Added | None, drop: WeightDropout | None) -> Float[Tensor, "B H T E"]:
+    """Return the attention output of PyTorch's fused kernels."""
     with _kernel_stream(drop):
         return F.scaled_dot_product_attention(
-            q, k, v, attn_mask=attention_mask, dropout_p=0.0 if drop is None else drop.rate
+            *qkv, attn_mask=added, dropout_p=0.0 if drop is None else drop.rate
         )
 
 

@@ -1,32 +1,23 @@
-"""Explicit product of attention, with a backward pass that stores few intermediate tensors.
+"""Explicit product of attention, in parts of a batch and without padding.
 
-Computes softmax(scale * q k^T + bias + barred) v with dropout of weights. In addition to its inputs, only the
-weights and one byte per mask element are stored; the weights after dropout are recomputed.
+Computes softmax(scale * q k^T + bias + barred) v with dropout of weights. The bias of a pair, if any, is one
+of the few numbers of its query. On a CPU, as many rows are processed at once as fit the cache with their
+pairs, in a width close to that of the longest row. In addition to its inputs, the backward pass needs only
+the weights and one byte per mask element; the weights after dropout are recomputed.
 
-Legend: N = B H heads of width E of all rows, T queries, K keys.
+Legend: N = B H heads of width E of all rows, T queries, K keys, O offsets.
 """
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
-from weakref import ref
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from trainables.layers.constant_shapes import cached_constants
 from trainables.layers.dropout import scaled
-from trainables.layers.head_rows import (
-    WHOLE,
-    Factor,
-    HeadRows,
-    RowPart,
-    can_leave_padding,
-    gradient_to_padded,
-    rotate_in_place,
-    row_parts,
-    to_padded,
-)
+from trainables.layers.head_rows import WHOLE, RowPart, can_leave_padding, row_parts
 from trainables.layers.host import Function
 from trainables.layers.packing import Packing
 from trainables.types import sum_dtype
@@ -37,8 +28,8 @@ Barred = Float[Tensor, "B #H #T K"]
 
 NARROW = 16
 """Number of columns of a result below which a CPU computes the transposed product in a third of the time."""
-MAX_PAIRS = 1 << 17
-"""Maximum number of pairs of query and key processed at once on a CPU: half a mebibyte in 32 bits."""
+MAX_PAIRS, MAX_BIASED_PAIRS = 1 << 17, 1 << 15
+"""Maximum number of pairs of query and key processed at once on a CPU, without and with a bias."""
 FEW_PAIRS, MAX_PAIRS_IF_FEW = 1 << 21, 1 << 19
 """For up to `FEW_PAIRS` pairs in total, `MAX_PAIRS_IF_FEW` are processed at once, because launching kernels
 dominates."""
@@ -52,203 +43,111 @@ class KeptWeights:
     scale: float
 
 
+@dataclass(frozen=True)
+class OffsetBias:
+    """Bias added to the logits of pairs, by offset."""
+
+    bias: Float[Tensor, "B H T O"]
+    """Bias of each offset for each query, in the padded form."""
+    offset: Int[Tensor, "B T K"]
+    """Index of the offset of each pair."""
+
+    def table(self) -> Float[Tensor, "B H T K"]:
+        """Return the bias added to the logit of each pair of query and key."""
+        return self.bias.gather(-1, self.offset[:, None].expand(-1, self.bias.shape[1], -1, -1))
+
+
+@dataclass(frozen=True)
+class _PairArguments:
+    """Arguments of the product that have no gradient."""
+
+    parts: tuple[RowPart, ...]
+    """Groups of rows processed at once."""
+    offset: Int[Tensor, "B T K"] | None
+    barred: Barred | None
+    keep_mask: Bool[Tensor, "B H T K"] | None
+    keep_scale: float
+
+    def offsets(self, part: RowPart, heads: int) -> Int[Tensor, "R H T K"]:
+        """Return the offset indices of the pairs of one part."""
+        assert self.offset is not None
+        offsets = self.offset[part.rows, None, : part.queries, : part.keys]
+        return offsets.expand(-1, heads, -1, -1)
+
+    def keep(self, part: RowPart) -> Bool[Tensor, "P Q S"] | None:
+        """Return the dropout mask of one part, with rows and heads in one axis."""
+        return None if self.keep_mask is None else part.of_pairs(self.keep_mask).flatten(0, 1)
+
+    def weights(
+        self, part: RowPart, q: Tensor, k: Tensor, bias: Float[Tensor, "B H T O"] | None
+    ) -> Float[Tensor, "P Q S"]:
+        """Return the weights of one part before dropout."""
+        asking, keys = part.of_queries(q), part.of_keys(k).transpose(1, 2)
+        barred, scale = None if self.barred is None else part.of_pairs(self.barred), q.shape[-1] ** -0.5
+        if bias is not None:
+            logits = bias[part.rows, :, : part.queries].gather(-1, self.offsets(part, bias.shape[1]))
+            scores = logits.flatten(0, 1)
+            torch.baddbmm(scores, asking, keys, alpha=scale, out=scores)
+        elif barred is not None and barred.shape[0] * barred.shape[1] == asking.shape[0]:
+            mask, barred = barred.flatten(0, 1).expand(-1, asking.shape[1], -1), None
+            scores = torch.baddbmm(mask, asking, keys, alpha=scale)
+        else:
+            scores = product(asking, keys, scale)
+        if barred is not None:
+            # The mask has one query if all queries of a row attend to the same keys.
+            rows = barred.shape[0]
+            scores.view(rows, scores.shape[0] // rows, *scores.shape[1:]).add_(barred)
+        return scores.softmax(-1, dtype=sum_dtype(scores.dtype))
+
+
 class _Explicit(Function):
+    """Attention in the padded layout. Results and gradients at padding are undefined, except of the bias."""
+
     @staticmethod
     def forward(  # noqa: PLR0917 autograd takes no keywords
-        ctx: Any,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        bias: Tensor | None,
-        attention_mask: Tensor | None,
-        keep: Tensor | None,
-        keep_scale: float,
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, arguments: _PairArguments
     ) -> Tensor:
-        scale = q.shape[-1] ** -0.5
-        weights = _weights(q, k, scale, bias, attention_mask)
-        ctx.save_for_backward(q, k, v, weights, keep)
-        ctx.scale, ctx.keep_scale, ctx.biased = scale, keep_scale, bias is not None
-        return product(drop_unscaled(weights, keep, v.dtype), v, keep_scale)
+        attended, saved_weights = torch.empty_like(q), []
+        for part in arguments.parts:
+            weights = arguments.weights(part, q, k, bias)
+            dropped_weights = _drop_unscaled(weights, arguments.keep(part), v.dtype)
+            product(dropped_weights, part.of_keys(v), arguments.keep_scale, part.of_queries(attended))
+            saved_weights += [weights] if any(ctx.needs_input_grad) else []
+        ctx.save_for_backward(q, k, v, arguments.keep_mask, *saved_weights)
+        # A recomputed layer must hold no reference to its masks.
+        ctx.arguments = replace(arguments, barred=None, keep_mask=None)
+        ctx.bias_shape = None if bias is None else bias.shape
+        return attended
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, weights, keep = ctx.saved_tensors
-        grad_v = _of_values(grads[0], v, weights, keep, ctx.keep_scale)
-        scores = of_logits(grads[0], v, weights, keep, ctx.keep_scale).to(q.dtype)
-        grad_q = product(scores, k, ctx.scale)
-        grad_k = product(scores.transpose(1, 2), q, ctx.scale)
-        return grad_q, grad_k, grad_v, scores if ctx.biased else None, None, None, None
+        q, k, v, keep_mask, *saved_weights = ctx.saved_tensors
+        arguments: _PairArguments = replace(ctx.arguments, keep_mask=keep_mask)
+        scale, keep_scale = q.shape[-1] ** -0.5, arguments.keep_scale
+        grad_q, grad_k, grad_v = (torch.empty_like(tensor) for tensor in (q, k, v))
+        grad_bias = None if ctx.bias_shape is None else q.new_zeros(ctx.bias_shape)
+        for part, weights in zip(arguments.parts, saved_weights, strict=True):
+            wide, keep = part.of_queries(grads[0]), arguments.keep(part)
+            scores = _of_logits(wide, part.of_keys(v), weights, keep, keep_scale).to(q.dtype)
+            if grad_bias is not None:
+                heads = grad_bias.shape[1]
+                pairs = scores.view(-1, heads, *scores.shape[1:])
+                grad_part = grad_bias[part.rows, :, : part.queries]
+                grad_part.scatter_add_(-1, arguments.offsets(part, heads), pairs)
+            product(scores, part.of_keys(k), scale, part.of_queries(grad_q))
+            product(scores.transpose(1, 2), part.of_queries(q), scale, part.of_keys(grad_k))
+            del scores
+            dropped_weights = _drop_unscaled(weights, keep, v.dtype)
+            product(dropped_weights.transpose(1, 2), wide, keep_scale, part.of_keys(grad_v))
+        return grad_q, grad_k, grad_v, grad_bias, None
 
 
-def _weights(
-    q: Tensor, k: Tensor, scale: float, bias: Tensor | None, attention_mask: Tensor | None
-) -> Tensor:
-    scores = _scores(q, k, scale, bias, attention_mask)
-    return scores.softmax(-1, dtype=sum_dtype(scores.dtype))
-
-
-def of_logits(grad: Tensor, v: Tensor, weights: Tensor, keep: Tensor | None, scale: float) -> Tensor:
+def _of_logits(grad: Tensor, v: Tensor, weights: Tensor, keep: Tensor | None, scale: float) -> Tensor:
     """Return the gradient of the logits, given the gradient of the output."""
-    grad_weights = product(grad, v.transpose(1, 2), scale)
-    if grad_weights.dtype != weights.dtype:
-        grad_weights = grad_weights.to(weights.dtype)
+    grad_weights = product(grad, v.transpose(1, 2), scale).to(weights.dtype)
     if keep is not None:
         grad_weights.mul_(keep.view(torch.uint8))
     return torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
-
-
-def _of_values(  # noqa: PLR0917 in the order of the pass
-    grad: Tensor, v: Tensor, weights: Tensor, keep: Tensor | None, scale: float, result: Tensor | None = None
-) -> Tensor:
-    return product(drop_unscaled(weights, keep, v.dtype).transpose(1, 2), grad, scale, result)
-
-
-class RowMasks(NamedTuple):
-    """Masks of keys and of dropout for all rows."""
-
-    barred: Barred | None
-    keep_mask: Bool[Tensor, "B H T K"] | None
-    scale: float
-    """Factor of the kept weights."""
-
-    @classmethod
-    def of(cls, attention_mask: Barred | None, weight_dropout: KeptWeights | None) -> "RowMasks":
-        """Build the masks of all rows."""
-        return (
-            cls(attention_mask, None, 1.0)
-            if weight_dropout is None
-            else cls(attention_mask, weight_dropout.keep, weight_dropout.scale)
-        )
-
-    def bar(self, part: RowPart) -> Tensor | None:
-        """Return the mask of keys for the rows of `part`."""
-        return None if self.barred is None else part.of_pairs(self.barred)
-
-    def keep(self, part: RowPart) -> Bool[Tensor, "N Q S"] | None:
-        """Return the dropout mask for the rows of `part`, with rows and heads in one axis."""
-        return None if self.keep_mask is None else part.of_pairs(self.keep_mask).flatten(0, 1)
-
-    def without(self) -> "RowMasks":
-        """Return a copy without masks, for the backward pass.
-
-        The backward pass reads the dropout mask from the saved tensors, so that a recomputed layer holds no
-        reference to it.
-        """
-        return RowMasks(None, None, self.scale)
-
-
-class _Moves(NamedTuple):
-    """Arguments of attention on packed rows that have no gradient: indices, factors and masks."""
-
-    places: tuple[HeadRows, HeadRows]
-    """Indices of the inputs, and of the outputs."""
-    factors: tuple[Factor, Factor] | None
-    masks: RowMasks
-    parts: tuple[RowPart, ...]
-    """Groups of rows processed at once."""
-
-
-class _Packed(Function):
-    """Attention on packed rows of heads, including the conversion to the padded layout and back.
-
-    `x` holds the queries only, if keys and values are given in the padded layout, or all three. Results and
-    gradients at padding are undefined.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, keys_values: Tensor | None, moves: _Moves) -> Tensor:
-        packed_x = to_padded(x, moves.places[0], None if moves.factors is None else moves.factors[0])
-        q, k, v = _three(packed_x, keys_values)
-        scale, masks, needs_gradient = q.shape[-1] ** -0.5, moves.masks, any(ctx.needs_input_grad)
-        saved_weights: list[Tensor] = []
-        attended = v.new_empty(q.shape) if len(moves.parts) > 1 else None
-        for part in moves.parts:
-            weights = _weights(part.of_queries(q), part.of_keys(k), scale, None, masks.bar(part))
-            dropped_weights = drop_unscaled(weights, masks.keep(part), v.dtype)
-            target = None if attended is None else part.of_queries(attended)
-            attended_part = product(dropped_weights, part.of_keys(v), masks.scale, target)
-            if needs_gradient:
-                saved_weights.append(weights)
-        attended = attended_part if attended is None else attended
-        ctx.save_for_backward(packed_x, keys_values, masks.keep_mask, *saved_weights)
-        ctx.moves, ctx.shape = moves._replace(masks=masks.without()), x.shape
-        rows = attended.reshape(-1, attended.shape[-1]).index_select(0, moves.places[1].back)
-        return rows.view(x.shape[0], *x.shape[2:])
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        packed_x, keys_values, keep, *saved_weights = ctx.saved_tensors
-        moves: _Moves = ctx.moves
-        moves = moves._replace(masks=RowMasks(None, keep, moves.masks.scale))
-        three = _three(packed_x, keys_values)
-        wide = gradient_to_padded(grads[0], moves.places[1]).view(three[0].shape)
-        if len(saved_weights) == 1 and not wide.is_cuda and wide.shape[-1] < NARROW:
-            grad_q, *grads_kv = _of_part(WHOLE, three, wide, saved_weights[0], moves)
-            if keys_values is None:
-                grad_x, grad_kv = torch.stack((grad_q, *grads_kv)).view(packed_x.shape), None
-            else:
-                grad_x, grad_kv = (
-                    torch.stack((grad_q,)).view(packed_x.shape),
-                    torch.stack(grads_kv).view(keys_values.shape),
-                )
-        else:
-            grad_x = torch.empty_like(packed_x)
-            grad_kv = None if keys_values is None else torch.empty_like(keys_values)
-            grad_parts = _three(grad_x, grad_kv)
-            for part, weights in zip(moves.parts, saved_weights, strict=True):
-                _of_part(part, three, wide, weights, moves, grad_parts)
-        if moves.factors is not None:
-            rotate_in_place(grad_x, moves.factors[1])
-        packed = grad_x.view(-1, grad_x.shape[-1]).index_select(0, moves.places[0].back).view(ctx.shape)
-        return packed, grad_kv, None
-
-
-_Three = tuple[Tensor, Tensor, Tensor]
-"""Queries, keys and values of all rows and heads, or their gradients."""
-
-
-def _of_part(  # noqa: PLR0917 in the order of the pass
-    part: RowPart, three: _Three, grad: Tensor, weights: Tensor, moves: _Moves, targets: _Three | None = None
-) -> _Three:
-    """Return gradients of queries, keys and values of `part`, written into slices of `targets` if given."""
-    q, k, v = part.of_queries(three[0]), part.of_keys(three[1]), part.of_keys(three[2])
-    of_q = of_k = of_v = None
-    if targets is not None:
-        of_q, of_k, of_v = part.of_queries(targets[0]), part.of_keys(targets[1]), part.of_keys(targets[2])
-    grad, keep, scale = part.of_queries(grad), moves.masks.keep(part), q.shape[-1] ** -0.5
-    # The largest tensor is computed first and freed before the next one of its size is allocated.
-    scores = of_logits(grad, v, weights, keep, moves.masks.scale)
-    if scores.dtype != q.dtype:
-        scores = scores.to(q.dtype)
-    grad_q = product(scores, k, scale, of_q)
-    grad_k = product(scores.transpose(1, 2), q, scale, of_k)
-    del scores
-    return grad_q, grad_k, _of_values(grad, v, weights, keep, moves.masks.scale, of_v)
-
-
-def _three(parts: Tensor, keys_values: Tensor | None) -> _Three:
-    if keys_values is None:
-        q, k, v = parts.flatten(1, 2).unbind(0)
-    else:
-        q, (k, v) = parts.view(-1, *parts.shape[3:]), keys_values.flatten(1, 2).unbind(0)
-    return q, k, v
-
-
-def _scores(q: Tensor, k: Tensor, scale: float, bias: Tensor | None, attention_mask: Tensor | None) -> Tensor:
-    """Return the logits, by one fused product and sum if the shapes permit it."""
-    keys = k.transpose(1, 2)
-    if (
-        bias is None
-        and attention_mask is not None
-        and attention_mask.shape[0] * attention_mask.shape[1] == q.shape[0]
-    ):
-        mask = attention_mask.flatten(0, 1).expand(-1, q.shape[1], -1)
-        return torch.baddbmm(mask, q, keys, alpha=scale)
-    scores = product(q, keys, scale) if bias is None else torch.baddbmm(bias, q, keys, alpha=scale)
-    if attention_mask is not None:
-        rows = attention_mask.shape[0]
-        scores.view(rows, scores.shape[0] // rows, *scores.shape[1:]).add_(attention_mask)
-    return scores
 
 
 def product(
@@ -275,96 +174,49 @@ def _nothing(dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.zeros((1, 1, 1), dtype=dtype, device=device)
 
 
-def drop_unscaled(weights: Tensor, keep: Tensor | None, dtype: torch.dtype) -> Tensor:
+def _drop_unscaled(weights: Tensor, keep: Tensor | None, dtype: torch.dtype) -> Tensor:
     """Return `weights` after dropout in `dtype`, not rescaled, because the next product does that."""
     dropped_weights = weights if keep is None else scaled(weights, keep, 1.0)
     return dropped_weights if dropped_weights.dtype == dtype else dropped_weights.to(dtype)
 
 
-def explicit(
+def explicit(  # noqa: PLR0917 in the order of the tensors
     q: Float[Tensor, "B H T E"],
     k: Float[Tensor, "B H K E"],
     v: Float[Tensor, "B H K E"],
-    *,
+    packings: tuple[Packing, Packing],
+    bias: OffsetBias | None = None,
     attention_mask: Barred | None = None,
-    bias: Float[Tensor, "B H T K"] | None = None,
     weight_dropout: KeptWeights | None = None,
 ) -> Float[Tensor, "B H T E"]:
-    """Return attention of every query to the keys of its row, in the padded layout.
+    """Return the attention output of every query over the keys of its row, in the padded layout.
+
+    Results and gradients at padding are undefined, except that gradients of `bias` are zero there.
 
     Args:
         q: Queries, (rows, heads, queries, head width).
         k: Keys, (rows, heads, keys, head width).
         v: Values, (rows, heads, keys, head width).
-        attention_mask: Added to logits: minus infinity for keys that are masked, else zero.
+        packings: Packings of the queries and of the keys.
         bias: Added to logits, with a gradient.
-        weight_dropout: Dropout mask and scale.
-    """
-    flat = [x.flatten(0, 1) for x in (q, k, v)]
-    bias = None if bias is None else bias.flatten(0, 1)
-    keep = None if weight_dropout is None else weight_dropout.keep.flatten(0, 1)
-    scale = 1.0 if weight_dropout is None else weight_dropout.scale
-    attended: Tensor = _Explicit.run(*flat, bias, attention_mask, keep, scale)
-    return attended.view(q.shape)
-
-
-def explicit_packed(
-    x: Float[Tensor, "M P H E"],
-    packing: Packing,
-    keys_values: Float[Tensor, "2 B H K E"] | None = None,
-    keys: Packing | None = None,
-    *,
-    factors: tuple[Factor, Factor] | None = None,
-    attention_mask: Barred | None = None,
-    weight_dropout: KeptWeights | None = None,
-) -> Float[Tensor, "M H E"]:
-    """Return attention of packed tokens.
-
-    Args:
-        x: Packed queries only, or queries, keys and values, (tokens, parts, heads, head width).
-        packing: Packing of `x`.
-        keys_values: Padded keys and values, (2, rows, heads, keys, head width), if `x` holds only queries.
-        keys: Packing of `keys_values`, if known.
-        factors: Complex factors of parts of `x`, and their conjugates (`layers.head_rows`).
         attention_mask: Added to logits.
         weight_dropout: Dropout mask and scale.
     """
-    places, at_once = _arranged(packing, packing if keys_values is None else keys, x.shape[2], x.shape[1])
-    moves = _Moves(places, factors, RowMasks.of(attention_mask, weight_dropout), at_once)
-    attended: Tensor = _Packed.run(x, keys_values, moves)
-    return attended
+    keep, scale = (None, 1.0) if weight_dropout is None else (weight_dropout.keep, weight_dropout.scale)
+    parts = _parts(*packings, q.shape[1], is_biased=bias is not None)
+    offset_bias, offset = (None, None) if bias is None else (bias.bias, bias.offset)
+    arguments = _PairArguments(parts, offset, attention_mask, keep, scale)
+    attended: Tensor = _Explicit.run(*(x.flatten(0, 1) for x in (q, k, v)), offset_bias, arguments)
+    return attended.view(q.shape)
 
 
-_Arranged = tuple[tuple[HeadRows, HeadRows], tuple[RowPart, ...]]
-
-
-def _arranged(queries: Packing, keys: Packing | None, heads: int, parts: int) -> _Arranged:
-    """Return the indices that convert between both layouts, and the groups of rows processed at once.
-
-    They are built once for all layers that run on these queries and keys.
-    """
-    name = ("arranged", heads, parts, keys is None)
-    cached = queries.cache.get(name)
-    # A weak reference, because keys may hold a reference to these queries.
-    if cached is None or (keys is not None and cached[0]() is not keys):
-        places = HeadRows.of(queries, heads, parts), HeadRows.of(queries, heads)
-        keys_ref = None if keys is None else ref(keys)
-        cached = queries.cache[name] = keys_ref, (places, _parts(queries, keys, heads))
-    arranged: _Arranged = cached[1]
-    return arranged
-
-
-def _parts(queries: Packing, keys: Packing | None, heads: int) -> tuple[RowPart, ...]:
-    if keys is None or not can_leave_padding(queries, keys):
+def _parts(queries: Packing, keys: Packing, heads: int, *, is_biased: bool) -> tuple[RowPart, ...]:
+    if not can_leave_padding(queries, keys):
         return (WHOLE,)
     pairs = queries.num_rows * heads * queries.width * keys.width
     max_pairs = MAX_PAIRS_IF_FEW if pairs <= FEW_PAIRS else MAX_PAIRS
+    if is_biased:
+        max_pairs = MAX_BIASED_PAIRS
     if pairs <= max_pairs:
         return (WHOLE,)
-    if keys is not queries:
-        return tuple(row_parts(queries, keys, heads, max_pairs))
-    # Built once for all layers that run on these tokens.
-    parts: tuple[RowPart, ...] = queries.once(
-        ("row parts", heads, max_pairs), lambda: tuple(row_parts(queries, keys, heads, max_pairs))
-    )
-    return parts
+    return tuple(row_parts(queries, keys, heads, max_pairs))

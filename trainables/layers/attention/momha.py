@@ -18,12 +18,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from trainables.layers.attention.attend import Backend, WeightDropout, attend_packed
-from trainables.layers.attention.explicit_offsets import OffsetBias
+from trainables.layers.attention.explicit import OffsetBias
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.experts import ExpertLinear, MixtureSettings, Router, Routing, pair_places
 from trainables.layers.head_rows import spread
 from trainables.layers.linear import Constant, XavierLinear
-from trainables.layers.mask_draws import MaskDraws
 from trainables.layers.packing import Packing
 from trainables.layers.tokens import KeysValues, Placed, Tokens
 from trainables.settings import Reach, Small
@@ -64,9 +63,9 @@ class ExpertAttention(nn.Module):
         self.heads = mixture.heads
         self.kernel: Backend = kernel
 
-    def project_kv(self, z: Float[Tensor, "M D"]) -> tuple[Float[Tensor, "M H E"], Float[Tensor, "M H E"]]:
+    def project_kv(self, z: Float[Tensor, "M D"], packing: Packing) -> KeysValues:
         """Return keys and values of tokens with states `z`."""
-        return self._split_heads(self.key(z)), self._split_heads(self.value(z))
+        return KeysValues.of(self._split_heads(self.key(z)), self._split_heads(self.value(z)), packing)
 
     def forward(
         self, z: Float[Tensor, "M D"], placed_tokens: Placed, keys_values: KeysValues
@@ -74,7 +73,7 @@ class ExpertAttention(nn.Module):
         """Return the attention output of each token over its row of `keys_values`, and its routing."""
         routing: Routing = self.router(z, placed_tokens)
         asking = routing.collect(self.query(routing.dispatch(z), routing.groups))
-        queries = self._split_heads(asking.flatten(0, 1)).to(keys_values.values.dtype)
+        queries = self._split_heads(asking.flatten(0, 1)).to(keys_values.both.dtype)
         pairs = _pairs(placed_tokens.packing, routing.active)
         gathered = attend_packed(
             queries,
@@ -82,7 +81,7 @@ class ExpertAttention(nn.Module):
             pairs,
             reach=self._reach(placed_tokens, routing.active),
             bias=self._bias(queries, placed_tokens, pairs, keys_values.packing),
-            drop=self._drop(placed_tokens, keys_values.packing),
+            drop=self._drop(placed_tokens),
             backend=self.kernel,
         )
         answers = routing.sort(gathered.reshape(*asking.shape))
@@ -100,31 +99,16 @@ class ExpertAttention(nn.Module):
     ) -> OffsetBias | None:
         return None
 
-    def schedule(self, draws: MaskDraws, placed_tokens: Placed, keys: Packing) -> None:
-        """Schedule the dropout mask of attention weights in `draws`, unless a fused kernel draws it."""
-        if self.weight_dropout.active and (self.kernel == "math" or not placed_tokens.place.is_cuda):
-            WeightDropout.schedule(
-                draws, self.weight_dropout, self._pair_places(placed_tokens), self.heads, keys.width
-            )
-
-    def _drop(self, placed_tokens: Placed, keys: Packing) -> WeightDropout | None:
+    def _drop(self, placed_tokens: Placed) -> WeightDropout | None:
         dropout = self.weight_dropout
         if not dropout.active:
             return None
-        places = self._pair_places(placed_tokens)
-        keep = dropout.take_scheduled(places, keys.width)
-        return WeightDropout(dropout, 0 if keep is not None else dropout.draw(), places, keep)
+        return WeightDropout(dropout, dropout.draw(), self._pair_places(placed_tokens))
 
     def _pair_places(self, placed_tokens: Placed) -> Int[Tensor, "B T"]:
         """Return the dropout places of all (token, active expert) pairs, in the padded form."""
-        active, packing = self.router.active, placed_tokens.packing
-        place = pair_places(placed_tokens, active)
-
-        def build() -> tuple[Tensor, Tensor]:
-            return place, _pairs(packing, active).pad(place.flatten())
-
-        places: Tensor = packing.once(("padded pairs", id(place)), build)[1]
-        return places
+        place = pair_places(placed_tokens, self.router.active).flatten()
+        return _pairs(placed_tokens.packing, self.router.active).pad(place)
 
     def _split_heads(self, x: Tensor) -> Tensor:
         return x.reshape(x.shape[0], self.heads, -1)
@@ -161,7 +145,6 @@ class ExpertSelfAttention(ExpertAttention):
     def _offset(self, placed_tokens: Tokens, pairs: Packing, keys: Packing) -> Int[Tensor, "B T K"]:
         """Return which of the `2 * window + 1` offsets applies to each query and key; cached."""
         position = placed_tokens.position
-        assert position is not None
 
         def build() -> tuple[Tensor, Tensor]:
             key_positions = torch.arange(keys.width, device=position.device)
@@ -182,12 +165,11 @@ def _pairs(packing: Packing, active: int) -> Packing:
     """Return the packing of pairs: each token of `packing` is replaced by its `active` queries."""
     if active == 1:
         return packing
-    if not packing.by_host:
-        row = packing.row.repeat_interleave(active)
-        return Packing(row, packing.counts * active, packing.width * active)
 
     def build() -> Packing:
-        return Packing.of_counts(packing.host_counts * active, packing.row.device, packing.width * active)
+        cache = {"counts": packing.host_counts * active} if packing.by_host else {}
+        row = packing.row.repeat_interleave(active)
+        return Packing(row, packing.counts * active, packing.width * active, cache)
 
     pairs: Packing = packing.once(("pairs", active), build)
     return pairs

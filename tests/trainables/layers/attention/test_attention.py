@@ -1,4 +1,4 @@
-"""Every attention kernel of PyTorch equals the explicit product."""
+"""Every attention kernel equals the explicit product, and a missing kernel's error names the package."""
 
 from typing import Any
 
@@ -8,8 +8,12 @@ from torch import Tensor
 
 from tests.gpu.devices import needs_cuda
 from trainables.layers.attention import attend as attention
-from trainables.layers.attention.attend import Backend, WeightDropout, attend_packed
-from trainables.layers.attention.explicit_offsets import OffsetBias
+from trainables.layers.attention.attend import (
+    Backend,
+    WeightDropout,
+    attend_packed,
+)
+from trainables.layers.attention.explicit import OffsetBias
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.packing import Packing, packing_of
 from trainables.layers.tokens import KeysValues
@@ -20,7 +24,7 @@ ROOT = WIDTH**0.5
 
 
 def attend_tokens(q: Tensor, k: Tensor, v: Tensor, queries: Packing, keys: Packing, **options: Any) -> Tensor:
-    return attend_packed(q, KeysValues(k, v, keys), queries, **options)
+    return attend_packed(q, KeysValues.of(k, v, keys), queries, **options)
 
 
 def attend(
@@ -123,7 +127,7 @@ def drop(rate: float = 0.5) -> WeightDropout:
 
 def test_dropout_drops_the_weights_of_its_mask() -> None:
     q, k, v = tensors()
-    keep = drop().keep(heads=2, keys=5)
+    keep = drop().keep_and_scale(heads=2, keys=5).keep
     assert keep.shape == (3, 2, 3, 5)
     assert 0.2 < keep.double().mean() < 0.8
     out = attend(q, k, v, drop=drop())

@@ -1,17 +1,14 @@
 """The explicit product of attention and its backward pass equal the formula."""
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from trainables.layers.attention import explicit as explicit_module
 from trainables.layers.attention.attend import additive_mask
-from trainables.layers.attention.explicit import NARROW, KeptWeights, explicit, explicit_packed
-from trainables.layers.head_rows import spread_parts
+from trainables.layers.attention.explicit import NARROW, KeptWeights, OffsetBias, explicit
 from trainables.layers.packing import Packing
 
-ROWS, HEADS, QUERIES, KEYS = 2, 3, NARROW + 3, NARROW + 1
+ROWS, HEADS, QUERIES, KEYS, OFFSETS = 2, 3, NARROW + 3, NARROW + 1, 4
 SHARE = 0.75
 
 
@@ -37,54 +34,26 @@ def test_values_and_gradients_equal_the_formula(
 ) -> None:
     q = tensor(ROWS, HEADS, QUERIES, width)
     k, v = (tensor(ROWS, HEADS, KEYS, width, seed=seed) for seed in (1, 2))
-    bias = tensor(ROWS, HEADS, QUERIES, KEYS, seed=3) if biased else None
+    offset = torch.arange(QUERIES)[:, None].expand(ROWS, -1, KEYS) % OFFSETS
+    bias = OffsetBias(tensor(ROWS, HEADS, QUERIES, OFFSETS, seed=3), offset) if biased else None
     mask = None if causal is None else masks(causal=causal)
     keep = tensor(ROWS, HEADS, QUERIES, KEYS, seed=4) > -0.6
     weight_dropout = KeptWeights(keep, 1 / SHARE) if dropping else None
-    out = explicit(q, k, v, attention_mask=mask, bias=bias, weight_dropout=weight_dropout)
+    packings = (
+        Packing.of_lengths(torch.full((ROWS,), QUERIES), QUERIES),
+        Packing.of_lengths(torch.full((ROWS,), KEYS), KEYS),
+    )
+    out = explicit(q, k, v, packings, bias, mask, weight_dropout)
     logits = q @ k.mT / width**0.5
-    for added in (bias, mask):
+    for added in (None if bias is None else bias.table(), mask):
         logits = logits if added is None else logits + added
     weights = logits.softmax(-1)
     expected = (weights * keep / SHARE if dropping else weights) @ v
     torch.testing.assert_close(out, expected)
-    inputs = [each for each in (q, k, v, bias) if each is not None]
+    inputs = [q, k, v] if bias is None else [q, k, v, bias.bias]
     grads = torch.autograd.grad(out.square().sum(), inputs)
     for grad, expected_grad in zip(grads, torch.autograd.grad(expected.square().sum(), inputs), strict=True):
         torch.testing.assert_close(grad, expected_grad)
 
 
-LENGTHS = np.array([5, 2, 0, 7, 1])
-SOURCE_LENGTHS = np.array([6, 2, 3, 7, 9])
-
-
-@pytest.mark.parametrize("width", [4, NARROW])
-@pytest.mark.parametrize("has_source", [False, True])
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("max_pairs", [1, 150])
-def test_portions_of_rows_equal_all_rows_at_once(
-    width: int, has_source: bool, causal: bool, max_pairs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    packing = Packing.of_counts(LENGTHS, torch.device("cpu"))
-    keys = Packing.of_counts(SOURCE_LENGTHS, torch.device("cpu")) if has_source else packing
-    x = tensor(LENGTHS.sum(), 1 if has_source else 3, HEADS, width)
-    # Padding repeats the last token of a row, so that it is never NaN.
-    source = tensor(SOURCE_LENGTHS.sum(), 2, HEADS, width, seed=1)
-    reach = torch.cat([torch.arange(1, length + 1) for length in LENGTHS])
-    columns = torch.arange(keys.width)
-    mask = additive_mask(keys.mask[:, None, None], torch.float64).expand(-1, HEADS, -1, -1)
-    if causal:
-        limit = reach[packing.padded_index.flatten()].view(-1, packing.width, 1)
-        mask = additive_mask((columns < limit)[:, None], torch.float64)
-    keep = tensor(len(LENGTHS), HEADS, packing.width, keys.width, seed=2) > -0.6
-
-    def run() -> list[Tensor]:
-        others = spread_parts(source, keys) if has_source else None
-        weight_dropout = KeptWeights(keep, 1 / SHARE)
-        out = explicit_packed(x, packing, others, keys, attention_mask=mask, weight_dropout=weight_dropout)
-        return [out, *torch.autograd.grad(out.square().sum(), [x, source] if has_source else [x])]
-
-    expected = run()
-    monkeypatch.setattr(explicit_module, "MAX_PAIRS_IF_FEW", max_pairs)
-    for actual, expected_value in zip(run(), expected, strict=True):
-        torch.testing.assert_close(actual, expected_value)
+PACKING = Packing.of_lengths(torch.tensor([3, 1, 2]), 4)

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.support.specs.examples import examples
-from trainables.layers.attention import explicit_offsets
+from trainables.layers.attention import explicit as explicit_module
 from trainables.layers.attention.attend import additive_mask
-from trainables.layers.attention.explicit import KeptWeights, explicit
-from trainables.layers.attention.explicit_offsets import OffsetBias, explicit_by_offset
+from trainables.layers.attention.explicit import KeptWeights, OffsetBias, explicit
 from trainables.layers.packing import Packing
 
 HEADS, WIDTH, OFFSETS = 2, 3, 4
@@ -24,6 +23,7 @@ class OffsetRows:
     def __init__(
         self, num_queries: list[int], num_keys: list[int], seed: int, *, causal: bool, drops: bool
     ) -> None:
+        self.biased = True
         self.stream = torch.Generator().manual_seed(seed)
         self.packings = (
             Packing.of_counts(np.array(num_queries), CPU),
@@ -49,16 +49,18 @@ class OffsetRows:
         q, k, v = (
             torch.where(real, each, 0) for real, each in ((self.real, q), (self.seen, k), (self.seen, v))
         )
-        bias = OffsetBias(offset_logits, self.offset)
-        options = {"attention_mask": self.barred, "weight_dropout": self.kept}
-        return torch.where(self.real, explicit_by_offset(q, k, v, bias, self.packings, **options), 0)
+        bias = OffsetBias(offset_logits, self.offset) if self.biased else None
+        return torch.where(self.real, explicit(q, k, v, self.packings, bias, self.barred, self.kept), 0)
 
     def run_padded(self, q: Tensor, k: Tensor, v: Tensor, offset_logits: Tensor) -> Tensor:
-        """Run the padded form."""
-        table = OffsetBias(offset_logits, self.offset).table()
-        return torch.where(
-            self.real, explicit(q, k, v, attention_mask=self.barred, bias=table, weight_dropout=self.kept), 0
-        )
+        """Run the padded form by the formula."""
+        logits = q @ k.mT * WIDTH**-0.5 + self.barred
+        if self.biased:
+            logits = logits + OffsetBias(offset_logits, self.offset).table()
+        weights = logits.softmax(-1)
+        if self.kept is not None:
+            weights = weights * self.kept.keep * self.kept.scale
+        return torch.where(self.real, weights @ v, 0)
 
 
 @pytest.mark.parametrize("max_pairs", [1, 100, 1 << 15])
@@ -67,21 +69,24 @@ class OffsetRows:
     lengths=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=4),
     causal=st.booleans(),
     drops=st.booleans(),
+    biased=st.booleans(),
     seed=st.integers(0, 1000),
 )
 def test_portions_equal_the_padded_form(
-    max_pairs: int, lengths: list[tuple[int, int]], causal: bool, drops: bool, seed: int
+    max_pairs: int, lengths: list[tuple[int, int]], causal: bool, drops: bool, biased: bool, seed: int
 ) -> None:
     case = OffsetRows(*map(list, zip(*lengths, strict=True)), seed, causal=causal, drops=drops)
+    case.biased = biased
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(explicit_offsets, "MAX_PAIRS", max_pairs)
+        patch.setattr(explicit_module, "MAX_BIASED_PAIRS", max_pairs)
+        patch.setattr(explicit_module, "MAX_PAIRS_IF_FEW", max_pairs)
         output = case.run_portions(*case.inputs)
     expected = case.run_padded(*case.inputs)
     torch.testing.assert_close(output, expected)
-    grad = case.random(*output.shape)
+    grad, inputs = case.random(*output.shape), case.inputs if biased else case.inputs[:3]
     for grad_, expected_grad in zip(
-        torch.autograd.grad(output, case.inputs, grad),
-        torch.autograd.grad(expected, case.inputs, grad),
+        torch.autograd.grad(output, inputs, grad),
+        torch.autograd.grad(expected, inputs, grad),
         strict=True,
     ):
         torch.testing.assert_close(grad_, expected_grad)

@@ -59,7 +59,7 @@ def test_pytorch_operator_gets_rows_without_padding(causal: bool, monkeypatch: p
     q, k, v = (torch.randn(sum(LENGTHS), 2, 8, generator=stream) for _ in range(3))
     reach = packing.column + 1 if causal else None
     output, expected = (
-        attend_packed(q, KeysValues(k, v, packing), packing, reach=reach, backend=backend)
+        attend_packed(q, KeysValues.of(k, v, packing), packing, reach=reach, backend=backend)
         for backend in ("flash", "math")
     )
     torch.testing.assert_close(output, expected)
