@@ -3,7 +3,6 @@
 from functools import cache
 from typing import Any
 
-from tests.support.graphs.graph_contract import GraphContract
 from tests.support.sweeps.merged import merged_arms
 from tests.support.sweeps.published import arms_of
 from trainables import catalog
@@ -13,7 +12,7 @@ from trainables.testing.cases import SHAPE
 from trainables.testing.contract import contract_class
 
 
-class BuiltInContract(ModelContract, GraphContract):
+class BuiltInContract(ModelContract):
     """Arms that change several fields at once, so that one has each value, and published configs."""
 
     def every_arm(self) -> dict[str, dict[str, Any]]:
