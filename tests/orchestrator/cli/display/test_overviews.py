@@ -20,11 +20,12 @@ from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.ledger_snapshot import LedgerSnapshot
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
-from tests.orchestrator.execution.sweep.test_sweep_fold import PLANS, make_phases_plan
+from tests.orchestrator.execution.sweep.test_sweep_fold import make_phases_plan, make_repeats_plan
 from tests.support.processes.logs import MemoryLog, record
 from tests.support.sweeps.driving import run_in_turn
 from tests.support.sweeps.overviews import overview
 
+PLANS = {"phases": make_phases_plan(), "repeats": make_repeats_plan()}
 ASHA_STOPPER = {"name": "asha", "grace_steps": 1, "reduction": 2}
 
 
