@@ -128,6 +128,7 @@ CONFIRM = "confirm: {seeds: [1, 2, 3], splits: [test]}\nanswer: {metric: test/ac
         ('trial.report(4, {"test/acc": 0.5})', 0, ""),
         ('trial.report(3, {"test/acc": 0.5})', 2, "step 4"),
         ('trial.report(4, {"valid/acc": 0.5})', 2, "test/acc"),
+        ('trial.report(4, {"test/acc": math.nan})', 2, "diverged"),
     ],
 )
 def test_smoke_test_runs_a_confirm_trial_to_its_test_metrics(run, last_report, code, expected):
