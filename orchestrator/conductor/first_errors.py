@@ -48,7 +48,7 @@ class FirstErrors:
     def repeated(self) -> str:
         """Return a message if all first trials of an arm in a phase crashed with one error; else empty.
 
-        A single confirm trial after a search that succeeded does not stop the sweep.
+        The single trial of a phase does not stop the sweep if the arm has trials of other phases.
         """
         for key, message_by_trial in self._errors.items():
             arm, phase = key.rsplit(" ", 1)
@@ -56,12 +56,15 @@ class FirstErrors:
             if not error or len({_NUMBER.sub("#", message) for message in message_by_trial.values()}) > 1:
                 continue
             num_trials = min(FIRST_TRIALS, self._trains[key])
-            is_single = num_trials == 1 and f"{arm} search" in self._errors and phase != "search"
+            is_single = num_trials == 1 and self._num_trained(arm) > 1
             if len(message_by_trial) >= num_trials and not is_single:
                 trials = f"{phase} trial" if num_trials == 1 else f"{num_trials} {phase} trials"
                 first = f"the {'only' if num_trials == 1 else 'first'} {trials}"
                 return f"{first} of arm {arm} crashed with the same error: {error}"
         return ""
+
+    def _num_trained(self, arm: str) -> int:
+        return sum(count for key, count in self._trains.items() if key.rsplit(" ", 1)[0] == arm)
 
 
 def _key(planned_trial: PlannedTrial) -> str:
