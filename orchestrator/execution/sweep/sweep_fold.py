@@ -19,7 +19,7 @@ from orchestrator.ledger.ledger_snapshot import lines
 from orchestrator.plan.serialise import to_json
 from orchestrator.plan.types import Plan
 
-FORMAT = 3
+FORMAT = 4
 """Version of the snapshot format, increased whenever the fold or its JSON changes.
 
 Snapshots of another format are ignored.
