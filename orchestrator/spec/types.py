@@ -407,7 +407,7 @@ class Spec(Section):
     copied to `kept/<trial id>` of the sweep when the trial ends, and stored as artifacts of its MLflow
     run."""
     on_error: Annotated[Literal["stop", "continue"], described_as("stop or continue")] = "stop"
-    """`stop`: if the first three trials of an arm, or all of fewer trials, crash with the same error, the
+    """`stop`: if the first three trials of an arm in a phase, or all of fewer, crash with the same error, the
     sweep stops with that error, and running trials write checkpoints. After correcting the code, continue
     with `haltsweep resume NAME --retry failed`. `continue`: the other trials run nevertheless."""
     budget: Budget | None = None
