@@ -18,7 +18,7 @@ LENGTHS = (30, 17, 3, 24, 2, 9)
 OPTIONS = argparse.Namespace(width=16, heads=2, bound=7)
 TOLERANCE = 1.05
 BOUNDS: dict[tuple[str, str], tuple[int, int, int, int]] = {
-    ("gut", "compact"): (1134, 16, 10, 22),
+    ("gut", "compact"): (1373, 69, 10, 46),
     ("gut", "none"): (1142, 19, 1, 11),
     ("ut", "compact"): (1132, 22, 10, 29),
     ("ut", "none"): (1055, 26, 1, 10),
@@ -26,7 +26,7 @@ BOUNDS: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("gutlb", "none"): (2942, 42, 1, 20),
     ("looped", "-"): (375, 2, 1, 8),
     ("ndr", "-"): (1291, 66, 1, 8),
-    ("sut", "compact"): (2712, 14, 22, 15),
+    ("sut", "compact"): (2846, 25, 22, 22),
     ("sut", "none"): (2748, 21, 15, 13),
     ("crvnn", "compact"): (1969, 22, 9, 15),
     ("crvnn", "none"): (7364, 66, 1, 23),
