@@ -19,19 +19,19 @@ OPTIONS = argparse.Namespace(width=16, heads=2, bound=7)
 TOLERANCE = 1.05
 BOUNDS: dict[tuple[str, str], tuple[int, int, int, int]] = {
     ("gut", "compact"): (1373, 69, 10, 46),
-    ("gut", "none"): (1142, 19, 1, 11),
-    ("ut", "compact"): (1132, 22, 10, 29),
-    ("ut", "none"): (1055, 26, 1, 10),
-    ("gutlb", "compact"): (2846, 32, 17, 36),
-    ("gutlb", "none"): (2942, 42, 1, 20),
-    ("looped", "-"): (375, 2, 1, 8),
-    ("ndr", "-"): (1291, 66, 1, 8),
+    ("gut", "none"): (1300, 65, 1, 16),
+    ("ut", "compact"): (1380, 76, 10, 59),
+    ("ut", "none"): (1197, 72, 1, 16),
+    ("gutlb", "compact"): (3379, 155, 17, 108),
+    ("gutlb", "none"): (3357, 151, 1, 62),
+    ("looped", "-"): (401, 4, 1, 9),
+    ("ndr", "-"): (1328, 68, 1, 13),
     ("sut", "compact"): (2846, 25, 22, 22),
-    ("sut", "none"): (2748, 21, 15, 13),
-    ("crvnn", "compact"): (1969, 22, 9, 15),
-    ("crvnn", "none"): (7364, 66, 1, 23),
-    ("tlb", "-"): (674, 12, 1, 19),
-    ("transformer", "-"): (498, 10, 1, 15),
+    ("sut", "none"): (2871, 25, 15, 16),
+    ("crvnn", "compact"): (2006, 24, 9, 24),
+    ("crvnn", "none"): (7401, 68, 1, 50),
+    ("tlb", "-"): (819, 43, 1, 50),
+    ("transformer", "-"): (624, 48, 1, 16),
 }
 """By model and early exit: most kernels, copies, host waits and uploads."""
 
