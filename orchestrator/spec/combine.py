@@ -99,14 +99,6 @@ def too_many(document: Document) -> Problem | None:
     return (COMBINE, "of"), f"{limit_text}; name fewer components, or choose another way"
 
 
-def requested_names(document: Document) -> frozenset[str]:
-    """Return the names of the arms that `document` requests, whether or not it already contains them."""
-    if (request := _requested_components(document)) is None or too_many(document):
-        return frozenset()
-    names, way = request
-    return frozenset(arm_name(removed, names, way) for removed in removed_sets(names, way))
-
-
 def _section(document: Document) -> Any:
     return document.data.get(COMBINE) if isinstance(document.data, dict) else None
 

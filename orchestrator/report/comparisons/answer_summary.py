@@ -64,11 +64,10 @@ def _describe_change(report: Report, verdict: ArmVerdict) -> str:
     verb = "raises" if change > 0 else "lowers"
     reference = None if verdict.pooled else report.cell(verdict.reference, verdict.metric)
     start = f", from {format_number(reference.estimate.mean)}" if reference else ""
-    remarks = [verdict.qualified_kind] if verdict.kind in {"better", "worse"} else []
-    if verdict.exploratory and not remarks:
-        remarks = ["exploratory"]
-    value = f" ({remarks[0]})" if remarks else ""
-    return f"{verb} {verdict.metric} by {format_number(abs(change))}{value}{start}"
+    exploratory = "exploratory" if verdict.exploratory else ""
+    remark = verdict.qualified_kind if verdict.kind in {"better", "worse"} else exploratory
+    remark_text = f" ({remark})" if remark else ""
+    return f"{verb} {verdict.metric} by {format_number(abs(change))}{remark_text}{start}"
 
 
 def _outcomes_by_arms(verdicts: Sequence[ArmVerdict]) -> str:

@@ -1,7 +1,6 @@
 """Check shapes and types of calls of layers by jaxtyping and beartype, on demand."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from inspect import signature
 from types import CodeType, FunctionType
 from typing import Any
@@ -95,17 +94,6 @@ def check(*, on: bool) -> None:
     config.update("jaxtyping_disable", not on)
     for switch in _switches:
         switch.turn(on=on)
-
-
-@contextmanager
-def without_shape_checks() -> Iterator[None]:
-    """Turn the checks off, for many calls that equal one checked call."""
-    was_on = _is_on()
-    check(on=False)
-    try:
-        yield
-    finally:
-        check(on=was_on)
 
 
 def _is_on() -> bool:

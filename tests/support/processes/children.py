@@ -21,7 +21,6 @@ from orchestrator.isolation.messages import ChildOrder
 from orchestrator.isolation.working_folder import LaunchFiles, Mode, SharedFileWritten, WorkingFolder
 
 MODULE = __name__
-DESCRIPTOR_LIMIT = 4096
 """Greater than every descriptor of a test."""
 
 
@@ -73,12 +72,6 @@ def end(payload: str, connection: Connection, files: LaunchFiles) -> None:
             time.sleep(1e6)
 
 
-def close_descriptors(payload: int, connection: Connection, files: LaunchFiles) -> None:
-    """Close all descriptors below `payload`, then send a message."""
-    os.closerange(0, payload)
-    connection.send("sent")
-
-
 def start_processes(payload: Path, connection: Connection, files: LaunchFiles) -> None:
     """Start processes that try to outlive this one, write their ids to `payload`, and wait for a message."""
     subprocess.Popen(_sleeper(payload))
@@ -125,11 +118,6 @@ def start_server_and_child(pid_file: Path, launch_folder: Path) -> None:
     with pid_file.open("a") as file:
         file.write(f"{parent}\nready\n")
     time.sleep(1e6)
-
-
-def send_launch_files(payload: Any, connection: Connection, files: LaunchFiles) -> None:
-    """Send the files that the server listed in its launch folder."""
-    connection.send(files)
 
 
 def print_everywhere(payload: str, connection: Connection, files: LaunchFiles) -> None:

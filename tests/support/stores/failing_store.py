@@ -5,8 +5,6 @@ from pathlib import Path
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from tests.support.sweeps.workloads import Synthetic
-
 PROTOCOL = "failing"
 AWAY = "away"
 """Name of a file with the name of an exception, and the number of failing operations, if limited."""
@@ -66,7 +64,3 @@ def fail(path):
 
 
 fsspec.register_implementation(PROTOCOL, FailingStore, clobber=True)
-
-
-class StoreUser(Synthetic):
-    """A trainable whose module registers the file system in the processes of trials."""
