@@ -241,7 +241,7 @@ def _verdict_mark(verdict: ArmVerdict) -> tuple[str, str]:
         text = f"{text}, exploratory"
     if estimate is not None and estimate.n == 1:
         text = f"{text}, {ONLY_SEED}"
-    elif estimate is not None and estimate.low is not None:
+    elif estimate is not None and estimate.low is not None and not verdict.exploratory:
         text = f"{text}, interval of the family"
     return VERDICTS.get(kind, MUTED), text
 

@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from orchestrator.plan.types import ConfirmPlan, Plan
-from orchestrator.report.figures.interval_figures import metric_panels
+from orchestrator.report.figures.interval_figures import metric_panels, outcome_panels
+from orchestrator.report.figures.style import render
 from orchestrator.report.results.summary import summarise
 from orchestrator.report.results.tracked_values import arm_metrics
 from orchestrator.report.results.types import Report
@@ -143,6 +145,34 @@ def test_report_of_an_unfinished_sweep_is_marked(tmp_path: Path) -> None:
     report = summarise(replace(build_plan(), trials=planned_trials), build_records()[:-2])
     assert report.left == 2
     assert "**2 trials have not ended" in write_report_folder(report, tmp_path / "report").read_text()
+
+
+@pytest.mark.parametrize("exploratory", [False, True])
+def test_legend_with_every_kind_of_verdict_fits_the_figure(
+    monkeypatch: pytest.MonkeyPatch, exploratory: bool
+) -> None:
+    figures: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
+    base_report = build_report()
+    effect = base_report.effect("other", "iid/accuracy")
+    assert effect is not None
+    estimate = replace(effect.estimate, low=-1.0, high=0.0)
+    verdicts = tuple(
+        replace(
+            base_report.verdicts[0],
+            kind=kind,
+            difference=estimate,
+            exploratory=exploratory and kind != "undecided",
+        )
+        for kind in ("better", "worse", "undecided")
+    )
+    report = replace(base_report, verdicts=verdicts)
+    render(next(panel for panel in outcome_panels(report) if panel.name == "difference-1"), "png")
+    (figure,) = figures
+    figure.draw_without_rendering()
+    extent = figure.axes[0].get_legend().get_window_extent()
+    assert extent.y0 > 0
+    assert extent.x1 <= figure.bbox.x1
 
 
 def test_report_does_not_depend_on_the_order_of_records() -> None:
