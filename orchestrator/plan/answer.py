@@ -158,19 +158,11 @@ def check_answer(
     known_names = sorted({name for metric in metric_names for name in _on_splits(metric, spec)})
     for keys, name in primary_outcomes(answer):
         if known_names and name not in known_names:
-            faults.add(
-                f"no metric named {name!r}. {hint(name, known_names)}",
-                "answer",
-                *keys,
-                code=FaultCode.UNKNOWN_NAME,
-            )
+            message = f"no metric named {name!r}. {hint(name, known_names)}"
+            faults.add(message, "answer", *keys, code=FaultCode.UNKNOWN_NAME)
         elif (given_by := look_up(metrics, name).given) != "":
-            faults.add(
-                f"must differ between arms, got {name}, which {given_by}",
-                "answer",
-                *keys,
-                code=FaultCode.METRIC_DOES_NOT_VARY,
-            )
+            message = f"must differ between arms, got {name}, which {given_by}"
+            faults.add(message, "answer", *keys, code=FaultCode.METRIC_DOES_NOT_VARY)
     default = default_outcome(spec.confirm, spec.search, metrics) if spec.confirm is not None else None
     primary = answer.metric or default or ""
     low, high = look_up(metrics, primary).span
@@ -192,12 +184,8 @@ def check_stop(
     if confirm is None or confirm.stop is None or (spec.answer and spec.answer.metric):
         return
     if default_outcome(confirm, search, metrics) is None:
-        faults.add(
-            "needs to know what decides, and no metric is declared: name it in answer.metric",
-            "confirm",
-            "stop",
-            code=FaultCode.CONFLICTING_FIELDS,
-        )
+        message = "needs to know what decides, and no metric is declared: name it in answer.metric"
+        faults.add(message, "confirm", "stop", code=FaultCode.CONFLICTING_FIELDS)
 
 
 def _on_splits(full_name: str, spec: "Spec") -> list[str]:

@@ -219,12 +219,11 @@ def _checked_arm(
     declared_values = request.cell if request.is_baseline else request.changes
     for change in undeclared(changes, declared_values):
         path = next(iter(declared_values), change.path)
-        faults.add(
+        message = (
             f"must change only what it declares, but {change.path} goes from {shown(change.before)} to "
-            f"{shown(change.after)} with it: set {change.path} too, or leave it as it is",
-            *request.keys(path),
-            code=FaultCode.CONFLICTING_FIELDS,
+            f"{shown(change.after)} with it: set {change.path} too, or leave it as it is"
         )
+        faults.add(message, *request.keys(path), code=FaultCode.CONFLICTING_FIELDS)
     if request.is_baseline:
         if first is None:
             return CheckedArm(request, system, (), "")
@@ -248,11 +247,10 @@ def _refuse_baseline_values(
             continue
         old_value, new_value = lookup(home, path), lookup(system.settings, path)
         if old_value is not MISSING and equality_key(old_value) == equality_key(new_value):
-            faults.add(
-                f"must differ from the baseline, which has {shown(old_value)} already: this changes nothing",
-                *request.keys(path),
-                code=FaultCode.ARM_HAS_NO_EFFECT,
+            message = (
+                f"must differ from the baseline, which has {shown(old_value)} already: this changes nothing"
             )
+            faults.add(message, *request.keys(path), code=FaultCode.ARM_HAS_NO_EFFECT)
 
 
 def _changed(

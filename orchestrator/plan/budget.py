@@ -35,32 +35,25 @@ def check_budget(spec: Spec, trainable: str | None, metrics: Iterable[Metric], f
     arm_limits = limits.each_arm or ArmLimits()
     for keys, limit in (("flops",), limits.flops), (("each_arm", "flops"), arm_limits.flops):
         if limit is not None and trainable is not None and not is_declared:
-            faults.add(
+            message = (
                 f"needs {TRAIN_FLOPS}, and {trainable} declares no {quantity}: report those so "
-                f"far under that name and declare {quantity} in its `metrics`, or limit device_hours",
-                "budget",
-                *keys,
+                f"far under that name and declare {quantity} in its `metrics`, or limit device_hours"
             )
+            faults.add(message, "budget", *keys)
     target = arm_limits.target
     if target is None or spec.search is None:
         return
     metric = spec.search.objectives[0].metric
     low, high = look_up(known_metrics, metric).span
     if not low <= target <= high:
-        faults.add(
-            f"must be a value that {metric} can have, {low:g} to {high:g}, got {shown(target)}",
-            "budget",
-            "each_arm",
-            "target",
-        )
+        message = f"must be a value that {metric} can have, {low:g} to {high:g}, got {shown(target)}"
+        faults.add(message, "budget", "each_arm", "target")
     elif target == (low if spec.search.objectives[0].goal == "max" else high):
-        faults.add(
+        message = (
             f"must be better than the worst value of {metric}, got {shown(target)}: the first trial reaches "
-            "it, whatever it finds",
-            "budget",
-            "each_arm",
-            "target",
+            "it, whatever it finds"
         )
+        faults.add(message, "budget", "each_arm", "target")
 
 
 def check_afforded(
@@ -81,12 +74,11 @@ def check_afforded(
     flops_limit = None if caps.each_arm is None else caps.each_arm.flops
     for keys, limit in (("flops",), caps.flops), (("each_arm", "flops"), flops_limit):
         if limit is not None and costs and limit < min(costs):
-            faults.add(
+            message = (
                 f"must be at least the FLOPs of one trial, {format_amount(min(costs))} in the arm that "
-                f"needs least, got {shown(limit)}: it would be used up by the first one",
-                "budget",
-                *keys,
+                f"needs least, got {shown(limit)}: it would be used up by the first one"
             )
+            faults.add(message, "budget", *keys)
 
 
 def _check_binding(
@@ -101,13 +93,12 @@ def _check_binding(
         and search is not None
         and arm_limits.no_improvement >= num_trials
     ):
-        faults.add(
+        message = (
             f"must be fewer than the trials of a search, at most {num_trials:,}, got "
             f"{arm_limits.no_improvement}: "
-            "it ends no search before its last trial; lower it, or leave it out",
-            *("budget", "each_arm", "no_improvement"),
-            code=FaultCode.CONFLICTING_FIELDS,
+            "it ends no search before its last trial; lower it, or leave it out"
         )
+        faults.add(message, "budget", "each_arm", "no_improvement", code=FaultCode.CONFLICTING_FIELDS)
 
 
 def _idle_caps(plan: Plan) -> Iterator[str]:

@@ -47,14 +47,11 @@ def check_samplers(search: Search, faults: Faults) -> "ComponentChoice | None":
     noting("sampler", lambda: check_sampler(sampler, len(search.objectives), space))
     for keyword in DRAWN_AT_RANDOM:
         if isinstance(num_trials := sampler.get(keyword), int) and num_trials >= search.trials_per_arm > 1:
-            faults.add(
+            message = (
                 f"must be less than trials_per_arm, {search.trials_per_arm}, got {num_trials}: all would be "
-                "drawn at random",
-                "search",
-                "sampler",
-                keyword,
-                code=FaultCode.CONFLICTING_FIELDS,
+                "drawn at random"
             )
+            faults.add(message, "search", "sampler", keyword, code=FaultCode.CONFLICTING_FIELDS)
     return None if stopper is None else noting("stopper", lambda: check_stopper(stopper))
 
 
@@ -122,13 +119,11 @@ def check_gpu_settings(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
         is_own = path in arm.request.changes or path in arm.request.cell
         keys = arm.request.keys(path) if is_own else ("baseline", "train", field)
         keys = ("search", "also", path) if is_drawn else keys
-        faults.add(
+        message = (
             f"{written_value} must run on a CUDA device, and resources.gpus is 0: give each trial one or a "
-            f"part of it (resources.gpus: 0.25), or {remedy}",
-            *keys,
-            about=(field, *keys),
-            code=FaultCode.CONFLICTING_FIELDS,
+            f"part of it (resources.gpus: 0.25), or {remedy}"
         )
+        faults.add(message, *keys, about=(field, *keys), code=FaultCode.CONFLICTING_FIELDS)
 
 
 def check_ranks(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
@@ -151,13 +146,8 @@ def check_splits(spec: Spec, task: Settings, faults: Faults) -> None:
     test_splits = [split.name for split in splits(task) if split.role == "test"]
     for place, name in enumerate(spec.confirm.splits):
         if name not in test_splits:
-            faults.add(
-                f"the task {task_name(task)} has no test split {name!r}. {hint(name, test_splits)}",
-                "confirm",
-                "splits",
-                place,
-                code=FaultCode.UNKNOWN_NAME,
-            )
+            message = f"the task {task_name(task)} has no test split {name!r}. {hint(name, test_splits)}"
+            faults.add(message, "confirm", "splits", place, code=FaultCode.UNKNOWN_NAME)
 
 
 def check_seeds(spec: Spec, search: SearchPlan | None, faults: Faults) -> None:

@@ -15,12 +15,8 @@ def check_cross(spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
     if confirm is None or not confirm.cross:
         return
     if spec.search is None:
-        faults.add(
-            "needs a search, whose choices the arms exchange",
-            "confirm",
-            "cross",
-            code=FaultCode.CONFLICTING_FIELDS,
-        )
+        message = "needs a search, whose choices the arms exchange"
+        faults.add(message, "confirm", "cross", code=FaultCode.CONFLICTING_FIELDS)
     elif confirm.best > 1:
         message = f"needs confirm.best of 1, got {confirm.best}: several assignments have no one verdict"
         faults.add(message, "confirm", "cross", code=FaultCode.CONFLICTING_FIELDS)

@@ -38,14 +38,12 @@ def check_same_tests(arms: Sequence[BuiltInArm], tests: Sequence[str], faults: F
         for field, names in changed_splits(reference.system.task, arm.system.task, tests):
             keys = arm.request.keys(f"task.{field}")
             new, old = (getattr(built_in_arm.system.task, field, None) for built_in_arm in (arm, reference))
-            faults.add(
+            message = (
                 f"task.{field} changes the examples of {', '.join(names)}, got {new!r} for {arm.name} and "
                 f"{old!r} for {reference.name}, and arms are compared on the same examples only. To run all "
-                f"arms on both, write contexts: {{task.{field}: [...]}}",
-                *keys,
-                code=FaultCode.DIFFERENT_TEST_DATA,
-                about=("same tests", *keys),
+                f"arms on both, write contexts: {{task.{field}: [...]}}"
             )
+            faults.add(message, *keys, code=FaultCode.DIFFERENT_TEST_DATA, about=("same tests", *keys))
 
 
 def check_resampled(spec: Spec, arms: Sequence[BuiltInArm], faults: Faults) -> None:

@@ -70,20 +70,15 @@ def check_built_in_arm(
         texts = _find_evidence(arm, reference, probe, sweep)
         noted = tuple(_notes(arm, reference, texts, probe, sweep)) if _are_notes_wanted(arm, probe) else ()
     except ValueError as error:
-        faults.add(
-            f"{arm.name} cannot be trained: {error}",
-            *place,
-            about=("trained", str(error)),
-            code=FaultCode.ARM_CANNOT_BE_TRAINED,
-        )
+        message = f"{arm.name} cannot be trained: {error}"
+        faults.add(message, *place, about=("trained", str(error)), code=FaultCode.ARM_CANNOT_BE_TRAINED)
         return None
     if not isfinite(first.loss) or not isfinite(first.norm):
-        faults.add(
+        message = (
             f"{arm.name} must begin with a finite loss and gradient, got loss={first.loss} and "
-            f"gradient={first.norm}",
-            *place,
-            code=FaultCode.ARM_CANNOT_BE_TRAINED,
+            f"gradient={first.norm}"
         )
+        faults.add(message, *place, code=FaultCode.ARM_CANNOT_BE_TRAINED)
         return None
     if reference is not None and arm.changes and not is_evidence(texts):
         if arm.request.allow_no_effect:
@@ -143,13 +138,12 @@ def _refuse_no_effect(arm: BuiltInArm, reference: BuiltInArm, aspects: Sequence[
     paths = list(arm.request.cell if arm.request.is_baseline else arm.request.changes)
     unused_text = f" They differ in {' and '.join(aspects)}, which nothing uses." if aspects else ""
     override = "" if arm.request.is_baseline else ", or set allow_no_effect: true if that is intended"
-    faults.add(
+    message = (
         f"{arm.name} changes nothing against {reference.name}: with {', '.join(paths)} set, losses, "
         f"gradients, layers and counted operations are equal at several weights and input lengths."
-        f"{unused_text} Remove the arm, or change a setting that has an effect{override}",
-        *arm.request.keys(paths[0]),
-        code=FaultCode.ARM_HAS_NO_EFFECT,
+        f"{unused_text} Remove the arm, or change a setting that has an effect{override}"
     )
+    faults.add(message, *arm.request.keys(paths[0]), code=FaultCode.ARM_HAS_NO_EFFECT)
 
 
 def _are_notes_wanted(arm: BuiltInArm, probe: Probe) -> bool:
@@ -218,17 +212,11 @@ def check_same(arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
         if arm.request.is_baseline:
             same.add(arm.name)
             axis = _axis(arm.request.cell, equal_arm.request.cell)
-            faults.add(
-                f"{arm.name} has the same settings as {equal_arm.name}: remove one of them",
-                *arm.request.keys(axis),
-                code=FaultCode.ARM_HAS_NO_EFFECT,
-            )
+            message = f"{arm.name} has the same settings as {equal_arm.name}: remove one of them"
+            faults.add(message, *arm.request.keys(axis), code=FaultCode.ARM_HAS_NO_EFFECT)
         elif not equal_arm.request.is_baseline:
-            faults.add(
-                f"has the same settings as {equal_arm.name}: remove one of them",
-                *("arms", arm.request.label),
-                code=FaultCode.ARM_HAS_NO_EFFECT,
-            )
+            message = f"has the same settings as {equal_arm.name}: remove one of them"
+            faults.add(message, "arms", arm.request.label, code=FaultCode.ARM_HAS_NO_EFFECT)
 
 
 def _axis(cell: Mapping[str, Any], other_cell: Mapping[str, Any]) -> str:

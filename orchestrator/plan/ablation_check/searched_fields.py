@@ -62,19 +62,16 @@ def check_dimensions(arm_space: ArmSearchSpace, probe: Probe, faults: Faults) ->
         except ValueError:  # the ablation check reports arms that cannot be run
             continue
         if reason and arm.request.is_baseline:
+            message = f"varies {dimension.path}, which changes {reason} in {arm.name}"
             faults.add(
-                f"varies {dimension.path}, which changes {reason} in {arm.name}",
-                *dimension_keys(dimension.path, arm_space.search),
-                code=FaultCode.PARAM_HAS_NO_EFFECT,
+                message, *dimension_keys(dimension.path, arm_space.search), code=FaultCode.PARAM_HAS_NO_EFFECT
             )
         elif reason == NOTHING:
-            faults.add(
+            message = (
                 f"searches {dimension.path}, which changes nothing in {arm.name}: "
-                f"add {dimension.path} to the arm's drop",
-                "arms",
-                arm.request.label,
-                code=FaultCode.PARAM_HAS_NO_EFFECT,
+                f"add {dimension.path} to the arm's drop"
             )
+            faults.add(message, "arms", arm.request.label, code=FaultCode.PARAM_HAS_NO_EFFECT)
 
 
 def systems(arm: BuiltInArm, dimension: Dimension, space: Space) -> list[System]:

@@ -26,12 +26,8 @@ def check_posthoc(spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, faults: 
             field_names = [
                 field for field, _ in leaves(arms[0].system.settings) if not field.startswith("train.")
             ]
-            faults.add(
-                f"the baseline has no field {path}. {hint(path, field_names)}",
-                "posthoc",
-                path,
-                code=FaultCode.UNKNOWN_FIELD,
-            )
+            message = f"the baseline has no field {path}. {hint(path, field_names)}"
+            faults.add(message, "posthoc", path, code=FaultCode.UNKNOWN_FIELD)
             continue
         arms_with_value = [arm for arm in arms if lookup(arm.system.settings, path) is not MISSING]
         refusals = [
@@ -40,12 +36,8 @@ def check_posthoc(spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, faults: 
         if any(refusals):
             continue
         if reason := _refuse_unused_values(spec, arms_with_value, path, values, probe):
-            faults.add(
-                f"changes nothing that is read: {reason}; leave it out",
-                "posthoc",
-                path,
-                code=FaultCode.RE_EVALUATION_HAS_NO_EFFECT,
-            )
+            message = f"changes nothing that is read: {reason}; leave it out"
+            faults.add(message, "posthoc", path, code=FaultCode.RE_EVALUATION_HAS_NO_EFFECT)
         else:
             _check_each(spec, arms_with_value, path, probe, faults)
 
@@ -61,13 +53,11 @@ def _check_value(
             faults.add(f"{arm.name} {reason}", "posthoc", path, place, about=(path, place, reason))
             is_refused = True
     if not is_refused and all(_has_already(spec, arm, path, value) for arm in arms):
-        faults.add(
+        message = (
             f"must differ from what is trained: {shown(value)} is what every arm has already, and is read so "
-            "anyway; leave it out",
-            "posthoc",
-            path,
-            place,
+            "anyway; leave it out"
         )
+        faults.add(message, "posthoc", path, place)
         return True
     return is_refused
 

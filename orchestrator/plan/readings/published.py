@@ -59,11 +59,8 @@ def _check_splits(spec: Spec, split_names: Iterable[str], faults: Faults) -> Non
         for split in row.values:
             if split not in known_splits:
                 keys = ("published", place, "values", split)
-                faults.add(
-                    f"no split named {split!r}. {hint(split, sorted(known_splits))}",
-                    *keys,
-                    code=FaultCode.UNKNOWN_NAME,
-                )
+                message = f"no split named {split!r}. {hint(split, sorted(known_splits))}"
+                faults.add(message, *keys, code=FaultCode.UNKNOWN_NAME)
 
 
 def _declared_splits(spec: Spec) -> Iterator[str]:
@@ -90,9 +87,8 @@ def _check_spans(spec: Spec, metrics: Sequence[Metric], faults: Faults) -> None:
             if std is not None and std > high - low:
                 remedy = ": divide percentages by 100" if (low, high) == (0, 1) else ""
                 requirement = f"must be at most {high - low:g}, how far values of {row.metric} can lie apart"
-                faults.add(
-                    f"{requirement}, got {shown(std)}{remedy}", *("published", place, "values", split, "std")
-                )
+                message = f"{requirement}, got {shown(std)}{remedy}"
+                faults.add(message, "published", place, "values", split, "std")
 
 
 def _range_text(metric: Metric) -> str:
@@ -112,12 +108,11 @@ def _check_distinct(spec: Spec, faults: Faults) -> None:
             if (earlier_place := place_by_key.setdefault(belongs, place)) != place:
                 # Two papers may have measured the same system, but the report displays one value per arm.
                 remedy = "" if row.arm is not None else ": tell papers apart by reference.variant"
-                faults.add(
+                message = (
                     f"{row.metric} of {row.name} must be given once, also in "
-                    f"published[{earlier_place}]{remedy}",
-                    *("published", place, "values", split),
-                    code=FaultCode.DUPLICATE_KEY,
+                    f"published[{earlier_place}]{remedy}"
                 )
+                faults.add(message, "published", place, "values", split, code=FaultCode.DUPLICATE_KEY)
 
 
 def _key(values: Mapping[str, Any]) -> frozenset[tuple[str, bool, Any]]:
@@ -128,12 +123,11 @@ def _key(values: Mapping[str, Any]) -> frozenset[tuple[str, bool, Any]]:
 def _check_system(index: int, row: Published, spec: Spec, faults: Faults) -> None:
     """Add a fault for a published system named like an arm, since their rows would be indistinguishable."""
     if row.name in (BASELINE, *spec.arms):
-        faults.add(
+        message = (
             f"must not be called as the arm {row.name} is: write arm: {row.name} if the row is of that arm, "
-            "else tell it apart by reference.variant",
-            *("published", index, "reference", "system"),
-            code=FaultCode.CONFLICTING_FIELDS,
+            "else tell it apart by reference.variant"
         )
+        faults.add(message, "published", index, "reference", "system", code=FaultCode.CONFLICTING_FIELDS)
 
 
 def _check_read_again(index: int, row: Published, arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
@@ -141,12 +135,11 @@ def _check_read_again(index: int, row: Published, arms: Sequence[CheckedArm[Any]
     own_arms = [arm for arm in arms if arm.request.label == row.arm]
     for path in row.posthoc:
         if own_arms and all(lookup(arm.system.settings, path) is MISSING for arm in own_arms):
-            faults.add(
+            message = (
                 f"{row.arm} has no field {path}, so that it is never read again with one and the value would "
-                "stand beside nothing: leave the row out, or give the arm that it belongs to",
-                *("published", index, "posthoc", path),
-                code=FaultCode.UNKNOWN_FIELD,
+                "stand beside nothing: leave the row out, or give the arm that it belongs to"
             )
+            faults.add(message, "published", index, "posthoc", path, code=FaultCode.UNKNOWN_FIELD)
 
 
 def _check_quantities(spec: Spec, baseline: BuiltInArm, probe: Probe, faults: Faults) -> None:
@@ -163,8 +156,5 @@ def _check_quantities(spec: Spec, baseline: BuiltInArm, probe: Probe, faults: Fa
             quantity_names = [name.removeprefix(prefix) for name in reported_names if name.startswith(prefix)]
             if row.metric not in quantity_names:
                 of_training = " of train" if split == "train" else ""
-                faults.add(
-                    f"no quantity{of_training} named {row.metric!r}. {hint(row.metric, quantity_names)}",
-                    *("published", place, "metric"),
-                    code=FaultCode.UNKNOWN_NAME,
-                )
+                message = f"no quantity{of_training} named {row.metric!r}. {hint(row.metric, quantity_names)}"
+                faults.add(message, "published", place, "metric", code=FaultCode.UNKNOWN_NAME)

@@ -92,12 +92,8 @@ def _unknown_condition(
             continue
         is_refused = True
         related_fields = related(path, fields)
-        faults.add(
-            f"depends on {path}, a field of no arm. {hint(path, related_fields)}",
-            *dimension_keys(dimension.path, search),
-            "when",
-            code=FaultCode.UNKNOWN_FIELD,
-        )
+        message = f"depends on {path}, a field of no arm. {hint(path, related_fields)}"
+        faults.add(message, *dimension_keys(dimension.path, search), "when", code=FaultCode.UNKNOWN_FIELD)
     return is_refused
 
 
@@ -121,12 +117,11 @@ def _check_existence(
         f"{condition.path} must be {' or '.join(map(shown, condition.values))}"
         for condition in dimension.when
     )
-    faults.add(
+    message = (
         f"never exists: {conditions}, which holds in no arm that searches it; correct the condition or leave "
-        "the range out",
-        *dimension_keys(dimension.path, search),
-        "when",
+        "the range out"
     )
+    faults.add(message, *dimension_keys(dimension.path, search), "when")
 
 
 def measures(path: str, arms: Sequence[BuiltInArm], searched_paths: Collection[str]) -> str | None:

@@ -106,11 +106,9 @@ def check_draws(
         drawing = _Drawing(settings, space, drawing.variant, settings_check.too_large)
     if draws and not any(map(drawing.admits, chain(draws, drawing.by_chance(CHANCES)))):
         constraints_text = ", ".join(map(str, space.constraints))
+        message = f"{arm.name} can draw nothing that satisfies {constraints_text}: change the ranges"
         faults.add(
-            f"{arm.name} can draw nothing that satisfies {constraints_text}: change the ranges",
-            "search",
-            about=("nothing satisfies", constraints_text),
-            code=FaultCode.NOTHING_TO_DRAW,
+            message, "search", about=("nothing satisfies", constraints_text), code=FaultCode.NOTHING_TO_DRAW
         )
         return space
     num_params = sum(map(drawing.admits, draws))
@@ -119,14 +117,11 @@ def check_draws(
         and all(_is_whole(dimension.domain) for dimension in space.dimensions)
         and len(draws) < DRAWS_MAX
     ):
-        faults.add(
+        message = (
             f"must be at most {num_params}, got {best}: the search space of {arm.name} has only {num_params} "
-            "different params",
-            "confirm",
-            "best",
-            about=("best", num_params),
-            code=FaultCode.NOTHING_TO_DRAW,
+            "different params"
         )
+        faults.add(message, "confirm", "best", about=("best", num_params), code=FaultCode.NOTHING_TO_DRAW)
     return space
 
 
@@ -387,9 +382,5 @@ def _note_combination(
     fitting_values = [value for value, fits in drawing.others(draw, last) if fits]
     rest = ", ".join(f"{path} = {shown(draw[path])}" for path in paths[:-1])
     remedy = f". With {rest}, {last} may be {quote_values(fitting_values)}" if fitting_values and rest else ""
-    faults.add(
-        f"{arm.name} cannot be trained with {params_text}: {problem}{remedy}",
-        "search",
-        about=about,
-        code=FaultCode.NOTHING_TO_DRAW,
-    )
+    message = f"{arm.name} cannot be trained with {params_text}: {problem}{remedy}"
+    faults.add(message, "search", about=about, code=FaultCode.NOTHING_TO_DRAW)

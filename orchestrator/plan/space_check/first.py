@@ -88,11 +88,10 @@ def with_first_points(
     """Return `arms` with the completed points of `search.first`; note points that cannot be tried."""
     for place, point in enumerate(search.first):
         if FROM in point and FOUND not in point:
-            faults.add(
-                f"must say what {point[FROM]} found: plan the spec with `haltsweep plan`, which looks it up",
-                *PLACE,
-                place,
+            message = (
+                f"must say what {point[FROM]} found: plan the spec with `haltsweep plan`, which looks it up"
             )
+            faults.add(message, *PLACE, place)
     if faults:
         return list(arms)
     arms_with_points = [
@@ -145,9 +144,8 @@ def _note_value_outside(
 ) -> None:
     requirement = f"must be within the search's range of {dimension.path}, {domain_words(dimension.domain)}"
     value_text = "none" if value is MISSING else shown(value)
-    faults.add(
-        f"{requirement}, got {value_text}{owner}", *keys, about=("first", *keys, dimension.path, value_text)
-    )
+    message = f"{requirement}, got {value_text}{owner}"
+    faults.add(message, *keys, about=("first", *keys, dimension.path, value_text))
 
 
 def _values_of_arm(checked_arm: CheckedArm[Any], point: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -52,22 +52,12 @@ def check_objectives(
         if faults.has(*about):
             continue
         if metric not in metric_names and arm.request.is_baseline:
-            faults.add(
-                f"no metric named {metric!r}. {hint(metric, metric_names)}",
-                *keys,
-                "metric",
-                about=about,
-                code=FaultCode.UNKNOWN_NAME,
-            )
+            message = f"no metric named {metric!r}. {hint(metric, metric_names)}"
+            faults.add(message, *keys, "metric", about=about, code=FaultCode.UNKNOWN_NAME)
         elif metric not in metric_names:
             message = f"{arm.name} reports no {metric!r}, so it cannot be searched with the others"
-            faults.add(
-                f"{message}. {hint(metric, metric_names)}",
-                *keys,
-                "metric",
-                about=about,
-                code=FaultCode.UNKNOWN_NAME,
-            )
+            message = f"{message}. {hint(metric, metric_names)}"
+            faults.add(message, *keys, "metric", about=about, code=FaultCode.UNKNOWN_NAME)
         elif fault := against_declared(objective, metrics):
             faults.add(fault[1], *keys, fault[0], about=about)
 
@@ -129,13 +119,11 @@ def check_answer_moves(
         ]
         if all(still):
             message = ", ".join(filter(None, still[:NAMED])) + (", ..." if len(still) > NAMED else "")
-            faults.add(
+            message = (
                 f"must differ between seeds, got {name}, which {message}: no seed is needed to know it; "
-                "choose another, or let something halt",
-                "answer",
-                *keys,
-                code=FaultCode.METRIC_DOES_NOT_VARY,
+                "choose another, or let something halt"
             )
+            faults.add(message, "answer", *keys, code=FaultCode.METRIC_DOES_NOT_VARY)
 
 
 def _stands_still(

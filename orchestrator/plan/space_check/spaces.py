@@ -215,32 +215,26 @@ def check_grid(arm: CheckedArm[Any], space: Space, spec: Spec, search: Search, f
         return
     endless = [dimension for dimension in space.dimensions if not is_finite(dimension.domain)]
     for dimension in endless:
-        faults.add(
+        message = (
             "must be a choice, whole numbers or a float with a step to be searched by grid, got "
-            f"{domain_words(dimension.domain)}: list values, give a step, or choose another sampler",
-            *dimension_keys(dimension.path, search),
-            about=("grid", dimension.path),
+            f"{domain_words(dimension.domain)}: list values, give a step, or choose another sampler"
         )
+        faults.add(message, *dimension_keys(dimension.path, search), about=("grid", dimension.path))
     if endless:
         return
     size = count_combinations(space, arm.system.settings)
     if size > COUNTED_MAX:
-        faults.add(
+        message = (
             f"must have at most {COUNTED_MAX:,} combinations to be tried one by one, got {size:,} in "
-            f"{arm.name}: leave values out, or choose another sampler",
-            *("search", "sampler"),
-            about=("grid",),
+            f"{arm.name}: leave values out, or choose another sampler"
         )
+        faults.add(message, "search", "sampler", about=("grid",))
     elif size > search.trials_per_arm:
-        faults.add(
+        message = (
             f"must be at least {size:,}, the combinations that {arm.name} has, got "
-            f"{search.trials_per_arm:,}: a grid is tried as a whole",
-            *("search", "trials_per_arm"),
-            about=("grid",),
+            f"{search.trials_per_arm:,}: a grid is tried as a whole"
         )
+        faults.add(message, "search", "trials_per_arm", about=("grid",))
     elif spec.confirm is not None and spec.confirm.best > size:
-        faults.add(
-            f"must be at most {size:,}, the combinations that {arm.name} has, got {spec.confirm.best}",
-            *("confirm", "best"),
-            about=("grid",),
-        )
+        message = f"must be at most {size:,}, the combinations that {arm.name} has, got {spec.confirm.best}"
+        faults.add(message, "confirm", "best", about=("grid",))

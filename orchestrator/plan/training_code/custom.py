@@ -113,22 +113,18 @@ class CustomTrainable:
             self._check_unchanged_values(arm, faults)
         self._check_kinds(spec, arms, faults)
         if spec.resources.gpus > 1 and not self._trainable.several_gpus:
-            faults.add(
+            message = (
                 f"must be 1 or a part of 1 for {self.path}, which does not say that one trial uses several, "
                 f"got {spec.resources.gpus:g}: ask for one, or write "
-                "haltsweep = {'several_gpus': True} in its module if it uses all",
-                "resources",
-                "gpus",
-                code=FaultCode.CONFLICTING_FIELDS,
+                "haltsweep = {'several_gpus': True} in its module if it uses all"
             )
+            faults.add(message, "resources", "gpus", code=FaultCode.CONFLICTING_FIELDS)
         if spec.confirm is not None and spec.confirm.resample_data:
-            faults.add(
+            message = (
                 f"must be false for {self.path}, got true: haltsweep does not know where it draws its data. "
-                "Delete resample_data, and draw the data by trial.seed_of('data') in the training code",
-                "confirm",
-                "resample_data",
-                code=FaultCode.CONFLICTING_FIELDS,
+                "Delete resample_data, and draw the data by trial.seed_of('data') in the training code"
             )
+            faults.add(message, "confirm", "resample_data", code=FaultCode.CONFLICTING_FIELDS)
         check_published(spec, arms, (), self.metrics(arms), faults)
         self._check_posthoc(spec, arms, faults)
         check_answer(spec, self.metrics(arms), (), faults)
@@ -149,12 +145,8 @@ class CustomTrainable:
             repeated = self._second_fingerprint(arm if reference is None else reference)
         except ValueError as error:
             place = ("baseline",) if arm.request.is_baseline else ("arms", arm.request.label)
-            faults.add(
-                f"{arm.name} cannot be built: {error}",
-                *place,
-                about=("built", str(error)),
-                code=FaultCode.ARM_CANNOT_BE_TRAINED,
-            )
+            message = f"{arm.name} cannot be built: {error}"
+            faults.add(message, *place, about=("built", str(error)), code=FaultCode.ARM_CANNOT_BE_TRAINED)
             return None
         return compare_fingerprints(
             arm.name,
@@ -260,13 +252,12 @@ class CustomTrainable:
         for path, field, written_value in _written_fields(arm):
             kept_value = lookup(arm.system.settings, field)
             if _is_other_number(written_value, kept_value):
-                faults.add(
+                message = (
                     f"must be kept as it is written, and config of {self.path} makes {field} "
                     f"{shown(kept_value)}, got {shown(written_value)}: write {shown(kept_value)} if that is "
-                    "meant",
-                    *arm.request.keys(path),
-                    about=("kept", field, written_value),
+                    "meant"
                 )
+                faults.add(message, *arm.request.keys(path), about=("kept", field, written_value))
 
     def _note_missing_field(self, path: str, known_names: Iterable[str], keys: Keys, faults: Faults) -> None:
         message = f"{self.path} has no field {path}. {hint(path, related(path, known_names))}"
@@ -323,37 +314,30 @@ class CustomTrainable:
 
     def _check_posthoc(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
         if spec.posthoc and self._trainable.evaluate is None:
-            faults.add(
+            message = (
                 "needs evaluate(settings, folder), which returns the metrics of what a trial saved: name it "
-                f"in the module of {self.path} as haltsweep = {{'evaluate': evaluate}}, or leave posthoc out",
-                "posthoc",
-                code=FaultCode.CUSTOM_CODE,
+                f"in the module of {self.path} as haltsweep = {{'evaluate': evaluate}}, or leave posthoc out"
             )
+            faults.add(message, "posthoc", code=FaultCode.CUSTOM_CODE)
             return
         base = arms[0].system.settings
         for path, values in spec.posthoc.items():
             if (arm_value := lookup(base, path)) is MISSING:
                 field_names = [field for field, _ in leaves(base)]
-                faults.add(
-                    f"the baseline has no field {path}. {hint(path, field_names)}",
-                    "posthoc",
-                    path,
-                    code=FaultCode.UNKNOWN_FIELD,
-                )
+                message = f"the baseline has no field {path}. {hint(path, field_names)}"
+                faults.add(message, "posthoc", path, code=FaultCode.UNKNOWN_FIELD)
                 continue
             for place, value in enumerate(values):
                 checked_settings = self._check_settings(with_value(base, path, value))
                 if isinstance(checked_settings, list):
                     reasons = "; ".join(problem.message for problem in checked_settings)
-                    faults.add(
-                        f"the baseline cannot have {path} = {shown(value)}: {reasons}", "posthoc", path, place
-                    )
+                    message = f"the baseline cannot have {path} = {shown(value)}: {reasons}"
+                    faults.add(message, "posthoc", path, place)
                 elif equality_key(arm_value) == equality_key(value):
-                    faults.add(
-                        f"must differ from what is trained: {shown(value)} is what the baseline has already",
-                        *("posthoc", path, place),
-                        code=FaultCode.RE_EVALUATION_HAS_NO_EFFECT,
+                    message = (
+                        f"must differ from what is trained: {shown(value)} is what the baseline has already"
                     )
+                    faults.add(message, "posthoc", path, place, code=FaultCode.RE_EVALUATION_HAS_NO_EFFECT)
 
 
 def _differing_paths(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[str, ...]:
