@@ -95,8 +95,7 @@ def _check_binding(
     ):
         message = (
             f"must be fewer than the trials of a search, at most {num_trials:,}, got "
-            f"{arm_limits.no_improvement}: "
-            "it ends no search before its last trial; lower it, or leave it out"
+            f"{arm_limits.no_improvement}: it ends no search before its last trial; lower it, or leave it out"
         )
         faults.add(message, "budget", "each_arm", "no_improvement", code=FaultCode.CONFLICTING_FIELDS)
 

@@ -172,9 +172,8 @@ class ExternalStore:
         except (StoreUnreachable, FileNotFoundError) as error:
             raise StoreError(
                 "--checkpoints must be a location that allows writing, reading and deleting, got "
-                f"{self.uri}: "
-                f"{_reason(error.__cause__ or error)}; check bucket, region and credentials, which come from "
-                "the environment"
+                f"{self.uri}: {_reason(error.__cause__ or error)}; check bucket, region and credentials, "
+                "which come from the environment"
             ) from error
         assert content == b"probe", "a store must give back what it was given"
 

@@ -94,10 +94,8 @@ class Nodes:
             raise InputError(
                 "all nodes must share the folder of sweeps, which contains the checkpoints, but "
                 f"{len(nodes_without_folder)} of {len(self._living)} do not: "
-                f"{self._unmet_requirements(nodes_without_folder)}. "
-                "Without it, a "
-                "trial that moves to another node restarts, and posthoc trials lack their checkpoints: "
-                "give --checkpoints "
+                f"{self._unmet_requirements(nodes_without_folder)}. Without it, a trial that moves to "
+                "another node restarts, and posthoc trials lack their checkpoints: give --checkpoints "
                 "s3://bucket/folder or another store, or a --runs that is mounted everywhere"
             )
         if self._living and not any(map(self._is_fit, self._living)):

@@ -152,9 +152,8 @@ def read_setup(folder: SweepFolder) -> Setup:
         setup = from_json_values(Setup, values | {"tracking_uri": tracking_uri})
     except PermissionError as error:
         raise NotAllowed(
-            f"{folder.root / SETUP} is readable only for its owner"
-            f"{_owner(folder.root / SETUP)}: "
-            "it may hold passwords; run the command as that user, or ask for a `haltsweep bundle`"
+            f"{folder.root / SETUP} is readable only for its owner{_owner(folder.root / SETUP)}: it may hold "
+            "passwords; run the command as that user, or ask for a `haltsweep bundle`"
         ) from error
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         reason = f"{type(error).__name__}: {error}"
@@ -204,10 +203,9 @@ def refuse_copy(folder: SweepFolder, setup: Setup, kinds: Sequence[str] = STORES
         own_place for own_place, other_place in places if own_place is not None and own_place == other_place
     ]:
         raise InputError(
-            f"the stores of a sweep must belong to one folder, but {folder.root} is a copy of "
-            f"{home.root}: both use {' and '.join(map(redact_url, shared_places))}; use that folder, or "
-            "move it "
-            "away first. The files of the copy can be deleted with `rm -r` without losing measurements"
+            f"the stores of a sweep must belong to one folder, but {folder.root} is a copy of {home.root}: "
+            f"both use {' and '.join(map(redact_url, shared_places))}; use that folder, or move it away "
+            "first. The files of the copy can be deleted with `rm -r` without losing measurements"
         )
 
 

@@ -197,8 +197,7 @@ def _require_memory(structure: Structure) -> None:
     needed_bytes = COPIES * structure.parameters * torch.get_default_dtype().itemsize
     if needed_bytes > (free_bytes := psutil.virtual_memory().available):
         raise ValueError(
-            f"a model must fit into memory for the ablation check, got {structure.parameters:,} "
-            "parameters "
+            f"a model must fit into memory for the ablation check, got {structure.parameters:,} parameters "
             f"that take {bytes_amount(needed_bytes)} but {bytes_amount(free_bytes)} are free; make it "
             "smaller or use more memory"
         )
@@ -215,8 +214,7 @@ def _require_streams(system: System, structure: Structure) -> None:
     if drawn_streams:
         raise ValueError(
             f"{drawn_streams[0]} must be initialized in the method reset_parameters of its module, so that "
-            "it has "
-            "the same random stream in every arm, but a constructor initializes it; "
+            "it has the same random stream in every arm, but a constructor initializes it; "
             f"{_move(drawn_streams[0])}"
         )
 

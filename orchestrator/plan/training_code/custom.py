@@ -241,10 +241,9 @@ class CustomTrainable:
             elif MISSING not in (written_value, parsed_value):
                 yield SettingFault(
                     path,
-                    f"{config} must change nothing else with a draw, and makes {path} "
-                    f"{shown(parsed_value)}, where "
-                    f"the trial would have {shown(written_value)}: leave {path} out of the config, and have "
-                    "training reckon it",
+                    f"{config} must change nothing else with a draw, and makes {path} {shown(parsed_value)}, "
+                    f"where the trial would have {shown(written_value)}: leave {path} out of the config, and "
+                    "have training reckon it",
                 )
 
     def _check_unchanged_values(self, arm: Arm, faults: Faults) -> None:
