@@ -195,9 +195,7 @@ class Conductor:
 
     def _skipped_too_early(self) -> list[TrialState]:
         """Recompute the completed rounds; return skipped trials that may now be needed."""
-        self._rounds = Rounds(self._plan)
-        while self._rounds.advance(self._confirmed) is not None:
-            pass
+        self._rounds = Rounds.after(self._plan, self._confirmed)
         skipped_states = [
             state
             for (name, _), arm_state in self._arms.items()
@@ -257,7 +255,7 @@ class Conductor:
 
     def progress(self) -> tuple[Progress, ...]:
         """Return the progress of every arm, in the order of the plan."""
-        goal = self._plan.search.objectives[0].goal if self._plan.search else None
+        goal = self._plan.objectives[0].goal if self._plan.objectives else None
         return tuple(progress(self._repeats_of(arm.name), goal) for arm in self._plan.arms)
 
     def outlook(self) -> Outlook:

@@ -246,7 +246,7 @@ def _steps(plan: Plan, phase: Phase, settings: Mapping[str, Any]) -> int | None:
 def _watched_metric(plan: Plan, last: Measurement | None) -> tuple[str, float | None]:
     if last is None or not last.metrics:
         return "", None
-    objective_names = [objective.metric for objective in plan.search.objectives] if plan.search else []
+    objective_names = [objective.metric for objective in plan.objectives]
     splits = (*VALIDATION_SPLITS, "", TRAIN)
     by_split = [(split_and_quantity(name)[0], name) for name in sorted(last.metrics)]
     same_split_names = [name for wanted_split in splits for split, name in by_split if split == wanted_split]

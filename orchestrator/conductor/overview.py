@@ -152,8 +152,7 @@ class Overview:
     ) -> "Overview":
         """Return the overview of `records`; ended trials are added to the sums in `ended_trial_totals`."""
         ended_trial_totals, other_records = ended_trial_totals or EndedTrialTotals(), []
-        objectives = plan.search.objectives if plan.search is not None else ()
-        objective_names = [objective.metric for objective in objectives]
+        objective_names = [objective.metric for objective in plan.objectives]
         for record in records:
             if record.outcome is None or not record.outcome.final:
                 other_records.append(record)
@@ -164,7 +163,7 @@ class Overview:
                 record.last,
                 values=record.judged_by(objective_names) if objective_names else (),
                 attempts=record.attempts,
-                objectives=objectives,
+                objectives=plan.objectives,
             )
         return cls(plan, num_planned, ended_trial_totals, other_records)
 

@@ -24,10 +24,7 @@ TRAINING = "train/"
 
 def decisions(plan: Plan, confirmations: Confirmed) -> dict[str, EarlyVerdict]:
     """Return the early verdicts of arms that needed no more seeds, by arm; empty for a plan without looks."""
-    rounds = Rounds(plan)
-    while rounds.advance(confirmations) is not None:
-        pass
-    return rounds.decided
+    return Rounds.after(plan, confirmations).decided
 
 
 class Rounds:
@@ -47,6 +44,14 @@ class Rounds:
         self._arms = tuple(arm.name for arm in plan.arms)
         self._questions = tuple(_questions(plan)) if looking else ()
         self.decided: dict[str, EarlyVerdict] = {}
+
+    @classmethod
+    def after(cls, plan: Plan, confirmations: Confirmed) -> "Rounds":
+        """Return the rounds of `plan` after all looks that `confirmations` permit."""
+        rounds = cls(plan)
+        while rounds.advance(confirmations) is not None:
+            pass
+        return rounds
 
     def may_run(self, planned_trial: PlannedTrial) -> bool:
         """Return whether the trial may run before any further look."""
@@ -92,17 +97,11 @@ class Rounds:
 
     def _is_undecidable(self, arm: str, seeds: Sequence[int], confirmations: Confirmed) -> bool:
         """Return whether no look can decide, because all seeds agree both in the arm and in its reference."""
-        both_arms = (arm, self._compared_with[arm])
-        return all(
-            are_seeds_equal(
-                [
-                    values
-                    for seed in seeds
-                    if (values := confirmations.get((objective_name, seed))) is not None
-                ]
-            )
-            for objective_name in both_arms
-        )
+        for name in (arm, self._compared_with[arm]):
+            metrics = (confirmations.get((name, seed)) for seed in seeds)
+            if not are_seeds_equal([values for values in metrics if values is not None]):
+                return False
+        return True
 
     def _drop_surplus_seeds(self, confirmations: Confirmed) -> Confirmed:
         """Return `confirmations` without the seeds that decided arms ran in addition to the needed ones."""

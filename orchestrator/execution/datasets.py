@@ -46,10 +46,9 @@ def build_datasets(
     """
     from trainables.task_catalog import task_name
 
-    confirmed = plan.confirm.splits if plan.confirm is not None else ()
     dataset_keys = [
         (config, info.name)
-        for config, infos in tasks_with_splits(arm_tasks(plan), confirmed)
+        for config, infos in tasks_with_splits(arm_tasks(plan), plan.test_splits)
         for info in infos
         if not info.streamed
     ]
@@ -78,8 +77,7 @@ def warn_about_repeated_inputs(plan: Plan, data_dir: Path) -> Iterator[str]:
     from trainables.catalog import is_outside
     from trainables.task_catalog import task_name
 
-    confirmed = plan.confirm.splits if plan.confirm is not None else ()
-    for config, infos in tasks_with_splits((arm.settings["task"] for arm in plan.arms), confirmed):
+    for config, infos in tasks_with_splits((arm.settings["task"] for arm in plan.arms), plan.test_splits):
         train_info = next(info for info in infos if info.role == "train")
         if train_info.streamed or not is_outside("tasks", task_name(config)):
             continue
@@ -101,12 +99,11 @@ def collect_inputs(plan: Plan, data_dir: Path) -> dict[str, list[Input]]:
     from trainables.data.store import split_path
     from trainables.task_catalog import task_name
 
-    confirmed = plan.confirm.splits if plan.confirm is not None else ()
     inputs: dict[str, list[Input]] = {}
     for raw in arm_tasks(plan):
         if (key := digest(raw)) in inputs:
             continue
-        ((config, infos),) = tasks_with_splits([raw], confirmed)
+        ((config, infos),) = tasks_with_splits([raw], plan.test_splits)
         inputs[key] = [
             Input(
                 f"{task_name(config)}/{info.name}",
@@ -247,9 +244,8 @@ def data_digests(plan: Plan, setup: Setup) -> dict[str, str]:
     from trainables.task_catalog import task_name
 
     digests_by_split: dict[str, set[str]] = defaultdict(set)
-    confirmed = plan.confirm.splits if plan.confirm is not None else ()
     with suppress(ValueError, LookupError):  # a custom task that is no longer installed
-        for config, infos in tasks_with_splits(arm_tasks(plan), confirmed):
+        for config, infos in tasks_with_splits(arm_tasks(plan), plan.test_splits):
             for info in infos:
                 if info.streamed or not (path := split_path(config, info.name, setup.data_dir)).exists():
                     continue

@@ -191,12 +191,9 @@ def check_stop(
 def _on_splits(full_name: str, spec: "Spec") -> list[str]:
     """Return a validation metric on all splits; any other metric unchanged."""
     split, quantity = split_and_quantity(full_name)
-    splits = (*(spec.confirm.splits if spec.confirm else ()), SELECTION_SPLIT)
-    return (
-        [metric_name(one_split, quantity) for one_split in splits]
-        if split == SELECTION_SPLIT
-        else [full_name]
-    )
+    if split != SELECTION_SPLIT:
+        return [full_name]
+    return [metric_name(name, quantity) for name in (*spec.test_splits, SELECTION_SPLIT)]
 
 
 def primary_outcomes(answer: "Answer") -> list[tuple[tuple[str | int, ...], str]]:

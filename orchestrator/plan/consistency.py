@@ -88,9 +88,8 @@ def _trial_faults(plan: Plan, arms: set[str]) -> Iterator[str]:
         yield from _unsettable_paths(trial.arm, settings[trial.arm], trial.overrides)
         if trial.phase == "posthoc" and (trial.arm, trial.rank, trial.seed) not in confirmed:
             yield f"a posthoc trial must have a confirm trial to read again, got {trial}"
-        confirm_splits = plan.confirm.splits if plan.confirm is not None else ()
         if trial.late_splits and (
-            trial.phase != "posthoc" or not set(trial.late_splits) <= set(confirm_splits)
+            trial.phase != "posthoc" or not set(trial.late_splits) <= set(plan.test_splits)
         ):
             yield f"late splits must be those of a posthoc trial and of confirm, got {trial}"
 

@@ -44,9 +44,8 @@ def check_size(spec: Spec, faults: Faults) -> None:
             "leave some values out"
         )
         faults.add(message, "grid" if spec.grid else "contexts", code=FaultCode.OVERSIZED_VALUE)
-    repeats = spec.search.repeats if spec.search else 1
-    num_search_trials = repeats * spec.search.trials_per_arm if spec.search else 0
-    seeds = repeats * spec.confirm.best * len(spec.confirm.seeds) if spec.confirm else 0
+    num_search_trials = spec.repeats * spec.search.trials_per_arm if spec.search else 0
+    seeds = spec.repeats * spec.confirm.best * len(spec.confirm.seeds) if spec.confirm else 0
     trials = arms * (num_search_trials + seeds * (1 + sum(map(len, spec.posthoc.values()))))
     if trials > MOST_TRIALS >= arms:
         key = ("search", "trials_per_arm") if num_search_trials > seeds else ("confirm",)

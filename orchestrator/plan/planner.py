@@ -136,7 +136,7 @@ def _num_compared(arms: Sequence[Arm], spec: Spec) -> int:
 def _selected_on(arms: Sequence[CheckedArm[Any]], spec: Spec) -> tuple[str, ...]:
     """Return confirmed test splits whose examples are also used for selection."""
     held_contents = {info.holds for arm in arms for info in splits(arm.system.task)}
-    return tuple(split for split in (spec.confirm.splits if spec.confirm else ()) if split in held_contents)
+    return tuple(split for split in spec.test_splits if split in held_contents)
 
 
 def _check_search(search: Search, faults: Faults) -> "ComponentChoice | None":
@@ -359,7 +359,7 @@ def _confirm_plan(spec: Spec) -> ConfirmPlan | None:
     if spec.confirm is None:
         return None
     confirm = spec.confirm
-    seeds = confirm_seeds(confirm.seeds, spec.search.repeats if spec.search is not None else 1)
+    seeds = confirm_seeds(confirm.seeds, spec.repeats)
     return ConfirmPlan(
         confirm.best,
         seeds,

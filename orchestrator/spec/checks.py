@@ -121,27 +121,21 @@ def _search(spec: Spec) -> Problems:
 def _objective(spec: Spec, index: int, objective: Objective, count: int) -> Problems:
     keys = ("search", "objectives", index)
     metric, split = objective.metric, objective.split
-    tests = spec.confirm.splits if spec.confirm is not None else ()
     if count > 1 and objective.scope == "best":
         reason = "the best report may be another one for each"
         yield (*keys, "scope"), f"must be last or mean-of-last-N with {count} objectives, got best: {reason}"
-    if _is_split_for_tests(objective, spec):
+    if split in spec.test_splits:
         message = f"must not be a test split, got {split!r}: searches never use test data"
         yield (*keys, "split"), f"{message}. {VALIDATE}"
     elif _names_test_data(objective, spec):
         declare = f", or write split: {SELECTION_SPLIT} beside it if it is measured on these data"
         message = f"must not be on a test split, got {metric}: searches never use test data. {VALIDATE}"
-        yield (*keys, "metric"), message + declare * (split_and_quantity(metric)[0] not in tests)
-
-
-def _is_split_for_tests(objective: Objective, spec: Spec) -> bool:
-    return spec.confirm is not None and objective.split in spec.confirm.splits
+        yield (*keys, "metric"), message + declare * (split_and_quantity(metric)[0] not in spec.test_splits)
 
 
 def _names_test_data(objective: Objective, spec: Spec) -> bool:
     """Return whether the name of an objective begins like test data, such as `test/loss` or `test_loss`."""
-    tests = spec.confirm.splits if spec.confirm is not None else ()
-    is_test_metric = split_and_quantity(objective.metric)[0] in tests
+    is_test_metric = split_and_quantity(objective.metric)[0] in spec.test_splits
     return is_test_metric or (objective.split is None and is_named_for_test_data(objective.metric))
 
 
@@ -173,8 +167,8 @@ def _confirm(spec: Spec) -> Problems:
 def _stop(spec: Spec) -> Problems:
     """Yield conflicts of `confirm.stop`: a look needs enough seeds and one assignment per arm."""
     assert spec.confirm is not None
-    keys, repeats = ("confirm", "stop"), spec.search.repeats if spec.search is not None else 1
-    count, unit = (repeats, "repeats") if repeats > 1 else (len(spec.confirm.seeds), "seeds")
+    keys = ("confirm", "stop")
+    count, unit = (spec.repeats, "repeats") if spec.repeats > 1 else (len(spec.confirm.seeds), "seeds")
     if count < FEWEST_WITH_LOOKS:
         yield keys, f"needs {FEWEST_WITH_LOOKS} {unit} or more: the first look is after 3, got {count}"
     if spec.confirm.best > 1:
@@ -216,18 +210,16 @@ def _split_remedy(split: str, splits: Sequence[str]) -> str:
 
 def _outcome_problem(name: str, spec: Spec) -> str | None:
     """Return why a primary outcome cannot have the split in its name; None if it can."""
-    assert spec.confirm is not None
     assert spec.answer is not None
-    splits, answer_split = spec.confirm.splits, spec.answer.split
+    splits, answer_split = spec.test_splits, spec.answer.split
     prefix, quantity = split_and_quantity(name)
     if prefix not in ("", TRAIN, *VALIDATION_SPLITS, *splits) and answer_split is None:
         return f"must be on a split of confirm.splits, got {name}. {_split_remedy(prefix, splits)}"
     split = outcome_split(name, answer_split, splits)
-    objectives = spec.search.objectives if spec.search is not None else ()
-    for objective in objectives:
+    for objective in spec.objectives:
         if objective.metric != name or prefix == split:
             continue
-        if _is_split_for_tests(objective, spec) or _names_test_data(objective, spec):
+        if objective.split in splits or _names_test_data(objective, spec):
             return None  # the error is that of the objective
         test = splits[0] if splits else TEST
         example = metric_name(test, name.rpartition("_")[2])

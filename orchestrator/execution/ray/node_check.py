@@ -88,7 +88,7 @@ def node_requirements(plan: Plan, setup: Setup) -> NodeRequirements:
         data_dir=str(setup.data_dir.resolve()),
         tasks=tasks,
         models=models,
-        splits=tuple(plan.confirm.splits if plan.confirm is not None else ()),
+        splits=plan.test_splits,
         sent={} if setup.code is None else code_to_send(modules, Path(setup.code)),
         store=setup.checkpoints,
     )

@@ -78,8 +78,7 @@ class Recorder:
         snapshot_every: int = SNAPSHOT_EVENTS,
     ) -> None:
         # An early stopper depends on all earlier reports, so a second conductor would double its work.
-        has_stopper = plan.search is not None and plan.search.stopper is not None
-        self._replays = snapshots is not None and not has_stopper
+        self._replays = snapshots is not None and not plan.has_stopper
         self._snapshots = snapshots
         self._snapshot_every, self._lease = snapshot_every, lease
         self._made_for = snapshot_key(plan) if self._snapshots is not None else ""

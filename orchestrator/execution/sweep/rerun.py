@@ -47,7 +47,6 @@ def rerun(plan: Plan, records: Sequence[Record], count: int, data_dir: Path) -> 
     Raises:
         InputError: The training code cannot be imported.
     """
-    splits = plan.confirm.splits if plan.confirm is not None else ()
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     workload = plan.trainable or DEFAULT_WORKLOAD
     load_workload(workload)  # also makes the source files of the trainable available
@@ -55,7 +54,7 @@ def rerun(plan: Plan, records: Sequence[Record], count: int, data_dir: Path) -> 
     with single_trials(workload, plan.resources.cpus) as trials:
         for record in sample_trials(records, count):
             with TemporaryDirectory(prefix="haltsweep-rerun-") as folder:
-                job = Job(record.settings, record.seed, "confirm", splits, data_dir)
+                job = Job(record.settings, record.seed, "confirm", plan.test_splits, data_dir)
                 outcome, last = _run(trials, job, Path(folder))
             finding = _compare_outcome(record, outcome, last, names)
             yield replace(finding, detail=finding.detail + _changed_code_clause(record, parts))

@@ -153,9 +153,8 @@ def rehearse_confirm_trial(plan: Plan, data_dir: Path | None = None) -> Rehearse
     """
     if plan.trainable is None or plan.confirm is None:
         return None
-    outcomes = plan.answer.outcomes if plan.answer is not None else ()
     reported_names: set[str] = set()
-    arm, ended, missing = plan.arms[0], None, tuple(outcomes)
+    arm, ended, missing = plan.arms[0], None, plan.outcomes
     with (
         tempfile.TemporaryDirectory(prefix=f"{PREFIX}{process_label()}-") as folder,
         single_trials(plan.trainable, plan.resources.cpus) as trials,
@@ -171,8 +170,8 @@ def rehearse_confirm_trial(plan: Plan, data_dir: Path | None = None) -> Rehearse
                         arm.name, _outcome_text(stop.kind, stop.reason), (), has_ended=True
                     )
             ended = reply.ended
-            missing = tuple(outcome for outcome in outcomes if not _is_reported(outcome, reported_names))
-            if outcomes and not missing:
+            missing = tuple(outcome for outcome in plan.outcomes if not _is_reported(outcome, reported_names))
+            if plan.outcomes and not missing:
                 break
     error = _bad_end(Reply(ended=ended))
     return RehearsedConfirmTrial(arm.name, error, missing, has_ended=ended is not None)
@@ -217,8 +216,8 @@ class _CustomArms:
         """Run `arm` until its first report and checkpoint; return the report and the later replies."""
         plan, folder = self._plan, self._folder / name
         folder.mkdir()
-        splits = plan.confirm.splits if plan.search is None and plan.confirm is not None else ()
         phase: Phase = "confirm" if plan.search is None else "search"
+        splits = plan.test_splits if phase == "confirm" else ()
         job = Job(arm.settings, SEED, phase, splits, self._data_dir or folder / "data")
         replies = self._trials.replies(job, folder, saves=True)
         reply = next(replies)

@@ -476,15 +476,14 @@ def _undeclared_metric_warnings(plan: Plan) -> list[str]:
     declared_names = {metric.name for metric in plan.metrics}
     if not declared_names:
         return []
-    searched_metrics = [objective.metric for objective in plan.search.objectives] if plan.search else []
-    outcome_names = plan.answer.outcomes if plan.answer else ()
+    searched_metrics = [objective.metric for objective in plan.objectives]
     published = dict.fromkeys(row["metric"] for row in plan.published)
     return [
         f"Warning: {metric} is {use} and not declared in the metrics of {plan.trainable}, which has "
         f"{', '.join(sorted(declared_names))}."
         for use, metrics in (
             ("searched for", searched_metrics),
-            ("a primary outcome", outcome_names),
+            ("a primary outcome", plan.outcomes),
             ("published", published),
         )
         for metric in metrics

@@ -90,12 +90,9 @@ def _answer_changed(old: Plan, new: Plan, started_ids: Collection[str]) -> Itera
     Without `answer.metric`, the first split determines the primary outcome, so new splits can change it.
     """
     confirmed = any(trial.phase == "confirm" and trial.trial_id in started_ids for trial in old.trials)
-    old_outcomes, new_outcomes = (
-        plan.answer.outcomes if plan.answer is not None else () for plan in (old, new)
-    )
-    if confirmed and old_outcomes != new_outcomes:
-        words = " and ".join(old_outcomes) or "nothing", " and ".join(new_outcomes) or "nothing"
-        yield f"the primary outcome: {words[0]} -> {words[1]}, after confirm trials were seen"
+    if confirmed and old.outcomes != new.outcomes:
+        before, after = (" and ".join(plan.outcomes) or "nothing" for plan in (old, new))
+        yield f"the primary outcome: {before} -> {after}, after confirm trials were seen"
 
 
 def _arm_identity(arm: Arm) -> tuple[Any, ...]:
@@ -154,9 +151,9 @@ def _numbered(trials: Sequence[PlannedTrial], trial_by_id: Mapping[str, PlannedT
 
 def _added_splits(old: Plan, new: Plan) -> tuple[str, ...]:
     """Return the splits that confirm trials of `new` read, but confirm trials of `old` do not."""
-    if old.confirm is None or new.confirm is None:
+    if old.confirm is None:
         return ()
-    return tuple(split for split in new.confirm.splits if split not in old.confirm.splits)
+    return tuple(split for split in new.test_splits if split not in old.test_splits)
 
 
 def late_trials(

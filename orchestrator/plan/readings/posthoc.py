@@ -96,9 +96,8 @@ def _refuse_other_data(spec: Spec, first: System, second: System, setting: str) 
 
     None if the model can be evaluated.
     """
-    confirm_splits = spec.confirm.splits if spec.confirm is not None else ()
     first_splits, has = ({split.name for split in splits(system.task)} for system in (first, second))
-    if lost_splits := (first_splits - has).intersection(confirm_splits):
+    if lost_splits := (first_splits - has).intersection(spec.test_splits):
         return f"has no split {', '.join(sorted(lost_splits))} with {setting}"
     if _learned_fields(first) != _learned_fields(second):
         return (
@@ -199,7 +198,7 @@ def _reads_equally(spec: Spec, root: str, first: System, second: System, probe: 
 
     The systems differ in the part `root`.
     """
-    sweep = Sweep(tests=spec.confirm.splits if spec.confirm is not None else ())
+    sweep = Sweep(tests=spec.test_splits)
     if root == "task":
         return bool(_test_fields(first, sweep) == _test_fields(second, sweep))
     if root == "train":

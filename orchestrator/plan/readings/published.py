@@ -65,12 +65,12 @@ def _check_splits(spec: Spec, split_names: Iterable[str], faults: Faults) -> Non
 
 def _declared_splits(spec: Spec) -> Iterator[str]:
     """Yield all splits that the spec names, including those of objectives and answer."""
-    tests = spec.confirm.splits if spec.confirm else ()
-    yield from tests
-    for objective in spec.search.objectives if spec.search else ():
-        yield declared_split(objective.metric, objective.split, tests)
-    for _, outcome in primary_outcomes(spec.answer) if spec.answer else ():
-        yield outcome_split(outcome, spec.answer.split if spec.answer else None, tests)
+    yield from spec.test_splits
+    for objective in spec.objectives:
+        yield declared_split(objective.metric, objective.split, spec.test_splits)
+    if spec.answer is not None:
+        for _, outcome in primary_outcomes(spec.answer):
+            yield outcome_split(outcome, spec.answer.split, spec.test_splits)
 
 
 def _check_spans(spec: Spec, metrics: Sequence[Metric], faults: Faults) -> None:

@@ -54,7 +54,7 @@ class BuiltIn:
         self._sweep = Sweep(
             confirmed=spec.confirm is not None,
             stopped=spec.search is not None and spec.search.stopper is not None,
-            tests=() if spec.confirm is None else spec.confirm.splits,
+            tests=spec.test_splits,
             searched=Space() if spec.search is None else common_space(spec.search),
         )
         arms = resolve(spec, faults, progress)
