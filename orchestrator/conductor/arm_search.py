@@ -25,9 +25,9 @@ from orchestrator.search.samplers import (
     make_sampler,
     make_stopper,
 )
-from orchestrator.search.suggestions import suggest
+from orchestrator.search.suggestions import stored_value, suggest
 from search_spaces.algebra import admits, exists
-from search_spaces.dimensions import Assignment, Choice, Dimension, Fixed, Powers, Rule, Value, same
+from search_spaces.dimensions import Assignment, Dimension, Fixed, Rule, Value
 from search_spaces.grid import combinations
 from search_spaces.predicates import PredicateFailed
 from trainables.custom.extensions import describe_error
@@ -242,15 +242,8 @@ class ArmSearch:
         return False
 
     def _broken_constraint(self, assignment: Assignment) -> Rule | None:
-        constraints = self._arm.space.constraints
-        return next(
-            (
-                constraint
-                for constraint in constraints
-                if not admits(constraint, assignment, self._arm.settings)
-            ),
-            None,
-        )
+        rules, settings = self._arm.space.constraints, self._arm.settings
+        return next((rule for rule in rules if not admits(rule, assignment, settings)), None)
 
 
 def _all_points(arm: Arm) -> Iterator[Assignment]:
@@ -261,17 +254,12 @@ def _all_points(arm: Arm) -> Iterator[Assignment]:
 
 def _encode_params(dimensions: Sequence[Dimension], assignment: Assignment) -> dict[str, Any]:
     """Return `assignment` as Optuna stores it: choices by position, fixed values omitted."""
-    encoded: dict[str, Any] = {}
-    for dimension in dimensions:
-        path, domain = dimension.path, dimension.domain
-        if path in assignment and not isinstance(domain, Fixed):
-            value = assignment[path]
-            encoded[path] = _position(domain.values, value) if isinstance(domain, Choice | Powers) else value
-    return encoded
-
-
-def _position(values: Sequence[Value], value: Value) -> int:
-    return next(position for position, param_value in enumerate(values) if same(param_value, value))
+    domains = {dimension.path: dimension.domain for dimension in dimensions}
+    return {
+        path: stored_value(domain, assignment[path])
+        for path, domain in domains.items()
+        if path in assignment and not isinstance(domain, Fixed)
+    }
 
 
 def _choose_components(plan: SearchPlan) -> tuple[ComponentChoice, optuna.pruners.BasePruner]:

@@ -15,7 +15,16 @@ from orchestrator.files.json_values import from_json_values
 from orchestrator.ledger.ledger_snapshot import LedgerSnapshot, lines
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Objective
-from orchestrator.trials import Outcome, OutcomeKind, Phase, PlannedTrial, Record, numbered, standing_of
+from orchestrator.trials import (
+    Outcome,
+    OutcomeKind,
+    Phase,
+    PlannedTrial,
+    Record,
+    by_arm,
+    numbered,
+    standing_of,
+)
 from trainables.protocol import Measurement
 
 FAILURES_KEPT = 10
@@ -174,17 +183,12 @@ class Overview:
             is_locked: Whether a process runs the sweep. Without such a process no trial counts as running,
                 because the trials that a killed process left open wait to be resumed.
         """
-        planned: Counter[str] = Counter()
+        num_planned, others = Counter[str](), by_arm(self.others)
         for (arm, _), count in self.planned.items():
-            planned[arm] += count
-        records_by_arm: dict[str, list[Record]] = {}
-        for record in self.others:
-            records_by_arm.setdefault(record.arm, []).append(record)
+            num_planned[arm] += count
         return tuple(
-            self._arm_progress(
-                arm.name, planned[arm.name], records_by_arm.get(arm.name, ()), is_locked=is_locked
-            )
-            for arm in self.plan.arms
+            self._arm_progress(name, num_planned[name], others[name], is_locked=is_locked)
+            for name in (arm.name for arm in self.plan.arms)
         )
 
     def _arm_progress(
@@ -217,14 +221,9 @@ class Overview:
         watch = OutlookBuilder(self.plan)
         for (arm, phase), count in self.planned.items():
             totals = self.ended.arms.get(arm, {}).get(phase, PhaseTotals())
+            num_waiting = count - totals.planned
             watch.phases[arm, phase] = PhaseWork(
-                arm,
-                phase,
-                count - totals.planned,
-                totals.reported,
-                totals.seconds,
-                totals.finished,
-                totals.finished_s,
+                arm, phase, num_waiting, totals.reported, totals.seconds, totals.finished, totals.finished_s
             )
         for record in self.others if is_locked else ():
             if record.outcome is None and (record.arm, record.phase) in watch.phases:

@@ -39,10 +39,8 @@ class ReportJudge:
         minutes = self._plan.resources.minutes
         if minutes is None or measurement.seconds <= minutes * 60:
             return None
-        time_use = (
-            f"{measurement.seconds / 60:.1f} of {minutes:g} minutes were used at step {measurement.step}"
-        )
-        return Stop(OutcomeKind.TIMED_OUT, time_use)
+        used = f"{measurement.seconds / 60:.1f} of {minutes:g} minutes were used"
+        return Stop(OutcomeKind.TIMED_OUT, f"{used} at step {measurement.step}")
 
     def judge_outcome(self, state: TrialState, outcome: Outcome, *, wants_flops: bool) -> Outcome:
         """Return the outcome to record for an outcome that a driver reports.

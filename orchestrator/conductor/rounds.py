@@ -140,28 +140,13 @@ def metrics_for_look(kind: OutcomeKind, metrics: Mapping[str, float] | None) -> 
 
 def _questions(plan: Plan) -> Iterator[Question]:
     """Yield one question for each context, since variances and resolutions differ between contexts."""
+    answer, metrics = plan.answer, plan.metrics
+    assert answer is not None, "a plan with looks must have primary outcomes"
+    goals = {name: better_direction(look_up(metrics, name), name, plan.search) for name in answer.outcomes}
+    rule = (answer.outcomes, goals, answer.margin, answer.level, answer.family)
     for arms in plan.contexts:
         if references := {arm.name: arm.reference for arm in arms if arm.reference and not arm.control}:
-            yield _question(plan, references)
-
-
-def _question(plan: Plan, references: Mapping[str, str]) -> Question:
-    answer = plan.answer
-    assert answer is not None, "a plan with looks must have primary outcomes"
-    goals = {
-        name: better_direction(look_up(plan.metrics, name), name, plan.search) for name in answer.outcomes
-    }
-    assert plan.confirm is not None, "a plan with looks must confirm"
-    return Question(
-        references,
-        answer.outcomes,
-        goals,
-        answer.margin,
-        answer.level,
-        answer.family,
-        plan.num_units,
-        plan.unit,
-    )
+            yield Question(references, *rule, plan.num_units, plan.unit)
 
 
 def _values(

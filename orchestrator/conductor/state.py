@@ -122,15 +122,18 @@ class ArmState:
         """Add the trial of `state` to the queue of trials that may start."""
         heapq.heappush(self.ready, (state.place, state.planned.trial_id))
 
-    def withdraw(self, states: Iterable[TrialState]) -> None:
-        """Remove `states` from the trials that may start, until `push` adds them again."""
-        withdrawn = {state.planned.trial_id for state in states}
-        self.ready = [entry for entry in self.ready if entry[1] not in withdrawn]
+    def withdraw(self, state: TrialState) -> None:
+        """Remove the trial of `state` from the trials that may start, until `push` adds it again."""
+        self.ready = [entry for entry in self.ready if entry[1] != state.planned.trial_id]
         heapq.heapify(self.ready)
 
     def phase(self, name: str) -> Iterator[TrialState]:
         """Return the trials of one phase, in order."""
         return (state for state in self.trials if state.planned.phase == name)
+
+    def waiting(self, phase: str) -> list[TrialState]:
+        """Return the trials of one phase that have not started, in order."""
+        return [state for state in self.phase(phase) if state.status is TrialStatus.WAITING]
 
     def nothing_to_confirm(self, rank: int) -> str:
         """Return why the search found no assignment of this `rank` to confirm."""

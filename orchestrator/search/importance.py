@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from search_spaces.dimensions import Assignment, Choice, Dimension, Domain, Fixed, Float, Powers, Value, same
+from search_spaces.dimensions import Assignment, Choice, Dimension, Domain, Fixed, Float, Powers
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -53,6 +53,8 @@ def importance(
         return None
     import optuna  # imported late: loading the evaluators takes longer than a report of few trials
 
+    from orchestrator.search.suggestions import stored_value
+
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     distributions = {dimension.path: _distribution(dimension.domain) for dimension in varied}
     study = optuna.create_study()
@@ -60,7 +62,7 @@ def importance(
         [
             optuna.trial.create_trial(
                 params={
-                    dimension.path: _internal(dimension.domain, params[dimension.path])
+                    dimension.path: stored_value(dimension.domain, params[dimension.path])
                     for dimension in varied
                 },
                 distributions=distributions,
@@ -96,9 +98,3 @@ def _distribution(domain: Domain) -> "BaseDistribution":
     if isinstance(domain, Float):
         return FloatDistribution(domain.low, domain.high, log=domain.log)
     return IntDistribution(domain.low, domain.high, log=domain.log)
-
-
-def _internal(domain: Domain, value: Value) -> Value:
-    if isinstance(domain, Choice | Powers):
-        return next(place for place, param_value in enumerate(domain.values) if same(param_value, value))
-    return value
