@@ -62,16 +62,24 @@ def check_stopper(
     metrics: Sequence[Metric],
     faults: Faults,
 ) -> None:
-    """Add a fault for a stopper that can never stop a trial.
+    """Add a fault for a stopper that can never stop a trial."""
+    if stopper is not None and (reason := _why_idle(stopper, search, arm, metrics)):
+        message = f"can never stop a trial of {arm.name}: {reason}"
+        about = ("stopper", arm.system.train.steps, arm.system.train.report_every)
+        faults.add(message, "search", "stopper", about=about, code=FaultCode.CONFLICTING_FIELDS)
+
+
+def _why_idle(
+    stopper: "ComponentChoice", search: Search, arm: BuiltInArm, metrics: Sequence[Metric]
+) -> str | None:
+    """Return why `stopper` can never stop a trial; None if it can.
 
     It waits longer than the training or the search lasts, or its bounds exceed all values of the objective.
     """
-    if stopper is None:
-        return
     from orchestrator.search.samplers import patience
 
     steps, steps_between_reports = arm.system.train.steps, arm.system.train.report_every
-    waits = patience(stopper)
+    waits, reason = patience(stopper), None
     grace, metric = waits.steps, search.objectives[0].metric
     low, high = look_up(metrics, metric).span
     if grace >= steps:
@@ -94,15 +102,7 @@ def check_stopper(
         ends = zip(("below", "above"), waits.bounds, strict=True)
         bounds_text = " or ".join(f"{side} {end:g}" for side, end in ends if isfinite(end))
         reason = f"no {metric} is {bounds_text}; narrow its bounds"
-    else:
-        return
-    faults.add(
-        f"can never stop a trial of {arm.name}: {reason}",
-        "search",
-        "stopper",
-        about=("stopper", steps, steps_between_reports),
-        code=FaultCode.CONFLICTING_FIELDS,
-    )
+    return reason
 
 
 def check_gpu_settings(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:

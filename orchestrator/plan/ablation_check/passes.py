@@ -125,19 +125,12 @@ def measure(system: System, model: nn.Module, requested_pass: Pass, longest: int
         ValueError: The model cannot be run.
     """
     batch = synthetic_examples(system.shape, min(requested_pass.length, longest), requested_pass.examples)
-    # One thread gives the same sums on every machine.
-    with cpu_threads(1):
-        output = run(
-            system,
-            model,
-            requested_pass.point,
-            batch,
-            trains=requested_pass.trains,
-            gradients=requested_pass.trains,
-        )
+    trains = requested_pass.trains
+    with cpu_threads(1):  # one thread gives the same sums on every machine
+        output = run(system, model, requested_pass.point, batch, trains=trains, gradients=trains)
         encoded = output.encoded
         layers = {"layers run": _numbers(encoded.computed), "depth": _numbers(encoded.depth)}
-        if not requested_pass.trains:
+        if not trains:
             measured_numbers = (*_numbers(output.loss), *_numbers(output.hits), *_numbers(encoded.ponder))
             return Measurements({"outputs": measured_numbers, **layers})
         loss = objective(output, system.train)
@@ -201,14 +194,11 @@ def _numbers(values: torch.Tensor) -> tuple[float, ...]:
 
 
 def _gradient(model: nn.Module, loss: torch.Tensor) -> Gradient:
-    named_parameters = [
-        (name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad
-    ]
-    names, weights = zip(*named_parameters, strict=True)
-    grads = torch.autograd.grad(loss, weights, allow_unused=True)
+    weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    grads = torch.autograd.grad(loss, [*weights.values()], allow_unused=True)
     norms = {
         name: (float(torch.linalg.vector_norm(grad)), float(grad.sum()))
-        for name, grad in zip(names, grads, strict=True)
+        for name, grad in zip(weights, grads, strict=True)
         if grad is not None
     }
     return {name: sums for name, sums in norms.items() if any(sums)}

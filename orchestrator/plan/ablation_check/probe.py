@@ -103,19 +103,11 @@ class Probe:
             ValueError: The system cannot be run on this machine.
         """
         length = longest or system.shape.length_max
-        key = (
-            self._key(system),
-            _loss_settings(system) if requested_pass.trains else "",
-            requested_pass,
-            length,
-        )
-        learned = (
-            self._measured.get((*key[:2], replace(requested_pass, learns=True), length))
-            if requested_pass.trains
-            else None
-        )
-        if key not in self._measured and learned is not None:
-            self._measured[key] = replace(learned, gradient=None)
+        settings = _loss_settings(system) if requested_pass.trains else ""
+        key = (self._key(system), settings, requested_pass, length)
+        learning_key = (*key[:2], replace(requested_pass, learns=True), length)
+        if requested_pass.trains and key not in self._measured and learning_key in self._measured:
+            self._measured[key] = replace(self._measured[learning_key], gradient=None)
         if key not in self._measured:
             self._measured[key] = measure(system, self._model(system), requested_pass, length)
         return self._measured[key]

@@ -74,18 +74,13 @@ def check_dimensions(arm_space: ArmSearchSpace, probe: Probe, faults: Faults) ->
             faults.add(message, "arms", arm.request.label, code=FaultCode.PARAM_HAS_NO_EFFECT)
 
 
-def systems(arm: BuiltInArm, dimension: Dimension, space: Space) -> list[System]:
-    """Return the arm with `dimension` at each of its ends, except systems that cannot be built."""
-    return _systems_at_ends(arm.system.settings, dimension, space)
-
-
 def _unaffected_aspect(arm_space: ArmSearchSpace, dimension: Dimension, probe: Probe) -> str | None:
     """Return the aspect that `dimension` changes instead of an objective; None if it changes an objective.
 
     Raises:
         ValueError: A system cannot be run.
     """
-    variants = systems(arm_space.arm, dimension, arm_space.space)
+    variants = systems_at_ends(arm_space.arm.system.settings, dimension, arm_space.space)
     if len(variants) < 2:
         return None
     objectives, has_effect = [objective.metric for objective in arm_space.search.objectives], False
@@ -124,18 +119,15 @@ def _systems_at_other_ends(arm_space: ArmSearchSpace, dimension: Dimension) -> I
     for draw in draws(arm_space.space, [dimension.path]):
         settings = assign_params(arm_space.arm.system.settings, draw)
         if dimension.path not in draw and settings is not None:
-            yield _systems_at_ends(settings, dimension, arm_space.space)
+            yield systems_at_ends(settings, dimension, arm_space.space)
 
 
-def _systems_at_ends(settings: Mapping[str, Any], dimension: Dimension, space: Space) -> list[System]:
-    systems_at_ends = []
+def systems_at_ends(settings: Mapping[str, Any], dimension: Dimension, space: Space) -> list[System]:
+    """Return `settings` with `dimension` at each of its ends, except systems that cannot be built."""
     for path, value in condition_values(dimension, space).items():
         settings = with_value(settings, path, value)
-    for value in ends(dimension.domain):
-        system = checked(with_value(settings, dimension.path, value))
-        if isinstance(system, System):
-            systems_at_ends.append(system)
-    return systems_at_ends
+    variants = [checked(with_value(settings, dimension.path, value)) for value in ends(dimension.domain)]
+    return [system for system in variants if isinstance(system, System)]
 
 
 def _answer_metrics(system: System) -> set[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import islice, product
+from itertools import product
 from typing import Any
 
 from orchestrator.errors import FaultCode
@@ -44,22 +44,17 @@ class ArmSpace:
 
 def common_space(search: Search) -> Space:
     """Return the search space of an arm that drops nothing."""
-    return merge(
-        *(space_catalog.load(name) for name in search.spaces), Space(search.also, search.constraints)
-    )
+    spaces = (space_catalog.load(name) for name in search.spaces)
+    return merge(*spaces, Space(search.also, search.constraints))
 
 
 def arm_space(arm: CheckedArm[Any], search: Search, faults: Faults) -> ArmSpace:
     """Return the dimensions that exist in `arm`; add faults for those that it lacks but does not drop."""
     shared_space = common_space(search)
     kept_space = without(shared_space, arm.request.drop)
-    kept_space = without(
-        kept_space,
-        [dimension.path for dimension in kept_space.dimensions if not may_exist(dimension, kept_space, arm)],
-    )
-    missing_paths = [
-        dimension.path for dimension in kept_space.dimensions if not _is_field(dimension, kept_space, arm)
-    ]
+    absent = [entry.path for entry in kept_space.dimensions if not may_exist(entry, kept_space, arm)]
+    kept_space = without(kept_space, absent)
+    missing_paths = [entry.path for entry in kept_space.dimensions if not _is_field(entry, kept_space, arm)]
     for path in missing_paths:
         if arm.request.is_baseline:
             faults.add(
@@ -71,10 +66,8 @@ def arm_space(arm: CheckedArm[Any], search: Search, faults: Faults) -> ArmSpace:
         elif not faults.has("lacks", path):
             remedy = f". Add {path} to the arm's drop"
             faults.add(_lacks(arm, path) + remedy, "arms", arm.request.label, code=FaultCode.UNKNOWN_FIELD)
-    return ArmSpace(
-        without(kept_space, missing_paths),
-        tuple(path for path in shared_space.paths if path not in kept_space.paths),
-    )
+    dropped = tuple(path for path in shared_space.paths if path not in kept_space.paths)
+    return ArmSpace(without(kept_space, missing_paths), dropped)
 
 
 def may_exist(dimension: Dimension, space: Space, arm: CheckedArm[Any]) -> bool:
@@ -134,12 +127,9 @@ def _lacks(arm: CheckedArm[Any], path: str) -> str:
         parent = ".".join(parents[:length])
         value = lookup(settings, parent)
         if value is not MISSING and not isinstance(value, Mapping):
-            reason = f"{arm.name} has no {path}: its {parent} is {shown(value)}"
-            break
-    else:
-        fields = related(path, [field for field, _ in leaves(settings)])
-        reason = f"{arm.name} has no field {path}. {hint(path, fields)}"
-    return reason
+            return f"{arm.name} has no {path}: its {parent} is {shown(value)}"
+    fields = related(path, [field for field, _ in leaves(settings)])
+    return f"{arm.name} has no field {path}. {hint(path, fields)}"
 
 
 def related(path: str, fields: Iterable[str]) -> list[str]:
@@ -177,22 +167,16 @@ def condition_values(dimension: Dimension, space: Space) -> dict[str, Value]:
         if condition.path in space.paths:
             parent_dimension = space[condition.path]
             params |= condition_values(parent_dimension, space)
-            params[condition.path] = next(
-                (value for value in condition.values if contains(parent_dimension.domain, value)),
-                condition.values[0],
-            )
+            drawable = (value for value in condition.values if contains(parent_dimension.domain, value))
+            params[condition.path] = next(drawable, condition.values[0])
         elif (outer := find_parent(condition.path, space.paths)) is not None:
             parent_dimension = space[outer]
             params |= condition_values(parent_dimension, space)
-            for value in islice(
-                (
-                    param_value
-                    for param_value in ends(parent_dimension.domain)
-                    if _condition_holds(param_value, outer, condition)
-                ),
-                1,
-            ):
-                params[outer] = value
+            fitting = [
+                end for end in ends(parent_dimension.domain) if _condition_holds(end, outer, condition)
+            ]
+            if fitting:
+                params[outer] = fitting[0]
     return params
 
 
