@@ -157,7 +157,7 @@ def candidates(domain: Domain, max_count: int = VALUES_MAX) -> tuple[Value, ...]
             last = int(greatest(domain))
             exact = _spaced_values(low, last, log=log)
             lattice = {low + min(round((number - low) / step), num_values - 1) * step for number in exact}
-            return (low, *sorted(stepped - {low, last}), last)
+            return (low, *sorted(lattice - {low, last}), last)
         case _:
             first, final, gap = domain.low, float(greatest(domain)), domain.step
             # Evenly spaced values may all be integers, and an integer field would accept them by chance.
