@@ -99,12 +99,10 @@ def require_same_code(plan: Plan, records: Sequence[Record], origin: Mapping[str
         counts_before = Counter(versions[part] for versions in versions_of_trials if part in versions)
         if part == HALTSWEEP or not counts_before or now in counts_before:
             continue
-        versions_text = ", ".join(
-            f"{version} ({amount(count, 'trial')})" for version, count in counts_before.items()
-        )
+        versions = [f"{version} ({amount(count, 'trial')})" for version, count in counts_before.items()]
         raise InputError(
             f"trials of one sweep must run the same training code, but {part} of {plan.name} changed "
-            f"after trials had run: digest {versions_text}, now {now}; put it back, launch a new sweep "
+            f"after trials had run: digest {', '.join(versions)}, now {now}; put it back, launch a new sweep "
             "under another name, or continue with --changed-code, which the report states first"
         )
 

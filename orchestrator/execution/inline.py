@@ -132,7 +132,7 @@ class _InlineRun:
             self.slot.instruct(Instruction(is_recorded=is_written))
         else:
             save = decision.kind is OutcomeKind.STOPPED and is_written
-            self.slot.instruct(Instruction(stop=decision.outcome, save=save, is_recorded=is_written))
+            self.slot.instruct(Instruction(decision.outcome, save, is_written))
         return False
 
     def _take_lost_attempt(self, attempt: Attempt, died: ChildDied) -> None:
@@ -177,11 +177,7 @@ class DebuggedSlot:
 
     def next(self, timeout_s: float) -> Reply:  # noqa: ARG002 - this call cannot be interrupted
         """Continue the trial until its next reply."""
-        answer = self._answer
-        if answer.stop is not None:
-            saved_reply = self._harness.stop(save=answer.save)
-            return Reply(checkpoint=saved_reply.checkpoint, ended=answer.stop)
-        return self._harness.advance(is_recorded=answer.is_recorded)
+        return self._answer.follow(self._harness)
 
     def instruct(self, instruction: Instruction) -> None:
         """Store the answer to the last reply of the trial."""

@@ -97,15 +97,9 @@ def default_outcome(
     if headline is not None and headline.split:
         return metric_name(headline.split, headline.name)
     objectives = search.objectives if search else ()
-    names = [
-        *([headline.name] if headline else []),
-        *(
-            quantity
-            for objective in objectives
-            if (quantity := _quantity_on_other_splits(objective, confirm.splits))
-        ),
-        *(metric.name for metric in metrics if not metric.split),
-    ]
+    names = [headline.name] if headline else []
+    names += filter(None, (_quantity_on_other_splits(entry, confirm.splits) for entry in objectives))
+    names += [metric.name for metric in metrics if not metric.split]
     splits = [*confirm.splits, *([] if search else [SELECTION_SPLIT])]
     return metric_name(splits[0], names[0]) if names and splits else None
 
@@ -134,9 +128,8 @@ def with_spread(source: "SpecFile", spread_of: SpreadOf) -> "SpecFile":
     try:
         extended_spread = {**spread, FOUND: spread_of(spread[FROM], answer.metric)}
     except HaltsweepError as error:
-        raise SpecError(
-            [source.fault(str(error), "answer", "spread", code=FaultCode.UNKNOWN_NAME)]
-        ) from error
+        fault = source.fault(str(error), "answer", "spread", code=FaultCode.UNKNOWN_NAME)
+        raise SpecError([fault]) from error
     answer_with_spread = answer.model_copy(update={"spread": extended_spread})
     return replace(source, spec=source.spec.model_copy(update={"answer": answer_with_spread}))
 

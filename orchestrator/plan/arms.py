@@ -53,9 +53,8 @@ class ArmRequest:
     @property
     def name_in_context(self) -> str:
         """Return the name of the arm without the values of its context; it is equal in all contexts."""
-        return _arm_name(
-            self.label, {path: value for path, value in self.cell.items() if path not in self.context}
-        )
+        cell = {path: value for path, value in self.cell.items() if path not in self.context}
+        return _arm_name(self.label, cell)
 
     @property
     def is_baseline(self) -> bool:
@@ -91,16 +90,9 @@ def requested_arms(spec: Spec) -> Iterator[ArmRequest]:
         yield ArmRequest(BASELINE, "what every arm is compared with", {}, (), cell, context)
     for name, arm in spec.arms.items():
         for cell, context in _cells(spec):
-            yield ArmRequest(
-                name,
-                arm.why,
-                arm.set,
-                arm.drop,
-                cell,
-                context,
-                control=isinstance(arm, ControlSpec),
-                allow_no_effect=isinstance(arm, ArmSpec) and arm.allow_no_effect,
-            )
+            is_control = isinstance(arm, ControlSpec)
+            allowed = isinstance(arm, ArmSpec) and arm.allow_no_effect
+            yield ArmRequest(name, arm.why, arm.set, arm.drop, cell, context, is_control, allowed)
 
 
 def _cells(spec: Spec) -> list[tuple[dict[str, Any], dict[str, Any]]]:
@@ -184,21 +176,22 @@ def resolve_by(
     arms_by_name: dict[str, CheckedArm[S]] = {}
     for number, request in enumerate(requested_arms(spec)):
         progress(f"the settings of {amount(number, 'arm')} read")
-        home = base if request.is_baseline else bases.get(_cell_key(request), base)
+        cell = _cell_key(request)
+        home = base if request.is_baseline else bases.get(cell, base)
         changed_settings = _changed(home, request, known_roots, faults)
         if changed_settings is None:
             continue
         if request.is_baseline:
-            bases[_cell_key(request)] = changed_settings
+            bases[cell] = changed_settings
         result = checked(changed_settings)
         if isinstance(result, list):
-            field_path = base_faults | of_cells.setdefault(_cell_key(request), set())
+            reported = base_faults | of_cells.get(cell, set())
             if request.is_baseline:
-                of_cells[_cell_key(request)].update(result)
-            _note_problems([fault for fault in result if fault not in field_path], request, faults)
+                of_cells.setdefault(cell, set()).update(result)
+            _note_problems([fault for fault in result if fault not in reported], request, faults)
         elif not base_faults:
             if request.is_baseline:
-                bases[_cell_key(request)] = result.settings
+                bases[cell] = result.settings
             first = next((arm for arm in arms_by_name.values() if _same_context(arm.request, request)), None)
             arms_by_name[request.name] = _checked_arm(request, result, home, first, faults)
     return list(arms_by_name.values())
@@ -238,9 +231,8 @@ def _refuse_baseline_values(
     request: ArmRequest, home: Mapping[str, Any], system: HasSettings, faults: Faults
 ) -> None:
     """Add faults for fields that an arm sets to the baseline's value, unless it changes the model or task."""
-    renamed = {
-        path.split(".")[0] for path in request.changes if path.count(".") == 1 and path.endswith(".name")
-    }
+    names = [path for path in request.changes if path.count(".") == 1 and path.endswith(".name")]
+    renamed = {path.split(".")[0] for path in names}
     for path in request.changes:
         root = path.split(".")[0]
         if root in renamed and lookup(home, f"{root}.name") != lookup(system.settings, f"{root}.name"):

@@ -88,14 +88,11 @@ def _check_binding(
     arm_limits = limits.each_arm or ArmLimits()
     repeats = search.repeats if search is not None else 1
     num_trials = max((estimate.trials.get(SEARCH, 0) // repeats for estimate in estimates), default=0)
-    if (
-        arm_limits.no_improvement is not None
-        and search is not None
-        and arm_limits.no_improvement >= num_trials
-    ):
+    patience = arm_limits.no_improvement
+    if patience is not None and search is not None and patience >= num_trials:
         message = (
             f"must be fewer than the trials of a search, at most {num_trials:,}, got "
-            f"{arm_limits.no_improvement}: it ends no search before its last trial; lower it, or leave it out"
+            f"{patience}: it ends no search before its last trial; lower it, or leave it out"
         )
         faults.add(message, "budget", "each_arm", "no_improvement", code=FaultCode.CONFLICTING_FIELDS)
 
@@ -104,28 +101,21 @@ def _idle_caps(plan: Plan) -> Iterator[str]:
     """Yield warnings for FLOPs limits that all trials together cannot reach."""
     limits = plan.limits or Limits()
     arm_limits = limits.each_arm or ArmLimits()
-    if any(
-        estimate.train_flops_max is None or _varies(arm)
-        for arm, estimate in zip(plan.arms, plan.prices, strict=True)
-    ):
-        return
     total, one_search = 0.0, 0.0
     for arm, estimate in zip(plan.arms, plan.prices, strict=True):
-        trial = (estimate.train_flops_max or 0.0) * arm.settings["train"]["steps"]
-        search_cost = trial * estimate.trials.get(SEARCH, 0)
-        total, one_search = (
-            total + search_cost + trial * (estimate.trials.get(CONFIRM, 0) + estimate.trials.get(CROSS, 0)),
-            max(one_search, search_cost / plan.repeats),
-        )
+        if estimate.train_flops_max is None or _varies(arm):
+            return
+        trial = estimate.train_flops_max * arm.settings["train"]["steps"]
+        searched, confirmed, crossed = (estimate.trials.get(phase, 0) for phase in (SEARCH, CONFIRM, CROSS))
+        total += trial * (searched + confirmed + crossed)
+        one_search = max(one_search, trial * searched / plan.repeats)
     for name, limit, most_used, noun in (
         ("budget.flops", limits.flops, total, "all trials together train with at most"),
         ("budget.each_arm.flops", arm_limits.flops, one_search, "the search of no arm trains with more than"),
     ):
         if limit is not None and limit >= most_used:
-            yield (
-                f"Warning: {name} of {format_amount(limit)} ends nothing, for {noun} "
-                f"{format_amount(most_used)}."
-            )
+            reason = f"{noun} {format_amount(most_used)}"
+            yield f"Warning: {name} of {format_amount(limit)} ends nothing, for {reason}."
 
 
 def _varies(arm: Arm) -> bool:
@@ -140,9 +130,8 @@ _SIZES = frozenset({"train.steps", "train.batch_size", "train.batch_tokens", "tr
 def budget_lines(plan: Plan) -> Iterator[str]:
     """Yield sentences that describe which limits end the sweep, or the search of an arm."""
     limits, devices = plan.limits or Limits(), "GPU" if plan.resources.gpus else "CPU core"
-    limit_texts = (
-        [f"{_hours(plan.wall_clock_hours)} of wall clock"] if plan.wall_clock_hours is not None else []
-    )
+    wall_clock = plan.wall_clock_hours
+    limit_texts = [f"{_hours(wall_clock)} of wall clock"] if wall_clock is not None else []
     limit_texts += _amounts(limits.device_hours, limits.flops, devices)
     if limit_texts:
         yield f"Nothing more begins after {' or '.join(limit_texts)}."
@@ -153,9 +142,8 @@ def budget_lines(plan: Plan) -> Iterator[str]:
     ends = _amounts(arm_limits.device_hours, arm_limits.flops, devices)
     ends += [f"{metric} of {arm_limits.target:g}"] if arm_limits.target is not None else []
     if arm_limits.no_improvement is not None:
-        ends.append(
-            f"{count(arm_limits.no_improvement, 'trial')} in a row that ended without a better {metric}"
-        )
+        trials = count(arm_limits.no_improvement, "trial")
+        ends.append(f"{trials} in a row that ended without a better {metric}")
     yield (
         f"The search of each arm begins no further trial after {' or '.join(ends)}; trials that run by then "
         "go on to their end, and the table counts the most there can be."

@@ -39,9 +39,7 @@ def crossed_pairs(arms: Sequence[Arm]) -> Iterator[tuple[Arm, Arm]]:
 
 def searched_fields(arm: Arm) -> tuple[str, ...]:
     """Return the paths that the search of `arm` varies."""
-    return tuple(
-        dimension.path for dimension in arm.space.dimensions if not isinstance(dimension.domain, Fixed)
-    )
+    return tuple(entry.path for entry in arm.space.dimensions if not isinstance(entry.domain, Fixed))
 
 
 def shared_fields(arm: Arm, other_arm: Arm) -> tuple[str, ...]:

@@ -9,14 +9,7 @@ from orchestrator.plan.faults import Faults
 from orchestrator.spec.types import Spec
 from trainables.field_effects import in_splits, presentation_fields
 from trainables.settings import Settings
-from trainables.task_catalog import (
-    settled,
-    source_digest,
-    splits,
-    task_module,
-    task_name,
-    training_only,
-)
+from trainables.task_catalog import settled, source_digest, splits, task_module, task_name, training_only
 
 SEED: Final = "data_seed"
 """Field of a task that seeds its data."""

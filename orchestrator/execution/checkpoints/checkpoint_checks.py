@@ -41,11 +41,9 @@ def require_checkpoints(folder: SweepFolder, uri: str | None, plan: Plan, record
         and record.outcome is OutcomeKind.FINISHED
         and (record.arm, record.rank, record.seed) in late
     ]
-    faults = list(_faults(folder, make_store(uri), sources))
-    if faults:
-        remainder = (
-            [f"  and {amount(len(faults) - MOST_NAMED, 'trial')} more"] if len(faults) > MOST_NAMED else []
-        )
+    if faults := list(_faults(folder, make_store(uri), sources)):
+        num_unlisted = len(faults) - MOST_NAMED
+        remainder = [f"  and {amount(num_unlisted, 'trial')} more"] if num_unlisted > 0 else []
         missing_text = (
             f"{plan.name} cannot be extended by splits: for these the last checkpoint of every finished "
             f"confirm trial is read again, and {amount(len(faults), 'trial')} cannot be read:"
@@ -68,11 +66,12 @@ def is_checkpoint_readable(store: CheckpointStore, folder: SweepFolder, trial_id
 
 def _fault(store: CheckpointStore, folder: SweepFolder, trial_id: str, step: int) -> str:
     """Return a description of the fault of the checkpoint at `step`; empty if it is readable."""
-    for checkpoint in store.complete(folder.checkpoint(trial_id)):
-        if checkpoint.step == step:
-            try:
-                checkpoint.measurement()
-            except CheckpointDamaged as error:
-                return str(error)
-            return ""
-    return f"no checkpoint of step {step}"
+    checkpoints = store.complete(folder.checkpoint(trial_id))
+    checkpoint = next((entry for entry in checkpoints if entry.step == step), None)
+    if checkpoint is None:
+        return f"no checkpoint of step {step}"
+    try:
+        checkpoint.measurement()
+    except CheckpointDamaged as error:
+        return str(error)
+    return ""

@@ -243,12 +243,10 @@ class ExternalStore:
         """Return the steps that have a manifest, and all steps."""
         names = self.entries(self._path(trial_id), patience_s)
         steps = {name: step for name in names if (step := checkpoint_step(name)) is not None}
-        complete_steps = {
-            step
-            for name, step in steps.items()
-            if MANIFEST in self.entries(self._path(trial_id, name), patience_s)
+        complete = {
+            name for name in steps if MANIFEST in self.entries(self._path(trial_id, name), patience_s)
         }
-        return complete_steps, set(steps.values())
+        return {steps[name] for name in complete}, set(steps.values())
 
     def _entries(self, folder: str) -> dict[str, bool]:
         # Do not use `find`, `walk`, `isdir` and `exists` of fsspec, which return an empty result on failure.

@@ -137,10 +137,8 @@ def check_node(needs: NodeRequirements) -> NodeReport:
         code = code_parts(needs.workload, task_names(needs.tasks), needs.models)
     except InputError as error:
         return NodeReport((str(error),))
-    if different_parts := [part for part, digest in needs.code.items() if code.get(part) != digest]:
-        return NodeReport(
-            (f"its code of {', '.join(different_parts)} is another one than where the launch is",)
-        )
+    if different := [part for part, digest in needs.code.items() if code.get(part) != digest]:
+        return NodeReport((f"its code of {', '.join(different)} is another one than where the launch is",))
     folder_fault = "" if needs.store is not None else _check_shared_folder(Path(needs.mark), needs.nonce)
     faults = [folder_fault, _no_store(needs.store), _check_data(needs)]
     versions = _versions()
@@ -200,9 +198,5 @@ def _check_data(needs: NodeRequirements) -> str:
         return f"it cannot write to {folder} ({error.strerror or error}): choose another --data"
     except Exception as error:  # any error with the data would also stop trials
         return f"{redact(error)}"
-    different_names = [name for name, content in needs.data.items() if hashes.get(name) != content]
-    return (
-        f"its data differ from the launching machine's: {', '.join(different_names)}"
-        if different_names
-        else ""
-    )
+    different = ", ".join(name for name, content in needs.data.items() if hashes.get(name) != content)
+    return f"its data differ from the launching machine's: {different}" if different else ""

@@ -117,10 +117,10 @@ class Nodes:
             self._read(keys[reference], self._asked.pop(keys[reference]))
 
     def _ask_node(self, key: str) -> None:
-        scheduling_strategy = NodeAffinitySchedulingStrategy(key, soft=False)
-        self._asked[key] = _check_this_node.options(scheduling_strategy=scheduling_strategy).remote(
-            self.needs.to_json()
+        on_node = _check_this_node.options(
+            scheduling_strategy=NodeAffinitySchedulingStrategy(key, soft=False)
         )
+        self._asked[key] = on_node.remote(self.needs.to_json())
 
     def _read(self, key: str, reference: Any) -> None:
         try:
@@ -146,9 +146,8 @@ class Nodes:
 
     def _unmet_requirements(self, keys: Iterable[str]) -> str:
         """Return the names of nodes with the requirements that they do not meet."""
-        return "; ".join(
-            f"{_node_name(self._living[key])}: {'; '.join(self._answers[key].lacks)}" for key in keys
-        )
+        reasons = ((_node_name(self._living[key]), "; ".join(self._answers[key].lacks)) for key in keys)
+        return "; ".join(f"{name}: {lacks}" for name, lacks in reasons)
 
 
 def _node_name(node: Mapping[str, Any]) -> str:

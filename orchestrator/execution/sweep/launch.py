@@ -181,15 +181,8 @@ def resume_sweep(
     session_parts = _SessionParts(driver, address, num_cpus, watch or Listeners(), debug, on_fenced)
     if address is not None:
         _require(session_parts, plan, folder, setup)
-    return _session(
-        plan,
-        folder,
-        setup,
-        collect_provenance(plan, setup),
-        session_parts,
-        changed_code=changed_code,
-        retry=retry,
-    )
+    origin = collect_provenance(plan, setup)
+    return _session(plan, folder, setup, origin, session_parts, changed_code=changed_code, retry=retry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,27 +232,18 @@ def _session(
     changed_code: bool = False,
     retry: Retry | None = None,
 ) -> SweepResult:
-    opening = partial(
-        open_sweep, plan, folder, setup, origin, watch=options.watch, on_fenced=options.on_fenced
-    )
-    requested_ids = retry.asked if retry is not None else ()
+    requested_ids, watch = retry.asked if retry is not None else (), options.watch
+    opening = partial(open_sweep, watch=watch, changed_code=changed_code, retry=requested_ids)
     with (
         interrupts() as heard,
-        opening(interrupts=heard, changed_code=changed_code, retry=requested_ids) as session,
+        opening(plan, folder, setup, origin, interrupts=heard, on_fenced=options.on_fenced) as session,
     ):
         if retry is not None:
             _retry_trials(session, retry)
         try:
             if setup.workload == DEFAULT_WORKLOAD and not session.recorder.finished:
-                build_datasets(plan, setup.data_dir, options.watch.on_data, options.watch.building)
-                for repeated in warn_about_repeated_inputs(plan, setup.data_dir):
-                    options.watch.on_trouble(repeated)
-                inputs = collect_inputs(plan, setup.data_dir)
-                if not changed_code:
-                    require_same_data(plan, session.records(), split_digests(inputs))
-                write_inputs(folder, inputs)
-                session.recorder.record_data(split_digests(inputs))
-            options.watch.on_open()
+                _prepare_data(session, watch, changed_code=changed_code)
+            watch.on_open()
             with heard.draining():
                 _drive(session, options, heard.stop)
             session.interrupted = heard.stop.is_set() and not session.recorder.finished
@@ -268,6 +252,19 @@ def _session(
     # Clean up here as well: a session after a killed one may have no trial left, and then never starts Ray.
     clear_abandoned()
     return session.finish
+
+
+def _prepare_data(session: OpenSweep, watch: Listeners, *, changed_code: bool) -> None:
+    """Build the data, check that earlier trials read the same data, and record their digests."""
+    plan, data_dir = session.plan, session.setup.data_dir
+    build_datasets(plan, data_dir, watch.on_data, watch.building)
+    for warning in warn_about_repeated_inputs(plan, data_dir):
+        watch.on_trouble(warning)
+    inputs = collect_inputs(plan, data_dir)
+    if not changed_code:
+        require_same_data(plan, session.records(), split_digests(inputs))
+    write_inputs(session.folder, inputs)
+    session.recorder.record_data(split_digests(inputs))
 
 
 def _retry_trials(session: OpenSweep, retry: Retry) -> None:

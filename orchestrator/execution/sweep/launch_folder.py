@@ -89,9 +89,8 @@ def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str,
         write_atomically(building.spec, spec)
         write_atomically(building.provenance, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
         write_atomically(building.root / SETUP, seal_json(_setup_to_json(setup, root)), mode=_mode_of(setup))
-        write_atomically(
-            building.root / LAUNCHER, json.dumps(to_json_values(Holder.current()), sort_keys=True) + "\n"
-        )
+        launcher = json.dumps(to_json_values(Holder.current()), sort_keys=True)
+        write_atomically(building.root / LAUNCHER, f"{launcher}\n")
         write_atomically(building.plan, to_json(plan))
         write_manifest(building.root, [building.spec, building.provenance, building.plan])
         flush(building.root)
@@ -199,9 +198,7 @@ def refuse_copy(folder: SweepFolder, setup: Setup, kinds: Sequence[str] = STORES
     except StoreError:
         original = setup
     places = [(getattr(setup, kind), getattr(original, kind)) for kind in kinds]
-    if shared_places := [
-        own_place for own_place, other_place in places if own_place is not None and own_place == other_place
-    ]:
+    if shared_places := [own for own, other in places if own is not None and own == other]:
         raise InputError(
             f"the stores of a sweep must belong to one folder, but {folder.root} is a copy of {home.root}: "
             f"both use {' and '.join(map(redact_url, shared_places))}; use that folder, or move it away "

@@ -114,35 +114,27 @@ class OpenSweep:
     def note(self, ledger: Ledger, untracked: str, tracking_pid: int | None) -> None:
         """Store the result of the session, computed from the ledger."""
         ends: dict[str, OutcomeKind] = {}
-        event = None
-        begun_trial_ids = set()
+        event, begun_ids = None, set()
         for event in ledger.events():
             if event.trial_id is None:
                 continue
             if event.kind is EventKind.STARTED:
-                begun_trial_ids.add(event.trial_id)
+                begun_ids.add(event.trial_id)
             elif event.kind is EventKind.ENDED and OutcomeKind(event.payload["kind"]).final:
                 ends[event.trial_id] = OutcomeKind(event.payload["kind"])
             elif event.kind is EventKind.RETRIED:
                 ends.pop(event.trial_id, None)
-        spent, failing = budget_end(event, self.plan), error_end(event)
-        num_never_begun = sum(
-            kind.failed for trial_id, kind in ends.items() if trial_id not in begun_trial_ids
-        )
-        counts = Counter(ends.values())
-        # An infeasible trial is replaced by another trial.
-        num_open = len(self.plan.trials) - counts.total() + counts[OutcomeKind.INFEASIBLE]
-        unanswered = _count_unanswered(self.plan, ends)
+        counts = Counter(ends.values())  # an infeasible trial is replaced by another trial
         self._finish = SweepResult(
-            counts,
-            num_open,
-            self.interrupted,
-            untracked,
-            spent,
-            num_never_begun,
-            unanswered,
-            failing,
-            tracking_pid,
+            counts=counts,
+            left=len(self.plan.trials) - counts.total() + counts[OutcomeKind.INFEASIBLE],
+            interrupted=self.interrupted,
+            untracked=untracked,
+            spent=budget_end(event, self.plan),
+            never_began=sum(kind.failed for trial_id, kind in ends.items() if trial_id not in begun_ids),
+            unanswered=_count_unanswered(self.plan, ends),
+            failing=error_end(event),
+            tracking_pid=tracking_pid,
         )
 
 
@@ -158,18 +150,6 @@ def _count_unanswered(plan: Plan, ends: Mapping[str, OutcomeKind]) -> int:
         else:
             num_failed += sum(kind is not None and kind.failed for kind in outcomes)
     return num_failed
-
-
-def _recorder(
-    plan: Plan,
-    folder: SweepFolder,
-    ledger: Ledger,
-    lease: Lease,
-    *,
-    origin: Mapping[str, Any],
-    places: ExternalCheckpoints | None,
-) -> Recorder:
-    return Recorder(plan, ledger, lease, folder, provenance=origin, checkpoints=places, snapshots=ledger)
 
 
 @contextmanager
@@ -216,7 +196,9 @@ def open_sweep(
         try:
             with Heartbeat(ledger, lease, on_stop=interrupt_function(interrupts.stop)) as heartbeat:
                 places = ExternalCheckpoints(setup.checkpoints) if setup.checkpoints is not None else None
-                recorder = _recorder(plan, folder, ledger, lease, origin=origin, places=places)
+                recorder = Recorder(
+                    plan, ledger, lease, folder, provenance=origin, checkpoints=places, snapshots=ledger
+                )
                 recorder.on_failure = watch.on_failure
                 run = OpenSweep(plan, folder, setup, recorder, heartbeat, presence, ledger, begin)
                 if ledger.has_trials:

@@ -23,10 +23,8 @@ def check_posthoc(spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, faults: 
     """Add faults for posthoc settings that do not exist, change weights, or do not affect the evaluation."""
     for path, values in spec.posthoc.items():
         if lookup(arms[0].system.settings, path) is MISSING:
-            field_names = [
-                field for field, _ in leaves(arms[0].system.settings) if not field.startswith("train.")
-            ]
-            message = f"the baseline has no field {path}. {hint(path, field_names)}"
+            names = [name for name, _ in leaves(arms[0].system.settings) if not name.startswith("train.")]
+            message = f"the baseline has no field {path}. {hint(path, names)}"
             faults.add(message, "posthoc", path, code=FaultCode.UNKNOWN_FIELD)
             continue
         arms_with_value = [arm for arm in arms if lookup(arm.system.settings, path) is not MISSING]
@@ -129,9 +127,8 @@ def _refuse_unused_values(
         return "no arm writes answers token by token"
     if any(_is_searched(spec, arm, path) for arm in arms):
         return None
-    is_unread = all(
-        _gives_equal_results(spec, arm, path, (None, value), probe) for arm in arms for value in values
-    )
+    pairs = [(arm, (None, value)) for arm in arms for value in values]
+    is_unread = all(_gives_equal_results(spec, arm, path, pair, probe) for arm, pair in pairs)
     return _why_no_effect(arms, root, field) if is_unread else None
 
 
@@ -149,10 +146,8 @@ def _check_each(spec: Spec, arms: Sequence[BuiltInArm], path: str, probe: Probe,
     """Add faults for values that give every arm the results of its training or of an earlier value."""
     values = spec.posthoc[path]
     for place, value in enumerate(values):
-        earlier_values = [
-            *([] if any(_is_searched(spec, arm, path) for arm in arms) else [None]),
-            *values[:place],
-        ]
+        is_searched = any(_is_searched(spec, arm, path) for arm in arms)
+        earlier_values = [*([] if is_searched else [None]), *values[:place]]
         for earlier_value in earlier_values:
             if all(_gives_equal_results(spec, arm, path, (earlier_value, value), probe) for arm in arms):
                 earlier_text = "what is trained" if earlier_value is None else shown(earlier_value)
@@ -166,9 +161,9 @@ def _check_each(spec: Spec, arms: Sequence[BuiltInArm], path: str, probe: Probe,
 
 def _is_searched(spec: Spec, arm: BuiltInArm, path: str) -> bool:
     """Return whether the search of `arm` draws the value at `path`."""
-    return (
-        spec.search is not None and path not in arm.request.drop and path in common_space(spec.search).paths
-    )
+    if spec.search is None or path in arm.request.drop:
+        return False
+    return path in common_space(spec.search).paths
 
 
 def _gives_equal_results(

@@ -21,9 +21,8 @@ def check_built_in(
     spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, metrics: Sequence[Metric], faults: Faults
 ) -> None:
     """Check published values as `check_published` does, and that their quantities are measured."""
-    check_published(
-        spec, arms, [split.name for arm in arms for split in splits(arm.system.task)], metrics, faults
-    )
+    split_names = [split.name for arm in arms for split in splits(arm.system.task)]
+    check_published(spec, arms, split_names, metrics, faults)
     _check_quantities(spec, arms[0], probe, faults)
 
 
@@ -76,19 +75,17 @@ def _declared_splits(spec: Spec) -> Iterator[str]:
 def _check_spans(spec: Spec, metrics: Sequence[Metric], faults: Faults) -> None:
     for place, row in enumerate(spec.published):
         low, high = (metric := look_up(metrics, row.metric)).span
-        for split, value in ((split, field_value.value) for split, field_value in row.values.items()):
-            if low <= value <= high:
-                continue
-            range_text = f"a share from {low:g} to {high:g}" if (low, high) == (0, 1) else _range_text(metric)
-            remedy = ": divide percentages by 100" if (low, high) == (0, 1) else ""
-            keys = ("published", place, "values", split)
-            faults.add(f"must be {range_text} as our {row.metric} is, got {shown(value)}{remedy}", *keys)
-        for split, std in ((split, field_value.std) for split, field_value in row.values.items()):
-            if std is not None and std > high - low:
-                remedy = ": divide percentages by 100" if (low, high) == (0, 1) else ""
+        is_share, keys = (low, high) == (0, 1), ("published", place, "values")
+        remedy = ": divide percentages by 100" if is_share else ""
+        for split, entry in row.values.items():
+            if not low <= entry.value <= high:
+                range_text = "a share from 0 to 1" if is_share else _range_text(metric)
+                requirement = f"must be {range_text} as our {row.metric} is"
+                faults.add(f"{requirement}, got {shown(entry.value)}{remedy}", *keys, split)
+        for split, entry in row.values.items():
+            if entry.std is not None and entry.std > high - low:
                 requirement = f"must be at most {high - low:g}, how far values of {row.metric} can lie apart"
-                message = f"{requirement}, got {shown(std)}{remedy}"
-                faults.add(message, "published", place, "values", split, "std")
+                faults.add(f"{requirement}, got {shown(entry.std)}{remedy}", *keys, split, "std")
 
 
 def _range_text(metric: Metric) -> str:
