@@ -61,9 +61,7 @@ class ArmSearch:
             warnings.simplefilter("ignore")
             self._study = optuna.create_study(
                 study_name=arm.name,
-                directions=[
-                    "maximize" if objective.goal == "max" else "minimize" for objective in plan.objectives
-                ],
+                directions=["maximize" if entry.goal == "max" else "minimize" for entry in plan.objectives],
                 sampler=self._neutral,
                 pruner=pruner,
             )
@@ -269,10 +267,9 @@ def _choose_components(plan: SearchPlan) -> tuple[ComponentChoice, optuna.pruner
         InputError: If a custom sampler or stopper can no longer be imported.
     """
     try:
-        pruner = (
-            optuna.pruners.NopPruner() if plan.stopper is None else make_stopper(chosen_stopper(plan.stopper))
-        )
-        return chosen_sampler(plan.sampler), pruner
+        if plan.stopper is None:
+            return chosen_sampler(plan.sampler), optuna.pruners.NopPruner()
+        return chosen_sampler(plan.sampler), make_stopper(chosen_stopper(plan.stopper))
     except SamplerRefused as error:
         raise InputError(
             f"the search needs the code that it was planned with, but {error}; change to the folder of "

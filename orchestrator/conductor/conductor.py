@@ -65,9 +65,8 @@ class Conductor:
         if plan.search is not None:
             from orchestrator.conductor.search_journal import SearchJournal
 
-            self._searches = {
-                key: SearchJournal(of.arm, plan.search, of.repeat) for key, of in self._arms.items()
-            }
+            arms = self._arms.items()
+            self._searches = {key: SearchJournal(of.arm, plan.search, of.repeat) for key, of in arms}
         self._crossings = Crossings(self._arms)
         for arm_state in self._arms.values():
             self._link(arm_state)
@@ -119,9 +118,8 @@ class Conductor:
 
         A search trial without objective values, or a trial with an invalid report, counts as crashed.
         """
-        return self._judge.judge_outcome(
-            self._open(trial_id), outcome, wants_flops=self._spending.wants_flops
-        )
+        wants_flops = self._spending.wants_flops
+        return self._judge.judge_outcome(self._open(trial_id), outcome, wants_flops=wants_flops)
 
     def record_end(self, trial_id: str, outcome: Outcome) -> None:
         """Record how a trial ended; `next_trial` returns a stopped trial before any new one."""
@@ -290,9 +288,8 @@ class Conductor:
         elif event.kind is EventKind.CHECKPOINTED:
             self.record_checkpoint(event.trial_id)
         else:
-            self.record_end(
-                event.trial_id, Outcome(OutcomeKind(event.payload["kind"]), event.payload["reason"])
-            )
+            kind, reason = OutcomeKind(event.payload["kind"]), event.payload["reason"]
+            self.record_end(event.trial_id, Outcome(kind, reason))
 
     def _replay_asked(self, state: TrialState, trial: Trial) -> None:
         if trial.planned.phase == "search":

@@ -28,11 +28,8 @@ class ReportJudge:
 
     def fault(self, state: TrialState, measurement: Measurement) -> Stop | None:
         """Return the stop of a trial with an invalid report; None for a valid report."""
-        return (
-            stop_for_divergence(self._decisive, measurement)
-            or self._stop_for_range(measurement)
-            or self._without_objective(state, measurement)
-        )
+        stop = stop_for_divergence(self._decisive, measurement) or self._stop_for_range(measurement)
+        return stop or self._without_objective(state, measurement)
 
     def overtime(self, measurement: Measurement) -> Stop | None:
         """Return the stop of a trial that has used more than its minutes; None if time is left."""

@@ -69,9 +69,8 @@ def choose(plan: Plan, records: Iterable[Record], selectors: Sequence[str]) -> R
         if is_single_trial:
             choices = [_find_failed_record(planned, record_by_id, failing_records, word)]
         else:  # trials that never began are reopened with the trials that they depend on
-            choices = [
-                record for record in failing_records if record.outcome in KINDS[word] and record.attempts
-            ]
+            kinds = KINDS[word]
+            choices = [record for record in failing_records if record.outcome in kinds and record.attempts]
         for record in choices:
             if not (reason := _refusal(record, confirming)):
                 chosen_ids.add(record.trial_id)
@@ -104,9 +103,8 @@ def _find_failed_record(
 ) -> Record:
     matches = [trial for trial in planned_trials if word in (trial.trial_id, trial.place)]
     matches = matches or [trial for trial in planned_trials if word and trial.trial_id.startswith(word)]
-    listing = ", ".join(
-        f"{record.trial_id} ({record.place}: {record.outcome})" for record in failed_records[:LISTED]
-    )
+    listed = failed_records[:LISTED]
+    listing = ", ".join(f"{record.trial_id} ({record.place}: {record.outcome})" for record in listed)
     remainder = f" and {len(failed_records) - LISTED} more" if len(failed_records) > LISTED else ""
     failed_listing = f"failed trials: {listing or 'none'}{remainder}"
     if len(matches) != 1:

@@ -78,12 +78,11 @@ class Rounds:
         if any((arm, seed) not in confirmations for arm in waited_for for seed in seeds):
             return None
         self._left.pop(0)
+        compared = [arm for arm in self._compared_with if arm not in self._references]
         undecided = [
             arm
-            for arm in self._compared_with
-            if arm not in self.decided
-            and arm not in self._references
-            and not self._is_undecidable(arm, seeds, confirmations)
+            for arm in compared
+            if arm not in self.decided and not self._is_undecidable(arm, seeds, confirmations)
         ]
         new: dict[str, EarlyVerdict] = {}
         for question in self._questions:
@@ -91,7 +90,7 @@ class Rounds:
             own_arms = [arm for arm in undecided if arm in question.references]
             new |= decide_arms(question, values, first, own_arms, failed_seeds)
         self.decided |= new
-        if all(arm in self.decided or arm in self._references for arm in self._compared_with):
+        if all(arm in self.decided for arm in compared):
             self._left.clear()
         return new
 
@@ -106,11 +105,8 @@ class Rounds:
     def _drop_surplus_seeds(self, confirmations: Confirmed) -> Confirmed:
         """Return `confirmations` without the seeds that decided arms ran in addition to the needed ones."""
         last = {arm: self._seeds(verdict.seeds) for arm, verdict in self.decided.items()}
-        return {
-            (arm, seed): metrics
-            for (arm, seed), metrics in confirmations.items()
-            if seed in last.get(arm, self._unit_of)
-        }
+        items = confirmations.items()
+        return {key: metrics for key, metrics in items if key[1] in last.get(key[0], self._unit_of)}
 
     def reason(self, decision: EarlyVerdict) -> str:
         """Return the displayed reason for which an arm needs no more seeds."""

@@ -173,9 +173,7 @@ def _trial_to_json(state: TrialState) -> list[Any]:
 def _load_trial(
     state: TrialState, values: Sequence[Any], objectives: Sequence[Objective], ends: dict[Any, Any]
 ) -> None:
-    status, trial, last, evaluated, stored_step, loss_values, counted, saved_counted, standing, outcome = (
-        values
-    )
+    status, trial, last, evaluated, saved, loss_values, counted, saved_counted, standing, outcome = values
 
     def end(make: Callable[[OutcomeKind, str], Any], pair: Sequence[str] | None) -> Any:
         # Most trials end for the same reason, so that equal outcomes share one object.
@@ -190,7 +188,7 @@ def _load_trial(
     state.trial = trial and trial_from_json(trial)
     state.last = last and _measurement(*last)
     state.evaluated = evaluated
-    state.saved = stored_step and _measurement(*stored_step)
+    state.saved = saved and _measurement(*saved)
     state.objective_values = loss_values and tuple(loss_values)
     state.counted = counted and CountedReports.from_json(objectives, counted)
     state.saved_counted = saved_counted and CountedReports.from_json(objectives, saved_counted)

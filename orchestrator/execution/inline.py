@@ -162,9 +162,8 @@ class DebuggedSlot:
         self._stop = stop
         self._answer = Instruction()
         store = make_store(orders.store)
-        self._harness = Harness(
-            orders.workload, orders.checkpoint_seconds, store=store, on_error=self._examine
-        )
+        interval_s = orders.checkpoint_seconds
+        self._harness = Harness(orders.workload, interval_s, store=store, on_error=self._examine)
 
     def start(self, order: WorkerJob) -> None:
         """Start a trial with seeded random generators."""

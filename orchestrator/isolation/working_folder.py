@@ -102,9 +102,8 @@ class LaunchFiles:
             folder = waiting.pop(0)
             entries = _entries(root / folder)
             top = folder.partition(os.sep)[0]
-            if folder and (
-                len(entries) > entries_left or folder.count(os.sep) >= DEEPEST or top in large_folders
-            ):
+            is_large = len(entries) > entries_left or folder.count(os.sep) >= DEEPEST
+            if folder and (is_large or top in large_folders):
                 large_folders.add(top)
                 continue
             if folder == top != "" and _are_sources(entries):
@@ -463,9 +462,8 @@ class WorkingFolder:
         name = os.path.relpath(real_path, self._root) if _is_below(real_path, self._root) else real_path
         if self._is_exempt(real_path) or any(map(_is_tool, Path(name).parts)) or name.endswith(LOCK_FILE):
             return
-        if os.path.isdir(real_path) or (
-            name == real_path and any(_is_below(real_path, folder) for folder in SYSTEM)
-        ):
+        is_of_system = name == real_path and any(_is_below(real_path, folder) for folder in SYSTEM)
+        if is_of_system or os.path.isdir(real_path):
             return  # a folder is opened for writing to create an unnamed temporary file
         if self._record_writer(real_path, self._trial_key) not in (b"", self._trial_key):
             self._refuse(

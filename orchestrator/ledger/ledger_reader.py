@@ -85,9 +85,8 @@ class Reader:
 
         uid, rows = self._database.run(read, write=False)
         for *row, previous_digest in rows:
-            for chain_break in chain.find_breaks(
-                previous_digest or chain.first_digest(uid), row[0] - 1, [row]
-            ):
+            previous = previous_digest or chain.first_digest(uid)
+            for chain_break in chain.find_breaks(previous, row[0] - 1, [row]):
                 raise self._damage_error(chain_break)
         return [row[:-1] for row in rows]
 
@@ -105,11 +104,8 @@ class Reader:
         earlier_events = events.alias()
         is_retried = events.c.trial_id.in_(select(events.c.trial_id).where(self._mine, is_retry()))
         unread = (EventKind.CHECKPOINTED.value, EventKind.KEPT.value)
-        conditions = [
-            and_(events.c.step.is_(None), events.c.kind.not_in(unread)),
-            last.c.step.is_not(None),
-            is_retried,
-        ]
+        is_read = and_(events.c.step.is_(None), events.c.kind.not_in(unread))
+        conditions = [is_read, last.c.step.is_not(None), is_retried]
         return (
             select(*_COLUMNS, earlier_events.c.digest)
             .outerjoin(last, and_(events.c.trial_id == last.c.trial_id, events.c.step == last.c.step))

@@ -37,16 +37,9 @@ def write(connection: sa.Connection, sweep_id: int, head: str, new: LedgerSnapsh
     """
     snapshots.create(connection, checkfirst=True)  # missing in ledgers of older versions
     connection.execute(sa.delete(snapshots).where(snapshots.c.sweep_id == sweep_id))
-    connection.execute(
-        sa.insert(snapshots).values(
-            sweep_id=sweep_id,
-            seq=new.seq,
-            head=head,
-            made_for=new.made_for,
-            content=new.content,
-            digest=_digest(head, new),
-        )
-    )
+    values = {"seq": new.seq, "head": head, "made_for": new.made_for, "content": new.content}
+    digest = _digest(head, new)
+    connection.execute(sa.insert(snapshots).values(sweep_id=sweep_id, digest=digest, **values))
 
 
 def read(connection: sa.Connection, sweep_id: int) -> LedgerSnapshot | None:

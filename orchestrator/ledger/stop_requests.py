@@ -3,7 +3,7 @@
 A request holds the fencing token of the lease that it applies to, so that it never stops a later session.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import sqlalchemy as sa
 
@@ -37,17 +37,12 @@ def write(connection: sa.Connection, sweep_id: int, token: int, request: StopReq
     """Replace any earlier request in the caller's write transaction."""
     stops.create(connection, checkfirst=True)  # missing in ledgers of older versions
     connection.execute(sa.delete(stops).where(stops.c.sweep_id == sweep_id))
-    connection.execute(
-        sa.insert(stops).values(
-            sweep_id=sweep_id, token=token, at=request.at, by=request.by, at_once=request.at_once
-        )
-    )
+    connection.execute(sa.insert(stops).values(sweep_id=sweep_id, token=token, **asdict(request)))
 
 
 def read(connection: sa.Connection, sweep_id: int, token: int) -> StopRequest | None:
     """Return the request for the session that holds `token`; None if there is none."""
-    query = sa.select(stops.c.by, stops.c.at, stops.c.at_once).where(
-        stops.c.sweep_id == sweep_id, stops.c.token == token
-    )
+    is_own = (stops.c.sweep_id == sweep_id) & (stops.c.token == token)
+    query = sa.select(stops.c.by, stops.c.at, stops.c.at_once).where(is_own)
     row = connection.execute(query).one_or_none()
     return None if row is None else StopRequest(*row)

@@ -270,11 +270,11 @@ class Ledger:
         Raises:
             StoreError: If the database fails.
         """
-        return self._database.run(
-            lambda connection: stop_requests.read(connection, self._id, lease.token),
-            write=False,
-            patient=False,
-        )
+
+        def read(connection: Connection) -> StopRequest | None:
+            return stop_requests.read(connection, self._id, lease.token)
+
+        return self._database.run(read, write=False, patient=False)
 
     def append(self, new: Sequence[Event], lease: Lease) -> None:
         """Write all events in `new` in one durable transaction, exactly once, and renew the lease.

@@ -39,10 +39,8 @@ def find(database: Database, sweep: str) -> int:
         schema.version(connection, place)
         sweep_id = _find_id(connection, sweep, place)
         if sweep_id is None:
-            names = sorted(map(str, connection.scalars(select(sweeps.c.name))))
-            raise StoreError(
-                f"no sweep {sweep!r} in the ledger at {place}; it holds: {', '.join(names) or 'none'}"
-            )
+            names = ", ".join(sorted(map(str, connection.scalars(select(sweeps.c.name)))))
+            raise StoreError(f"no sweep {sweep!r} in the ledger at {place}; it holds: {names or 'none'}")
         return sweep_id
 
     return database.run(look, write=False)

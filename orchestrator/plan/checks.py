@@ -128,15 +128,13 @@ def check_gpu_settings(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
 
 def check_ranks(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
     """Add a fault if the number of ranks differs from the number of GPUs of a trial."""
-    path, gpus, ranks = "train.ranks", spec.resources.gpus, arm.system.train.ranks
+    gpus, ranks, keys = spec.resources.gpus, arm.system.train.ranks, arm.request.keys("train.ranks")
     if gpus and ranks != max(1, gpus):
-        faults.add(
-            f"{path} must be the GPUs of a trial, got ranks={ranks} and resources.gpus={gpus:g} in "
-            f"{arm.name}: leave train.ranks out and set resources.gpus",
-            *arm.request.keys(path),
-            about=("ranks", *arm.request.keys(path)),
-            code=FaultCode.CONFLICTING_FIELDS,
+        message = (
+            f"train.ranks must be the GPUs of a trial, got ranks={ranks} and resources.gpus={gpus:g} in "
+            f"{arm.name}: leave train.ranks out and set resources.gpus"
         )
+        faults.add(message, *keys, about=("ranks", *keys), code=FaultCode.CONFLICTING_FIELDS)
 
 
 def check_splits(spec: Spec, task: Settings, faults: Faults) -> None:

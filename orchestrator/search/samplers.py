@@ -251,9 +251,8 @@ def _make_component(choice: ComponentChoice, kind: ComponentKind, seeded: Mappin
         warnings.simplefilter("ignore")
         component = _class(choice.class_name, kind)(**keywords)
     if not isinstance(component, kind.base):
-        raise TypeError(
-            f"it must be an optuna.{kind.package}.{kind.base.__name__}, got {type(component).__name__}"
-        )
+        base, made = kind.base.__name__, type(component).__name__
+        raise TypeError(f"it must be an optuna.{kind.package}.{base}, got {made}")
     return component
 
 
@@ -345,9 +344,8 @@ class NamedComponent:
         if keyword in _DERIVED:
             yield Refusal(keyword_path, f"{self.label} must not be given {keyword_path}: {_DERIVED[keyword]}")
         elif keyword_path in self.alias.refused:
-            yield Refusal(
-                keyword_path, f"{self.label} has no {keyword_path} here: {self.alias.refused[keyword_path]}"
-            )
+            reason = self.alias.refused[keyword_path]
+            yield Refusal(keyword_path, f"{self.label} has no {keyword_path} here: {reason}")
         elif takes is not None and _takes_stopper(takes):
             yield from _refused_stopper(keyword_path, value)
         elif takes is None or not can_be_written(takes):

@@ -80,10 +80,8 @@ def _nesting(spec: Spec) -> Problems:
     if isinstance(spec, CustomSpec):
         for path, count in Counter(path for path, _ in leaves(spec.baseline)).items():
             if count > 1:
-                message = (
-                    f"names two fields, the key {path!r} and one inside of a mapping: rename one of them"
-                )
-                yield (BASELINE, path), message
+                fields = f"two fields, the key {path!r} and one inside of a mapping"
+                yield (BASELINE, path), f"names {fields}: rename one of them"
         return
     for root in ROOTS:
         for key in getattr(spec.baseline, root):

@@ -76,11 +76,8 @@ def expand(document: Document) -> list[Problem]:
         return [((COMBINE, "of"), f"must name at least {least} components for {way}, got {len(names)}")]
     if too_many(document) or not all(_is_arm(component_section[name]) for name in names):
         return []
-    return [
-        problem
-        for removed in removed_sets(names, way)
-        for problem in _add(document, component_section, removed, names, way)
-    ]
+    sets = removed_sets(names, way)
+    return [entry for removed in sets for entry in _add(document, component_section, removed, names, way)]
 
 
 def too_many(document: Document) -> Problem | None:

@@ -1,7 +1,7 @@
 """Loads a `Spec` from a YAML file, a profile and overrides, or reports all faults together."""
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -19,10 +19,7 @@ from orchestrator.spec.types import CHANGED_ARM, CONTROL_ARM, ControlSpec, Spec,
 from search_spaces.paths import ROOTS
 from search_spaces.wording import hint, shown
 
-PYDANTIC_CODES: Final[Mapping[str, FaultCode]] = {
-    "extra_forbidden": FaultCode.UNKNOWN_FIELD,
-    "missing": FaultCode.MISSING_FIELD,
-}
+PYDANTIC_CODES: Final = {"extra_forbidden": FaultCode.UNKNOWN_FIELD, "missing": FaultCode.MISSING_FIELD}
 """Codes of faults by the type of pydantic's error; all other types are invalid values."""
 
 

@@ -72,9 +72,8 @@ def _fractions() -> frozenset[str]:
     """Return the fields of training whose numbers may be fractional."""
     from trainables.training.config import TrainConfig
 
-    return frozenset(
-        name for name, field in TrainConfig.model_fields.items() if _holds_fractions(field.annotation)
-    )
+    fields = TrainConfig.model_fields.items()
+    return frozenset(name for name, field in fields if _holds_fractions(field.annotation))
 
 
 def _holds_fractions(kind: Any) -> bool:

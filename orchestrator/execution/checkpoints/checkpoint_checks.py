@@ -26,21 +26,14 @@ def require_checkpoints(folder: SweepFolder, uri: str | None, plan: Plan, record
     Raises:
         InputError: A checkpoint is missing or damaged.
     """
-    trial_ids = {record.trial_id for record in records}
-    late = {
-        (trial.arm, trial.rank, trial.seed)
-        for trial in plan.trials
-        if trial.late_splits and trial.trial_id not in trial_ids
-    }
+    known_ids = {record.trial_id for record in records}
+    new = [trial for trial in plan.trials if trial.late_splits and trial.trial_id not in known_ids]
+    late = {(trial.arm, trial.rank, trial.seed) for trial in new}
     if not late:
         return
-    sources = [
-        record
-        for record in records
-        if record.phase == "confirm"
-        and record.outcome is OutcomeKind.FINISHED
-        and (record.arm, record.rank, record.seed) in late
-    ]
+    finished = ("confirm", OutcomeKind.FINISHED)
+    confirmed = [record for record in records if (record.phase, record.outcome) == finished]
+    sources = [record for record in confirmed if (record.arm, record.rank, record.seed) in late]
     if faults := list(_faults(folder, make_store(uri), sources)):
         num_unlisted = len(faults) - MOST_NAMED
         remainder = [f"  and {amount(num_unlisted, 'trial')} more"] if num_unlisted > 0 else []

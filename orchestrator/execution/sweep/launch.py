@@ -26,6 +26,7 @@ from orchestrator.execution.datasets import (
 )
 from orchestrator.execution.inline import run_inline
 from orchestrator.execution.live_view import Listeners, ThrottledView
+from orchestrator.execution.ray.driver import DriverOrder
 from orchestrator.execution.ray.node_check import requirements_with_data
 from orchestrator.execution.ray.supervisor import run_ray
 from orchestrator.execution.ray.survey import check_address, require_cluster
@@ -47,6 +48,7 @@ from orchestrator.execution.sweep.launch_undo import (
     undo_launch_folder,
 )
 from orchestrator.execution.sweep.open_sweep import OpenSweep, SweepResult, open_sweep
+from orchestrator.execution.trial.trial_jobs import JobEncoder
 from orchestrator.execution.trial.watchdog import silence_limit
 from orchestrator.execution.trial.worker import load_workload
 from orchestrator.files.abandoned_folders import clear_abandoned
@@ -323,22 +325,24 @@ def _run_ray(session: OpenSweep, options: _SessionParts, view: ThrottledView, st
 
     plan, setup, folder = session.plan, session.setup, session.folder
     options.watch.on_starting("connecting to Ray" if options.address else "starting Ray")
-    requirements = (
-        nullcontext(None) if options.address is None else requirements_with_data(plan, setup, folder)
-    )
-    with requirements as needs:
+    is_local = options.address is None
+    with nullcontext(None) if is_local else requirements_with_data(plan, setup, folder) as needs:
+        jobs = JobEncoder(
+            setup.workload,
+            plan.resources.checkpoint_seconds,
+            plan.resources.cpus,
+            plan.resources.gpus,
+            setup.data_dir,
+            setup.checkpoints,
+            (needs.mark, needs.nonce) if needs is not None else None,
+            _launch_folder(setup),
+            plan.keep,
+            plan.resources.working_folder,
+        )
         run_ray(
             session.recorder,
-            setup.workload,
-            resources=plan.resources,
-            data_dir=setup.data_dir,
-            launch_folder=_launch_folder(setup),
-            keep=plan.keep,
-            checkpoints=setup.checkpoints,
-            needs=needs,
-            address=options.address,
-            num_cpus=options.num_cpus,
-            log=folder.root / RAY_LOG,
+            DriverOrder(plan.resources, options.address, needs, jobs, options.num_cpus),
+            folder.root / RAY_LOG,
             on_change=view.changed,
             stop=stop,
             check=check,

@@ -183,9 +183,8 @@ class Recorder:
             new.append(log.trial_assigned(now, trial))
         token = attempts.token + 1 if attempts else 1
         self._write([*new, log.started(now, trial.trial_id, token)])
-        return Attempt(
-            trial, token, self._folder.checkpoint(trial.trial_id), self._last_checkpoint(trial.source_id)
-        )
+        checkpoints, source = self._folder.checkpoint(trial.trial_id), self._last_checkpoint(trial.source_id)
+        return Attempt(trial, token, checkpoints, source)
 
     def _last_checkpoint(self, trial_id: str | None) -> Path | None:
         """Return the path of the last checkpoint of a finished trial."""
@@ -415,8 +414,5 @@ class Recorder:
     def _tidy_up(self) -> None:
         """Delete checkpoints that will not be read again: those of ended trials, except confirm trials."""
         done, self._untidy = self._untidy, []
-        self._checkpoints.discard(
-            trial_id
-            for trial_id in done
-            if trial_id in self._attempts and not self._attempts[trial_id].read_again
-        )
+        known = (trial_id for trial_id in done if trial_id in self._attempts)
+        self._checkpoints.discard(trial_id for trial_id in known if not self._attempts[trial_id].read_again)

@@ -99,8 +99,7 @@ def _compare_outcome(
     count = len(expected_metrics)
     if not differences:
         splits_text = ", ".join(dict.fromkeys(map(names.split, expected_metrics)))
-        return Finding(
-            "rerun", "sound", f"{name}: all {count} metrics of {splits_text} the same, to the last digit"
-        )
+        message = f"{name}: all {count} metrics of {splits_text} the same, to the last digit"
+        return Finding("rerun", "sound", message)
     message = f"{name}: {len(differences)} of {count} metrics differ: {', '.join(differences)}"
     return Finding("rerun", "unknown", message, _REMEDY)

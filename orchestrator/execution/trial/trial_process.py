@@ -85,9 +85,8 @@ class ProcessSlot:
         """
         module = workload.partition(":")[0]
         preloaded = [__name__, *LAZY_IMPORTS.get(module, ())]
-        settings = settings_here(
-            module, launch_folder, preloaded, threads=thread_count(cpus), hides_gpus=hides_gpus
-        )
+        threads = thread_count(cpus)
+        settings = settings_here(module, launch_folder, preloaded, threads=threads, hides_gpus=hides_gpus)
         self._server = ChildServer(settings)
         self._temporary: Path | None = None
         self._touched_at = 0.0

@@ -42,10 +42,8 @@ def validate_measurement(measurement: Measurement | None, last: Measurement | No
         BadMeasurement: The report is invalid or its step does not follow `last`.
     """
     if not isinstance(measurement, Measurement):
-        kind = _kind(measurement)
-        raise BadMeasurement(
-            f"a workload must report a trainables.protocol.Measurement, got {kind}; fix the code"
-        )
+        requirement = "a workload must report a trainables.protocol.Measurement"
+        raise BadMeasurement(f"{requirement}, got {_kind(measurement)}; fix the code")
     step = _step(measurement.step)
     if not isinstance(measurement.metrics, Mapping):
         raise BadMeasurement(f"metrics must be a mapping, got {_kind(measurement.metrics)}; fix the code")

@@ -83,9 +83,8 @@ def connect(url: str, mounts: Path = MOUNTS, *, write_ahead: bool = False) -> En
         file = database_file(parsed)
         _refuse_non_file(file)
         refuse_network_file_system(file, mounts)
-        engine = create_engine(
-            parsed, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000}, pool_logging_name=_LOGGER
-        )
+        timeout = {"timeout": BUSY_TIMEOUT_MS / 1000}
+        engine = create_engine(parsed, connect_args=timeout, pool_logging_name=_LOGGER)
         event.listen(engine, "connect", _set_pragmas)
         if write_ahead:
             event.listen(engine, "connect", _set_write_ahead)

@@ -1,6 +1,7 @@
 """Defines the tables of the ledger, equal in SQLite and PostgreSQL, and their version."""
 
 from functools import cache
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -75,26 +76,17 @@ def lookups() -> tuple[sa.Index, ...]:
 
     Called only where tables are created, since partial indexes import the drivers of both databases.
     """
-    trial = (events.c.sweep_id, events.c.trial_id)
     step, end = events.c.step.is_not(None), events.c.outcome.is_not(None)
-    retry = is_retry()
     return (
-        sa.Index(
-            "haltsweep_measurements_of_trials",
-            *trial,
-            events.c.step,
-            sqlite_where=step,
-            postgresql_where=step,
-        ),
-        sa.Index("haltsweep_ends_of_trials", *trial, sqlite_where=end, postgresql_where=end),
-        sa.Index(
-            "haltsweep_retries_of_trials",
-            *trial,
-            events.c.seq,
-            sqlite_where=retry,
-            postgresql_where=retry,
-        ),
+        _index_of_trials("haltsweep_measurements_of_trials", step, events.c.step),
+        _index_of_trials("haltsweep_ends_of_trials", end),
+        _index_of_trials("haltsweep_retries_of_trials", is_retry(), events.c.seq),
     )
+
+
+def _index_of_trials(name: str, where: sa.ColumnElement[bool], *columns: sa.Column[Any]) -> sa.Index:
+    trial = (events.c.sweep_id, events.c.trial_id)
+    return sa.Index(name, *trial, *columns, sqlite_where=where, postgresql_where=where)
 
 
 def create(connection: sa.Connection) -> None:

@@ -20,9 +20,8 @@ def check_equal_arms(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, fau
     arms_by_evidence = defaultdict[str, list[BuiltInArm]](list)
     for arm in arms:
         if not arm.request.control and not arm.request.allow_no_effect:
-            effective = {
-                key: value for key, value in effective_settings(arm.system, sweep).items() if key != "loss"
-            }
+            settings = effective_settings(arm.system, sweep)
+            effective = {key: value for key, value in settings.items() if key != "loss"}
             arms_by_evidence[canonical([effective, dict(arm.request.context)])].append(arm)
     reported_arms = set[str]()
     for group in arms_by_evidence.values():

@@ -75,15 +75,11 @@ class Measurements:
         `costs` is included only if neither the loss nor the gradient differs, because the costs are a small
         part of the loss.
         """
-        different_names = [
-            name
-            for name, own_values in self.quantities.items()
-            if not _are_close(name, own_values, second.quantities[name])
-        ]
+        own, others = self.quantities, second.quantities
+        different_names = [name for name in own if not _are_close(name, own[name], others[name])]
         if not self._has_equal_gradient(second):
-            different_names.insert(
-                different_names.index("loss") + 1 if "loss" in different_names else 0, "gradient"
-            )
+            place = different_names.index("loss") + 1 if "loss" in different_names else 0
+            different_names.insert(place, "gradient")
         if "loss" in different_names or "gradient" in different_names:
             different_names = [name for name in different_names if name != "costs"]
         return tuple(different_names)
@@ -135,10 +131,8 @@ def measure(system: System, model: nn.Module, requested_pass: Pass, longest: int
             return Measurements({"outputs": measured_numbers, **layers})
         loss = objective(output, system.train)
         auxiliary = 0.0 if encoded.auxiliary is None else float(encoded.auxiliary.detach().mean())
-        costs = (
-            system.train.ponder_weight * float(encoded.ponder.detach().mean()),
-            system.train.auxiliary_weight * auxiliary,
-        )
+        ponder = system.train.ponder_weight * float(encoded.ponder.detach().mean())
+        costs = (ponder, system.train.auxiliary_weight * auxiliary)
         losses = (float(loss.detach()), *_numbers(output.loss))
         measured_values = {"loss": losses, "costs": costs, **layers}
         return Measurements(measured_values, _gradient(model, loss) if requested_pass.learns else None)

@@ -19,12 +19,7 @@ from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.space_check.dimensions import single_value_problem
 from orchestrator.plan.space_check.metrics import VALID, answer_metrics
-from orchestrator.plan.space_check.spaces import (
-    assign_params,
-    condition_values,
-    dimension_keys,
-    ends,
-)
+from orchestrator.plan.space_check.spaces import assign_params, condition_values, dimension_keys, ends
 from orchestrator.plan.training_code.settings import System, checked
 from orchestrator.spec.types import Search
 from search_spaces.dimensions import Dimension, Space
@@ -63,9 +58,8 @@ def check_dimensions(arm_space: ArmSearchSpace, probe: Probe, faults: Faults) ->
             continue
         if reason and arm.request.is_baseline:
             message = f"varies {dimension.path}, which changes {reason} in {arm.name}"
-            faults.add(
-                message, *dimension_keys(dimension.path, arm_space.search), code=FaultCode.PARAM_HAS_NO_EFFECT
-            )
+            keys = dimension_keys(dimension.path, arm_space.search)
+            faults.add(message, *keys, code=FaultCode.PARAM_HAS_NO_EFFECT)
         elif reason == NOTHING:
             message = (
                 f"searches {dimension.path}, which changes nothing in {arm.name}: "

@@ -60,11 +60,8 @@ def extend_plan(
         InputError: A requested trial or an arm would be lost or changed.
     """
     new = replace(new, trials=(*new.trials, *late_trials(old, new, started_ids, never)))
-    refusals = [
-        *_arms_lost(old, new),
-        *_trials_lost(old, new, started_ids),
-        *_answer_changed(old, new, started_ids),
-    ]
+    refusals = [*_arms_lost(old, new), *_trials_lost(old, new, started_ids)]
+    refusals += _answer_changed(old, new, started_ids)
     if refusals:
         lines = [f"  {line}" for line in refusals]
         raise InputError("\n".join([f"{old.name} cannot be extended by this:", *lines, CAN]))

@@ -109,11 +109,8 @@ def _learned_fields(system: System) -> dict[str, Value]:
     """Return the task fields that affect training or selection, except those that no test depends on."""
     split_names = [info.name for info in splits(system.task) if info.role != "test"]
     idle_fields = training_only(system.task)  # reported as settings without an effect
-    return {
-        name: value
-        for name, value in effective_task_values(settled(system.task), split_names).items()
-        if name not in idle_fields
-    }
+    values = effective_task_values(settled(system.task), split_names)
+    return {name: value for name, value in values.items() if name not in idle_fields}
 
 
 def _refuse_unused_values(

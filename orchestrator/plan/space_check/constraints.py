@@ -140,11 +140,8 @@ def _values(path: str, arm: CheckedArm[Any], space: Space) -> Sequence[Value]:
         return ends(space[path].domain)
     value = lookup(arm.system.settings, path)
     outer = [searched_path for searched_path in space.paths if path.startswith(f"{searched_path}.")]
-    effective_values = [
-        effective(path, {searched_path: value}, {})
-        for searched_path in outer
-        for value in ends(space[searched_path].domain)
-    ]
+    params = [{searched_path: end} for searched_path in outer for end in ends(space[searched_path].domain)]
+    effective_values = [effective(path, entry, {}) for entry in params]
     return tuple(item for item in (value, *effective_values) if item is not MISSING)
 
 

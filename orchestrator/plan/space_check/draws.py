@@ -92,10 +92,8 @@ def check_draws(
     if not all(are_sound):
         return space
     draws = list(islice(drawing.draws(DRAWS_MAX), DRAWS_MAX))
-    rule, num_refused = (
-        settings_check.refusing,
-        _check_combinations(arm, draws, drawing, settings_check, faults),
-    )
+    rule = settings_check.refusing
+    num_refused = _check_combinations(arm, draws, drawing, settings_check, faults)
     if num_refused and rule is not None:
         rule = replace(rule, refused=num_refused, tried=sum(map(drawing.admits, draws)))
         space = Space(space.dimensions, (*space.constraints, rule))

@@ -76,24 +76,17 @@ def check_movement(
         quantity = look_up(metrics, objective.metric)
         if not quantity.moves_with or faults.has("objective", place):
             continue
-        is_single_objective = len(search.objectives) == 1
-        reasons = [
-            (arm, _stands_still(quantity, arm, space, probe, alone=is_single_objective))
-            for arm, space in arms
-        ]
+        alone = len(search.objectives) == 1
+        reasons = [(arm, _stands_still(quantity, arm, space, probe, alone=alone)) for arm, space in arms]
         still = [(arm, reason) for arm, reason in reasons if reason]
-        if still and (is_single_objective or len(still) == len(reasons)):
+        if still and (alone or len(still) == len(reasons)):
             arm, reason = still[0]
-            faults.add(
+            message = (
                 f"must vary, got {objective.metric}, which {reason} in {arm.name}: choose another, or let "
-                "something halt",
-                "search",
-                "objectives",
-                place,
-                "metric",
-                about=("objective", place),
-                code=FaultCode.METRIC_DOES_NOT_VARY,
+                "something halt"
             )
+            keys, about = ("search", "objectives", place, "metric"), ("objective", place)
+            faults.add(message, *keys, about=about, code=FaultCode.METRIC_DOES_NOT_VARY)
 
 
 def check_answer_moves(

@@ -57,12 +57,8 @@ def arm_space(arm: CheckedArm[Any], search: Search, faults: Faults) -> ArmSpace:
     missing_paths = [entry.path for entry in kept_space.dimensions if not _is_field(entry, kept_space, arm)]
     for path in missing_paths:
         if arm.request.is_baseline:
-            faults.add(
-                _lacks(arm, path),
-                *dimension_keys(path, search),
-                about=("lacks", path),
-                code=FaultCode.UNKNOWN_FIELD,
-            )
+            message, keys = _lacks(arm, path), dimension_keys(path, search)
+            faults.add(message, *keys, about=("lacks", path), code=FaultCode.UNKNOWN_FIELD)
         elif not faults.has("lacks", path):
             remedy = f". Add {path} to the arm's drop"
             faults.add(_lacks(arm, path) + remedy, "arms", arm.request.label, code=FaultCode.UNKNOWN_FIELD)
@@ -73,16 +69,10 @@ def arm_space(arm: CheckedArm[Any], search: Search, faults: Faults) -> ArmSpace:
 def may_exist(dimension: Dimension, space: Space, arm: CheckedArm[Any]) -> bool:
     """Return whether `dimension` exists in some draw of `arm`, trying all values that conditions refer to."""
     involved = _ancestors(dimension, space)
-    condition_values = [
-        value
-        for searched_dimension in (*involved, dimension)
-        for condition in searched_dimension.when
-        for value in condition.values
-    ]
-    choices = [
-        [*ends(ancestor.domain), *(value for value in condition_values if may_draw(ancestor.domain, value))]
-        for ancestor in involved
-    ]
+    conditions = [condition for entry in (*involved, dimension) for condition in entry.when]
+    named = [value for condition in conditions for value in condition.values]
+    domains = [ancestor.domain for ancestor in involved]
+    choices = [[*ends(domain), *(value for value in named if may_draw(domain, value))] for domain in domains]
     for values in product(*choices):
         params: dict[str, Value] = {}
         for ancestor, value in zip(involved, values, strict=True):
@@ -103,13 +93,11 @@ def _ancestors(dimension: Dimension, space: Space) -> list[Dimension]:
     """Return the dimensions that determine whether `dimension` exists, in order of dependence."""
     needed_paths, waiting = set[str](), [dimension]
     while waiting:
-        for condition in waiting.pop().when:
-            path = (
-                condition.path if condition.path in space.paths else find_parent(condition.path, space.paths)
-            )
-            if path is not None and path not in needed_paths:
-                needed_paths.add(path)
-                waiting.append(space[path])
+        for path in (condition.path for condition in waiting.pop().when):
+            parent = path if path in space.paths else find_parent(path, space.paths)
+            if parent is not None and parent not in needed_paths:
+                needed_paths.add(parent)
+                waiting.append(space[parent])
     return [dimension for dimension in space.dimensions if dimension.path in needed_paths]
 
 

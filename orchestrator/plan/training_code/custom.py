@@ -227,10 +227,8 @@ class CustomTrainable:
         for path in _differing_paths(settings, parsed):
             drawn, made = lookup(settings, path), lookup(parsed, path)
             if path in draw and made is not MISSING:
-                fault = (
-                    f"must be kept as it is drawn, and {config} makes it {shown(made)}, got {shown(drawn)}"
-                )
-                yield SettingFault(path, fault)
+                fault = f"must be kept as it is drawn, and {config} makes it {shown(made)}"
+                yield SettingFault(path, f"{fault}, got {shown(drawn)}")
             elif MISSING not in (drawn, made):
                 fault = (
                     f"{config} must change nothing else with a draw, and makes {path} {shown(made)}, where "
@@ -336,9 +334,8 @@ class CustomTrainable:
 def _differing_paths(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the paths of the fields in which settings differ."""
     fields = dict.fromkeys(path for settings in (first, second) for path, _ in leaves(settings))
-    return tuple(
-        path for path in fields if equality_key(lookup(first, path)) != equality_key(lookup(second, path))
-    )
+    values = ((path, lookup(first, path), lookup(second, path)) for path in fields)
+    return tuple(path for path, old, new in values if equality_key(old) != equality_key(new))
 
 
 def _unstorable_values(settings: Any, config: str) -> Iterator[SettingFault]:
@@ -350,10 +347,8 @@ def _unstorable_values(settings: Any, config: str) -> Iterator[SettingFault]:
         try:
             json.dumps(value, allow_nan=False)
         except ValueError:
-            requirement = (
-                f"must be finite, for settings are kept as JSON, and {config} makes it {shown(value)}"
-            )
-            yield SettingFault(path, f"{requirement}; use null where there is no bound")
+            reason = f"settings are kept as JSON, and {config} makes it {shown(value)}"
+            yield SettingFault(path, f"must be finite, for {reason}; use null where there is no bound")
             continue
         if escape_unstorable_values(value) != value:
             text = escape_unstorable(shown(value))

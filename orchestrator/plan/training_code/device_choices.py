@@ -30,12 +30,10 @@ def device_lines(plan: Plan) -> list[str]:
         for line in _choices(system, device) if isinstance(system, System) else ():
             arms_by_line.setdefault(line, []).append(arm.name)
     device_text = "On CUDA" if device == "cuda" else "On a CPU"
-    return [
-        f"{device_text}, {line}."
-        if len(names) == len(plan.arms)
-        else f"{device_text}, {line} ({', '.join(names)})."
-        for line, names in arms_by_line.items()
-    ]
+    names_of = {
+        line: f" ({', '.join(names)})" for line, names in arms_by_line.items() if len(names) < len(plan.arms)
+    }
+    return [f"{device_text}, {line}{names_of.get(line, '')}." for line in arms_by_line]
 
 
 def _choices(system: System, device: str) -> Iterator[str]:
