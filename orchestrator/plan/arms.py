@@ -61,6 +61,11 @@ class ArmRequest:
         """Return whether the arm is the baseline of its cell."""
         return self.label == BASELINE
 
+    @property
+    def declared(self) -> Mapping[str, Any]:
+        """Fields that distinguish the arm from its base, by path: those of its cell for a baseline."""
+        return self.cell if self.is_baseline else self.changes
+
     def keys(self, path: str) -> Keys:
         """Return the place in the spec that defines this arm's value at `path`."""
         if path in self.changes:
@@ -163,14 +168,15 @@ def resolve_by(
         progress: Called with the number of arms that have been read.
         readable: Returns the valid part of the settings, used if the baseline has faults.
     """
-    raw = spec.settings
-    plain = checked(raw)
-    base_faults = set(plain) if isinstance(plain, list) else set()
-    for problem in sorted(base_faults, key=lambda fault: fault.path):
-        faults.add(problem.message, *in_baseline(problem.path), code=problem.code)
-    checked_settings = readable(raw) if isinstance(plain, list) else plain.settings
-    base = {**raw, **checked_settings} if isinstance(plain, list) else checked_settings
-    known_roots = set(checked_settings) if base_faults else None
+    plain = checked(spec.settings)
+    base: Mapping[str, Any]
+    if isinstance(plain, list):
+        valid_part, base_faults = readable(spec.settings), set(plain)
+        base, known_roots = {**spec.settings, **valid_part}, set(valid_part)
+        for problem in sorted(base_faults, key=lambda fault: fault.path):
+            faults.add(problem.message, *in_baseline(problem.path), code=problem.code)
+    else:
+        base, base_faults, known_roots = plain.settings, set(), None
     bases: dict[str, Mapping[str, Any]] = {}
     of_cells: dict[str, set[SettingFault]] = {}
     arms_by_name: dict[str, CheckedArm[S]] = {}
@@ -209,7 +215,7 @@ def _checked_arm(
     request: ArmRequest, system: S, home: Mapping[str, Any], first: CheckedArm[S] | None, faults: Faults
 ) -> CheckedArm[S]:
     changes = differences(home, system.settings)
-    declared_values = request.cell if request.is_baseline else request.changes
+    declared_values = request.declared
     for change in undeclared(changes, declared_values):
         path = next(iter(declared_values), change.path)
         message = (
@@ -254,7 +260,7 @@ def _changed(
     them are not reported.
     """
     settings = dict(home)
-    sets = request.cell if request.is_baseline else request.changes
+    sets = request.declared
     right = True
     for path, value in _names_first(sets):
         if path in {"task.name", "model.name"}:
@@ -284,7 +290,7 @@ def _settings_of_component(settings: Mapping[str, Any], root: str, name: Any) ->
 
 
 def _note_problems(problems: list[SettingFault], request: ArmRequest, faults: Faults) -> None:
-    sets = request.cell if request.is_baseline else request.changes
+    sets = request.declared
     for problem in problems:
         under = [path for path in sets if f"{problem.path}.".startswith(f"{path}.")]
         neighbours = [path for path in sets if path.split(".")[0] == problem.path.split(".")[0]]

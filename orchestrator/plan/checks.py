@@ -156,11 +156,9 @@ def check_seeds(spec: Spec, search: SearchPlan | None, faults: Faults) -> None:
     places = {seed: place for place, seed in enumerate(confirm_seeds(confirm_seeds_listed, search.repeats))}
     for repeat, number in product(range(search.repeats), range(search.trials_per_arm)):
         if (seed := search_seed(search, number, repeat)) in places:
-            faults.add(
+            message = (
                 f"must be unseen by the search, whose trial {numbered(repeat, number)} has the seed {seed}: "
-                "choose another",
-                "confirm",
-                "seeds",
-                places[seed] % len(confirm_seeds_listed),
-                code=FaultCode.CONFLICTING_FIELDS,
+                "choose another"
             )
+            keys = ("confirm", "seeds", places[seed] % len(confirm_seeds_listed))
+            faults.add(message, *keys, code=FaultCode.CONFLICTING_FIELDS)

@@ -45,14 +45,12 @@ def check_resampled(spec: Spec, arms: Sequence[BuiltInArm], faults: Faults) -> N
         return
     for name, task in {task_name(arm.system.task): arm.system.task for arm in arms}.items():
         if not _is_drawn(task):
-            faults.add(
+            message = (
                 f"must be false for {name} as it is set, got true: its data are files, or do not depend on "
-                "task.data_seed. Delete resample_data, or choose a generated task",
-                "confirm",
-                "resample_data",
-                code=FaultCode.CONFLICTING_FIELDS,
-                about=("resampled", name),
+                "task.data_seed. Delete resample_data, or choose a generated task"
             )
+            keys, about = ("confirm", "resample_data"), ("resampled", name)
+            faults.add(message, *keys, code=FaultCode.CONFLICTING_FIELDS, about=about)
 
 
 def _is_drawn(task: Settings) -> bool:

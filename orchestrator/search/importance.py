@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from search_spaces.dimensions import Assignment, Choice, Dimension, Domain, Fixed, Float, Powers
+from search_spaces.dimensions import Assignment, Choice, Dimension, Domain, Fixed, Float, Powers, Value, same
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -47,13 +47,11 @@ def importance(
         return None
     import optuna  # imported late: loading the evaluators takes longer than a report of few trials
 
-    from orchestrator.search.suggestions import stored_value
-
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     distributions = {dimension.path: _distribution(dimension.domain) for dimension in varied}
     study = optuna.create_study()
     for assignment, value in zip(assignments, values, strict=True):
-        params = {entry.path: stored_value(entry.domain, assignment[entry.path]) for entry in varied}
+        params = {entry.path: _internal(entry.domain, assignment[entry.path]) for entry in varied}
         study.add_trial(optuna.create_trial(params=params, distributions=distributions, value=value))
     method, evaluator = _evaluator(len(values))
     with warnings.catch_warnings():
@@ -82,3 +80,9 @@ def _distribution(domain: Domain) -> "BaseDistribution":
     if isinstance(domain, Float):
         return FloatDistribution(domain.low, domain.high, log=domain.log)
     return IntDistribution(domain.low, domain.high, log=domain.log)
+
+
+def _internal(domain: Domain, value: Value) -> Value:
+    if isinstance(domain, Choice | Powers):
+        return next(place for place, param_value in enumerate(domain.values) if same(param_value, value))
+    return value

@@ -137,7 +137,7 @@ def round_portably(value: float) -> float:
 
 
 def _refuse_no_effect(arm: BuiltInArm, reference: BuiltInArm, aspects: Sequence[str], faults: Faults) -> None:
-    paths = list(arm.request.cell if arm.request.is_baseline else arm.request.changes)
+    paths = list(arm.request.declared)
     unused_text = f" They differ in {' and '.join(aspects)}, which nothing uses." if aspects else ""
     override = "" if arm.request.is_baseline else ", or set allow_no_effect: true if that is intended"
     message = (
