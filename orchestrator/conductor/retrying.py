@@ -54,12 +54,12 @@ def choose(plan: Plan, records: Iterable[Record], selectors: Sequence[str]) -> R
     planned = [*plan.trials, *(trial for trial in replacements(plan) if trial.trial_id in record_by_id)]
     recorded = (record_by_id[trial.trial_id] for trial in planned if trial.trial_id in record_by_id)
     failing_records = [record for record in recorded if _has_failed(record)]
+    begun_ids = {trial_id for trial_id, record in record_by_id.items() if record.attempts}
+    confirmations = [trial for trial in plan.trials if trial.phase in {"confirm", "cross"}]
     confirming = {
         (arm, trial.repeat)
-        for trial in plan.trials
-        if trial.phase in {"confirm", "cross"}
-        and trial.trial_id in record_by_id
-        and record_by_id[trial.trial_id].attempts
+        for trial in confirmations
+        if trial.trial_id in begun_ids
         for arm in (trial.arm, trial.settings_of)
     }
     chosen_ids: set[str] = set()

@@ -136,11 +136,19 @@ def _run_once(session: Session, order: DriverOrder, log: Path, on_ending: Callab
                 continue
             heard_at = now
             with delayed_interrupts():
-                message = driver.receive()
-                if isinstance(message, DriverEnded):
-                    if message.kind is not None:
-                        raise message.kind(message.error)
-                    return message.error or None
-                has_called = True
-                name, arguments = message
-                driver.answer(getattr(session, name)(*arguments))
+                ending = _answer_call(driver, session)
+            if ending is not None:
+                return ending.error or None
+            has_called = True
+
+
+def _answer_call(driver: RayDriver, session: Session) -> DriverEnded | None:
+    """Answer the next call of the driver; if it has ended, return its last message or raise its error."""
+    message = driver.receive()
+    if not isinstance(message, DriverEnded):
+        name, arguments = message
+        driver.answer(getattr(session, name)(*arguments))
+        return None
+    if message.kind is not None:
+        raise message.kind(message.error)
+    return message
