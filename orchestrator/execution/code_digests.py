@@ -44,9 +44,8 @@ def collect_provenance(plan: Plan, setup: Setup) -> dict[str, Any]:
     Raises:
         InputError: Custom code is missing.
     """
-    tasks, models = tasks_and_models(plan, setup)
-    parts = code_parts(setup.workload, task_names(tasks), models)
-    modules = custom_modules(setup.workload, tasks, models)
+    parts = sweep_code_parts(plan, setup)
+    modules = custom_modules(setup.workload, *tasks_and_models(plan, setup))
     return provenance(code=digest(parts), code_parts=parts, modules=modules).to_json()
 
 

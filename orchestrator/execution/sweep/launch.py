@@ -284,34 +284,38 @@ def _drive(session: OpenSweep, options: _SessionParts, stop: threading.Event) ->
     view.show()
     if not session.recorder.finished:
         if options.driver == "inline":
-            _run_inline(session, view, stop, debug=options.debug)
+            run_inline(
+                session.recorder,
+                _job_encoder(session, gpus=0.0),
+                silence_s=silence_limit(session.plan.resources),
+                on_change=view.changed,
+                stop=stop,
+                check=session.check,
+                debug=options.debug,
+            )
         else:
             _run_ray(session, options, view, stop)
     view.show()
 
 
-def _run_inline(session: OpenSweep, view: ThrottledView, stop: threading.Event, *, debug: bool) -> None:
-    run_inline(
-        session.recorder,
-        session.setup.workload,
-        data_dir=session.setup.data_dir,
-        checkpoint_seconds=session.plan.resources.checkpoint_seconds,
-        silence_s=silence_limit(session.plan.resources),
-        checkpoints=session.setup.checkpoints,
-        on_change=view.changed,
-        stop=stop,
-        check=session.check,
-        cpus=session.plan.resources.cpus,
-        launch_folder=_launch_folder(session.setup),
-        working_folder=session.plan.resources.working_folder,
-        keep=session.plan.keep,
-        debug=debug,
+def _job_encoder(session: OpenSweep, gpus: float, mark: tuple[str, str] | None = None) -> JobEncoder:
+    """Return the encoder of trials with `gpus`, which require the marker file `mark` of the sweep's folder.
+
+    Relative paths in trials start at the folder from which the sweep was launched, if it is known.
+    """
+    setup, resources = session.setup, session.plan.resources
+    return JobEncoder(
+        setup.workload,
+        resources.checkpoint_seconds,
+        resources.cpus,
+        gpus,
+        setup.data_dir,
+        setup.checkpoints,
+        mark,
+        Path.cwd() if setup.code is None else Path(setup.code),
+        session.plan.keep,
+        resources.working_folder,
     )
-
-
-def _launch_folder(setup: Setup) -> Path:
-    """Return the folder from which the sweep was launched; the current folder if it is unknown."""
-    return Path.cwd() if setup.code is None else Path(setup.code)
 
 
 def _run_ray(session: OpenSweep, options: _SessionParts, view: ThrottledView, stop: threading.Event) -> None:
@@ -327,18 +331,8 @@ def _run_ray(session: OpenSweep, options: _SessionParts, view: ThrottledView, st
     options.watch.on_starting("connecting to Ray" if options.address else "starting Ray")
     is_local = options.address is None
     with nullcontext(None) if is_local else requirements_with_data(plan, setup, folder) as needs:
-        jobs = JobEncoder(
-            setup.workload,
-            plan.resources.checkpoint_seconds,
-            plan.resources.cpus,
-            plan.resources.gpus,
-            setup.data_dir,
-            setup.checkpoints,
-            (needs.mark, needs.nonce) if needs is not None else None,
-            _launch_folder(setup),
-            plan.keep,
-            plan.resources.working_folder,
-        )
+        mark = (needs.mark, needs.nonce) if needs is not None else None
+        jobs = _job_encoder(session, plan.resources.gpus, mark)
         run_ray(
             session.recorder,
             DriverOrder(plan.resources, options.address, needs, jobs, options.num_cpus),
