@@ -25,9 +25,9 @@ from orchestrator.search.samplers import (
     make_sampler,
     make_stopper,
 )
-from orchestrator.search.suggestions import suggest
+from orchestrator.search.suggestions import stored_value, suggest
 from search_spaces.algebra import admits, exists
-from search_spaces.dimensions import Assignment, Choice, Dimension, Fixed, Powers, Rule, Value, same
+from search_spaces.dimensions import Assignment, Dimension, Fixed, Rule, Value
 from search_spaces.grid import combinations
 from search_spaces.predicates import PredicateFailed
 from trainables.custom.extensions import describe_error
@@ -61,9 +61,7 @@ class ArmSearch:
             warnings.simplefilter("ignore")
             self._study = optuna.create_study(
                 study_name=arm.name,
-                directions=[
-                    "maximize" if objective.goal == "max" else "minimize" for objective in plan.objectives
-                ],
+                directions=["maximize" if entry.goal == "max" else "minimize" for entry in plan.objectives],
                 sampler=self._neutral,
                 pruner=pruner,
             )
@@ -242,15 +240,8 @@ class ArmSearch:
         return False
 
     def _broken_constraint(self, assignment: Assignment) -> Rule | None:
-        constraints = self._arm.space.constraints
-        return next(
-            (
-                constraint
-                for constraint in constraints
-                if not admits(constraint, assignment, self._arm.settings)
-            ),
-            None,
-        )
+        rules, settings = self._arm.space.constraints, self._arm.settings
+        return next((rule for rule in rules if not admits(rule, assignment, settings)), None)
 
 
 def _all_points(arm: Arm) -> Iterator[Assignment]:
@@ -261,17 +252,12 @@ def _all_points(arm: Arm) -> Iterator[Assignment]:
 
 def _encode_params(dimensions: Sequence[Dimension], assignment: Assignment) -> dict[str, Any]:
     """Return `assignment` as Optuna stores it: choices by position, fixed values omitted."""
-    encoded: dict[str, Any] = {}
-    for dimension in dimensions:
-        path, domain = dimension.path, dimension.domain
-        if path in assignment and not isinstance(domain, Fixed):
-            value = assignment[path]
-            encoded[path] = _position(domain.values, value) if isinstance(domain, Choice | Powers) else value
-    return encoded
-
-
-def _position(values: Sequence[Value], value: Value) -> int:
-    return next(position for position, param_value in enumerate(values) if same(param_value, value))
+    domains = {dimension.path: dimension.domain for dimension in dimensions}
+    return {
+        path: stored_value(domain, assignment[path])
+        for path, domain in domains.items()
+        if path in assignment and not isinstance(domain, Fixed)
+    }
 
 
 def _choose_components(plan: SearchPlan) -> tuple[ComponentChoice, optuna.pruners.BasePruner]:
@@ -281,10 +267,9 @@ def _choose_components(plan: SearchPlan) -> tuple[ComponentChoice, optuna.pruner
         InputError: If a custom sampler or stopper can no longer be imported.
     """
     try:
-        pruner = (
-            optuna.pruners.NopPruner() if plan.stopper is None else make_stopper(chosen_stopper(plan.stopper))
-        )
-        return chosen_sampler(plan.sampler), pruner
+        if plan.stopper is None:
+            return chosen_sampler(plan.sampler), optuna.pruners.NopPruner()
+        return chosen_sampler(plan.sampler), make_stopper(chosen_stopper(plan.stopper))
     except SamplerRefused as error:
         raise InputError(
             f"the search needs the code that it was planned with, but {error}; change to the folder of "

@@ -7,7 +7,7 @@ arm is confirmed when all trials of its search have ended. Posthoc trials run af
 """
 
 import heapq
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,7 @@ class Conductor:
         self._again: dict[str, None] = {}
         self._unrunnable: dict[str, tuple[Trial, Outcome]] = {}
         self._left = len(plan.trials)
+        self._num_best = plan.confirm.best if plan.confirm is not None else 0
         self._refused = ""
         self._spending = Spending(plan)
         self._rounds = Rounds(plan)
@@ -64,9 +65,8 @@ class Conductor:
         if plan.search is not None:
             from orchestrator.conductor.search_journal import SearchJournal
 
-            self._searches = {
-                key: SearchJournal(of.arm, plan.search, of.repeat) for key, of in self._arms.items()
-            }
+            arms = self._arms.items()
+            self._searches = {key: SearchJournal(of.arm, plan.search, of.repeat) for key, of in arms}
         self._crossings = Crossings(self._arms)
         for arm_state in self._arms.values():
             self._link(arm_state)
@@ -118,9 +118,8 @@ class Conductor:
 
         A search trial without objective values, or a trial with an invalid report, counts as crashed.
         """
-        return self._judge.judge_outcome(
-            self._open(trial_id), outcome, wants_flops=self._spending.wants_flops
-        )
+        wants_flops = self._spending.wants_flops
+        return self._judge.judge_outcome(self._open(trial_id), outcome, wants_flops=wants_flops)
 
     def record_end(self, trial_id: str, outcome: Outcome) -> None:
         """Record how a trial ended; `next_trial` returns a stopped trial before any new one."""
@@ -171,33 +170,30 @@ class Conductor:
         other_states: list[TrialState] = []
         if planned.phase == "search":
             self._search_of(planned).retried(planned.number, state.trial.assignment)
-            arm_state.searching += 1
-            confirms = [*arm_state.phase("confirm"), *self._crossings.of(arm_state)]
-            for trial_state in confirms:
-                self._repeat_of(trial_state.planned).withdraw([trial_state])
-                trial_state.is_released = False
-            other_states = [
-                trial_state for trial_state in confirms if trial_state.status is TrialStatus.ENDED
-            ]
+            other_states = self._reopen_search(arm_state)
         elif planned.phase == "confirm":
             self._confirmed.pop((planned.arm, planned.seed), None)
             other_states = self._skipped_too_early()
         for trial_state in [state, *other_states]:
-            posthoc = self._posthoc.get(trial_state.planned.trial_id, ())
-            other_states += [
-                posthoc_state for posthoc_state in posthoc if posthoc_state.status is TrialStatus.ENDED
-            ]
+            other_states += _ended(self._posthoc.get(trial_state.planned.trial_id, ()))
         for trial_state in other_states:
             self._reopen(trial_state)
         for each_arm in self._arms.values():
             self._release(each_arm)
         return [trial_state.planned.trial_id for trial_state in other_states]
 
+    def _reopen_search(self, arm_state: ArmState) -> list[TrialState]:
+        """Let the search of an arm continue; return the ended trials that depend on its result."""
+        arm_state.searching += 1
+        dependent = [*arm_state.phase("confirm"), *self._crossings.of(arm_state)]
+        for state in dependent:
+            self._repeat_of(state.planned).withdraw(state)
+            state.is_released = False
+        return _ended(dependent)
+
     def _skipped_too_early(self) -> list[TrialState]:
         """Recompute the completed rounds; return skipped trials that may now be needed."""
-        self._rounds = Rounds(self._plan)
-        while self._rounds.advance(self._confirmed) is not None:
-            pass
+        self._rounds = Rounds.after(self._plan, self._confirmed)
         skipped_states = [
             state
             for (name, _), arm_state in self._arms.items()
@@ -257,7 +253,7 @@ class Conductor:
 
     def progress(self) -> tuple[Progress, ...]:
         """Return the progress of every arm, in the order of the plan."""
-        goal = self._plan.search.objectives[0].goal if self._plan.search else None
+        goal = self._plan.objectives[0].goal if self._plan.objectives else None
         return tuple(progress(self._repeats_of(arm.name), goal) for arm in self._plan.arms)
 
     def outlook(self) -> Outlook:
@@ -292,9 +288,8 @@ class Conductor:
         elif event.kind is EventKind.CHECKPOINTED:
             self.record_checkpoint(event.trial_id)
         else:
-            self.record_end(
-                event.trial_id, Outcome(OutcomeKind(event.payload["kind"]), event.payload["reason"])
-            )
+            kind, reason = OutcomeKind(event.payload["kind"]), event.payload["reason"]
+            self.record_end(event.trial_id, Outcome(kind, reason))
 
     def _replay_asked(self, state: TrialState, trial: Trial) -> None:
         if trial.planned.phase == "search":
@@ -305,19 +300,16 @@ class Conductor:
 
     def _link(self, arm_state: ArmState) -> None:
         """Link posthoc trials to their confirm trials, and release the first trials of the arm."""
-        confirms = {
-            (trial_state.planned.rank, trial_state.planned.seed): trial_state
-            for trial_state in arm_state.phase("confirm")
-        }
+        confirms = [state.planned for state in arm_state.phase("confirm")]
+        sources = {(planned.rank, planned.seed): planned.trial_id for planned in confirms}
         for state in arm_state.phase("posthoc"):
-            source = confirms[state.planned.rank, state.planned.seed].planned.trial_id
-            state.source_id = source
+            state.source_id = source = sources[state.planned.rank, state.planned.seed]
             self._posthoc.setdefault(source, []).append(state)
         arm_state.searching = sum(1 for _ in arm_state.phase("search"))
         if arm_state.searching:
             self._release(arm_state)
         else:
-            arm_state.winners = [{}] * (self._plan.confirm.best if self._plan.confirm else 0)
+            arm_state.winners = [{}] * self._num_best
             self._confirm(arm_state)
 
     def _next(self) -> TrialState | None:
@@ -378,10 +370,9 @@ class Conductor:
         if not self._search_of(planned).report(planned.number, measurement.step, state.objective_values):
             return None
         assert plan.stopper is not None, "only an early stopper prunes"
-        value = (
-            f"{counted_name(plan.objectives[0])}={state.objective_values[0]:.6g} at step {measurement.step}"
-        )
-        return Stop(OutcomeKind.PRUNED, f"{plan.stopper['name']} keeps better trials of the arm, got {value}")
+        value = f"{counted_name(plan.objectives[0])}={state.objective_values[0]:.6g}"
+        reason = f"keeps better trials of the arm, got {value} at step {measurement.step}"
+        return Stop(OutcomeKind.PRUNED, f"{plan.stopper['name']} {reason}")
 
     def _end_trial_state(self, state: TrialState, outcome: Outcome) -> None:
         planned, arm_state = state.planned, self._repeat_of(state.planned)
@@ -389,21 +380,9 @@ class Conductor:
         self._left -= 1
         arm_state.ended[outcome.kind] += 1
         if planned.phase == "search":
-            arm_state.searching -= 1
-            if outcome.kind is OutcomeKind.INFEASIBLE:
-                self._replace(state)
-            elif outcome.kind is not OutcomeKind.SKIPPED:
-                value = (
-                    state.objective_values[0]
-                    if outcome.kind is OutcomeKind.FINISHED and state.objective_values
-                    else None
-                )
-                self._spending.search_ended(planned, value)
-            if not arm_state.searching:
-                self._search_ended(arm_state)
-            elif outcome.kind is not OutcomeKind.SKIPPED:
-                self._skip_if_over(arm_state)
-        if planned.phase == "confirm" and outcome.kind is not OutcomeKind.SKIPPED:
+            self._end_search_trial(state, outcome.kind)
+        is_look_pending = planned.phase == "confirm" and outcome.kind is not OutcomeKind.SKIPPED
+        if is_look_pending:
             metrics = state.last.metrics if state.last is not None else None
             self._confirmed[planned.arm, planned.seed] = metrics_for_look(outcome.kind, metrics)
         for posthoc in self._posthoc.get(planned.trial_id, ()):
@@ -414,8 +393,22 @@ class Conductor:
             else:
                 reason = f"the confirm trial {planned.trial_id} must have finished, but {outcome.kind}"
                 self._end_unrun(posthoc, f"{reason}: {outcome.reason}")
-        if planned.phase == "confirm" and outcome.kind is not OutcomeKind.SKIPPED:
+        if is_look_pending:
             self._evaluate_rounds()
+
+    def _end_search_trial(self, state: TrialState, kind: OutcomeKind) -> None:
+        """Replace an infeasible trial, and end the search if it is complete or over."""
+        arm_state, is_skipped = self._repeat_of(state.planned), kind is OutcomeKind.SKIPPED
+        arm_state.searching -= 1
+        if kind is OutcomeKind.INFEASIBLE:
+            self._replace(state)
+        elif not is_skipped:
+            values = state.objective_values if kind is OutcomeKind.FINISHED else None
+            self._spending.search_ended(state.planned, values[0] if values else None)
+        if not arm_state.searching:
+            self._search_ended(arm_state)
+        elif not is_skipped:
+            self._skip_if_over(arm_state)
 
     def _replace(self, infeasible: TrialState) -> None:
         """Add a search trial in place of an infeasible one, unless the search has to end."""
@@ -432,13 +425,8 @@ class Conductor:
         if not reason:
             arm_state.push(state)
             return
-        waiting_states = [
-            trial_state
-            for trial_state in arm_state.phase("search")
-            if trial_state.status is TrialStatus.WAITING
-        ]
         skip_reason = f"the search of {arm_state.arm.name} ended: {reason}"
-        for trial_state in waiting_states if arm_state.has_too_many_infeasible else [state]:
+        for trial_state in arm_state.waiting("search") if arm_state.has_too_many_infeasible else [state]:
             self._end_unrun(trial_state, skip_reason, OutcomeKind.SKIPPED)
 
     def _evaluate_rounds(self) -> None:
@@ -457,8 +445,7 @@ class Conductor:
     def _search_ended(self, arm_state: ArmState) -> None:
         assert self._plan.search is not None
         ranked_candidates = best_first(arm_state.candidates, self._plan.search.objectives)
-        num_best = self._plan.confirm.best if self._plan.confirm is not None else 0
-        arm_state.winners = [candidate.assignment for candidate in ranked_candidates[:num_best]]
+        arm_state.winners = [candidate.assignment for candidate in ranked_candidates[: self._num_best]]
         self._confirm(arm_state)
         for state, why_not in self._crossings.decided(arm_state):
             if why_not:
@@ -468,18 +455,10 @@ class Conductor:
 
     def _skip_if_over(self, arm_state: ArmState) -> None:
         """Skip the search trials of the arm that have not started, if the search of the arm is over."""
-        if not self._spending.limits_searches:
-            return
-        waiting_states = [
-            trial_state
-            for trial_state in arm_state.phase("search")
-            if trial_state.status is TrialStatus.WAITING
-        ]
-        if not waiting_states:
+        if not self._spending.limits_searches or not (waiting_states := arm_state.waiting("search")):
             return
         distinct = {canonical(dict(candidate.assignment)) for candidate in arm_state.candidates}
-        num_best = self._plan.confirm.best if self._plan.confirm is not None else 1
-        reason = self._spending.search_over(waiting_states[0].planned, len(distinct), num_best)
+        reason = self._spending.search_over(waiting_states[0].planned, len(distinct), self._num_best or 1)
         planned = amount(sum(1 for _ in arm_state.phase("search")), "trial")
         for state in waiting_states if reason else ():
             message = f"the search of {arm_state.arm.name} ended before its {planned} had begun: {reason}"
@@ -487,22 +466,13 @@ class Conductor:
 
     def _report_to_search(self, state: TrialState, kind: OutcomeKind) -> None:
         """Report the outcome to the search of the arm; a finished trial also becomes a candidate."""
-        search, number = self._search_of(state.planned), state.planned.number
-        match kind:
-            case OutcomeKind.FINISHED:
-                assert state.objective_values is not None, "judge_outcome must come first"
-                assert state.trial is not None, "only a trial that was asked for can finish"
-                search.finished(number)
-                candidate = Candidate(number, state.trial.assignment, state.objective_values)
-                self._repeat_of(state.planned).candidates.append(candidate)
-            case OutcomeKind.PRUNED:
-                search.pruned(number)
-            case OutcomeKind.INFEASIBLE:
-                search.infeasible(number)
-            case OutcomeKind.DIVERGED:
-                search.diverged(number)
-            case _:
-                search.failed(number)
+        number = state.planned.number
+        self._search_of(state.planned).record_end(number, kind)
+        if kind is OutcomeKind.FINISHED:
+            assert state.objective_values is not None, "judge_outcome must come first"
+            assert state.trial is not None, "only a trial that was asked for can finish"
+            candidate = Candidate(number, state.trial.assignment, state.objective_values)
+            self._repeat_of(state.planned).candidates.append(candidate)
 
     def _confirm(self, arm_state: ArmState) -> None:
         """Release the confirm trials of the best assignments; end trials whose rank has no assignment."""
@@ -527,6 +497,10 @@ class Conductor:
         outcome = Outcome(kind, reason)
         self._unrunnable[state.planned.trial_id] = (state.trial, outcome)
         self._end_trial_state(state, outcome)
+
+
+def _ended(states: Iterable[TrialState]) -> list[TrialState]:
+    return [state for state in states if state.status is TrialStatus.ENDED]
 
 
 _REPLAYED = frozenset(

@@ -42,21 +42,10 @@ class Crossings:
             Pairs of a trial and the reason for which it cannot run; the reason is empty if it can.
         """
         for state in self.of(arm_state):
-            both_states = self._arm_states(state.planned)
-            if state.status is TrialStatus.WAITING and not any(
-                arm_state.searching for arm_state in both_states
-            ):
-                yield (
-                    state,
-                    next(
-                        (
-                            arm_state.nothing_to_confirm(0)
-                            for arm_state in both_states
-                            if not arm_state.winners
-                        ),
-                        "",
-                    ),
-                )
+            both_arms = self._arm_states(state.planned)
+            if state.status is TrialStatus.WAITING and not any(arm.searching for arm in both_arms):
+                reasons = (arm.nothing_to_confirm(0) for arm in both_arms if not arm.winners)
+                yield state, next(reasons, "")
 
     def _arm_states(self, planned_trial: PlannedTrial) -> tuple[ArmState, ArmState]:
         names = planned_trial.arm, planned_trial.settings_of

@@ -19,9 +19,7 @@ class FirstErrors:
     def __init__(self, plan: Plan) -> None:
         self._errors: dict[str, dict[str, str]] = {}
         """Errors by arm and phase, and by trial id; empty text for a trial that did not crash."""
-        self._trains: Counter[str] = Counter(
-            _key(planned) for planned in plan.trials if planned.phase != "posthoc"
-        )
+        self._trains = Counter(_key(trial) for trial in plan.trials if trial.phase != "posthoc")
         """Number of planned trials that train, by arm and phase."""
 
     def ended(self, planned_trial: PlannedTrial, outcome: Outcome) -> None:

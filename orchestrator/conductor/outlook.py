@@ -170,11 +170,11 @@ class OutlookBuilder:
         """Return the outlook of all added trials."""
         arms = {arm.name: place for place, arm in enumerate(self.plan.arms)}
         phases = get_args(Phase)
-        running = sorted(
-            self.running,
-            key=lambda trial: (phases.index(trial.phase), trial.repeat, arms[trial.arm], trial.number),
-        )
-        return Outlook(tuple(running), tuple(self.phases.values()))
+
+        def order(trial: RunningTrial) -> tuple[int, ...]:
+            return phases.index(trial.phase), trial.repeat, arms[trial.arm], trial.number
+
+        return Outlook(tuple(sorted(self.running, key=order)), tuple(self.phases.values()))
 
     def _phase(self, planned: PlannedTrial | Record) -> PhaseWork:
         key = (planned.arm, planned.phase)
@@ -203,11 +203,10 @@ def remaining(outlook: Outlook) -> Remaining | None:
         cost = _cost(phase, outlook.phases, rates)
         for trial in outlook.running:
             if (trial.arm, trial.phase) == (phase.arm, phase.phase):
-                own_left_s = trial.left_s
-                trial_left_s = (
-                    own_left_s if own_left_s is not None else max(0.0, (cost or 0.0) - trial.seconds)
-                )
-                work, longest = work + trial_left_s, max(longest, trial_left_s)
+                left_s = trial.left_s
+                if left_s is None:
+                    left_s = max(0.0, (cost or 0.0) - trial.seconds)
+                work, longest = work + left_s, max(longest, left_s)
         if cost is None:
             num_unknown += phase.num_waiting
         else:
@@ -246,11 +245,10 @@ def _steps(plan: Plan, phase: Phase, settings: Mapping[str, Any]) -> int | None:
 def _watched_metric(plan: Plan, last: Measurement | None) -> tuple[str, float | None]:
     if last is None or not last.metrics:
         return "", None
-    objective_names = [objective.metric for objective in plan.search.objectives] if plan.search else []
+    objective_names = [objective.metric for objective in plan.objectives]
     splits = (*VALIDATION_SPLITS, "", TRAIN)
     by_split = [(split_and_quantity(name)[0], name) for name in sorted(last.metrics)]
     same_split_names = [name for wanted_split in splits for split, name in by_split if split == wanted_split]
-    metric = next(
-        (name for name in [*objective_names, *same_split_names] if name in last.metrics), min(last.metrics)
-    )
+    names = [name for name in (*objective_names, *same_split_names) if name in last.metrics]
+    metric = names[0] if names else min(last.metrics)
     return metric, last.metrics[metric]

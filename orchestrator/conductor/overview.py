@@ -15,7 +15,16 @@ from orchestrator.files.json_values import from_json_values
 from orchestrator.ledger.ledger_snapshot import LedgerSnapshot, lines
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Objective
-from orchestrator.trials import Outcome, OutcomeKind, Phase, PlannedTrial, Record, numbered, standing_of
+from orchestrator.trials import (
+    Outcome,
+    OutcomeKind,
+    Phase,
+    PlannedTrial,
+    Record,
+    by_arm,
+    numbered,
+    standing_of,
+)
 from trainables.protocol import Measurement
 
 FAILURES_KEPT = 10
@@ -152,8 +161,7 @@ class Overview:
     ) -> "Overview":
         """Return the overview of `records`; ended trials are added to the sums in `ended_trial_totals`."""
         ended_trial_totals, other_records = ended_trial_totals or EndedTrialTotals(), []
-        objectives = plan.search.objectives if plan.search is not None else ()
-        objective_names = [objective.metric for objective in objectives]
+        objective_names = [objective.metric for objective in plan.objectives]
         for record in records:
             if record.outcome is None or not record.outcome.final:
                 other_records.append(record)
@@ -164,7 +172,7 @@ class Overview:
                 record.last,
                 values=record.judged_by(objective_names) if objective_names else (),
                 attempts=record.attempts,
-                objectives=objectives,
+                objectives=plan.objectives,
             )
         return cls(plan, num_planned, ended_trial_totals, other_records)
 
@@ -175,17 +183,12 @@ class Overview:
             is_locked: Whether a process runs the sweep. Without such a process no trial counts as running,
                 because the trials that a killed process left open wait to be resumed.
         """
-        planned: Counter[str] = Counter()
+        num_planned, others = Counter[str](), by_arm(self.others)
         for (arm, _), count in self.planned.items():
-            planned[arm] += count
-        records_by_arm: dict[str, list[Record]] = {}
-        for record in self.others:
-            records_by_arm.setdefault(record.arm, []).append(record)
+            num_planned[arm] += count
         return tuple(
-            self._arm_progress(
-                arm.name, planned[arm.name], records_by_arm.get(arm.name, ()), is_locked=is_locked
-            )
-            for arm in self.plan.arms
+            self._arm_progress(name, num_planned[name], others[name], is_locked=is_locked)
+            for name in (arm.name for arm in self.plan.arms)
         )
 
     def _arm_progress(
@@ -218,14 +221,9 @@ class Overview:
         watch = OutlookBuilder(self.plan)
         for (arm, phase), count in self.planned.items():
             totals = self.ended.arms.get(arm, {}).get(phase, PhaseTotals())
+            num_waiting = count - totals.planned
             watch.phases[arm, phase] = PhaseWork(
-                arm,
-                phase,
-                count - totals.planned,
-                totals.reported,
-                totals.seconds,
-                totals.finished,
-                totals.finished_s,
+                arm, phase, num_waiting, totals.reported, totals.seconds, totals.finished, totals.finished_s
             )
         for record in self.others if is_locked else ():
             if record.outcome is None and (record.arm, record.phase) in watch.phases:

@@ -28,21 +28,16 @@ class ReportJudge:
 
     def fault(self, state: TrialState, measurement: Measurement) -> Stop | None:
         """Return the stop of a trial with an invalid report; None for a valid report."""
-        return (
-            stop_for_divergence(self._decisive, measurement)
-            or self._stop_for_range(measurement)
-            or self._without_objective(state, measurement)
-        )
+        stop = stop_for_divergence(self._decisive, measurement) or self._stop_for_range(measurement)
+        return stop or self._without_objective(state, measurement)
 
     def overtime(self, measurement: Measurement) -> Stop | None:
         """Return the stop of a trial that has used more than its minutes; None if time is left."""
         minutes = self._plan.resources.minutes
         if minutes is None or measurement.seconds <= minutes * 60:
             return None
-        time_use = (
-            f"{measurement.seconds / 60:.1f} of {minutes:g} minutes were used at step {measurement.step}"
-        )
-        return Stop(OutcomeKind.TIMED_OUT, time_use)
+        used = f"{measurement.seconds / 60:.1f} of {minutes:g} minutes were used"
+        return Stop(OutcomeKind.TIMED_OUT, f"{used} at step {measurement.step}")
 
     def judge_outcome(self, state: TrialState, outcome: Outcome, *, wants_flops: bool) -> Outcome:
         """Return the outcome to record for an outcome that a driver reports.
@@ -62,8 +57,7 @@ class ReportJudge:
             return Outcome(OutcomeKind.CRASHED, f"{reason}; report it, or give the budget in device hours")
         if state.planned.phase != "search" or state.objective_values:
             return outcome
-        assert self._plan.search is not None
-        objective_names = ", ".join(objective.metric for objective in self._plan.search.objectives)
+        objective_names = ", ".join(objective.metric for objective in self._plan.objectives)
         metric_names = ", ".join(sorted(state.last.metrics) or ["none"]) if state.last else "no measurement"
         reason = (
             f"a search trial must report its objectives {objective_names}, got {metric_names}; "
@@ -76,11 +70,10 @@ class ReportJudge:
 
         Reports that contain only training metrics are not evaluations.
         """
-        plan = self._plan.search
-        if plan is None or state.planned.phase != "search" or state.evaluated:
+        if state.planned.phase != "search" or state.evaluated:
             return None
         state.evaluated = evaluates(measurement)
-        return stop_for_missing_objectives(plan.objectives, measurement)
+        return stop_for_missing_objectives(self._plan.objectives, measurement)
 
     def _stop_for_range(self, measurement: Measurement) -> Stop | None:
         """Return the stop of a trial with a value outside of its declared range; else None."""
@@ -106,17 +99,14 @@ def _range_text(low: float, high: float) -> str:
 
 def judge_report(plan: Plan, measurement: Measurement) -> Stop | None:
     """Return the stop of a trial whose first report is invalid; None if the trial continues."""
-    objectives = plan.search.objectives if plan.search is not None else ()
-    return stop_for_divergence(decisive(plan), measurement) or stop_for_missing_objectives(
-        objectives, measurement
-    )
+    divergence = stop_for_divergence(decisive(plan), measurement)
+    return divergence or stop_for_missing_objectives(plan.objectives, measurement)
 
 
 def decisive(plan: Plan) -> tuple[str, ...]:
     """Return the metrics that must stay finite: objectives, primary outcomes and the training loss."""
-    objectives = [objective.metric for objective in plan.search.objectives] if plan.search is not None else []
-    outcomes = plan.answer.outcomes if plan.answer is not None else ()
-    return tuple(dict.fromkeys([*objectives, *outcomes, TRAINING_LOSS]))
+    objectives = (objective.metric for objective in plan.objectives)
+    return tuple(dict.fromkeys([*objectives, *plan.outcomes, TRAINING_LOSS]))
 
 
 def stop_for_divergence(names: Iterable[str], measurement: Measurement) -> Stop | None:

@@ -52,28 +52,25 @@ def choose(plan: Plan, records: Iterable[Record], selectors: Sequence[str]) -> R
     """
     record_by_id = {record.trial_id: record for record in records}
     planned = [*plan.trials, *(trial for trial in replacements(plan) if trial.trial_id in record_by_id)]
-    failing_records = [
-        record_by_id[trial.trial_id]
-        for trial in planned
-        if trial.trial_id in record_by_id and _has_failed(record_by_id[trial.trial_id])
-    ]
+    recorded = (record_by_id[trial.trial_id] for trial in planned if trial.trial_id in record_by_id)
+    failing_records = [record for record in recorded if _has_failed(record)]
+    begun_ids = {trial_id for trial_id, record in record_by_id.items() if record.attempts}
+    confirmations = [trial for trial in plan.trials if trial.phase in {"confirm", "cross"}]
     confirming = {
         (arm, trial.repeat)
-        for trial in plan.trials
-        if trial.phase in {"confirm", "cross"}
-        and trial.trial_id in record_by_id
-        and record_by_id[trial.trial_id].attempts
+        for trial in confirmations
+        if trial.trial_id in begun_ids
         for arm in (trial.arm, trial.settings_of)
     }
     chosen_ids: set[str] = set()
     left_out: dict[str, int] = {}
     for word in selectors:
-        is_single_trial = KINDS.get(word) is None
-        choices = (
-            [_find_failed_record(planned, record_by_id, failing_records, word)]
-            if is_single_trial
-            else _select_kinds(failing_records, KINDS[word])
-        )
+        is_single_trial = word not in KINDS
+        if is_single_trial:
+            choices = [_find_failed_record(planned, record_by_id, failing_records, word)]
+        else:  # trials that never began are reopened with the trials that they depend on
+            kinds = KINDS[word]
+            choices = [record for record in failing_records if record.outcome in kinds and record.attempts]
         for record in choices:
             if not (reason := _refusal(record, confirming)):
                 chosen_ids.add(record.trial_id)
@@ -85,14 +82,6 @@ def choose(plan: Plan, records: Iterable[Record], selectors: Sequence[str]) -> R
         tuple(trial.trial_id for trial in planned if trial.trial_id in chosen_ids),
         tuple(f"{amount(count, 'trial')} not retried: {reason}" for reason, count in left_out.items()),
     )
-
-
-def _select_kinds(failed_records: Sequence[Record], kinds: frozenset[OutcomeKind]) -> list[Record]:
-    """Return the failed trials of these kinds that have begun.
-
-    Trials that never began are reopened with the trials that they depend on.
-    """
-    return [record for record in failed_records if record.outcome in kinds and record.attempts]
 
 
 def _refusal(record: Record, confirming: set[tuple[str, int]]) -> str:
@@ -114,25 +103,17 @@ def _find_failed_record(
 ) -> Record:
     matches = [trial for trial in planned_trials if word in (trial.trial_id, trial.place)]
     matches = matches or [trial for trial in planned_trials if word and trial.trial_id.startswith(word)]
-    listing = ", ".join(
-        f"{record.trial_id} ({record.place}: {record.outcome})" for record in failed_records[:LISTED]
-    )
+    listed = failed_records[:LISTED]
+    listing = ", ".join(f"{record.trial_id} ({record.place}: {record.outcome})" for record in listed)
     remainder = f" and {len(failed_records) - LISTED} more" if len(failed_records) > LISTED else ""
     failed_listing = f"failed trials: {listing or 'none'}{remainder}"
     if len(matches) != 1:
-        suggestion = hint(
-            word,
-            [
-                *KINDS,
-                *(record.trial_id for record in failed_records),
-                *(record.place for record in failed_records),
-            ],
-        ).partition("Known:")
+        names = [*KINDS, *(record.trial_id for record in failed_records)]
+        names += [record.place for record in failed_records]
+        question = hint(word, names).partition("Known:")[0].strip()
         raise InputError(
             f"--retry must name {', '.join(KINDS)} or one trial by id or ARM/PHASE/NUMBER, got {word!r}, "
-            f"which names {len(matches) or 'none'}. {suggestion[0].strip()} {failed_listing}".replace(
-                "  ", " "
-            )
+            f"which names {len(matches) or 'none'}. {question} {failed_listing}".replace("  ", " ")
         )
     record = record_by_id.get(matches[0].trial_id)
     if record is None or not _has_failed(record):

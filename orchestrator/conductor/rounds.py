@@ -24,10 +24,7 @@ TRAINING = "train/"
 
 def decisions(plan: Plan, confirmations: Confirmed) -> dict[str, EarlyVerdict]:
     """Return the early verdicts of arms that needed no more seeds, by arm; empty for a plan without looks."""
-    rounds = Rounds(plan)
-    while rounds.advance(confirmations) is not None:
-        pass
-    return rounds.decided
+    return Rounds.after(plan, confirmations).decided
 
 
 class Rounds:
@@ -47,6 +44,14 @@ class Rounds:
         self._arms = tuple(arm.name for arm in plan.arms)
         self._questions = tuple(_questions(plan)) if looking else ()
         self.decided: dict[str, EarlyVerdict] = {}
+
+    @classmethod
+    def after(cls, plan: Plan, confirmations: Confirmed) -> "Rounds":
+        """Return the rounds of `plan` after all looks that `confirmations` permit."""
+        rounds = cls(plan)
+        while rounds.advance(confirmations) is not None:
+            pass
+        return rounds
 
     def may_run(self, planned_trial: PlannedTrial) -> bool:
         """Return whether the trial may run before any further look."""
@@ -73,12 +78,11 @@ class Rounds:
         if any((arm, seed) not in confirmations for arm in waited_for for seed in seeds):
             return None
         self._left.pop(0)
+        compared = [arm for arm in self._compared_with if arm not in self._references]
         undecided = [
             arm
-            for arm in self._compared_with
-            if arm not in self.decided
-            and arm not in self._references
-            and not self._is_undecidable(arm, seeds, confirmations)
+            for arm in compared
+            if arm not in self.decided and not self._is_undecidable(arm, seeds, confirmations)
         ]
         new: dict[str, EarlyVerdict] = {}
         for question in self._questions:
@@ -86,32 +90,23 @@ class Rounds:
             own_arms = [arm for arm in undecided if arm in question.references]
             new |= decide_arms(question, values, first, own_arms, failed_seeds)
         self.decided |= new
-        if all(arm in self.decided or arm in self._references for arm in self._compared_with):
+        if all(arm in self.decided for arm in compared):
             self._left.clear()
         return new
 
     def _is_undecidable(self, arm: str, seeds: Sequence[int], confirmations: Confirmed) -> bool:
         """Return whether no look can decide, because all seeds agree both in the arm and in its reference."""
-        both_arms = (arm, self._compared_with[arm])
-        return all(
-            are_seeds_equal(
-                [
-                    values
-                    for seed in seeds
-                    if (values := confirmations.get((objective_name, seed))) is not None
-                ]
-            )
-            for objective_name in both_arms
-        )
+        for name in (arm, self._compared_with[arm]):
+            metrics = (confirmations.get((name, seed)) for seed in seeds)
+            if not are_seeds_equal([values for values in metrics if values is not None]):
+                return False
+        return True
 
     def _drop_surplus_seeds(self, confirmations: Confirmed) -> Confirmed:
         """Return `confirmations` without the seeds that decided arms ran in addition to the needed ones."""
         last = {arm: self._seeds(verdict.seeds) for arm, verdict in self.decided.items()}
-        return {
-            (arm, seed): metrics
-            for (arm, seed), metrics in confirmations.items()
-            if seed in last.get(arm, self._unit_of)
-        }
+        items = confirmations.items()
+        return {key: metrics for key, metrics in items if key[1] in last.get(key[0], self._unit_of)}
 
     def reason(self, decision: EarlyVerdict) -> str:
         """Return the displayed reason for which an arm needs no more seeds."""
@@ -141,28 +136,13 @@ def metrics_for_look(kind: OutcomeKind, metrics: Mapping[str, float] | None) -> 
 
 def _questions(plan: Plan) -> Iterator[Question]:
     """Yield one question for each context, since variances and resolutions differ between contexts."""
+    answer, metrics = plan.answer, plan.metrics
+    assert answer is not None, "a plan with looks must have primary outcomes"
+    goals = {name: better_direction(look_up(metrics, name), name, plan.search) for name in answer.outcomes}
+    rule = (answer.outcomes, goals, answer.margin, answer.level, answer.family)
     for arms in plan.contexts:
         if references := {arm.name: arm.reference for arm in arms if arm.reference and not arm.control}:
-            yield _question(plan, references)
-
-
-def _question(plan: Plan, references: Mapping[str, str]) -> Question:
-    answer = plan.answer
-    assert answer is not None, "a plan with looks must have primary outcomes"
-    goals = {
-        name: better_direction(look_up(plan.metrics, name), name, plan.search) for name in answer.outcomes
-    }
-    assert plan.confirm is not None, "a plan with looks must confirm"
-    return Question(
-        references,
-        answer.outcomes,
-        goals,
-        answer.margin,
-        answer.level,
-        answer.family,
-        plan.num_units,
-        plan.unit,
-    )
+            yield Question(references, *rule, plan.num_units, plan.unit)
 
 
 def _values(

@@ -10,6 +10,7 @@ from typing import Any
 from orchestrator.conductor.arm_search import ArmSearch
 from orchestrator.conductor.messages import NothingAdmitted
 from orchestrator.plan.types import Arm, SearchPlan
+from orchestrator.trials import OutcomeKind
 from search_spaces.dimensions import Assignment
 
 _OPERATIONS = (
@@ -30,7 +31,7 @@ _ASKED, _HEAR, _FAILED, _RETRIED = map(
 
 
 class SearchJournal:
-    """Recorder of calls that has the methods of `ArmSearch` and returns the same answers."""
+    """Recorder of calls to `ArmSearch` that returns the same answers."""
 
     def __init__(self, arm: Arm, plan: SearchPlan, repeat: int = 0) -> None:
         self._search = ArmSearch(arm, plan, repeat)
@@ -80,25 +81,9 @@ class SearchJournal:
         self._passed_on = len(self._calls)
         return self._search.report(number, step, values)
 
-    def finished(self, number: int) -> None:
-        """Record that the trial finished."""
-        self._add(_OPERATIONS.index("finished"), number)
-
-    def pruned(self, number: int) -> None:
-        """Record that the early stopper ended the trial."""
-        self._add(_OPERATIONS.index("pruned"), number)
-
-    def infeasible(self, number: int) -> None:
-        """Record that the settings cannot be trained."""
-        self._add(_OPERATIONS.index("infeasible"), number)
-
-    def diverged(self, number: int) -> None:
-        """Record that the loss diverged."""
-        self._add(_OPERATIONS.index("diverged"), number)
-
-    def failed(self, number: int) -> None:
-        """Record that the trial failed and gives no information about its assignment."""
-        self._add(_FAILED, number)
+    def record_end(self, number: int, kind: OutcomeKind) -> None:
+        """Record how the trial ended; a failure gives no information about its assignment."""
+        self._add(_OPERATIONS.index(kind.value) if kind.value in _OPERATIONS else _FAILED, number)
 
     def assignment(self, number: int) -> Assignment:
         """Return the assignment that trial `number` received."""

@@ -39,7 +39,6 @@ def ended_trials(
         retry_counts: Ledger positions of the `asked` events of the trials that have not ended, by trial id.
     """
     plan, ended_trial_totals = conductor._plan, EndedTrialTotals()
-    objectives = plan.search.objectives if plan.search is not None else ()
     for trial_id, of_trial in attempts.items():
         state = conductor._states[trial_id]
         if of_trial.ended is None or state.outcome is None:
@@ -51,7 +50,7 @@ def ended_trials(
             state.last,
             values=state.objective_values or (),
             attempts=of_trial.token,
-            objectives=objectives,
+            objectives=plan.objectives,
         )
     return ended_trial_totals
 
@@ -79,11 +78,8 @@ def to_chunks(conductor: "Conductor") -> Iterator[Any]:
     for key, arm_state in conductor._arms.items():
         calls = conductor._searches[key].to_json() if conductor._plan.search is not None else None
         yield [_arm_to_json(arm_state, conductor._states, planned[key]), calls]
-    changed_states = (
-        _trial_to_json(trial_state)
-        for trial_state in conductor._states.values()
-        if trial_state != _initial_state(trial_state)
-    )
+    states = conductor._states.values()
+    changed_states = (_trial_to_json(state) for state in states if state != state.initial())
     while chunk := list(islice(changed_states, CHUNK)):
         yield chunk
 
@@ -102,11 +98,10 @@ def from_chunks(conductor: "Conductor", chunks: Iterator[Any]) -> None:
         if calls is not None:
             conductor._searches[key].load(calls)
         _load_arm(conductor, arm_state, values)
-    objectives = conductor._plan.search.objectives if conductor._plan.search is not None else ()
     ends: dict[Any, Any] = {}
     for chunk in chunks:
         for trial_id, *values in chunk:
-            _load_trial(conductor._states[trial_id], values, objectives, ends)
+            _load_trial(conductor._states[trial_id], values, conductor._plan.objectives, ends)
     for key, numbers in candidates.items():
         conductor._arms[key].candidates = _candidates(conductor, key, numbers)
     conductor._again = dict.fromkeys(head["again"])
@@ -120,13 +115,7 @@ def from_chunks(conductor: "Conductor", chunks: Iterator[Any]) -> None:
     conductor._confirmed = {(arm, seed): metrics for arm, seed, metrics in head["confirmed"]}
     conductor._spending.load(head["spending"])
     conductor._first.load(head["first"])
-    conductor._rounds = Rounds(conductor._plan)
-    while conductor._rounds.advance(conductor._confirmed) is not None:
-        pass
-
-
-def _initial_state(state: TrialState) -> TrialState:
-    return TrialState(state.planned, state.place, is_released=state.is_released, source_id=state.source_id)
+    conductor._rounds = Rounds.after(conductor._plan, conductor._confirmed)
 
 
 def _arm_to_json(arm_state: ArmState, states: Mapping[str, TrialState], num_planned: int) -> dict[str, Any]:
@@ -184,9 +173,7 @@ def _trial_to_json(state: TrialState) -> list[Any]:
 def _load_trial(
     state: TrialState, values: Sequence[Any], objectives: Sequence[Objective], ends: dict[Any, Any]
 ) -> None:
-    status, trial, last, evaluated, stored_step, loss_values, counted, saved_counted, standing, outcome = (
-        values
-    )
+    status, trial, last, evaluated, saved, loss_values, counted, saved_counted, standing, outcome = values
 
     def end(make: Callable[[OutcomeKind, str], Any], pair: Sequence[str] | None) -> Any:
         # Most trials end for the same reason, so that equal outcomes share one object.
@@ -201,7 +188,7 @@ def _load_trial(
     state.trial = trial and trial_from_json(trial)
     state.last = last and _measurement(*last)
     state.evaluated = evaluated
-    state.saved = stored_step and _measurement(*stored_step)
+    state.saved = saved and _measurement(*saved)
     state.objective_values = loss_values and tuple(loss_values)
     state.counted = counted and CountedReports.from_json(objectives, counted)
     state.saved_counted = saved_counted and CountedReports.from_json(objectives, saved_counted)

@@ -63,6 +63,10 @@ class TrialState:
         """Return whether the trial ended without starting because it was not needed."""
         return self.outcome is not None and self.outcome.kind is OutcomeKind.SKIPPED
 
+    def initial(self) -> "TrialState":
+        """Return the state of the same trial before its first event."""
+        return TrialState(self.planned, self.place, is_released=self.is_released, source_id=self.source_id)
+
     def end(self, outcome: Outcome) -> None:
         """Record the outcome, and drop data that only open or retried trials need."""
         self.status, self.outcome = TrialStatus.ENDED, outcome
@@ -118,15 +122,18 @@ class ArmState:
         """Add the trial of `state` to the queue of trials that may start."""
         heapq.heappush(self.ready, (state.place, state.planned.trial_id))
 
-    def withdraw(self, states: Iterable[TrialState]) -> None:
-        """Remove `states` from the trials that may start, until `push` adds them again."""
-        withdrawn = {state.planned.trial_id for state in states}
-        self.ready = [entry for entry in self.ready if entry[1] not in withdrawn]
+    def withdraw(self, state: TrialState) -> None:
+        """Remove the trial of `state` from the trials that may start, until `push` adds it again."""
+        self.ready = [entry for entry in self.ready if entry[1] != state.planned.trial_id]
         heapq.heapify(self.ready)
 
     def phase(self, name: str) -> Iterator[TrialState]:
         """Return the trials of one phase, in order."""
         return (state for state in self.trials if state.planned.phase == name)
+
+    def waiting(self, phase: str) -> list[TrialState]:
+        """Return the trials of one phase that have not started, in order."""
+        return [state for state in self.phase(phase) if state.status is TrialStatus.WAITING]
 
     def nothing_to_confirm(self, rank: int) -> str:
         """Return why the search found no assignment of this `rank` to confirm."""
@@ -146,15 +153,17 @@ class ArmState:
 
 def trial_of(plan: Plan, arm: Arm, state: TrialState, assignment: Assignment) -> Trial:
     """Return the trial of `state` with the values of its searched fields."""
-    confirm, planned = plan.confirm, state.planned
+    planned = state.planned
+    confirm = plan.confirm if planned.phase != "search" else None
     settings = with_values(arm.settings, assignment)
-    if confirm is not None and confirm.resample_data and planned.phase != "search":
+    if confirm is None:
+        return Trial(planned, assignment, with_values(settings, planned.overrides), source_id=state.source_id)
+    if confirm.resample_data:
         settings = with_data_seed(planned.seed, settings)
     settings = with_values(settings, planned.overrides)
-    splits = confirm.splits if confirm is not None and state.planned.phase != "search" else ()
-    splits = state.planned.late_splits or splits
-    max_examples = confirm.halting_examples if confirm is not None and state.planned.phase == "confirm" else 0
-    return Trial(state.planned, assignment, settings, splits, state.source_id, max_examples)
+    splits = planned.late_splits or confirm.splits
+    num_examples = confirm.halting_examples if planned.phase == "confirm" else 0
+    return Trial(planned, assignment, settings, splits, state.source_id, num_examples)
 
 
 def progress(repeats: Sequence[ArmState], goal: str | None) -> Progress:

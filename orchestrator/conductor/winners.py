@@ -26,13 +26,12 @@ def best_first(candidates: Iterable[Candidate], objectives: Sequence[Objective])
     values keep the order in which they were asked for.
     """
     goals = [1.0 if objective.goal == "max" else -1.0 for objective in objectives]
-    scored = [
-        (
-            tuple(goal * value for goal, value in zip(goals, candidate.objective_values, strict=True)),
-            candidate,
-        )
-        for candidate in sorted(candidates, key=lambda candidate: candidate.number)
-    ]
+
+    def score(candidate: Candidate) -> tuple[float, ...]:
+        return tuple(goal * value for goal, value in zip(goals, candidate.objective_values, strict=True))
+
+    ordered = sorted(candidates, key=lambda candidate: candidate.number)
+    scored = [(score(candidate), candidate) for candidate in ordered]
     candidates_left = _first_of_each_assignment(sorted(scored, key=lambda pair: pair[0][0], reverse=True))
     if len(objectives) == 1:
         return [candidate for _, candidate in candidates_left]

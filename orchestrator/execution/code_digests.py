@@ -44,9 +44,8 @@ def collect_provenance(plan: Plan, setup: Setup) -> dict[str, Any]:
     Raises:
         InputError: Custom code is missing.
     """
-    tasks, models = tasks_and_models(plan, setup)
-    parts = code_parts(setup.workload, task_names(tasks), models)
-    modules = custom_modules(setup.workload, tasks, models)
+    parts = sweep_code_parts(plan, setup)
+    modules = custom_modules(setup.workload, *tasks_and_models(plan, setup))
     return provenance(code=digest(parts), code_parts=parts, modules=modules).to_json()
 
 
@@ -99,12 +98,10 @@ def require_same_code(plan: Plan, records: Sequence[Record], origin: Mapping[str
         counts_before = Counter(versions[part] for versions in versions_of_trials if part in versions)
         if part == HALTSWEEP or not counts_before or now in counts_before:
             continue
-        versions_text = ", ".join(
-            f"{version} ({amount(count, 'trial')})" for version, count in counts_before.items()
-        )
+        versions = [f"{version} ({amount(count, 'trial')})" for version, count in counts_before.items()]
         raise InputError(
             f"trials of one sweep must run the same training code, but {part} of {plan.name} changed "
-            f"after trials had run: digest {versions_text}, now {now}; put it back, launch a new sweep "
+            f"after trials had run: digest {', '.join(versions)}, now {now}; put it back, launch a new sweep "
             "under another name, or continue with --changed-code, which the report states first"
         )
 

@@ -46,13 +46,7 @@ def build_datasets(
     """
     from trainables.task_catalog import task_name
 
-    confirmed = plan.confirm.splits if plan.confirm is not None else ()
-    dataset_keys = [
-        (config, info.name)
-        for config, infos in tasks_with_splits(arm_tasks(plan), confirmed)
-        for info in infos
-        if not info.streamed
-    ]
+    dataset_keys = list(_stored_splits(arm_tasks(plan), plan.test_splits))
     with watched_by(watcher or Watcher()):
         for ready, (config, name) in enumerate(dataset_keys):
             if on_data is not None:
@@ -78,8 +72,7 @@ def warn_about_repeated_inputs(plan: Plan, data_dir: Path) -> Iterator[str]:
     from trainables.catalog import is_outside
     from trainables.task_catalog import task_name
 
-    confirmed = plan.confirm.splits if plan.confirm is not None else ()
-    for config, infos in tasks_with_splits((arm.settings["task"] for arm in plan.arms), confirmed):
+    for config, infos in tasks_with_splits((arm.settings["task"] for arm in plan.arms), plan.test_splits):
         train_info = next(info for info in infos if info.role == "train")
         if train_info.streamed or not is_outside("tasks", task_name(config)):
             continue
@@ -101,12 +94,11 @@ def collect_inputs(plan: Plan, data_dir: Path) -> dict[str, list[Input]]:
     from trainables.data.store import split_path
     from trainables.task_catalog import task_name
 
-    confirmed = plan.confirm.splits if plan.confirm is not None else ()
     inputs: dict[str, list[Input]] = {}
     for raw in arm_tasks(plan):
         if (key := digest(raw)) in inputs:
             continue
-        ((config, infos),) = tasks_with_splits([raw], confirmed)
+        ((config, infos),) = tasks_with_splits([raw], plan.test_splits)
         inputs[key] = [
             Input(
                 f"{task_name(config)}/{info.name}",
@@ -135,25 +127,19 @@ def require_same_data(plan: Plan, records: Sequence[Record], digests: Mapping[st
     """
     changes = []
     for split, now in sorted(digests.items()):
-        digest_counts = Counter(
-            digest for record in records if record.attempts and (digest := data_read(record).get(split))
-        )
-        other_digests = {
-            digest: count
-            for digest, count in digest_counts.items()
+        read = (data_read(record).get(split) for record in records if record.attempts)
+        others = [
+            f"{digest} ({amount(count, 'trial')})"
+            for digest, count in Counter(filter(None, read)).items()
             if not split_digest_set(digest) <= split_digest_set(now)
-        }
-        if other_digests:
-            digests_text = ", ".join(
-                f"{digest} ({amount(count, 'trial')})" for digest, count in other_digests.items()
-            )
-            changes.append(f"{split} was of digest {digests_text}, and is {now}")
+        ]
+        if others:
+            changes.append(f"{split} was of digest {', '.join(others)}, and is {now}")
     if changes:
         raise InputError(
             f"trials of one sweep must read the same data, but those of {plan.name} have changed: "
-            f"{'; '.join(changes)}. Restore the folder of data, or the files that it is built from, "
-            "launch a new sweep under another name, or continue with --changed-code, which the report "
-            "states first"
+            f"{'; '.join(changes)}. Restore the folder of data, or the files that it is built from, launch a "
+            "new sweep under another name, or continue with --changed-code, which the report states first"
         )
 
 
@@ -188,14 +174,19 @@ def content_hashes(
         return {}
     from trainables.data.store import split_path
 
-    return {
-        str(split_path(config, info.name, data_dir).relative_to(data_dir)): open_or_build_split(
-            config, info.name, data_dir
-        ).content_hash
-        for config, infos in tasks_with_splits(tasks, confirm_splits)
-        for info in infos
-        if not info.streamed
-    }
+    hashes = {}
+    for config, name in _stored_splits(tasks, confirm_splits):
+        path = split_path(config, name, data_dir).relative_to(data_dir)
+        hashes[str(path)] = open_or_build_split(config, name, data_dir).content_hash
+    return hashes
+
+
+def _stored_splits(
+    raw_tasks: Iterable[Mapping[str, Any]], confirm_splits: Sequence[str]
+) -> "Iterator[tuple[Settings, str]]":
+    """Yield task config and name of each split that a sweep reads from a file."""
+    for config, infos in tasks_with_splits(raw_tasks, confirm_splits):
+        yield from ((config, info.name) for info in infos if not info.streamed)
 
 
 def require_task_files(raw_tasks: Iterable[Mapping[str, Any]]) -> None:
@@ -248,15 +239,12 @@ def data_digests(plan: Plan, setup: Setup) -> dict[str, str]:
     from trainables.task_catalog import task_name
 
     digests_by_split: dict[str, set[str]] = defaultdict(set)
-    confirmed = plan.confirm.splits if plan.confirm is not None else ()
     with suppress(ValueError, LookupError):  # a custom task that is no longer installed
-        for config, infos in tasks_with_splits(arm_tasks(plan), confirmed):
-            for info in infos:
-                if info.streamed or not (path := split_path(config, info.name, setup.data_dir)).exists():
-                    continue
-                data_file = inspect_file(path)
-                assert data_file is not None, "data are looked at themselves"
-                digests_by_split[f"{task_name(config)}/{info.name}"].add(
-                    data_file.content_hash or data_file.verdict
-                )
+        for config, name in _stored_splits(arm_tasks(plan), plan.test_splits):
+            if not (path := split_path(config, name, setup.data_dir)).exists():
+                continue
+            data_file = inspect_file(path)
+            assert data_file is not None, "data are looked at themselves"
+            digest_or_verdict = data_file.content_hash or data_file.verdict
+            digests_by_split[f"{task_name(config)}/{name}"].add(digest_or_verdict)
     return {name: ", ".join(sorted(digests)) for name, digests in digests_by_split.items()}

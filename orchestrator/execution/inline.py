@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 
 from orchestrator.conductor.messages import Continue, Reply
 from orchestrator.execution.checkpoints.checkpoint_stores import make_store
@@ -15,7 +14,6 @@ from orchestrator.execution.trial.trial_jobs import Attempt, JobEncoder, WorkerJ
 from orchestrator.execution.trial.trial_process import ChildDied, Instruction, ProcessSlot
 from orchestrator.execution.trial.watchdog import hang_reason
 from orchestrator.execution.trial.worker import Harness, load_workload
-from orchestrator.isolation.working_folder import Mode
 from orchestrator.trials import Outcome, OutcomeKind
 
 INTERRUPTED = "the sweep was asked to stop"
@@ -25,52 +23,42 @@ WAIT_S = 0.2
 """Seconds between two checks for a stop request, or for a ledger that was unreachable."""
 
 
+def _do_nothing() -> None:
+    pass
+
+
 def run_inline(
     recorder: Recorder,
-    workload: str,
+    orders: JobEncoder,
     *,
-    data_dir: Path,
-    checkpoint_seconds: float = 30.0,
     silence_s: float | None = None,
-    checkpoints: str | None = None,
-    on_change: Callable[[], None] | None = None,
+    on_change: Callable[[], None] = _do_nothing,
     stop: threading.Event | None = None,
-    check: Callable[[], None] | None = None,
-    cpus: float = 1.0,
-    launch_folder: Path | None = None,
-    working_folder: Mode = "private",
-    keep: tuple[str, ...] = (),
+    check: Callable[[], None] = _do_nothing,
     debug: bool = False,
 ) -> None:
     """Run trials until the sweep is finished or drained.
 
     Args:
         recorder: The open sweep.
-        workload: `module:name` of the trainable.
-        data_dir: Folder for datasets, shared by all trials.
-        checkpoint_seconds: Minimum seconds between two checkpoints of a trial.
+        orders: Encoder of the trials.
         silence_s: Seconds without a report after which a trial times out; None for no limit.
-        checkpoints: URI of a checkpoint store; None for the folder of the sweep.
         on_change: Called after every recorded change.
         stop: Once set, the running trial writes a checkpoint at its next report and ends as stopped.
         check: Called often; an exception that it raises ends the run at once.
-        cpus: Number of cores, and of threads of PyTorch.
-        launch_folder: Folder for relative paths in trials, by default the working directory.
-        working_folder: Whether each trial has a separate working folder.
-        keep: Patterns of files of a trial that are retained.
         debug: Run trials in this process, and open Python's debugger when one fails.
 
     Raises:
         InputError: The trainable cannot be imported.
         StoreUnreachable: The store of checkpoints does not respond.
     """
-    load_workload(workload)
-    stop, folder = stop or threading.Event(), launch_folder or Path.cwd()
-    orders = JobEncoder(
-        workload, checkpoint_seconds, cpus, 0.0, data_dir, checkpoints, None, folder, keep, working_folder
-    )
-    slot = DebuggedSlot(orders, stop) if debug else ProcessSlot(workload, folder, cpus)
-    run = _InlineRun(recorder, slot, orders, stop, on_change or _do_nothing, silence_s, check or _do_nothing)
+    load_workload(orders.workload)
+    stop = stop or threading.Event()
+    if debug:
+        slot: ProcessSlot | DebuggedSlot = DebuggedSlot(orders, stop)
+    else:
+        slot = ProcessSlot(orders.workload, orders.launch_folder, orders.cpus)
+    run = _InlineRun(recorder, slot, orders, stop, on_change, silence_s, check)
     with closing(slot):
         while not stop.is_set() and (attempt := recorder.ask()) is not None:
             run.on_change()
@@ -78,10 +66,6 @@ def run_inline(
     if stop.is_set():
         recorder.drain(INTERRUPTED)
     assert recorder.finished or recorder.draining, "with nothing running, something must be left to hand out"
-
-
-def _do_nothing() -> None:
-    pass
 
 
 @dataclass(frozen=True)
@@ -132,7 +116,7 @@ class _InlineRun:
             self.slot.instruct(Instruction(is_recorded=is_written))
         else:
             save = decision.kind is OutcomeKind.STOPPED and is_written
-            self.slot.instruct(Instruction(stop=decision.outcome, save=save, is_recorded=is_written))
+            self.slot.instruct(Instruction(decision.outcome, save, is_written))
         return False
 
     def _take_lost_attempt(self, attempt: Attempt, died: ChildDied) -> None:
@@ -162,9 +146,8 @@ class DebuggedSlot:
         self._stop = stop
         self._answer = Instruction()
         store = make_store(orders.store)
-        self._harness = Harness(
-            orders.workload, orders.checkpoint_seconds, store=store, on_error=self._examine
-        )
+        interval_s = orders.checkpoint_seconds
+        self._harness = Harness(orders.workload, interval_s, store=store, on_error=self._examine)
 
     def start(self, order: WorkerJob) -> None:
         """Start a trial with seeded random generators."""
@@ -177,11 +160,7 @@ class DebuggedSlot:
 
     def next(self, timeout_s: float) -> Reply:  # noqa: ARG002 - this call cannot be interrupted
         """Continue the trial until its next reply."""
-        answer = self._answer
-        if answer.stop is not None:
-            saved_reply = self._harness.stop(save=answer.save)
-            return Reply(checkpoint=saved_reply.checkpoint, ended=answer.stop)
-        return self._harness.advance(is_recorded=answer.is_recorded)
+        return self._answer.follow(self._harness)
 
     def instruct(self, instruction: Instruction) -> None:
         """Store the answer to the last reply of the trial."""

@@ -137,13 +137,10 @@ class Session:
         if self.silence_s is None:
             return []
         now = self.clock()
-        silent = [
-            key
-            for key, reported_at in self._reported_at.items()
-            if now - reported_at > self.silence_s and key not in self._silent
-        ]
-        self._silent.update(silent)
-        return silent
+        silent = [key for key, reported_at in self._reported_at.items() if now - reported_at > self.silence_s]
+        new = [key for key in silent if key not in self._silent]
+        self._silent.update(new)
+        return new
 
     def record_death(self, key: str, reason: str, cause: DeathCause) -> None:
         """Record that the worker of a run died, or was killed because it was silent."""

@@ -142,13 +142,8 @@ def interrupts(on_signal: Callable[[SignalEffect], None] | None = None) -> Itera
     receiving_socket, sending_socket = socket.socketpair()
     sending_socket.setblocking(False)  # noqa: FBT003 - its only argument
     nohup = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    wanted_signals = [
-        signal_number for signal_number in SIGNALS if not (nohup and signal_number is signal.SIGHUP)
-    ]
-    old_handlers = {
-        signal_number: signal.signal(signal_number, signal_interrupts.handle)
-        for signal_number in wanted_signals
-    }
+    handled = [number for number in SIGNALS if not (nohup and number is signal.SIGHUP)]
+    old_handlers = {number: signal.signal(number, signal_interrupts.handle) for number in handled}
     woken = signal.set_wakeup_fd(sending_socket.fileno(), warn_on_full_buffer=False)
     thread = threading.Thread(
         target=signal_interrupts.listen, args=(receiving_socket,), name="haltsweep-signals", daemon=True
@@ -160,8 +155,8 @@ def interrupts(on_signal: Callable[[SignalEffect], None] | None = None) -> Itera
     finally:
         _CURRENT = None
         signal_interrupts.leave()
-        for signal_number, handler in old_handlers.items():
-            signal.signal(signal_number, handler)
+        for number, handler in old_handlers.items():
+            signal.signal(number, handler)
         signal.set_wakeup_fd(woken)
         sending_socket.close()
         thread.join()

@@ -33,12 +33,11 @@ def require_room(nodes: Sequence[Mapping[str, float]], resources: Resources) -> 
     """Return how many trials fit on `nodes` at once. Raise `InputError` if no trial fits."""
     room = count_slots(nodes, resources)
     if not room:
-        request_text = "; ".join(
-            f"a node with CPU={node.get('CPU', 0):g} GPU={node.get('GPU', 0):g}" for node in nodes
-        )
+        amounts = ((node.get("CPU", 0), node.get("GPU", 0)) for node in nodes)
+        available = "; ".join(f"a node with CPU={cpus:g} GPU={gpus:g}" for cpus, gpus in amounts)
         raise InputError(
             f"a trial must fit on one node: it needs cpus={resources.cpus:g} and gpus={resources.gpus:g}, "
-            f"but {request_text} is available; request less with --cpus and --gpus, or name a larger cluster "
+            f"but {available} is available; request less with --cpus and --gpus, or name a larger cluster "
             "(--address)"
         )
     return room
@@ -81,15 +80,11 @@ def missing_gpus(plan: Plan, driver: Driver) -> str:
 
     Driver `inline` runs trials on the available devices.
     """
-    num_requested_gpus = plan.resources.gpus
-    if (
-        driver != "inline"
-        or not num_requested_gpus
-        or ceil(num_requested_gpus) <= (num_gpus := local_resources(None)["GPU"])
-    ):
+    wanted = plan.resources.gpus
+    if driver != "inline" or not wanted or ceil(wanted) <= (num_gpus := local_resources(None)["GPU"]):
         return ""
     return (
-        f"a trial asks for gpus={num_requested_gpus:g}, and PyTorch finds {num_gpus:g} on this machine: with "
+        f"a trial asks for gpus={wanted:g}, and PyTorch finds {num_gpus:g} on this machine: with "
         "--driver inline the trial runs on the available devices, and its device hours count the GPUs "
         "that it asks for"
     )

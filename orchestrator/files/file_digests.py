@@ -93,9 +93,8 @@ def damaged_files(folder: Path) -> dict[str, str]:
 
 def _difference_of_file(file: Path, digest: str) -> str:
     try:
-        return (
-            "" if file_digest(file) == digest else "the file was changed or damaged after haltsweep wrote it"
-        )
+        is_same = file_digest(file) == digest
+        return "" if is_same else "the file was changed or damaged after haltsweep wrote it"
     except OSError as error:
         return f"the file cannot be read: {error.strerror or error}"
 

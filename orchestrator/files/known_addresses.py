@@ -59,10 +59,8 @@ def require_known(address: str | None, option: str) -> None:
     """
     if address is None or not (credentials := _credentials(address)):
         return
-    if (
-        address.rstrip("/") == os.environ.get(TRACKING, "").rstrip("/")
-        or _digest(address) in _recorded_names()
-    ):
+    is_in_environment = address.rstrip("/") == os.environ.get(TRACKING, "").rstrip("/")
+    if is_in_environment or _digest(address) in _recorded_names():
         return
     raise InputError(
         "credentials are sent only to servers that you have named, but only the files of the sweep name "

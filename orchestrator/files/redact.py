@@ -241,11 +241,8 @@ def redact_arguments(arguments: Sequence[str]) -> tuple[str, ...]:
     previous_argument = ""
     for argument in arguments:
         option, equals, value = argument.partition("=")
-        if (
-            previous_argument.startswith("--")
-            and "=" not in previous_argument
-            and _is_value_of_secret(previous_argument[2:], argument)
-        ):
+        names_option = previous_argument.startswith("--") and "=" not in previous_argument
+        if names_option and _is_value_of_secret(previous_argument[2:], argument):
             redacted_arguments.append(MASK)
         elif previous_argument in URL_OPTIONS or "://" in argument:
             redacted_arguments.append(redact_url(argument))

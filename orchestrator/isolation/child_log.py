@@ -31,27 +31,47 @@ _log = logging.getLogger(__name__)
 
 
 class ChildLog:
-    """Log of a child while it runs."""
+    """Raw log of a child while it runs."""
 
     def __init__(self, file: Path | None) -> None:
         """Open the raw log of `file`. Without a file, or if it cannot be created, output is discarded."""
-        self._file = _open_log(file)
-
-    @property
-    def descriptor(self) -> int | None:
+        self._path = Path() if file is None else file.with_suffix(RAW)
+        self.descriptor: int | None = None
         """Descriptor for output of the trial; None if output is discarded."""
-        return None if self._file is None else self._file.descriptor
+        if file is None or not file.parent.parent.parent.is_dir():  # this machine lacks the sweep's folder
+            return
+        try:
+            seal_abandoned(file.parent)  # may remove the folder
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self.descriptor = _open_raw(self._path)
+        except OSError as error:
+            _log.warning("the trial runs without its log %s: %s", file, error)
 
     def drop_middle(self) -> None:
-        """Drop the middle of the log if it is too long."""
-        if self._file is not None:
-            self._file.drop_middle()
+        """Drop the middle if the log is too long. Output written at the same time may be lost."""
+        if self.descriptor is None:
+            return
+        with contextlib.suppress(OSError):
+            size = os.fstat(self.descriptor).st_size
+            if size <= RAW_BYTES:
+                return
+            tail = os.pread(self.descriptor, TAIL_BYTES, size - TAIL_BYTES)
+            # The first descriptor can only append, so a second one overwrites the middle.
+            log_descriptor = os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                begin = os.pread(self.descriptor, GAP_LENGTH_MAX, HEAD_BYTES)
+                kept_content = _gap(size - HEAD_BYTES - TAIL_BYTES, begin) + tail
+                os.pwrite(log_descriptor, kept_content, HEAD_BYTES)
+                os.ftruncate(log_descriptor, HEAD_BYTES + len(kept_content))
+            finally:
+                os.close(log_descriptor)
 
     def close(self) -> None:
         """Convert the raw log to a readable log, after the process has ended."""
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None
+            _seal(self._path)
 
 
 def read_log(file: Path) -> str | None:
@@ -83,51 +103,13 @@ def readable_text(content: bytes) -> str:
     return "\n".join(printable(line.rstrip("\r").expandtabs()) for line in lines)
 
 
-class _RawFile:
-    """An open raw log."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        self.descriptor = os.open(path, flags, PRIVATE)
-        if kind := non_file_kind(os.fstat(self.descriptor).st_mode):
-            os.close(self.descriptor)
-            raise FileExistsError(f"{path} must be a file, and is {kind}")
-
-    def drop_middle(self) -> None:
-        """Drop the middle if the log is too long. Output written at the same time may be lost."""
-        with contextlib.suppress(OSError):
-            size = os.fstat(self.descriptor).st_size
-            if size <= RAW_BYTES:
-                return
-            tail = os.pread(self.descriptor, TAIL_BYTES, size - TAIL_BYTES)
-            # The first descriptor can only append, so a second one overwrites the middle.
-            log_descriptor = os.open(self._path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                begin = os.pread(self.descriptor, GAP_LENGTH_MAX, HEAD_BYTES)
-                kept_content = _gap(size - HEAD_BYTES - TAIL_BYTES, begin) + tail
-                os.pwrite(log_descriptor, kept_content, HEAD_BYTES)
-                os.ftruncate(log_descriptor, HEAD_BYTES + len(kept_content))
-            finally:
-                os.close(log_descriptor)
-
-    def close(self) -> None:
-        """Close the log and convert it to a readable log."""
-        os.close(self.descriptor)
-        _seal(self._path)
-
-
-def _open_log(file: Path | None) -> _RawFile | None:
-    """Open a raw log; return None if the folder of the sweep is missing on this machine."""
-    if file is None or not file.parent.parent.parent.is_dir():
-        return None
-    try:
-        seal_abandoned(file.parent)  # may remove the folder
-        file.parent.mkdir(parents=True, exist_ok=True)
-        return _RawFile(file.with_suffix(RAW))
-    except OSError as error:
-        _log.warning("the trial runs without its log %s: %s", file, error)
-        return None
+def _open_raw(path: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags, PRIVATE)
+    if kind := non_file_kind(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FileExistsError(f"{path} must be a file, and is {kind}")
+    return descriptor
 
 
 def _seal(raw: Path) -> None:

@@ -109,9 +109,7 @@ class ChildServer:
         until = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         while self._control is not None:
             wait_s = None if timeout_s is None else max(0.0, until - time.monotonic())
-            ready = wait(
-                [connection for connection in (self._child, self._control) if connection is not None], wait_s
-            )
+            ready = wait(list(filter(None, (self._child, self._control))), wait_s)
             if self._child is not None and self._child in ready:
                 try:
                     return self._child.recv()

@@ -76,11 +76,8 @@ def files_written_by_session() -> tuple[Path, ...]:
             descriptors = _numbered(process / "fd")
         except OSError:
             continue
-        written_paths.update(
-            path
-            for descriptor in descriptors
-            if (path := _written_file(process, descriptor.name)) is not None
-        )
+        files = (_written_file(process, descriptor.name) for descriptor in descriptors)
+        written_paths.update(file for file in files if file is not None)
     return tuple(sorted(written_paths))
 
 

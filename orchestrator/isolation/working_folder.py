@@ -26,12 +26,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from orchestrator.isolation.file_events import FileListener
-from orchestrator.isolation.file_versions import (
-    Version,
-    may_write_unseen,
-    version_of,
-    versions_below,
-)
+from orchestrator.isolation.file_versions import Version, may_write_unseen, version_of, versions_below
 from trainables.custom.script import METRICS
 
 COPIED_BYTES = 1 << 20
@@ -107,9 +102,8 @@ class LaunchFiles:
             folder = waiting.pop(0)
             entries = _entries(root / folder)
             top = folder.partition(os.sep)[0]
-            if folder and (
-                len(entries) > entries_left or folder.count(os.sep) >= DEEPEST or top in large_folders
-            ):
+            is_large = len(entries) > entries_left or folder.count(os.sep) >= DEEPEST
+            if folder and (is_large or top in large_folders):
                 large_folders.add(top)
                 continue
             if folder == top != "" and _are_sources(entries):
@@ -119,6 +113,7 @@ class LaunchFiles:
                 launch_files.folders.append(folder)
             entries_left -= len(entries)
             holds_sweeps = any(map(_is_sweep, entries))
+            copies = entries_left >= 0 and not holds_sweeps
             for entry in entries:
                 path = os.path.join(folder, entry.name)
                 if path == METRICS:  # a script's reports from an earlier run
@@ -126,14 +121,8 @@ class LaunchFiles:
                 size = _size_of_file(entry)
                 if entry.is_dir(follow_symlinks=False) and not (holds_sweeps or _is_program(entry)):
                     waiting.append(path)
-                elif (
-                    size is not None
-                    and not holds_sweeps
-                    and entries_left >= 0
-                    and not _has_suffix(entry, SOURCES)
-                    and size <= min(COPIED_BYTES, bytes_left)
-                ):
-                    bytes_left -= size
+                elif copies and _is_copied(entry, size, min(COPIED_BYTES, bytes_left)):
+                    bytes_left -= size or 0
                     launch_files.copied.append(path)
                 elif size is not None or os.path.isdir(entry.path):
                     launch_files.linked.append(path)
@@ -198,6 +187,10 @@ def _size_of_file(entry: "os.DirEntry[str]") -> int | None:
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
+def _is_copied(entry: "os.DirEntry[str]", size: int | None, max_bytes: int) -> bool:
+    return size is not None and size <= max_bytes and not _has_suffix(entry, SOURCES)
+
+
 def _has_suffix(entry: "os.DirEntry[str]", suffixes: frozenset[str]) -> bool:
     return os.path.splitext(entry.name)[1].lower() in suffixes
 
@@ -260,23 +253,13 @@ class WorkingFolder:
         if self.mode == "private":
             self._fill()
         os.chdir(self.path)
-        if self.mode == "private":
-            self._before = self._versions_now()
-            self._redirect()
-            listener = FileListener(
-                on_read=self._record_read,
-                on_write=self._check_private,
-                on_replace=self._check_replaced,
-                on_program=self._record_program,
-            )
-        else:
-            listener = FileListener(
-                on_read=lambda _: None,
-                on_write=self._check_shared,
-                on_replace=self._check_shared,
-                on_program=lambda: None,
-            )
-        listener.listen()
+        if self.mode == "shared":
+            FileListener(lambda _: None, self._check_shared, self._check_shared, lambda: None).listen()
+            return
+        self._before = self._versions_now()
+        self._redirect()
+        listen_to = (self._record_read, self._check_private, self._check_replaced, self._record_program)
+        FileListener(*listen_to).listen()
 
     def _redirect(self) -> None:
         """Let `os.chdir` and `Popen(cwd=...)` enter the trial's copy of a folder in place of the original.
@@ -368,10 +351,8 @@ class WorkingFolder:
 
     def _has_neighbours(self) -> bool:
         """Return whether other trials are running, or have run in this session."""
-        own_entries = (self.scratch.name, LOCKS_FOLDER)
-        return any(
-            entry.is_dir() and entry.name not in own_entries for entry in _entries(self.scratch.parent)
-        )
+        own, entries = (self.scratch.name, LOCKS_FOLDER), _entries(self.scratch.parent)
+        return any(entry.is_dir() and entry.name not in own for entry in entries)
 
     def _versions_now(self) -> dict[str, Version]:
         return versions_below(Path(self._root), self._is_ignored, MOST_ENTRIES)
@@ -481,9 +462,8 @@ class WorkingFolder:
         name = os.path.relpath(real_path, self._root) if _is_below(real_path, self._root) else real_path
         if self._is_exempt(real_path) or any(map(_is_tool, Path(name).parts)) or name.endswith(LOCK_FILE):
             return
-        if os.path.isdir(real_path) or (
-            name == real_path and any(_is_below(real_path, folder) for folder in SYSTEM)
-        ):
+        is_of_system = name == real_path and any(_is_below(real_path, folder) for folder in SYSTEM)
+        if is_of_system or os.path.isdir(real_path):
             return  # a folder is opened for writing to create an unnamed temporary file
         if self._record_writer(real_path, self._trial_key) not in (b"", self._trial_key):
             self._refuse(

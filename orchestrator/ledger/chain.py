@@ -67,8 +67,8 @@ def find_breaks(previous_digest: str, after_seq: int, rows: Iterable[Sequence[An
         previous_digest, after_seq = digest, values[0]
 
 
-def find_end_break(newest_digest: str, newest_seq: int, sweep: Mapping[str, Any]) -> ChainBreak | None:
-    """Return the fault at the end of a chain, or None.
+def find_end_breaks(newest_digest: str, newest_seq: int, sweep: Mapping[str, Any]) -> Iterator[ChainBreak]:
+    """Yield the fault at the end of a chain, if there is one.
 
     Args:
         newest_digest: Digest of the newest event.
@@ -77,12 +77,12 @@ def find_end_break(newest_digest: str, newest_seq: int, sweep: Mapping[str, Any]
     """
     last, head = sweep["last_seq"], sweep["head"]
     if (newest_seq, newest_digest) == (last, head):
-        return None
+        return
     if newest_seq < last:
-        return ChainBreak(f"events {newest_seq + 1} to {last}", "must be at the end, and are missing")
-    return ChainBreak(
-        f"event {newest_seq}", f"must be the newest, and the sweep's row says that event {last} is"
-    )
+        yield ChainBreak(f"events {newest_seq + 1} to {last}", "must be at the end, and are missing")
+    else:
+        fault = f"must be the newest, and the sweep's row says that event {last} is"
+        yield ChainBreak(f"event {newest_seq}", fault)
 
 
 def _matches_digest(previous_digest: str, values: Sequence[Any], digest: Any) -> bool:

@@ -1,10 +1,10 @@
 """Deletes a sweep from a database that also holds other sweeps."""
 
-from sqlalchemy import delete, func, inspect, select
+from sqlalchemy import Connection, delete, func, inspect, select
 
 from orchestrator.ledger import snapshots
 from orchestrator.ledger.lease import Holder, LeaseHeldError
-from orchestrator.ledger.sql.engine import connect, database_file, store_time, transaction
+from orchestrator.ledger.sql.engine import missing_file, opened, store_time, transaction
 from orchestrator.ledger.sql.schema import events, sweeps
 from orchestrator.ledger.stop_requests import stops
 from orchestrator.ledger.store import read_lease
@@ -19,32 +19,30 @@ def delete_sweep(url: str, sweep: str, uid: str) -> int:
         LeaseHeldError: If another process holds the sweep.
         StoreError: If the database fails.
     """
-    engine = connect(url)
-    try:
-        if engine.dialect.name == "sqlite" and not database_file(engine.url).exists():
+    with opened(url) as engine:
+        if missing_file(engine) is not None:
             return 0
         with transaction(engine, write=True) as connection:
-            if not inspect(connection).has_table(sweeps.name):
-                return 0
-            query = select(sweeps).where(sweeps.c.name == sweep, sweeps.c.uid == uid).with_for_update()
-            row = connection.execute(query).one_or_none()
-            if row is None:
-                return 0
-            lease, now = read_lease(dict(row._mapping)), store_time(connection)
-            if (
-                lease is not None
-                and lease.is_holder_alive(now)
-                and not lease.holder.is_same_process(Holder.current())
-            ):
-                raise LeaseHeldError(lease, now)
-            snapshots.remove(connection, row.id)
-            if inspect(connection).has_table(stops.name):
-                connection.execute(delete(stops).where(stops.c.sweep_id == row.id))
-            deleted = connection.execute(delete(events).where(events.c.sweep_id == row.id)).rowcount
-            connection.execute(delete(sweeps).where(sweeps.c.id == row.id))
-            return deleted
-    finally:
-        engine.dispose()
+            return _delete_rows(connection, sweep, uid)
+
+
+def _delete_rows(connection: Connection, sweep: str, uid: str) -> int:
+    if not inspect(connection).has_table(sweeps.name):
+        return 0
+    query = select(sweeps).where(sweeps.c.name == sweep, sweeps.c.uid == uid).with_for_update()
+    row = connection.execute(query).one_or_none()
+    if row is None:
+        return 0
+    lease, now = read_lease(dict(row._mapping)), store_time(connection)
+    is_held = lease is not None and lease.is_holder_alive(now)
+    if lease is not None and is_held and not lease.holder.is_same_process(Holder.current()):
+        raise LeaseHeldError(lease, now)
+    snapshots.remove(connection, row.id)
+    if inspect(connection).has_table(stops.name):
+        connection.execute(delete(stops).where(stops.c.sweep_id == row.id))
+    deleted = connection.execute(delete(events).where(events.c.sweep_id == row.id)).rowcount
+    connection.execute(delete(sweeps).where(sweeps.c.id == row.id))
+    return deleted
 
 
 def num_events(url: str, sweep: str) -> int:
@@ -53,10 +51,6 @@ def num_events(url: str, sweep: str) -> int:
     Raises:
         StoreError: If the database fails.
     """
-    engine = connect(url)
-    try:
-        with transaction(engine, write=False) as connection:
-            query = select(func.count()).select_from(events).join(sweeps, sweeps.c.id == events.c.sweep_id)
-            return int(connection.scalar(query.where(sweeps.c.name == sweep)) or 0)
-    finally:
-        engine.dispose()
+    query = select(func.count()).select_from(events).join(sweeps, sweeps.c.id == events.c.sweep_id)
+    with opened(url) as engine, transaction(engine, write=False) as connection:
+        return int(connection.scalar(query.where(sweeps.c.name == sweep)) or 0)

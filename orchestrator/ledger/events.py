@@ -89,11 +89,8 @@ def started(time: float, trial_id: str, token: int) -> Event:
 
 def measured(time: float, trial_id: str, measurement: Measurement) -> Event:
     """Create the event of a measurement; the ledger ignores a second one for the same trial and step."""
-    payload = {
-        "step": measurement.step,
-        "seconds": measurement.seconds,
-        "metrics": dict(measurement.metrics),
-    }
+    metrics = dict(measurement.metrics)
+    payload = {"step": measurement.step, "seconds": measurement.seconds, "metrics": metrics}
     return Event(EventKind.MEASURED, time, trial_id, payload)
 
 
@@ -167,9 +164,8 @@ def closed(time: float, reason: str, detail: str = "", *, extensions: int | None
         extensions: Number of times the sweep had been extended, if its budget is used up.
     """
     payload: dict[str, Any] = {"reason": reason} | ({"why": detail} if detail else {})
-    return Event(
-        EventKind.CLOSED, time, payload=payload | ({} if extensions is None else {"extensions": extensions})
-    )
+    payload |= {} if extensions is None else {"extensions": extensions}
+    return Event(EventKind.CLOSED, time, payload=payload)
 
 
 def trial_to_json(trial: Trial) -> dict[str, Any]:

@@ -70,7 +70,7 @@ class Fold:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._objectives = tuple(plan.search.objectives) if plan.search is not None else ()
+        self._objectives = plan.objectives
         self._histories: dict[str, _History] = {}
         self._provenance: Mapping[str, Any] = {}
 

@@ -1,6 +1,8 @@
 """Reads the rows of one sweep and verifies that they are as written."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain as concatenate
+from itertools import islice
 from typing import Any
 
 from sqlalchemy import Connection, Select, and_, func, or_, select
@@ -54,21 +56,10 @@ class Reader:
         Raises:
             StoreError: If an event is not as written; raised at the first such event.
         """
-        previous_digest: str | None = None
-        while True:
-            sweep, previous_digest, rows = self._page(after_seq, previous_digest)
-            for chain_break in chain.find_breaks(previous_digest, after_seq, rows):
+        for rows, chain_breaks in self._pages(after_seq):
+            for chain_break in chain_breaks:
                 raise self._damage_error(chain_break)
-            if rows:
-                after_seq, previous_digest = rows[-1][0], rows[-1][-1]
-            if (
-                len(rows) < READ_ROWS
-                and (last := chain.find_end_break(previous_digest, after_seq, sweep)) is not None
-            ):
-                raise self._damage_error(last)
             yield from rows
-            if len(rows) < READ_ROWS:
-                return
 
     def newest_rows(
         self, *, after_seq: int, extra_counts: Mapping[str, int], every_report: bool
@@ -94,9 +85,8 @@ class Reader:
 
         uid, rows = self._database.run(read, write=False)
         for *row, previous_digest in rows:
-            for chain_break in chain.find_breaks(
-                previous_digest or chain.first_digest(uid), row[0] - 1, [row]
-            ):
+            previous = previous_digest or chain.first_digest(uid)
+            for chain_break in chain.find_breaks(previous, row[0] - 1, [row]):
                 raise self._damage_error(chain_break)
         return [row[:-1] for row in rows]
 
@@ -114,11 +104,8 @@ class Reader:
         earlier_events = events.alias()
         is_retried = events.c.trial_id.in_(select(events.c.trial_id).where(self._mine, is_retry()))
         unread = (EventKind.CHECKPOINTED.value, EventKind.KEPT.value)
-        conditions = [
-            and_(events.c.step.is_(None), events.c.kind.not_in(unread)),
-            last.c.step.is_not(None),
-            is_retried,
-        ]
+        is_read = and_(events.c.step.is_(None), events.c.kind.not_in(unread))
+        conditions = [is_read, last.c.step.is_not(None), is_retried]
         return (
             select(*_COLUMNS, earlier_events.c.digest)
             .outerjoin(last, and_(events.c.trial_id == last.c.trial_id, events.c.step == last.c.step))
@@ -134,7 +121,7 @@ class Reader:
         """Return the faults of the ledger, at most `MAX_FAULTS`."""
         chain_breaks: list[ChainBreak] = []
         try:
-            chain_breaks.extend(self._all_breaks())
+            chain_breaks.extend(islice(self._all_breaks(), MAX_FAULTS))
             chain_breaks.extend(self._database.run(_integrity, write=False))
         except StoreError as error:
             return [*map(self._fault, chain_breaks), Fault(str(error))]
@@ -145,19 +132,25 @@ class Reader:
         if row is None or not chain.is_sealed(row):
             yield _row_break(self._name, row)
             return
-        last_checked_seq, previous_digest, num_reported = 0, None, 0
-        while True:
-            sweep, previous_digest, rows = self._page(last_checked_seq, previous_digest)
-            for chain_break in chain.find_breaks(previous_digest, last_checked_seq, rows):
-                num_reported += 1
-                yield chain_break
+        for _, chain_breaks in self._pages(0):
+            yield from chain_breaks
+
+    def _pages(self, after_seq: int) -> Iterator[tuple[Rows, Iterator[ChainBreak]]]:
+        """Yield the events after position `after_seq` in pages, each with its faults.
+
+        The faults are computed on demand. Those of the last page include a fault at the end of the chain.
+        """
+        previous_digest: str | None = None
+        is_last = False
+        while not is_last:
+            sweep, previous_digest, rows = self._page(after_seq, previous_digest)
+            chain_breaks = chain.find_breaks(previous_digest, after_seq, rows)
             if rows:
-                last_checked_seq, previous_digest = rows[-1][0], rows[-1][-1]
-            if len(rows) < READ_ROWS or num_reported >= MAX_FAULTS:
-                break
-        last = chain.find_end_break(previous_digest, last_checked_seq, sweep)
-        if last is not None and num_reported < MAX_FAULTS:
-            yield last
+                after_seq, previous_digest = rows[-1][0], rows[-1][-1]
+            if is_last := len(rows) < READ_ROWS:
+                end_breaks = chain.find_end_breaks(previous_digest, after_seq, sweep)
+                chain_breaks = concatenate(chain_breaks, end_breaks)
+            yield rows, chain_breaks
 
     def _page(self, after_seq: int, previous_digest: str | None) -> tuple[Mapping[str, Any], str, Rows]:
         """Return the row of the sweep, the digest of the event before the page, and the events of the page.

@@ -3,33 +3,20 @@
 A request holds the fencing token of the lease that it applies to, so that it never stops a later session.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Connection,
-    Double,
-    ForeignKey,
-    Integer,
-    Table,
-    Text,
-    delete,
-    insert,
-    select,
-)
+import sqlalchemy as sa
 
 from orchestrator.ledger.sql.schema import metadata, sweeps
 
-stops = Table(
+stops = sa.Table(
     "haltsweep_stops",
     metadata,
-    Column("sweep_id", Integer, ForeignKey(sweeps.c.id), primary_key=True, autoincrement=False),
-    Column("token", BigInteger, nullable=False),
-    Column("at", Double, nullable=False),
-    Column("by", Text, nullable=False),
-    Column("at_once", Boolean, nullable=False),
+    sa.Column("sweep_id", sa.Integer, sa.ForeignKey(sweeps.c.id), primary_key=True, autoincrement=False),
+    sa.Column("token", sa.BigInteger, nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+    sa.Column("by", sa.Text, nullable=False),
+    sa.Column("at_once", sa.Boolean, nullable=False),
 )
 """The newest stop request of each sweep, at most one row per sweep."""
 
@@ -46,21 +33,16 @@ class StopRequest:
     """Whether running trials are abandoned instead of writing a checkpoint at their next report."""
 
 
-def write(connection: Connection, sweep_id: int, token: int, request: StopRequest) -> None:
+def write(connection: sa.Connection, sweep_id: int, token: int, request: StopRequest) -> None:
     """Replace any earlier request in the caller's write transaction."""
     stops.create(connection, checkfirst=True)  # missing in ledgers of older versions
-    connection.execute(delete(stops).where(stops.c.sweep_id == sweep_id))
-    connection.execute(
-        insert(stops).values(
-            sweep_id=sweep_id, token=token, at=request.at, by=request.by, at_once=request.at_once
-        )
-    )
+    connection.execute(sa.delete(stops).where(stops.c.sweep_id == sweep_id))
+    connection.execute(sa.insert(stops).values(sweep_id=sweep_id, token=token, **asdict(request)))
 
 
-def read(connection: Connection, sweep_id: int, token: int) -> StopRequest | None:
+def read(connection: sa.Connection, sweep_id: int, token: int) -> StopRequest | None:
     """Return the request for the session that holds `token`; None if there is none."""
-    query = select(stops.c.by, stops.c.at, stops.c.at_once).where(
-        stops.c.sweep_id == sweep_id, stops.c.token == token
-    )
+    is_own = (stops.c.sweep_id == sweep_id) & (stops.c.token == token)
+    query = sa.select(stops.c.by, stops.c.at, stops.c.at_once).where(is_own)
     row = connection.execute(query).one_or_none()
     return None if row is None else StopRequest(*row)

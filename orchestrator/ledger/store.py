@@ -137,13 +137,10 @@ class Ledger:
 
         def look(connection: Connection) -> tuple[Holder, float | None] | None:
             lease, now = read_lease(self._reader.sweep(connection)), self._read_clock(connection)
-            if (
-                lease is None
-                or lease.is_holder_alive(now)
-                or lease.holder.state() is not ProcessState.UNKNOWN
-            ):
+            if lease is None or lease.is_holder_alive(now):
                 return None
-            return lease.holder, lease.silent_s(now)
+            is_unknown = lease.holder.state() is ProcessState.UNKNOWN
+            return (lease.holder, lease.silent_s(now)) if is_unknown else None
 
         return self._database.run(look, write=False)
 
@@ -273,11 +270,11 @@ class Ledger:
         Raises:
             StoreError: If the database fails.
         """
-        return self._database.run(
-            lambda connection: stop_requests.read(connection, self._id, lease.token),
-            write=False,
-            patient=False,
-        )
+
+        def read(connection: Connection) -> StopRequest | None:
+            return stop_requests.read(connection, self._id, lease.token)
+
+        return self._database.run(read, write=False, patient=False)
 
     def append(self, new: Sequence[Event], lease: Lease) -> None:
         """Write all events in `new` in one durable transaction, exactly once, and renew the lease.
@@ -300,19 +297,17 @@ class Ledger:
             if any(self._reader.holds(connection, *record) for record in tried):
                 return
             self._check_lease(row, lease)
-            last, head = row["last_seq"], row["head"]
-            fresh = []
-            for ledger_row in filter_new_events(connection, self._id, rows):
-                last += 1
-                values = dict(ledger_row) | {"seq": last}
+            head, fresh = row["head"], []
+            new_rows = filter_new_events(connection, self._id, rows)
+            for seq, ledger_row in enumerate(new_rows, row["last_seq"] + 1):
+                values = dict(ledger_row) | {"seq": seq}
                 head = chain.link_digest(head, [values[name] for name in chain.CHAINED])
                 fresh.append(values | {"sweep_id": self._id, "digest": head})
+            last, expires_at = row["last_seq"] + len(fresh), self._read_clock(connection) + LEASE_S
             if fresh:
                 tried.append((last, head))
                 connection.execute(insert(events), fresh)
-            self._put(
-                connection, row, last_seq=last, head=head, expires_at=self._read_clock(connection) + LEASE_S
-            )
+            self._put(connection, row, last_seq=last, head=head, expires_at=expires_at)
 
         self._database.run(write, write=True)
 
@@ -394,9 +389,8 @@ class Ledger:
         Raises:
             StoreError: An event is not as written; raised for the first.
         """
-        rows = self._reader.newest_rows(
-            after_seq=after_seq, extra_counts=extra_counts, every_report=every_report
-        )
+        reader = self._reader
+        rows = reader.newest_rows(after_seq=after_seq, extra_counts=extra_counts, every_report=every_report)
         return map(from_row, rows)
 
     def verify(self) -> list[Fault]:
@@ -429,9 +423,7 @@ class Ledger:
         if row["token"] == lease.token and row["holder"] is not None:
             return row
         current = read_lease(row)
-        reason = "was released"
-        if current is not None:
-            reason = f"was taken by {current.holder}"
+        reason = "was released" if current is None else f"was taken by {current.holder}"
         raise LeaseLost(
             f"only the newest holder may write to sweep {self._sweep!r}: it {reason} with token "
             f"{row['token']}, ours is {lease.token}; nothing of ours was written, so stop this process"
@@ -442,9 +434,8 @@ def read_lease(row: Mapping[str, Any]) -> Lease | None:
     """Return the lease in a row of `sweeps`; None if it has none. It may be expired, or its holder dead."""
     if not row["holder"]:
         return None
-    return Lease(
-        row["name"], row["token"], from_json_values(Holder, parse_json(row["holder"])), row["expires_at"]
-    )
+    holder = from_json_values(Holder, parse_json(row["holder"]))
+    return Lease(row["name"], row["token"], holder, row["expires_at"])
 
 
 def _is_free(current: Lease, claimant: Holder, now: float, grace_s: float) -> bool:

@@ -11,7 +11,7 @@ from orchestrator.ledger import chain
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.lease import LEASE_S
 from orchestrator.ledger.sql import schema
-from orchestrator.ledger.sql.engine import DAMAGED, connect, database_file, store_time, transaction
+from orchestrator.ledger.sql.engine import DAMAGED, missing_file, opened, store_time, transaction
 from orchestrator.ledger.sql.schema import events, is_retry, sweeps
 from orchestrator.ledger.store import read_lease
 from orchestrator.trials import OutcomeKind
@@ -57,15 +57,12 @@ def summaries(url: str, name: str | None = None) -> list[Summary]:
         InputError: If `url` cannot hold a ledger.
         StoreError: If the ledger cannot be read.
     """
-    engine = connect(url)
-    try:
-        if engine.dialect.name == "sqlite" and not database_file(engine.url).exists():
-            raise StoreError(f"the ledger {str(database_file(engine.url))!r} does not exist")
+    with opened(url) as engine:
+        if (file := missing_file(engine)) is not None:
+            raise StoreError(f"the ledger {str(file)!r} does not exist")
         with transaction(engine, write=False) as connection:
             schema.version(connection, engine.url.render_as_string(hide_password=True))
             return _read(connection, name)
-    finally:
-        engine.dispose()
 
 
 def has_sweep(url: str, name: str) -> bool:
@@ -73,15 +70,12 @@ def has_sweep(url: str, name: str) -> bool:
 
     The database is not changed.
     """
-    engine = connect(url)
-    try:
-        if engine.dialect.name == "sqlite" and not database_file(engine.url).exists():
+    with opened(url) as engine:
+        if missing_file(engine) is not None:
             return False
         with transaction(engine, write=False) as connection:
             query = select(sweeps.c.id).where(sweeps.c.name == name)
             return inspect(connection).has_table(sweeps.name) and connection.scalar(query) is not None
-    finally:
-        engine.dispose()
 
 
 def _read(connection: Connection, name: str | None) -> list[Summary]:
@@ -90,31 +84,27 @@ def _read(connection: Connection, name: str | None) -> list[Summary]:
     if name is not None and not rows:
         raise StoreError(f"the ledger must hold the sweep {name!r}, and does not")
     ids, now = [row.id for row in rows], store_time(connection)
-    outcomes_by_sweep, newest = _outcomes(connection, ids), _newest(connection, ids)
-    summaries = []
-    for row in rows:
-        row_values = dict(row._mapping)
-        if not chain.is_sealed(row_values):
-            raise StoreError(
-                f"the row of sweep {row_values['name']!r} differs from what haltsweep wrote; {DAMAGED}"
-            )
-        lease = read_lease(row_values)
-        is_locked = lease is not None and lease.is_holder_alive(now)
-        beats = [lease.expires_at - LEASE_S] if lease is not None and not lease.is_void(now) else []
-        last = newest.get(row.id)
-        happened = [last.at] if last is not None else []
-        summaries.append(
-            Summary(
-                name=row.name,
-                uid=row.uid,
-                is_held=is_locked,
-                holder=f"process {lease.holder.pid} on {lease.holder.host}" if lease and is_locked else "",
-                ended=outcomes_by_sweep.get(row.id, {}),
-                heard_at=max([*beats, *happened], default=None),
-                done=last is not None and last.kind == EventKind.CLOSED and '"done"' in last.payload,
-            )
-        )
-    return summaries
+    outcomes, newest = _outcomes(connection, ids), _newest(connection, ids)
+    return [_summary(dict(row._mapping), outcomes.get(row.id, {}), newest.get(row.id), now) for row in rows]
+
+
+def _summary(row: Mapping[str, Any], ended: Mapping[OutcomeKind, int], last: Any, now: float) -> Summary:
+    """Return the summary of the sweep of `row`, whose newest event is `last`."""
+    if not chain.is_sealed(row):
+        raise StoreError(f"the row of sweep {row['name']!r} differs from what haltsweep wrote; {DAMAGED}")
+    lease = read_lease(row)
+    is_held = lease is not None and lease.is_holder_alive(now)
+    beats = [lease.expires_at - LEASE_S] if lease is not None and not lease.is_void(now) else []
+    happened = [last.at] if last is not None else []
+    return Summary(
+        name=row["name"],
+        uid=row["uid"],
+        is_held=is_held,
+        holder=f"process {lease.holder.pid} on {lease.holder.host}" if lease and is_held else "",
+        ended=ended,
+        heard_at=max([*beats, *happened], default=None),
+        done=last is not None and last.kind == EventKind.CLOSED and '"done"' in last.payload,
+    )
 
 
 def _outcomes(connection: Connection, ids: Sequence[int]) -> dict[int, dict[OutcomeKind, int]]:

@@ -8,7 +8,7 @@ from orchestrator.errors import StoreError
 from orchestrator.ledger import chain
 from orchestrator.ledger.sql import schema
 from orchestrator.ledger.sql.database import Database
-from orchestrator.ledger.sql.engine import DAMAGED, database_file
+from orchestrator.ledger.sql.engine import DAMAGED, missing_file
 from orchestrator.ledger.sql.schema import events, sweeps
 
 
@@ -32,20 +32,15 @@ def find(database: Database, sweep: str) -> int:
         StoreError: If the ledger or the sweep is missing.
     """
     place = _place(database)
-    if database.engine.dialect.name == "sqlite" and not database_file(database.engine.url).exists():
-        raise StoreError(
-            f"no ledger at {str(database_file(database.engine.url))!r}; check the path, or launch the sweep "
-            "first"
-        )
+    if (file := missing_file(database.engine)) is not None:
+        raise StoreError(f"no ledger at {str(file)!r}; check the path, or launch the sweep first")
 
     def look(connection: Connection) -> int:
         schema.version(connection, place)
         sweep_id = _find_id(connection, sweep, place)
         if sweep_id is None:
-            names = sorted(map(str, connection.scalars(select(sweeps.c.name))))
-            raise StoreError(
-                f"no sweep {sweep!r} in the ledger at {place}; it holds: {', '.join(names) or 'none'}"
-            )
+            names = ", ".join(sorted(map(str, connection.scalars(select(sweeps.c.name)))))
+            raise StoreError(f"no sweep {sweep!r} in the ledger at {place}; it holds: {names or 'none'}")
         return sweep_id
 
     return database.run(look, write=False)
@@ -53,14 +48,10 @@ def find(database: Database, sweep: str) -> int:
 
 def bring_up_to_date(database: Database) -> None:
     """Upgrade a ledger that an older version of haltsweep wrote."""
-    if _version(database) < schema.SCHEMA_VERSION:
-        place = _place(database)
-        database.run(lambda connection: _bring_up_to_date(connection, place), write=True)
-
-
-def _version(database: Database) -> int:
     place = _place(database)
-    return database.run(lambda connection: schema.version(connection, place), write=False)
+    version = database.run(lambda connection: schema.version(connection, place), write=False)
+    if version < schema.SCHEMA_VERSION:
+        database.run(lambda connection: _bring_up_to_date(connection, place), write=True)
 
 
 def _place(database: Database) -> str:

@@ -97,15 +97,9 @@ def default_outcome(
     if headline is not None and headline.split:
         return metric_name(headline.split, headline.name)
     objectives = search.objectives if search else ()
-    names = [
-        *([headline.name] if headline else []),
-        *(
-            quantity
-            for objective in objectives
-            if (quantity := _quantity_on_other_splits(objective, confirm.splits))
-        ),
-        *(metric.name for metric in metrics if not metric.split),
-    ]
+    names = [headline.name] if headline else []
+    names += filter(None, (_quantity_on_other_splits(entry, confirm.splits) for entry in objectives))
+    names += [metric.name for metric in metrics if not metric.split]
     splits = [*confirm.splits, *([] if search else [SELECTION_SPLIT])]
     return metric_name(splits[0], names[0]) if names and splits else None
 
@@ -134,9 +128,8 @@ def with_spread(source: "SpecFile", spread_of: SpreadOf) -> "SpecFile":
     try:
         extended_spread = {**spread, FOUND: spread_of(spread[FROM], answer.metric)}
     except HaltsweepError as error:
-        raise SpecError(
-            [source.fault(str(error), "answer", "spread", code=FaultCode.UNKNOWN_NAME)]
-        ) from error
+        fault = source.fault(str(error), "answer", "spread", code=FaultCode.UNKNOWN_NAME)
+        raise SpecError([fault]) from error
     answer_with_spread = answer.model_copy(update={"spread": extended_spread})
     return replace(source, spec=source.spec.model_copy(update={"answer": answer_with_spread}))
 
@@ -158,19 +151,11 @@ def check_answer(
     known_names = sorted({name for metric in metric_names for name in _on_splits(metric, spec)})
     for keys, name in primary_outcomes(answer):
         if known_names and name not in known_names:
-            faults.add(
-                f"no metric named {name!r}. {hint(name, known_names)}",
-                "answer",
-                *keys,
-                code=FaultCode.UNKNOWN_NAME,
-            )
+            message = f"no metric named {name!r}. {hint(name, known_names)}"
+            faults.add(message, "answer", *keys, code=FaultCode.UNKNOWN_NAME)
         elif (given_by := look_up(metrics, name).given) != "":
-            faults.add(
-                f"must differ between arms, got {name}, which {given_by}",
-                "answer",
-                *keys,
-                code=FaultCode.METRIC_DOES_NOT_VARY,
-            )
+            message = f"must differ between arms, got {name}, which {given_by}"
+            faults.add(message, "answer", *keys, code=FaultCode.METRIC_DOES_NOT_VARY)
     default = default_outcome(spec.confirm, spec.search, metrics) if spec.confirm is not None else None
     primary = answer.metric or default or ""
     low, high = look_up(metrics, primary).span
@@ -192,23 +177,16 @@ def check_stop(
     if confirm is None or confirm.stop is None or (spec.answer and spec.answer.metric):
         return
     if default_outcome(confirm, search, metrics) is None:
-        faults.add(
-            "needs to know what decides, and no metric is declared: name it in answer.metric",
-            "confirm",
-            "stop",
-            code=FaultCode.CONFLICTING_FIELDS,
-        )
+        message = "needs to know what decides, and no metric is declared: name it in answer.metric"
+        faults.add(message, "confirm", "stop", code=FaultCode.CONFLICTING_FIELDS)
 
 
 def _on_splits(full_name: str, spec: "Spec") -> list[str]:
     """Return a validation metric on all splits; any other metric unchanged."""
     split, quantity = split_and_quantity(full_name)
-    splits = (*(spec.confirm.splits if spec.confirm else ()), SELECTION_SPLIT)
-    return (
-        [metric_name(one_split, quantity) for one_split in splits]
-        if split == SELECTION_SPLIT
-        else [full_name]
-    )
+    if split != SELECTION_SPLIT:
+        return [full_name]
+    return [metric_name(name, quantity) for name in (*spec.test_splits, SELECTION_SPLIT)]
 
 
 def primary_outcomes(answer: "Answer") -> list[tuple[tuple[str | int, ...], str]]:

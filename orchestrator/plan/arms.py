@@ -53,14 +53,18 @@ class ArmRequest:
     @property
     def name_in_context(self) -> str:
         """Return the name of the arm without the values of its context; it is equal in all contexts."""
-        return _arm_name(
-            self.label, {path: value for path, value in self.cell.items() if path not in self.context}
-        )
+        cell = {path: value for path, value in self.cell.items() if path not in self.context}
+        return _arm_name(self.label, cell)
 
     @property
     def is_baseline(self) -> bool:
         """Return whether the arm is the baseline of its cell."""
         return self.label == BASELINE
+
+    @property
+    def declared(self) -> Mapping[str, Any]:
+        """Fields that distinguish the arm from its base, by path: those of its cell for a baseline."""
+        return self.cell if self.is_baseline else self.changes
 
     def keys(self, path: str) -> Keys:
         """Return the place in the spec that defines this arm's value at `path`."""
@@ -91,16 +95,9 @@ def requested_arms(spec: Spec) -> Iterator[ArmRequest]:
         yield ArmRequest(BASELINE, "what every arm is compared with", {}, (), cell, context)
     for name, arm in spec.arms.items():
         for cell, context in _cells(spec):
-            yield ArmRequest(
-                name,
-                arm.why,
-                arm.set,
-                arm.drop,
-                cell,
-                context,
-                control=isinstance(arm, ControlSpec),
-                allow_no_effect=isinstance(arm, ArmSpec) and arm.allow_no_effect,
-            )
+            is_control = isinstance(arm, ControlSpec)
+            allowed = isinstance(arm, ArmSpec) and arm.allow_no_effect
+            yield ArmRequest(name, arm.why, arm.set, arm.drop, cell, context, is_control, allowed)
 
 
 def _cells(spec: Spec) -> list[tuple[dict[str, Any], dict[str, Any]]]:
@@ -171,34 +168,36 @@ def resolve_by(
         progress: Called with the number of arms that have been read.
         readable: Returns the valid part of the settings, used if the baseline has faults.
     """
-    raw = spec.settings
-    plain = checked(raw)
-    base_faults = set(plain) if isinstance(plain, list) else set()
-    for problem in sorted(base_faults, key=lambda fault: fault.path):
-        faults.add(problem.message, *in_baseline(problem.path), code=problem.code)
-    checked_settings = readable(raw) if isinstance(plain, list) else plain.settings
-    base = {**raw, **checked_settings} if isinstance(plain, list) else checked_settings
-    known_roots = set(checked_settings) if base_faults else None
+    plain = checked(spec.settings)
+    base: Mapping[str, Any]
+    if isinstance(plain, list):
+        valid_part, base_faults = readable(spec.settings), set(plain)
+        base, known_roots = {**spec.settings, **valid_part}, set(valid_part)
+        for problem in sorted(base_faults, key=lambda fault: fault.path):
+            faults.add(problem.message, *in_baseline(problem.path), code=problem.code)
+    else:
+        base, base_faults, known_roots = plain.settings, set(), None
     bases: dict[str, Mapping[str, Any]] = {}
     of_cells: dict[str, set[SettingFault]] = {}
     arms_by_name: dict[str, CheckedArm[S]] = {}
     for number, request in enumerate(requested_arms(spec)):
         progress(f"the settings of {amount(number, 'arm')} read")
-        home = base if request.is_baseline else bases.get(_cell_key(request), base)
+        cell = _cell_key(request)
+        home = base if request.is_baseline else bases.get(cell, base)
         changed_settings = _changed(home, request, known_roots, faults)
         if changed_settings is None:
             continue
         if request.is_baseline:
-            bases[_cell_key(request)] = changed_settings
+            bases[cell] = changed_settings
         result = checked(changed_settings)
         if isinstance(result, list):
-            field_path = base_faults | of_cells.setdefault(_cell_key(request), set())
+            reported = base_faults | of_cells.get(cell, set())
             if request.is_baseline:
-                of_cells[_cell_key(request)].update(result)
-            _note_problems([fault for fault in result if fault not in field_path], request, faults)
+                of_cells.setdefault(cell, set()).update(result)
+            _note_problems([fault for fault in result if fault not in reported], request, faults)
         elif not base_faults:
             if request.is_baseline:
-                bases[_cell_key(request)] = result.settings
+                bases[cell] = result.settings
             first = next((arm for arm in arms_by_name.values() if _same_context(arm.request, request)), None)
             arms_by_name[request.name] = _checked_arm(request, result, home, first, faults)
     return list(arms_by_name.values())
@@ -216,15 +215,14 @@ def _checked_arm(
     request: ArmRequest, system: S, home: Mapping[str, Any], first: CheckedArm[S] | None, faults: Faults
 ) -> CheckedArm[S]:
     changes = differences(home, system.settings)
-    declared_values = request.cell if request.is_baseline else request.changes
+    declared_values = request.declared
     for change in undeclared(changes, declared_values):
         path = next(iter(declared_values), change.path)
-        faults.add(
+        message = (
             f"must change only what it declares, but {change.path} goes from {shown(change.before)} to "
-            f"{shown(change.after)} with it: set {change.path} too, or leave it as it is",
-            *request.keys(path),
-            code=FaultCode.CONFLICTING_FIELDS,
+            f"{shown(change.after)} with it: set {change.path} too, or leave it as it is"
         )
+        faults.add(message, *request.keys(path), code=FaultCode.CONFLICTING_FIELDS)
     if request.is_baseline:
         if first is None:
             return CheckedArm(request, system, (), "")
@@ -239,20 +237,18 @@ def _refuse_baseline_values(
     request: ArmRequest, home: Mapping[str, Any], system: HasSettings, faults: Faults
 ) -> None:
     """Add faults for fields that an arm sets to the baseline's value, unless it changes the model or task."""
-    renamed = {
-        path.split(".")[0] for path in request.changes if path.count(".") == 1 and path.endswith(".name")
-    }
+    names = [path for path in request.changes if path.count(".") == 1 and path.endswith(".name")]
+    renamed = {path.split(".")[0] for path in names}
     for path in request.changes:
         root = path.split(".")[0]
         if root in renamed and lookup(home, f"{root}.name") != lookup(system.settings, f"{root}.name"):
             continue
         old_value, new_value = lookup(home, path), lookup(system.settings, path)
         if old_value is not MISSING and equality_key(old_value) == equality_key(new_value):
-            faults.add(
-                f"must differ from the baseline, which has {shown(old_value)} already: this changes nothing",
-                *request.keys(path),
-                code=FaultCode.ARM_HAS_NO_EFFECT,
+            message = (
+                f"must differ from the baseline, which has {shown(old_value)} already: this changes nothing"
             )
+            faults.add(message, *request.keys(path), code=FaultCode.ARM_HAS_NO_EFFECT)
 
 
 def _changed(
@@ -264,7 +260,7 @@ def _changed(
     them are not reported.
     """
     settings = dict(home)
-    sets = request.cell if request.is_baseline else request.changes
+    sets = request.declared
     right = True
     for path, value in _names_first(sets):
         if path in {"task.name", "model.name"}:
@@ -294,7 +290,7 @@ def _settings_of_component(settings: Mapping[str, Any], root: str, name: Any) ->
 
 
 def _note_problems(problems: list[SettingFault], request: ArmRequest, faults: Faults) -> None:
-    sets = request.cell if request.is_baseline else request.changes
+    sets = request.declared
     for problem in problems:
         under = [path for path in sets if f"{problem.path}.".startswith(f"{path}.")]
         neighbours = [path for path in sets if path.split(".")[0] == problem.path.split(".")[0]]

@@ -35,32 +35,25 @@ def check_budget(spec: Spec, trainable: str | None, metrics: Iterable[Metric], f
     arm_limits = limits.each_arm or ArmLimits()
     for keys, limit in (("flops",), limits.flops), (("each_arm", "flops"), arm_limits.flops):
         if limit is not None and trainable is not None and not is_declared:
-            faults.add(
+            message = (
                 f"needs {TRAIN_FLOPS}, and {trainable} declares no {quantity}: report those so "
-                f"far under that name and declare {quantity} in its `metrics`, or limit device_hours",
-                "budget",
-                *keys,
+                f"far under that name and declare {quantity} in its `metrics`, or limit device_hours"
             )
+            faults.add(message, "budget", *keys)
     target = arm_limits.target
     if target is None or spec.search is None:
         return
     metric = spec.search.objectives[0].metric
     low, high = look_up(known_metrics, metric).span
     if not low <= target <= high:
-        faults.add(
-            f"must be a value that {metric} can have, {low:g} to {high:g}, got {shown(target)}",
-            "budget",
-            "each_arm",
-            "target",
-        )
+        message = f"must be a value that {metric} can have, {low:g} to {high:g}, got {shown(target)}"
+        faults.add(message, "budget", "each_arm", "target")
     elif target == (low if spec.search.objectives[0].goal == "max" else high):
-        faults.add(
+        message = (
             f"must be better than the worst value of {metric}, got {shown(target)}: the first trial reaches "
-            "it, whatever it finds",
-            "budget",
-            "each_arm",
-            "target",
+            "it, whatever it finds"
         )
+        faults.add(message, "budget", "each_arm", "target")
 
 
 def check_afforded(
@@ -81,12 +74,11 @@ def check_afforded(
     flops_limit = None if caps.each_arm is None else caps.each_arm.flops
     for keys, limit in (("flops",), caps.flops), (("each_arm", "flops"), flops_limit):
         if limit is not None and costs and limit < min(costs):
-            faults.add(
+            message = (
                 f"must be at least the FLOPs of one trial, {format_amount(min(costs))} in the arm that "
-                f"needs least, got {shown(limit)}: it would be used up by the first one",
-                "budget",
-                *keys,
+                f"needs least, got {shown(limit)}: it would be used up by the first one"
             )
+            faults.add(message, "budget", *keys)
 
 
 def _check_binding(
@@ -96,46 +88,34 @@ def _check_binding(
     arm_limits = limits.each_arm or ArmLimits()
     repeats = search.repeats if search is not None else 1
     num_trials = max((estimate.trials.get(SEARCH, 0) // repeats for estimate in estimates), default=0)
-    if (
-        arm_limits.no_improvement is not None
-        and search is not None
-        and arm_limits.no_improvement >= num_trials
-    ):
-        faults.add(
+    patience = arm_limits.no_improvement
+    if patience is not None and search is not None and patience >= num_trials:
+        message = (
             f"must be fewer than the trials of a search, at most {num_trials:,}, got "
-            f"{arm_limits.no_improvement}: "
-            "it ends no search before its last trial; lower it, or leave it out",
-            *("budget", "each_arm", "no_improvement"),
-            code=FaultCode.CONFLICTING_FIELDS,
+            f"{patience}: it ends no search before its last trial; lower it, or leave it out"
         )
+        faults.add(message, "budget", "each_arm", "no_improvement", code=FaultCode.CONFLICTING_FIELDS)
 
 
 def _idle_caps(plan: Plan) -> Iterator[str]:
     """Yield warnings for FLOPs limits that all trials together cannot reach."""
     limits = plan.limits or Limits()
     arm_limits = limits.each_arm or ArmLimits()
-    if any(
-        estimate.train_flops_max is None or _varies(arm)
-        for arm, estimate in zip(plan.arms, plan.prices, strict=True)
-    ):
-        return
     total, one_search = 0.0, 0.0
     for arm, estimate in zip(plan.arms, plan.prices, strict=True):
-        trial = (estimate.train_flops_max or 0.0) * arm.settings["train"]["steps"]
-        search_cost = trial * estimate.trials.get(SEARCH, 0)
-        total, one_search = (
-            total + search_cost + trial * (estimate.trials.get(CONFIRM, 0) + estimate.trials.get(CROSS, 0)),
-            max(one_search, search_cost / plan.repeats),
-        )
+        if estimate.train_flops_max is None or _varies(arm):
+            return
+        trial = estimate.train_flops_max * arm.settings["train"]["steps"]
+        searched, confirmed, crossed = (estimate.trials.get(phase, 0) for phase in (SEARCH, CONFIRM, CROSS))
+        total += trial * (searched + confirmed + crossed)
+        one_search = max(one_search, trial * searched / plan.repeats)
     for name, limit, most_used, noun in (
         ("budget.flops", limits.flops, total, "all trials together train with at most"),
         ("budget.each_arm.flops", arm_limits.flops, one_search, "the search of no arm trains with more than"),
     ):
         if limit is not None and limit >= most_used:
-            yield (
-                f"Warning: {name} of {format_amount(limit)} ends nothing, for {noun} "
-                f"{format_amount(most_used)}."
-            )
+            reason = f"{noun} {format_amount(most_used)}"
+            yield f"Warning: {name} of {format_amount(limit)} ends nothing, for {reason}."
 
 
 def _varies(arm: Arm) -> bool:
@@ -150,9 +130,8 @@ _SIZES = frozenset({"train.steps", "train.batch_size", "train.batch_tokens", "tr
 def budget_lines(plan: Plan) -> Iterator[str]:
     """Yield sentences that describe which limits end the sweep, or the search of an arm."""
     limits, devices = plan.limits or Limits(), "GPU" if plan.resources.gpus else "CPU core"
-    limit_texts = (
-        [f"{_hours(plan.wall_clock_hours)} of wall clock"] if plan.wall_clock_hours is not None else []
-    )
+    wall_clock = plan.wall_clock_hours
+    limit_texts = [f"{_hours(wall_clock)} of wall clock"] if wall_clock is not None else []
     limit_texts += _amounts(limits.device_hours, limits.flops, devices)
     if limit_texts:
         yield f"Nothing more begins after {' or '.join(limit_texts)}."
@@ -163,9 +142,8 @@ def budget_lines(plan: Plan) -> Iterator[str]:
     ends = _amounts(arm_limits.device_hours, arm_limits.flops, devices)
     ends += [f"{metric} of {arm_limits.target:g}"] if arm_limits.target is not None else []
     if arm_limits.no_improvement is not None:
-        ends.append(
-            f"{count(arm_limits.no_improvement, 'trial')} in a row that ended without a better {metric}"
-        )
+        trials = count(arm_limits.no_improvement, "trial")
+        ends.append(f"{trials} in a row that ended without a better {metric}")
     yield (
         f"The search of each arm begins no further trial after {' or '.join(ends)}; trials that run by then "
         "go on to their end, and the table counts the most there can be."

@@ -47,14 +47,11 @@ def check_samplers(search: Search, faults: Faults) -> "ComponentChoice | None":
     noting("sampler", lambda: check_sampler(sampler, len(search.objectives), space))
     for keyword in DRAWN_AT_RANDOM:
         if isinstance(num_trials := sampler.get(keyword), int) and num_trials >= search.trials_per_arm > 1:
-            faults.add(
+            message = (
                 f"must be less than trials_per_arm, {search.trials_per_arm}, got {num_trials}: all would be "
-                "drawn at random",
-                "search",
-                "sampler",
-                keyword,
-                code=FaultCode.CONFLICTING_FIELDS,
+                "drawn at random"
             )
+            faults.add(message, "search", "sampler", keyword, code=FaultCode.CONFLICTING_FIELDS)
     return None if stopper is None else noting("stopper", lambda: check_stopper(stopper))
 
 
@@ -65,16 +62,24 @@ def check_stopper(
     metrics: Sequence[Metric],
     faults: Faults,
 ) -> None:
-    """Add a fault for a stopper that can never stop a trial.
+    """Add a fault for a stopper that can never stop a trial."""
+    if stopper is not None and (reason := _why_idle(stopper, search, arm, metrics)):
+        message = f"can never stop a trial of {arm.name}: {reason}"
+        about = ("stopper", arm.system.train.steps, arm.system.train.report_every)
+        faults.add(message, "search", "stopper", about=about, code=FaultCode.CONFLICTING_FIELDS)
+
+
+def _why_idle(
+    stopper: "ComponentChoice", search: Search, arm: BuiltInArm, metrics: Sequence[Metric]
+) -> str | None:
+    """Return why `stopper` can never stop a trial; None if it can.
 
     It waits longer than the training or the search lasts, or its bounds exceed all values of the objective.
     """
-    if stopper is None:
-        return
     from orchestrator.search.samplers import patience
 
     steps, steps_between_reports = arm.system.train.steps, arm.system.train.report_every
-    waits = patience(stopper)
+    waits, reason = patience(stopper), None
     grace, metric = waits.steps, search.objectives[0].metric
     low, high = look_up(metrics, metric).span
     if grace >= steps:
@@ -97,15 +102,7 @@ def check_stopper(
         ends = zip(("below", "above"), waits.bounds, strict=True)
         bounds_text = " or ".join(f"{side} {end:g}" for side, end in ends if isfinite(end))
         reason = f"no {metric} is {bounds_text}; narrow its bounds"
-    else:
-        return
-    faults.add(
-        f"can never stop a trial of {arm.name}: {reason}",
-        "search",
-        "stopper",
-        about=("stopper", steps, steps_between_reports),
-        code=FaultCode.CONFLICTING_FIELDS,
-    )
+    return reason
 
 
 def check_gpu_settings(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
@@ -122,26 +119,22 @@ def check_gpu_settings(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
         is_own = path in arm.request.changes or path in arm.request.cell
         keys = arm.request.keys(path) if is_own else ("baseline", "train", field)
         keys = ("search", "also", path) if is_drawn else keys
-        faults.add(
+        message = (
             f"{written_value} must run on a CUDA device, and resources.gpus is 0: give each trial one or a "
-            f"part of it (resources.gpus: 0.25), or {remedy}",
-            *keys,
-            about=(field, *keys),
-            code=FaultCode.CONFLICTING_FIELDS,
+            f"part of it (resources.gpus: 0.25), or {remedy}"
         )
+        faults.add(message, *keys, about=(field, *keys), code=FaultCode.CONFLICTING_FIELDS)
 
 
 def check_ranks(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
     """Add a fault if the number of ranks differs from the number of GPUs of a trial."""
-    path, gpus, ranks = "train.ranks", spec.resources.gpus, arm.system.train.ranks
+    gpus, ranks, keys = spec.resources.gpus, arm.system.train.ranks, arm.request.keys("train.ranks")
     if gpus and ranks != max(1, gpus):
-        faults.add(
-            f"{path} must be the GPUs of a trial, got ranks={ranks} and resources.gpus={gpus:g} in "
-            f"{arm.name}: leave train.ranks out and set resources.gpus",
-            *arm.request.keys(path),
-            about=("ranks", *arm.request.keys(path)),
-            code=FaultCode.CONFLICTING_FIELDS,
+        message = (
+            f"train.ranks must be the GPUs of a trial, got ranks={ranks} and resources.gpus={gpus:g} in "
+            f"{arm.name}: leave train.ranks out and set resources.gpus"
         )
+        faults.add(message, *keys, about=("ranks", *keys), code=FaultCode.CONFLICTING_FIELDS)
 
 
 def check_splits(spec: Spec, task: Settings, faults: Faults) -> None:
@@ -151,13 +144,8 @@ def check_splits(spec: Spec, task: Settings, faults: Faults) -> None:
     test_splits = [split.name for split in splits(task) if split.role == "test"]
     for place, name in enumerate(spec.confirm.splits):
         if name not in test_splits:
-            faults.add(
-                f"the task {task_name(task)} has no test split {name!r}. {hint(name, test_splits)}",
-                "confirm",
-                "splits",
-                place,
-                code=FaultCode.UNKNOWN_NAME,
-            )
+            message = f"the task {task_name(task)} has no test split {name!r}. {hint(name, test_splits)}"
+            faults.add(message, "confirm", "splits", place, code=FaultCode.UNKNOWN_NAME)
 
 
 def check_seeds(spec: Spec, search: SearchPlan | None, faults: Faults) -> None:
@@ -168,11 +156,9 @@ def check_seeds(spec: Spec, search: SearchPlan | None, faults: Faults) -> None:
     places = {seed: place for place, seed in enumerate(confirm_seeds(confirm_seeds_listed, search.repeats))}
     for repeat, number in product(range(search.repeats), range(search.trials_per_arm)):
         if (seed := search_seed(search, number, repeat)) in places:
-            faults.add(
+            message = (
                 f"must be unseen by the search, whose trial {numbered(repeat, number)} has the seed {seed}: "
-                "choose another",
-                "confirm",
-                "seeds",
-                places[seed] % len(confirm_seeds_listed),
-                code=FaultCode.CONFLICTING_FIELDS,
+                "choose another"
             )
+            keys = ("confirm", "seeds", places[seed] % len(confirm_seeds_listed))
+            faults.add(message, *keys, code=FaultCode.CONFLICTING_FIELDS)

@@ -39,13 +39,11 @@ def _faults(plan: Plan) -> Iterator[str]:
         unconditional_paths = (dimension.path for dimension in arm.space.dimensions if not dimension.when)
         yield from _unsettable_paths(arm.name, arm.settings, unconditional_paths)
     if plan.search is not None:
-        component_specs = [
-            plan.search.sampler,
-            *([plan.search.stopper] if plan.search.stopper is not None else []),
-        ]
-        if not plan.search.objectives or not all(
-            isinstance(entry.get("name"), str) for entry in component_specs
-        ):
+        components = [plan.search.sampler]
+        if plan.search.stopper is not None:
+            components.append(plan.search.stopper)
+        are_named = all(isinstance(component.get("name"), str) for component in components)
+        if not plan.search.objectives or not are_named:
             yield "a search must have objectives, and a sampler and a stopper by name"
     if plan.confirm is not None and (plan.repeats < 1 or len(plan.confirm.seeds) % plan.repeats):
         num_seeds = len(plan.confirm.seeds)
@@ -63,11 +61,8 @@ def _trial_faults(plan: Plan, arms: set[str]) -> Iterator[str]:
     of_phase = {"search": plan.search is not None}
     confirmed: set[tuple[str, int, int]] = set()
     for trial in plan.trials:
-        if (
-            trial.arm not in arms
-            or trial.number < 0
-            or not of_phase.get(trial.phase, plan.confirm is not None)
-        ):
+        has_phase = of_phase.get(trial.phase, plan.confirm is not None)
+        if trial.arm not in arms or trial.number < 0 or not has_phase:
             yield f"a trial must be of an arm and a phase of the plan, got {trial}"
         if not 0 <= trial.repeat < plan.repeats:
             yield f"a trial must be of a repeat below {plan.repeats}, got {trial}"
@@ -88,10 +83,8 @@ def _trial_faults(plan: Plan, arms: set[str]) -> Iterator[str]:
         yield from _unsettable_paths(trial.arm, settings[trial.arm], trial.overrides)
         if trial.phase == "posthoc" and (trial.arm, trial.rank, trial.seed) not in confirmed:
             yield f"a posthoc trial must have a confirm trial to read again, got {trial}"
-        confirm_splits = plan.confirm.splits if plan.confirm is not None else ()
-        if trial.late_splits and (
-            trial.phase != "posthoc" or not set(trial.late_splits) <= set(confirm_splits)
-        ):
+        are_known = trial.phase == "posthoc" and set(trial.late_splits) <= set(plan.test_splits)
+        if trial.late_splits and not are_known:
             yield f"late splits must be those of a posthoc trial and of confirm, got {trial}"
 
 

@@ -15,12 +15,8 @@ def check_cross(spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
     if confirm is None or not confirm.cross:
         return
     if spec.search is None:
-        faults.add(
-            "needs a search, whose choices the arms exchange",
-            "confirm",
-            "cross",
-            code=FaultCode.CONFLICTING_FIELDS,
-        )
+        message = "needs a search, whose choices the arms exchange"
+        faults.add(message, "confirm", "cross", code=FaultCode.CONFLICTING_FIELDS)
     elif confirm.best > 1:
         message = f"needs confirm.best of 1, got {confirm.best}: several assignments have no one verdict"
         faults.add(message, "confirm", "cross", code=FaultCode.CONFLICTING_FIELDS)
@@ -43,9 +39,7 @@ def crossed_pairs(arms: Sequence[Arm]) -> Iterator[tuple[Arm, Arm]]:
 
 def searched_fields(arm: Arm) -> tuple[str, ...]:
     """Return the paths that the search of `arm` varies."""
-    return tuple(
-        dimension.path for dimension in arm.space.dimensions if not isinstance(dimension.domain, Fixed)
-    )
+    return tuple(entry.path for entry in arm.space.dimensions if not isinstance(entry.domain, Fixed))
 
 
 def shared_fields(arm: Arm, other_arm: Arm) -> tuple[str, ...]:

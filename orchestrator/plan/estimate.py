@@ -34,11 +34,7 @@ TIMED_STEPS = 3
 
 
 def estimate_arm(
-    arm: BuiltInArm,
-    probe: Probe,
-    trials: Mapping[str, int] | None,
-    *,
-    calibrate: bool,
+    arm: BuiltInArm, probe: Probe, trials: Mapping[str, int] | None, *, calibrate: bool
 ) -> ArmEstimate:
     """Return the cost estimate of an arm.
 
@@ -84,12 +80,8 @@ def _peak_memory_bytes(system: System, structure: Structure) -> int:
 def _checkpoint_bytes(system: System, structure: Structure) -> int:
     """Return the bytes of a checkpoint: weights, optimizer moments, and best, slow and average weights."""
     train = system.train
-    num_weight_copies = (
-        train.average_best * (train.select == "best")
-        + (train.optimizer == "ranger")
-        + (train.ema is not None)
-    )
-    copies = 1 + ADAM_MOMENTS + num_weight_copies
+    copies = 1 + ADAM_MOMENTS + (train.optimizer == "ranger") + (train.ema is not None)
+    copies += train.average_best * (train.select == "best")
     return copies * BYTES_PER_NUMBER * structure.parameters
 
 

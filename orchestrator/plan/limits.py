@@ -24,12 +24,8 @@ def size_problem(config: System, count: Callable[[System], int]) -> str | None:
     """
     length, rows = config.shape.length_max, rows_per_step(config)
     recomputes = config.train.checkpoint_activations
-    work = (
-        config.train.steps
-        * passes(recomputes=recomputes)
-        * rows
-        * flops(config.model, config.shape, length, depth_range(config.model, length)[0])
-    )
+    row_flops = flops(config.model, config.shape, length, depth_range(config.model, length)[0])
+    work = config.train.steps * passes(recomputes=recomputes) * rows * row_flops
     if work > MOST_FLOPS:
         return (
             f"a trial must take at most {MOST_FLOPS:g} FLOPs, got at least {work:.2g} in "

@@ -39,21 +39,16 @@ def check_size(spec: Spec, faults: Faults) -> None:
     """Raise `PlanError` if the spec requests too many arms or trials."""
     arms = number_of_arms(spec)
     if arms > MOST_ARMS:
-        faults.add(
+        message = (
             f"must make at most {MOST_ARMS:,} arms of the baseline and all arms, got {counted(arms)}: "
-            "leave some values out",
-            "grid" if spec.grid else "contexts",
-            code=FaultCode.OVERSIZED_VALUE,
+            "leave some values out"
         )
-    repeats = spec.search.repeats if spec.search else 1
-    num_search_trials = repeats * spec.search.trials_per_arm if spec.search else 0
-    seeds = repeats * spec.confirm.best * len(spec.confirm.seeds) if spec.confirm else 0
+        faults.add(message, "grid" if spec.grid else "contexts", code=FaultCode.OVERSIZED_VALUE)
+    num_search_trials = spec.repeats * spec.search.trials_per_arm if spec.search else 0
+    seeds = spec.repeats * spec.confirm.best * len(spec.confirm.seeds) if spec.confirm else 0
     trials = arms * (num_search_trials + seeds * (1 + sum(map(len, spec.posthoc.values()))))
     if trials > MOST_TRIALS >= arms:
         key = ("search", "trials_per_arm") if num_search_trials > seeds else ("confirm",)
-        faults.add(
-            f"must ask for at most {MOST_TRIALS:,} trials over all arms, got {trials:,}: ask for fewer",
-            *key,
-            code=FaultCode.OVERSIZED_VALUE,
-        )
+        message = f"must ask for at most {MOST_TRIALS:,} trials over all arms, got {trials:,}: ask for fewer"
+        faults.add(message, *key, code=FaultCode.OVERSIZED_VALUE)
     faults.raise_if_any()

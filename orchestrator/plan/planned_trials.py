@@ -50,8 +50,10 @@ def planned_trials(
     """
     cells = [*product(range(search.repeats if search is not None else 1), arms)]
     if search is not None:
+        best = confirm.best if confirm is not None else 1
         for repeat, arm in cells:
-            yield from _search_trials(arm, search, repeat, confirm.best if confirm is not None else 1)
+            numbers = range(num_searched(arm, search, best, repeat))
+            yield from (search_trial(arm, search, repeat, number) for number in numbers)
     if confirm is not None:
         identities = [
             (_winner_identity(arm, search, repeat, limits, confirm), confirm_pairs(confirm, search, repeat))
@@ -62,9 +64,8 @@ def planned_trials(
         if search is not None and confirm.cross:
             yield from _cross_trials(arms, search, confirm, limits)
         for (repeat, arm), (cell_identity, pairs) in zip(cells, identities, strict=True):
-            yield from _reevaluation_trials(
-                arm, repeat, cell_identity, pairs, posthoc_overrides(arm, posthoc)
-            )
+            overrides = posthoc_overrides(arm, posthoc)
+            yield from _reevaluation_trials(arm, repeat, cell_identity, pairs, overrides)
 
 
 def is_grid(sampler: Mapping[str, Any]) -> bool:
@@ -131,12 +132,9 @@ def confirm_seeds(listed_seeds: Sequence[int], repeats: int) -> tuple[int, ...]:
 
 def confirm_pairs(confirm: ConfirmPlan, search: SearchPlan | None, repeat: int) -> list[tuple[int, int]]:
     """Return rank and seed of all confirm trials of one repeat of an arm."""
-    seeds_per_repeat = len(confirm.seeds) // (search.repeats if search is not None else 1)
-    return [
-        *product(
-            range(confirm.best), confirm.seeds[repeat * seeds_per_repeat : (repeat + 1) * seeds_per_repeat]
-        )
-    ]
+    num_seeds = len(confirm.seeds) // (search.repeats if search is not None else 1)
+    seeds = confirm.seeds[repeat * num_seeds : (repeat + 1) * num_seeds]
+    return [*product(range(confirm.best), seeds)]
 
 
 def with_data_seed(seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,16 +145,7 @@ def with_data_seed(seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def posthoc_overrides(arm: Arm, posthoc: Sequence[Mapping[str, Value]]) -> list[Mapping[str, Value]]:
     """Return those entries of `posthoc` whose fields all exist in the settings of `arm`."""
-    return [
-        overrides
-        for overrides in posthoc
-        if all(lookup(arm.settings, path) is not MISSING for path in overrides)
-    ]
-
-
-def _search_trials(arm: Arm, search: SearchPlan, repeat: int, trial_number: int) -> Iterator[PlannedTrial]:
-    for number in range(num_searched(arm, search, trial_number, repeat)):
-        yield search_trial(arm, search, repeat, number)
+    return [entry for entry in posthoc if all(lookup(arm.settings, path) is not MISSING for path in entry)]
 
 
 def search_trial(arm: Arm, search: SearchPlan, repeat: int, number: int) -> PlannedTrial:

@@ -30,7 +30,7 @@ from orchestrator.plan.training_code.built_in import BuiltIn
 from orchestrator.plan.training_code.custom import CustomTrainable
 from orchestrator.plan.training_code.settings import to_stored_settings
 from orchestrator.plan.training_code.trainable import TrainableForPlan
-from orchestrator.plan.types import Arm, ArmCheck, ArmEstimate, ConfirmPlan, Plan, SearchPlan
+from orchestrator.plan.types import Arm, ArmCheck, ArmEstimate, ConfirmPlan, Plan, Power, SearchPlan
 from orchestrator.spec.combine import removed_components
 from orchestrator.spec.load import SpecFile
 from orchestrator.spec.types import Search, Spec
@@ -48,15 +48,11 @@ OnProgress = Callable[[str], None]
 """Callback for progress messages: a plan of thousands of arms takes minutes."""
 
 
-def _ignore_progress(_: str) -> None:
-    pass
-
-
 def plan(
     source: Spec | SpecFile,
     *,
     calibrate: bool = False,
-    on_progress: OnProgress = _ignore_progress,
+    on_progress: OnProgress = lambda _: None,
     probe: Probe | None = None,
 ) -> Plan:
     """Return the plan of `source`: checked arms, cost estimates, and all trials with ids.
@@ -90,17 +86,9 @@ def plan(
     prices = _estimate_arms(trainable, resolved, trials, on_progress, calibrate=calibrate)
     check_afforded(limits, arms, prices, search, faults)
     faults.raise_if_any()
-    metrics, published = trainable.metrics(resolved), spec.published_rows
-    num_compared, spread = _num_compared(arms, spec), spec.answer.spread if spec.answer else None
+    metrics, num_compared = trainable.metrics(resolved), _num_compared(arms, spec)
     answer = answer_plan(spec.answer, confirm, search, metrics, num_compared) if confirm else None
-    power_of_plan = None
-    if confirm and answer:
-        power_of_plan = (
-            power_without_verdict(confirm, answer, search=search)
-            if probe and probe.faults_only
-            else power(confirm, answer, spread, published, arms[0].settings, search=search)
-        )
-    return Plan(
+    new_plan = Plan(
         name=spec.name,
         question=spec.question,
         spec_digest=spec.digest,
@@ -113,8 +101,7 @@ def plan(
         trials=trials,
         proofs=tuple(proofs),
         prices=prices,
-        power=power_of_plan,
-        published=published,
+        published=spec.published_rows,
         trainable=trainable.path,
         answer=answer,
         metrics=metrics,
@@ -124,6 +111,17 @@ def plan(
         selected_on=_selected_on(resolved, spec) if spec.trainable is None else (),
         continue_on_error=spec.on_error == "continue",
     )
+    return replace(new_plan, power=_power(new_plan, spec, faults_only=bool(probe and probe.faults_only)))
+
+
+def _power(plan: Plan, spec: Spec, *, faults_only: bool) -> Power | None:
+    """Return the effects that the seeds can detect; with `faults_only` only why there is no verdict."""
+    if plan.confirm is None or plan.answer is None:
+        return None
+    if faults_only:
+        return power_without_verdict(plan.confirm, plan.answer, search=plan.search)
+    spread, baseline = spec.answer.spread if spec.answer else None, plan.baseline.settings
+    return power(plan.confirm, plan.answer, spread, plan.published, baseline, search=plan.search)
 
 
 def _num_compared(arms: Sequence[Arm], spec: Spec) -> int:
@@ -136,7 +134,7 @@ def _num_compared(arms: Sequence[Arm], spec: Spec) -> int:
 def _selected_on(arms: Sequence[CheckedArm[Any]], spec: Spec) -> tuple[str, ...]:
     """Return confirmed test splits whose examples are also used for selection."""
     held_contents = {info.holds for arm in arms for info in splits(arm.system.task)}
-    return tuple(split for split in (spec.confirm.splits if spec.confirm else ()) if split in held_contents)
+    return tuple(split for split in spec.test_splits if split in held_contents)
 
 
 def _check_search(search: Search, faults: Faults) -> "ComponentChoice | None":
@@ -235,14 +233,12 @@ def _search_space(
     space = arm_space(arm, search, faults)
     try:
         if runs:  # otherwise drawn values would repeat the error of the arm
-            space = replace(
-                space, space=check_draws(arm, space.space, trainable.settings_check, spec, faults)
-            )
+            drawn_space = check_draws(arm, space.space, trainable.settings_check, spec, faults)
+            space = replace(space, space=drawn_space)
         check_grid(arm, space.space, spec, search, faults)
     except PredicateFailed as error:
-        faults.add(
-            str(error), *constraints.PLACE, about=("predicate", str(error)), code=FaultCode.CUSTOM_CODE
-        )
+        message, place = str(error), constraints.PLACE
+        faults.add(message, *place, about=("predicate", message), code=FaultCode.CUSTOM_CODE)
         return space
     if runs:
         trainable.check_space(arm, space.space, search, faults)
@@ -280,7 +276,7 @@ def plan_file(
     profile: str | None = None,
     *,
     calibrate: bool = False,
-    on_progress: OnProgress = _ignore_progress,
+    on_progress: OnProgress = lambda _: None,
     probe: Probe | None = None,
     best_params_of: Found | None = None,
     spread_of: SpreadOf | None = None,
@@ -319,39 +315,34 @@ def _arm(
     trainable: str | None,
     removed_components: Mapping[str, tuple[str, ...]],
 ) -> Arm:
-    settings = (
-        resolved.system.settings if trainable is not None else to_stored_settings(resolved.system.settings)
-    )
-    identity_parts: list[Any] = [] if trainable is None else [trainable]
-    is_control = resolved.request.control
-    # The trials of a control are not those of the baseline.
-    identity_parts += [{"control": resolved.request.label}] if is_control else []
+    request, settings = resolved.request, resolved.system.settings
+    identity_parts: list[Any] = [trainable]
+    if trainable is None:
+        settings, identity_parts = to_stored_settings(settings), []
+    if request.control:  # the trials of a control are not those of the baseline
+        identity_parts.append({"control": request.label})
     return Arm(
         name=resolved.name,
-        why=resolved.request.why,
+        why=request.why,
         settings=settings,
         changes=resolved.changes,
         space=arm_space.space,
         dropped=arm_space.dropped,
         digest=digest(settings, to_json_values(arm_space.space), *identity_parts),
         reference=resolved.reference,
-        without=removed_components.get(resolved.request.label, ()),
-        context=resolved.request.context,
-        name_in_context=resolved.request.name_in_context if resolved.request.context else "",
-        control=is_control,
+        without=removed_components.get(request.label, ()),
+        context=request.context,
+        name_in_context=request.name_in_context if request.context else "",
+        control=request.control,
     )
 
 
 def _search_plan(spec: Spec) -> SearchPlan | None:
     if spec.search is None:
         return None
+    search = spec.search
     return SearchPlan(
-        trials_per_arm=spec.search.trials_per_arm,
-        sampler=spec.search.sampler,
-        stopper=spec.search.stopper,
-        objectives=spec.search.objectives,
-        seed=spec.search.seed,
-        repeats=spec.search.repeats,
+        search.trials_per_arm, search.sampler, search.stopper, search.objectives, search.seed, search.repeats
     )
 
 
@@ -359,7 +350,7 @@ def _confirm_plan(spec: Spec) -> ConfirmPlan | None:
     if spec.confirm is None:
         return None
     confirm = spec.confirm
-    seeds = confirm_seeds(confirm.seeds, spec.search.repeats if spec.search is not None else 1)
+    seeds = confirm_seeds(confirm.seeds, spec.repeats)
     return ConfirmPlan(
         confirm.best,
         seeds,

@@ -41,8 +41,7 @@ def power(
     """
     if (impossible := power_without_verdict(confirm, answer, search=search)) is not None:
         return impossible
-    unit, seeds = _units(confirm, search)
-    family = answer.family
+    (unit, seeds), family = _units(confirm, search), answer.family
     amount_text = f"{amount(seeds, unit)} and {amount(family, 'comparison')}"
     effect = smallest_effect(seeds, family, answer.level)
     if stated is not None:
@@ -50,24 +49,22 @@ def power(
     else:
         spread, source = _published(confirm, answer, published, baseline or {})
     chance_text = f"found {round(10 * POWER)} times in 10 at level {answer.level:g} over all of them"
-    quantity_text = (
-        f"in {answer.outcomes[0]}" if answer.outcomes else "in the first quantity that is measured"
-    )
+    quantity = answer.outcomes[0] if answer.outcomes else "the first quantity that is measured"
+    difference = f"With {amount_text}, a difference in {quantity} of"
     if spread is None:
+        needed = f"{_seeds_text(LARGE, answer, unit)} for one of {LARGE:g}"
         sentence = (
-            f"With {amount_text}, a difference {quantity_text} of {effect:.2g} standard deviations over "
-            f"{unit}s is {chance_text}; "
-            f"{_seeds_text(LARGE, family, answer, unit)} for one of {LARGE:g}.{_moderated(seeds, answer)}"
+            f"{difference} {effect:.2g} standard deviations over {unit}s is {chance_text}; {needed}."
+            f"{_moderated(seeds, answer)}"
         )
         return Power(seeds, family, sentence, effect)
-    margin = (
-        f"; {_seeds_text(answer.margin / spread, family, answer, unit)} for the margin of {answer.margin:g}"
-        if answer.margin is not None
-        else ""
-    )
+    margin = ""
+    if answer.margin is not None:
+        needed = _seeds_text(answer.margin / spread, answer, unit)
+        margin = f"; {needed} for the margin of {answer.margin:g}"
     sentence = (
-        f"With {amount_text}, a difference {quantity_text} of {effect * spread:.2g} is {chance_text}, with "
-        f"a standard deviation over {unit}s of {spread:.3g} ({source}){margin}.{_moderated(seeds, answer)}"
+        f"{difference} {effect * spread:.2g} is {chance_text}, with a standard deviation over {unit}s of "
+        f"{spread:.3g} ({source}){margin}.{_moderated(seeds, answer)}"
     )
     return Power(seeds, family, sentence, effect, spread, source)
 
@@ -83,20 +80,18 @@ def power_without_verdict(
         search: Search settings; a search uses the valid split, so there is no verdict on that split.
     """
     unit, seeds = _units(confirm, search)
-    family = answer.family
-    if not family:
-        missing_text = "its spread and no effect" if seeds > 1 else "neither its spread nor an effect"
-        amount_text = amount(seeds, unit)
-        return Power(seeds, 0, f"With no arm except the baseline, {amount_text} can show {missing_text}.")
-    amount_text = f"{amount(seeds, unit)} and {amount(family, 'comparison')}"
+    if not answer.family:
+        effects = "its spread and no effect" if seeds > 1 else "neither its spread nor an effect"
+        sentence = f"With no arm except the baseline, {amount(seeds, unit)} can show {effects}."
+        return Power(seeds, 0, sentence)
     if seeds < SEEDS_LEAST:
-        sentence = f"With {amount_text} there can be no verdict, which needs at least {SEEDS_LEAST} {unit}s."
-        return Power(seeds, family, sentence)
-    if search is not None and not answer.outcomes and not confirm.splits:
-        no_verdict = "there can be no verdict, since all measurements are on validation data of the search."
-        sentence = f"With {amount_text} {no_verdict}"
-        return Power(seeds, family, sentence)
-    return None
+        reason = f"which needs at least {SEEDS_LEAST} {unit}s"
+    elif search is not None and not answer.outcomes and not confirm.splits:
+        reason = "since all measurements are on validation data of the search"
+    else:
+        return None
+    amount_text = f"{amount(seeds, unit)} and {amount(answer.family, 'comparison')}"
+    return Power(seeds, answer.family, f"With {amount_text} there can be no verdict, {reason}.")
 
 
 def _units(confirm: ConfirmPlan, search: SearchPlan | None) -> tuple[str, int]:
@@ -126,9 +121,9 @@ def _spread_and_source(stated: float | Mapping[str, Any]) -> tuple[float | None,
     return stated, "stated"
 
 
-def _seeds_text(effect: float, family: int, answer: AnswerPlan, unit: str) -> str:
-    num_needed_seeds = seeds_needed(effect, family, answer.level)
-    return f"{'more than 1,000' if num_needed_seeds is None else num_needed_seeds} {unit}s would be needed"
+def _seeds_text(effect: float, answer: AnswerPlan, unit: str) -> str:
+    num_needed = seeds_needed(effect, answer.family, answer.level)
+    return f"{'more than 1,000' if num_needed is None else num_needed} {unit}s would be needed"
 
 
 def _published(
@@ -162,9 +157,9 @@ def rounds_sentence(plan: Plan) -> str:
     if plan.confirm is None or plan.confirm.stop is None or plan.answer is None:
         return ""
     seeds, answer, unit = plan.num_units, plan.answer, plan.unit
-    means = [expected_seeds(effect, seeds, answer.family, answer.level) for effect in EXPECTED_FOR]
     means_text = ", ".join(
-        f"{mean:.1f} by {effect:g}" for effect, mean in zip(EXPECTED_FOR, means, strict=True)
+        f"{expected_seeds(effect, seeds, answer.family, answer.level):.1f} by {effect:g}"
+        for effect in EXPECTED_FOR
     )
     return (
         f"{unit.capitalize()}s run in rounds, {FIRST_LOOK} and then one at a time, and a round waits for "

@@ -9,14 +9,7 @@ from orchestrator.plan.faults import Faults
 from orchestrator.spec.types import Spec
 from trainables.field_effects import in_splits, presentation_fields
 from trainables.settings import Settings
-from trainables.task_catalog import (
-    settled,
-    source_digest,
-    splits,
-    task_module,
-    task_name,
-    training_only,
-)
+from trainables.task_catalog import settled, source_digest, splits, task_module, task_name, training_only
 
 SEED: Final = "data_seed"
 """Field of a task that seeds its data."""
@@ -38,14 +31,12 @@ def check_same_tests(arms: Sequence[BuiltInArm], tests: Sequence[str], faults: F
         for field, names in changed_splits(reference.system.task, arm.system.task, tests):
             keys = arm.request.keys(f"task.{field}")
             new, old = (getattr(built_in_arm.system.task, field, None) for built_in_arm in (arm, reference))
-            faults.add(
+            message = (
                 f"task.{field} changes the examples of {', '.join(names)}, got {new!r} for {arm.name} and "
                 f"{old!r} for {reference.name}, and arms are compared on the same examples only. To run all "
-                f"arms on both, write contexts: {{task.{field}: [...]}}",
-                *keys,
-                code=FaultCode.DIFFERENT_TEST_DATA,
-                about=("same tests", *keys),
+                f"arms on both, write contexts: {{task.{field}: [...]}}"
             )
+            faults.add(message, *keys, code=FaultCode.DIFFERENT_TEST_DATA, about=("same tests", *keys))
 
 
 def check_resampled(spec: Spec, arms: Sequence[BuiltInArm], faults: Faults) -> None:
@@ -54,14 +45,12 @@ def check_resampled(spec: Spec, arms: Sequence[BuiltInArm], faults: Faults) -> N
         return
     for name, task in {task_name(arm.system.task): arm.system.task for arm in arms}.items():
         if not _is_drawn(task):
-            faults.add(
+            message = (
                 f"must be false for {name} as it is set, got true: its data are files, or do not depend on "
-                "task.data_seed. Delete resample_data, or choose a generated task",
-                "confirm",
-                "resample_data",
-                code=FaultCode.CONFLICTING_FIELDS,
-                about=("resampled", name),
+                "task.data_seed. Delete resample_data, or choose a generated task"
             )
+            keys, about = ("confirm", "resample_data"), ("resampled", name)
+            faults.add(message, *keys, code=FaultCode.CONFLICTING_FIELDS, about=about)
 
 
 def _is_drawn(task: Settings) -> bool:

@@ -306,6 +306,26 @@ class Plan:
         return self.arms[0]
 
     @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """Return the objectives of the search; empty without a search."""
+        return self.search.objectives if self.search is not None else ()
+
+    @property
+    def test_splits(self) -> tuple[str, ...]:
+        """Return the splits that confirm trials evaluate; empty without confirmation."""
+        return self.confirm.splits if self.confirm is not None else ()
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """Return the primary outcomes; empty if the plan has no answer."""
+        return self.answer.outcomes if self.answer is not None else ()
+
+    @property
+    def has_stopper(self) -> bool:
+        """Return whether an early stopper ends trials of the search."""
+        return self.search is not None and self.search.stopper is not None
+
+    @property
     def repeats(self) -> int:
         """Return the number of searches per arm; 1 without a search."""
         return self.search.repeats if self.search is not None else 1

@@ -41,14 +41,8 @@ def importance(
         assignments: Assignment of each trial.
         values: Value of the objective for each trial.
     """
-    shared_dimensions = [
-        dimension for dimension in dimensions if all(dimension.path in params for params in assignments)
-    ]
-    varied = [
-        dimension
-        for dimension in shared_dimensions
-        if len({repr(params[dimension.path]) for params in assignments}) > 1
-    ]
+    shared = [entry for entry in dimensions if all(entry.path in params for params in assignments)]
+    varied = [entry for entry in shared if len({repr(params[entry.path]) for params in assignments}) > 1]
     if len(values) < TRIALS_LEAST or len(varied) < 2 or len(set(values)) < 2:
         return None
     import optuna  # imported late: loading the evaluators takes longer than a report of few trials
@@ -56,19 +50,9 @@ def importance(
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     distributions = {dimension.path: _distribution(dimension.domain) for dimension in varied}
     study = optuna.create_study()
-    study.add_trials(
-        [
-            optuna.trial.create_trial(
-                params={
-                    dimension.path: _internal(dimension.domain, params[dimension.path])
-                    for dimension in varied
-                },
-                distributions=distributions,
-                value=value,
-            )
-            for params, value in zip(assignments, values, strict=True)
-        ]
-    )
+    for assignment, value in zip(assignments, values, strict=True):
+        params = {entry.path: _internal(entry.domain, assignment[entry.path]) for entry in varied}
+        study.add_trial(optuna.create_trial(params=params, distributions=distributions, value=value))
     method, evaluator = _evaluator(len(values))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -24,13 +24,10 @@ def parameters(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
         ValueError: If the signature is not available.
     """
     try:
-        signature_parameters = inspect.signature(target).parameters
+        known = inspect.signature(target).parameters.items()
     except (TypeError, ValueError) as error:
         raise ValueError(f"its parameters cannot be known: {error}") from error
-    return {
-        name: parameter.replace(annotation=_annotation(target, parameter))
-        for name, parameter in signature_parameters.items()
-    }
+    return {name: entry.replace(annotation=_annotation(target, entry)) for name, entry in known}
 
 
 class MissingAnnotation:
@@ -75,13 +72,9 @@ def fits(value: Any, parameter: inspect.Parameter) -> bool:
 
 def type_words(parameter: inspect.Parameter) -> str:
     """Return the types that a spec can express as text, such as `None or bool`."""
-    parts = _parts(parameter.annotation)
-    plain_types = [
-        part for part in parts if part is type(None) or (typing.get_origin(part) or part) in _WRITTEN
-    ]
-    return " or ".join(
-        sorted("None" if annotation is type(None) else _type_name(annotation) for annotation in plain_types)
-    )
+    none, parts = type(None), _parts(parameter.annotation)
+    written = [part for part in parts if part is none or (typing.get_origin(part) or part) in _WRITTEN]
+    return " or ".join(sorted("None" if part is none else _type_name(part) for part in written))
 
 
 def _type_name(part: Any) -> str:

@@ -82,10 +82,8 @@ def check_stopper(component_spec: Mapping[str, Any]) -> ComponentChoice:
     choice = component.chosen(component_spec)
     low, high = (choice.keywords.get(f"{end}_resource") for end in ("min", "max"))
     if isinstance(low, int) and isinstance(high, int) and low >= high:
-        least, max_resource = component.written("min_resource"), component.written("max_resource")
-        raise SamplerRefused(
-            [Refusal(max_resource, f"{max_resource} must be more than {least}, {low}, got {high}")]
-        )
+        least, most = component.written("min_resource"), component.written("max_resource")
+        raise SamplerRefused([Refusal(most, f"{most} must be more than {least}, {low}, got {high}")])
     _require_use(component, choice, _use_stopper)
     return choice
 
@@ -111,10 +109,8 @@ def _require_use(
             if reason := _failure(try_component, replace(choice, keywords=required_keywords | {key: value})):
                 word = component.written(key)
                 alone[word] = f"with {word} = {shown(value)}: {reason.replace(key, word)}"
-    refusals = alone or {"": f"as asked: {failure}"}
-    raise SamplerRefused(
-        [Refusal(key, f"{component.label} cannot be used {reason}") for key, reason in refusals.items()]
-    )
+    refusals, sentence = alone or {"": f"as asked: {failure}"}, f"{component.label} cannot be used"
+    raise SamplerRefused([Refusal(key, f"{sentence} {reason}") for key, reason in refusals.items()])
 
 
 def _failure(try_component: Callable[..., None], *value: Any) -> str:
@@ -173,9 +169,8 @@ def _study(
         for number in range(trials):
             study.sampler = sampler(number)
             trial = study.ask()
-            drawn_trials += [
-                suggest(trial, f"x{place}", domain) for place, domain in enumerate(space or _SMALL)
-            ]
+            domains = enumerate(space or _SMALL)
+            drawn_trials += [suggest(trial, f"x{place}", domain) for place, domain in domains]
             value = 1.0 / (1 + number)
             for step in _TRIED_STEPS if stopper is not None else ():
                 trial.report(value, step)

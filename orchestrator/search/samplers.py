@@ -251,9 +251,8 @@ def _make_component(choice: ComponentChoice, kind: ComponentKind, seeded: Mappin
         warnings.simplefilter("ignore")
         component = _class(choice.class_name, kind)(**keywords)
     if not isinstance(component, kind.base):
-        raise TypeError(
-            f"it must be an optuna.{kind.package}.{kind.base.__name__}, got {type(component).__name__}"
-        )
+        base, made = kind.base.__name__, type(component).__name__
+        raise TypeError(f"it must be an optuna.{kind.package}.{base}, got {made}")
     return component
 
 
@@ -316,27 +315,14 @@ class NamedComponent:
         Raises:
             SamplerRefused: If a name or type is invalid.
         """
-        written_keys = {self.alias.keywords.get(key, key): key for key in component_spec if key != "name"}
-        twice = [
-            keyword
-            for keyword in component_spec
-            if keyword != self.alias.keywords.get(keyword, keyword) in component_spec
-        ]
-        refusals = [
-            *(
-                Refusal("", f"{self.label} must be given {self.written(key)}")
-                for key in self.required - set(written_keys)
-            ),
-            *(
-                Refusal(keyword, f"{keyword} is {self.alias.keywords[keyword]}: give one of them")
-                for keyword in twice
-            ),
-            *(
-                refusal
-                for keyword, key in written_keys.items()
-                for refusal in self._refusals(key, keyword, component_spec[key])
-            ),
-        ]
+        names = self.alias.keywords
+        written_keys = {names.get(key, key): key for key in component_spec if key != "name"}
+        missing = self.required - set(written_keys)
+        twice = [key for key in component_spec if key != names.get(key, key) in component_spec]
+        refusals = [Refusal("", f"{self.label} must be given {self.written(key)}") for key in missing]
+        refusals += [Refusal(key, f"{key} is {names[key]}: give one of them") for key in twice]
+        for keyword, key in written_keys.items():
+            refusals += self._refusals(key, keyword, component_spec[key])
         if refusals:
             raise SamplerRefused(refusals)
         return ComponentChoice(
@@ -346,18 +332,11 @@ class NamedComponent:
     @property
     def required(self) -> set[str]:
         """Return the keywords that must be given."""
-        return {
-            key
-            for key, parameter in self.parameters.items()
-            if is_required(parameter) and key not in _DERIVED
-        }
+        return {key for key, takes in self.parameters.items() if is_required(takes) and key not in _DERIVED}
 
     def written(self, keyword: str) -> str:
         """Return the alternative name of a keyword of the class."""
-        return next(
-            (own_name for own_name, optuna_name in self.alias.keywords.items() if optuna_name == keyword),
-            keyword,
-        )
+        return next((name for name, target in self.alias.keywords.items() if target == keyword), keyword)
 
     def _refusals(self, keyword_path: str, keyword: str, value: Any) -> Iterator[Refusal]:
         """Yield the faults of one keyword."""
@@ -365,9 +344,8 @@ class NamedComponent:
         if keyword in _DERIVED:
             yield Refusal(keyword_path, f"{self.label} must not be given {keyword_path}: {_DERIVED[keyword]}")
         elif keyword_path in self.alias.refused:
-            yield Refusal(
-                keyword_path, f"{self.label} has no {keyword_path} here: {self.alias.refused[keyword_path]}"
-            )
+            reason = self.alias.refused[keyword_path]
+            yield Refusal(keyword_path, f"{self.label} has no {keyword_path} here: {reason}")
         elif takes is not None and _takes_stopper(takes):
             yield from _refused_stopper(keyword_path, value)
         elif takes is None or not can_be_written(takes):
@@ -523,15 +501,13 @@ def constructors(kind: ComponentKind) -> Mapping[str, Mapping[str, inspect.Param
     parameters_by_class: dict[str, Mapping[str, inspect.Parameter]] = {}
     for name in getattr(optuna, kind.package).__all__:
         constructor = _class(name, kind)
-        if not inspect.isclass(constructor) or name.startswith("Base") or name == "NopPruner":
+        is_left_out = name.startswith("Base") or name == "NopPruner" or name in kind.instead
+        if is_left_out or not inspect.isclass(constructor):
             continue
-        declared_parameters = parameters(constructor)
-        required_parameters = [
-            parameter for parameter in declared_parameters.values() if is_required(parameter)
-        ]
+        declared = parameters(constructor)
         if all(
             can_be_written(parameter) or (kind is STOPPER and _takes_stopper(parameter))
-            for parameter in required_parameters
+            for parameter in filter(is_required, declared.values())
         ):
-            parameters_by_class[name] = declared_parameters
-    return {name: parameter for name, parameter in parameters_by_class.items() if name not in kind.instead}
+            parameters_by_class[name] = declared
+    return parameters_by_class

@@ -98,7 +98,5 @@ def _load_foreign(full_name: str) -> tuple[ModuleType, Space]:
 
 def _full_names(name: str, spaces: Mapping[str, Space]) -> dict[str, Space]:
     """Return the spaces of the module `name` by their names in a spec."""
-    other_spaces = {
-        f"{name}.{variant}": spaces[variant] for variant in sorted(spaces) if variant != DEFAULT_VARIANT
-    }
-    return {name: spaces[DEFAULT_VARIANT], **other_spaces}
+    others = [variant for variant in sorted(spaces) if variant != DEFAULT_VARIANT]
+    return {name: spaces[DEFAULT_VARIANT], **{f"{name}.{other}": spaces[other] for other in others}}

@@ -4,7 +4,18 @@ import warnings
 
 import optuna
 
-from search_spaces.dimensions import Choice, Domain, Fixed, Float, Int, Powers, Value, contains, greatest
+from search_spaces.dimensions import (
+    Choice,
+    Domain,
+    Fixed,
+    Float,
+    Int,
+    Powers,
+    Value,
+    contains,
+    greatest,
+    same,
+)
 
 
 def suggest(trial: optuna.Trial, name: str, domain: Domain) -> Value:
@@ -17,6 +28,13 @@ def suggest(trial: optuna.Trial, name: str, domain: Domain) -> Value:
     if isinstance(domain, Float | Int) and not contains(domain, value):
         steps = "" if domain.step in (None, 1) else f" in steps of {domain.step}"
         raise ValueError(f"a sampler must draw {name} from {domain.low} to {domain.high}{steps}, got {value}")
+    return value
+
+
+def stored_value(domain: Domain, value: Value) -> Value:
+    """Return `value` as Optuna stores it: choices and powers by position."""
+    if isinstance(domain, Choice | Powers):
+        return next(place for place, entry in enumerate(domain.values) if same(entry, value))
     return value
 
 

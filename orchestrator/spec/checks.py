@@ -9,7 +9,7 @@ from orchestrator.spec.document import Keys
 from orchestrator.spec.metric_splits import SELECTION_SPLIT, is_named_for_test_data, outcome_split
 from orchestrator.spec.published_cells import cell_problems
 from orchestrator.spec.section import Objective
-from orchestrator.spec.types import CustomSpec, Search, Spec
+from orchestrator.spec.types import ArmBudget, Budget, CustomSpec, Search, Spec
 from search_spaces.algebra import CyclicSpace, merge
 from search_spaces.dimensions import Dimension, Fixed, Space
 from search_spaces.paths import ROOTS, Paths, leaves
@@ -80,10 +80,8 @@ def _nesting(spec: Spec) -> Problems:
     if isinstance(spec, CustomSpec):
         for path, count in Counter(path for path, _ in leaves(spec.baseline)).items():
             if count > 1:
-                yield (
-                    (BASELINE, path),
-                    f"names two fields, the key {path!r} and one inside of a mapping: rename one of them",
-                )
+                fields = f"two fields, the key {path!r} and one inside of a mapping"
+                yield (BASELINE, path), f"names {fields}: rename one of them"
         return
     for root in ROOTS:
         for key in getattr(spec.baseline, root):
@@ -121,27 +119,21 @@ def _search(spec: Spec) -> Problems:
 def _objective(spec: Spec, index: int, objective: Objective, count: int) -> Problems:
     keys = ("search", "objectives", index)
     metric, split = objective.metric, objective.split
-    tests = spec.confirm.splits if spec.confirm is not None else ()
     if count > 1 and objective.scope == "best":
         reason = "the best report may be another one for each"
         yield (*keys, "scope"), f"must be last or mean-of-last-N with {count} objectives, got best: {reason}"
-    if _is_split_for_tests(objective, spec):
+    if split in spec.test_splits:
         message = f"must not be a test split, got {split!r}: searches never use test data"
         yield (*keys, "split"), f"{message}. {VALIDATE}"
     elif _names_test_data(objective, spec):
         declare = f", or write split: {SELECTION_SPLIT} beside it if it is measured on these data"
         message = f"must not be on a test split, got {metric}: searches never use test data. {VALIDATE}"
-        yield (*keys, "metric"), message + declare * (split_and_quantity(metric)[0] not in tests)
-
-
-def _is_split_for_tests(objective: Objective, spec: Spec) -> bool:
-    return spec.confirm is not None and objective.split in spec.confirm.splits
+        yield (*keys, "metric"), message + declare * (split_and_quantity(metric)[0] not in spec.test_splits)
 
 
 def _names_test_data(objective: Objective, spec: Spec) -> bool:
     """Return whether the name of an objective begins like test data, such as `test/loss` or `test_loss`."""
-    tests = spec.confirm.splits if spec.confirm is not None else ()
-    is_test_metric = split_and_quantity(objective.metric)[0] in tests
+    is_test_metric = split_and_quantity(objective.metric)[0] in spec.test_splits
     return is_test_metric or (objective.split is None and is_named_for_test_data(objective.metric))
 
 
@@ -173,8 +165,8 @@ def _confirm(spec: Spec) -> Problems:
 def _stop(spec: Spec) -> Problems:
     """Yield conflicts of `confirm.stop`: a look needs enough seeds and one assignment per arm."""
     assert spec.confirm is not None
-    keys, repeats = ("confirm", "stop"), spec.search.repeats if spec.search is not None else 1
-    count, unit = (repeats, "repeats") if repeats > 1 else (len(spec.confirm.seeds), "seeds")
+    keys = ("confirm", "stop")
+    count, unit = (spec.repeats, "repeats") if spec.repeats > 1 else (len(spec.confirm.seeds), "seeds")
     if count < FEWEST_WITH_LOOKS:
         yield keys, f"needs {FEWEST_WITH_LOOKS} {unit} or more: the first look is after 3, got {count}"
     if spec.confirm.best > 1:
@@ -216,18 +208,16 @@ def _split_remedy(split: str, splits: Sequence[str]) -> str:
 
 def _outcome_problem(name: str, spec: Spec) -> str | None:
     """Return why a primary outcome cannot have the split in its name; None if it can."""
-    assert spec.confirm is not None
     assert spec.answer is not None
-    splits, answer_split = spec.confirm.splits, spec.answer.split
+    splits, answer_split = spec.test_splits, spec.answer.split
     prefix, quantity = split_and_quantity(name)
     if prefix not in ("", TRAIN, *VALIDATION_SPLITS, *splits) and answer_split is None:
         return f"must be on a split of confirm.splits, got {name}. {_split_remedy(prefix, splits)}"
     split = outcome_split(name, answer_split, splits)
-    objectives = spec.search.objectives if spec.search is not None else ()
-    for objective in objectives:
+    for objective in spec.objectives:
         if objective.metric != name or prefix == split:
             continue
-        if _is_split_for_tests(objective, spec) or _names_test_data(objective, spec):
+        if objective.split in splits or _names_test_data(objective, spec):
             return None  # the error is that of the objective
         test = splits[0] if splits else TEST
         example = metric_name(test, name.rpartition("_")[2])
@@ -246,23 +236,24 @@ def _outcome_problem(name: str, spec: Spec) -> str | None:
     return f"must not be on {split}, which the search selects by, got {name}: {remedy}"
 
 
-def _budget(spec: Spec) -> Problems:
-    budget, search = spec.budget, spec.search
-    each_arm, keys = budget.each_arm if budget is not None else None, ("budget", "each_arm")
-    limits: list[tuple[Keys, float | None, str]] = [
-        (("resources", "minutes"), spec.resources.minutes, "minutes")
-    ]
-    if budget is not None:
-        limits += [
-            (("budget", "wall_clock_hours"), budget.wall_clock_hours, "hours"),
-            (("budget", "device_hours"), budget.device_hours, "hours"),
-        ]
-    if each_arm is not None:
-        limits.append(((*keys, "device_hours"), each_arm.device_hours, "hours"))
-    for place, limit, unit in limits:
+def _time_limits(spec: Spec) -> Problems:
+    """Yield time limits within which no trial could run."""
+    budget = spec.budget or Budget()
+    each_arm = budget.each_arm or ArmBudget()
+    limits: tuple[tuple[Keys, float | None, str], ...] = (
+        (("resources", "minutes"), spec.resources.minutes, "minutes"),
+        (("budget", "wall_clock_hours"), budget.wall_clock_hours, "hours"),
+        (("budget", "device_hours"), budget.device_hours, "hours"),
+        (("budget", "each_arm", "device_hours"), each_arm.device_hours, "hours"),
+    )
+    for keys, limit, unit in limits:
         if limit is not None and limit < TIME_MIN[unit]:
-            message = f"must be at least a second, {TIME_MIN[unit]:.2g} {unit}, got {limit:g}"
-            yield place, message
+            yield keys, f"must be at least a second, {TIME_MIN[unit]:.2g} {unit}, got {limit:g}"
+
+
+def _budget(spec: Spec) -> Problems:
+    search, keys = spec.search, ("budget", "each_arm")
+    each_arm = spec.budget.each_arm if spec.budget is not None else None
     if each_arm is None:
         return
     if search is None:
@@ -272,16 +263,12 @@ def _budget(spec: Spec) -> Problems:
         yield keys, "must limit something: device_hours, flops, target or no_improvement"
     for name in ("target", "no_improvement"):
         if getattr(each_arm, name) is not None and len(search.objectives) > 1:
-            message = (
-                f"must be left out with {len(search.objectives)} objectives: it needs a single objective"
-            )
-            yield (*keys, name), message
+            count = len(search.objectives)
+            yield (*keys, name), f"must be left out with {count} objectives: it needs a single objective"
     no_improvement, trials = each_arm.no_improvement, search.trials_per_arm
     if no_improvement is not None and no_improvement >= trials:
-        message = (
-            f"can never end a search: must be less than search.trials_per_arm, {trials}, got {no_improvement}"
-        )
-        yield (*keys, "no_improvement"), message
+        requirement = f"must be less than search.trials_per_arm, {trials}, got {no_improvement}"
+        yield (*keys, "no_improvement"), f"can never end a search: {requirement}"
 
 
 def _published(spec: Spec) -> Problems:
@@ -305,24 +292,17 @@ def _arms(spec: Spec) -> Problems:
     crossed = (("the grid", Paths(spec.grid)), ("contexts", Paths(spec.contexts)))
     for name, arm in spec.arms.items():
         earlier_paths = Paths()
-        arm_dimensions = {
-            path: dimension for path, dimension in searched_dimensions.items() if path not in arm.drop
-        }
+        own_dimensions = {path: entry for path, entry in searched_dimensions.items() if path not in arm.drop}
         for path, value in arm.set.items():
-            keys = ("arms", name, "set", path)
+            keys, remedy = ("arms", name, "set", path), "one contains the other: write one of them"
             for other_path in earlier_paths.overlapping(path):
-                yield (
-                    keys,
-                    f"must not be set together with {other_path}, one contains the other: write one of them",
-                )
+                yield keys, f"must not be set together with {other_path}, {remedy}"
             earlier_paths.add(path)
             for words, axes in crossed:
                 for axis in axes.overlapping(path):
-                    yield (
-                        keys,
-                        f"must not be set by an arm and by {words} ({axis}): take it out of one of them",
-                    )
-            for problem in _conflicts_with_search(arm_dimensions, path, value):
+                    conflict = f"must not be set by an arm and by {words} ({axis})"
+                    yield keys, f"{conflict}: take it out of one of them"
+            for problem in _conflicts_with_search(own_dimensions, path, value):
                 yield keys, problem
         for place, path in enumerate(arm.drop) if searched_dimensions else ():
             if path not in searched_dimensions:
@@ -350,12 +330,9 @@ def _axes(spec: Spec) -> Problems:
     for section, axes in (("grid", spec.grid), ("contexts", spec.contexts)):
         for path in axes:
             for other_path in earlier_paths.overlapping(path):
-                in_grid = section == "contexts" and other_path in spec.grid
-                message = (
-                    f"must not be set by the grid too ({other_path}): take it out of one of them"
-                    if in_grid
-                    else f"must not overlap {other_path}, one contains the other: write one of them"
-                )
+                message = f"must not overlap {other_path}, one contains the other: write one of them"
+                if section == "contexts" and other_path in spec.grid:
+                    message = f"must not be set by the grid too ({other_path}): take it out of one of them"
                 yield (section, path), message
             earlier_paths.add(path)
             for other_path in searched_paths.overlapping(path):
@@ -363,10 +340,8 @@ def _axes(spec: Spec) -> Problems:
                 yield (section, path), message
     for path in spec.contexts:
         for other_path in posthoc.overlapping(path):
-            message = (
-                f"must not be evaluated with other values ({other_path}): take it out of posthoc or contexts"
-            )
-            yield ("contexts", path), message
+            remedy = "take it out of posthoc or contexts"
+            yield ("contexts", path), f"must not be evaluated with other values ({other_path}): {remedy}"
 
 
 def _threads(spec: Spec) -> Problems:
@@ -392,6 +367,7 @@ _RULES: Final[tuple[Callable[[Spec], Problems], ...]] = (
     _search,
     _confirm,
     _check_answer,
+    _time_limits,
     _budget,
     _published,
     _arms,

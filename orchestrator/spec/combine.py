@@ -59,11 +59,8 @@ def expand(document: Document) -> list[Problem]:
     data = document.data
     components = data.get(COMPONENTS) if isinstance(data, dict) else None
     if not isinstance(_section(document), Mapping):
-        return (
-            []
-            if not components
-            else [((COMPONENTS,), "needs combine, which says which arms to make of them")]
-        )
+        message = "needs combine, which says which arms to make of them"
+        return [((COMPONENTS,), message)] if components else []
     component_section = components if isinstance(components, Mapping) else {}
     listed_names = _section(document).get("of")
     unknown: list[Problem] = [
@@ -79,11 +76,8 @@ def expand(document: Document) -> list[Problem]:
         return [((COMBINE, "of"), f"must name at least {least} components for {way}, got {len(names)}")]
     if too_many(document) or not all(_is_arm(component_section[name]) for name in names):
         return []
-    return [
-        problem
-        for removed in removed_sets(names, way)
-        for problem in _add(document, component_section, removed, names, way)
-    ]
+    sets = removed_sets(names, way)
+    return [entry for removed in sets for entry in _add(document, component_section, removed, names, way)]
 
 
 def too_many(document: Document) -> Problem | None:
@@ -93,10 +87,8 @@ def too_many(document: Document) -> Problem | None:
     names, way = request
     if (arms := _count(len(names), way)) <= MOST_ARMS:
         return None
-    limit_text = (
-        f"must make at most {MOST_ARMS} arms, got {counted(arms)} of {len(names)} components with {way}"
-    )
-    return (COMBINE, "of"), f"{limit_text}; name fewer components, or choose another way"
+    limit = f"must make at most {MOST_ARMS} arms, got {counted(arms)} of {len(names)} components with {way}"
+    return (COMBINE, "of"), f"{limit}; name fewer components, or choose another way"
 
 
 def _section(document: Document) -> Any:
@@ -117,16 +109,12 @@ def unused_components(expanded: Document, original: Document) -> Iterator[Proble
 
     The file is included because profiles and overrides may combine fewer components.
     """
-    named_components = {
-        component for document in (expanded, original) for component in combined_components(document.data)
-    }
+    named_components = {*combined_components(expanded.data), *combined_components(original.data)}
     components = expanded.data.get(COMPONENTS) if isinstance(expanded.data, dict) else None
     for name in components if named_components and isinstance(components, Mapping) else ():
         if name not in named_components:
-            yield (
-                (COMPONENTS, name),
-                f"must be in combine.of, or no arm is made of it: add {name} there, or take it out",
-            )
+            message = f"must be in combine.of, or no arm is made of it: add {name} there, or take it out"
+            yield (COMPONENTS, name), message
 
 
 def combined_components(data: Any) -> Sequence[str]:
@@ -138,12 +126,11 @@ def combined_components(data: Any) -> Sequence[str]:
 
 def _count(num_components: int, way: str) -> int:
     """Return the number of arms that `way` creates from `num_components` components."""
-    every = (1 << num_components) - 1
     return {
         "leave-one-out": num_components,
         "add-one-in": num_components + 1,
         "pairs": comb(num_components, 2),
-        "all": every,
+        "all": (1 << num_components) - 1,
     }[way]
 
 
@@ -162,19 +149,17 @@ def _add(
     """Add the arm without the components `removed` to the document, or return the problems that arise."""
     name = arm_name(removed, names, way)
     if len(name) > _SHORT:
-        return [
-            ((COMBINE, "of"), f"must make names of at most {_SHORT} letters, got {name}: shorten components")
-        ]
+        message = f"must make names of at most {_SHORT} letters, got {name}: shorten components"
+        return [((COMBINE, "of"), message)]
     if clash := _clash(components, removed):
         return [clash]
     arm: dict[str, Any] = {
         "why": _describe_removal(components, removed, names, way),
         "set": {path: value for component in removed for path, value in components[component]["set"].items()},
     }
-    if drop := list(
-        dict.fromkeys(path for component in removed for path in components[component].get("drop", []))
-    ):
-        arm["drop"] = drop
+    drop = dict.fromkeys(path for component in removed for path in components[component].get("drop", []))
+    if drop:
+        arm["drop"] = list(drop)
     arms = document.data.get("arms")
     if arms is None:
         arms = document.data["arms"] = {}

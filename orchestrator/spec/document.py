@@ -35,6 +35,18 @@ def dotted(keys: Keys) -> str:
     return text.removeprefix(".")
 
 
+def value_at(data: Any, keys: Keys) -> Any:
+    """Return the value written at `keys` in `data`; None if there is none."""
+    for key in keys:
+        if isinstance(data, dict):
+            data = data.get(key)
+        elif isinstance(data, list) and isinstance(key, int) and key < len(data):
+            data = data[key]
+        else:
+            return None
+    return data
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Place at which a value was written: a line of a file, or an override."""
@@ -79,17 +91,14 @@ def read_file(path: Path) -> Document:
     try:
         text = _bytes(path).decode("utf-8-sig")
     except _NotReadable as error:
-        return Document(
-            None,
-            Origin(str(path)),
-            faults=[Fault(str(error), file=str(path), code=FaultCode.UNREADABLE_FILE)],
-        )
+        fault = Fault(str(error), file=str(path), code=FaultCode.UNREADABLE_FILE)
     except UnicodeDecodeError as error:
         message = f"must be UTF-8 text, got the byte {error.object[error.start]:#04x} at offset {error.start}"
         line = error.object.count(b"\n", 0, error.start) + 1
         fault = Fault(message, file=str(path), line=line, code=FaultCode.INVALID_YAML)
-        return Document(None, Origin(str(path)), faults=[fault])
-    return read_text(text, str(path))
+    else:
+        return read_text(text, str(path))
+    return Document(None, Origin(str(path)), faults=[fault])
 
 
 class _NotReadable(Exception):
@@ -249,14 +258,13 @@ class _NodeReader:
             if _is_merge(key_node):
                 continue
             line = key_node.start_mark.line
-            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != scalars.STR:
-                key_text = key_node.value if isinstance(key_node, yaml.ScalarNode) else "a list or mapping"
-                remedy = (
-                    f": write '{key_text}' in quotes"
-                    if isinstance(key_node, yaml.ScalarNode) and key_text
-                    else ""
-                )
-                self.refuse(keys, f"keys must be texts, got {key_text or 'an empty key'}{remedy}", line)
+            if not isinstance(key_node, yaml.ScalarNode):
+                self.refuse(keys, "keys must be texts, got a list or mapping", line)
+                continue
+            if key_node.tag != scalars.STR:
+                remedy = f": write '{key_node.value}' in quotes" if key_node.value else ""
+                key_text = key_node.value or "an empty key"
+                self.refuse(keys, f"keys must be texts, got {key_text}{remedy}", line)
                 continue
             key = key_node.value
             value = self.value(value_node, (*keys, key), line)
@@ -295,9 +303,8 @@ class _NodeReader:
             self.refuse(keys, f"must be a finite number, got {node.value}", line, FaultCode.INVALID_VALUE)
             return None
         if isinstance(value, int) and not -_INT64 <= value < _INT64:
-            self.refuse(
-                keys, f"must fit into 64 bits, got {node.value[:40]}", line, FaultCode.OVERSIZED_VALUE
-            )
+            message = f"must fit into 64 bits, got {node.value[:40]}"
+            self.refuse(keys, message, line, FaultCode.OVERSIZED_VALUE)
             return None
         return value
 

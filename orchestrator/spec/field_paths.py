@@ -19,14 +19,8 @@ def type_below(kind: Any, key: str | int) -> Any:
     if kind is Any:
         return Any
     if isinstance(kind, type) and issubclass(kind, Section):
-        return next(
-            (
-                field_info.annotation
-                for name, field_info in kind.model_fields.items()
-                if (field_info.alias or name) == key
-            ),
-            None,
-        )
+        types = {field.alias or name: field.annotation for name, field in kind.model_fields.items()}
+        return types.get(str(key))
     arguments = get_args(kind)
     if get_origin(kind) is Mapping and isinstance(key, str):
         return arguments[1]

@@ -116,9 +116,8 @@ def _json(value: Any) -> Any:
     try:
         canonical(value)
     except (TypeError, ValueError) as error:
-        raise refusal(
-            f"must be finite numbers, texts, true, false, null, lists and mappings: {error}"
-        ) from error
+        requirement = "must be finite numbers, texts, true, false, null, lists and mappings"
+        raise refusal(f"{requirement}: {error}") from error
     return value
 
 
@@ -320,19 +319,16 @@ def _point(value: Any, info: ValidationInfo) -> Any:
     if FROM not in value:
         return _values_by_path(value, info)
     if unknown_keys := sorted(set(value) - {FROM, FOUND}):
-        raise refusal(
-            f"must name a sweep alone where it has {FROM!r}, got {', '.join(unknown_keys)} beside it"
-        )
+        unknown = ", ".join(unknown_keys)
+        raise refusal(f"must name a sweep alone where it has {FROM!r}, got {unknown} beside it")
     if not isinstance(value[FROM], str) or not value[FROM].strip():
         raise refusal(f"must have the name of a sweep as {FROM!r}, got {shown(value[FROM])}")
-    found_params = value.get(FOUND)
     if FOUND not in value:
         return dict(value)
-    if not isinstance(found_params, Mapping) or not all(
-        isinstance(item, Mapping) for item in found_params.values()
-    ):
-        raise refusal(f"must have a mapping from arm to values as {FOUND!r}, got {shown(found_params)}")
-    return {**value, FOUND: {arm: _values_by_path(values, info) for arm, values in found_params.items()}}
+    found = value[FOUND]
+    if not isinstance(found, Mapping) or not all(isinstance(item, Mapping) for item in found.values()):
+        raise refusal(f"must have a mapping from arm to values as {FOUND!r}, got {shown(found)}")
+    return {**value, FOUND: {arm: _values_by_path(values, info) for arm, values in found.items()}}
 
 
 def _values_by_path(values: Mapping[str, Any], info: ValidationInfo) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Loads a `Spec` from a YAML file, a profile and overrides, or reports all faults together."""
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -19,10 +19,7 @@ from orchestrator.spec.types import CHANGED_ARM, CONTROL_ARM, ControlSpec, Spec,
 from search_spaces.paths import ROOTS
 from search_spaces.wording import hint, shown
 
-PYDANTIC_CODES: Final[Mapping[str, FaultCode]] = {
-    "extra_forbidden": FaultCode.UNKNOWN_FIELD,
-    "missing": FaultCode.MISSING_FIELD,
-}
+PYDANTIC_CODES: Final = {"extra_forbidden": FaultCode.UNKNOWN_FIELD, "missing": FaultCode.MISSING_FIELD}
 """Codes of faults by the type of pydantic's error; all other types are invalid values."""
 
 
@@ -64,10 +61,8 @@ def read_spec(path: Path, overrides: Sequence[str] = (), profile: str | None = N
     _, known_faults = validate(copy.deepcopy(written_document))
     spec, faults = validate(changed_document)
     if not faults:
-        faults += [
-            changed_document.fault(keys, message, FaultCode.CONFLICTING_FIELDS)
-            for keys, message in combine.unused_components(changed_document, written_document)
-        ]
+        unused = combine.unused_components(changed_document, written_document)
+        faults += _conflicts(changed_document, unused)
     faults += _profile_faults(written_document, profile, [*known_faults, *faults])
     if faults or spec is None:
         raise SpecError(sort_faults(faults))
@@ -93,24 +88,21 @@ def profile_names(path: Path) -> tuple[str, ...]:
 def validate(document: Document) -> tuple[Spec | None, list[Fault]]:
     """Return the spec that `document` describes (None if it is invalid), and all faults of `document`."""
     spec = None
-    faults = sizes.check(document)
-    faults += [
-        document.fault(keys, message, FaultCode.CONFLICTING_FIELDS)
-        for keys, message in combine.expand(document)
-    ]
+    faults = [*sizes.check(document), *_conflicts(document, combine.expand(document))]
     try:
         has_custom_code = names_trainable(document.data)
         spec = spec_class(document.data).model_validate(document.data, context={OWN: has_custom_code})
     except ValidationError as error:
         faults = [*_faults_of(error, document), *faults]
     else:
-        faults += [
-            document.fault(keys, message, FaultCode.CONFLICTING_FIELDS)
-            for keys, message in checks.find_conflicts(spec)
-        ]
+        faults += _conflicts(document, checks.find_conflicts(spec))
     # Values that cannot be parsed are null in the document; the resulting errors are not second faults.
     unreadable = {fault.path for fault in document.faults if fault.path}
     return spec, [*document.faults, *(fault for fault in faults if fault.path not in unreadable)]
+
+
+def _conflicts(document: Document, problems: Iterable[tuple[Keys, str]]) -> list[Fault]:
+    return [document.fault(keys, message, FaultCode.CONFLICTING_FIELDS) for keys, message in problems]
 
 
 def _no_spec(document: Document) -> Fault:
@@ -144,20 +136,16 @@ def _apply_overrides(document: Document, texts: Sequence[str]) -> None:
 
 def _profile_faults(original: Document, profile: str | None, known_faults: Sequence[Fault]) -> list[Fault]:
     """Return the faults of profiles other than the chosen one, except faults in `known_faults`."""
+    if any(fault.code is FaultCode.OVERSIZED_VALUE for fault in known_faults):
+        return []  # oversized values slow down further checks
     profiles = original.data.get("profiles")
-    messages: list[Fault] = []
-    if any(
-        fault.code is FaultCode.OVERSIZED_VALUE for fault in known_faults
-    ):  # oversized values slow down further checks
-        return []
-    for name in profiles if isinstance(profiles, dict) else ():
-        if name != profile:
-            document_with_profile = _changed(original, (), name)
-            new = [fault for fault in validate(document_with_profile)[1] if fault not in known_faults]
-            messages += [
-                replace(fault, message=f"{fault.message} (with the profile {name!r})") for fault in new
-            ]
-    return messages
+    names = [name for name in profiles if name != profile] if isinstance(profiles, dict) else []
+    return [
+        replace(fault, message=f"{fault.message} (with the profile {name!r})")
+        for name in names
+        for fault in validate(_changed(original, (), name))[1]
+        if fault not in known_faults
+    ]
 
 
 def sort_faults(faults: Sequence[Fault]) -> list[Fault]:
@@ -170,25 +158,17 @@ def _faults_of(error: ValidationError, document: Document) -> list[Fault]:
     faults: list[Fault] = []
     for details in error.errors(include_url=False):
         keys = tuple(key for key in details["loc"] if key not in ("[key]", CHANGED_ARM, CONTROL_ARM))
-        if CONTROL_ARM in details["loc"] and details["type"] == "extra_forbidden":
-            known_fields = ", ".join(ControlSpec.model_fields)
-            faults.append(
-                document.fault(
-                    keys, f"is not a key of a control. Known: {known_fields}", FaultCode.UNKNOWN_FIELD
-                )
-            )
-            continue
-        value = details["input"]
-        if details["type"] == FAULTS:
-            faults += [
-                document.fault((*keys, *inner), message) for inner, message in details["ctx"]["faults"]
-            ]
-        elif (
-            details["type"] != "too_short" or not value
-        ):  # otherwise the items are wrong and reported one by one
-            message = _sentence(details["type"], details["msg"], value, keys, spec_class(document.data))
+        kind, value = details["type"], details["input"]
+        if CONTROL_ARM in details["loc"] and kind == "extra_forbidden":
+            message = f"is not a key of a control. Known: {', '.join(ControlSpec.model_fields)}"
+            faults.append(document.fault(keys, message, FaultCode.UNKNOWN_FIELD))
+        elif kind == FAULTS:
+            problems = details["ctx"]["faults"]
+            faults += [document.fault((*keys, *inner), message) for inner, message in problems]
+        elif kind != "too_short" or not value:  # otherwise the items are wrong and reported one by one
+            message = _sentence(kind, details["msg"], value, keys, spec_class(document.data))
             oversized = FaultCode.OVERSIZED_VALUE if sizes.is_absurd(value) else FaultCode.INVALID_VALUE
-            faults.append(document.fault(keys, message, PYDANTIC_CODES.get(details["type"], oversized)))
+            faults.append(document.fault(keys, message, PYDANTIC_CODES.get(kind, oversized)))
     return faults
 
 
@@ -220,20 +200,15 @@ def find_secrets(document: Document) -> list[Fault]:
     """Return a fault for each text or key that contains a password or cannot be stored."""
     secrets = []
     for keys, text, field in _texts(document.data, ()):
-        code = FaultCode.INVALID_VALUE
         if (shown_as := redact_setting(field, text)) != text:
-            code = FaultCode.SECRET
             message = (
                 "must hold no password or token, for a spec is stored and shown as it is, got "
                 f"{shown_as!r}; leave it out, or give it in the environment of what reads it"
             )
-        elif escape_unstorable(text) != text:
-            message = (
-                f"must be text that can be stored, got {escape_unstorable(text)!r}; leave that character out"
-            )
-        else:
-            continue
-        secrets.append(document.fault(keys, message, code))
+            secrets.append(document.fault(keys, message, FaultCode.SECRET))
+        elif (storable := escape_unstorable(text)) != text:
+            message = f"must be text that can be stored, got {storable!r}; leave that character out"
+            secrets.append(document.fault(keys, message))
     return secrets
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 from orchestrator.errors import Fault, FaultCode
 from orchestrator.files.redact import MASK, is_named_secret, redact_setting
 from orchestrator.spec import field_paths, scalars
-from orchestrator.spec.document import Document, Keys, Origin, dotted, read_text
+from orchestrator.spec.document import Document, Keys, Origin, dotted, read_text, value_at
 from orchestrator.spec.types import spec_class
 from search_spaces.wording import hint, shown
 
@@ -59,8 +59,7 @@ def parse(text: str) -> Override:
     parts = _KEY.fullmatch(text)
     if parts is None or not (key := parts[1].strip()):
         raise BadOverride(f"an override must be key=value, got {text!r}")
-    value = parts[2]
-    value = read_text(value, displayed_name(text), lines=False)
+    value = read_text(parts[2], displayed_name(text), lines=False)
     if value.faults:
         is_oversized = any(fault.code is FaultCode.OVERSIZED_VALUE for fault in value.faults)
         code = FaultCode.OVERSIZED_VALUE if is_oversized else FaultCode.INVALID_OVERRIDE
@@ -122,7 +121,7 @@ def resolve(key: str, data: Any) -> Keys:
     kind: Any = field_paths.type_at((), spec_class(data))
     rest = f".{key}"
     while rest:
-        inside = _value_at(data, keys)
+        inside = value_at(data, keys)
         part, rest = _next(kind, inside, rest)
         kind = _kind_below(kind, inside, part, keys, data, last=not rest)
         keys = (*keys, part)
@@ -176,24 +175,12 @@ def _path_elsewhere(name: str, spec: Any) -> str | None:
     for section in field_paths.known_keys(kind):
         if name in field_paths.known_keys(field_paths.type_below(kind, section)):
             return f"{section}.{name}"
-    baseline = _value_at(spec, ("baseline",))
+    baseline = value_at(spec, ("baseline",))
     parts = baseline if isinstance(baseline, dict) else {}
     if name in parts:
         return f"baseline.{name}"
     holder = next((key for key, fields in parts.items() if isinstance(fields, dict) and name in fields), None)
     return None if holder is None else f"baseline.{holder}.{name}"
-
-
-def _value_at(data: Any, keys: Keys) -> Any:
-    """Return the value written at `keys`; None if there is none."""
-    for key in keys:
-        if isinstance(data, dict):
-            data = data.get(key)
-        elif isinstance(data, list) and isinstance(key, int) and key < len(data):
-            data = data[key]
-        else:
-            return None
-    return data
 
 
 def _apply(document: Document, keys: Keys, override: Override) -> None:

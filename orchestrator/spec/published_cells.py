@@ -30,10 +30,8 @@ def cell_problems(
             yield (), f"{requirement}: a value belongs to one evaluation"
     if isinstance(reading, dict) and len(reading) > 1:
         requirement = f"must name one setting, got {len(reading)} ({', '.join(map(str, reading))})"
-        yield (
-            ("posthoc",),
-            f"{requirement}: checkpoints are evaluated again with one changed setting at a time",
-        )
+        reason = "checkpoints are evaluated again with one changed setting at a time"
+        yield ("posthoc",), f"{requirement}: {reason}"
     for part, section, known_values, row_values in (
         ("cell", "contexts or grid", axes, cell),
         ("posthoc", "posthoc", posthoc, reading),
@@ -100,11 +98,8 @@ def _training_settings(arm: Any, data: Mapping[str, Any]) -> dict[str, Any]:
         for settings in settings_of_arm
         for path, value in leaves(_mapping(_as_mapping(settings), "set"))
     }
-    settings = {
-        "trainable": data.get("trainable"),
-        **dict(leaves(_mapping(data, "baseline"))),
-        **values_by_path,
-    }
+    baseline = dict(leaves(_mapping(data, "baseline")))
+    settings = {"trainable": data.get("trainable"), **baseline, **values_by_path}
     return {path: value for path, value in settings.items() if path not in _without_effect()}
 
 

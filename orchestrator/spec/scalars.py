@@ -93,12 +93,6 @@ def assignments(values: Mapping[str, Any]) -> str:
 
 def dump(value: Any, *, flow: bool = False) -> str:
     """Return `value` as YAML, in block style or on one line (`flow`)."""
-    text: str = yaml.dump(
-        value,
-        Dumper=Dumper,
-        default_flow_style=flow,
-        sort_keys=False,
-        allow_unicode=True,
-        width=float("inf") if flow else 100,
-    )
+    style: dict[str, Any] = {"default_flow_style": flow, "width": float("inf") if flow else 100}
+    text: str = yaml.dump(value, Dumper=Dumper, sort_keys=False, allow_unicode=True, **style)
     return text.removesuffix("\n").removesuffix("\n...") if flow else text

@@ -37,9 +37,7 @@ def json_schema() -> Schema:
         "title": "haltsweep spec",
         "type": "object",
         # Editors display these descriptions; validation uses the definitions below.
-        "properties": {
-            name: {"description": _description(field_info, definitions)} for name, field_info in fields
-        },
+        "properties": {name: {"description": _description(field, definitions)} for name, field in fields},
         "if": {"properties": {"trainable": {"type": "string"}}, "required": ["trainable"]},
         "then": {"$ref": "#/$defs/own"},
         "else": {"$ref": "#/$defs/built-in"},
@@ -106,9 +104,8 @@ def _built_in() -> Schema:
     }
     properties["grid"] |= _by_path(axes)
     properties["contexts"] |= _by_path(axes)
-    properties["posthoc"] |= _by_path(
-        {path: axis for path, axis in axes.items() if not path.startswith("train.")}
-    )
+    evaluated = {path: axis for path, axis in axes.items() if not path.startswith("train.")}
+    properties["posthoc"] |= _by_path(evaluated)
     for section, pattern in (("arms", ARM_PATTERN), ("components", NAME_PATTERN)):
         kinds = [{"$ref": f"#/$defs/{kind}"} for kind in ("ArmSpec", "ControlSpec")]
         arms = {pattern: kinds[0] if section == "components" else {"anyOf": kinds}}
@@ -164,11 +161,8 @@ def _rename_references(schema: Any, name: str) -> Any:
         case {"$ref": str(target), **rest}:
             return {"$ref": target.replace("#/$defs/", f"#/$defs/{name}."), **_rename_references(rest, name)}
         case dict():
-            return {
-                key: _rename_references(value, name)
-                for key, value in schema.items()
-                if key != "discriminator"
-            }
+            items = schema.items()
+            return {key: _rename_references(item, name) for key, item in items if key != "discriminator"}
         case list():
             return [_rename_references(item, name) for item in schema]
         case _:
@@ -182,9 +176,8 @@ def _fields(settings: Schema, definitions: Schema) -> dict[str, Schema]:
         for path, schema_at_path in _walk(root, schema, definitions):
             if schema_at_path not in schemas_by_path.setdefault(path, []):
                 schemas_by_path[path].append(schema_at_path)
-    return {
-        path: ones[0] if len(ones) == 1 else {"anyOf": ones} for path, ones in sorted(schemas_by_path.items())
-    }
+    ordered = sorted(schemas_by_path.items())
+    return {path: ones[0] if len(ones) == 1 else {"anyOf": ones} for path, ones in ordered}
 
 
 def _walk(path: str, schema: Schema, definitions: Schema) -> Iterator[tuple[str, Schema]]:

@@ -20,9 +20,7 @@ class CountedReports:
 
     def __init__(self, objectives: Sequence[Objective]) -> None:
         self._objectives = objectives
-        self._last_values = {
-            objective.metric: deque[float](maxlen=objective.mean_of) for objective in objectives
-        }
+        self._last_values = {entry.metric: deque[float](maxlen=entry.mean_of) for entry in objectives}
         self.measurement: Measurement | None = None
         """The report that counts, with the counted values of the objectives."""
         self.reports = 0

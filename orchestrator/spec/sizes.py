@@ -6,7 +6,7 @@ from typing import Any, Final, get_args
 
 from orchestrator.errors import Fault, FaultCode
 from orchestrator.spec import combine
-from orchestrator.spec.document import Document, Keys
+from orchestrator.spec.document import Document, Keys, value_at
 from orchestrator.spec.types import names_trainable
 from search_spaces.parse import FORMS
 from search_spaces.paths import ROOTS
@@ -27,11 +27,8 @@ def check(document: Document) -> list[Fault]:
     Fields of training with fractional values have no maximum. Fields of custom models, tasks and trainables
     are validated by their own code.
     """
-    faults: list[Fault] = []
-    problems = [combine.too_many(document), _too_many_profiles(document)]
-    faults += [
-        document.fault(*problem, FaultCode.OVERSIZED_VALUE) for problem in problems if problem is not None
-    ]
+    problems = filter(None, (combine.too_many(document), _too_many_profiles(document)))
+    faults = [document.fault(*problem, FaultCode.OVERSIZED_VALUE) for problem in problems]
     if names_trainable(document.data) or not isinstance(document.data, dict):
         return faults
     written_values = list(_written_values(document.data))
@@ -46,9 +43,8 @@ def _too_many_profiles(document: Document) -> tuple[Keys, str] | None:
     num_profiles = len(_mapping(document.data, "profiles"))
     if num_profiles <= MOST_PROFILES:
         return None
-    return (
-        "profiles",
-    ), f"must be at most {MOST_PROFILES}, as the spec is read with each, got {num_profiles:,}"
+    message = f"must be at most {MOST_PROFILES}, as the spec is read with each, got {num_profiles:,}"
+    return ("profiles",), message
 
 
 def too_large_message(limit: int, value: float) -> str:
@@ -76,9 +72,8 @@ def _fractions() -> frozenset[str]:
     """Return the fields of training whose numbers may be fractional."""
     from trainables.training.config import TrainConfig
 
-    return frozenset(
-        name for name, field in TrainConfig.model_fields.items() if _holds_fractions(field.annotation)
-    )
+    fields = TrainConfig.model_fields.items()
+    return frozenset(name for name, field in fields if _holds_fractions(field.annotation))
 
 
 def _holds_fractions(kind: Any) -> bool:
@@ -120,7 +115,7 @@ def _by_path(data: Mapping[str, Any], keys: Keys) -> Iterator[Written]:
 
 def _values_at(data: Any, keys: Keys, path: str) -> Iterator[Written]:
     """Yield the values at `keys`: one for the field `path`, or several in mappings and lists."""
-    yield from _values_inside(_value(data, keys), keys, path)
+    yield from _values_inside(value_at(data, keys), keys, path)
 
 
 def _values_inside(value: Any, keys: Keys, path: str) -> Iterator[Written]:
@@ -134,17 +129,6 @@ def _values_inside(value: Any, keys: Keys, path: str) -> Iterator[Written]:
         yield keys, path, value
 
 
-def _value(data: Any, keys: Keys) -> Any:
-    for key in keys:
-        if isinstance(data, dict):
-            data = data.get(key)
-        elif isinstance(data, list) and isinstance(key, int):
-            data = data[key]
-        else:
-            return None
-    return data
-
-
 def _mapping(data: Any, *keys: str | int) -> Mapping[str, Any]:
-    value = _value(data, keys)
+    value = value_at(data, keys)
     return value if isinstance(value, dict) else {}

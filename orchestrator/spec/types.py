@@ -416,6 +416,21 @@ class Spec(Section):
     """Named sets of overrides: `small: {baseline.train.steps: 100}`. A loaded spec contains no profiles."""
 
     @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """Return the objectives of the search; empty without a search."""
+        return self.search.objectives if self.search is not None else ()
+
+    @property
+    def repeats(self) -> int:
+        """Return the number of searches of each arm; 1 without a search."""
+        return self.search.repeats if self.search is not None else 1
+
+    @property
+    def test_splits(self) -> tuple[str, ...]:
+        """Return the splits that confirm trials evaluate; empty without confirmation."""
+        return self.confirm.splits if self.confirm is not None else ()
+
+    @property
     def axes(self) -> Mapping[str, tuple[Json, ...]]:
         """Return the values of fields that are crossed with every arm, contexts before the grid."""
         return {**self.contexts, **self.grid}

@@ -55,16 +55,8 @@ class Driver(Protocol):
 def inline(
     recorder: Recorder, plan: Plan, data_dir: Path, *, on_change: Callable[[], None], stop: threading.Event
 ) -> None:
-    seconds = plan.resources.checkpoint_seconds
-    run_inline(
-        recorder,
-        PATH,
-        data_dir=data_dir,
-        checkpoint_seconds=seconds,
-        silence_s=silence_limit(plan.resources),
-        on_change=on_change,
-        stop=stop,
-    )
+    orders = JobEncoder(PATH, plan.resources.checkpoint_seconds, 1.0, 0.0, data_dir)
+    run_inline(recorder, orders, silence_s=silence_limit(plan.resources), on_change=on_change, stop=stop)
 
 
 def ray(

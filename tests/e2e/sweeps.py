@@ -7,6 +7,7 @@ from typing import Any
 
 from orchestrator.execution.inline import run_inline
 from orchestrator.execution.sweep.recorder import Recorder
+from orchestrator.execution.trial.trial_jobs import JobEncoder
 from orchestrator.identity import SweepFolder, digest
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder
@@ -82,7 +83,7 @@ def finished_sweep(runs: Path, name: str = "gates") -> Sweep:
     with Ledger.open(folder.ledger_url, name, create=True) as ledger:
         lease = ledger.claim(Holder.current())
         recorder = Recorder(plan, ledger, lease, folder)
-        run_inline(recorder, f"{__name__}:Comparable", data_dir=runs / "data")
+        run_inline(recorder, JobEncoder(f"{__name__}:Comparable", 30.0, 1.0, 0.0, runs / "data"))
         recorder.close()
         ledger.release(lease)
         trial_records = records(ledger.events(), plan)

@@ -26,26 +26,17 @@ def require_checkpoints(folder: SweepFolder, uri: str | None, plan: Plan, record
     Raises:
         InputError: A checkpoint is missing or damaged.
     """
-    trial_ids = {record.trial_id for record in records}
-    late = {
-        (trial.arm, trial.rank, trial.seed)
-        for trial in plan.trials
-        if trial.late_splits and trial.trial_id not in trial_ids
-    }
+    known_ids = {record.trial_id for record in records}
+    new = [trial for trial in plan.trials if trial.late_splits and trial.trial_id not in known_ids]
+    late = {(trial.arm, trial.rank, trial.seed) for trial in new}
     if not late:
         return
-    sources = [
-        record
-        for record in records
-        if record.phase == "confirm"
-        and record.outcome is OutcomeKind.FINISHED
-        and (record.arm, record.rank, record.seed) in late
-    ]
-    faults = list(_faults(folder, make_store(uri), sources))
-    if faults:
-        remainder = (
-            [f"  and {amount(len(faults) - MOST_NAMED, 'trial')} more"] if len(faults) > MOST_NAMED else []
-        )
+    finished = ("confirm", OutcomeKind.FINISHED)
+    confirmed = [record for record in records if (record.phase, record.outcome) == finished]
+    sources = [record for record in confirmed if (record.arm, record.rank, record.seed) in late]
+    if faults := list(_faults(folder, make_store(uri), sources)):
+        num_unlisted = len(faults) - MOST_NAMED
+        remainder = [f"  and {amount(num_unlisted, 'trial')} more"] if num_unlisted > 0 else []
         missing_text = (
             f"{plan.name} cannot be extended by splits: for these the last checkpoint of every finished "
             f"confirm trial is read again, and {amount(len(faults), 'trial')} cannot be read:"
@@ -68,11 +59,12 @@ def is_checkpoint_readable(store: CheckpointStore, folder: SweepFolder, trial_id
 
 def _fault(store: CheckpointStore, folder: SweepFolder, trial_id: str, step: int) -> str:
     """Return a description of the fault of the checkpoint at `step`; empty if it is readable."""
-    for checkpoint in store.complete(folder.checkpoint(trial_id)):
-        if checkpoint.step == step:
-            try:
-                checkpoint.measurement()
-            except CheckpointDamaged as error:
-                return str(error)
-            return ""
-    return f"no checkpoint of step {step}"
+    checkpoints = store.complete(folder.checkpoint(trial_id))
+    checkpoint = next((entry for entry in checkpoints if entry.step == step), None)
+    if checkpoint is None:
+        return f"no checkpoint of step {step}"
+    try:
+        checkpoint.measurement()
+    except CheckpointDamaged as error:
+        return str(error)
+    return ""

@@ -172,9 +172,8 @@ class ExternalStore:
         except (StoreUnreachable, FileNotFoundError) as error:
             raise StoreError(
                 "--checkpoints must be a location that allows writing, reading and deleting, got "
-                f"{self.uri}: "
-                f"{_reason(error.__cause__ or error)}; check bucket, region and credentials, which come from "
-                "the environment"
+                f"{self.uri}: {_reason(error.__cause__ or error)}; check bucket, region and credentials, "
+                "which come from the environment"
             ) from error
         assert content == b"probe", "a store must give back what it was given"
 
@@ -244,12 +243,10 @@ class ExternalStore:
         """Return the steps that have a manifest, and all steps."""
         names = self.entries(self._path(trial_id), patience_s)
         steps = {name: step for name in names if (step := checkpoint_step(name)) is not None}
-        complete_steps = {
-            step
-            for name, step in steps.items()
-            if MANIFEST in self.entries(self._path(trial_id, name), patience_s)
+        complete = {
+            name for name in steps if MANIFEST in self.entries(self._path(trial_id, name), patience_s)
         }
-        return complete_steps, set(steps.values())
+        return {steps[name] for name in complete}, set(steps.values())
 
     def _entries(self, folder: str) -> dict[str, bool]:
         # Do not use `find`, `walk`, `isdir` and `exists` of fsspec, which return an empty result on failure.

@@ -49,9 +49,8 @@ def check_uri(uri: str) -> None:
         ) from error
     if secret:
         raise InputError(
-            "--checkpoints must contain no credentials, because it is stored, got "
-            f"{redact_url(uri)}; set them in the environment of all nodes (e.g. AWS_ACCESS_KEY_ID, "
-            "AWS_SECRET_ACCESS_KEY)"
+            f"--checkpoints must contain no credentials, because it is stored, got {redact_url(uri)}; set "
+            "them in the environment of all nodes (e.g. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)"
         )
 
 

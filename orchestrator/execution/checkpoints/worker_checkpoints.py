@@ -64,10 +64,9 @@ class Checkpoint:
         except OSError as error:
             raise CheckpointDamaged(f"files of {self.folder} must be readable, got {error!r}") from error
         if digests != files:
-            names = ", ".join(
-                sorted(name for name in files.keys() | digests if files.get(name) != digests.get(name))
-            )
-            raise CheckpointDamaged(f"files of {self.folder} must be as written, but these differ: {names}")
+            names = sorted(name for name in files.keys() | digests if files.get(name) != digests.get(name))
+            listed = ", ".join(names)
+            raise CheckpointDamaged(f"files of {self.folder} must be as written, but these differ: {listed}")
         return measurement
 
 
@@ -101,22 +100,13 @@ def write(
     try:
         (unfinished / STATE).mkdir(parents=True)
         save(unfinished / STATE)
-        manifest = {
-            "measurement": {
-                "step": measurement.step,
-                "seconds": measurement.seconds,
-                "metrics": {name: _to_json(value) for name, value in measurement.metrics.items()},
-                **({"examples": [*measurement.examples]} if measurement.examples else {}),
-            },
-            "files": _digests(unfinished / STATE),
-        }
+        manifest = {"measurement": _to_json(measurement), "files": _digests(unfinished / STATE)}
         (unfinished / MANIFEST).write_text(seal_json(manifest), encoding="utf-8")
         if flush:
             # The targets of symbolic links may be outside the checkpoint or missing.
             paths_written = [path for path in (*unfinished.rglob("*"), unfinished) if not path.is_symlink()]
             with ThreadPoolExecutor(FLUSHES) as pool:
-                for _ in pool.map(to_disk, paths_written):
-                    pass
+                list(pool.map(to_disk, paths_written))  # raises the first error
         checkpoint = Checkpoint(folder / checkpoint_name(measurement.step), measurement.step)
         shutil.rmtree(checkpoint.folder, ignore_errors=True)
         unfinished.rename(checkpoint.folder)
@@ -129,9 +119,11 @@ def write(
     return checkpoint
 
 
-def _to_json(value: float) -> float | str:
-    """Return a metric as a JSON value: NaN and infinities become strings."""
-    return value if isfinite(value) else str(value)
+def _to_json(measurement: Measurement) -> dict[str, Any]:
+    """Return a measurement as JSON values: metrics that are NaN or infinite become strings."""
+    metrics = {name: value if isfinite(value) else str(value) for name, value in measurement.metrics.items()}
+    values = {"step": measurement.step, "seconds": measurement.seconds, "metrics": metrics}
+    return values | ({"examples": [*measurement.examples]} if measurement.examples else {})
 
 
 def _from_json(values: Mapping[str, Any]) -> Measurement:

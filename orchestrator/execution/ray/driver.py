@@ -141,10 +141,10 @@ class RayDriver:
         return self._description_of_dead_server()
 
     def _description_of_dead_server(self) -> str:
-        dead_servers = (server for server in self._servers if not _is_alive(server))
-        return next(
-            (f"its {self._servers[server]} (process {server.pid}) is gone" for server in dead_servers), ""
-        )
+        for server, name in self._servers.items():
+            if not _is_alive(server):
+                return f"its {name} (process {server.pid}) is gone"
+        return ""
 
 
 def _is_alive(process: psutil.Process) -> bool:

@@ -88,7 +88,7 @@ def node_requirements(plan: Plan, setup: Setup) -> NodeRequirements:
         data_dir=str(setup.data_dir.resolve()),
         tasks=tasks,
         models=models,
-        splits=tuple(plan.confirm.splits if plan.confirm is not None else ()),
+        splits=plan.test_splits,
         sent={} if setup.code is None else code_to_send(modules, Path(setup.code)),
         store=setup.checkpoints,
     )
@@ -137,18 +137,12 @@ def check_node(needs: NodeRequirements) -> NodeReport:
         code = code_parts(needs.workload, task_names(needs.tasks), needs.models)
     except InputError as error:
         return NodeReport((str(error),))
-    if different_parts := [part for part, digest in needs.code.items() if code.get(part) != digest]:
-        return NodeReport(
-            (f"its code of {', '.join(different_parts)} is another one than where the launch is",)
-        )
+    if different := [part for part, digest in needs.code.items() if code.get(part) != digest]:
+        return NodeReport((f"its code of {', '.join(different)} is another one than where the launch is",))
     folder_fault = "" if needs.store is not None else _check_shared_folder(Path(needs.mark), needs.nonce)
     faults = [folder_fault, _no_store(needs.store), _check_data(needs)]
-    versions = _versions()
-    differs = [
-        f"{name} {versions.get(name)} instead of {version}"
-        for name, version in needs.versions.items()
-        if versions.get(name) != version
-    ]
+    pairs = [(name, version, _versions().get(name)) for name, version in needs.versions.items()]
+    differs = [f"{name} {own} instead of {version}" for name, version, own in pairs if own != version]
     return NodeReport(tuple(filter(None, faults)), bool(folder_fault), tuple(differs))
 
 
@@ -200,9 +194,5 @@ def _check_data(needs: NodeRequirements) -> str:
         return f"it cannot write to {folder} ({error.strerror or error}): choose another --data"
     except Exception as error:  # any error with the data would also stop trials
         return f"{redact(error)}"
-    different_names = [name for name, content in needs.data.items() if hashes.get(name) != content]
-    return (
-        f"its data differ from the launching machine's: {', '.join(different_names)}"
-        if different_names
-        else ""
-    )
+    different = ", ".join(name for name, content in needs.data.items() if hashes.get(name) != content)
+    return f"its data differ from the launching machine's: {different}" if different else ""

@@ -94,10 +94,8 @@ class Nodes:
             raise InputError(
                 "all nodes must share the folder of sweeps, which contains the checkpoints, but "
                 f"{len(nodes_without_folder)} of {len(self._living)} do not: "
-                f"{self._unmet_requirements(nodes_without_folder)}. "
-                "Without it, a "
-                "trial that moves to another node restarts, and posthoc trials lack their checkpoints: "
-                "give --checkpoints "
+                f"{self._unmet_requirements(nodes_without_folder)}. Without it, a trial that moves to "
+                "another node restarts, and posthoc trials lack their checkpoints: give --checkpoints "
                 "s3://bucket/folder or another store, or a --runs that is mounted everywhere"
             )
         if self._living and not any(map(self._is_fit, self._living)):
@@ -119,10 +117,10 @@ class Nodes:
             self._read(keys[reference], self._asked.pop(keys[reference]))
 
     def _ask_node(self, key: str) -> None:
-        scheduling_strategy = NodeAffinitySchedulingStrategy(key, soft=False)
-        self._asked[key] = _check_this_node.options(scheduling_strategy=scheduling_strategy).remote(
-            self.needs.to_json()
+        on_node = _check_this_node.options(
+            scheduling_strategy=NodeAffinitySchedulingStrategy(key, soft=False)
         )
+        self._asked[key] = on_node.remote(self.needs.to_json())
 
     def _read(self, key: str, reference: Any) -> None:
         try:
@@ -148,9 +146,8 @@ class Nodes:
 
     def _unmet_requirements(self, keys: Iterable[str]) -> str:
         """Return the names of nodes with the requirements that they do not meet."""
-        return "; ".join(
-            f"{_node_name(self._living[key])}: {'; '.join(self._answers[key].lacks)}" for key in keys
-        )
+        reasons = ((_node_name(self._living[key]), "; ".join(self._answers[key].lacks)) for key in keys)
+        return "; ".join(f"{name}: {lacks}" for name, lacks in reasons)
 
 
 def _node_name(node: Mapping[str, Any]) -> str:

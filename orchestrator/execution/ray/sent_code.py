@@ -19,10 +19,9 @@ def code_to_send(modules: Iterable[str], folder: Path) -> dict[str, str]:
     code_files: dict[str, str] = {}
     for parts in map(find_code_parts, modules):
         if not parts.installed:
-            paths = {place: path.resolve() for path, place in parts.places.items()}
-            code_files |= {
-                place.as_posix(): str(path) for place, path in paths.items() if path.is_relative_to(root)
-            }
+            for path, place in parts.places.items():
+                if path.resolve().is_relative_to(root):
+                    code_files[place.as_posix()] = str(path.resolve())
     return dict(sorted(code_files.items()))
 
 
@@ -48,6 +47,4 @@ def runtime_environment(sent: Mapping[str, str]) -> Iterator[dict[str, Any] | No
                 shutil.copytree(path, copy, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copyfile(path, copy)
-        yield {
-            "py_modules": [*module_paths, *sorted(str(copied_path) for copied_path in Path(copies).iterdir())]
-        }
+        yield {"py_modules": [*module_paths, *sorted(map(str, Path(copies).iterdir()))]}

@@ -13,13 +13,10 @@ from pathlib import Path
 
 from orchestrator.errors import ExecutorError
 from orchestrator.execution.ray.driver import END_S, DriverEnded, DriverOrder, RayDriver
-from orchestrator.execution.ray.node_check import NodeRequirements
 from orchestrator.execution.session import Session
 from orchestrator.execution.signals import delayed_interrupts
 from orchestrator.execution.sweep.recorder import Recorder
-from orchestrator.execution.trial.trial_jobs import JobEncoder
 from orchestrator.execution.trial.watchdog import silence_limit
-from orchestrator.spec.section import Resources
 
 RESTARTS = 3
 WINDOW_S = 3600.0
@@ -33,40 +30,24 @@ BEGIN_S, HANG_S = 900.0, 300.0
 
 def run_ray(
     recorder: Recorder,
-    workload: str,
+    order: DriverOrder,
+    log: Path,
     *,
-    resources: Resources,
-    data_dir: Path,
-    launch_folder: Path | None = None,
-    keep: tuple[str, ...] = (),
-    needs: NodeRequirements | None = None,
-    checkpoints: str | None = None,
-    address: str | None = None,
-    num_cpus: int | None = None,
-    log: Path | None = None,
-    on_change: Callable[[], None] | None = None,
-    stop: threading.Event | None = None,
-    check: Callable[[], None] | None = None,
-    warn: Callable[[str], None] | None = None,
-    on_ending: Callable[[], None] = lambda: None,
+    on_change: Callable[[], None],
+    stop: threading.Event,
+    check: Callable[[], None],
+    warn: Callable[[str], None],
+    on_ending: Callable[[], None],
 ) -> None:
     """Run trials until the sweep is finished or drained. A KeyboardInterrupt ends the run at once.
 
     Args:
         recorder: The open sweep.
-        workload: `module:name` of the trainable.
-        resources: Resources of each trial.
-        data_dir: Folder for datasets, shared by all trials.
-        launch_folder: Folder for relative paths in trials, by default the working directory.
-        keep: Patterns of files of a trial that are retained.
-        checkpoints: URI of a checkpoint store; None for the folder of the sweep.
+        order: Trials for Ray's driver, and the Ray to run them on.
+        log: File for output of Ray.
         on_change: Called after every recorded change.
         stop: Once set, running trials write a checkpoint at their next report and end as stopped.
         check: Called often; an exception that it raises ends the run at once.
-        needs: Requirements that nodes of an existing cluster must meet before they receive trials.
-        address: Address of an existing cluster; None to start a private Ray on this machine.
-        num_cpus: CPUs of a private Ray, by default all CPUs of this process.
-        log: File for output of Ray.
         warn: Called with warnings for the user.
         on_ending: Called once all trials have ended, before the wait for Ray to exit.
 
@@ -74,25 +55,9 @@ def run_ray(
         InputError: No cluster is at the address, or a trial fits on none of its nodes.
         ExecutorError: Ray cannot be started, has died too often, or is an existing cluster that has died.
     """
-    orders = JobEncoder(
-        workload,
-        resources.checkpoint_seconds,
-        resources.cpus,
-        resources.gpus,
-        data_dir,
-        checkpoints,
-        (needs.mark, needs.nonce) if needs is not None else None,
-        launch_folder=launch_folder or Path.cwd(),
-        keep=keep,
-        working_folder=resources.working_folder,
-    )
-    session = Session(recorder, stop or threading.Event())
-    session.on_change = on_change or session.on_change
-    session.check = check or session.check
-    session.warn = warn or session.warn
-    session.silence_s, session.clock = silence_limit(resources), RunningTimeClock()
-    order = DriverOrder(resources, address, needs, orders, num_cpus)
-    restarts = _Restarts(address, log)
+    silence_s, clock = silence_limit(order.resources), RunningTimeClock()
+    session = Session(recorder, stop, on_change, check, warn, silence_s, clock)
+    restarts = _Restarts(order.address, log)
     while (error := _run_once(session, order, log, on_ending)) is not None:
         session.record_all_deaths(f"Ray ended: {error}")
         if session.recorder.draining:
@@ -105,7 +70,7 @@ class _Restarts:
     """Recent failures of Ray, which limit its restarts."""
 
     address: str | None
-    log: Path | None
+    log: Path
     ends: deque[float] = field(default_factory=deque)
 
     def allow(self, died: str) -> str:
@@ -122,7 +87,7 @@ class _Restarts:
         if len(self.ends) > RESTARTS:
             raise ExecutorError(
                 f"Ray ended {len(self.ends)} times, most recently because {died}; no recorded result is "
-                f"lost: see {self.log or 'its log'} and the memory of this machine, then resume the "
+                f"lost: see {self.log} and the memory of this machine, then resume the "
                 "sweep; `--driver inline` needs no Ray"
             )
         return (
@@ -146,9 +111,7 @@ class RunningTimeClock:
         return self._passed_s
 
 
-def _run_once(
-    session: Session, order: DriverOrder, log: Path | None, on_ending: Callable[[], None]
-) -> str | None:
+def _run_once(session: Session, order: DriverOrder, log: Path, on_ending: Callable[[], None]) -> str | None:
     """Return why Ray ended before the session was over; None if the session is over."""
     with RayDriver(order, log) as driver:
         has_called, own_time = False, RunningTimeClock()
@@ -173,11 +136,19 @@ def _run_once(
                 continue
             heard_at = now
             with delayed_interrupts():
-                message = driver.receive()
-                if isinstance(message, DriverEnded):
-                    if message.kind is not None:
-                        raise message.kind(message.error)
-                    return message.error or None
-                has_called = True
-                name, arguments = message
-                driver.answer(getattr(session, name)(*arguments))
+                ending = _answer_call(driver, session)
+            if ending is not None:
+                return ending.error or None
+            has_called = True
+
+
+def _answer_call(driver: RayDriver, session: Session) -> DriverEnded | None:
+    """Answer the next call of the driver; if it has ended, return its last message or raise its error."""
+    message = driver.receive()
+    if not isinstance(message, DriverEnded):
+        name, arguments = message
+        driver.answer(getattr(session, name)(*arguments))
+        return None
+    if message.kind is not None:
+        raise message.kind(message.error)
+    return message

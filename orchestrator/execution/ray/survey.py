@@ -76,12 +76,12 @@ def check_address(address: str) -> None:
         return
     if address.startswith(CLIENT):
         host = address.removeprefix(CLIENT).rpartition("@")[2].partition(":")[0] or "HOST"
-        raise no_cluster_error(
-            address,
-            "Ray Tune must run on a node of the cluster, but a Ray client has none; launch on a machine "
-            "of the "
-            f"cluster with the address of its head, {host}:{PORT} unless it was started with another --port",
+        reason = (
+            "Ray Tune must run on a node of the cluster, but a Ray client has none; launch on a machine of "
+            f"the cluster with the address of its head, {host}:{PORT} unless it was started with another "
+            "--port"
         )
+        raise no_cluster_error(address, reason)
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdecimal() or not 0 < int(port) < 2**16:
         raise no_cluster_error(address, "it is not of the form HOST:PORT")

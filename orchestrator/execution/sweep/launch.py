@@ -26,6 +26,7 @@ from orchestrator.execution.datasets import (
 )
 from orchestrator.execution.inline import run_inline
 from orchestrator.execution.live_view import Listeners, ThrottledView
+from orchestrator.execution.ray.driver import DriverOrder
 from orchestrator.execution.ray.node_check import requirements_with_data
 from orchestrator.execution.ray.supervisor import run_ray
 from orchestrator.execution.ray.survey import check_address, require_cluster
@@ -47,6 +48,7 @@ from orchestrator.execution.sweep.launch_undo import (
     undo_launch_folder,
 )
 from orchestrator.execution.sweep.open_sweep import OpenSweep, SweepResult, open_sweep
+from orchestrator.execution.trial.trial_jobs import JobEncoder
 from orchestrator.execution.trial.watchdog import silence_limit
 from orchestrator.execution.trial.worker import load_workload
 from orchestrator.files.abandoned_folders import clear_abandoned
@@ -181,15 +183,8 @@ def resume_sweep(
     session_parts = _SessionParts(driver, address, num_cpus, watch or Listeners(), debug, on_fenced)
     if address is not None:
         _require(session_parts, plan, folder, setup)
-    return _session(
-        plan,
-        folder,
-        setup,
-        collect_provenance(plan, setup),
-        session_parts,
-        changed_code=changed_code,
-        retry=retry,
-    )
+    origin = collect_provenance(plan, setup)
+    return _session(plan, folder, setup, origin, session_parts, changed_code=changed_code, retry=retry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,27 +234,18 @@ def _session(
     changed_code: bool = False,
     retry: Retry | None = None,
 ) -> SweepResult:
-    opening = partial(
-        open_sweep, plan, folder, setup, origin, watch=options.watch, on_fenced=options.on_fenced
-    )
-    requested_ids = retry.asked if retry is not None else ()
+    requested_ids, watch = retry.asked if retry is not None else (), options.watch
+    opening = partial(open_sweep, watch=watch, changed_code=changed_code, retry=requested_ids)
     with (
         interrupts() as heard,
-        opening(interrupts=heard, changed_code=changed_code, retry=requested_ids) as session,
+        opening(plan, folder, setup, origin, interrupts=heard, on_fenced=options.on_fenced) as session,
     ):
         if retry is not None:
             _retry_trials(session, retry)
         try:
             if setup.workload == DEFAULT_WORKLOAD and not session.recorder.finished:
-                build_datasets(plan, setup.data_dir, options.watch.on_data, options.watch.building)
-                for repeated in warn_about_repeated_inputs(plan, setup.data_dir):
-                    options.watch.on_trouble(repeated)
-                inputs = collect_inputs(plan, setup.data_dir)
-                if not changed_code:
-                    require_same_data(plan, session.records(), split_digests(inputs))
-                write_inputs(folder, inputs)
-                session.recorder.record_data(split_digests(inputs))
-            options.watch.on_open()
+                _prepare_data(session, watch, changed_code=changed_code)
+            watch.on_open()
             with heard.draining():
                 _drive(session, options, heard.stop)
             session.interrupted = heard.stop.is_set() and not session.recorder.finished
@@ -268,6 +254,19 @@ def _session(
     # Clean up here as well: a session after a killed one may have no trial left, and then never starts Ray.
     clear_abandoned()
     return session.finish
+
+
+def _prepare_data(session: OpenSweep, watch: Listeners, *, changed_code: bool) -> None:
+    """Build the data, check that earlier trials read the same data, and record their digests."""
+    plan, data_dir = session.plan, session.setup.data_dir
+    build_datasets(plan, data_dir, watch.on_data, watch.building)
+    for warning in warn_about_repeated_inputs(plan, data_dir):
+        watch.on_trouble(warning)
+    inputs = collect_inputs(plan, data_dir)
+    if not changed_code:
+        require_same_data(plan, session.records(), split_digests(inputs))
+    write_inputs(session.folder, inputs)
+    session.recorder.record_data(split_digests(inputs))
 
 
 def _retry_trials(session: OpenSweep, retry: Retry) -> None:
@@ -285,34 +284,38 @@ def _drive(session: OpenSweep, options: _SessionParts, stop: threading.Event) ->
     view.show()
     if not session.recorder.finished:
         if options.driver == "inline":
-            _run_inline(session, view, stop, debug=options.debug)
+            run_inline(
+                session.recorder,
+                _job_encoder(session, gpus=0.0),
+                silence_s=silence_limit(session.plan.resources),
+                on_change=view.changed,
+                stop=stop,
+                check=session.check,
+                debug=options.debug,
+            )
         else:
             _run_ray(session, options, view, stop)
     view.show()
 
 
-def _run_inline(session: OpenSweep, view: ThrottledView, stop: threading.Event, *, debug: bool) -> None:
-    run_inline(
-        session.recorder,
-        session.setup.workload,
-        data_dir=session.setup.data_dir,
-        checkpoint_seconds=session.plan.resources.checkpoint_seconds,
-        silence_s=silence_limit(session.plan.resources),
-        checkpoints=session.setup.checkpoints,
-        on_change=view.changed,
-        stop=stop,
-        check=session.check,
-        cpus=session.plan.resources.cpus,
-        launch_folder=_launch_folder(session.setup),
-        working_folder=session.plan.resources.working_folder,
-        keep=session.plan.keep,
-        debug=debug,
+def _job_encoder(session: OpenSweep, gpus: float, mark: tuple[str, str] | None = None) -> JobEncoder:
+    """Return the encoder of trials with `gpus`, which require the marker file `mark` of the sweep's folder.
+
+    Relative paths in trials start at the folder from which the sweep was launched, if it is known.
+    """
+    setup, resources = session.setup, session.plan.resources
+    return JobEncoder(
+        setup.workload,
+        resources.checkpoint_seconds,
+        resources.cpus,
+        gpus,
+        setup.data_dir,
+        setup.checkpoints,
+        mark,
+        Path.cwd() if setup.code is None else Path(setup.code),
+        session.plan.keep,
+        resources.working_folder,
     )
-
-
-def _launch_folder(setup: Setup) -> Path:
-    """Return the folder from which the sweep was launched; the current folder if it is unknown."""
-    return Path.cwd() if setup.code is None else Path(setup.code)
 
 
 def _run_ray(session: OpenSweep, options: _SessionParts, view: ThrottledView, stop: threading.Event) -> None:
@@ -326,22 +329,14 @@ def _run_ray(session: OpenSweep, options: _SessionParts, view: ThrottledView, st
 
     plan, setup, folder = session.plan, session.setup, session.folder
     options.watch.on_starting("connecting to Ray" if options.address else "starting Ray")
-    requirements = (
-        nullcontext(None) if options.address is None else requirements_with_data(plan, setup, folder)
-    )
-    with requirements as needs:
+    is_local = options.address is None
+    with nullcontext(None) if is_local else requirements_with_data(plan, setup, folder) as needs:
+        mark = (needs.mark, needs.nonce) if needs is not None else None
+        jobs = _job_encoder(session, plan.resources.gpus, mark)
         run_ray(
             session.recorder,
-            setup.workload,
-            resources=plan.resources,
-            data_dir=setup.data_dir,
-            launch_folder=_launch_folder(setup),
-            keep=plan.keep,
-            checkpoints=setup.checkpoints,
-            needs=needs,
-            address=options.address,
-            num_cpus=options.num_cpus,
-            log=folder.root / RAY_LOG,
+            DriverOrder(plan.resources, options.address, needs, jobs, options.num_cpus),
+            folder.root / RAY_LOG,
             on_change=view.changed,
             stop=stop,
             check=check,

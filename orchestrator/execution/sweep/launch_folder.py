@@ -89,9 +89,8 @@ def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str,
         write_atomically(building.spec, spec)
         write_atomically(building.provenance, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
         write_atomically(building.root / SETUP, seal_json(_setup_to_json(setup, root)), mode=_mode_of(setup))
-        write_atomically(
-            building.root / LAUNCHER, json.dumps(to_json_values(Holder.current()), sort_keys=True) + "\n"
-        )
+        launcher = json.dumps(to_json_values(Holder.current()), sort_keys=True)
+        write_atomically(building.root / LAUNCHER, f"{launcher}\n")
         write_atomically(building.plan, to_json(plan))
         write_manifest(building.root, [building.spec, building.provenance, building.plan])
         flush(building.root)
@@ -152,9 +151,8 @@ def read_setup(folder: SweepFolder) -> Setup:
         setup = from_json_values(Setup, values | {"tracking_uri": tracking_uri})
     except PermissionError as error:
         raise NotAllowed(
-            f"{folder.root / SETUP} is readable only for its owner"
-            f"{_owner(folder.root / SETUP)}: "
-            "it may hold passwords; run the command as that user, or ask for a `haltsweep bundle`"
+            f"{folder.root / SETUP} is readable only for its owner{_owner(folder.root / SETUP)}: it may hold "
+            "passwords; run the command as that user, or ask for a `haltsweep bundle`"
         ) from error
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         reason = f"{type(error).__name__}: {error}"
@@ -200,14 +198,11 @@ def refuse_copy(folder: SweepFolder, setup: Setup, kinds: Sequence[str] = STORES
     except StoreError:
         original = setup
     places = [(getattr(setup, kind), getattr(original, kind)) for kind in kinds]
-    if shared_places := [
-        own_place for own_place, other_place in places if own_place is not None and own_place == other_place
-    ]:
+    if shared_places := [own for own, other in places if own is not None and own == other]:
         raise InputError(
-            f"the stores of a sweep must belong to one folder, but {folder.root} is a copy of "
-            f"{home.root}: both use {' and '.join(map(redact_url, shared_places))}; use that folder, or "
-            "move it "
-            "away first. The files of the copy can be deleted with `rm -r` without losing measurements"
+            f"the stores of a sweep must belong to one folder, but {folder.root} is a copy of {home.root}: "
+            f"both use {' and '.join(map(redact_url, shared_places))}; use that folder, or move it away "
+            "first. The files of the copy can be deleted with `rm -r` without losing measurements"
         )
 
 

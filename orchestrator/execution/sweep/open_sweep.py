@@ -114,35 +114,27 @@ class OpenSweep:
     def note(self, ledger: Ledger, untracked: str, tracking_pid: int | None) -> None:
         """Store the result of the session, computed from the ledger."""
         ends: dict[str, OutcomeKind] = {}
-        event = None
-        begun_trial_ids = set()
+        event, begun_ids = None, set()
         for event in ledger.events():
             if event.trial_id is None:
                 continue
             if event.kind is EventKind.STARTED:
-                begun_trial_ids.add(event.trial_id)
+                begun_ids.add(event.trial_id)
             elif event.kind is EventKind.ENDED and OutcomeKind(event.payload["kind"]).final:
                 ends[event.trial_id] = OutcomeKind(event.payload["kind"])
             elif event.kind is EventKind.RETRIED:
                 ends.pop(event.trial_id, None)
-        spent, failing = budget_end(event, self.plan), error_end(event)
-        num_never_begun = sum(
-            kind.failed for trial_id, kind in ends.items() if trial_id not in begun_trial_ids
-        )
-        counts = Counter(ends.values())
-        # An infeasible trial is replaced by another trial.
-        num_open = len(self.plan.trials) - counts.total() + counts[OutcomeKind.INFEASIBLE]
-        unanswered = _count_unanswered(self.plan, ends)
+        counts = Counter(ends.values())  # an infeasible trial is replaced by another trial
         self._finish = SweepResult(
-            counts,
-            num_open,
-            self.interrupted,
-            untracked,
-            spent,
-            num_never_begun,
-            unanswered,
-            failing,
-            tracking_pid,
+            counts=counts,
+            left=len(self.plan.trials) - counts.total() + counts[OutcomeKind.INFEASIBLE],
+            interrupted=self.interrupted,
+            untracked=untracked,
+            spent=budget_end(event, self.plan),
+            never_began=sum(kind.failed for trial_id, kind in ends.items() if trial_id not in begun_ids),
+            unanswered=_count_unanswered(self.plan, ends),
+            failing=error_end(event),
+            tracking_pid=tracking_pid,
         )
 
 
@@ -160,16 +152,57 @@ def _count_unanswered(plan: Plan, ends: Mapping[str, OutcomeKind]) -> int:
     return num_failed
 
 
-def _recorder(
-    plan: Plan,
-    folder: SweepFolder,
-    ledger: Ledger,
-    lease: Lease,
-    *,
-    origin: Mapping[str, Any],
-    places: ExternalCheckpoints | None,
-) -> Recorder:
-    return Recorder(plan, ledger, lease, folder, provenance=origin, checkpoints=places, snapshots=ledger)
+@dataclass(slots=True)
+class _Tracking:
+    """Process of a session that brings MLflow and the Parquet files up to date."""
+
+    plan: Plan
+    folder: SweepFolder
+    ledger: Ledger
+    url: str
+    uri: str | None
+    follower: Follower | None = None
+
+    def begin(self) -> None:
+        """Start the follower if the sweep is tracked; repeated calls have no effect."""
+        if self.follower is None and self.uri is not None:
+            self.follower = start_follower(self.folder, self.url, self.uri)
+
+    def kill(self) -> None:
+        """Kill the follower, which leaves nothing to end."""
+        if self.follower is not None:
+            self.follower.kill()
+            self.follower = None
+
+    def end(
+        self, summary: ArmSummary | None, interrupts: Interrupts, watch: Listeners
+    ) -> tuple[str, int | None]:
+        """Return why MLflow or Parquet files are behind, and the id of a process that still writes them."""
+        if self.follower is None:
+            return "", None
+        if interrupts.hurry.is_set():
+            self.follower.kill()
+            error = "the sweep was ended at once"
+        else:
+            behind = self.follower.drain(DRAIN_S, on_wait=watch.on_tracking, summary=summary)
+            error = behind.error if behind is not None else ""
+        if self.follower.detached:
+            return error, self.follower.pid
+        if (error or self.follower.parquet_behind) and not interrupts.hurry.is_set():
+            error = "; ".join(filter(None, (error, self._write_parquet())))
+        return error, None
+
+    def _write_parquet(self) -> str:
+        """Write the Parquet files that the follower did not write; return the error, or an empty string."""
+        from orchestrator.tracking.parquet import ParquetFiles
+        from orchestrator.tracking.state import projection_lock
+
+        try:
+            with projection_lock(self.folder.root, wait_s=PARQUET_WAIT_S):
+                ParquetFiles(self.folder, self.plan, self.ledger).update()
+        except StoreError as error:
+            return str(error)
+        return ""
 
 
 @contextmanager
@@ -204,21 +237,16 @@ def open_sweep(
     with FolderWatch(folder) as presence, opening as ledger:
         lease = ledger.claim(Holder.current(), on_fenced=on_fenced, on_wait=watch.on_starting)
         origin = _check_origin(plan, folder, origin, ledger, lease, retry=None if changed_code else retry)
-        follower: Follower | None = None
+        tracking = _Tracking(plan, folder, ledger, url, setup.tracking_uri)
         summary: ArmSummary | None = None
-        untracked, tracking_pid = "", None
-
-        def begin() -> None:
-            nonlocal follower
-            if follower is None and setup.tracking_uri is not None:
-                follower = start_follower(folder, url, setup.tracking_uri)
-
         try:
             with Heartbeat(ledger, lease, on_stop=interrupt_function(interrupts.stop)) as heartbeat:
                 places = ExternalCheckpoints(setup.checkpoints) if setup.checkpoints is not None else None
-                recorder = _recorder(plan, folder, ledger, lease, origin=origin, places=places)
+                recorder = Recorder(
+                    plan, ledger, lease, folder, provenance=origin, checkpoints=places, snapshots=ledger
+                )
                 recorder.on_failure = watch.on_failure
-                run = OpenSweep(plan, folder, setup, recorder, heartbeat, presence, ledger, begin)
+                run = OpenSweep(plan, folder, setup, recorder, heartbeat, presence, ledger, tracking.begin)
                 if ledger.has_trials:
                     run.begin()
                 yield run
@@ -231,19 +259,13 @@ def open_sweep(
             if loss is None:
                 with suppress(StoreError):
                     ledger.release(lease, patient=False)
-            if follower is not None and (loss is not None or isinstance(error, LeaseLost)):
-                follower.kill()  # it would recreate the folder, or write without a lease
-                follower = None
+            if loss is not None or isinstance(error, LeaseLost):
+                tracking.kill()  # the follower would recreate the folder, or write without a lease
             if loss is None or loss is error:
                 raise
             raise loss from error
         finally:
-            if follower is not None:
-                untracked = _update_followers(follower, summary, interrupts, watch)
-                if follower.detached:
-                    tracking_pid = follower.pid
-                elif (untracked or follower.parquet_behind) and not interrupts.hurry.is_set():
-                    untracked = "; ".join(filter(None, (untracked, _write_parquet(plan, folder, ledger))))
+            untracked, tracking_pid = tracking.end(summary, interrupts, watch)
         run.note(ledger, untracked, tracking_pid)
 
 
@@ -254,17 +276,6 @@ def _close(recorder: Recorder, run: OpenSweep, places: ExternalCheckpoints | Non
         places.close()
 
 
-def _update_followers(
-    follower: Follower, summary: ArmSummary | None, interrupts: Interrupts, watch: Listeners
-) -> str:
-    """Bring MLflow and the Parquet files up to date; return why MLflow is behind, or an empty string."""
-    if interrupts.hurry.is_set():
-        follower.kill()
-        return "the sweep was ended at once"
-    behind = follower.drain(DRAIN_S, on_wait=watch.on_tracking, summary=summary)
-    return behind.error if behind is not None else ""
-
-
 def _loss_error(error: BaseException, presence: FolderWatch) -> StoreError | None:
     """Return the error that reports a lost folder or ledger; None if `error` has a different cause."""
     if isinstance(error, StoreError | OSError) and not isinstance(error, FolderGone):
@@ -273,19 +284,6 @@ def _loss_error(error: BaseException, presence: FolderWatch) -> StoreError | Non
         except FolderGone as folder_error:
             return folder_error
     return error if isinstance(error, FolderGone | LedgerReplaced) else None
-
-
-def _write_parquet(plan: Plan, folder: SweepFolder, ledger: Ledger) -> str:
-    """Write the Parquet files that the follower did not write; return the error, or an empty string."""
-    from orchestrator.tracking.parquet import ParquetFiles
-    from orchestrator.tracking.state import projection_lock
-
-    try:
-        with projection_lock(folder.root, wait_s=PARQUET_WAIT_S):
-            ParquetFiles(folder, plan, ledger).update()
-    except StoreError as error:
-        return str(error)
-    return ""
 
 
 def _check_origin(

@@ -26,6 +26,7 @@ from orchestrator.ledger.ledger_snapshot import LedgerSnapshot
 from orchestrator.ledger.writer import Writer
 from orchestrator.plan.types import Plan
 from orchestrator.trials import DeathCause, Outcome, OutcomeKind, Trial
+from trainables.protocol import Measurement
 
 RESUMABLE = frozenset({OutcomeKind.CRASHED, OutcomeKind.TIMED_OUT, OutcomeKind.OUT_OF_MEMORY})
 """Failures after which the trial's last checkpoint is retained, so that a retry can resume from it."""
@@ -78,8 +79,7 @@ class Recorder:
         snapshot_every: int = SNAPSHOT_EVENTS,
     ) -> None:
         # An early stopper depends on all earlier reports, so a second conductor would double its work.
-        has_stopper = plan.search is not None and plan.search.stopper is not None
-        self._replays = snapshots is not None and not has_stopper
+        self._replays = snapshots is not None and not plan.has_stopper
         self._snapshots = snapshots
         self._snapshot_every, self._lease = snapshot_every, lease
         self._made_for = snapshot_key(plan) if self._snapshots is not None else ""
@@ -168,13 +168,9 @@ class Recorder:
         """
         if self._goes_on:
             for trial_id, reason in blocked_trials.items():
-                outcome = Outcome(OutcomeKind.CRASHED, reason)
-                self._write(
-                    [
-                        self._end_event(trial_id, outcome, saved_step=self._checkpoint_step(trial_id)),
-                        *self._unrunnable_events(),
-                    ]
-                )
+                outcome, saved_step = Outcome(OutcomeKind.CRASHED, reason), self._checkpoint_step(trial_id)
+                end = self._end_event(trial_id, outcome, saved_step=saved_step)
+                self._write([end, *self._unrunnable_events()])
             return self.ask()
         self._error = next(iter(blocked_trials.values()))
         self.drain(self._error)
@@ -187,9 +183,8 @@ class Recorder:
             new.append(log.trial_assigned(now, trial))
         token = attempts.token + 1 if attempts else 1
         self._write([*new, log.started(now, trial.trial_id, token)])
-        return Attempt(
-            trial, token, self._folder.checkpoint(trial.trial_id), self._last_checkpoint(trial.source_id)
-        )
+        checkpoints, source = self._folder.checkpoint(trial.trial_id), self._last_checkpoint(trial.source_id)
+        return Attempt(trial, token, checkpoints, source)
 
     def _last_checkpoint(self, trial_id: str | None) -> Path | None:
         """Return the path of the last checkpoint of a finished trial."""
@@ -239,25 +234,16 @@ class Recorder:
         decision: TrialDecision = standing or Continue()
         if reply.measurement is not None and reply.measurement.step > attempts.step:
             decision = self._conductor.report(trial_id, reply.measurement)
-            new.append(log.measured(now, trial_id, reply.measurement))
-            attributes = attempts.attributes
-            texts = {k: v for k, v in reply.measurement.attributes.items() if attributes.get(k) != v}
-            if texts:
-                new.append(log.attributes(now, trial_id, texts))
-            if reply.measurement.examples:
-                new.append(log.examples_stored(now, trial_id, reply.measurement))
+            new += self._measurement_events(now, trial_id, reply.measurement)
         if reply.checkpoint is not None:
             self._conductor.record_checkpoint(trial_id)
             place = self._checkpoints.place(trial_id, reply.checkpoint)
             new.append(log.checkpointed(now, trial_id, reply.checkpoint, place))
         if reply.ended is not None:
-            outcome = self._conductor.judge_outcome(trial_id, reply.ended)
+            outcome, saved_step = self._conductor.judge_outcome(trial_id, reply.ended), None
             # A trial stopped for its values would be stopped again if it resumed from its last checkpoint.
-            saved_step = (
-                self._checkpoint_step(trial_id, reply.checkpoint)
-                if outcome is reply.ended and not standing
-                else None
-            )
+            if outcome is reply.ended and not standing:
+                saved_step = self._checkpoint_step(trial_id, reply.checkpoint)
             new.append(self._end_event(trial_id, outcome, saved_step=saved_step))
         self._write([*new, *self._unrunnable_events()])
         if reply.ended is not None:
@@ -267,6 +253,15 @@ class Recorder:
         if self._draining and isinstance(decision, Continue):
             return Stop(OutcomeKind.STOPPED, self._draining)
         return decision
+
+    def _measurement_events(self, now: float, trial_id: str, measurement: Measurement) -> Iterator[Event]:
+        """Yield the events of a new measurement: its metrics, changed attributes, and examples."""
+        known = self._attempts[trial_id].attributes
+        yield log.measured(now, trial_id, measurement)
+        if texts := {name: text for name, text in measurement.attributes.items() if known.get(name) != text}:
+            yield log.attributes(now, trial_id, texts)
+        if measurement.examples:
+            yield log.examples_stored(now, trial_id, measurement)
 
     def record_death(self, trial_id: str, reason: str, cause: DeathCause) -> Outcome:
         """Record that the worker of a trial died; return the outcome of the attempt.
@@ -280,12 +275,8 @@ class Recorder:
         standing = self._conductor.pending_stop(trial_id)
         outcome = standing.outcome if standing else attempts.loss("worker", reason, self._retries, cause)
         saved_step = None if standing else self._checkpoint_step(trial_id)
-        self._write(
-            [
-                self._end_event(trial_id, outcome, death_cause=cause, saved_step=saved_step),
-                *self._unrunnable_events(),
-            ]
-        )
+        end = self._end_event(trial_id, outcome, death_cause=cause, saved_step=saved_step)
+        self._write([end, *self._unrunnable_events()])
         if cause is DeathCause.OUTSIDE and not standing:
             self._kills.add(trial_id, reason)
         self._tidy_folders([trial_id])
@@ -423,8 +414,5 @@ class Recorder:
     def _tidy_up(self) -> None:
         """Delete checkpoints that will not be read again: those of ended trials, except confirm trials."""
         done, self._untidy = self._untidy, []
-        self._checkpoints.discard(
-            trial_id
-            for trial_id in done
-            if trial_id in self._attempts and not self._attempts[trial_id].read_again
-        )
+        known = (trial_id for trial_id in done if trial_id in self._attempts)
+        self._checkpoints.discard(trial_id for trial_id in known if not self._attempts[trial_id].read_again)

@@ -23,10 +23,9 @@ _REMEDY = "other machines and versions differ in the last digits: judge by how m
 
 def sample_trials(records: Sequence[Record], count: int) -> list[Record]:
     """Return `count` finished confirm trials, or all, in a pseudo-random order that is always the same."""
-    finished_records = [
-        record for record in records if (record.phase, record.outcome) == ("confirm", OutcomeKind.FINISHED)
-    ]
-    return sorted(finished_records, key=lambda record: digest("rerun", record.trial_id))[:count]
+    wanted = ("confirm", OutcomeKind.FINISHED)
+    finished = [record for record in records if (record.phase, record.outcome) == wanted]
+    return sorted(finished, key=lambda record: digest("rerun", record.trial_id))[:count]
 
 
 def rerun(plan: Plan, records: Sequence[Record], count: int, data_dir: Path) -> Iterator[Finding]:
@@ -47,7 +46,6 @@ def rerun(plan: Plan, records: Sequence[Record], count: int, data_dir: Path) -> 
     Raises:
         InputError: The training code cannot be imported.
     """
-    splits = plan.confirm.splits if plan.confirm is not None else ()
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     workload = plan.trainable or DEFAULT_WORKLOAD
     load_workload(workload)  # also makes the source files of the trainable available
@@ -55,7 +53,7 @@ def rerun(plan: Plan, records: Sequence[Record], count: int, data_dir: Path) -> 
     with single_trials(workload, plan.resources.cpus) as trials:
         for record in sample_trials(records, count):
             with TemporaryDirectory(prefix="haltsweep-rerun-") as folder:
-                job = Job(record.settings, record.seed, "confirm", splits, data_dir)
+                job = Job(record.settings, record.seed, "confirm", plan.test_splits, data_dir)
                 outcome, last = _run(trials, job, Path(folder))
             finding = _compare_outcome(record, outcome, last, names)
             yield replace(finding, detail=finding.detail + _changed_code_clause(record, parts))
@@ -64,13 +62,12 @@ def rerun(plan: Plan, records: Sequence[Record], count: int, data_dir: Path) -> 
 def _changed_code_clause(record: Record, current_parts: Mapping[str, str]) -> str:
     """Return a clause with the parts of the code that changed since the trial; empty if none did."""
     recorded_parts = record.provenance.get("code_parts") or {}
-    changed_parts = [
-        name for name in current_parts if recorded_parts.get(name, current_parts[name]) != current_parts[name]
+    changes = [
+        f"{name} (digest {recorded_parts[name]} then, {now} here)"
+        for name, now in current_parts.items()
+        if recorded_parts.get(name, now) != now
     ]
-    message = ", ".join(
-        f"{name} (digest {recorded_parts[name]} then, {current_parts[name]} here)" for name in changed_parts
-    )
-    return f"; by other code than then: {message}" if message else ""
+    return f"; by other code than then: {', '.join(changes)}" if changes else ""
 
 
 def _run(trials: SingleTrials, job: Job, folder: Path) -> tuple[Outcome, Measurement | None]:
@@ -94,19 +91,15 @@ def _compare_outcome(
         for metric, value in (record.last.metrics if record.last else {}).items()
         if names.split(metric) in (*names.test, *names.selection)
     }
-    # NaN does not equal itself, but its string does.
-    differing_metrics = [
-        metric
+    differences = [
+        f"{metric} {value:.9g} -> {last.metrics.get(metric, math.nan):.9g}"
         for metric, value in sorted(expected_metrics.items())
-        if repr(last.metrics.get(metric)) != repr(value)
+        if repr(last.metrics.get(metric)) != repr(value)  # NaN does not equal itself, but its string does
     ]
-    if not differing_metrics:
+    count = len(expected_metrics)
+    if not differences:
         splits_text = ", ".join(dict.fromkeys(map(names.split, expected_metrics)))
-        message = f"{name}: all {len(expected_metrics)} metrics of {splits_text} the same, to the last digit"
+        message = f"{name}: all {count} metrics of {splits_text} the same, to the last digit"
         return Finding("rerun", "sound", message)
-    new_values = {metric: last.metrics.get(metric, math.nan) for metric in differing_metrics}
-    message = ", ".join(
-        f"{metric} {expected_metrics[metric]:.9g} -> {value:.9g}" for metric, value in new_values.items()
-    )
-    message = f"{name}: {len(differing_metrics)} of {len(expected_metrics)} metrics differ: {message}"
+    message = f"{name}: {len(differences)} of {count} metrics differ: {', '.join(differences)}"
     return Finding("rerun", "unknown", message, _REMEDY)

@@ -40,7 +40,7 @@ class SweepFold:
         self._asked: dict[str, int] = {}
         """Event positions at which unended trials were first requested; 0 if unknown."""
         # An early stopper depends on all earlier reports, so snapshots omit its state.
-        self._has_stopper = plan.search is not None and plan.search.stopper is not None
+        self._has_stopper = plan.has_stopper
 
     def apply(self, event: Event) -> bool:
         """Apply the next event to the conductor too; return whether it is progress of a trial.

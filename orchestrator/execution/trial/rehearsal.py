@@ -153,9 +153,8 @@ def rehearse_confirm_trial(plan: Plan, data_dir: Path | None = None) -> Rehearse
     """
     if plan.trainable is None or plan.confirm is None:
         return None
-    outcomes = plan.answer.outcomes if plan.answer is not None else ()
     reported_names: set[str] = set()
-    arm, ended, missing = plan.arms[0], None, tuple(outcomes)
+    arm, ended, missing = plan.arms[0], None, plan.outcomes
     with (
         tempfile.TemporaryDirectory(prefix=f"{PREFIX}{process_label()}-") as folder,
         single_trials(plan.trainable, plan.resources.cpus) as trials,
@@ -167,12 +166,11 @@ def rehearse_confirm_trial(plan: Plan, data_dir: Path | None = None) -> Rehearse
                 reported_names.update(reply.measurement.metrics)
                 stop = stop_for_divergence(decisive(plan), reply.measurement)
                 if stop is not None:
-                    return RehearsedConfirmTrial(
-                        arm.name, _outcome_text(stop.kind, stop.reason), (), has_ended=True
-                    )
+                    error = _outcome_text(stop.kind, stop.reason)
+                    return RehearsedConfirmTrial(arm.name, error, (), has_ended=True)
             ended = reply.ended
-            missing = tuple(outcome for outcome in outcomes if not _is_reported(outcome, reported_names))
-            if outcomes and not missing:
+            missing = tuple(outcome for outcome in plan.outcomes if not _is_reported(outcome, reported_names))
+            if plan.outcomes and not missing:
                 break
     error = _bad_end(Reply(ended=ended))
     return RehearsedConfirmTrial(arm.name, error, missing, has_ended=ended is not None)
@@ -204,12 +202,10 @@ class _CustomArms:
                 self._references[arm.name] = [first.metrics, *second]
                 first = replace(first, error=error)
             if not first.error and not arm.reference:
-                second_report, _ = self._first_report(arm, f"{number}-again")
-                unsteady = (
-                    () if second_report.error else _differing_names(first.metrics, second_report.metrics)
-                )
-                self._unsteady.update(unsteady)
-                error = f"in a second run, {second_report.error}" if second_report.error else ""
+                again, _ = self._first_report(arm, f"{number}-again")
+                unsteady = set() if again.error else _differing_names(first.metrics, again.metrics)
+                self._unsteady |= unsteady
+                error = f"in a second run, {again.error}" if again.error else ""
                 first = replace(first, error=error, unsteady=tuple(sorted(unsteady)))
             yield self._compare_with_reference(arm, first, replies)
 
@@ -217,8 +213,8 @@ class _CustomArms:
         """Run `arm` until its first report and checkpoint; return the report and the later replies."""
         plan, folder = self._plan, self._folder / name
         folder.mkdir()
-        splits = plan.confirm.splits if plan.search is None and plan.confirm is not None else ()
         phase: Phase = "confirm" if plan.search is None else "search"
+        splits = plan.test_splits if phase == "confirm" else ()
         job = Job(arm.settings, SEED, phase, splits, self._data_dir or folder / "data")
         replies = self._trials.replies(job, folder, saves=True)
         reply = next(replies)
@@ -283,10 +279,9 @@ def _group_equal_arms(plan: Plan) -> list[list[Arm]]:
     arms_by_settings: dict[object, list[Arm]] = {}
     for arm in plan.arms:
         system = checked(arm.settings)
-        settings_key = json.dumps([arm.settings["model"], arm.settings["train"]], sort_keys=True)
-        arms_by_settings.setdefault(
-            (system.shape, settings_key) if isinstance(system, System) else arm.name, []
-        ).append(arm)
+        settings = json.dumps([arm.settings["model"], arm.settings["train"]], sort_keys=True)
+        key = (system.shape, settings) if isinstance(system, System) else arm.name
+        arms_by_settings.setdefault(key, []).append(arm)
     return list(arms_by_settings.values())
 
 

@@ -51,6 +51,12 @@ class Instruction:
     is_recorded: bool = True
     """Whether the ledger contains all reports of the trial."""
 
+    def follow(self, harness: Harness) -> Reply:
+        """Continue or stop the trial of `harness`, and return its next reply."""
+        if self.stop is None:
+            return harness.advance(is_recorded=self.is_recorded)
+        return Reply(checkpoint=harness.stop(save=self.save).checkpoint, ended=self.stop)
+
 
 @dataclass(frozen=True, slots=True)
 class ChildDied:
@@ -79,9 +85,8 @@ class ProcessSlot:
         """
         module = workload.partition(":")[0]
         preloaded = [__name__, *LAZY_IMPORTS.get(module, ())]
-        settings = settings_here(
-            module, launch_folder, preloaded, threads=thread_count(cpus), hides_gpus=hides_gpus
-        )
+        threads = thread_count(cpus)
+        settings = settings_here(module, launch_folder, preloaded, threads=threads, hides_gpus=hides_gpus)
         self._server = ChildServer(settings)
         self._temporary: Path | None = None
         self._touched_at = 0.0
@@ -158,36 +163,26 @@ def run_trial(order: WorkerJob, connection: Connection, files: LaunchFiles) -> N
     exempt = (*shared_folders, *cache_folders(files.root))
     folder = WorkingFolder(files, order.working_folder, order.scratch, exempt)
     try:
-        harness = Harness(
-            order.workload,
-            order.checkpoint_seconds,
-            store=make_store(order.store),
-            check=folder.check_writes,
-        )
+        store = make_store(order.store)
+        harness = Harness(order.workload, order.checkpoint_seconds, store=store, check=folder.check_writes)
         folder.enter()
     except (InputError, OSError) as error:
-        connection.send(
-            (Reply(ended=Outcome(OutcomeKind.CRASHED, f"the trial cannot start: {error}")), False)
-        )
+        outcome = Outcome(OutcomeKind.CRASHED, f"the trial cannot start: {error}")
+        connection.send((Reply(ended=outcome), False))
         return
     harness.start(order.job, order.checkpoints)
-    answer = Instruction()
-    while True:
-        if answer.stop is not None:
-            saved_reply = harness.stop(save=answer.save)
-            reply = Reply(checkpoint=saved_reply.checkpoint, ended=answer.stop)
-        else:
-            try:
-                reply = harness.advance(is_recorded=answer.is_recorded)
-            except StoreUnreachable as error:
-                connection.send(error)
-                return
-        if reply.ended is not None:
+    answer, has_ended = Instruction(), False
+    while not has_ended:
+        try:
+            reply = answer.follow(harness)
+        except StoreUnreachable as error:
+            connection.send(error)
+            return
+        if has_ended := reply.ended is not None:
             _keep(order, folder)
         connection.send((reply, harness.is_checkpoint_pending))
-        if reply.ended is not None:
-            return
-        answer = connection.recv()
+        if not has_ended:
+            answer = connection.recv()
 
 
 def _limit_libraries(order: WorkerJob) -> None:

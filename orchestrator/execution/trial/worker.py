@@ -278,10 +278,9 @@ class Harness:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a full disk or a failed upload must not end the trial
-            self._unsaved = escape_unstorable(f"without its last checkpoint: {redact(repr(error))}")
-            _log.warning(
-                "no checkpoint at step %d in %s: %s", self._last.step, self._folder, redact(repr(error))
-            )
+            step, reason = self._last.step, redact(repr(error))
+            self._unsaved = escape_unstorable(f"without its last checkpoint: {reason}")
+            _log.warning("no checkpoint at step %d in %s: %s", step, self._folder, reason)
             wasted = self._clock() - began
             return None
         finally:
@@ -308,11 +307,8 @@ def _redact_reply(reply: Reply) -> Reply:
     """
     measurement, outcome = reply.measurement, reply.ended
     if measurement is not None and (measurement.attributes or measurement.examples):
-        measurement = replace(
-            measurement,
-            attributes=redact_value(measurement.attributes),
-            examples=tuple(redact_value(measurement.examples)),
-        )
+        attributes, examples = redact_value(measurement.attributes), redact_value(measurement.examples)
+        measurement = replace(measurement, attributes=attributes, examples=tuple(examples))
     if outcome is not None:
         outcome = replace(outcome, reason=redact(outcome.reason))
     return replace(reply, measurement=measurement, ended=outcome)

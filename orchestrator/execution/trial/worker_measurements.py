@@ -42,21 +42,15 @@ def validate_measurement(measurement: Measurement | None, last: Measurement | No
         BadMeasurement: The report is invalid or its step does not follow `last`.
     """
     if not isinstance(measurement, Measurement):
-        raise BadMeasurement(
-            f"a workload must report a trainables.protocol.Measurement, got {_kind(measurement)}; fix the "
-            "code"
-        )
+        requirement = "a workload must report a trainables.protocol.Measurement"
+        raise BadMeasurement(f"{requirement}, got {_kind(measurement)}; fix the code")
     step = _step(measurement.step)
     if not isinstance(measurement.metrics, Mapping):
         raise BadMeasurement(f"metrics must be a mapping, got {_kind(measurement.metrics)}; fix the code")
     values_by_name: Mapping[Any, Any] = {**measurement.attributes, **measurement.metrics}
-    reported_values = {
-        _storable_name(name): value for name, value in values_by_name.items() if value is not None
-    }
-    texts = {name: _text(value) for name, value in reported_values.items() if isinstance(value, str)}
-    metrics = {
-        name: _number(name, value, step) for name, value in reported_values.items() if name not in texts
-    }
+    reported = {_storable_name(name): value for name, value in values_by_name.items() if value is not None}
+    texts = {name: _text(value) for name, value in reported.items() if isinstance(value, str)}
+    metrics = {name: _number(name, value, step) for name, value in reported.items() if name not in texts}
     seconds = _seconds(measurement.seconds, step)
     if last is not None and step <= last.step:
         raise BadMeasurement(repeated_step_message(step, last.step))

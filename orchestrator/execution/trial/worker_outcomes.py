@@ -11,10 +11,7 @@ from trainables.protocol import Diverged, Infeasible
 TRACEBACK_LINES = 12
 MOST_CHARACTERS = 20_000
 """Maximum number of characters of a reason, since an exception may quote a complete tensor."""
-_KINDS = {
-    Diverged: OutcomeKind.DIVERGED,
-    Infeasible: OutcomeKind.INFEASIBLE,
-}
+_KINDS = {Diverged: OutcomeKind.DIVERGED, Infeasible: OutcomeKind.INFEASIBLE}
 _MEMORY_TEXTS = (
     "out of memory",
     "DefaultCPUAllocator: not enough memory",
@@ -34,8 +31,9 @@ def classify_error(error: BaseException) -> Outcome:
     message = _error_message(error)
     notes = "".join(f"; {_redact_text(note)}" for note in getattr(error, "__notes__", ()))
     text = f"{_redact_text(type(error).__name__)}: {message}{notes}".strip()
-    if kind := next((kind for error_class, kind in _KINDS.items() if isinstance(error, error_class)), None):
-        return Outcome(kind, message or text)
+    for error_class, kind in _KINDS.items():
+        if isinstance(error, error_class):
+            return Outcome(kind, message or text)
     if isinstance(error, SourceMissing):
         return Outcome(OutcomeKind.CRASHED, message)
     if is_out_of_memory(error):

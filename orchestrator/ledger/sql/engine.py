@@ -20,20 +20,8 @@ from orchestrator.files.regular_files import describe_non_file
 
 BUSY_TIMEOUT_MS = 30_000
 LOCAL_WITHOUT_DEVICE = frozenset(
-    {
-        "aufs",
-        "bcachefs",
-        "ecryptfs",
-        "fuse.fuse-overlayfs",
-        "overlay",
-        "ramfs",
-        "rootfs",
-        "shiftfs",
-        "tmpfs",
-        "ubifs",
-        "virtiofs",
-        "zfs",
-    }
+    {"aufs", "bcachefs", "ecryptfs", "fuse.fuse-overlayfs", "overlay", "ramfs", "rootfs", "shiftfs"}
+    | {"tmpfs", "ubifs", "virtiofs", "zfs"}
 )
 """Local file systems without a block device; any other without one may be on a network."""
 KINDS = Path("/proc/filesystems")
@@ -65,13 +53,8 @@ _REMEDIES = (
     ("readonly database", "make the file and its folder writable for this user"),
     ("unable to open database file", "check that the folder exists and is writable for this user"),
     ("not a database", "it is damaged or another program's file: restore it from a backup"),
-    ("malformed", DAMAGED),
-    ("no such column", DAMAGED),
-    ("no such table", DAMAGED),
-    ("ON CONFLICT clause", DAMAGED),
-    ("Could not decode", DAMAGED),
-    ("constraint failed", DAMAGED),
-    ("datatype mismatch", DAMAGED),
+    *((sign, DAMAGED) for sign in ("malformed", "no such column", "no such table", "ON CONFLICT clause")),
+    *((sign, DAMAGED) for sign in ("Could not decode", "constraint failed", "datatype mismatch")),
     ("locked", "another process has been writing to it for long; stop that process and try again"),
     ("disk I/O error", "check the disk (space, quota, `dmesg`), then `haltsweep resume`"),
 )
@@ -100,9 +83,8 @@ def connect(url: str, mounts: Path = MOUNTS, *, write_ahead: bool = False) -> En
         file = database_file(parsed)
         _refuse_non_file(file)
         refuse_network_file_system(file, mounts)
-        engine = create_engine(
-            parsed, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000}, pool_logging_name=_LOGGER
-        )
+        timeout = {"timeout": BUSY_TIMEOUT_MS / 1000}
+        engine = create_engine(parsed, connect_args=timeout, pool_logging_name=_LOGGER)
         event.listen(engine, "connect", _set_pragmas)
         if write_ahead:
             event.listen(engine, "connect", _set_write_ahead)
@@ -141,19 +123,32 @@ def require_answer(url: str) -> None:
     parsed = _parse(url)
     if parsed.get_backend_name() == "sqlite":
         _refuse_non_file(database_file(parsed), InputError)  # the user can name another place
-    engine = connect(url)
-    file = database_file(engine.url) if engine.url.get_backend_name() == "sqlite" else None
-    if file is not None and not file.parent.is_dir():
-        raise InputError(
-            f"the folder of the ledger, {redact_url(str(file.parent))}, does not exist; create it or "
-            "choose another location with --storage"
-        )
-    try:
-        if file is None or file.exists():
+    with opened(url) as engine:
+        file = missing_file(engine)
+        if file is not None and not file.parent.is_dir():
+            raise InputError(
+                f"the folder of the ledger, {redact_url(str(file.parent))}, does not exist; create it or "
+                "choose another location with --storage"
+            )
+        if file is None:
             with transaction(engine, write=False) as connection:
                 connection.exec_driver_sql("SELECT 1")
+
+
+@contextmanager
+def opened(url: str) -> Iterator[Engine]:
+    """Yield an engine for `url`, and close its connections at the end of the context."""
+    engine = connect(url)
+    try:
+        yield engine
     finally:
         engine.dispose()
+
+
+def missing_file(engine: Engine) -> Path | None:
+    """Return the SQLite file of the ledger if it does not exist; None for any other database."""
+    file = database_file(engine.url) if engine.dialect.name == "sqlite" else None
+    return file if file is not None and not file.exists() else None
 
 
 def database_file(url: URL) -> Path:

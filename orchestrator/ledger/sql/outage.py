@@ -62,9 +62,8 @@ class Patience:
         with self._lock:
             self._since = self._since or (time.time(), time.monotonic())
             began, ticks = self._since
-            tell = (
-                not self._announced and self._patience_s > 0 and time.monotonic() - ticks >= REPORTED_AFTER_S
-            )
+            lasts = self._patience_s > 0 and time.monotonic() - ticks >= REPORTED_AFTER_S
+            tell = lasts and not self._announced
             self._announced = self._announced or tell
         if tell:
             self._on_outage(Outage(began, began + self._patience_s, " ".join(cause.split())))

@@ -22,17 +22,10 @@ def to_row(event: Event) -> dict[str, Any]:
     Raises:
         ValueError: For a number that is not finite, except in metrics.
     """
-    assert (event.trial_id is None) == (event.kind in _OF_THE_SWEEP), (
-        f"{event.kind} must name its trial, or none"
-    )
-    row: dict[str, Any] = {
-        "kind": event.kind.value,
-        "at": float(event.at),
-        "trial_id": event.trial_id,
-        "step": None,
-        "seconds": None,
-        "outcome": None,
-    }
+    is_of_sweep = event.kind in _OF_THE_SWEEP
+    assert (event.trial_id is None) == is_of_sweep, f"{event.kind} must name its trial, or none"
+    row: dict[str, Any] = {"kind": event.kind.value, "at": float(event.at), "trial_id": event.trial_id}
+    row |= dict.fromkeys(("step", "seconds", "outcome"))
     payload: Any = event.payload
     dumps = _dumps
     if event.kind is EventKind.MEASURED:

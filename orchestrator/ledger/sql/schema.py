@@ -1,25 +1,9 @@
 """Defines the tables of the ledger, equal in SQLite and PostgreSQL, and their version."""
 
 from functools import cache
+from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ColumnElement,
-    Connection,
-    Double,
-    ForeignKey,
-    Index,
-    Integer,
-    MetaData,
-    Table,
-    Text,
-    inspect,
-    literal_column,
-    select,
-    text,
-    update,
-)
+import sqlalchemy as sa
 
 from orchestrator.errors import StoreError
 from orchestrator.ledger.sql.engine import DAMAGED
@@ -30,40 +14,42 @@ READABLE_VERSION = 2
 CREATION_LOCK = 0x6861_6C74
 """Key of the PostgreSQL advisory lock under which tables are created."""
 
-metadata = MetaData()
+metadata = sa.MetaData()
 
-versions = Table(
-    "haltsweep_schema", metadata, Column("version", Integer, primary_key=True, autoincrement=False)
+versions = sa.Table(
+    "haltsweep_schema", metadata, sa.Column("version", sa.Integer, primary_key=True, autoincrement=False)
 )
 
-sweeps = Table(
+sweeps = sa.Table(
     "haltsweep_sweeps",
     metadata,
-    Column("id", Integer, primary_key=True),
-    Column("name", Text, nullable=False, unique=True),
-    Column("uid", Text, nullable=False),
-    Column("last_seq", BigInteger, nullable=False, default=0),
-    Column("token", BigInteger, nullable=False, default=0),
-    Column("holder", Text),
-    Column("expires_at", Double, nullable=False, default=0.0),
-    Column("head", Text, nullable=False, server_default=""),
-    Column("seal", Text, nullable=False, server_default=""),
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False, unique=True),
+    sa.Column("uid", sa.Text, nullable=False),
+    sa.Column("last_seq", sa.BigInteger, nullable=False, default=0),
+    sa.Column("token", sa.BigInteger, nullable=False, default=0),
+    sa.Column("holder", sa.Text),
+    sa.Column("expires_at", sa.Double, nullable=False, default=0.0),
+    sa.Column("head", sa.Text, nullable=False, server_default=""),
+    sa.Column("seal", sa.Text, nullable=False, server_default=""),
 )
 """One row per sweep: a unique id, the lease, position and digest of the newest event, and a seal."""
 
-events = Table(
+events = sa.Table(
     "haltsweep_events",
     metadata,
-    Column("sweep_id", Integer, ForeignKey("haltsweep_sweeps.id"), primary_key=True, autoincrement=False),
-    Column("seq", BigInteger, primary_key=True, autoincrement=False),
-    Column("kind", Text, nullable=False),
-    Column("at", Double, nullable=False),
-    Column("trial_id", Text),
-    Column("step", BigInteger),
-    Column("seconds", Double),
-    Column("outcome", Text),
-    Column("payload", Text, nullable=False),
-    Column("digest", Text, nullable=False, server_default=""),
+    sa.Column(
+        "sweep_id", sa.Integer, sa.ForeignKey("haltsweep_sweeps.id"), primary_key=True, autoincrement=False
+    ),
+    sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("at", sa.Double, nullable=False),
+    sa.Column("trial_id", sa.Text),
+    sa.Column("step", sa.BigInteger),
+    sa.Column("seconds", sa.Double),
+    sa.Column("outcome", sa.Text),
+    sa.Column("payload", sa.Text, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False, server_default=""),
 )
 """One row per event.
 
@@ -72,12 +58,12 @@ to the one before, see `chain.py`.
 """
 
 
-def is_retry() -> ColumnElement[bool]:
+def is_retry() -> sa.ColumnElement[bool]:
     """Return the condition that an event is a retry.
 
     The kind is literal text in the query, since databases use a partial index only if the text matches.
     """
-    return events.c.kind == literal_column("'retried'")
+    return events.c.kind == sa.literal_column("'retried'")
 
 
 UNIQUE_BEFORE = ("haltsweep_one_measurement_a_step", "haltsweep_one_end_a_trial")
@@ -85,56 +71,47 @@ UNIQUE_BEFORE = ("haltsweep_one_measurement_a_step", "haltsweep_one_end_a_trial"
 
 
 @cache
-def lookups() -> tuple[Index, ...]:
+def lookups() -> tuple[sa.Index, ...]:
     """Return the indexes with which `admission` and `reading` find measurements, ends and retries of trials.
 
     Called only where tables are created, since partial indexes import the drivers of both databases.
     """
-    trial = (events.c.sweep_id, events.c.trial_id)
     step, end = events.c.step.is_not(None), events.c.outcome.is_not(None)
-    retry = is_retry()
     return (
-        Index(
-            "haltsweep_measurements_of_trials",
-            *trial,
-            events.c.step,
-            sqlite_where=step,
-            postgresql_where=step,
-        ),
-        Index("haltsweep_ends_of_trials", *trial, sqlite_where=end, postgresql_where=end),
-        Index(
-            "haltsweep_retries_of_trials",
-            *trial,
-            events.c.seq,
-            sqlite_where=retry,
-            postgresql_where=retry,
-        ),
+        _index_of_trials("haltsweep_measurements_of_trials", step, events.c.step),
+        _index_of_trials("haltsweep_ends_of_trials", end),
+        _index_of_trials("haltsweep_retries_of_trials", is_retry(), events.c.seq),
     )
 
 
-def create(connection: Connection) -> None:
+def _index_of_trials(name: str, where: sa.ColumnElement[bool], *columns: sa.Column[Any]) -> sa.Index:
+    trial = (events.c.sweep_id, events.c.trial_id)
+    return sa.Index(name, *trial, *columns, sqlite_where=where, postgresql_where=where)
+
+
+def create(connection: sa.Connection) -> None:
     """Create missing tables in the caller's write transaction."""
     if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": CREATION_LOCK})
+        connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": CREATION_LOCK})
     lookups()  # adds the indexes to `metadata`
     metadata.create_all(connection)
-    if connection.execute(select(versions.c.version)).first() is None:
+    if connection.execute(sa.select(versions.c.version)).first() is None:
         connection.execute(versions.insert().values(version=SCHEMA_VERSION))
 
 
-def version(connection: Connection, location: str) -> int:
+def version(connection: sa.Connection, location: str) -> int:
     """Return the schema version of the ledger at `location`.
 
     Raises:
         StoreError: If there is no ledger, or an unreadable one.
     """
-    if not inspect(connection).has_table(versions.name):
+    if not sa.inspect(connection).has_table(versions.name):
         raise StoreError(
             f"{location} must hold a ledger of haltsweep, but has no table {versions.name!r}; "
             "check the path or URL"
         )
     _refuse_code(connection, location)
-    versions_found = connection.scalars(select(versions.c.version)).all()
+    versions_found = connection.scalars(sa.select(versions.c.version)).all()
     if len(versions_found) != 1 or not isinstance(versions_found[0], int) or versions_found[0] < 1:
         raise StoreError(
             f"the ledger at {location} must have one schema version, got {versions_found}; {DAMAGED}"
@@ -153,24 +130,24 @@ def version(connection: Connection, location: str) -> int:
     return int(versions_found[0])
 
 
-def upgrade(connection: Connection) -> None:
+def upgrade(connection: sa.Connection) -> None:
     """Upgrade a ledger of an older version in the caller's write transaction.
 
     Version 2 allows only one end per trial, and so no retries. Version 3 has no index of retries.
     """
     for name in UNIQUE_BEFORE:
-        connection.execute(text(f"DROP INDEX IF EXISTS {name}"))
+        connection.execute(sa.text(f"DROP INDEX IF EXISTS {name}"))
     for index in lookups():
         index.create(connection, checkfirst=True)
-    connection.execute(update(versions).values(version=SCHEMA_VERSION))
+    connection.execute(sa.update(versions).values(version=SCHEMA_VERSION))
 
 
-def _refuse_code(connection: Connection, location: str) -> None:
+def _refuse_code(connection: sa.Connection, location: str) -> None:
     """Raise StoreError for a SQLite file with views or triggers, whose queries might never end."""
     if connection.dialect.name != "sqlite":
         return
     statement = "SELECT type, name FROM sqlite_master WHERE tbl_name LIKE 'haltsweep%'"
-    for kind, name in connection.execute(text(f"{statement} AND type IN ('view', 'trigger')")):
+    for kind, name in connection.execute(sa.text(f"{statement} AND type IN ('view', 'trigger')")):
         raise StoreError(
             f"the ledger at {location} must hold tables alone, and {name!r} is a {kind}; {DAMAGED}"
         )

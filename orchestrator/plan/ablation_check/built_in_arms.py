@@ -61,29 +61,24 @@ def check_built_in_arm(
     place = ("baseline",) if arm.request.is_baseline else ("arms", arm.request.label)
     try:
         structure = probe.structure(arm.system)
-        if (reason := size_problem(arm.system, probe.parameters)) is not None:
-            raise ValueError(reason)  # noqa: TRY301 - handled with the other errors below
-        _require_training(arm.system)
+        _require_training(arm.system, probe)
         reference_structure = probe.structure(reference.system) if reference else structure
         run = probe.narrow(arm.system)
         first = probe.measure(run, LEARNS)
         texts = _find_evidence(arm, reference, probe, sweep)
-        noted = tuple(_notes(arm, reference, texts, probe, sweep)) if _are_notes_wanted(arm, probe) else ()
+        # Notes on custom models are always collected, since collecting them may reveal a fault.
+        has_notes = not probe.faults_only or is_outside(arm.system)
+        noted = tuple(_notes(arm, reference, texts, probe, sweep)) if has_notes else ()
     except ValueError as error:
-        faults.add(
-            f"{arm.name} cannot be trained: {error}",
-            *place,
-            about=("trained", str(error)),
-            code=FaultCode.ARM_CANNOT_BE_TRAINED,
-        )
+        message = f"{arm.name} cannot be trained: {error}"
+        faults.add(message, *place, about=("trained", str(error)), code=FaultCode.ARM_CANNOT_BE_TRAINED)
         return None
     if not isfinite(first.loss) or not isfinite(first.norm):
-        faults.add(
+        message = (
             f"{arm.name} must begin with a finite loss and gradient, got loss={first.loss} and "
-            f"gradient={first.norm}",
-            *place,
-            code=FaultCode.ARM_CANNOT_BE_TRAINED,
+            f"gradient={first.norm}"
         )
+        faults.add(message, *place, code=FaultCode.ARM_CANNOT_BE_TRAINED)
         return None
     if reference is not None and arm.changes and not is_evidence(texts):
         if arm.request.allow_no_effect:
@@ -119,8 +114,10 @@ def _find_evidence(
     return evidence_at_searched_values(probe, reference.system, arm.system, sweep, drop) or texts
 
 
-def _require_training(system: System) -> None:
-    """Raise ValueError if the model does not support batch parts or activation checkpointing."""
+def _require_training(system: System, probe: Probe) -> None:
+    """Raise ValueError if no machine or no model of this kind supports the training settings."""
+    if (reason := size_problem(system, probe.parameters)) is not None:
+        raise ValueError(reason)
     if system.train.parts > 1 or system.train.checkpoint_activations:
         ghost = build_model(system.model, system.shape, SEED, "meta")
         if (reason := find_misfit(ghost, system.train)) is not None:
@@ -140,21 +137,15 @@ def round_portably(value: float) -> float:
 
 
 def _refuse_no_effect(arm: BuiltInArm, reference: BuiltInArm, aspects: Sequence[str], faults: Faults) -> None:
-    paths = list(arm.request.cell if arm.request.is_baseline else arm.request.changes)
+    paths = list(arm.request.declared)
     unused_text = f" They differ in {' and '.join(aspects)}, which nothing uses." if aspects else ""
     override = "" if arm.request.is_baseline else ", or set allow_no_effect: true if that is intended"
-    faults.add(
+    message = (
         f"{arm.name} changes nothing against {reference.name}: with {', '.join(paths)} set, losses, "
         f"gradients, layers and counted operations are equal at several weights and input lengths."
-        f"{unused_text} Remove the arm, or change a setting that has an effect{override}",
-        *arm.request.keys(paths[0]),
-        code=FaultCode.ARM_HAS_NO_EFFECT,
+        f"{unused_text} Remove the arm, or change a setting that has an effect{override}"
     )
-
-
-def _are_notes_wanted(arm: BuiltInArm, probe: Probe) -> bool:
-    """Return whether to look for warnings; always for custom models, since looking may reveal a fault."""
-    return not probe.faults_only or is_outside(arm.system)
+    faults.add(message, *arm.request.keys(paths[0]), code=FaultCode.ARM_HAS_NO_EFFECT)
 
 
 def _notes(
@@ -199,10 +190,8 @@ def _idle_fields(arm: BuiltInArm, reference: BuiltInArm, probe: Probe, sweep: Sw
             continue
         checked_system = checked(with_value(arm.system.settings, path, reference_value))
         if isinstance(checked_system, System) and not differ(probe, checked_system, arm.system, sweep):
-            yield (
-                f"setting {path} has no effect next to the other changes; leave it out, or set the field "
-                "that it needs"
-            )
+            advice = "leave it out, or set the field that it needs"
+            yield f"setting {path} has no effect next to the other changes; {advice}"
 
 
 def check_same(arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
@@ -218,22 +207,16 @@ def check_same(arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
         if arm.request.is_baseline:
             same.add(arm.name)
             axis = _axis(arm.request.cell, equal_arm.request.cell)
-            faults.add(
-                f"{arm.name} has the same settings as {equal_arm.name}: remove one of them",
-                *arm.request.keys(axis),
-                code=FaultCode.ARM_HAS_NO_EFFECT,
-            )
+            message = f"{arm.name} has the same settings as {equal_arm.name}: remove one of them"
+            faults.add(message, *arm.request.keys(axis), code=FaultCode.ARM_HAS_NO_EFFECT)
         elif not equal_arm.request.is_baseline:
-            faults.add(
-                f"has the same settings as {equal_arm.name}: remove one of them",
-                *("arms", arm.request.label),
-                code=FaultCode.ARM_HAS_NO_EFFECT,
-            )
+            message = f"has the same settings as {equal_arm.name}: remove one of them"
+            faults.add(message, "arms", arm.request.label, code=FaultCode.ARM_HAS_NO_EFFECT)
 
 
 def _axis(cell: Mapping[str, Any], other_cell: Mapping[str, Any]) -> str:
     """Return an axis on which the written values of two cells differ; the first axis if there is none."""
-    different_axes = (
-        path for path in cell if equality_key(cell[path]) != equality_key(other_cell.get(path, MISSING))
-    )
-    return next(different_axes, next(iter(cell)))
+    for path in cell:
+        if equality_key(cell[path]) != equality_key(other_cell.get(path, MISSING)):
+            return path
+    return next(iter(cell))

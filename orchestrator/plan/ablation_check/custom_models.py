@@ -3,7 +3,8 @@
 import copy
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import chain
 from math import isfinite
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -43,22 +44,16 @@ class Fingerprint:
     @property
     def is_finite(self) -> bool:
         """Return whether all outputs and gradients are finite."""
-        return all(isfinite(number) for output_pair in self.outputs for number in output_pair) and all(
-            isfinite(norm) for _, norm in self.gradient
-        )
+        numbers = (*chain.from_iterable(self.outputs), *(norm for _, norm in self.gradient))
+        return all(map(isfinite, numbers))
 
     def equals(self, second: "Fingerprint") -> bool:
         """Return whether both models ran and have the same results, ignoring module names."""
-        own_norms, other_norms = (
-            [norm for _, norm in fingerprint.gradient if norm] for fingerprint in (self, second)
+        own, other = (
+            (each.outputs, each.parameters, each.flops, sorted(norm for _, norm in each.gradient if norm))
+            for each in (self, second)
         )
-        return (
-            bool(self.outputs)
-            and self.is_finite
-            and (self.outputs, self.parameters, self.flops)
-            == (second.outputs, second.parameters, second.flops)
-            and sorted(own_norms) == sorted(other_norms)
-        )
+        return bool(self.outputs) and self.is_finite and own == other
 
 
 def fingerprint_model(
@@ -165,26 +160,16 @@ def _run(model: "nn.Module", example: Any) -> Fingerprint:
             tensors = [_to_doubles(tensor) for tensor in _tensors(model(*arguments, **keyword_inputs))]
         total = sum((tensor.square().mean() for tensor in tensors), torch.zeros((), dtype=torch.float64))
         weights = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-        grads = (
-            torch.autograd.grad(total, list(weights.values()), allow_unused=True)
-            if total.requires_grad
-            else ()
-        )
+        has_gradient, tensors_tracked = total.requires_grad, list(weights.values())
+        grads = torch.autograd.grad(total, tensors_tracked, allow_unused=True) if has_gradient else ()
         outputs = tuple((float(tensor.detach().sum()), float(tensor.detach().norm())) for tensor in tensors)
         gradient = tuple(
             (name, float(grad.norm())) for name, grad in zip(weights, grads, strict=False) if grad is not None
         )
     except (Exception, SystemExit) as error:  # user code may raise any exception
         raise ValueError(f"the model cannot run its example: {describe_error(error)}") from error
-    built_fingerprint = _built(model)
-    return Fingerprint(
-        built_fingerprint.modules,
-        built_fingerprint.shapes,
-        built_fingerprint.parameters,
-        outputs,
-        gradient,
-        float(counter.get_total_flops()),
-    )
+    flops = float(counter.get_total_flops())
+    return replace(_built(model), outputs=outputs, gradient=gradient, flops=flops)
 
 
 def _to_doubles(value: "Tensor") -> "Tensor":
@@ -224,62 +209,43 @@ NOT_FINITE = "the output of its model on example(settings), or the gradient, is 
 
 
 def compare_fingerprints(
-    arm: str,
-    reference_fingerprint: Fingerprint,
-    arm_fingerprint: Fingerprint,
-    *,
-    has_reference: bool,
-    repeated_fingerprint: Fingerprint | None = None,
+    arm: str, reference: Fingerprint, own: Fingerprint, repeated: Fingerprint, *, has_reference: bool
 ) -> ArmCheck:
     """Return the result of the ablation check of `arm`.
 
     Args:
         arm: Name of the arm.
-        reference_fingerprint: Fingerprint of the reference.
-        arm_fingerprint: Fingerprint of the arm.
+        reference: Fingerprint of the reference.
+        own: Fingerprint of the arm.
+        repeated: Fingerprint of the reference when it is built again; quantities that differ from `reference`
+            are not reproducible and are ignored.
         has_reference: Whether the arm is compared with a reference.
-        repeated_fingerprint: Fingerprint of the reference when it is built again; quantities that differ from
-            `reference_fingerprint` are not reproducible and are ignored.
     """
     from orchestrator.plan.ablation_check.structure import tree_difference
 
-    repeated_fingerprint = reference_fingerprint if repeated_fingerprint is None else repeated_fingerprint
-    is_built = (reference_fingerprint.shapes, reference_fingerprint.modules) == (
-        repeated_fingerprint.shapes,
-        repeated_fingerprint.modules,
-    )
-    computes = (
-        not reference_fingerprint.outputs
-        or not reference_fingerprint.is_finite
-        or repeated_fingerprint.equals(reference_fingerprint)
-    )
-    are_equal = {
-        "weights": is_built and reference_fingerprint.shapes != arm_fingerprint.shapes,
-        "FLOPs": reference_fingerprint.flops == repeated_fingerprint.flops
-        and reference_fingerprint.flops != arm_fingerprint.flops,
+    is_built = (reference.shapes, reference.modules) == (repeated.shapes, repeated.modules)
+    computes = not reference.outputs or not reference.is_finite or repeated.equals(reference)
+    differences = {
+        "weights": is_built and reference.shapes != own.shapes,
+        "FLOPs": reference.flops == repeated.flops and reference.flops != own.flops,
         # Compare texts, so that NaN equals NaN.
-        "outputs": computes and repr(reference_fingerprint.outputs) != repr(arm_fingerprint.outputs),
-        "gradient": computes and repr(reference_fingerprint.gradient) != repr(arm_fingerprint.gradient),
+        "outputs": computes and repr(reference.outputs) != repr(own.outputs),
+        "gradient": computes and repr(reference.gradient) != repr(own.gradient),
     }
-    # Only the baseline, which is not compared, has the note on models that are not reproducible.
-    anew = () if is_built and computes else (RUN_ANEW if is_built else BUILT_ANEW,)
-    nothing_proved = () if has_reference else anew
-    not_finite = (
-        ()
-        if arm_fingerprint.is_finite or (has_reference and not reference_fingerprint.is_finite)
-        else (NOT_FINITE,)
-    )
-    norm = sum(part**2 for _, part in arm_fingerprint.gradient) ** 0.5 if arm_fingerprint.gradient else None
+    notes = () if own.is_finite or (has_reference and not reference.is_finite) else (NOT_FINITE,)
+    if not has_reference and not (is_built and computes):
+        notes = (*notes, RUN_ANEW if is_built else BUILT_ANEW)
+    norm = sum(part**2 for _, part in own.gradient) ** 0.5 if own.gradient else None
     return ArmCheck(
         arm=arm,
-        parameters=arm_fingerprint.parameters,
-        module_tree_added=tree_difference(reference_fingerprint, arm_fingerprint) if is_built else (),
-        module_tree_removed=tree_difference(arm_fingerprint, reference_fingerprint) if is_built else (),
-        flops_min=arm_fingerprint.flops,
-        flops_max=arm_fingerprint.flops,
+        parameters=own.parameters,
+        module_tree_added=tree_difference(reference, own) if is_built else (),
+        module_tree_removed=tree_difference(own, reference) if is_built else (),
+        flops_min=own.flops,
+        flops_max=own.flops,
         loss=None,
         gradient_norm=None if norm is None or not isfinite(norm) else round_portably(norm),
-        functional_change=has_reference and (are_equal["outputs"] or are_equal["gradient"]),
-        evidence=tuple(name for name, differs in are_equal.items() if has_reference and differs),
-        notes=(*not_finite, *nothing_proved),
+        functional_change=has_reference and (differences["outputs"] or differences["gradient"]),
+        evidence=tuple(name for name, differs in differences.items() if has_reference and differs),
+        notes=notes,
     )

@@ -83,11 +83,8 @@ def differences(
             for training_pass in (LEARNS, LEARNS_MOVED):
                 # Equal models give bitwise equal results, so only costs with a gradient differ.
                 learn = [probe.measure(system, training_pass).gradient for system in (narrow, other_narrow)]
-                yield (
-                    _measure_differences(probe, narrow, other_narrow, training_pass)
-                    if learn[0] != learn[1]
-                    else ()
-                )
+                if learn[0] != learn[1]:
+                    yield _measure_differences(probe, narrow, other_narrow, training_pass)
     else:
         old, new = probe.structure(first_system), probe.structure(second)
         yield ("weights",) if old.shapes != new.shapes else ()
@@ -152,10 +149,8 @@ def _model_differences(
     yield from _evaluations(probe, first, second, longest)
     yield _measure_differences(probe, first, second, LEARNS)
     yield _measure_differences(probe, first, second, LEARNS_MOVED)
-    if _are_small(probe, first, second):
-        yield from (
-            _measure_differences(probe, first, second, training_pass) for training_pass in TRAINS_SMALL
-        )
+    for training_pass in TRAINS_SMALL if _are_small(probe, first, second) else ():
+        yield _measure_differences(probe, first, second, training_pass)
 
 
 def _evaluations(probe: Probe, first: System, second: System, longest: int) -> Iterator[tuple[str, ...]]:
@@ -184,14 +179,9 @@ def _are_small(probe: Probe, *systems: System) -> bool:
 
 def _changed_sizes(first: System, second: System) -> list[int]:
     """Return the values of integer model fields in which the systems differ."""
-    first_fields, second_fields = (dict(leaves(system.settings["model"])) for system in (first, second))
-    changed_values = [
-        fields[path]
-        for fields in (first_fields, second_fields)
-        for path in fields
-        if first_fields.get(path) != second_fields.get(path)
-    ]
-    return [value for value in changed_values if type(value) is int]
+    old, new = (dict(leaves(system.settings["model"])) for system in (first, second))
+    changed = [path for path in {**old, **new} if old.get(path) != new.get(path)]
+    return [value for path in changed for value in (old.get(path), new.get(path)) if type(value) is int]
 
 
 def _layers(system: System, length: int) -> tuple[int, int]:
@@ -205,9 +195,8 @@ def _layers(system: System, length: int) -> tuple[int, int]:
 def _within_inputs(system: System, longest: int) -> System:
     """Return `system` without weights for position offsets beyond the longest input, which are never used."""
     answers = LENGTH_MARGIN * (system.shape.answer_length_max or 0)
-    model = limit_to_length(
-        system.model, max(longest, answers, system.train.decode_length_max or 0) + NUM_BOUNDARIES
-    )
+    length = max(longest, answers, system.train.decode_length_max or 0) + NUM_BOUNDARIES
+    model = limit_to_length(system.model, length)
     if model is system.model:
         return system
     return replace(system, model=model, settings={**system.settings, "model": model.model_dump(mode="json")})

@@ -20,9 +20,8 @@ def check_equal_arms(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, fau
     arms_by_evidence = defaultdict[str, list[BuiltInArm]](list)
     for arm in arms:
         if not arm.request.control and not arm.request.allow_no_effect:
-            effective = {
-                key: value for key, value in effective_settings(arm.system, sweep).items() if key != "loss"
-            }
+            settings = effective_settings(arm.system, sweep)
+            effective = {key: value for key, value in settings.items() if key != "loss"}
             arms_by_evidence[canonical([effective, dict(arm.request.context)])].append(arm)
     reported_arms = set[str]()
     for group in arms_by_evidence.values():
@@ -30,16 +29,13 @@ def check_equal_arms(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, fau
             # `check_built_in_arm` compares an arm with its reference.
             if later_arm.reference == equal_arm.name or later_arm.name in reported_arms:
                 continue
-            if later_arm.system.settings != equal_arm.system.settings and _behave_alike(
-                later_arm, equal_arm, probe, sweep
-            ):
+            has_other_settings = later_arm.system.settings != equal_arm.system.settings
+            if has_other_settings and _behave_alike(later_arm, equal_arm, probe, sweep):
                 reported_arms.add(later_arm.name)
-                faults.add(
-                    f"behaves like {equal_arm.name} although its settings differ: remove one of them",
-                    *(("grid",) if later_arm.request.is_baseline else ("arms", later_arm.request.label)),
-                    about=("twin", later_arm.request.label),
-                    code=FaultCode.ARM_HAS_NO_EFFECT,
-                )
+                label = later_arm.request.label
+                keys = ("grid",) if later_arm.request.is_baseline else ("arms", label)
+                message = f"behaves like {equal_arm.name} although its settings differ: remove one of them"
+                faults.add(message, *keys, about=("twin", label), code=FaultCode.ARM_HAS_NO_EFFECT)
 
 
 def _behave_alike(first: BuiltInArm, second: BuiltInArm, probe: Probe, sweep: Sweep) -> bool:

@@ -25,12 +25,10 @@ def find_name_mismatches(name: str, changes: Sequence[Change], *settings: Mappin
     if removed is None or not changes:
         return
     removed_words = _words(removed.group(1)) & _field_words(*settings)
-    touched = set[str]().union(
-        *(_words_of_path(change.path, change.before, change.after) for change in changes)
-    )
-    if removed_words and (
-        not removed_words & touched or not _changes_field(removed.group(1), removed_words, changes)
-    ):
+    words = (_words_of_path(change.path, change.before, change.after) for change in changes)
+    is_touched = not removed_words.isdisjoint(set[str]().union(*words))
+    is_changed = is_touched and _changes_field(removed.group(1), removed_words, changes)
+    if removed_words and not is_changed:
         paths = ", ".join(change.path for change in changes)
         yield (
             f"the name says that it removes {' and '.join(sorted(removed_words))}, but the arm changes "

@@ -75,15 +75,11 @@ class Measurements:
         `costs` is included only if neither the loss nor the gradient differs, because the costs are a small
         part of the loss.
         """
-        different_names = [
-            name
-            for name, own_values in self.quantities.items()
-            if not _are_close(name, own_values, second.quantities[name])
-        ]
+        own, others = self.quantities, second.quantities
+        different_names = [name for name in own if not _are_close(name, own[name], others[name])]
         if not self._has_equal_gradient(second):
-            different_names.insert(
-                different_names.index("loss") + 1 if "loss" in different_names else 0, "gradient"
-            )
+            place = different_names.index("loss") + 1 if "loss" in different_names else 0
+            different_names.insert(place, "gradient")
         if "loss" in different_names or "gradient" in different_names:
             different_names = [name for name in different_names if name != "costs"]
         return tuple(different_names)
@@ -125,27 +121,18 @@ def measure(system: System, model: nn.Module, requested_pass: Pass, longest: int
         ValueError: The model cannot be run.
     """
     batch = synthetic_examples(system.shape, min(requested_pass.length, longest), requested_pass.examples)
-    # One thread gives the same sums on every machine.
-    with cpu_threads(1):
-        output = run(
-            system,
-            model,
-            requested_pass.point,
-            batch,
-            trains=requested_pass.trains,
-            gradients=requested_pass.trains,
-        )
+    trains = requested_pass.trains
+    with cpu_threads(1):  # one thread gives the same sums on every machine
+        output = run(system, model, requested_pass.point, batch, trains=trains, gradients=trains)
         encoded = output.encoded
         layers = {"layers run": _numbers(encoded.computed), "depth": _numbers(encoded.depth)}
-        if not requested_pass.trains:
+        if not trains:
             measured_numbers = (*_numbers(output.loss), *_numbers(output.hits), *_numbers(encoded.ponder))
             return Measurements({"outputs": measured_numbers, **layers})
         loss = objective(output, system.train)
         auxiliary = 0.0 if encoded.auxiliary is None else float(encoded.auxiliary.detach().mean())
-        costs = (
-            system.train.ponder_weight * float(encoded.ponder.detach().mean()),
-            system.train.auxiliary_weight * auxiliary,
-        )
+        ponder = system.train.ponder_weight * float(encoded.ponder.detach().mean())
+        costs = (ponder, system.train.auxiliary_weight * auxiliary)
         losses = (float(loss.detach()), *_numbers(output.loss))
         measured_values = {"loss": losses, "costs": costs, **layers}
         return Measurements(measured_values, _gradient(model, loss) if requested_pass.learns else None)
@@ -201,14 +188,11 @@ def _numbers(values: torch.Tensor) -> tuple[float, ...]:
 
 
 def _gradient(model: nn.Module, loss: torch.Tensor) -> Gradient:
-    named_parameters = [
-        (name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad
-    ]
-    names, weights = zip(*named_parameters, strict=True)
-    grads = torch.autograd.grad(loss, weights, allow_unused=True)
+    weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    grads = torch.autograd.grad(loss, [*weights.values()], allow_unused=True)
     norms = {
         name: (float(torch.linalg.vector_norm(grad)), float(grad.sum()))
-        for name, grad in zip(names, grads, strict=True)
+        for name, grad in zip(weights, grads, strict=True)
         if grad is not None
     }
     return {name: sums for name, sums in norms.items() if any(sums)}

@@ -103,19 +103,11 @@ class Probe:
             ValueError: The system cannot be run on this machine.
         """
         length = longest or system.shape.length_max
-        key = (
-            self._key(system),
-            _loss_settings(system) if requested_pass.trains else "",
-            requested_pass,
-            length,
-        )
-        learned = (
-            self._measured.get((*key[:2], replace(requested_pass, learns=True), length))
-            if requested_pass.trains
-            else None
-        )
-        if key not in self._measured and learned is not None:
-            self._measured[key] = replace(learned, gradient=None)
+        settings = _loss_settings(system) if requested_pass.trains else ""
+        key = (self._key(system), settings, requested_pass, length)
+        learning_key = (*key[:2], replace(requested_pass, learns=True), length)
+        if requested_pass.trains and key not in self._measured and learning_key in self._measured:
+            self._measured[key] = replace(self._measured[learning_key], gradient=None)
         if key not in self._measured:
             self._measured[key] = measure(system, self._model(system), requested_pass, length)
         return self._measured[key]
@@ -197,8 +189,7 @@ def _require_memory(structure: Structure) -> None:
     needed_bytes = COPIES * structure.parameters * torch.get_default_dtype().itemsize
     if needed_bytes > (free_bytes := psutil.virtual_memory().available):
         raise ValueError(
-            f"a model must fit into memory for the ablation check, got {structure.parameters:,} "
-            "parameters "
+            f"a model must fit into memory for the ablation check, got {structure.parameters:,} parameters "
             f"that take {bytes_amount(needed_bytes)} but {bytes_amount(free_bytes)} are free; make it "
             "smaller or use more memory"
         )
@@ -215,8 +206,7 @@ def _require_streams(system: System, structure: Structure) -> None:
     if drawn_streams:
         raise ValueError(
             f"{drawn_streams[0]} must be initialized in the method reset_parameters of its module, so that "
-            "it has "
-            "the same random stream in every arm, but a constructor initializes it; "
+            "it has the same random stream in every arm, but a constructor initializes it; "
             f"{_move(drawn_streams[0])}"
         )
 

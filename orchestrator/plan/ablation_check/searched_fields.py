@@ -19,12 +19,7 @@ from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.space_check.dimensions import single_value_problem
 from orchestrator.plan.space_check.metrics import VALID, answer_metrics
-from orchestrator.plan.space_check.spaces import (
-    assign_params,
-    condition_values,
-    dimension_keys,
-    ends,
-)
+from orchestrator.plan.space_check.spaces import assign_params, condition_values, dimension_keys, ends
 from orchestrator.plan.training_code.settings import System, checked
 from orchestrator.spec.types import Search
 from search_spaces.dimensions import Dimension, Space
@@ -62,24 +57,15 @@ def check_dimensions(arm_space: ArmSearchSpace, probe: Probe, faults: Faults) ->
         except ValueError:  # the ablation check reports arms that cannot be run
             continue
         if reason and arm.request.is_baseline:
-            faults.add(
-                f"varies {dimension.path}, which changes {reason} in {arm.name}",
-                *dimension_keys(dimension.path, arm_space.search),
-                code=FaultCode.PARAM_HAS_NO_EFFECT,
-            )
+            message = f"varies {dimension.path}, which changes {reason} in {arm.name}"
+            keys = dimension_keys(dimension.path, arm_space.search)
+            faults.add(message, *keys, code=FaultCode.PARAM_HAS_NO_EFFECT)
         elif reason == NOTHING:
-            faults.add(
+            message = (
                 f"searches {dimension.path}, which changes nothing in {arm.name}: "
-                f"add {dimension.path} to the arm's drop",
-                "arms",
-                arm.request.label,
-                code=FaultCode.PARAM_HAS_NO_EFFECT,
+                f"add {dimension.path} to the arm's drop"
             )
-
-
-def systems(arm: BuiltInArm, dimension: Dimension, space: Space) -> list[System]:
-    """Return the arm with `dimension` at each of its ends, except systems that cannot be built."""
-    return _systems_at_ends(arm.system.settings, dimension, space)
+            faults.add(message, "arms", arm.request.label, code=FaultCode.PARAM_HAS_NO_EFFECT)
 
 
 def _unaffected_aspect(arm_space: ArmSearchSpace, dimension: Dimension, probe: Probe) -> str | None:
@@ -88,7 +74,7 @@ def _unaffected_aspect(arm_space: ArmSearchSpace, dimension: Dimension, probe: P
     Raises:
         ValueError: A system cannot be run.
     """
-    variants = systems(arm_space.arm, dimension, arm_space.space)
+    variants = systems_at_ends(arm_space.arm.system.settings, dimension, arm_space.space)
     if len(variants) < 2:
         return None
     objectives, has_effect = [objective.metric for objective in arm_space.search.objectives], False
@@ -127,18 +113,15 @@ def _systems_at_other_ends(arm_space: ArmSearchSpace, dimension: Dimension) -> I
     for draw in draws(arm_space.space, [dimension.path]):
         settings = assign_params(arm_space.arm.system.settings, draw)
         if dimension.path not in draw and settings is not None:
-            yield _systems_at_ends(settings, dimension, arm_space.space)
+            yield systems_at_ends(settings, dimension, arm_space.space)
 
 
-def _systems_at_ends(settings: Mapping[str, Any], dimension: Dimension, space: Space) -> list[System]:
-    systems_at_ends = []
+def systems_at_ends(settings: Mapping[str, Any], dimension: Dimension, space: Space) -> list[System]:
+    """Return `settings` with `dimension` at each of its ends, except systems that cannot be built."""
     for path, value in condition_values(dimension, space).items():
         settings = with_value(settings, path, value)
-    for value in ends(dimension.domain):
-        system = checked(with_value(settings, dimension.path, value))
-        if isinstance(system, System):
-            systems_at_ends.append(system)
-    return systems_at_ends
+    variants = [checked(with_value(settings, dimension.path, value)) for value in ends(dimension.domain)]
+    return [system for system in variants if isinstance(system, System)]
 
 
 def _answer_metrics(system: System) -> set[str]:

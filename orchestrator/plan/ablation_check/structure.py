@@ -69,11 +69,10 @@ def tree_difference(first: BuiltModel, second: BuiltModel) -> tuple[str, ...]:
     added = set(new_modules)
     outermost = [name for name in new_modules if not any(parent in added for parent in _parents(name))]
     kinds = [name for name in second.modules if first.modules.get(name, "") not in {"", second.modules[name]}]
-    shapes = [
-        f"{name} {'x'.join(map(str, shape))}"
-        for name, shape in second.shapes.items()
-        if first.shapes.get(name, shape) != shape
-    ]
+    reshaped = {
+        name: shape for name, shape in second.shapes.items() if first.shapes.get(name, shape) != shape
+    }
+    shapes = [f"{name} {'x'.join(map(str, shape))}" for name, shape in reshaped.items()]
     return (*(f"{name}: {second.modules[name]}" for name in [*outermost, *kinds]), *shapes)
 
 

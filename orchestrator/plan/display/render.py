@@ -161,9 +161,8 @@ def _space_lines(plan: Plan, arm: Arm) -> Iterator[str]:
     baseline_dimensions = () if arm == plan.baseline else plan.baseline.space.dimensions
     new = [dimension for dimension in arm.space.dimensions if dimension not in baseline_dimensions]
     if len(new) < len(arm.space.dimensions):
-        yield "searches what the baseline searches" + (
-            f", but not {', '.join(arm.dropped)}" if arm.dropped else ""
-        )
+        exception = f", but not {', '.join(arm.dropped)}" if arm.dropped else ""
+        yield f"searches what the baseline searches{exception}"
     elif arm.dropped:
         yield f"does not search {', '.join(arm.dropped)}"
     for dimension in new:
@@ -198,11 +197,9 @@ def _proof_lines(proof: ArmCheck, reference: ArmCheck | None) -> Iterator[str]:
             yield f"{sign} {module}"
     parts = []
     if proof.loss is not None and proof.gradient_norm is not None:
-        size_text = ", ".join(
-            f"{path.removeprefix('model.')} {value}" for path, value in proof.run_with.items()
-        )
+        sizes = [f"{path.removeprefix('model.')} {value}" for path, value in proof.run_with.items()]
         first = f"first loss {proof.loss:g}, gradient norm {proof.gradient_norm:g}"
-        parts.append(f"{first} with {size_text}" if size_text else first)
+        parts.append(f"{first} with {', '.join(sizes)}" if sizes else first)
     if proof.evidence:
         parts.append(f"differs in {', '.join(proof.evidence)}")
     elif reference is not None and proof.loss is None:
@@ -284,9 +281,8 @@ def _silence(plan: Plan) -> str:
 def _repeats(plan: Plan) -> str:
     """Return how often every arm is searched and confirmed, and the names of controls."""
     controls = ", ".join(arm.name for arm in plan.arms if arm.control)
-    controls_text = (
-        f"\nControls, which no correction counts and which never win: {controls}." if controls else ""
-    )
+    sentence = f"\nControls, which no correction counts and which never win: {controls}."
+    controls_text = sentence if controls else ""
     if plan.search is None or plan.confirm is None or not plan.power or not plan.power.comparisons:
         return controls_text
     if plan.repeats == 1:
@@ -308,15 +304,10 @@ def _exhausted(plan: Plan) -> str:
         return ""
     num_trials = plan.search.trials_per_arm
     counts = Counter(trial.arm for trial in plan.trials if trial.phase == SEARCH and not trial.repeat)
-    arms_with_fewer_trials = [
-        f"{arm} {arm_trials}" for arm, arm_trials in counts.items() if arm_trials < num_trials
-    ]
-    if not arms_with_fewer_trials:
+    shorter = ", ".join(f"{arm} {count}" for arm, count in counts.items() if count < num_trials)
+    if not shorter:
         return ""
-    return (
-        f"\nSearches end when every combination was tried, after fewer than {num_trials}: "
-        f"{', '.join(arms_with_fewer_trials)}."
-    )
+    return f"\nSearches end when every combination was tried, after fewer than {num_trials}: {shorter}."
 
 
 def _repeated_points_warning(plan: Plan) -> str:
@@ -345,19 +336,16 @@ def no_verdict_warning(plan: Plan) -> str:
 
 def plan_warnings(plan: Plan) -> list[str]:
     """Return the warnings of a plan, for output that does not display the plan."""
-    own_checks = plan.proofs if plan.trainable else ()
+    checks = plan.proofs if plan.trainable else ()
+    notes = [f"Warning: {check.arm}: {note}." for check in checks for note in check.notes]
     repeated = [line] if (line := _repeated_points_warning(plan).strip()) else []
-    return [
-        *repeated,
-        *_doubtful_settings(plan),
-        *(f"Warning: {arm_check.arm}: {note}." for arm_check in own_checks for note in arm_check.notes),
-    ]
+    return [*repeated, *_doubtful_settings(plan), *notes]
 
 
 def _doubtful_settings(plan: Plan) -> list[str]:
-    texts = (*_refused_draws(plan), *_may_become_one(plan), *_may_be_contexts(plan))
-    texts = (*texts, *idle_patience_warnings(plan))
-    return [*texts, *reversed_goal_warnings(plan), *_custom_code_warnings(plan), *_placeholders(plan)]
+    texts = [*_refused_draws(plan), *_may_become_one(plan), *_may_be_contexts(plan)]
+    texts += [*idle_patience_warnings(plan), *reversed_goal_warnings(plan)]
+    return [*texts, *_custom_code_warnings(plan), *_placeholders(plan)]
 
 
 def _placeholders(plan: Plan) -> Iterator[str]:
@@ -388,21 +376,16 @@ def _may_be_contexts(plan: Plan) -> Iterator[str]:
 def _refused_draws(plan: Plan) -> Iterator[str]:
     """Yield a warning for every Config next to the trainable that refuses combinations of a search."""
     predicates = {
-        str(predicate): (arm.name, predicate) for arm in reversed(plan.arms) for predicate in _refusing(arm)
+        str(rule): (arm.name, rule)
+        for arm in reversed(plan.arms)
+        for rule in arm.space.constraints
+        if isinstance(rule, Predicate) and rule.refused
     }
     for name, predicate in predicates.values():
         yield (
             f"Warning: {predicate} refuses {predicate.refused:,} of {predicate.tried:,} combinations that "
             f"were tried of {name}'s search. What it refuses is drawn again and costs no trial."
         )
-
-
-def _refusing(arm: Arm) -> Iterator[Predicate]:
-    return (
-        constraint
-        for constraint in arm.space.constraints
-        if isinstance(constraint, Predicate) and constraint.refused
-    )
 
 
 def _may_become_one(plan: Plan) -> Iterator[str]:
@@ -464,11 +447,9 @@ def _thread_warnings(trainable: str) -> list[str]:
     module = trainable.partition(":")[0]
     if not (thread_names := started_threads(module)):
         return []
-    message = (
-        f"Warning: importing {module} starts {counted(thread_names, 'thread')}, so each trial starts a fresh "
-        "interpreter instead of a fork, which takes seconds longer."
-    )
-    return [message]
+    started = f"importing {module} starts {counted(thread_names, 'thread')}"
+    effect = "so each trial starts a fresh interpreter instead of a fork, which takes seconds longer"
+    return [f"Warning: {started}, {effect}."]
 
 
 def _undeclared_metric_warnings(plan: Plan) -> list[str]:
@@ -476,15 +457,14 @@ def _undeclared_metric_warnings(plan: Plan) -> list[str]:
     declared_names = {metric.name for metric in plan.metrics}
     if not declared_names:
         return []
-    searched_metrics = [objective.metric for objective in plan.search.objectives] if plan.search else []
-    outcome_names = plan.answer.outcomes if plan.answer else ()
+    searched_metrics = [objective.metric for objective in plan.objectives]
     published = dict.fromkeys(row["metric"] for row in plan.published)
     return [
         f"Warning: {metric} is {use} and not declared in the metrics of {plan.trainable}, which has "
         f"{', '.join(sorted(declared_names))}."
         for use, metrics in (
             ("searched for", searched_metrics),
-            ("a primary outcome", outcome_names),
+            ("a primary outcome", plan.outcomes),
             ("published", published),
         )
         for metric in metrics
@@ -497,11 +477,9 @@ def _unmatched_published_warning(plan: Plan) -> str:
     rows = [f"{row['metric']} of {name_of(row)} on {row['split']}" for row in rows_without_evaluation(plan)]
     if not rows:
         return ""
-    remedy = (
-        "Add the splits to confirm.splits, or leave the rows out"
-        if plan.confirm is not None
-        else "Add confirm: what a search reads is compared with nothing published"
-    )
+    remedy = "Add the splits to confirm.splits, or leave the rows out"
+    if plan.confirm is None:
+        remedy = "Add confirm: what a search reads is compared with nothing published"
     return f"\nWarning: no confirmed trial reads what was published as {'; '.join(rows)}. {remedy}."
 
 

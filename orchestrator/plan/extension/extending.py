@@ -37,11 +37,8 @@ def changes_allowed(
             f"nothing to extend: {name} already has these settings. Name what to add, or continue the "
             f"sweep with haltsweep resume {name}. {CAN}"
         )
-    refusals = [
-        f"  {difference}\n    {reason}"
-        for difference in changes
-        if (reason := refuse_change(difference, progress))
-    ]
+    reasons = [(difference, refuse_change(difference, progress)) for difference in changes]
+    refusals = [f"  {difference}\n    {reason}" for difference, reason in reasons if reason]
     if refusals:
         raise InputError("\n".join([f"{name} cannot be extended by this:", *refusals, CAN]))
     return changes
@@ -63,11 +60,8 @@ def extend_plan(
         InputError: A requested trial or an arm would be lost or changed.
     """
     new = replace(new, trials=(*new.trials, *late_trials(old, new, started_ids, never)))
-    refusals = [
-        *_arms_lost(old, new),
-        *_trials_lost(old, new, started_ids),
-        *_answer_changed(old, new, started_ids),
-    ]
+    refusals = [*_arms_lost(old, new), *_trials_lost(old, new, started_ids)]
+    refusals += _answer_changed(old, new, started_ids)
     if refusals:
         lines = [f"  {line}" for line in refusals]
         raise InputError("\n".join([f"{old.name} cannot be extended by this:", *lines, CAN]))
@@ -90,12 +84,9 @@ def _answer_changed(old: Plan, new: Plan, started_ids: Collection[str]) -> Itera
     Without `answer.metric`, the first split determines the primary outcome, so new splits can change it.
     """
     confirmed = any(trial.phase == "confirm" and trial.trial_id in started_ids for trial in old.trials)
-    old_outcomes, new_outcomes = (
-        plan.answer.outcomes if plan.answer is not None else () for plan in (old, new)
-    )
-    if confirmed and old_outcomes != new_outcomes:
-        words = " and ".join(old_outcomes) or "nothing", " and ".join(new_outcomes) or "nothing"
-        yield f"the primary outcome: {words[0]} -> {words[1]}, after confirm trials were seen"
+    if confirmed and old.outcomes != new.outcomes:
+        before, after = (" and ".join(plan.outcomes) or "nothing" for plan in (old, new))
+        yield f"the primary outcome: {before} -> {after}, after confirm trials were seen"
 
 
 def _arm_identity(arm: Arm) -> tuple[Any, ...]:
@@ -106,30 +97,17 @@ def _trials_lost(old: Plan, new: Plan, started_ids: Collection[str]) -> Iterator
     """Yield a message if a trial is lost; a trial that was not requested yet may get another id."""
     ids = {trial.trial_id for trial in new.trials}
     places = {_place(trial) for trial in new.trials}
-    lost_trials = [trial for trial in old.trials if trial.trial_id not in ids]
-    lost_trials = [
-        planned_trial
-        for planned_trial in lost_trials
-        if planned_trial.trial_id in started_ids or _place(planned_trial) not in places
-    ]
-    for planned_trial in lost_trials[:1]:
-        remainder = f", and {len(lost_trials) - 1} more" if len(lost_trials) > 1 else ""
-        trial_text = f"trial {planned_trial.place} ({planned_trial.trial_id}){remainder}"
-        yield f"{trial_text}: would be another one, or none"
+    missing = [trial for trial in old.trials if trial.trial_id not in ids]
+    lost = [trial for trial in missing if trial.trial_id in started_ids or _place(trial) not in places]
+    for trial in lost[:1]:
+        remainder = f", and {len(lost) - 1} more" if len(lost) > 1 else ""
+        yield f"trial {trial.place} ({trial.trial_id}){remainder}: would be another one, or none"
 
 
 def _place(trial: PlannedTrial) -> tuple[Any, ...]:
     number = trial.number if trial.phase == "search" else None
-    return (
-        trial.arm,
-        trial.phase,
-        trial.repeat,
-        number,
-        trial.rank,
-        trial.seed,
-        tuple(sorted(trial.overrides.items())),
-        trial.settings_of,
-    )
+    place = (trial.arm, trial.phase, trial.repeat, number, trial.rank, trial.seed, trial.settings_of)
+    return (*place, tuple(sorted(trial.overrides.items())))
 
 
 def _merge_trials(old: Plan, new: Plan) -> list[PlannedTrial]:
@@ -154,9 +132,9 @@ def _numbered(trials: Sequence[PlannedTrial], trial_by_id: Mapping[str, PlannedT
 
 def _added_splits(old: Plan, new: Plan) -> tuple[str, ...]:
     """Return the splits that confirm trials of `new` read, but confirm trials of `old` do not."""
-    if old.confirm is None or new.confirm is None:
+    if old.confirm is None:
         return ()
-    return tuple(split for split in new.confirm.splits if split not in old.confirm.splits)
+    return tuple(split for split in new.test_splits if split not in old.test_splits)
 
 
 def late_trials(
@@ -179,14 +157,6 @@ def late_trials(
         if source.phase in {SEARCH, CROSS} or source.late_splits:
             continue
         if source.trial_id in started_ids and source.trial_id not in never:
-            yield PlannedTrial(
-                digest(source.trial_id, POSTHOC, list(splits)),
-                source.arm,
-                POSTHOC,
-                0,  # it is numbered with the others of its arm
-                source.seed,
-                source.rank,
-                source.overrides,
-                splits,
-                source.repeat,
-            )
+            trial_id = digest(source.trial_id, POSTHOC, list(splits))
+            # It is numbered with the others of its arm.
+            yield replace(source, trial_id=trial_id, phase=POSTHOC, number=0, late_splits=splits)

@@ -23,15 +23,9 @@ def check_posthoc(spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, faults: 
     """Add faults for posthoc settings that do not exist, change weights, or do not affect the evaluation."""
     for path, values in spec.posthoc.items():
         if lookup(arms[0].system.settings, path) is MISSING:
-            field_names = [
-                field for field, _ in leaves(arms[0].system.settings) if not field.startswith("train.")
-            ]
-            faults.add(
-                f"the baseline has no field {path}. {hint(path, field_names)}",
-                "posthoc",
-                path,
-                code=FaultCode.UNKNOWN_FIELD,
-            )
+            names = [name for name, _ in leaves(arms[0].system.settings) if not name.startswith("train.")]
+            message = f"the baseline has no field {path}. {hint(path, names)}"
+            faults.add(message, "posthoc", path, code=FaultCode.UNKNOWN_FIELD)
             continue
         arms_with_value = [arm for arm in arms if lookup(arm.system.settings, path) is not MISSING]
         refusals = [
@@ -40,12 +34,8 @@ def check_posthoc(spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, faults: 
         if any(refusals):
             continue
         if reason := _refuse_unused_values(spec, arms_with_value, path, values, probe):
-            faults.add(
-                f"changes nothing that is read: {reason}; leave it out",
-                "posthoc",
-                path,
-                code=FaultCode.RE_EVALUATION_HAS_NO_EFFECT,
-            )
+            message = f"changes nothing that is read: {reason}; leave it out"
+            faults.add(message, "posthoc", path, code=FaultCode.RE_EVALUATION_HAS_NO_EFFECT)
         else:
             _check_each(spec, arms_with_value, path, probe, faults)
 
@@ -61,13 +51,11 @@ def _check_value(
             faults.add(f"{arm.name} {reason}", "posthoc", path, place, about=(path, place, reason))
             is_refused = True
     if not is_refused and all(_has_already(spec, arm, path, value) for arm in arms):
-        faults.add(
+        message = (
             f"must differ from what is trained: {shown(value)} is what every arm has already, and is read so "
-            "anyway; leave it out",
-            "posthoc",
-            path,
-            place,
+            "anyway; leave it out"
         )
+        faults.add(message, "posthoc", path, place)
         return True
     return is_refused
 
@@ -106,9 +94,8 @@ def _refuse_other_data(spec: Spec, first: System, second: System, setting: str) 
 
     None if the model can be evaluated.
     """
-    confirm_splits = spec.confirm.splits if spec.confirm is not None else ()
     first_splits, has = ({split.name for split in splits(system.task)} for system in (first, second))
-    if lost_splits := (first_splits - has).intersection(confirm_splits):
+    if lost_splits := (first_splits - has).intersection(spec.test_splits):
         return f"has no split {', '.join(sorted(lost_splits))} with {setting}"
     if _learned_fields(first) != _learned_fields(second):
         return (
@@ -122,11 +109,8 @@ def _learned_fields(system: System) -> dict[str, Value]:
     """Return the task fields that affect training or selection, except those that no test depends on."""
     split_names = [info.name for info in splits(system.task) if info.role != "test"]
     idle_fields = training_only(system.task)  # reported as settings without an effect
-    return {
-        name: value
-        for name, value in effective_task_values(settled(system.task), split_names).items()
-        if name not in idle_fields
-    }
+    values = effective_task_values(settled(system.task), split_names)
+    return {name: value for name, value in values.items() if name not in idle_fields}
 
 
 def _refuse_unused_values(
@@ -140,9 +124,8 @@ def _refuse_unused_values(
         return "no arm writes answers token by token"
     if any(_is_searched(spec, arm, path) for arm in arms):
         return None
-    is_unread = all(
-        _gives_equal_results(spec, arm, path, (None, value), probe) for arm in arms for value in values
-    )
+    pairs = [(arm, (None, value)) for arm in arms for value in values]
+    is_unread = all(_gives_equal_results(spec, arm, path, pair, probe) for arm, pair in pairs)
     return _why_no_effect(arms, root, field) if is_unread else None
 
 
@@ -160,10 +143,8 @@ def _check_each(spec: Spec, arms: Sequence[BuiltInArm], path: str, probe: Probe,
     """Add faults for values that give every arm the results of its training or of an earlier value."""
     values = spec.posthoc[path]
     for place, value in enumerate(values):
-        earlier_values = [
-            *([] if any(_is_searched(spec, arm, path) for arm in arms) else [None]),
-            *values[:place],
-        ]
+        is_searched = any(_is_searched(spec, arm, path) for arm in arms)
+        earlier_values = [*([] if is_searched else [None]), *values[:place]]
         for earlier_value in earlier_values:
             if all(_gives_equal_results(spec, arm, path, (earlier_value, value), probe) for arm in arms):
                 earlier_text = "what is trained" if earlier_value is None else shown(earlier_value)
@@ -177,9 +158,9 @@ def _check_each(spec: Spec, arms: Sequence[BuiltInArm], path: str, probe: Probe,
 
 def _is_searched(spec: Spec, arm: BuiltInArm, path: str) -> bool:
     """Return whether the search of `arm` draws the value at `path`."""
-    return (
-        spec.search is not None and path not in arm.request.drop and path in common_space(spec.search).paths
-    )
+    if spec.search is None or path in arm.request.drop:
+        return False
+    return path in common_space(spec.search).paths
 
 
 def _gives_equal_results(
@@ -209,7 +190,7 @@ def _reads_equally(spec: Spec, root: str, first: System, second: System, probe: 
 
     The systems differ in the part `root`.
     """
-    sweep = Sweep(tests=spec.confirm.splits if spec.confirm is not None else ())
+    sweep = Sweep(tests=spec.test_splits)
     if root == "task":
         return bool(_test_fields(first, sweep) == _test_fields(second, sweep))
     if root == "train":

@@ -21,9 +21,8 @@ def check_built_in(
     spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, metrics: Sequence[Metric], faults: Faults
 ) -> None:
     """Check published values as `check_published` does, and that their quantities are measured."""
-    check_published(
-        spec, arms, [split.name for arm in arms for split in splits(arm.system.task)], metrics, faults
-    )
+    split_names = [split.name for arm in arms for split in splits(arm.system.task)]
+    check_published(spec, arms, split_names, metrics, faults)
     _check_quantities(spec, arms[0], probe, faults)
 
 
@@ -59,40 +58,34 @@ def _check_splits(spec: Spec, split_names: Iterable[str], faults: Faults) -> Non
         for split in row.values:
             if split not in known_splits:
                 keys = ("published", place, "values", split)
-                faults.add(
-                    f"no split named {split!r}. {hint(split, sorted(known_splits))}",
-                    *keys,
-                    code=FaultCode.UNKNOWN_NAME,
-                )
+                message = f"no split named {split!r}. {hint(split, sorted(known_splits))}"
+                faults.add(message, *keys, code=FaultCode.UNKNOWN_NAME)
 
 
 def _declared_splits(spec: Spec) -> Iterator[str]:
     """Yield all splits that the spec names, including those of objectives and answer."""
-    tests = spec.confirm.splits if spec.confirm else ()
-    yield from tests
-    for objective in spec.search.objectives if spec.search else ():
-        yield declared_split(objective.metric, objective.split, tests)
-    for _, outcome in primary_outcomes(spec.answer) if spec.answer else ():
-        yield outcome_split(outcome, spec.answer.split if spec.answer else None, tests)
+    yield from spec.test_splits
+    for objective in spec.objectives:
+        yield declared_split(objective.metric, objective.split, spec.test_splits)
+    if spec.answer is not None:
+        for _, outcome in primary_outcomes(spec.answer):
+            yield outcome_split(outcome, spec.answer.split, spec.test_splits)
 
 
 def _check_spans(spec: Spec, metrics: Sequence[Metric], faults: Faults) -> None:
     for place, row in enumerate(spec.published):
         low, high = (metric := look_up(metrics, row.metric)).span
-        for split, value in ((split, field_value.value) for split, field_value in row.values.items()):
-            if low <= value <= high:
-                continue
-            range_text = f"a share from {low:g} to {high:g}" if (low, high) == (0, 1) else _range_text(metric)
-            remedy = ": divide percentages by 100" if (low, high) == (0, 1) else ""
-            keys = ("published", place, "values", split)
-            faults.add(f"must be {range_text} as our {row.metric} is, got {shown(value)}{remedy}", *keys)
-        for split, std in ((split, field_value.std) for split, field_value in row.values.items()):
-            if std is not None and std > high - low:
-                remedy = ": divide percentages by 100" if (low, high) == (0, 1) else ""
+        is_share, keys = (low, high) == (0, 1), ("published", place, "values")
+        remedy = ": divide percentages by 100" if is_share else ""
+        for split, entry in row.values.items():
+            if not low <= entry.value <= high:
+                range_text = "a share from 0 to 1" if is_share else _range_text(metric)
+                requirement = f"must be {range_text} as our {row.metric} is"
+                faults.add(f"{requirement}, got {shown(entry.value)}{remedy}", *keys, split)
+        for split, entry in row.values.items():
+            if entry.std is not None and entry.std > high - low:
                 requirement = f"must be at most {high - low:g}, how far values of {row.metric} can lie apart"
-                faults.add(
-                    f"{requirement}, got {shown(std)}{remedy}", *("published", place, "values", split, "std")
-                )
+                faults.add(f"{requirement}, got {shown(entry.std)}{remedy}", *keys, split, "std")
 
 
 def _range_text(metric: Metric) -> str:
@@ -112,12 +105,11 @@ def _check_distinct(spec: Spec, faults: Faults) -> None:
             if (earlier_place := place_by_key.setdefault(belongs, place)) != place:
                 # Two papers may have measured the same system, but the report displays one value per arm.
                 remedy = "" if row.arm is not None else ": tell papers apart by reference.variant"
-                faults.add(
+                message = (
                     f"{row.metric} of {row.name} must be given once, also in "
-                    f"published[{earlier_place}]{remedy}",
-                    *("published", place, "values", split),
-                    code=FaultCode.DUPLICATE_KEY,
+                    f"published[{earlier_place}]{remedy}"
                 )
+                faults.add(message, "published", place, "values", split, code=FaultCode.DUPLICATE_KEY)
 
 
 def _key(values: Mapping[str, Any]) -> frozenset[tuple[str, bool, Any]]:
@@ -128,12 +120,11 @@ def _key(values: Mapping[str, Any]) -> frozenset[tuple[str, bool, Any]]:
 def _check_system(index: int, row: Published, spec: Spec, faults: Faults) -> None:
     """Add a fault for a published system named like an arm, since their rows would be indistinguishable."""
     if row.name in (BASELINE, *spec.arms):
-        faults.add(
+        message = (
             f"must not be called as the arm {row.name} is: write arm: {row.name} if the row is of that arm, "
-            "else tell it apart by reference.variant",
-            *("published", index, "reference", "system"),
-            code=FaultCode.CONFLICTING_FIELDS,
+            "else tell it apart by reference.variant"
         )
+        faults.add(message, "published", index, "reference", "system", code=FaultCode.CONFLICTING_FIELDS)
 
 
 def _check_read_again(index: int, row: Published, arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
@@ -141,12 +132,11 @@ def _check_read_again(index: int, row: Published, arms: Sequence[CheckedArm[Any]
     own_arms = [arm for arm in arms if arm.request.label == row.arm]
     for path in row.posthoc:
         if own_arms and all(lookup(arm.system.settings, path) is MISSING for arm in own_arms):
-            faults.add(
+            message = (
                 f"{row.arm} has no field {path}, so that it is never read again with one and the value would "
-                "stand beside nothing: leave the row out, or give the arm that it belongs to",
-                *("published", index, "posthoc", path),
-                code=FaultCode.UNKNOWN_FIELD,
+                "stand beside nothing: leave the row out, or give the arm that it belongs to"
             )
+            faults.add(message, "published", index, "posthoc", path, code=FaultCode.UNKNOWN_FIELD)
 
 
 def _check_quantities(spec: Spec, baseline: BuiltInArm, probe: Probe, faults: Faults) -> None:
@@ -163,8 +153,5 @@ def _check_quantities(spec: Spec, baseline: BuiltInArm, probe: Probe, faults: Fa
             quantity_names = [name.removeprefix(prefix) for name in reported_names if name.startswith(prefix)]
             if row.metric not in quantity_names:
                 of_training = " of train" if split == "train" else ""
-                faults.add(
-                    f"no quantity{of_training} named {row.metric!r}. {hint(row.metric, quantity_names)}",
-                    *("published", place, "metric"),
-                    code=FaultCode.UNKNOWN_NAME,
-                )
+                message = f"no quantity{of_training} named {row.metric!r}. {hint(row.metric, quantity_names)}"
+                faults.add(message, "published", place, "metric", code=FaultCode.UNKNOWN_NAME)

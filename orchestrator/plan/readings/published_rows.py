@@ -20,10 +20,8 @@ def matches_cell(row: Row, settings: Mapping[str, Any]) -> bool:
 
 def matches_overrides(row: Row, overrides: Mapping[str, Any]) -> bool:
     """Return whether the row was measured with exactly these overrides."""
-    row_reading = row.get("posthoc", {})
-    return row_reading.keys() == overrides.keys() and all(
-        same(row_reading[path], overrides[path]) for path in row_reading
-    )
+    own = row.get("posthoc", {})
+    return own.keys() == overrides.keys() and all(same(own[path], overrides[path]) for path in own)
 
 
 def name_of(row: Row) -> str:
@@ -46,11 +44,9 @@ def rows_without_evaluation(plan: Plan) -> Iterator[Row]:
     The report cannot display them.
     """
     declared_splits = metric_splits(plan.search, plan.confirm, plan.answer).declared.values()
-    read_splits = (
-        {SELECTION_SPLIT, TRAIN, *plan.confirm.splits, *declared_splits}
-        if plan.confirm is not None
-        else set()
-    )
+    read_splits = {SELECTION_SPLIT, TRAIN, *plan.test_splits, *declared_splits}
+    if plan.confirm is None:
+        read_splits = set()
     for row in plan.published:
         # A re-evaluation of the built-in trainable has no training metrics.
         rereads = plan.trainable is None and not row.get("alone") and row.get("posthoc")

@@ -65,30 +65,20 @@ def _always_holds(rule: Constraint, arm: CheckedArm[Any], space: Space) -> bool:
     dimensions = [space[path] for path in rule.paths if path in space.paths]
     if rule.op == "!=" and any(is_continuous(dimension.domain) for dimension in dimensions):
         return True  # a continuous value is never drawn equal to a given value
+    paths, settings = [dimension.path for dimension in dimensions], arm.system.settings
     draws = product(*(candidates(dimension.domain) for dimension in dimensions))
-    return all(
-        admits(
-            rule,
-            dict(zip([dimension.path for dimension in dimensions], draw, strict=True)),
-            arm.system.settings,
-        )
-        for draw in draws
-    )
+    return all(admits(rule, dict(zip(paths, draw, strict=True)), settings) for draw in draws)
 
 
 def _unknown_field(rule: Rule, arms: ArmSpace) -> str | None:
-    fields = dict.fromkeys(path for arm, space in arms for path in (*_paths(arm), *space.paths))
     for path in rule.paths:
         if not any(_values(path, arm, space) for arm, space in arms):
+            fields = dict.fromkeys(path for arm, space in arms for path in (*_paths(arm), *space.paths))
             return f"{rule}: {path} is a field of no arm{_written_otherwise(rule, path, fields)}"
     if isinstance(rule, Predicate):
         return None
-    if not any(
-        overlap(path, searched_path)
-        for path in rule.paths
-        for _, space in arms
-        for searched_path in space.paths
-    ):
+    searched_paths = {path for _, space in arms for path in space.paths}
+    if not any(overlap(path, searched) for path in rule.paths for searched in searched_paths):
         return (
             f"{rule}: must have a field that the search varies, got none: the condition holds or fails for "
             "all trials alike"
@@ -125,19 +115,18 @@ def _paths(arm: CheckedArm[Any]) -> Iterable[str]:
 
 
 def _why_not_numeric(constraint: Constraint, arms: ArmSpace) -> str | None:
-    field_values = [
-        value for path in constraint.paths for arm, space in arms for value in _values(path, arm, space)
-    ]
-    if constraint.op in ("==", "!=") and not any(map(_is_number, field_values)):
+    values_by_path = {
+        path: [value for arm, space in arms for value in _values(path, arm, space)]
+        for path in constraint.paths
+    }
+    is_equality = constraint.op in ("==", "!=")
+    if is_equality and not any(_is_number(value) for values in values_by_path.values() for value in values):
         return None
-    for path in constraint.paths:
-        values = [value for arm, space in arms for value in _values(path, arm, space)]
-        invalid_values = [
-            param_value for param_value in values if not _is_number(param_value) and param_value is not None
-        ]
-        if invalid_values:
-            return f"{constraint}: must compare numbers, and {path} can be {shown(invalid_values[0])}"
-        if all(param_value is None for param_value in values):
+    for path, values in values_by_path.items():
+        for value in values:
+            if not _is_number(value) and value is not None:
+                return f"{constraint}: must compare numbers, and {path} can be {shown(value)}"
+        if all(value is None for value in values):
             return (
                 f"{constraint}: must compare numbers, and {path} is null in every arm: the constraint "
                 "excludes no values"
@@ -151,11 +140,8 @@ def _values(path: str, arm: CheckedArm[Any], space: Space) -> Sequence[Value]:
         return ends(space[path].domain)
     value = lookup(arm.system.settings, path)
     outer = [searched_path for searched_path in space.paths if path.startswith(f"{searched_path}.")]
-    effective_values = [
-        effective(path, {searched_path: value}, {})
-        for searched_path in outer
-        for value in ends(space[searched_path].domain)
-    ]
+    params = [{searched_path: end} for searched_path in outer for end in ends(space[searched_path].domain)]
+    effective_values = [effective(path, entry, {}) for entry in params]
     return tuple(item for item in (value, *effective_values) if item is not MISSING)
 
 

@@ -92,41 +92,33 @@ def _unknown_condition(
             continue
         is_refused = True
         related_fields = related(path, fields)
-        faults.add(
-            f"depends on {path}, a field of no arm. {hint(path, related_fields)}",
-            *dimension_keys(dimension.path, search),
-            "when",
-            code=FaultCode.UNKNOWN_FIELD,
-        )
+        message = f"depends on {path}, a field of no arm. {hint(path, related_fields)}"
+        faults.add(message, *dimension_keys(dimension.path, search), "when", code=FaultCode.UNKNOWN_FIELD)
     return is_refused
 
 
 def _may_be(path: str, settings: Mapping[str, Any]) -> bool:
     """Return whether the field exists, or may exist once a parent that is null has a value."""
     parents = [path.rsplit(".", num_cut_parts)[0] for num_cut_parts in range(1, path.count("."))]
-    return lookup(settings, path) is not MISSING or any(
-        lookup(settings, parent) is None for parent in parents
-    )
+    is_null = any(lookup(settings, parent) is None for parent in parents)
+    return is_null or lookup(settings, path) is not MISSING
 
 
 def _check_existence(
     dimension: Dimension, arms: Sequence[CheckedArm[Any]], common: Space, search: Search, faults: Faults
 ) -> None:
-    arms_with_space = [
-        (arm, without(common, arm.request.drop)) for arm in arms if dimension.path not in arm.request.drop
-    ]
-    if any(may_exist(dimension, space, arm) for arm, space in arms_with_space):
+    searching = [arm for arm in arms if dimension.path not in arm.request.drop]
+    if any(may_exist(dimension, without(common, arm.request.drop), arm) for arm in searching):
         return
     conditions = " and ".join(
         f"{condition.path} must be {' or '.join(map(shown, condition.values))}"
         for condition in dimension.when
     )
-    faults.add(
+    message = (
         f"never exists: {conditions}, which holds in no arm that searches it; correct the condition or leave "
-        "the range out",
-        *dimension_keys(dimension.path, search),
-        "when",
+        "the range out"
     )
+    faults.add(message, *dimension_keys(dimension.path, search), "when")
 
 
 def measures(path: str, arms: Sequence[BuiltInArm], searched_paths: Collection[str]) -> str | None:

@@ -82,52 +82,55 @@ def check_draws(
         `space`, with an added rule if the trainable's Config refuses combinations.
     """
     assert spec.search is not None, "there must be a search to draw for"
-    search, best = spec.search, 1 if spec.confirm is None else spec.confirm.best
+    settings, search = arm.system.settings, spec.search
     try:
         settings_check.too_large(arm.system)
     except ValueError:
         return space  # the ablation check refuses arms that cannot be built
-    settings = arm.system.settings
     drawing = _Drawing(settings, space, partial(settings_check.drawn, settings), settings_check.too_large)
     are_sound = [_check_alone(arm, dimension, drawing, search, faults) for dimension in space.dimensions]
     if not all(are_sound):
         return space
     draws = list(islice(drawing.draws(DRAWS_MAX), DRAWS_MAX))
-    num_refused = 0
-    for draw in draws:
-        if problem := drawing.refusal(draw):
-            if settings_check.refusing is not None and _is_rejected(draw, settings, settings_check):
-                num_refused += 1
-            else:
-                _note_combination(arm, draw, problem, drawing, faults)
-    if num_refused and settings_check.refusing is not None:
-        rule = replace(settings_check.refusing, refused=num_refused, tried=sum(map(drawing.admits, draws)))
+    rule = settings_check.refusing
+    num_refused = _check_combinations(arm, draws, drawing, settings_check, faults)
+    if num_refused and rule is not None:
+        rule = replace(rule, refused=num_refused, tried=sum(map(drawing.admits, draws)))
         space = Space(space.dimensions, (*space.constraints, rule))
         drawing = _Drawing(settings, space, drawing.variant, settings_check.too_large)
     if draws and not any(map(drawing.admits, chain(draws, drawing.by_chance(CHANCES)))):
         constraints_text = ", ".join(map(str, space.constraints))
-        faults.add(
-            f"{arm.name} can draw nothing that satisfies {constraints_text}: change the ranges",
-            "search",
-            about=("nothing satisfies", constraints_text),
-            code=FaultCode.NOTHING_TO_DRAW,
-        )
+        message = f"{arm.name} can draw nothing that satisfies {constraints_text}: change the ranges"
+        about = ("nothing satisfies", constraints_text)
+        faults.add(message, "search", about=about, code=FaultCode.NOTHING_TO_DRAW)
         return space
-    num_params = sum(map(drawing.admits, draws))
-    if (
-        num_params < best
-        and all(_is_whole(dimension.domain) for dimension in space.dimensions)
-        and len(draws) < DRAWS_MAX
-    ):
-        faults.add(
+    num_params, best = sum(map(drawing.admits, draws)), 1 if spec.confirm is None else spec.confirm.best
+    are_all = len(draws) < DRAWS_MAX and all(_is_whole(dimension.domain) for dimension in space.dimensions)
+    if num_params < best and are_all:
+        message = (
             f"must be at most {num_params}, got {best}: the search space of {arm.name} has only {num_params} "
-            "different params",
-            "confirm",
-            "best",
-            about=("best", num_params),
-            code=FaultCode.NOTHING_TO_DRAW,
+            "different params"
         )
+        faults.add(message, "confirm", "best", about=("best", num_params), code=FaultCode.NOTHING_TO_DRAW)
     return space
+
+
+def _check_combinations(
+    arm: CheckedArm[Any],
+    draws: Sequence[Assignment],
+    drawing: "_Drawing",
+    settings_check: SettingsCheck,
+    faults: Faults,
+) -> int:
+    """Add faults for draws that cannot be trained; return how many the trainable's Config refuses instead."""
+    num_refused = 0
+    for draw in draws:
+        if problem := drawing.refusal(draw):
+            if settings_check.refusing and _is_rejected(draw, arm.system.settings, settings_check):
+                num_refused += 1
+            else:
+                _note_combination(arm, draw, problem, drawing, faults)
+    return num_refused
 
 
 def _is_rejected(draw: Assignment, settings: Mapping[str, Any], settings_check: SettingsCheck) -> bool:
@@ -156,16 +159,11 @@ def candidates(domain: Domain, max_count: int = VALUES_MAX) -> tuple[Value, ...]
         case _:
             first, final, gap = domain.low, float(greatest(domain)), domain.step
             # Evenly spaced values may all be integers, and an integer field would accept them by chance.
-            past = UNEVEN if gap is None else 0.0
-            inner = [
-                number
-                for number in _spaced_values(first, final, log=domain.log, past=past)
-                if first < number < final
-            ]
+            spaced = _spaced_values(first, final, log=domain.log, past=UNEVEN if gap is None else 0.0)
+            inner = [number for number in spaced if first < number < final]
             if gap is not None:
-                inner = sorted(
-                    {first + round((number - first) / gap) * gap for number in inner} - {first, final}
-                )
+                stepped = {first + round((number - first) / gap) * gap for number in inner}
+                inner = sorted(stepped - {first, final})
             return (first, *inner, final)
 
 
@@ -228,12 +226,10 @@ class _Drawing:
         params: dict[str, Value] = {}
         for dimension in self.space.dimensions:
             if exists(dimension, params, self.settings):
-                path = dimension.path
-                params[path] = (
-                    assignment[path]
-                    if path in assignment
-                    else self._chance.choice(candidates(dimension.domain))
-                )
+                if dimension.path in assignment:
+                    params[dimension.path] = assignment[dimension.path]
+                else:
+                    params[dimension.path] = self._chance.choice(candidates(dimension.domain))
         return params if assignment.keys() <= params.keys() else None
 
     def draws(self, max_count: int) -> Iterator[dict[str, Value]]:
@@ -250,19 +246,12 @@ class _Drawing:
                     yield params
             return
         pairs = list(combinations(dimensions, 2))
-        for first, second in pairs:
-            value_pairs = product(
-                *(
-                    _some_candidates(dimension.domain, max_count // (2 * len(pairs)))
-                    for dimension in (first, second)
-                )
-            )
-            for values in value_pairs:
-                params_wanted = dict(zip((first.path, second.path), values, strict=True))
-                params = self.draw(
-                    condition_values(first, self.space) | condition_values(second, self.space) | params_wanted
-                )
-                if params is not None:
+        for pair in pairs:
+            max_pairs = max_count // (2 * len(pairs))
+            for values in product(*(_some_candidates(dimension.domain, max_pairs) for dimension in pair)):
+                needed = condition_values(pair[0], self.space) | condition_values(pair[1], self.space)
+                pair_values = dict(zip([dimension.path for dimension in pair], values, strict=True))
+                if (params := self.draw(needed | pair_values)) is not None:
                     yield params
         for _ in range(max_count):
             if (params := self.draw({})) is not None:
@@ -345,11 +334,8 @@ def _check_alone(
             # Messages that differ only in the value after "got" are one fault.
             kinds.setdefault(problem.partition(", got")[0], []).append(place)
     possible = [value for place, value in enumerate(values) if place not in reasons]
-    remedy = (
-        f". Possible are {quote_values(possible, 'and')}"
-        if possible and not isinstance(domain, Float)
-        else ""
-    )
+    has_remedy = possible and not isinstance(domain, Float)
+    remedy = f". Possible are {quote_values(possible, 'and')}" if has_remedy else ""
     for kind, wrong in kinds.items():
         places = wrong
         if isinstance(domain, Float):  # report an end or one value: only a sample was tried
@@ -387,9 +373,5 @@ def _note_combination(
     fitting_values = [value for value, fits in drawing.others(draw, last) if fits]
     rest = ", ".join(f"{path} = {shown(draw[path])}" for path in paths[:-1])
     remedy = f". With {rest}, {last} may be {quote_values(fitting_values)}" if fitting_values and rest else ""
-    faults.add(
-        f"{arm.name} cannot be trained with {params_text}: {problem}{remedy}",
-        "search",
-        about=about,
-        code=FaultCode.NOTHING_TO_DRAW,
-    )
+    message = f"{arm.name} cannot be trained with {params_text}: {problem}{remedy}"
+    faults.add(message, "search", about=about, code=FaultCode.NOTHING_TO_DRAW)

@@ -88,11 +88,10 @@ def with_first_points(
     """Return `arms` with the completed points of `search.first`; note points that cannot be tried."""
     for place, point in enumerate(search.first):
         if FROM in point and FOUND not in point:
-            faults.add(
-                f"must say what {point[FROM]} found: plan the spec with `haltsweep plan`, which looks it up",
-                *PLACE,
-                place,
+            message = (
+                f"must say what {point[FROM]} found: plan the spec with `haltsweep plan`, which looks it up"
             )
+            faults.add(message, *PLACE, place)
     if faults:
         return list(arms)
     arms_with_points = [
@@ -145,9 +144,8 @@ def _note_value_outside(
 ) -> None:
     requirement = f"must be within the search's range of {dimension.path}, {domain_words(dimension.domain)}"
     value_text = "none" if value is MISSING else shown(value)
-    faults.add(
-        f"{requirement}, got {value_text}{owner}", *keys, about=("first", *keys, dimension.path, value_text)
-    )
+    message = f"{requirement}, got {value_text}{owner}"
+    faults.add(message, *keys, about=("first", *keys, dimension.path, value_text))
 
 
 def _values_of_arm(checked_arm: CheckedArm[Any], point: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -168,7 +166,7 @@ def _drawable_value(domain: Domain, value: Any) -> Any:  # noqa: PLR0911 - one f
         return MISSING
     match domain:
         case Choice(domain_values):
-            return next(param_value for param_value in domain_values if same(param_value, value))
+            return next(item for item in domain_values if same(item, value))
         case Powers():
             return next(item for item in domain.values if _is_near(item, value))
         case Fixed(held):
@@ -176,10 +174,7 @@ def _drawable_value(domain: Domain, value: Any) -> Any:  # noqa: PLR0911 - one f
         case Float(step=None):
             return float(value)
         case Float():
-            return next(
-                (param_value for param_value in finite_values(domain) if _is_near(param_value, value)),
-                MISSING,
-            )
+            return next((item for item in finite_values(domain) if _is_near(item, value)), MISSING)
         case _:
             return value
 
@@ -208,7 +203,5 @@ def _note_unused_fields(search: Search, arms: Sequence[Arm], faults: Faults) -> 
     for place, point in enumerate(search.first):
         for path in point if FROM not in point and not faults else ():
             if not any(path in params for arm in arms for params in arm.first):
-                message = (
-                    f"sets {path}, which no arm searches where the rest of the point holds: leave it out"
-                )
-                faults.add(message, *PLACE, place, path)
+                reason = "which no arm searches where the rest of the point holds"
+                faults.add(f"sets {path}, {reason}: leave it out", *PLACE, place, path)

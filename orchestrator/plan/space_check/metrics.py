@@ -21,11 +21,9 @@ VALID = "valid"
 
 def reported_metrics(system: System, batch: Batch, output: Output) -> tuple[str, ...]:
     """Return every metric that an objective can name, given the output of the system for a batch."""
-    metric_names = [
-        *evaluate(cast(Learner, _Replay(output, system.train)), [batch]),
-        *answer_metrics(system, batch),
-    ]
-    measured_names = (*metric_names, *(metric.name for metric in work.metrics if not metric.split))
+    evaluated = evaluate(cast(Learner, _Replay(output, system.train)), [batch])
+    work_names = (metric.name for metric in work.metrics if not metric.split)
+    measured_names = (*evaluated, *answer_metrics(system, batch), *work_names)
     trained_names = _training_metrics(system.train)
     if any(info.streamed for info in splits(system.task)):
         trained_names = tuple(name for name in trained_names if name != workload.EPOCH_SECONDS)

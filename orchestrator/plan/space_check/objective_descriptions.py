@@ -40,7 +40,7 @@ def objective_lines(plan: Plan, *, unusual: bool = False) -> Iterator[str]:
             report.
     """
     names, reports = metric_splits(plan.search, plan.confirm, plan.answer), num_reports(plan)
-    for objective in plan.search.objectives if plan.search is not None else ():
+    for objective in plan.objectives:
         split = names.split(objective.metric)
         if not unusual or objective.scope != "last" or not objective.metric.startswith(f"{split}/"):
             yield f"searches for {objective_words(objective, split, reports)}"
@@ -48,7 +48,7 @@ def objective_lines(plan: Plan, *, unusual: bool = False) -> Iterator[str]:
 
 def reversed_goal_warnings(plan: Plan) -> Iterator[str]:
     """Yield warnings about goals that contradict the name of the metric, for undeclared metrics."""
-    for objective in plan.search.objectives if plan.search is not None else ():
+    for objective in plan.objectives:
         usual = usual_goal(objective.metric)
         if look_up(plan.metrics, objective.metric).better is None and usual not in (None, objective.goal):
             direction = {"max": "larger", "min": "smaller"}

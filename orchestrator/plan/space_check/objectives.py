@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from orchestrator.errors import FaultCode
 from orchestrator.plan.ablation_check.probe import Probe
-from orchestrator.plan.ablation_check.searched_fields import systems
+from orchestrator.plan.ablation_check.searched_fields import systems_at_ends
 from orchestrator.plan.ablation_check.weights import Weights
 from orchestrator.plan.answer import primary_outcomes
 from orchestrator.plan.arms import BuiltInArm
@@ -51,23 +51,12 @@ def check_objectives(
         about = ("objective", place)
         if faults.has(*about):
             continue
-        if metric not in metric_names and arm.request.is_baseline:
-            faults.add(
-                f"no metric named {metric!r}. {hint(metric, metric_names)}",
-                *keys,
-                "metric",
-                about=about,
-                code=FaultCode.UNKNOWN_NAME,
-            )
-        elif metric not in metric_names:
-            message = f"{arm.name} reports no {metric!r}, so it cannot be searched with the others"
-            faults.add(
-                f"{message}. {hint(metric, metric_names)}",
-                *keys,
-                "metric",
-                about=about,
-                code=FaultCode.UNKNOWN_NAME,
-            )
+        if metric not in metric_names:
+            message = f"no metric named {metric!r}"
+            if not arm.request.is_baseline:
+                message = f"{arm.name} reports no {metric!r}, so it cannot be searched with the others"
+            message = f"{message}. {hint(metric, metric_names)}"
+            faults.add(message, *keys, "metric", about=about, code=FaultCode.UNKNOWN_NAME)
         elif fault := against_declared(objective, metrics):
             faults.add(fault[1], *keys, fault[0], about=about)
 
@@ -87,24 +76,17 @@ def check_movement(
         quantity = look_up(metrics, objective.metric)
         if not quantity.moves_with or faults.has("objective", place):
             continue
-        is_single_objective = len(search.objectives) == 1
-        reasons = [
-            (arm, _stands_still(quantity, arm, space, probe, alone=is_single_objective))
-            for arm, space in arms
-        ]
+        alone = len(search.objectives) == 1
+        reasons = [(arm, _stands_still(quantity, arm, space, probe, alone=alone)) for arm, space in arms]
         still = [(arm, reason) for arm, reason in reasons if reason]
-        if still and (is_single_objective or len(still) == len(reasons)):
+        if still and (alone or len(still) == len(reasons)):
             arm, reason = still[0]
-            faults.add(
+            message = (
                 f"must vary, got {objective.metric}, which {reason} in {arm.name}: choose another, or let "
-                "something halt",
-                "search",
-                "objectives",
-                place,
-                "metric",
-                about=("objective", place),
-                code=FaultCode.METRIC_DOES_NOT_VARY,
+                "something halt"
             )
+            keys, about = ("search", "objectives", place, "metric"), ("objective", place)
+            faults.add(message, *keys, about=about, code=FaultCode.METRIC_DOES_NOT_VARY)
 
 
 def check_answer_moves(
@@ -121,31 +103,24 @@ def check_answer_moves(
     for keys, name in primary_outcomes(answer):
         if not (quantity := look_up(metrics, name)).moves_with or len(arms) < COMPARED:
             continue
-        still = [
-            f"{reason} in {arm.name}"
-            if (reason := _stands_still(quantity, arm, space, probe, alone=True))
-            else None
-            for arm, space in arms
-        ]
-        if all(still):
-            message = ", ".join(filter(None, still[:NAMED])) + (", ..." if len(still) > NAMED else "")
-            faults.add(
-                f"must differ between seeds, got {name}, which {message}: no seed is needed to know it; "
-                "choose another, or let something halt",
-                "answer",
-                *keys,
-                code=FaultCode.METRIC_DOES_NOT_VARY,
+        reasons = [(_stands_still(quantity, arm, space, probe, alone=True), arm.name) for arm, space in arms]
+        if all(reason for reason, _ in reasons):
+            still = [f"{reason} in {arm}" for reason, arm in reasons]
+            still_text = ", ".join(still[:NAMED]) + (", ..." if len(still) > NAMED else "")
+            message = (
+                f"must differ between seeds, got {name}, which {still_text}: no seed is needed to know it; "
+                "choose another, or let something halt"
             )
+            faults.add(message, "answer", *keys, code=FaultCode.METRIC_DOES_NOT_VARY)
 
 
 def _stands_still(
     quantity: Metric, arm: BuiltInArm, space: Space, probe: Probe, *, alone: bool
 ) -> str | None:
     """Return why `quantity` does not depend on the weights of `arm`, for all draws; None if it does."""
-    drawn_systems = [
-        arm.system,
-        *(system for dimension in space.dimensions for system in systems(arm, dimension, space)),
-    ]
+    drawn_systems = [arm.system]
+    for dimension in space.dimensions:
+        drawn_systems += systems_at_ends(arm.system.settings, dimension, space)
     try:
         # Run full models only if the quantity is constant in narrow ones.
         moves = quantity.moves_with
@@ -158,11 +133,10 @@ def _stands_still(
     if not values:
         return None
     if len(values) == sizes == 1:
-        # For a derived quantity the value is unknown, only that it is constant.
-        is_own = quantity.name == quantity.moves_with
-        return (
-            f"is always {next(iter(values)):g}" if is_own else "the settings decide, as no layer is left out,"
-        )
+        # The value of a derived quantity is unknown; it is only known to be constant.
+        if quantity.name != quantity.moves_with:
+            return "the settings decide, as no layer is left out,"
+        return f"is always {next(iter(values)):g}"
     return "the search itself sets" if alone else None
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import islice, product
+from itertools import product
 from typing import Any
 
 from orchestrator.errors import FaultCode
@@ -44,52 +44,35 @@ class ArmSpace:
 
 def common_space(search: Search) -> Space:
     """Return the search space of an arm that drops nothing."""
-    return merge(
-        *(space_catalog.load(name) for name in search.spaces), Space(search.also, search.constraints)
-    )
+    spaces = (space_catalog.load(name) for name in search.spaces)
+    return merge(*spaces, Space(search.also, search.constraints))
 
 
 def arm_space(arm: CheckedArm[Any], search: Search, faults: Faults) -> ArmSpace:
     """Return the dimensions that exist in `arm`; add faults for those that it lacks but does not drop."""
     shared_space = common_space(search)
     kept_space = without(shared_space, arm.request.drop)
-    kept_space = without(
-        kept_space,
-        [dimension.path for dimension in kept_space.dimensions if not may_exist(dimension, kept_space, arm)],
-    )
-    missing_paths = [
-        dimension.path for dimension in kept_space.dimensions if not _is_field(dimension, kept_space, arm)
-    ]
+    absent = [entry.path for entry in kept_space.dimensions if not may_exist(entry, kept_space, arm)]
+    kept_space = without(kept_space, absent)
+    missing_paths = [entry.path for entry in kept_space.dimensions if not _is_field(entry, kept_space, arm)]
     for path in missing_paths:
         if arm.request.is_baseline:
-            faults.add(
-                _lacks(arm, path),
-                *dimension_keys(path, search),
-                about=("lacks", path),
-                code=FaultCode.UNKNOWN_FIELD,
-            )
+            message, keys = _lacks(arm, path), dimension_keys(path, search)
+            faults.add(message, *keys, about=("lacks", path), code=FaultCode.UNKNOWN_FIELD)
         elif not faults.has("lacks", path):
             remedy = f". Add {path} to the arm's drop"
             faults.add(_lacks(arm, path) + remedy, "arms", arm.request.label, code=FaultCode.UNKNOWN_FIELD)
-    return ArmSpace(
-        without(kept_space, missing_paths),
-        tuple(path for path in shared_space.paths if path not in kept_space.paths),
-    )
+    dropped = tuple(path for path in shared_space.paths if path not in kept_space.paths)
+    return ArmSpace(without(kept_space, missing_paths), dropped)
 
 
 def may_exist(dimension: Dimension, space: Space, arm: CheckedArm[Any]) -> bool:
     """Return whether `dimension` exists in some draw of `arm`, trying all values that conditions refer to."""
     involved = _ancestors(dimension, space)
-    condition_values = [
-        value
-        for searched_dimension in (*involved, dimension)
-        for condition in searched_dimension.when
-        for value in condition.values
-    ]
-    choices = [
-        [*ends(ancestor.domain), *(value for value in condition_values if may_draw(ancestor.domain, value))]
-        for ancestor in involved
-    ]
+    conditions = [condition for entry in (*involved, dimension) for condition in entry.when]
+    named = [value for condition in conditions for value in condition.values]
+    domains = [ancestor.domain for ancestor in involved]
+    choices = [[*ends(domain), *(value for value in named if may_draw(domain, value))] for domain in domains]
     for values in product(*choices):
         params: dict[str, Value] = {}
         for ancestor, value in zip(involved, values, strict=True):
@@ -110,13 +93,11 @@ def _ancestors(dimension: Dimension, space: Space) -> list[Dimension]:
     """Return the dimensions that determine whether `dimension` exists, in order of dependence."""
     needed_paths, waiting = set[str](), [dimension]
     while waiting:
-        for condition in waiting.pop().when:
-            path = (
-                condition.path if condition.path in space.paths else find_parent(condition.path, space.paths)
-            )
-            if path is not None and path not in needed_paths:
-                needed_paths.add(path)
-                waiting.append(space[path])
+        for path in (condition.path for condition in waiting.pop().when):
+            parent = path if path in space.paths else find_parent(path, space.paths)
+            if parent is not None and parent not in needed_paths:
+                needed_paths.add(parent)
+                waiting.append(space[parent])
     return [dimension for dimension in space.dimensions if dimension.path in needed_paths]
 
 
@@ -134,12 +115,9 @@ def _lacks(arm: CheckedArm[Any], path: str) -> str:
         parent = ".".join(parents[:length])
         value = lookup(settings, parent)
         if value is not MISSING and not isinstance(value, Mapping):
-            reason = f"{arm.name} has no {path}: its {parent} is {shown(value)}"
-            break
-    else:
-        fields = related(path, [field for field, _ in leaves(settings)])
-        reason = f"{arm.name} has no field {path}. {hint(path, fields)}"
-    return reason
+            return f"{arm.name} has no {path}: its {parent} is {shown(value)}"
+    fields = related(path, [field for field, _ in leaves(settings)])
+    return f"{arm.name} has no field {path}. {hint(path, fields)}"
 
 
 def related(path: str, fields: Iterable[str]) -> list[str]:
@@ -177,22 +155,16 @@ def condition_values(dimension: Dimension, space: Space) -> dict[str, Value]:
         if condition.path in space.paths:
             parent_dimension = space[condition.path]
             params |= condition_values(parent_dimension, space)
-            params[condition.path] = next(
-                (value for value in condition.values if contains(parent_dimension.domain, value)),
-                condition.values[0],
-            )
+            drawable = (value for value in condition.values if contains(parent_dimension.domain, value))
+            params[condition.path] = next(drawable, condition.values[0])
         elif (outer := find_parent(condition.path, space.paths)) is not None:
             parent_dimension = space[outer]
             params |= condition_values(parent_dimension, space)
-            for value in islice(
-                (
-                    param_value
-                    for param_value in ends(parent_dimension.domain)
-                    if _condition_holds(param_value, outer, condition)
-                ),
-                1,
-            ):
-                params[outer] = value
+            fitting = [
+                end for end in ends(parent_dimension.domain) if _condition_holds(end, outer, condition)
+            ]
+            if fitting:
+                params[outer] = fitting[0]
     return params
 
 
@@ -215,32 +187,26 @@ def check_grid(arm: CheckedArm[Any], space: Space, spec: Spec, search: Search, f
         return
     endless = [dimension for dimension in space.dimensions if not is_finite(dimension.domain)]
     for dimension in endless:
-        faults.add(
+        message = (
             "must be a choice, whole numbers or a float with a step to be searched by grid, got "
-            f"{domain_words(dimension.domain)}: list values, give a step, or choose another sampler",
-            *dimension_keys(dimension.path, search),
-            about=("grid", dimension.path),
+            f"{domain_words(dimension.domain)}: list values, give a step, or choose another sampler"
         )
+        faults.add(message, *dimension_keys(dimension.path, search), about=("grid", dimension.path))
     if endless:
         return
     size = count_combinations(space, arm.system.settings)
     if size > COUNTED_MAX:
-        faults.add(
+        message = (
             f"must have at most {COUNTED_MAX:,} combinations to be tried one by one, got {size:,} in "
-            f"{arm.name}: leave values out, or choose another sampler",
-            *("search", "sampler"),
-            about=("grid",),
+            f"{arm.name}: leave values out, or choose another sampler"
         )
+        faults.add(message, "search", "sampler", about=("grid",))
     elif size > search.trials_per_arm:
-        faults.add(
+        message = (
             f"must be at least {size:,}, the combinations that {arm.name} has, got "
-            f"{search.trials_per_arm:,}: a grid is tried as a whole",
-            *("search", "trials_per_arm"),
-            about=("grid",),
+            f"{search.trials_per_arm:,}: a grid is tried as a whole"
         )
+        faults.add(message, "search", "trials_per_arm", about=("grid",))
     elif spec.confirm is not None and spec.confirm.best > size:
-        faults.add(
-            f"must be at most {size:,}, the combinations that {arm.name} has, got {spec.confirm.best}",
-            *("confirm", "best"),
-            about=("grid",),
-        )
+        message = f"must be at most {size:,}, the combinations that {arm.name} has, got {spec.confirm.best}"
+        faults.add(message, "confirm", "best", about=("grid",))

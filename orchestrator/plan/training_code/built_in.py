@@ -44,9 +44,8 @@ class BuiltIn:
         """Use the cache of models and results in `probe`; by default start with an empty cache."""
         self._probe = probe or Probe()
         # The ablation check reuses the parameter counts.
-        self.settings_check = SettingsCheck(
-            checked, partial(size_problem, count=self._probe.parameters), check_drawn
-        )
+        too_large = partial(size_problem, count=self._probe.parameters)
+        self.settings_check = SettingsCheck(checked, too_large, check_drawn)
         self._sweep = Sweep()
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[BuiltInArm]:
@@ -54,7 +53,7 @@ class BuiltIn:
         self._sweep = Sweep(
             confirmed=spec.confirm is not None,
             stopped=spec.search is not None and spec.search.stopper is not None,
-            tests=() if spec.confirm is None else spec.confirm.splits,
+            tests=spec.test_splits,
             searched=Space() if spec.search is None else common_space(spec.search),
         )
         arms = resolve(spec, faults, progress)

@@ -1,7 +1,7 @@
 """Planner interface of a custom trainable, limited to the functions that its module provides."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,10 +41,12 @@ class CustomSettings:
 
 Arm = CheckedArm[CustomSettings]
 TRUTH_WORDS = frozenset({"true", "false", "yes", "no", "on", "off"})
+"""Texts that are meant as booleans if another value of the field is a boolean.
+
+In YAML 1.2 the last four are texts; `true` and `false` are texts only in quotes.
+"""
 NUMBER_WORDS = frozenset({"none", "null", "nan", "inf"})
 """Texts that are meant as a value of a field with numbers."""
-"""Texts that are meant as booleans if another value of the field is a boolean. In YAML 1.2 the last four are
-texts; `true` and `false` are texts only in quotes."""
 
 
 class CustomTrainable:
@@ -86,52 +88,49 @@ class CustomTrainable:
 
         The stopper is not checked, since the steps of reports are unknown.
         """
-        known_settings = arms[0].system.settings
-        if self._trainable.config is not None:  # a Config may silently drop unknown fields
-            plain = self._check_settings(spec.settings) if arms[0].request.cell else arms[0].system
-            plain_settings = plain.settings if isinstance(plain, CustomSettings) else spec.settings
-            for path in dropped_fields(spec.settings, plain_settings, ""):
-                self._note_missing_field(
-                    path, [field for field, _ in leaves(plain_settings)], in_baseline(path), faults
-                )
-        else:  # without a Config, the spec file defines the fields
-            added = faults.added_fields
-            written_fields = [
-                field
-                for field, _ in leaves(known_settings)
-                if not any(overlap(field, path) for path in added)
-            ]
-            for path in added:
-                message = f"the baseline has no field {path}. {hint(path, related(path, written_fields))}"
-                faults.add(message, *in_baseline(path), code=FaultCode.UNKNOWN_FIELD)
+        self._check_baseline(spec, arms[0], faults)
         for arm in arms:
-            for sets, value in {**arm.request.cell, **arm.request.changes}.items():
-                fields = known_settings if self._trainable.config is None else arm.system.settings
-                for path in self._unknown_paths(sets, value, fields, known_settings):
-                    known_fields = [field for field, _ in leaves(fields)]
-                    self._note_missing_field(path, known_fields, arm.request.keys(sets), faults)
+            self._check_fields(arm, arms[0].system.settings, faults)
             self._check_unchanged_values(arm, faults)
         self._check_kinds(spec, arms, faults)
         if spec.resources.gpus > 1 and not self._trainable.several_gpus:
-            faults.add(
+            message = (
                 f"must be 1 or a part of 1 for {self.path}, which does not say that one trial uses several, "
                 f"got {spec.resources.gpus:g}: ask for one, or write "
-                "haltsweep = {'several_gpus': True} in its module if it uses all",
-                "resources",
-                "gpus",
-                code=FaultCode.CONFLICTING_FIELDS,
+                "haltsweep = {'several_gpus': True} in its module if it uses all"
             )
+            faults.add(message, "resources", "gpus", code=FaultCode.CONFLICTING_FIELDS)
         if spec.confirm is not None and spec.confirm.resample_data:
-            faults.add(
+            message = (
                 f"must be false for {self.path}, got true: haltsweep does not know where it draws its data. "
-                "Delete resample_data, and draw the data by trial.seed_of('data') in the training code",
-                "confirm",
-                "resample_data",
-                code=FaultCode.CONFLICTING_FIELDS,
+                "Delete resample_data, and draw the data by trial.seed_of('data') in the training code"
             )
+            faults.add(message, "confirm", "resample_data", code=FaultCode.CONFLICTING_FIELDS)
         check_published(spec, arms, (), self.metrics(arms), faults)
         self._check_posthoc(spec, arms, faults)
         check_answer(spec, self.metrics(arms), (), faults)
+
+    def _check_baseline(self, spec: Spec, baseline: Arm, faults: Faults) -> None:
+        """Add faults for fields of the baseline that the training code does not have."""
+        if self._trainable.config is not None:  # a Config may silently drop unknown fields
+            plain = self._check_settings(spec.settings) if baseline.request.cell else baseline.system
+            plain_settings = plain.settings if isinstance(plain, CustomSettings) else spec.settings
+            for path in dropped_fields(spec.settings, plain_settings, ""):
+                self._note_missing_field(path, plain_settings, in_baseline(path), faults)
+            return
+        added = faults.added_fields  # without a Config, the spec file defines the fields
+        fields = [field for field, _ in leaves(baseline.system.settings)]
+        written_fields = [field for field in fields if not any(overlap(field, path) for path in added)]
+        for path in added:
+            message = f"the baseline has no field {path}. {hint(path, related(path, written_fields))}"
+            faults.add(message, *in_baseline(path), code=FaultCode.UNKNOWN_FIELD)
+
+    def _check_fields(self, arm: Arm, known_settings: Mapping[str, Any], faults: Faults) -> None:
+        """Add faults for fields that the arm sets and the training code does not have."""
+        fields = known_settings if self._trainable.config is None else arm.system.settings
+        for sets, value in {**arm.request.cell, **arm.request.changes}.items():
+            for path in self._unknown_paths(sets, value, fields, known_settings):
+                self._note_missing_field(path, fields, arm.request.keys(sets), faults)
 
     def measures(self, path: str, arms: Sequence[Arm]) -> str | None:  # noqa: ARG002 - unknown
         """Return None, since it is unknown which fields change measurements."""
@@ -142,27 +141,15 @@ class CustomTrainable:
         if self._trainable.build is None:
             return None
         try:
-            arm_fingerprint = self._fingerprint_of(arm)
-            reference_fingerprint = (
-                self._fingerprint_of(reference) if reference is not None else arm_fingerprint
-            )
-            repeated = self._second_fingerprint(arm if reference is None else reference)
+            compared_with = arm if reference is None else reference
+            own, known = self._fingerprint_of(arm), self._fingerprint_of(compared_with)
+            repeated = self._second_fingerprint(compared_with)
         except ValueError as error:
             place = ("baseline",) if arm.request.is_baseline else ("arms", arm.request.label)
-            faults.add(
-                f"{arm.name} cannot be built: {error}",
-                *place,
-                about=("built", str(error)),
-                code=FaultCode.ARM_CANNOT_BE_TRAINED,
-            )
+            message = f"{arm.name} cannot be built: {error}"
+            faults.add(message, *place, about=("built", str(error)), code=FaultCode.ARM_CANNOT_BE_TRAINED)
             return None
-        return compare_fingerprints(
-            arm.name,
-            reference_fingerprint,
-            arm_fingerprint,
-            has_reference=reference is not None,
-            repeated_fingerprint=repeated,
-        )
+        return compare_fingerprints(arm.name, known, own, repeated, has_reference=reference is not None)
 
     def check_equal_arms(self, arms: Sequence[Arm], faults: Faults) -> None:
         """Add no fault, since training may differ between arms with the same model."""
@@ -229,9 +216,8 @@ class CustomTrainable:
         checked_settings = self._check_settings(settings_of_draw)
         if isinstance(checked_settings, list):
             return checked_settings
-        return (
-            list(self._changed_draws(settings_of_draw, checked_settings.settings, draw)) or checked_settings
-        )
+        changed = list(self._changed_draws(settings_of_draw, checked_settings.settings, draw))
+        return changed or checked_settings
 
     def _changed_draws(
         self, settings: Mapping[str, Any], parsed: Mapping[str, Any], draw: Assignment
@@ -239,37 +225,33 @@ class CustomTrainable:
         """Yield a fault for each drawn field to which the Config gives another value."""
         config = f"config of {self.path}"
         for path in _differing_paths(settings, parsed):
-            written_value, parsed_value = lookup(settings, path), lookup(parsed, path)
-            if path in draw and parsed_value is not MISSING:
-                yield SettingFault(
-                    path,
-                    f"must be kept as it is drawn, and {config} makes it {shown(parsed_value)}, got "
-                    f"{shown(written_value)}",
+            drawn, made = lookup(settings, path), lookup(parsed, path)
+            if path in draw and made is not MISSING:
+                fault = f"must be kept as it is drawn, and {config} makes it {shown(made)}"
+                yield SettingFault(path, f"{fault}, got {shown(drawn)}")
+            elif MISSING not in (drawn, made):
+                fault = (
+                    f"{config} must change nothing else with a draw, and makes {path} {shown(made)}, where "
+                    f"the trial would have {shown(drawn)}: leave {path} out of the config, and have training "
+                    "reckon it"
                 )
-            elif MISSING not in (written_value, parsed_value):
-                yield SettingFault(
-                    path,
-                    f"{config} must change nothing else with a draw, and makes {path} "
-                    f"{shown(parsed_value)}, where "
-                    f"the trial would have {shown(written_value)}: leave {path} out of the config, and have "
-                    "training reckon it",
-                )
+                yield SettingFault(path, fault)
 
     def _check_unchanged_values(self, arm: Arm, faults: Faults) -> None:
         """Add faults for numbers that the Config changes, since the spec would state an untrained value."""
         for path, field, written_value in _written_fields(arm):
             kept_value = lookup(arm.system.settings, field)
             if _is_other_number(written_value, kept_value):
-                faults.add(
+                message = (
                     f"must be kept as it is written, and config of {self.path} makes {field} "
                     f"{shown(kept_value)}, got {shown(written_value)}: write {shown(kept_value)} if that is "
-                    "meant",
-                    *arm.request.keys(path),
-                    about=("kept", field, written_value),
+                    "meant"
                 )
+                faults.add(message, *arm.request.keys(path), about=("kept", field, written_value))
 
-    def _note_missing_field(self, path: str, known_names: Iterable[str], keys: Keys, faults: Faults) -> None:
-        message = f"{self.path} has no field {path}. {hint(path, related(path, known_names))}"
+    def _note_missing_field(self, path: str, known: Mapping[str, Any], keys: Keys, faults: Faults) -> None:
+        names = related(path, [field for field, _ in leaves(known)])
+        message = f"{self.path} has no field {path}. {hint(path, names)}"
         faults.add(message, *keys, about=("no field", path, *keys), code=FaultCode.UNKNOWN_FIELD)
 
     def _unknown_paths(
@@ -305,63 +287,55 @@ class CustomTrainable:
 
     def _fingerprint_of(self, arm: Arm) -> Fingerprint:
         if arm.name not in self._seen:
-            self._seen[arm.name] = self._build_fingerprint(arm, arm.system.settings)
+            self._seen[arm.name] = self._build_fingerprint(arm)
         return self._seen[arm.name]
 
-    def _build_fingerprint(self, arm: Arm, settings: Mapping[str, Any]) -> Fingerprint:
+    def _build_fingerprint(self, arm: Arm) -> Fingerprint:
+        def show(phase: str) -> None:
+            self._progress(f"{phase} of {self.path} to return, of {arm.name}")
+
         self._builder = self._builder or ModelBuilder(self._trainable)
-        return self._builder.look(
-            settings,
-            lambda phase: self._progress(f"{phase} of {self.path} to return, of {arm.name}"),
-        )
+        return self._builder.look(arm.system.settings, show)
 
     def _second_fingerprint(self, arm: Arm) -> Fingerprint:
         """Return the fingerprint of `arm` built a second time; raise ValueError if it cannot be built."""
         if arm.name not in self._seen_again:
-            self._seen_again[arm.name] = self._build_fingerprint(arm, arm.system.settings)
+            self._seen_again[arm.name] = self._build_fingerprint(arm)
         return self._seen_again[arm.name]
 
     def _check_posthoc(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
         if spec.posthoc and self._trainable.evaluate is None:
-            faults.add(
+            message = (
                 "needs evaluate(settings, folder), which returns the metrics of what a trial saved: name it "
-                f"in the module of {self.path} as haltsweep = {{'evaluate': evaluate}}, or leave posthoc out",
-                "posthoc",
-                code=FaultCode.CUSTOM_CODE,
+                f"in the module of {self.path} as haltsweep = {{'evaluate': evaluate}}, or leave posthoc out"
             )
+            faults.add(message, "posthoc", code=FaultCode.CUSTOM_CODE)
             return
         base = arms[0].system.settings
         for path, values in spec.posthoc.items():
             if (arm_value := lookup(base, path)) is MISSING:
                 field_names = [field for field, _ in leaves(base)]
-                faults.add(
-                    f"the baseline has no field {path}. {hint(path, field_names)}",
-                    "posthoc",
-                    path,
-                    code=FaultCode.UNKNOWN_FIELD,
-                )
+                message = f"the baseline has no field {path}. {hint(path, field_names)}"
+                faults.add(message, "posthoc", path, code=FaultCode.UNKNOWN_FIELD)
                 continue
             for place, value in enumerate(values):
                 checked_settings = self._check_settings(with_value(base, path, value))
                 if isinstance(checked_settings, list):
                     reasons = "; ".join(problem.message for problem in checked_settings)
-                    faults.add(
-                        f"the baseline cannot have {path} = {shown(value)}: {reasons}", "posthoc", path, place
-                    )
+                    message = f"the baseline cannot have {path} = {shown(value)}: {reasons}"
+                    faults.add(message, "posthoc", path, place)
                 elif equality_key(arm_value) == equality_key(value):
-                    faults.add(
-                        f"must differ from what is trained: {shown(value)} is what the baseline has already",
-                        *("posthoc", path, place),
-                        code=FaultCode.RE_EVALUATION_HAS_NO_EFFECT,
+                    message = (
+                        f"must differ from what is trained: {shown(value)} is what the baseline has already"
                     )
+                    faults.add(message, "posthoc", path, place, code=FaultCode.RE_EVALUATION_HAS_NO_EFFECT)
 
 
 def _differing_paths(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the paths of the fields in which settings differ."""
     fields = dict.fromkeys(path for settings in (first, second) for path, _ in leaves(settings))
-    return tuple(
-        path for path in fields if equality_key(lookup(first, path)) != equality_key(lookup(second, path))
-    )
+    values = ((path, lookup(first, path), lookup(second, path)) for path in fields)
+    return tuple(path for path, old, new in values if equality_key(old) != equality_key(new))
 
 
 def _unstorable_values(settings: Any, config: str) -> Iterator[SettingFault]:
@@ -373,17 +347,12 @@ def _unstorable_values(settings: Any, config: str) -> Iterator[SettingFault]:
         try:
             json.dumps(value, allow_nan=False)
         except ValueError:
-            yield SettingFault(
-                path,
-                f"must be finite, for settings are kept as JSON, and {config} makes it {shown(value)}; use "
-                "null where there is no bound",
-            )
+            reason = f"settings are kept as JSON, and {config} makes it {shown(value)}"
+            yield SettingFault(path, f"must be finite, for {reason}; use null where there is no bound")
             continue
         if escape_unstorable_values(value) != value:
-            yield SettingFault(
-                path,
-                f"must be text that can be stored, and {config} makes it {escape_unstorable(shown(value))}",
-            )
+            text = escape_unstorable(shown(value))
+            yield SettingFault(path, f"must be text that can be stored, and {config} makes it {text}")
 
 
 def _text_in_place(first: Any, second: Any) -> str | None:
@@ -396,11 +365,8 @@ def _text_in_place(first: Any, second: Any) -> str | None:
             f"must be true or false in all arms, got {shown(value)} and the text {text!r}, which Python "
             "takes for true: write true or false, without quotes"
         )
-    if (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and (_is_number(text) or text.lower() in NUMBER_WORDS)
-    ):
+    reads_as_number = _is_number(text) or text.lower() in NUMBER_WORDS
+    if isinstance(value, int | float) and not isinstance(value, bool) and reads_as_number:
         return (
             f"must be a number in all arms, got {shown(value)} and the text {text!r}: write a number or "
             "null, without quotes"
@@ -416,9 +382,8 @@ def _written_fields(arm: Arm) -> Iterator[tuple[str, str, Any]]:
 
 
 def _is_other_number(first: Any, second: Any) -> bool:
-    both_values = (first, second)
-    numbers = all(isinstance(number, int | float) and not isinstance(number, bool) for number in both_values)
-    return numbers and first != second
+    both = (first, second)
+    return first != second and all(isinstance(n, int | float) and not isinstance(n, bool) for n in both)
 
 
 def _is_number(text: str) -> bool:

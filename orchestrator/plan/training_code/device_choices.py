@@ -30,12 +30,10 @@ def device_lines(plan: Plan) -> list[str]:
         for line in _choices(system, device) if isinstance(system, System) else ():
             arms_by_line.setdefault(line, []).append(arm.name)
     device_text = "On CUDA" if device == "cuda" else "On a CPU"
-    return [
-        f"{device_text}, {line}."
-        if len(names) == len(plan.arms)
-        else f"{device_text}, {line} ({', '.join(names)})."
-        for line, names in arms_by_line.items()
-    ]
+    names_of = {
+        line: f" ({', '.join(names)})" for line, names in arms_by_line.items() if len(names) < len(plan.arms)
+    }
+    return [f"{device_text}, {line}{names_of.get(line, '')}." for line in arms_by_line]
 
 
 def _choices(system: System, device: str) -> Iterator[str]:
@@ -46,29 +44,22 @@ def _choices(system: System, device: str) -> Iterator[str]:
         yield f"early_exit: auto is {mode}"
     dtype = SIXTEEN_BITS.get(system.train.precision, torch.float32)
     if isinstance(config, BlockSettings):
-        backend, width, dropout, biased = (
-            config.attention,
-            config.size_of_head,
-            config.attention_dropout,
-            False,
-        )
+        backend, width, biased = config.attention, config.size_of_head, False
     elif isinstance(config, SparseSettings):
         backend, width, biased = config.kernel, config.attention.head_width, True
-        dropout = config.attention_dropout
     else:
         return
-    name, reason = chosen_kernel(backend, device, dtype, width, dropping=dropout > 0, biased=biased)
+    dropping = config.attention_dropout > 0
+    name, reason = chosen_kernel(backend, device, dtype, width, dropping=dropping, biased=biased)
     yield f"attention runs by {name}{f' ({reason})' if reason else ''}"
 
 
 def _exit_setting(config: Settings) -> EarlyExit | None:
     """Return the early exit setting if it is `auto` and the model can halt; None otherwise."""
     field = type(config).model_fields.get("early_exit")
-    if (
-        field is None
-        or get_args(field.annotation) != get_args(EarlyExit)
-        or vars(config)["early_exit"] != "auto"
-    ):
+    if field is None or get_args(field.annotation) != get_args(EarlyExit):
+        return None
+    if vars(config)["early_exit"] != "auto":
         return None
     halts = getattr(config, "halt", True) is not None and getattr(config, "loops", "task") == "task"
     setting: EarlyExit = getattr(config, "early_exit_setting", "auto")

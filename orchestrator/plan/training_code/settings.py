@@ -105,13 +105,11 @@ def to_stored_settings(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
     Fields marked as `LATER` are stored only if they are not default.
     """
-    later = {
-        name: field.default for name, field in TrainConfig.model_fields.items() if LATER in field.metadata
-    }
-    train = {
-        name: value for name, value in settings["train"].items() if name not in later or value != later[name]
-    }
-    return {**settings, "train": train}
+    fields = TrainConfig.model_fields
+    later = {name: field.default for name, field in fields.items() if LATER in field.metadata}
+    train = settings["train"].items()
+    stored = {name: value for name, value in train if name not in later or value != later[name]}
+    return {**settings, "train": stored}
 
 
 def _join_parts(parts_by_root: Mapping[str, ReadPart | list[SettingFault]]) -> System | list[SettingFault]:
@@ -155,10 +153,9 @@ def widths(system: System) -> dict[str, int | None]:
 
 def common_factor(first: Mapping[str, int | None], second: Mapping[str, int | None], limit: int) -> int:
     """Return a power of two; dividing all widths of two models by it brings the main width near `limit`."""
-    shared_factor = gcd(
-        *(width for widths in (first, second) for width in widths.values() if width is not None)
-    )
-    widest, factor = max(widths.get("width") or 1 for widths in (first, second)), 1
+    known_widths = filter(None, (*first.values(), *second.values()))
+    shared_factor, factor = gcd(*known_widths), 1
+    widest = max(widths.get("width") or 1 for widths in (first, second))
     while widest // factor > limit and shared_factor % (2 * factor) == 0:
         factor *= 2
     return factor
@@ -179,15 +176,12 @@ def divide_widths_by(system: System, factor: int) -> System:
 
 
 def _divide_widths(settings: Mapping[str, Any], factor: int) -> dict[str, Any]:
-    divided_fields: dict[str, Any] = {}
-    for name, value in settings.items():
+    def divide(name: str, value: Any) -> Any:
         if isinstance(value, Mapping):
-            divided_fields[name] = _divide_widths(value, factor)
-        elif name.endswith("width") and isinstance(value, int):
-            divided_fields[name] = value // factor
-        else:
-            divided_fields[name] = value
-    return divided_fields
+            return _divide_widths(value, factor)
+        return value // factor if name.endswith("width") and isinstance(value, int) else value
+
+    return {name: divide(name, value) for name, value in settings.items()}
 
 
 def part_problems(root: str, raw: Mapping[str, Any]) -> list[SettingFault]:
@@ -227,11 +221,8 @@ def _parse_part(root: str, raw: Mapping[str, Any]) -> ReadPart | list[SettingFau
         settings = config.model_dump(mode="json")
         return _too_many(root, config) or ReadPart(config, settings)
     except BadName as error:
-        return [
-            SettingFault(
-                f"{root}.name", str(error) + _confusion_remark(root, raw.get("name")), FaultCode.UNKNOWN_NAME
-            )
-        ]
+        message = f"{error}{_confusion_remark(root, raw.get('name'))}"
+        return [SettingFault(f"{root}.name", message, FaultCode.UNKNOWN_NAME)]
     except ValidationError as error:
         kind = _config_class(root, raw)
         return [described(kind, (root,), details) for details in error.errors(include_url=False)]
@@ -282,9 +273,8 @@ def described(config: type[BaseModel], above: tuple[str, ...], error: ErrorDetai
         case "value_error":
             return SettingFault(path, message.removeprefix("Value error, "))
         case kind if kind in _WORDS:
-            return SettingFault(
-                path, f"must be {_WORDS[kind].format(**error.get('ctx', {}))}, got {shown(value)}"
-            )
+            expected = _WORDS[kind].format(**error.get("ctx", {}))
+            return SettingFault(path, f"must be {expected}, got {shown(value)}")
         case "literal_error":
             suggestion = nearest(value, _QUOTED.findall(message)) if isinstance(value, str) else None
             question = f". Did you mean {suggestion!r}?" if suggestion is not None else ""

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from orchestrator.execution import inline
 from orchestrator.execution.sweep.recorder import Recorder
+from orchestrator.execution.trial.trial_jobs import JobEncoder
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.fold import records
 from orchestrator.ledger.store import Ledger
@@ -68,7 +69,7 @@ def run_trial(
     set_report(report, raised)
     with Ledger.open(url or sweep.ledger_url, plan.name, create=True) as ledger:
         lease = ledger.claim(DEAD)
-        inline.run_inline(Recorder(plan, ledger, lease, sweep), PATH, data_dir=folder)
+        inline.run_inline(Recorder(plan, ledger, lease, sweep), JobEncoder(PATH, 30.0, 1.0, 0.0, folder))
         assert Recorder(plan, ledger, lease, sweep).finished, "a later session must read what was written"
         (record_,) = records(ledger.events(), plan)
         _project(sweep, plan, ledger, record_)
@@ -116,7 +117,7 @@ def record_of(report: Any) -> Record:
     log = MemoryLog()
     with tempfile.TemporaryDirectory() as folder, patch.object(inline, "_post_mortem", lambda *_: False):
         recorder = record(one_trial(), log, root=Path(folder))
-        inline.run_inline(recorder, PATH, data_dir=Path(folder), debug=True)
+        inline.run_inline(recorder, JobEncoder(PATH, 30.0, 1.0, 0.0, Path(folder)), debug=True)
     (record_,) = records(log.events(), one_trial())
     return record_
 

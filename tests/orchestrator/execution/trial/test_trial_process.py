@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from orchestrator.execution.inline import run_inline
+from orchestrator.execution.trial.trial_jobs import JobEncoder
 from orchestrator.execution.trial.trial_process import cause_of_death
 from orchestrator.isolation.messages import ChildEnded
 from orchestrator.ledger.events import EventKind
@@ -32,7 +33,7 @@ def launch_folder(tmp_path, monkeypatch):
 def run_trials(launch_folder, tmp_path):
     """Return a function that runs trials of one arm with the given training code."""
 
-    def run_code(code, num_trials=3, **options):
+    def run_code(code, num_trials=3, cpus=1.0, **options):
         name = f"study_{next(NUMBERS)}"
         (launch_folder / f"{name}.py").write_text(code)
         plan = make_plan(
@@ -40,9 +41,8 @@ def run_trials(launch_folder, tmp_path):
         )
         log = MemoryLog()
         recorder = record(plan, log, root=tmp_path / "runs" / "study")
-        run_inline(
-            recorder, f"{name}:train", data_dir=tmp_path / "data", launch_folder=launch_folder, **options
-        )
+        folders = {"data_dir": tmp_path / "data", "launch_folder": launch_folder}
+        run_inline(recorder, JobEncoder(f"{name}:train", 30.0, cpus, 0.0, **folders, **options))
         assert recorder.finished
         return log
 
