@@ -270,9 +270,11 @@ def _module_hint(module: str) -> str:
 
 
 def _import_error(subject: str, error: BaseException) -> BadModule:
+    remedy = error_remedy(error) or "correct it"
+    if isinstance(error, SystemExit) and _raising_module(error) != "argparse":
+        remedy = "a module must not end the process when it is imported"
     return BadModule(
-        f"{subject} must be a module that can be imported, got {describe_error(error)}; "
-        f"{error_remedy(error) or 'correct it'}"
+        f"{subject} must be a module that can be imported, got {describe_error(error)}; {remedy}"
     )
 
 

@@ -59,8 +59,8 @@ def new(
 def _write(files: Mapping[Path, str]) -> None:
     if existing := [str(file) for file in files if file.exists()]:
         raise InputError(
-            f"{' and '.join(existing)} exists, and no file is overwritten. Rename it, or change to another "
-            "directory."
+            f"{' and '.join(existing)} {'exist' if len(existing) > 1 else 'exists'}, and no file is "
+            f"overwritten. Rename {'them' if len(existing) > 1 else 'it'}, or change to another directory."
         )
     for file, text in files.items():
         with file.open("x", encoding="utf-8") as stream:

@@ -8,6 +8,7 @@ browsers send cookies of one port to all ports of a host, and add them to reques
 import hmac
 import json
 import os
+import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -108,6 +109,9 @@ def main() -> int:
         access_log=False,  # paths contain the token
         timeout_graceful_shutdown=GRACE_S,
     )
+    # uvicorn raises SIGTERM again after its shutdown. Ended by it, this process would not close the database,
+    # and SQLite would leave its -wal file.
+    signal.signal(signal.SIGTERM, lambda *_: None)
     with socket.socket(fileno=settings["fd"]) as listener:
         uvicorn.Server(config).run([listener])
     return 0

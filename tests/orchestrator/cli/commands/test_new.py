@@ -22,3 +22,8 @@ def test_new_overwrites_no_file(haltsweep):
     assert haltsweep("new", "own").code == 2
     assert [path.name for path in Path.cwd().iterdir()] == ["digits.py"]
     assert Path("digits.py").read_text() == "mine"
+
+
+def test_new_names_all_existing_files(haltsweep):
+    assert haltsweep("new", "own").code == 0
+    assert "digits.yaml and digits.py exist, " in haltsweep("new", "own").err

@@ -49,6 +49,7 @@ def test_failing_custom_code_is_bad_input_and_other_specs_are_checked(folder, ha
     assert result.code == 2
     assert expected in result.err
     assert "Traceback" not in result.err
+    assert "haltsweep logs" not in result.err, "no trial has run"
     assert "fine.yaml: ok" in result.out
 
 

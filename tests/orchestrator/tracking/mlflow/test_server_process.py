@@ -90,6 +90,8 @@ def send_request(server: str, path: str, body: Mapping[str, Any] | None = None) 
 def test_nobody_reads_or_deletes_without_the_secret_path(empty_mlflow: Path) -> None:
     artifacts = empty_mlflow.parent / "mlartifacts"
     artifacts.mkdir()
+    with closing(sqlite3.connect(empty_mlflow)) as database:
+        database.execute("PRAGMA journal_mode=WAL")
     with serve_store(f"sqlite:///{empty_mlflow}", artifacts, None) as server:
         body = {"name": "mine", "artifact_location": (artifacts / "mine").as_uri()}
         _, created = send_request(server.url, "api/2.0/mlflow/experiments/create", body)
@@ -108,3 +110,4 @@ def test_nobody_reads_or_deletes_without_the_secret_path(empty_mlflow: Path) -> 
         _, answer = send_request(server.url, path)
     assert [status for status, _ in answers] == [403], "every refusal must have the same text"
     assert answer["experiment"]["lifecycle_stage"] == "active"
+    assert not list(empty_mlflow.parent.glob("*-wal")), "the ended server must leave all data in one file"
