@@ -178,7 +178,6 @@ def test_searches_start_with_the_published_settings(name: str) -> None:
     label = {"gut": "gut" if task == "flipflop" else "baseline"}.get(model, model)
     published = arms(spec)["baseline" if (spec, label) == ("flipflop", "tlb") else label]
     ours, first = arms(name)["as-published"], read_spec(EXPERIMENTS / f"{name}.yaml").spec.search
-    assert first is not None
     assert {path: lookup(published, path) for path in first.first[0]} == dict(first.first[0])
     assert ours["model"] == published["model"]
     same = [path for path in published["train"] if path != "ponder_weight" or model != "tlb"]

@@ -38,7 +38,6 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
     yield process
     process.kill()
     process.wait()
-    assert process.stdin is not None
     process.stdin.close()
 
 
@@ -101,7 +100,6 @@ def test_renewing_and_appending_extend_the_lease(timed_ledger: Ledger, clock: Cl
         clock.now += LEASE_S - 1
         renew()
         current = timed_ledger.lease()
-        assert current is not None
         assert current.expires_at == clock.now + LEASE_S
 
 

@@ -69,7 +69,6 @@ def test_drained_follower_has_written_all_events(
     assert runs(database, plan.name) == project_anew(folder, ledger, plan, empty_mlflow)
     assert len(read_records(folder)) == len(plan.trials)
     state = read_state(folder)
-    assert state is not None
     assert (state.position, state.error) == (ledger.last_seq(), "")
     assert sync(folder, ledger, uri).runs == 0
     assert sync(folder, ledger, uri).total == 0
@@ -133,7 +132,6 @@ def test_follower_of_a_killed_launcher_writes_the_rest_and_ends(
     launcher = subprocess.Popen(
         [sys.executable, "-c", LAUNCHER, str(folder.root), uri], stdout=subprocess.PIPE
     )
-    assert launcher.stdout is not None
     pid = int(launcher.stdout.readline())
     launcher.stdout.close()
     launcher.send_signal(signal.SIGKILL)
