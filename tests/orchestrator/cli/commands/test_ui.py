@@ -75,16 +75,31 @@ def test_browser_opens_all_sweeps_only_on_a_terminal(
 def test_ui_serves_a_local_store_until_a_signal(
     runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """The browser reads the address from a private file, because every user can read its arguments."""
+    pages = record_browser_pages(monkeypatch)
     (runs / "mlflow.db").touch()
     serve_arguments: list[tuple[str, Path, int | None]] = []
+    address_files: list[tuple[Path, str, int]] = []
     exits: list[bool] = []
 
+    class SignallingServer:
+        """A server that a signal reaches during its wait."""
+
+        def __init__(self, mlflow: MlflowServer) -> None:
+            self.url = mlflow.url
+
+        def wait(self) -> None:
+            file = Path(urlsplit(pages[0]).path)
+            address_files.append((file, file.read_text(), file.stat().st_mode & 0o777))
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise AssertionError("the signal must end the wait")
+
     @contextmanager
-    def serve(uri: str, artifacts: Path, port: int | None) -> Iterator["SignallingServer"]:
+    def serve(uri: str, artifacts: Path, port: int | None) -> Iterator[SignallingServer]:
         serve_arguments.append((uri, artifacts, port))
         with answering(with_arms("arm-0", "arm-1")) as mlflow:
             try:
-                yield SignallingServer(mlflow, signal.SIGTERM)
+                yield SignallingServer(mlflow)
             finally:
                 os.kill(os.getpid(), signal.SIGTERM)  # an impatient second signal
                 exits.append(True)
@@ -94,42 +109,8 @@ def test_ui_serves_a_local_store_until_a_signal(
     assert serve_arguments == [(f"sqlite:///{runs / 'mlflow.db'}", runs / "mlartifacts", None)]
     assert "arms:     http://127.0.0.1" in capsys.readouterr().out
     assert exits == [True]
-
-
-def test_browser_reads_the_address_from_a_private_file(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every user can read the arguments of a browser."""
-    pages = record_browser_pages(monkeypatch)
-    (runs / "mlflow.db").touch()
-    address_files: list[tuple[Path, str, int]] = []
-
-    @contextmanager
-    def serve(uri: str, artifacts: Path, port: int | None) -> Iterator["SignallingServer"]:
-        with answering(with_arms("arm-0", "arm-1")) as mlflow:
-            yield FileCheckingServer(mlflow, signal.SIGTERM)
-
-    class FileCheckingServer(SignallingServer):
-        def wait(self) -> None:
-            file = Path(urlsplit(pages[0]).path)
-            address_files.append((file, file.read_text(), file.stat().st_mode & 0o777))
-            super().wait()
-
-    monkeypatch.setattr(server, "serve_store", serve)
-    ui("gates", runs)
-    assert len(pages) == len(address_files) == 1
-    assert pages[0].startswith("file:///")
-    file, text, mode = address_files[0]
+    ((file, text, mode),) = address_files
+    assert pages == [file.as_uri()]
     assert "/#/experiments/7/runs?" in text
     assert mode == 0o600
     assert not file.exists()
-
-
-class SignallingServer:
-    """A server that a signal reaches during its wait."""
-
-    def __init__(self, mlflow: MlflowServer, number: signal.Signals) -> None:
-        self.url = mlflow.url
-        self._number = number
-
-    def wait(self) -> None:
-        os.kill(os.getpid(), self._number)
-        raise AssertionError("the signal must end the wait")
