@@ -3,6 +3,7 @@
 import os
 import secrets
 from contextlib import contextmanager, suppress
+from ipaddress import ip_address
 
 import psutil
 import pytest
@@ -86,6 +87,18 @@ def wait_for_progress(root, process):
     )
 
 
+def check_private(process):
+    """Assert that all servers and workers of a private Ray listen on the loopback address only."""
+    addresses = []
+    for each in descendants(process):
+        with suppress(psutil.NoSuchProcess):
+            sockets = [one for one in each.net_connections("inet") if one.status == psutil.CONN_LISTEN]
+            addresses += [(each.name(), ip_address(one.laddr.ip)) for one in sockets]
+    assert {"gcs_server", "raylet"} <= {name for name, _ in addresses}
+    for name, ip in addresses:
+        assert (getattr(ip, "ipv4_mapped", None) or ip).is_loopback, (name, ip)
+
+
 def repeated_steps(root):
     counts = sweep_site(root).steps_done()
     return {line: times - 1 for line, times in counts.items() if times > 1}
@@ -113,6 +126,7 @@ def test_sweep_on_ray_survives_stops_and_kills(tmp_path):
         )
         assert not repeated_steps(tmp_path), "drained trials must not repeat steps"
         wait_for_progress(tmp_path, process)
+        check_private(process)
         workers(process)[0].kill()
         wait_for_progress(tmp_path, process)
         with subprocesses(process) as family:
