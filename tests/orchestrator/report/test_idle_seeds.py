@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.trials import Record
-from tests.orchestrator.report.studies import Study, make_study
+from tests.orchestrator.report.studies import Study, make_study, with_metrics
 
 
 def make_constant_study(accuracy_of: Callable[[str], float], loss_of: Callable[[int], float]) -> Study:
@@ -13,13 +13,12 @@ def make_constant_study(accuracy_of: Callable[[str], float], loss_of: Callable[[
     base_study = make_study(2, 4, 0, thresholds=())
 
     def set_metrics(record: Record) -> Record:
-        assert record.last is not None
         metrics = {
             "near-iid/accuracy": accuracy_of(record.arm),
             "near-iid/loss": loss_of(record.seed),
             "train/loss": record.seed,
         }
-        return replace(record, last=replace(record.last, metrics=metrics))
+        return with_metrics(record, metrics)
 
     return replace(base_study, records=tuple(map(set_metrics, base_study.records)))
 

@@ -16,6 +16,7 @@ from orchestrator.report.writers.tables import screen_table
 from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.dimensions import Space
+from tests.orchestrator.report.studies import with_metrics
 from trainables.metrics import Metric
 from trainables.protocol import Measurement
 
@@ -242,17 +243,13 @@ def test_points_of_a_front_are_reported_separately() -> None:
     objectives = (Objective(metric="valid/accuracy", goal="max"), Objective(metric="valid/depth", goal="min"))
     search = SearchPlan(4, {"name": "tpe"}, None, objectives, 0)
     confirm = ConfirmPlan(2, SEEDS, ("iid",))
-    second_points = []
-    for record in make_study_records():
-        metrics = {
-            **record.last.metrics,
-            "iid/accuracy": record.last.metrics["iid/accuracy"] - 0.4,
-            "iid/depth": 1.0,
-        }
-        last = replace(record.last, metrics=metrics)
-        second_points.append(
-            replace(record, rank=1, trial_id=f"{record.trial_id}-1", last=last, assignment={"lr": 0.1})
+    second_points = [
+        with_metrics(
+            replace(record, rank=1, trial_id=f"{record.trial_id}-1", assignment={"lr": 0.1}),
+            {"iid/accuracy": record.last.metrics["iid/accuracy"] - 0.4, "iid/depth": 1.0},
         )
+        for record in make_study_records()
+    ]
     report = summarise(
         make_study_plan(search=search, confirm=confirm), [*make_study_records(), *second_points]
     )

@@ -17,6 +17,7 @@ from tests.orchestrator.report.comparisons.test_answers import (
     make_study_records,
     verdict_kinds,
 )
+from tests.orchestrator.report.studies import with_metrics
 
 OUTCOME = "iid/accuracy"
 DEPTH_METRIC = replace(METRICS[1], is_cost=True, high_from="depth_bound", moves_with="depth")
@@ -28,13 +29,6 @@ def records_with_digests(digests_of: Callable[[str, int], dict[str, str]]) -> li
     return [
         replace(record, attributes=digests_of(record.arm, record.seed)) for record in make_study_records()
     ]
-
-
-def with_metrics(trial_record: Record, metrics: dict[str, float]) -> Record:
-    """Return the record with these last values."""
-    return replace(
-        trial_record, last=replace(trial_record.last, metrics={**trial_record.last.metrics, **metrics})
-    )
 
 
 def last_value(trial_record: Record, metric: str) -> float:

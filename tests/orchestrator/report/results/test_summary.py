@@ -20,6 +20,7 @@ from orchestrator.report.writers.tables import all_tables, screen_table
 from orchestrator.report.writers.write import write_report_folder
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from tests.orchestrator.report.comparisons.test_answers import SEEDS, make_study_plan, make_study_record
+from tests.orchestrator.report.studies import with_metrics
 from trainables.metrics import Metric
 from trainables.protocol import Measurement
 
@@ -97,8 +98,7 @@ def test_depth_interval_is_clipped_to_the_bound_of_the_arm() -> None:
 
     def record_with_depth(arm: str, seed: int) -> Record:
         record, (bound, values) = build_record(arm, seed, 0.5), depths[arm]
-        metrics = {**record.last.metrics, "iid/depth": values[seed - 1], "iid/depth_bound": bound}
-        return replace(record, last=replace(record.last, metrics=metrics))
+        return with_metrics(record, {"iid/depth": values[seed - 1], "iid/depth_bound": bound})
 
     report = build_report([record_with_depth(arm, seed) for arm in depths for seed in (1, 2)])
     cell, effect = report.cell("other", "iid/depth"), report.effect("other", "iid/depth")
@@ -110,7 +110,10 @@ def test_depth_interval_is_clipped_to_the_bound_of_the_arm() -> None:
 def test_params_with_the_same_seed_are_averaged() -> None:
     """Two best params on three seeds give three pairs, not six."""
     second_rank = [
-        replace(record, trial_id=f"{record.trial_id}-second", rank=1, last=shift_accuracy(record, shift=0.1))
+        with_metrics(
+            replace(record, trial_id=f"{record.trial_id}-second", rank=1),
+            {"iid/accuracy": record.last.metrics["iid/accuracy"] + 0.1},
+        )
         for record in build_records()
     ]
     report = build_report([*build_records(), *second_rank])
@@ -118,11 +121,6 @@ def test_params_with_the_same_seed_are_averaged() -> None:
     assert (cell.estimate.n, effect.estimate.n, len(cell.record_ids), len(effect.pairs)) == (3, 3, 6, 6)
     assert cell.estimate.mean == pytest.approx(0.65)
     assert effect.p_sign_flips == pytest.approx(2 / 2**3)
-
-
-def shift_accuracy(record: Record, shift: float) -> Measurement:
-    metrics = {name: value + shift * (name == "iid/accuracy") for name, value in record.last.metrics.items()}
-    return replace(record.last, metrics=metrics)
 
 
 def test_report_of_an_unfinished_sweep_is_marked(tmp_path: Path) -> None:
