@@ -20,13 +20,13 @@ from tests.support.specs.plans import make_plan
 
 
 @pytest.fixture(autouse=True)
-def no_default_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_default_stores(monkeypatch):
     for name in ("HALTSWEEP_RUNS", "MLFLOW_TRACKING_URI"):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Path:
+def runs(tmp_path):
     """Return a folder with one sweep, `gates`, of two arms."""
     folder = tmp_path / "runs" / "gates"
     folder.mkdir(parents=True)
@@ -45,15 +45,13 @@ def record_browser_pages(monkeypatch: pytest.MonkeyPatch, *, has_terminal: bool 
     return pages
 
 
-def test_ui_creates_no_missing_store(runs: Path) -> None:
+def test_ui_creates_no_missing_store(runs):
     with pytest.raises(InputError, match=r"mlflow\.db"):
         ui("gates", runs)
     assert sorted(path.name for path in runs.iterdir()) == ["gates"]
 
 
-def test_ui_opens_a_remote_server_at_the_arms(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ui_opens_a_remote_server_at_the_arms(runs, monkeypatch, capsys):
     pages = record_browser_pages(monkeypatch)
     with answering(with_arms("arm-0", "arm-1")) as mlflow:
         ui("gates", runs, tracking=mlflow.url)
@@ -64,17 +62,13 @@ def test_ui_opens_a_remote_server_at_the_arms(
 
 
 @pytest.mark.parametrize(("is_requested", "has_terminal"), [(False, True), (True, False), (True, True)])
-def test_browser_opens_all_sweeps_only_on_a_terminal(
-    is_requested: bool, has_terminal: bool, runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_browser_opens_all_sweeps_only_on_a_terminal(is_requested, has_terminal, runs, monkeypatch):
     pages = record_browser_pages(monkeypatch, has_terminal=has_terminal)
     ui(None, runs, tracking="http://mlflow.example", browser=is_requested)
     assert pages == ["http://mlflow.example"] * (is_requested and has_terminal)
 
 
-def test_ui_serves_a_local_store_until_a_signal(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ui_serves_a_local_store_until_a_signal(runs, monkeypatch, capsys):
     """The browser reads the address from a private file, because every user can read its arguments."""
     pages = record_browser_pages(monkeypatch)
     (runs / "mlflow.db").touch()
