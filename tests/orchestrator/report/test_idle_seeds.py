@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.trials import Record
-from tests.orchestrator.report.studies import Study, make_study, with_metrics
+from tests.orchestrator.report.studies import Study, make_study
 
 
 def make_constant_study(accuracy_of: Callable[[str], float], loss_of: Callable[[int], float]) -> Study:
@@ -18,7 +18,7 @@ def make_constant_study(accuracy_of: Callable[[str], float], loss_of: Callable[[
             "near-iid/loss": loss_of(record.seed),
             "train/loss": record.seed,
         }
-        return with_metrics(record, metrics)
+        return replace(record, last=replace(record.last, metrics=metrics))
 
     return replace(base_study, records=tuple(map(set_metrics, base_study.records)))
 
