@@ -251,13 +251,14 @@ class TestDriver:
 
     @pytest.mark.slow
     def test_silent_and_slow_trials_time_out_and_others_continue(self, driver, tmp_path, monkeypatch):
-        """The workload reports half a second a step, so step 11 of 12 exceeds five seconds."""
-        monkeypatch.setattr("orchestrator.execution.trial.watchdog.GRACE_S", 0.0)
+        """The workload reports half a second a step, so step 11 of 12 exceeds five seconds. A silent trial
+        has three more seconds, in which a worker starts on a busy machine."""
+        monkeypatch.setattr("orchestrator.execution.trial.watchdog.GRACE_S", 3.0)
         arms = [make_arm("stuck", fault="hang", fault_at=3), make_arm("slow", steps=12), make_arm("sound")]
         plan = make_plan(arms, trials_per_arm=1, seeds=(), resources=Resources(minutes=5 / 60))
         sweep = Sweep(driver, plan, tmp_path / "sweep").run()
         endings = {trial.arm: sweep.endings()[trial.trial_id] for trial in plan.trials}
-        assert endings["stuck"] == (OutcomeKind.TIMED_OUT, hang_reason(5))
+        assert endings["stuck"] == (OutcomeKind.TIMED_OUT, hang_reason(8))
         assert endings["slow"][0] is OutcomeKind.TIMED_OUT
         assert endings["sound"][0] is OutcomeKind.FINISHED
         arms_by_id = {trial.trial_id: trial.arm for trial in plan.trials}
