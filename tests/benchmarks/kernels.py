@@ -97,23 +97,15 @@ def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> lis
         model.zero_grad()
         counts = count_kernels(passes(model, batch))
         layers = layers_run(model, batch)
-        rows.append(
-            {
-                "system": label,
-                "dropout": dropout,
-                "early exit": mode,
-                "layers": layers,
-                "kernels": counts.kernels,
-                "copies": counts.copies,
-                "waits": counts.waits,
-                "MB": counts.bytes / 1e6,
-                "kernels a layer": counts.kernels / layers,
-                "copies a layer": counts.copies / layers,
-                "waits a layer": counts.waits / layers,
-                "MB a layer": counts.bytes / 1e6 / layers,
-                "update": update(model, batch).kernels,
-            }
-        )
+        work = {
+            "kernels": counts.kernels,
+            "copies": counts.copies,
+            "waits": counts.waits,
+            "MB": counts.bytes / 1e6,
+        }
+        row = {"system": label, "dropout": dropout, "early exit": mode, "layers": layers, **work}
+        row |= {f"{name} a layer": count / layers for name, count in work.items()}
+        rows.append(row | {"update": update(model, batch).kernels})
         if label in (options.names or ()):
             print(label, dropout, mode, dict(counts.by_name.most_common()), dict(counts.waits_by_name))
     return rows
@@ -142,19 +134,12 @@ def parser() -> argparse.ArgumentParser:
     return argument_parser
 
 
-Measure = Callable[[str, dict[str, Any], argparse.Namespace], list[dict[str, Any]]]
-
-
-def print_measurements(options: argparse.Namespace, measure: Measure) -> None:
-    """Print the measurements of every selected model."""
+def main() -> None:
+    options = parser().parse_args()
     torch.set_num_threads(options.threads)
     warnings.simplefilter("ignore")
     rows = [row for label, raw in systems.chosen(options).items() for row in measure(label, raw, options)]
     _timing.print_results(rows, options)
-
-
-def main() -> None:
-    print_measurements(parser().parse_args(), measure)
 
 
 if __name__ == "__main__":

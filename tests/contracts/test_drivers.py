@@ -1,4 +1,4 @@
-"""Contract of drivers: a new driver is one more entry in `DRIVERS`.
+"""Contract of drivers: a new driver is one more entry in `DRIVERS`. Tests of Ray's nodes share its cluster.
 
 All sweeps run one trial at a time on a real ledger, so the events of two drivers are comparable. Sweeps on
 Ray have fewer sessions, because starting a worker takes seconds.
@@ -7,14 +7,17 @@ Ray have fewer sessions, because starting a worker takes seconds.
 import tempfile
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 import pytest
 
+from orchestrator.errors import ExecutorError, InputError
 from orchestrator.execution.inline import run_inline
+from orchestrator.execution.ray.node_check import node_requirements
 from orchestrator.execution.session import Session
+from orchestrator.execution.sweep.launch_folder import Setup
 from orchestrator.execution.sweep.recorder import Recorder
 from orchestrator.execution.trial.trial_jobs import JobEncoder
 from orchestrator.execution.trial.watchdog import hang_reason, silence_limit
@@ -25,8 +28,10 @@ from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Resources
 from orchestrator.trials import OutcomeKind
-from tests.support.processes.logs import content
+from tests.support.processes.logs import MemoryLog, content, record
+from tests.support.processes.process_lookup import wait_until
 from tests.support.ray.connection import private_ray
+from tests.support.ray.ray_workloads import PROCESS_FACTS
 from tests.support.specs.plans import make_arm, make_plan
 from tests.support.sweeps.workloads import PATH
 
@@ -135,16 +140,21 @@ def stoppable_plan() -> Plan:
     return make_plan(arms, trials_per_arm=1, seeds=(7,), resources=Resources(checkpoint_seconds=1e6))
 
 
+@pytest.fixture(scope="module")
+def ray_scratch(tmp_path_factory):
+    """Start a Ray with two CPUs; yield a folder for Tune."""
+    with private_ray(2):
+        yield tmp_path_factory.mktemp("scratch")
+
+
 @pytest.fixture(
     scope="module",
     params=[pytest.param(each, marks=pytest.mark.slow if each in SLOW else ()) for each in DRIVERS],
 )
 def driver(request):
-    if request.param != "ray":
-        yield DRIVERS[request.param]
-        return
-    with private_ray(1):
-        yield ray
+    if request.param == "ray":
+        request.getfixturevalue("ray_scratch")
+    return DRIVERS[request.param]
 
 
 @pytest.fixture(scope="module")
@@ -233,13 +243,14 @@ class TestDriver:
 
     @pytest.mark.slow
     def test_silent_and_slow_trials_time_out_and_others_continue(self, driver, tmp_path, monkeypatch):
-        """The workload reports half a second a step, so step 11 of 12 exceeds five seconds."""
-        monkeypatch.setattr("orchestrator.execution.trial.watchdog.GRACE_S", 0.0)
+        """The workload reports half a second a step, so step 11 of 12 exceeds five seconds. A silent trial
+        has three more seconds, in which a worker starts on a busy machine."""
+        monkeypatch.setattr("orchestrator.execution.trial.watchdog.GRACE_S", 3.0)
         arms = [make_arm("stuck", fault="hang", fault_at=3), make_arm("slow", steps=12), make_arm("sound")]
         plan = make_plan(arms, trials_per_arm=1, seeds=(), resources=Resources(minutes=5 / 60))
         sweep = Sweep(driver, plan, tmp_path / "sweep").run()
         endings = {trial.arm: sweep.endings()[trial.trial_id] for trial in plan.trials}
-        assert endings["stuck"] == (OutcomeKind.TIMED_OUT, hang_reason(5))
+        assert endings["stuck"] == (OutcomeKind.TIMED_OUT, hang_reason(8))
         assert endings["slow"][0] is OutcomeKind.TIMED_OUT
         assert endings["sound"][0] is OutcomeKind.FINISHED
         arms_by_id = {trial.trial_id: trial.arm for trial in plan.trials}
@@ -262,3 +273,77 @@ class TestDriver:
         assert closed == ["interrupted"] * len(stops) + ["done"]
         num_started = len(sweep.events(EventKind.STARTED))
         assert len(sweep.run().events(EventKind.STARTED)) == num_started, "a finished sweep starts no trial"
+
+
+@pytest.mark.slow
+def test_each_trial_has_a_process_with_its_threads_below_a_reused_worker(ray_scratch, tmp_path):
+    from orchestrator.execution.ray.tune import run_session
+
+    log = MemoryLog()
+    plan = make_plan(1, trials_per_arm=2, seeds=(), resources=Resources(cpus=2))
+    recorder = record(plan, log, root=tmp_path / "sweep")
+    encoder = JobEncoder(PROCESS_FACTS, 1000.0, 2, 0, tmp_path / "data")
+    run_session(Session(recorder, threading.Event()), encoder, ray_scratch, lambda: 1)
+    assert recorder.finished
+    facts = [event.payload["metrics"] for event in log.of(EventKind.MEASURED)]
+    assert len({fact["worker/pid"] for fact in facts}) == 2
+    assert len({fact["worker/server"] for fact in facts}) == 1
+    assert {fact["worker/threads"] for fact in facts} == {2.0}
+    assert {fact["worker/omp"] for fact in facts} == {2.0}
+    assert {fact["worker/ray"] for fact in facts} == {0.0}, "trials must not load Ray"
+    assert {fact["worker/devices"] for fact in facts} == {0.0}
+    assert all(fact["worker/file_of_launch_folder"] for fact in facts)
+
+
+@pytest.mark.slow
+def test_nodes_take_trials_after_their_check(ray_scratch, tmp_path):
+    from orchestrator.execution.ray.cluster import slot_counter
+    from orchestrator.execution.ray.nodes import Nodes
+
+    needs = node_requirements(make_plan(), Setup(tmp_path, PATH, checkpoints=f"file://{tmp_path}"))
+    with pytest.raises(InputError):
+        slot_counter(Resources(cpus=3))
+    too_large = Nodes(needs, Resources(cpus=3), pytest.fail)
+    assert slot_counter(Resources(cpus=3), too_large)() == 1, "a request must make the cluster grow"
+    nodes = Nodes(needs, Resources(cpus=1), pytest.fail)
+    count = slot_counter(Resources(cpus=1), nodes)
+    assert (count(), nodes.is_checking, len(nodes.excluded_nodes)) == (0, True, 1)
+    wait_until(lambda: count() == 2, "the node is checked")
+    assert (nodes.is_checking, nodes.excluded_nodes) == (False, ())
+
+
+@pytest.mark.slow
+def test_cluster_without_a_suitable_node_is_refused(ray_scratch, tmp_path):
+    from orchestrator.execution.ray.nodes import Nodes
+
+    needs = node_requirements(make_plan(), Setup(tmp_path, PATH, checkpoints=f"file://{tmp_path}"))
+    messages = []
+    nodes = Nodes(replace(needs, code={"haltsweep": "other"}), Resources(cpus=1), messages.append)
+    with pytest.raises(ExecutorError):
+        wait_until(lambda: nodes.look() > 0, "the node is checked")
+    assert len(messages) == 1
+    with pytest.raises(InputError):
+        Nodes(replace(needs, code={"haltsweep": "other"}), Resources(cpus=1)).require_fit()
+    Nodes(needs, Resources(cpus=1)).require_fit()
+
+
+@pytest.mark.slow
+def test_trial_moves_from_a_node_without_the_folder(ray_scratch, tmp_path, monkeypatch):
+    from orchestrator.execution.ray.tune import run_session
+
+    mark, reassigned = tmp_path / "mark", []
+    original_reassign = Session.reassign
+
+    def record_reassigned(session, key):
+        reassigned.append(key)
+        mark.write_text("nonce")  # now the folder is visible
+        original_reassign(session, key)
+
+    monkeypatch.setattr(Session, "reassign", record_reassigned)
+    log = MemoryLog()
+    recorder = record(make_plan(1, trials_per_arm=2, seeds=()), log, root=tmp_path / "sweep")
+    encoder = JobEncoder(PROCESS_FACTS, 1000.0, 1.0, 0.0, tmp_path / "data", mark=(str(mark), "nonce"))
+    run_session(Session(recorder, threading.Event()), encoder, ray_scratch, lambda: 1)
+    assert reassigned
+    assert [event.payload["kind"] for event in log.of(EventKind.ENDED)] == ["finished"] * 2
+    assert len(log.of(EventKind.STARTED)) == 2

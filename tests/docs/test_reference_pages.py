@@ -22,8 +22,6 @@ from trainables.protocol import Job
 @pytest.fixture(scope="module")
 def pages() -> ModuleType:
     found = importlib.util.spec_from_file_location("reference_pages", ROOT / "docs" / "reference_pages.py")
-    assert found is not None
-    assert found.loader is not None
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
     return module

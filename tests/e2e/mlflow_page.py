@@ -190,7 +190,6 @@ def take_comparison(page: "Page", metric: str) -> bytes:
     position = list(_metrics(page)).index(metric)
     names, _ = _grids(page)
     box = names.bounding_box()
-    assert box is not None
     page.set_viewport_size({"width": WIDTH, "height": round(box["y"] + box["height"]) + 40})
     page.wait_for_timeout(500)  # until the page has settled into its new size
     _scroll(page, position * ROW_HEIGHT)

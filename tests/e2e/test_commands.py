@@ -256,7 +256,6 @@ class TestInterruptedSweep:
         with untracked_shell.started(*endless) as process:
             wait_for(lambda: any(kind is EventKind.STARTED for kind, *_ in trial_events(folder)), process)
             interrupt(process)
-            assert process.stderr is not None
             assert "stopping" in process.stderr.readline()
             interrupt(process)
             stopped = answer(process)

@@ -49,7 +49,6 @@ def ui_process(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
     finally:
         process.send_signal(signal.SIGINT)
         code = process.wait(60)
-        assert process.stdout is not None
         process.stdout.close()
     assert code == 0
     assert [child for child in children if child.is_running()] == []
@@ -69,7 +68,6 @@ def read_links(process: "subprocess.Popen[str]") -> dict[str, str]:
 
 def expected_metrics(sweep: Sweep) -> dict[str, dict[str, float]]:
     """Compute the metrics of every arm from the records, by textbook formulas."""
-    assert sweep.plan.confirm is not None
     metrics: dict[str, dict[str, float]] = {}
     splits = sweep.plan.confirm.splits
     for name in [f"{split}/{quantity}" for split in splits for quantity in ("accuracy", "depth")]:

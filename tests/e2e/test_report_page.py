@@ -2,7 +2,6 @@
 
 import re
 import statistics
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +13,13 @@ from orchestrator.report.writers.write import write_report_folder
 from orchestrator.trials import OutcomeKind
 from tests.e2e import mlflow_page
 from tests.e2e.pictures import WIDTH as PICTURE_WIDTH
-from tests.e2e.pictures import Pictures, save_sections
+from tests.e2e.pictures import save_sections
 from tests.e2e.sweeps import Sweep
 from tests.orchestrator.report.halting.test_halting_maps import make_example, with_examples
-from tests.orchestrator.report.studies import Study, make_study
+from tests.orchestrator.report.studies import make_study
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    pass
 
 pytestmark = [
     pytest.mark.slow,
@@ -82,29 +81,27 @@ OVERLAPS_JS = """() => [...document.querySelectorAll('svg')].flatMap(svg => {
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator["Browser"]:
+def browser():
     """A browser in which each test opens a page."""
     with mlflow_page.new_browser() as started:
         yield started
 
 
 @pytest.fixture(scope="module")
-def full_study() -> Study:
+def full_study():
     """A study with every section of the report, and a long name of an arm."""
     return with_examples(make_study(["baseline", "minus-gate", LONG_NAME], 4, 12), lambda *_: HALTING_DETAILS)
 
 
 @pytest.fixture(scope="module")
-def report_page(full_study: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def report_page(full_study, tmp_path_factory):
     """The page of the report on `full_study`."""
     return write_report_folder(
         full_study.report(), tmp_path_factory.mktemp("page"), full_study.details()
     ).with_name("report.html")
 
 
-def test_every_section_has_a_picture(
-    browser: "Browser", report_page: Path, pictures: Pictures, request: pytest.FixtureRequest
-) -> None:
+def test_every_section_has_a_picture(browser, report_page, pictures, request):
     pages: dict[Path, tuple[str, ...]] = {report_page: (*PICTURED_SECTIONS, "experts")}
     if pictures.is_published:
         studies: list[Sweep] = [
@@ -125,9 +122,7 @@ def test_every_section_has_a_picture(
 
 
 @pytest.mark.parametrize("width", [PHONE_WIDTH, mlflow_page.WIDTH])
-def test_page_shows_the_values_of_the_records(
-    full_study: Study, browser: "Browser", report_page: Path, width: int
-) -> None:
+def test_page_shows_the_values_of_the_records(full_study, browser, report_page, width):
     values = {
         arm.name: {
             record.seed: record.last.metrics["near-iid/accuracy"]
@@ -157,7 +152,7 @@ def test_page_shows_the_values_of_the_records(
 
 
 @pytest.mark.parametrize("width", [PHONE_WIDTH, mlflow_page.WIDTH])
-def test_page_needs_no_javascript_and_no_network(browser: "Browser", report_page: Path, width: int) -> None:
+def test_page_needs_no_javascript_and_no_network(browser, report_page, width):
     requested_urls: list[str] = []
     with mlflow_page.new_page(browser, width, java_script_enabled=False, offline=True) as page:
         page.on("request", lambda request: requested_urls.append(request.url))
@@ -173,9 +168,7 @@ def test_page_needs_no_javascript_and_no_network(browser: "Browser", report_page
 
 
 @pytest.mark.parametrize("width", [PHONE_WIDTH, mlflow_page.WIDTH])
-def test_page_fits_the_screen_and_texts_do_not_overlap(
-    browser: "Browser", report_page: Path, width: int
-) -> None:
+def test_page_fits_the_screen_and_texts_do_not_overlap(browser, report_page, width):
     # A phone scales down a page that declares no width.
     with mlflow_page.new_page(browser, width, is_mobile=width == PHONE_WIDTH) as page:
         page.goto(report_page.as_uri())
@@ -217,7 +210,7 @@ BAD_BREAKS_JS = """() => [
 """Elements in which a printed page may end, and headings that may end a page."""
 
 
-def test_page_of_an_extreme_study_fits_the_width(browser: "Browser", tmp_path: Path) -> None:
+def test_page_of_an_extreme_study_fits_the_width(browser, tmp_path):
     page_files = {name: tmp_path / f"{name}.html" for name in EXTREMES}
     for name, full_study in EXTREMES.items():
         page_files[name].write_text(page_of(full_study.report(), full_study.details()), encoding="utf-8")
@@ -232,9 +225,7 @@ def test_page_of_an_extreme_study_fits_the_width(browser: "Browser", tmp_path: P
 
 
 @pytest.mark.parametrize("settings", [{"color_scheme": "light"}, {"color_scheme": "dark"}])
-def test_figures_use_the_colours_of_the_page(
-    browser: "Browser", report_page: Path, settings: dict[str, Any]
-) -> None:
+def test_figures_use_the_colours_of_the_page(browser, report_page, settings):
     with mlflow_page.new_page(browser, **settings) as page:
         page.goto(report_page.as_uri())
         paper, ink = page.evaluate(
@@ -248,7 +239,7 @@ def test_figures_use_the_colours_of_the_page(
         assert (brightness[0] < brightness[1]) == (settings["color_scheme"] == "dark")
 
 
-def test_page_can_be_printed(browser: "Browser", report_page: Path) -> None:
+def test_page_can_be_printed(browser, report_page):
     with mlflow_page.new_page(browser, color_scheme="dark") as page:
         page.goto(report_page.as_uri())
         assert page.pdf(format="A4").startswith(b"%PDF")

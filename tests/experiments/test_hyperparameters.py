@@ -23,144 +23,51 @@ LAYERS, CHUNK, SLOTS, UPDATES = (
     *("model.layers", "model.chunk.size", "model.memory.slots", "model.memory.update_layers"),
 )
 DROPOUT, ATTENTION, POOLING = "model.dropout", "model.attention_dropout", "model.pooling"
-ADAM = {BETAS: [0.9, 0.98], EPS: 1e-8, DECAY: 0.1, CLIP: 1.0}
 
-LISTOPS = {
-    WIDTH: 512,
-    HEADS: 8,
-    INNER: 1024,
-    DROPOUT: 0.1,
-    ATTENTION: 0.1,
-    BATCH: 32,
-    SCHEDULE: "rsqrt",
-    **(ADAM | {PATIENCE: 10}),
-}
+
+def sizes(width: int, heads: int, inner: int) -> dict[str, Any]:
+    return {WIDTH: width, HEADS: heads, INNER: inner}
+
+
+def dropouts(states: float, attention: float) -> dict[str, Any]:
+    return {DROPOUT: states, ATTENTION: attention}
+
+
+def adam(betas: list[float], eps: float, decay: float, clip: float | None) -> dict[str, Any]:
+    return {BETAS: betas, EPS: eps, DECAY: decay, CLIP: clip}
+
+
+def schedule(name: str, warmup: int, batch: int) -> dict[str, Any]:
+    return {SCHEDULE: name, WARMUP: warmup, BATCH: batch}
+
+
+ADAM = adam([0.9, 0.98], 1e-8, 0.1, 1.0)
+LISTOPS = sizes(512, 8, 1024) | dropouts(0.1, 0.1) | ADAM | {BATCH: 32, SCHEDULE: "rsqrt", PATIENCE: 10}
 SIDE = {LR: 0.05, WARMUP: 1000}
 CHUNKED = {LR: 0.0125, WARMUP: 8000}
-LOGIC = {
-    WIDTH: 512,
-    HEADS: 8,
-    INNER: 1024,
-    DROPOUT: 0.2,
-    ATTENTION: 0.5,
-    BATCH: 256,
-    LR: 7e-4,
-    WARMUP: 4000,
-    **(ADAM | {SCHEDULE: "warmup", STEPS: 150 * 477, EVERY: 477, PATIENCE: 20}),
-}
-FLIPFLOP = {
-    WIDTH: 512,
-    HEADS: 8,
-    INNER: 2048,
-    DROPOUT: 0.1,
-    ATTENTION: 0.1,
-    BATCH: 16,
-    LR: 3e-4,
-    WARMUP: 50,
-    SCHEDULE: "linear",
-    BETAS: [0.9, 0.999],
-    DECAY: 0.1,
-    CLIP: 1.0,
-    STEPS: 10_000,
-    EVERY: 1_000,
-    "train.onecycle_beta1": True,
-    "model.causal": True,
-}
+LOGIC = sizes(512, 8, 1024) | dropouts(0.2, 0.5) | ADAM | schedule("warmup", 4000, 256)
+LOGIC |= {LR: 7e-4, STEPS: 150 * 477, EVERY: 477, PATIENCE: 20}
+FLIPFLOP = sizes(512, 8, 2048) | dropouts(0.1, 0.1) | schedule("linear", 50, 16)
+FLIPFLOP |= {LR: 3e-4, BETAS: [0.9, 0.999], DECAY: 0.1, CLIP: 1.0, STEPS: 10_000, EVERY: 1_000}
+FLIPFLOP |= {"train.onecycle_beta1": True, "model.causal": True}
 TEXT = LISTOPS | {WIDTH: 256, HEADS: 4, WARMUP: 8000, STEPS: 100 * 703, EVERY: 703}
-RETRIEVAL = LISTOPS | {WIDTH: 128, HEADS: 4, INNER: 512, WARMUP: 8000, BETAS: [0.9, 0.999], PATIENCE: 5}
-IMAGE = {
-    WIDTH: 128,
-    HEADS: 8,
-    INNER: 128,
-    DROPOUT: 0.3,
-    ATTENTION: 0.2,
-    BATCH: 256,
-    SCHEDULE: "cosine",
-    WARMUP: 175,
-    BETAS: [0.9, 0.98],
-    EPS: 1e-9,
-    DECAY: 0.0,
-    CLIP: None,
-    STEPS: 200 * 175,
-    PATIENCE: 100,
-}
-PATHFINDER = {
-    WIDTH: 64,
-    HEADS: 2,
-    INNER: 128,
-    BATCH: 128,
-    LR: 2e-4,
-    SCHEDULE: "linear",
-    WARMUP: 312,
-    EPS: 1e-6,
-    BETAS: [0.9, 0.999],
-    DECAY: 0.0,
-    CLIP: 1.0,
-    STEPS: 125_000,
-    EVERY: 1250,
-    PATIENCE: 20,
-}
-PATHFINDER_CHUNKS = {
-    WIDTH: 128,
-    HEADS: 8,
-    INNER: 128,
-    BATCH: 512,
-    LR: 5e-4,
-    SCHEDULE: "cosine",
-    WARMUP: 312,
-    EPS: 1e-9,
-    BETAS: [0.9, 0.98],
-    DECAY: 0.0,
-    CLIP: None,
-    STEPS: 200 * 312,
-    EVERY: 312,
-    PATIENCE: 200,
-}
-ROUTER = {
-    WIDTH: 512,
-    HEADS: 16,
-    INNER: 1024,
-    BATCH: 512,
-    LR: 2e-4,
-    SCHEDULE: "constant",
-    DECAY: 0.09,
-    BETAS: [0.9, 0.999],
-    CLIP: 1.0,
-    DROPOUT: 0.1,
-    ATTENTION: 0.1,
-    "model.gate_dropout": 0.05,
-}
-RECURSIVE = {
-    BATCH: 128,
-    LR: 1e-3,
-    DECAY: 0.01,
-    "train.optimizer": "ranger",
-    "train.halve_after": 2,
-    PATIENCE: 4,
-    DROPOUT: 0.1,
-    "model.cell_dropout": 0.1,
-    "model.readout_dropout": 0.1,
-    "model.halt.threshold": 0.1,
-}
-TRANSLATION = {
-    WIDTH: 512,
-    BOUND: 6,
-    DROPOUT: 0.2,
-    ATTENTION: 0.2,
-    "model.gating_dropout": 0.2,
-    WARMUP: 4000,
-    SCHEDULE: "rsqrt",
-    BETAS: [0.9, 0.98],
-    EPS: 1e-9,
-    DECAY: 0.0,
-    CLIP: None,
-    "train.label_smoothing": 0.1,
-    "train.beam_size": 8,
-    "train.length_penalty": 0.4,
-    "train.average_best": 5,
-    "train.batch_tokens": 262144,
-    "train.accumulate": 32,
-}
+RETRIEVAL = LISTOPS | sizes(128, 4, 512) | {WARMUP: 8000, BETAS: [0.9, 0.999], PATIENCE: 5}
+UNCLIPPED = adam([0.9, 0.98], 1e-9, 0.0, None)
+IMAGE = sizes(128, 8, 128) | dropouts(0.3, 0.2) | UNCLIPPED | schedule("cosine", 175, 256)
+IMAGE |= {STEPS: 200 * 175, PATIENCE: 100}
+PATHFINDER = sizes(64, 2, 128) | adam([0.9, 0.999], 1e-6, 0.0, 1.0) | schedule("linear", 312, 128)
+PATHFINDER |= {LR: 2e-4, STEPS: 125_000, EVERY: 1250, PATIENCE: 20}
+PATHFINDER_CHUNKS = sizes(128, 8, 128) | UNCLIPPED | schedule("cosine", 312, 512)
+PATHFINDER_CHUNKS |= {LR: 5e-4, STEPS: 200 * 312, EVERY: 312, PATIENCE: 200}
+ROUTER = sizes(512, 16, 1024) | dropouts(0.1, 0.1) | {"model.gate_dropout": 0.05}
+ROUTER |= {BATCH: 512, LR: 2e-4, SCHEDULE: "constant", DECAY: 0.09, BETAS: [0.9, 0.999], CLIP: 1.0}
+RECURSIVE = {BATCH: 128, LR: 1e-3, DECAY: 0.01, PATIENCE: 4, "train.halve_after": 2}
+RECURSIVE |= {"train.optimizer": "ranger", DROPOUT: 0.1, "model.halt.threshold": 0.1}
+RECURSIVE |= {"model.cell_dropout": 0.1, "model.readout_dropout": 0.1}
+TRANSLATION = {WIDTH: 512, BOUND: 6, "model.gating_dropout": 0.2} | dropouts(0.2, 0.2) | UNCLIPPED
+TRANSLATION |= {WARMUP: 4000, SCHEDULE: "rsqrt", "train.label_smoothing": 0.1, "train.average_best": 5}
+TRANSLATION |= {"train.beam_size": 8, "train.length_penalty": 0.4}
+TRANSLATION |= {"train.batch_tokens": 262144, "train.accumulate": 32}
 THRESHOLD = {"model.halt.threshold": 0.999}
 
 
@@ -170,18 +77,9 @@ def chunks(size: int, slots: int, updates: int = 1) -> dict[str, Any]:
 
 def looped(heads: int, layers: int, interval: int, ema: float | None, growths: int = 18) -> dict[str, Any]:
     """Return settings whose learning rate falls after the curriculum has grown `growths` times to its end."""
-    return {
-        "model.heads": heads,
-        LAYERS: layers,
-        "train.hold_steps": interval * growths,
-        WIDTH: 256,
-        LR: 1e-4,
-        BATCH: 64,
-        "train.ema": ema,
-        STEPS: 100_000,
-        SCHEDULE: "cosine",
-        "model.injection": True,
-    }
+    model = {HEADS: heads, LAYERS: layers, WIDTH: 256, "model.injection": True}
+    rates = {LR: 1e-4, SCHEDULE: "cosine", "train.hold_steps": interval * growths, "train.ema": ema}
+    return model | rates | {BATCH: 64, STEPS: 100_000}
 
 
 FACTS: dict[tuple[str, str], dict[str, Any]] = {
@@ -280,7 +178,6 @@ def test_searches_start_with_the_published_settings(name: str) -> None:
     label = {"gut": "gut" if task == "flipflop" else "baseline"}.get(model, model)
     published = arms(spec)["baseline" if (spec, label) == ("flipflop", "tlb") else label]
     ours, first = arms(name)["as-published"], read_spec(EXPERIMENTS / f"{name}.yaml").spec.search
-    assert first is not None
     assert {path: lookup(published, path) for path in first.first[0]} == dict(first.first[0])
     assert ours["model"] == published["model"]
     same = [path for path in published["train"] if path != "ponder_weight" or model != "tlb"]

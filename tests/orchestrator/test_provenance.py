@@ -20,7 +20,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
+def checkout(tmp_path):
     git(tmp_path, "init", "-q")
     (tmp_path / "code.py").write_text("x = 1")
     git(tmp_path, "add", "code.py")
@@ -28,7 +28,7 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_clean_and_changed_checkouts_are_distinguished(checkout: Path) -> None:
+def test_clean_and_changed_checkouts_are_distinguished(checkout):
     commit = git(checkout, "rev-parse", "HEAD")
     (checkout / "untracked.txt").write_text("results")
     clean = provenance(checkout)
@@ -37,9 +37,7 @@ def test_clean_and_changed_checkouts_are_distinguished(checkout: Path) -> None:
     assert (provenance(checkout).commit, provenance(checkout).dirty) == (commit, True)
 
 
-def test_commits_of_the_code_and_of_the_launch_folder_are_separate(
-    checkout: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commits_of_the_code_and_of_the_launch_folder_are_separate(checkout, tmp_path_factory, monkeypatch):
     (checkout / "orchestrator").mkdir()
     (checkout / "orchestrator" / "plan.py").write_text("x = 1")
     git(checkout, "add", "orchestrator")
@@ -71,9 +69,7 @@ def commit_package_file(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return code
 
 
-def test_changes_of_the_code_are_stored_without_secrets_and_within_limits(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changes_of_the_code_are_stored_without_secrets_and_within_limits(checkout, monkeypatch):
     code = commit_package_file(checkout, monkeypatch)
     assert provenance(checkout).code_diff == ""
     secrets = ("hunter2", "tops3cret", "sk-123")
@@ -97,9 +93,7 @@ def test_changes_of_the_code_are_stored_without_secrets_and_within_limits(
     assert "1 + 1" not in provenance(checkout).code_diff, "the diff must not end within a line"
 
 
-def test_changes_of_the_code_do_not_depend_on_git_settings_and_may_be_any_bytes(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changes_of_the_code_do_not_depend_on_git_settings_and_may_be_any_bytes(checkout, monkeypatch):
     code = commit_package_file(checkout, monkeypatch)
     code.write_bytes(b"x = 2\ny = '\xff'\n")
     plain = provenance(checkout)
@@ -111,36 +105,36 @@ def test_changes_of_the_code_do_not_depend_on_git_settings_and_may_be_any_bytes(
     assert (collected.code_diff, collected.code_changes) == (plain.code_diff, plain.code_changes)
 
 
-def test_all_installed_packages_are_listed() -> None:
+def test_all_installed_packages_are_listed():
     collected = provenance().packages
     assert {*collected} == {f"{item.name}=={item.version}" for item in metadata.distributions() if item.name}
     assert list(collected) == sorted(collected, key=str.casefold)
 
 
-def test_folder_outside_a_checkout_has_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_outside_a_checkout_has_no_commit(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     collected = provenance(tmp_path)
     assert (collected.commit, collected.dirty) == (None, None)
 
 
-def test_missing_git_leaves_the_commit_empty(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_git_leaves_the_commit_empty(checkout, monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert provenance(checkout).commit is None
 
 
-def test_versions_list_only_installed_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_versions_list_only_installed_packages(monkeypatch):
     monkeypatch.setattr(module, "PACKAGES", ("torch", "no-such-distribution"))
     assert list(provenance().versions) == ["torch"]
 
 
-def test_versions_include_distributions_of_given_modules() -> None:
+def test_versions_include_distributions_of_given_modules():
     collected = provenance(modules=["sklearn.tree", "no_such_module"], code="digest")
     assert collected.versions["scikit-learn"] == metadata.version("scikit-learn")
     assert "no_such_module" not in collected.versions
     assert collected.code == "digest"
 
 
-def test_distributions_of_a_module_match_importlib() -> None:
+def test_distributions_of_a_module_match_importlib():
     """`packages_distributions` reads every file of all distributions."""
     owners = metadata.packages_distributions()
     for package in ("sklearn", "yaml", "_pytest", "numpy", "tests", "orchestrator", "no_such_module"):
@@ -148,7 +142,7 @@ def test_distributions_of_a_module_match_importlib() -> None:
         assert versions == {*owners.get(package, ())} - {*PACKAGES}
 
 
-def test_provenance_is_json(tmp_path: Path) -> None:
+def test_provenance_is_json(tmp_path):
     collected = provenance(tmp_path).to_json()
     assert json.loads(json.dumps(collected)) == collected
     assert collected["cpu"]
@@ -158,7 +152,7 @@ def test_provenance_is_json(tmp_path: Path) -> None:
     assert isinstance(collected["command"], list)
 
 
-def test_devices_are_read_from_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_are_read_from_the_driver(tmp_path, monkeypatch):
     for number, name in enumerate(["NVIDIA H200", "NVIDIA A100-SXM4-80GB"]):
         folder = tmp_path / "gpus" / f"0000:0{number}:00.0"
         folder.mkdir(parents=True)
@@ -167,9 +161,7 @@ def test_devices_are_read_from_the_driver(tmp_path: Path, monkeypatch: pytest.Mo
     assert provenance().devices == ("NVIDIA H200", "NVIDIA A100-SXM4-80GB")
 
 
-def test_devices_are_read_from_nvidia_smi_without_the_driver_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_devices_are_read_from_nvidia_smi_without_the_driver_folder(tmp_path, monkeypatch):
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\necho NVIDIA H200\necho NVIDIA H200\n")
     program.chmod(0o755)
@@ -180,7 +172,7 @@ def test_devices_are_read_from_nvidia_smi_without_the_driver_folder(
     assert provenance().devices == ()
 
 
-def test_program_without_an_answer_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_program_without_an_answer_is_ignored(tmp_path, monkeypatch):
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\nexec /bin/sleep 60\n")
     program.chmod(0o755)

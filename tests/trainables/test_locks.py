@@ -31,7 +31,6 @@ def refuse(holder):
 def test_waiting_process_gets_the_holder_and_death_releases_the_lock(tmp_path):
     path = tmp_path / "lock"
     with subprocess.Popen([sys.executable, "-c", HOLDER_CODE, str(path)], stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         assert is_held(path)
         with (

@@ -47,7 +47,7 @@ def run_cluster(file: Path) -> None:
     os.environ.update(ray_environment(private=False))
     import ray
 
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
+    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
     file.write_text(ray.get_runtime_context().gcs_address)
     time.sleep(600)
 

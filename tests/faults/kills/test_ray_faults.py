@@ -3,6 +3,7 @@
 import os
 import secrets
 from contextlib import contextmanager, suppress
+from ipaddress import ip_address
 
 import psutil
 import pytest
@@ -11,7 +12,6 @@ from orchestrator.errors import StoreError
 from orchestrator.ledger.events import EventKind
 from tests.faults.kills.chaos import check_log, launch_or_resume
 from tests.faults.kills.ray_launcher import sweep_site
-from tests.faults.kills.test_stop_from_outside import run_haltsweep
 from tests.support.processes.forks import forks, run_module
 from tests.support.processes.process_lookup import (
     AGENTS,
@@ -25,8 +25,6 @@ from tests.support.processes.process_lookup import (
 from tests.support.sweeps.workloads import HURRY
 
 pytestmark = pytest.mark.slow
-STOP_REASON = "the sweep was asked to stop"
-"""Reason of a trial that stopped after its checkpoint."""
 
 
 @contextmanager
@@ -86,6 +84,18 @@ def wait_for_progress(root, process):
     )
 
 
+def check_private(process):
+    """Assert that all servers and workers of a private Ray listen on the loopback address only."""
+    addresses = []
+    for each in descendants(process):
+        with suppress(psutil.NoSuchProcess):
+            sockets = [one for one in each.net_connections("inet") if one.status == psutil.CONN_LISTEN]
+            addresses += [(each.name(), ip_address(one.laddr.ip)) for one in sockets]
+    assert {"gcs_server", "raylet"} <= {name for name, _ in addresses}
+    for name, ip in addresses:
+        assert (getattr(ip, "ipv4_mapped", None) or ip).is_loopback, (name, ip)
+
+
 def repeated_steps(root):
     counts = sweep_site(root).steps_done()
     return {line: times - 1 for line, times in counts.items() if times > 1}
@@ -104,15 +114,10 @@ def _finish_hurriedly(root):
     launch_or_resume(sweep_site(root))
 
 
-def test_sweep_on_ray_survives_stops_and_kills(tmp_path):
-    stop_result = stop_sweep(tmp_path)
+def test_sweep_on_ray_survives_the_kill_of_a_worker_and_of_its_launcher(tmp_path):
     with launcher(tmp_path) as process:
-        event_count = len(events_of(tmp_path))
-        wait_until(
-            lambda: stop_result <= trials_measured_since(tmp_path, event_count), "stopped trials continue"
-        )
-        assert not repeated_steps(tmp_path), "drained trials must not repeat steps"
         wait_for_progress(tmp_path, process)
+        check_private(process)
         workers(process)[0].kill()
         wait_for_progress(tmp_path, process)
         with subprocesses(process) as family:
@@ -124,37 +129,6 @@ def test_sweep_on_ray_survives_stops_and_kills(tmp_path):
     check_log(events, sweep_site(tmp_path).plan)
     ends = [event.payload for event in events if event.kind is EventKind.ENDED]
     assert all(end["kind"] in {"finished", "stopped"} for end in ends)
-    stop_result = [end for end in ends if end["kind"] == "stopped"]
-    killed = [end for end in stop_result if end.get("outside")]
-    assert len(killed) == 1
-    assert {end["reason"] for end in stop_result if end not in killed} <= {STOP_REASON}
+    assert [bool(end.get("outside")) for end in ends if end["kind"] == "stopped"] == [True]
     # Two trials run at a time. A worker that dies loses at most the output of 50 ms and one step.
     assert sum(repeated_steps(tmp_path).values()) <= (1 + 2) * 3
-
-
-def stop_sweep(root):
-    """Stop the sweep with `haltsweep stop`; return the trials that were checkpointed and stopped."""
-    with launcher(root) as process:
-        wait_until(lambda: count_measurements(root) >= 25, "trials are under way")
-        result = run_haltsweep("stop", "synthetic", "--runs", root / "runs")
-        assert (result.returncode, result.stderr) == (0, "")
-        assert process.wait(WAIT_S) == 0
-    events = events_of(root)
-    stopped_events = [
-        event for event in events if event.kind is EventKind.ENDED and event.payload["kind"] == "stopped"
-    ]
-    assert 1 <= len(stopped_events) <= 2
-    assert {event.payload["reason"] for event in stopped_events} == {STOP_REASON}
-    assert events[-1].payload == {"reason": "interrupted"}
-    checkpointed = {event.trial_id for event in events if event.kind is EventKind.CHECKPOINTED}
-    measured = {event.trial_id for event in events if event.kind is EventKind.MEASURED}
-    names = {event.trial_id for event in stopped_events}
-    assert names & measured <= checkpointed, (
-        "a trial that is stopped before its first report has no checkpoint"
-    )
-    return names
-
-
-def trials_measured_since(root, event_count):
-    """Return the trials with a measurement after the first `event_count` events."""
-    return {event.trial_id for event in events_of(root)[event_count:] if event.kind is EventKind.MEASURED}

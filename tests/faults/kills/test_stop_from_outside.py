@@ -1,5 +1,4 @@
-"""`haltsweep stop` in another process drains a session, and a resumed sweep repeats nothing.
-`test_ray_faults.py` tests the same on Ray."""
+"""`haltsweep stop` in another process drains a session, and a resumed sweep repeats nothing."""
 
 import subprocess
 import time

@@ -40,7 +40,7 @@ def test_every_library_script_measures_the_same_as_alone(tmp_path):
     spec = habits_spec(dict.fromkeys(HABITS, LEVELS), SEEDS)
     (shell.folder / "tiny.yaml").write_text(spec, encoding="utf-8")
     shutil.copy(SCRIPT, shell.folder / "job.py")
-    answer = shell.run("launch", "tiny.yaml", "--cpus", "0.5")
+    answer = shell.run("launch", "tiny.yaml", "--cpus", "1")
     rows = trials("habits", runs=shell.folder / "runs").to_pylist()
     measured = {
         (row["arm"], row["seed"]): row["metric.test/x"] if row["outcome"] == "finished" else row["reason"]

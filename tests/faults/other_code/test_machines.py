@@ -51,7 +51,7 @@ def test_sweep_survives_lost_machines_with_a_token_and_s3(tmp_path):
     shell = Shell.at(tmp_path, SPEC.replace("name: universal,", f"name: {MODEL},"))
     write_code(shell.folder)
     with s3_server(tmp_path / "s3.log") as s3, machines(shell.environment) as cluster:
-        check_refusals(shell, cluster)
+        check_refusal(shell, cluster)
         first_node = cluster.join(without=[shell.folder])
         wait_for(lambda: "Ray runtime started" in (cluster.temporary / "node-1.txt").read_text(), first_node)
         arguments = ("launch", "tiny.yaml", "--address", cluster.address, "--checkpoints", s3.uri)
@@ -76,20 +76,17 @@ def test_sweep_survives_lost_machines_with_a_token_and_s3(tmp_path):
         check_store(shell, s3, events_)
 
 
-def check_refusals(shell, cluster):
-    """Assert that launches with a wrong token, and with a request that no node satisfies, are refused; store
-    the right token."""
-    for token, options, message in (
-        ("0" * 64, (), f"{shell.home}/.ray/auth_token"),
-        (cluster.token, ("--gpus", "1"), "CPU=1 GPU=0"),
-    ):
-        (shell.home / ".ray").mkdir(exist_ok=True)
-        (shell.home / ".ray" / "auth_token").write_text(token)
-        refusal = shell.run("launch", "tiny.yaml", "--address", cluster.address, *options)
-        assert refusal.code == 2, refusal
-        assert message.replace(" ", "") in "".join(refusal.err.split())
-        assert has_no_noise(refusal.err + refusal.out)
+def check_refusal(shell, cluster):
+    """Assert that a launch with a wrong token is refused, and store the right token."""
+    token = shell.home / ".ray" / "auth_token"
+    token.parent.mkdir()
+    token.write_text("0" * 64)
+    refusal = shell.run("launch", "tiny.yaml", "--address", cluster.address)
+    assert refusal.code == 2, refusal
+    assert str(token) in "".join(refusal.err.split())
+    assert has_no_noise(refusal.err + refusal.out)
     assert not (shell.folder / "runs").exists()
+    token.write_text(cluster.token)
 
 
 def check_store(shell, s3, log):

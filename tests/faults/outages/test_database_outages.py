@@ -147,7 +147,6 @@ def test_outage_is_reported_with_its_beginning_and_its_end(server: Postgres) -> 
         threading.Timer(2.0, server.start).start()
         ledger.append([log.closed(1.0, "done")], lease)
     (outage, end) = outages
-    assert outage is not None
     assert started_at - 1 <= outage.since <= started_at + 30
     assert outage.until == outage.since + 60
     assert "connection" in outage.cause

@@ -3,16 +3,12 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 
 import psutil
 import pytest
 
 from orchestrator.execution.sweep import open_sweep
-from orchestrator.execution.sweep.open_sweep import SweepResult
-from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.tracking import sync as syncing
@@ -20,8 +16,7 @@ from orchestrator.tracking.parquet import read_records
 from orchestrator.tracking.state import is_writing
 from orchestrator.tracking.sync import sync
 from tests.faults.kills.chaos import SweepSite, launch_or_resume
-from tests.support.mlflow.slow_mlflow import SlowMlflow, slow_mlflow
-from tests.support.processes.in_process import Run
+from tests.support.mlflow.slow_mlflow import slow_mlflow
 from tests.support.specs.plans import make_plan
 from tests.support.sweeps.histories import history
 from tests.support.sweeps.launched import launched
@@ -32,7 +27,7 @@ RUNS = 1 + len(PLAN.arms) + len(PLAN.trials)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> SweepFolder:
+def folder(tmp_path):
     """A finished sweep that is not in MLflow yet."""
     sweep_folder = launched(tmp_path, PLAN)
     with Ledger.open(sweep_folder.ledger_url, PLAN.name) as ledger:
@@ -50,9 +45,7 @@ def wait_until(condition) -> None:  # type: ignore[no-untyped-def]
 
 
 @pytest.fixture
-def detached(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[SweepSite, SweepResult, SlowMlflow]]:
+def detached(tmp_path, monkeypatch):
     """A session that has ended, while MLflow does not answer."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     monkeypatch.setattr(open_sweep, "DRAIN_S", 0.5)
@@ -71,9 +64,7 @@ def is_gone(pid: int | None) -> bool:
 
 
 @pytest.mark.slow
-def test_session_leaves_a_slow_mlflow_to_a_background_process(
-    detached: tuple[SweepSite, SweepResult, SlowMlflow], haltsweep: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_session_leaves_a_slow_mlflow_to_a_background_process(detached, haltsweep, monkeypatch):
     place, finish, mlflow = detached
     assert len(mlflow.asked) <= 1, "the session may wait for at most one request"
     assert finish.exit_code == 0
@@ -98,9 +89,7 @@ def test_session_leaves_a_slow_mlflow_to_a_background_process(
     assert (changes.runs, changes.points, changes.params, changes.endings) == (0, 0, 0, 0)
 
 
-def test_mlflow_error_omits_the_token_of_its_url(
-    folder: SweepFolder, haltsweep: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mlflow_error_omits_the_token_of_its_url(folder, haltsweep, monkeypatch):
     """The HTTP library below MLflow quotes path and query."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     answer_ = haltsweep("sync", str(folder.root), "--tracking", "http://127.0.0.1:1/?token=marker")

@@ -2,7 +2,6 @@
 
 import json
 import socket
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,8 @@ import pytest
 
 from orchestrator.execution.sweep.launch_folder import Setup, publish
 from orchestrator.identity import SweepFolder
-from tests.support.mlflow.mlflow_answers import MlflowServer, answering, with_arms
+from tests.support.mlflow.mlflow_answers import answering, with_arms
 from tests.support.processes.commands import Shell
-from tests.support.processes.in_process import Run
 from tests.support.specs.plans import make_plan
 from tests.support.sweeps.finished import finished
 from tests.support.sweeps.launched import launched
@@ -35,14 +33,14 @@ LEDGER_COMMANDS = [
 
 
 @pytest.fixture
-def server() -> Iterator[MlflowServer]:
+def server():
     table = with_arms(*(arm.name for arm in PLAN.arms))
     with answering({**table, "/health": (200, "OK")}) as answers:
         yield answers
 
 
 @pytest.fixture
-def database() -> Iterator[socket.socket]:
+def database():
     """Yield a socket that counts connections and answers none."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(0)
@@ -68,13 +66,7 @@ def count_connections(database: socket.socket) -> int:
 
 
 @pytest.mark.parametrize("arguments", MLFLOW_COMMANDS, ids=lambda command: command[0])
-def test_mlflow_named_only_in_files_gets_no_request(
-    arguments: tuple[str, ...],
-    tmp_path: Path,
-    haltsweep: Run,
-    server: MlflowServer,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_mlflow_named_only_in_files_gets_no_request(arguments, tmp_path, haltsweep, server, monkeypatch):
     launched(tmp_path, PLAN, tracking=server.url)
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", TOKEN)
     result = haltsweep(*arguments)
@@ -86,8 +78,8 @@ def test_mlflow_named_only_in_files_gets_no_request(
 
 @pytest.mark.parametrize("is_named", [False, True], ids=["without credentials", "by variable"])
 def test_servers_get_requests_without_credentials_or_if_the_user_names_them(
-    is_named: bool, tmp_path: Path, haltsweep: Run, server: MlflowServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    is_named, tmp_path, haltsweep, server, monkeypatch
+):
     launched(tmp_path, PLAN, tracking=server.url)
     if is_named:
         monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", TOKEN)
@@ -97,7 +89,7 @@ def test_servers_get_requests_without_credentials_or_if_the_user_names_them(
 
 
 @pytest.mark.slow
-def test_server_that_the_user_has_named_gets_credentials_later(tmp_path: Path, server: MlflowServer) -> None:
+def test_server_that_the_user_has_named_gets_credentials_later(tmp_path, server):
     shell = Shell.at(tmp_path, tracked=True)
     launched(shell.folder, PLAN, tracking=server.url)
     state = tmp_path / "state"
@@ -114,13 +106,7 @@ def test_server_that_the_user_has_named_gets_credentials_later(tmp_path: Path, s
 
 
 @pytest.mark.parametrize("arguments", LEDGER_COMMANDS, ids=lambda command: command[0])
-def test_database_named_only_in_files_gets_no_password(
-    arguments: tuple[str, ...],
-    tmp_path: Path,
-    haltsweep: Run,
-    database: socket.socket,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_database_named_only_in_files_gets_no_password(arguments, tmp_path, haltsweep, database, monkeypatch):
     address = foreign_ledger(tmp_path, database)
     monkeypatch.setenv("PGPASSWORD", TOKEN)
     result = haltsweep(*arguments)
@@ -129,9 +115,7 @@ def test_database_named_only_in_files_gets_no_password(
     assert all(part in result.out + result.err for part in (address, "doctor --storage", "$PGPASSWORD"))
 
 
-def test_list_shows_the_other_sweeps(
-    tmp_path: Path, haltsweep: Run, database: socket.socket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_list_shows_the_other_sweeps(tmp_path, haltsweep, database, monkeypatch):
     foreign_ledger(tmp_path, database)
     other_plan = replace(make_plan(1), name="other")
     launched(tmp_path, other_plan)
@@ -146,9 +130,7 @@ def test_list_shows_the_other_sweeps(
 
 
 @pytest.mark.slow
-def test_artifact_server_of_a_local_store_gets_no_credentials(
-    tmp_path: Path, haltsweep: Run, server: MlflowServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_artifact_server_of_a_local_store_gets_no_credentials(tmp_path, haltsweep, server, monkeypatch):
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     url = f"sqlite:///{tmp_path / 'runs' / 'mlflow.db'}"

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from orchestrator.cli import main
 from orchestrator.cli.commands import status
 from orchestrator.errors import InputError, LeaseLost, StoreError
-from tests.support.processes.commands import COMMAND, PATIENCE_S, TINY, commands_by_name
+from tests.support.processes.commands import COMMAND, PATIENCE_S, commands_by_name
 
 COMMANDS = commands_by_name(typer.main.get_command(main.app))
 
@@ -77,22 +77,6 @@ def test_error_prints_one_message_and_sets_the_exit_code(haltsweep, monkeypatch,
     assert (result.code, result.out) == (code, "")
     assert expected in result.err
     assert "Traceback" not in result.err
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("verify", "{name}"),
-        ("plan", "tiny.yaml", "baseline.model.name={name}"),
-        ("launch", "tiny.yaml", "--storage", "sqlite:///{name}", "--driver", "inline"),
-    ],
-    ids=" ".join,
-)
-def test_overlong_name_is_bad_input(haltsweep, tmp_path, arguments):
-    (tmp_path / "tiny.yaml").write_text(TINY)
-    result = haltsweep(*(argument.format(name="a" * 256) for argument in arguments))
-    assert (result.code, result.out) == (2, ""), result.err
-    assert [path.name for path in tmp_path.iterdir()] == ["tiny.yaml"], "nothing is written"
 
 
 def test_deleted_working_directory_is_reported(haltsweep, tmp_path, monkeypatch):

@@ -37,7 +37,6 @@ def test_snapshot_is_compared_with_all_events(tmp_path: Path) -> None:
         run_in_turn(recorder)
         recorder.close()
         snapshot = ledger.snapshot()
-        assert snapshot is not None
         sweep: Any = SimpleNamespace(folder=folder, plan=plan, ledger=ledger)
         contents = {"sound": snapshot.content, "damaged": SweepFold(plan).content()}
         for verdict, content in contents.items():

@@ -43,7 +43,6 @@ def test_speeds_of_all_running_trials_give_an_estimate():
             (make_running_trial(500, 10.0), make_running_trial(250, 10.0)), (make_phase_work(num_waiting=2),)
         )
     )
-    assert estimate is not None
     assert estimate.longest_s == pytest.approx(30.0)
     assert estimate.seconds == pytest.approx(10.0 + 30.0 + 2 * (20.0 + 40.0) / 2)
     assert estimate.basis == "from 2 running rates"
@@ -52,7 +51,6 @@ def test_speeds_of_all_running_trials_give_an_estimate():
 def test_ended_trials_give_an_estimate_with_pruned_durations():
     search_work = make_phase_work(num_waiting=2, ended=4, seconds=40.0, finished=1, finished_s=25.0)
     estimate = remaining(Outlook((make_running_trial(),), (search_work,)))
-    assert estimate is not None
     assert estimate.seconds == pytest.approx(3 * 10.0)
     assert estimate.basis == "from 4 ended trials"
 
@@ -65,7 +63,6 @@ def test_confirm_trials_take_as_long_as_finished_search_trials():
         make_phase_work("confirm", arm="b", num_waiting=1),
     )
     estimate = remaining(Outlook((), phases))
-    assert estimate is not None
     assert estimate.seconds == pytest.approx(2 * 25.0 + 5.0)
 
 

@@ -76,7 +76,6 @@ def test_repeats_run_in_order_without_waiting():
         conductor.report(trial.trial_id, Measurement(1, 1.0, {"valid/score": 0.5}))
         conductor.record_end(trial.trial_id, FINISHED)
     next_trial = conductor.next_trial()
-    assert next_trial is not None
     assert (next_trial.planned.phase, next_trial.planned.repeat) == ("confirm", 0)
 
 

@@ -90,7 +90,6 @@ def test_killed_writer_leaves_all_acknowledged_events(tmp_path: Path, seed: int)
     num_known = 0
     for _ in range(2):
         writer = subprocess.Popen([sys.executable, "-c", WRITER, url], stdout=subprocess.PIPE)
-        assert writer.stdout is not None
         first_line = writer.stdout.readline()
         time.sleep(stream.uniform(0, 0.05))
         writer.send_signal(signal.SIGKILL)

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -22,23 +21,22 @@ from trainables.process_identity import boot_id, process_start
 
 
 @pytest.fixture
-def clock() -> Clock:
+def clock():
     return Clock()
 
 
 @pytest.fixture
-def timed_ledger(url: str, clock: Clock) -> Iterator[Ledger]:
+def timed_ledger(url, clock):
     with Ledger.open(url, "sweep", create=True, clock=clock) as ledger:
         yield ledger
 
 
 @pytest.fixture
-def child() -> Iterator[subprocess.Popen[bytes]]:
+def child():
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     yield process
     process.kill()
     process.wait()
-    assert process.stdin is not None
     process.stdin.close()
 
 
@@ -48,9 +46,7 @@ def make_holder(pid: int) -> Holder:
     return Holder(socket.gethostname(), pid, boot_id(), started_at, 0.0)
 
 
-def test_living_local_process_keeps_an_expired_lease(
-    timed_ledger: Ledger, clock: Clock, child: subprocess.Popen[bytes]
-) -> None:
+def test_living_local_process_keeps_an_expired_lease(timed_ledger, clock, child):
     timed_ledger.claim(make_holder(child.pid))
     clock.now += 100 * LEASE_S
     with pytest.raises(LeaseHeldError, match=rf"process {child.pid} on host '{socket.gethostname()}'"):
@@ -58,9 +54,7 @@ def test_living_local_process_keeps_an_expired_lease(
     assert timed_ledger.is_held()
 
 
-def test_killed_local_process_loses_its_lease_at_once(
-    timed_ledger: Ledger, child: subprocess.Popen[bytes]
-) -> None:
+def test_killed_local_process_loses_its_lease_at_once(timed_ledger, child):
     old_lease = timed_ledger.claim(make_holder(child.pid))
     child.send_signal(signal.SIGKILL)
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # a zombie, whose pid is still in use
@@ -68,9 +62,7 @@ def test_killed_local_process_loses_its_lease_at_once(
     assert timed_ledger.claim(Holder.current()).token == old_lease.token + 1
 
 
-def test_process_with_a_reused_pid_is_not_the_holder(
-    timed_ledger: Ledger, child: subprocess.Popen[bytes]
-) -> None:
+def test_process_with_a_reused_pid_is_not_the_holder(timed_ledger, child):
     timed_ledger.claim(replace(make_holder(child.pid), process_started_at=1.0))
     assert not timed_ledger.is_held()
     timed_ledger.claim(Holder.current())
@@ -79,9 +71,7 @@ def test_process_with_a_reused_pid_is_not_the_holder(
 @pytest.mark.parametrize(
     "foreign_holder", [DEAD, replace(Holder.current(), boot_id="before the reboot", pid=2**30)]
 )
-def test_lease_on_another_host_is_valid_until_it_expires(
-    timed_ledger: Ledger, clock: Clock, foreign_holder: Holder
-) -> None:
+def test_lease_on_another_host_is_valid_until_it_expires(timed_ledger, clock, foreign_holder):
     timed_ledger.claim(foreign_holder)
     clock.now += LEASE_S - 1
     assert timed_ledger.is_held()
@@ -92,7 +82,7 @@ def test_lease_on_another_host_is_valid_until_it_expires(
     timed_ledger.claim(Holder.current())
 
 
-def test_renewing_and_appending_extend_the_lease(timed_ledger: Ledger, clock: Clock) -> None:
+def test_renewing_and_appending_extend_the_lease(timed_ledger, clock):
     lease = timed_ledger.claim(DEAD)
     for renew in (
         lambda: timed_ledger.renew(lease),
@@ -101,7 +91,6 @@ def test_renewing_and_appending_extend_the_lease(timed_ledger: Ledger, clock: Cl
         clock.now += LEASE_S - 1
         renew()
         current = timed_ledger.lease()
-        assert current is not None
         assert current.expires_at == clock.now + LEASE_S
 
 
@@ -109,9 +98,7 @@ CLOCK_ERROR_S = 40 * 24 * 3600.0
 """Error of a clock that is ahead."""
 
 
-def test_lease_of_a_clock_far_ahead_is_free_after_a_moment(
-    timed_ledger: Ledger, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lease_of_a_clock_far_ahead_is_free_after_a_moment(timed_ledger, clock, monkeypatch):
     monkeypatch.setattr(store, "WATCHED_S", 0.2)
     monkeypatch.setattr(store, "LOOK_S", 0.05)
     clock.now += CLOCK_ERROR_S
@@ -123,9 +110,7 @@ def test_lease_of_a_clock_far_ahead_is_free_after_a_moment(
     assert new_lease.expires_at == clock.now + LEASE_S
 
 
-def test_take_over_names_and_fences_a_living_holder(
-    timed_ledger: Ledger, child: subprocess.Popen[bytes]
-) -> None:
+def test_take_over_names_and_fences_a_living_holder(timed_ledger, child):
     old_lease = timed_ledger.claim(make_holder(child.pid))
     fenced: list[Lease] = []
     new_lease = timed_ledger.claim(Holder.current(), on_fenced=fenced.append)
@@ -138,7 +123,7 @@ def test_take_over_names_and_fences_a_living_holder(
     assert timed_ledger.lease() == new_lease
 
 
-def test_removal_waits_long_for_a_silent_holder_on_another_host(timed_ledger: Ledger, clock: Clock) -> None:
+def test_removal_waits_long_for_a_silent_holder_on_another_host(timed_ledger, clock):
     timed_ledger.claim(DEAD)
     clock.now += 10 * LEASE_S
     with pytest.raises(LeaseHeldError, match=" 600 s "):

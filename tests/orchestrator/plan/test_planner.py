@@ -10,8 +10,8 @@ import pytest
 
 from orchestrator.plan import estimate, planner
 from orchestrator.plan.ablation_check.probe import Probe
-from orchestrator.plan.serialise import from_json, to_json
-from orchestrator.spec.load import profile_names, read_spec
+from orchestrator.plan.serialise import to_json
+from orchestrator.spec.load import read_spec
 from tests.orchestrator.plan.small_specs import (
     ARMS,
     make_baseline,
@@ -113,7 +113,6 @@ def test_grid_crosses_every_arm_with_every_cell() -> None:
     assert sweep_plan.arms[3].settings["model"]["max_layers"] == 8
     assert [change.path for change in sweep_plan.arms[3].changes] == ["model.gate"]
     assert [change.path for change in sweep_plan.arms[1].changes] == ["model.max_layers"]
-    assert sweep_plan.power is not None
     assert sweep_plan.power.comparisons == 3
 
 
@@ -149,18 +148,6 @@ def test_probe_of_earlier_plans_does_not_change_a_plan(full_plan: Any) -> None:
     ):
         planner.plan(make_full_spec(baseline={**make_baseline(), **changes}), probe=probe)
     assert planner.plan(make_full_spec(), probe=probe) == full_plan
-
-
-QUICK_EXPERIMENTS = ("gut-ablation-listops", "looped-parity")
-"""Small experiments that together use every section; `pytest --haltsweep` tests the others."""
-
-
-@pytest.mark.parametrize("name", QUICK_EXPERIMENTS)
-def test_experiments_survive_json(name: str) -> None:
-    path = EXPERIMENTS / f"{name}.yaml"
-    small = "small" if "small" in profile_names(path) else None
-    sweep_plan = plan(read_spec(path, profile=small))
-    assert from_json(to_json(sweep_plan)) == sweep_plan
 
 
 def test_slow_batch_is_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,8 +82,6 @@ def test_plan_counts_the_comparisons_of_the_report() -> None:
     sweep_power = plan(
         make_spec(grid=grid, answer={"metric": "near-iid/accuracy", "also": ("near-iid/depth",)})
     )
-    assert sweep_power.answer is not None
-    assert sweep_power.power is not None
     assert sum(bool(arm.reference) for arm in sweep_power.arms) == 2
     assert sweep_power.answer.family == sweep_power.power.comparisons == 4
     assert "no effect" not in sweep_power.power.sentence

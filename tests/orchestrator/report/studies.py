@@ -216,6 +216,11 @@ def _make_measurement(
     return Measurement(step, step / 2, metrics)
 
 
+def with_metrics(record: Record, metrics: Mapping[str, float]) -> Record:
+    """Return the record with these last values."""
+    return replace(record, last=replace(record.last, metrics={**record.last.metrics, **metrics}))
+
+
 def remove_metrics(study: Study, metrics: Sequence[str], is_affected: Callable[[Record], bool]) -> Study:
     """Return the study where affected confirm trials finished without some metrics."""
 

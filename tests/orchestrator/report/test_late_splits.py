@@ -5,7 +5,7 @@ from dataclasses import replace
 from orchestrator.report.results.seed_results import merge_late_splits, pending_splits
 from orchestrator.report.results.summary import summarise
 from orchestrator.trials import OutcomeKind
-from tests.orchestrator.report.studies import SPLITS, make_study
+from tests.orchestrator.report.studies import SPLITS, make_study, with_metrics
 
 LATE_SPLIT = SPLITS[1]
 
@@ -23,18 +23,8 @@ def study_with_late_split(outcome=OutcomeKind.FINISHED):
             replace(trial, trial_id=f"{trial.trial_id}-late", phase="posthoc", late_splits=(LATE_SPLIT,))
         )
         records.append(replace(record, last=replace(record.last, metrics=first_metrics)))
-        late_measurement = replace(
-            record.last, metrics={**metrics, "near-iid/accuracy": 0.0, "valid/accuracy": 0.0}
-        )
-        records.append(
-            replace(
-                record,
-                trial_id=late_trials[-1].trial_id,
-                phase="posthoc",
-                last=late_measurement,
-                outcome=outcome,
-            )
-        )
+        late_record = replace(record, trial_id=late_trials[-1].trial_id, phase="posthoc", outcome=outcome)
+        records.append(with_metrics(late_record, {"near-iid/accuracy": 0.0, "valid/accuracy": 0.0}))
     return (
         complete_study,
         replace(complete_study.plan, trials=(*complete_study.plan.trials, *late_trials)),

@@ -20,7 +20,6 @@ def study_with_two_params(outcomes: dict[tuple[str, int], OutcomeKind]) -> Study
     assert base_study.plan.confirm is not None
 
     def make_second_record(record: Record) -> Record:
-        assert record.last is not None
         outcome = outcomes.get((record.arm, record.seed), OutcomeKind.FINISHED)
         metrics = {**record.last.metrics, OUTCOME: record.last.metrics[OUTCOME] - 0.2}
         last = replace(record.last, metrics=metrics) if outcome is OutcomeKind.FINISHED else None
@@ -56,9 +55,6 @@ def test_means_and_differences_are_over_the_same_trials(case: str) -> None:
     report = tested_study.report()
     arm_cell, baseline_cell = report.cell("arm-1", OUTCOME), report.cell("arm-0", OUTCOME)
     difference = report.effect("arm-1", OUTCOME)
-    assert arm_cell is not None
-    assert baseline_cell is not None
-    assert difference is not None
     assert (arm_cell.estimate.n, arm_cell.failed, baseline_cell.estimate.n, difference.estimate.n) == (
         3,
         1,

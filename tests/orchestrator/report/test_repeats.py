@@ -11,6 +11,7 @@ from orchestrator.plan.types import AnswerPlan
 from orchestrator.report.results.summary import summarise
 from orchestrator.report.results.winner import find_winner
 from orchestrator.trials import OutcomeKind, Record
+from tests.orchestrator.report.studies import with_metrics
 from tests.support.sweeps.repeated import repeated_plan
 from trainables.protocol import Measurement
 
@@ -105,7 +106,7 @@ def test_verdict_names_a_single_search():
 def test_controls_have_no_verdict_and_never_win(plan_and_records):
     plan, records = plan_and_records
     records_with_better_control = [
-        replace(record, last=replace(record.last, metrics={**record.last.metrics, OUTCOME: 99.0}))
+        with_metrics(record, {OUTCOME: 99.0})
         if (record.arm, record.phase) == ("control-0", "confirm")
         else record
         for record in records

@@ -40,7 +40,7 @@ GRACE_KEYWORDS = {"HyperBandScheduler": "min_resource", "patient": "patience", "
 
 
 @pytest.mark.parametrize("name", sorted(STOPPERS))
-def test_every_stopper_can_be_used(name: str) -> None:
+def test_every_stopper_can_be_used(name):
     grace_keyword = GRACE_KEYWORDS.get(name, "grace_steps" if name.islower() else "grace_period")
     choice = check_stopper({"name": name, grace_keyword: 7, **REQUIRED_KEYWORDS.get(name, {})})
     assert 7 in choice.keywords.values()
@@ -56,13 +56,13 @@ def refused_keywords(check: Callable[..., object], *arguments: object) -> list[s
 
 @pytest.mark.parametrize("name", sorted(SAMPLERS.keys() - NEEDS_ANOTHER_PACKAGE - {"grid"}))
 @pytest.mark.parametrize("objectives", [1, 2])
-def test_every_sampler_can_be_used(name: str, objectives: int) -> None:
+def test_every_sampler_can_be_used(name, objectives):
     check_sampler({"name": name}, objectives, (Choice((1, 2)),) if name == "bruteforce" else ())
     component = make_sampler(chosen_sampler({"name": name}), 1)
     assert type(component).__name__ == SAMPLERS[name].class_name
 
 
-def test_bruteforce_refuses_too_many_combinations() -> None:
+def test_bruteforce_refuses_too_many_combinations():
     for domain in (Int(-9 * 10**18, 9 * 10**18), Float(0.0, 1.0, step=1e-15)):
         with pytest.raises(SamplerRefused, match="bruteforce"):
             check_sampler({"name": "bruteforce"}, 1, (domain,))
@@ -79,7 +79,7 @@ def test_bruteforce_refuses_too_many_combinations() -> None:
         ({"name": "cmaes", "x0": 3}, "x0"),
     ],
 )
-def test_invalid_samplers_are_refused(settings: dict[str, object], keyword: str) -> None:
+def test_invalid_samplers_are_refused(settings, keyword):
     assert refused_keywords(check_sampler, settings, 1) == [keyword]
 
 
@@ -95,7 +95,7 @@ def test_invalid_samplers_are_refused(settings: dict[str, object], keyword: str)
         ({"name": "PatientPruner", "patience": 2, "wrapped": 3}, "wrapped"),
     ],
 )
-def test_invalid_stoppers_are_refused(settings: dict[str, object], keyword: str) -> None:
+def test_invalid_stoppers_are_refused(settings, keyword):
     assert refused_keywords(check_stopper, settings) == [keyword]
 
 
@@ -116,9 +116,7 @@ def test_invalid_stoppers_are_refused(settings: dict[str, object], keyword: str)
         ),
     ],
 )
-def test_ray_tune_schedulers_map_to_optuna_pruners(
-    settings: dict[str, object], equivalent: dict[str, object]
-) -> None:
+def test_ray_tune_schedulers_map_to_optuna_pruners(settings, equivalent):
     assert check_stopper(settings) == check_stopper(equivalent)
 
 
@@ -131,11 +129,11 @@ def test_ray_tune_schedulers_map_to_optuna_pruners(
         ({"name": "HyperBandScheduler", "max_t": 1, "min_resource": 1}, "max_t"),
     ],
 )
-def test_unsupported_ray_tune_schedulers_are_refused(settings: dict[str, object], keyword: str) -> None:
+def test_unsupported_ray_tune_schedulers_are_refused(settings, keyword):
     assert refused_keywords(check_stopper, settings) == [keyword]
 
 
-def test_every_scheduler_of_ray_tune_is_known() -> None:
+def test_every_scheduler_of_ray_tune_is_known():
     source = (Path(ray.__file__).parent / "tune" / "schedulers" / "__init__.py").read_text()
     names = set(re.findall(r'"(\w+)",', source)) - {"TrialScheduler", "create_scheduler"}
     assert names
@@ -189,14 +187,14 @@ class OffStep(RandomSampler):
 
 
 @pytest.fixture
-def custom_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def custom_module(tmp_path, monkeypatch):
     (tmp_path / "custom_samplers.py").write_text(CUSTOM_CODE)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "custom_samplers", raising=False)
 
 
 @pytest.mark.usefixtures("custom_module")
-def test_custom_sampler_is_found_by_its_dotted_name() -> None:
+def test_custom_sampler_is_found_by_its_dotted_name():
     settings = {"name": "custom_samplers.Spread", "spread": 2, "words": ["a"]}
     check_sampler(settings, 1)
     assert type(make_sampler(chosen_sampler(settings), 1)).__name__ == "Spread"
@@ -204,7 +202,7 @@ def test_custom_sampler_is_found_by_its_dotted_name() -> None:
 
 
 @pytest.mark.usefixtures("custom_module")
-def test_custom_stopper_is_found_by_its_dotted_name() -> None:
+def test_custom_stopper_is_found_by_its_dotted_name():
     choice = check_stopper({"name": "custom_samplers.Late", "after": 5})
     assert make_stopper(choice).after == 5  # type: ignore[attr-defined]
     assert patience(choice) == StopperPatience(0, 0, keeps_all=False)
@@ -221,16 +219,14 @@ def test_custom_stopper_is_found_by_its_dotted_name() -> None:
         ({"name": "custom_samplers.OffStep"}, ""),
     ],
 )
-def test_invalid_custom_samplers_are_refused(settings: dict[str, object], keyword: str) -> None:
+def test_invalid_custom_samplers_are_refused(settings, keyword):
     assert refused_keywords(check_sampler, settings, 1) == [keyword]
 
 
 @pytest.mark.parametrize("check", [partial(check_sampler, objectives=1), check_stopper])
 @pytest.mark.parametrize("name", ["os.system", "custom_samplers.erase"])
 @pytest.mark.usefixtures("custom_module")
-def test_functions_without_a_sampler_annotation_are_not_called(
-    name: str, check: Callable[[dict[str, object]], object], tmp_path: Path
-) -> None:
+def test_functions_without_a_sampler_annotation_are_not_called(name, check, tmp_path):
     file = tmp_path / "made"
     keywords = {"command": f"touch {file}"} if name == "os.system" else {"path": str(file)}
     with pytest.raises(SamplerRefused):
@@ -239,7 +235,7 @@ def test_functions_without_a_sampler_annotation_are_not_called(
 
 
 @pytest.mark.usefixtures("custom_module")
-def test_annotated_function_is_accepted() -> None:
+def test_annotated_function_is_accepted():
     check_sampler({"name": "custom_samplers:make_spread", "spread": 2.0}, 1)
     assert check_stopper({"name": "custom_samplers:make_late", "after": 5}).keywords == {"after": 5}
 
@@ -252,14 +248,12 @@ def test_annotated_function_is_accepted() -> None:
         ({"name": "median", "grace_steps": 7, "n_startup_trials": 1, "n_min_trials": 4}, 7, 4),
     ],
 )
-def test_patience_is_read_from_keywords_and_defaults(
-    settings: dict[str, object], steps: int, trials: int
-) -> None:
+def test_patience_is_read_from_keywords_and_defaults(settings, steps, trials):
     assert patience(chosen_stopper(settings)) == StopperPatience(steps, trials, keeps_all=False)
     assert patience(ComponentChoice("PercentilePruner", {"percentile": 100})).keeps_all
 
 
-def test_single_objective_sampler_is_refused_for_two_objectives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_objective_sampler_is_refused_for_two_objectives(monkeypatch):
     class SingleObjectiveSampler(optuna.samplers.RandomSampler):
         """A sampler of one objective like CMA-ES, but without an extra package."""
 
@@ -273,7 +267,7 @@ def test_single_objective_sampler_is_refused_for_two_objectives(monkeypatch: pyt
         check_sampler({"name": "random"}, 2)
 
 
-def test_every_refusal_is_reported_with_its_keyword() -> None:
+def test_every_refusal_is_reported_with_its_keyword():
     settings = {"name": "asha", "grace_steps": 0, "wrong": 1}
     assert refused_keywords(chosen_stopper, settings) == ["grace_steps", "wrong"]
     settings = {"name": "PercentilePruner", "percentile": 20, "n_warmup_steps": -1, "n_min_trials": 0}
@@ -281,12 +275,12 @@ def test_every_refusal_is_reported_with_its_keyword() -> None:
 
 
 @pytest.mark.usefixtures("custom_module")
-def test_sampler_that_leaves_the_space_is_refused() -> None:
+def test_sampler_that_leaves_the_space_is_refused():
     with pytest.raises(SamplerRefused, match=r"x0 from 0.1 to 0.9, got 7"):
         check_sampler({"name": "custom_samplers.Outside"}, 1, [Float(0.1, 0.9)])
 
 
-def test_patient_stopper_wraps_another_stopper() -> None:
+def test_patient_stopper_wraps_another_stopper():
     wrapped = {"name": "MedianPruner", "n_warmup_steps": 5}
     choice = check_stopper({"name": "patient", "patience": 1, "wrapped_pruner": wrapped})
     component = make_stopper(choice)

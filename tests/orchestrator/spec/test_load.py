@@ -42,15 +42,12 @@ def test_all_sections_are_read(whole: Path) -> None:
     assert spec.arms["no-halt"].set == {"model.halt": None}
     assert spec.arms["no-halt"].drop == ("model.halt.threshold", "train.ponder_weight")
     assert spec.grid == {"model.width": (64, 128)}
-    assert spec.search is not None
     assert spec.search.also == (Dimension("train.lr", Float(1e-4, 2e-3, log=True)),)
     assert spec.search.sampler == {"name": "tpe"}
     assert spec.search.stopper == {"name": "asha", "grace_steps": 1000, "reduction": 3}
-    assert spec.confirm is not None
     assert spec.confirm.splits == ("near-iid", "length-200-300")
     assert spec.posthoc == {"model.halt.threshold": (0.1, 0.3, 0.5)}
     assert (spec.resources.gpus, spec.resources.retries) == (0.25, 3)
-    assert spec.budget is not None
     assert spec.budget.wall_clock_hours == 12
     row = {"arm": "baseline", "split": "near-iid", "metric": "accuracy", "value": 0.9, "source": "table 1"}
     assert spec.published_rows == (row | {"cell": {"model.width": 128}},)

@@ -96,11 +96,9 @@ def test_overrides_change_every_kind_of_path(whole: Path) -> None:
     )
     assert spec.baseline.train["steps"] == 1000.0
     assert spec.baseline.model["halt"] == {"unit": "sequence", "transition": True, "threshold": 0.9}
-    assert spec.confirm is not None
     assert spec.confirm.seeds == (7, 2)
     assert list(spec.arms) == ["minus-gate", "no-halt", "token"]
     assert spec.arms["minus-gate"].why == "no gate"
-    assert spec.search is not None
     assert [dimension.domain for dimension in spec.search.also] == [Float(1e-4, 2e-3), Int(1, 8)]
     assert (spec.search.stopper, spec.search.sampler) == (None, {"name": "random"})
     assert (spec.resources.retries, spec.resources.cpus, spec.grid, spec.budget) == (0, 1.0, {}, None)

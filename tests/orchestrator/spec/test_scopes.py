@@ -39,7 +39,6 @@ def test_values_by_scope(scope: str, goal: Literal["max", "min"], value: float) 
 
 def test_best_report_is_a_whole_report_and_the_earliest_of_equals() -> None:
     reports = count_reports((0.5, 0.9, 0.9, 0.1), "best")
-    assert reports.measurement is not None
     assert reports.measurement.step == 2
     assert reports.measurement.metrics["train/loss"] == pytest.approx(0.1)
 

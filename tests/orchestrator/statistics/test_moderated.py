@@ -40,7 +40,6 @@ def test_prior_solves_the_equations_of_smyth():
 def test_interval_and_p_come_from_the_moderated_variance():
     values = np.random.default_rng(2).normal(size=(6, 4))
     comparison = compare(values_by_arm(values), family=4, moderated=True)["arm-0", "score"]
-    assert comparison.prior is not None
     arm_deviation, prior_freedom = values[:, 0].std(ddof=1), comparison.prior.freedom
     spread = math.sqrt(
         (prior_freedom * comparison.prior.spread**2 + 5 * arm_deviation**2) / (prior_freedom + 5)

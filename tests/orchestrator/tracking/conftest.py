@@ -1,8 +1,7 @@
 """A launched sweep, its ledger, and an MLflow database in the folder of runs."""
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable
 
 import pytest
 
@@ -11,7 +10,6 @@ from orchestrator.ledger.events import Event
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import to_json
-from orchestrator.plan.types import Plan
 from orchestrator.tracking.mlflow.mlflow_runs import RunStore
 from orchestrator.tracking.mlflow.mlflow_writer import MlflowWriter
 from orchestrator.tracking.sync import artifact_root
@@ -19,7 +17,7 @@ from tests.support.specs.plans import make_plan
 
 
 @pytest.fixture(scope="session")
-def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def empty_mlflow(tmp_path_factory):
     """Create a database with MLflow's tables once, because that takes a second."""
     folder = tmp_path_factory.mktemp("mlflow")
     RunStore(f"sqlite:///{folder / 'mlflow.db'}", "none", folder / "artifacts")
@@ -27,12 +25,12 @@ def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def plan() -> Plan:
+def plan():
     return make_plan(2)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, plan: Plan) -> SweepFolder:
+def folder(tmp_path, plan):
     root = tmp_path / "runs of me" / plan.name
     root.mkdir(parents=True)
     sweep_folder = SweepFolder(root)
@@ -41,25 +39,25 @@ def folder(tmp_path: Path, plan: Plan) -> SweepFolder:
 
 
 @pytest.fixture
-def ledger(folder: SweepFolder) -> Iterator[Ledger]:
+def ledger(folder):
     with Ledger.open(folder.ledger_url, folder.name, create=True) as open_ledger:
         yield open_ledger
 
 
 @pytest.fixture
-def database(folder: SweepFolder, empty_mlflow: Path) -> Path:
+def database(folder, empty_mlflow):
     file = folder.root.parent / "mlflow.db"
     shutil.copy(empty_mlflow, file)
     return file
 
 
 @pytest.fixture
-def uri(database: Path) -> str:
+def uri(database):
     return f"sqlite:///{database}"
 
 
 @pytest.fixture
-def open_writer(folder: SweepFolder, ledger: Ledger, uri: str, plan: Plan) -> Callable[..., MlflowWriter]:
+def open_writer(folder, ledger, uri, plan):
     """Return a function that opens a writer, by default to `uri`."""
     return lambda uri=uri, plan=plan: MlflowWriter(uri, plan, ledger, artifact_root(folder))
 

@@ -54,9 +54,7 @@ def project_anew(
 
 
 @pytest.mark.slow
-def test_drained_follower_has_written_all_events(
-    folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str, database: Path, empty_mlflow: Path
-) -> None:
+def test_drained_follower_has_written_all_events(folder, ledger, plan, uri, database, empty_mlflow):
     lease = ledger.claim(Holder.current())
     events = list(history(plan, 1))
     ledger.append(events[:20], lease)
@@ -69,7 +67,6 @@ def test_drained_follower_has_written_all_events(
     assert runs(database, plan.name) == project_anew(folder, ledger, plan, empty_mlflow)
     assert len(read_records(folder)) == len(plan.trials)
     state = read_state(folder)
-    assert state is not None
     assert (state.position, state.error) == (ledger.last_seq(), "")
     assert sync(folder, ledger, uri).runs == 0
     assert sync(folder, ledger, uri).total == 0
@@ -77,8 +74,8 @@ def test_drained_follower_has_written_all_events(
 
 @pytest.mark.slow
 def test_sync_repairs_the_store_after_a_kill_of_the_follower(
-    folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str, database: Path, empty_mlflow: Path
-) -> None:
+    folder, ledger, plan, uri, database, empty_mlflow
+):
     stream = random.Random(0)
     lease = ledger.claim(Holder.current())
     events = list(history(plan, 0))
@@ -128,12 +125,11 @@ def is_gone(pid: int) -> bool:
 
 @pytest.mark.slow
 def test_follower_of_a_killed_launcher_writes_the_rest_and_ends(
-    folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str, database: Path, empty_mlflow: Path
-) -> None:
+    folder, ledger, plan, uri, database, empty_mlflow
+):
     launcher = subprocess.Popen(
         [sys.executable, "-c", LAUNCHER, str(folder.root), uri], stdout=subprocess.PIPE
     )
-    assert launcher.stdout is not None
     pid = int(launcher.stdout.readline())
     launcher.stdout.close()
     launcher.send_signal(signal.SIGKILL)
@@ -147,9 +143,7 @@ def test_follower_of_a_killed_launcher_writes_the_rest_and_ends(
     assert mlflow_runs["sweep/-/-"].status == "KILLED"
 
 
-def test_only_one_writer_runs_at_a_time(
-    folder: SweepFolder, ledger: Ledger, uri: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_one_writer_runs_at_a_time(folder, ledger, uri, monkeypatch):
     monkeypatch.setattr("orchestrator.tracking.sync.LOCK_WAIT_S", 0.1)
     with (
         projection_lock(folder.root, 0.0),
@@ -158,7 +152,7 @@ def test_only_one_writer_runs_at_a_time(
         sync(folder, ledger, uri)
 
 
-def test_lock_that_is_a_link_is_refused_unchanged(tmp_path: Path) -> None:
+def test_lock_that_is_a_link_is_refused_unchanged(tmp_path):
     target = tmp_path / "precious"
     target.write_text("content")
     (tmp_path / ".tracking.lock").symlink_to(target)
@@ -167,7 +161,7 @@ def test_lock_that_is_a_link_is_refused_unchanged(tmp_path: Path) -> None:
     assert target.read_text() == "content"
 
 
-def test_unreadable_state_file_is_ignored(folder: SweepFolder) -> None:
+def test_unreadable_state_file_is_ignored(folder):
     assert read_state(folder) is None
     (folder.root / "tracking.json").write_text(json.dumps({"else": 1}))
     assert read_state(folder) is None
@@ -177,20 +171,14 @@ class TestLoop:
     """The loop with a virtual clock and a store that fails on demand."""
 
     @pytest.fixture
-    def clock(self, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    def clock(self, monkeypatch):
         now = [0.0]
         monkeypatch.setattr(followers.time, "monotonic", lambda: now[0])
         return now
 
     def test_loop_waits_longer_after_each_failure_and_recovers(
-        self,
-        folder: SweepFolder,
-        ledger: Ledger,
-        plan: Plan,
-        uri: str,
-        clock: list[float],
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
+        self, folder, ledger, plan, uri, clock, monkeypatch
+    ):
         append(ledger, history(plan, 1))
         tries: list[float] = []
 
@@ -213,15 +201,7 @@ class TestLoop:
         wal_file = Path(f"{uri.removeprefix('sqlite:///')}-wal")
         assert not wal_file.exists(), "all writes must be in the database file"
 
-    def test_loop_of_an_orphan_tries_once_and_gives_up(
-        self,
-        folder: SweepFolder,
-        ledger: Ledger,
-        plan: Plan,
-        uri: str,
-        clock: list[float],
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
+    def test_loop_of_an_orphan_tries_once_and_gives_up(self, folder, ledger, plan, uri, clock, monkeypatch):
         append(ledger, history(plan, 1))
         tries = []
 
@@ -234,15 +214,7 @@ class TestLoop:
         assert len(tries) == 1
         assert len(read_records(folder)) == len(plan.trials)
 
-    def test_parquet_failure_does_not_stop_mlflow(
-        self,
-        folder: SweepFolder,
-        ledger: Ledger,
-        plan: Plan,
-        uri: str,
-        database: Path,
-        capfd: pytest.CaptureFixture[str],
-    ) -> None:
+    def test_parquet_failure_does_not_stop_mlflow(self, folder, ledger, plan, uri, database, capfd):
         append(ledger, history(plan, 1))
         folder.measurements.write_text("blocking file")
         assert FollowerLoop(folder, ledger, uri, lambda _: True, lambda: True).run()
@@ -250,9 +222,7 @@ class TestLoop:
         assert len(runs(database, plan.name)) == 1 + len(plan.arms) + len(begun(plan))
 
 
-def test_drained_follower_writes_the_summary_and_the_report(
-    folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str, database: Path
-) -> None:
+def test_drained_follower_writes_the_summary_and_the_report(folder, ledger, plan, uri, database):
     append(ledger, history(plan, 1))
     folder.report.mkdir()
     (folder.report / "report.md").write_text("better")
@@ -266,9 +236,7 @@ def test_drained_follower_writes_the_summary_and_the_report(
     assert sync(folder, ledger, uri, summary).total == 0
 
 
-def test_sync_uploads_the_files_of_the_sweep_once(
-    folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str
-) -> None:
+def test_sync_uploads_the_files_of_the_sweep_once(folder, ledger, plan, uri):
     append(ledger, history(plan, 1))
     folder.spec.write_text("name: synthetic")
     (folder.report / "figures").mkdir(parents=True)
@@ -286,7 +254,7 @@ def test_sync_uploads_the_files_of_the_sweep_once(
     assert {file.read_text() for file in artifact_root(folder).rglob("report.md")} == {"# second"}
 
 
-def test_sync_uploads_no_damaged_file(folder: SweepFolder, ledger: Ledger, plan: Plan, uri: str) -> None:
+def test_sync_uploads_no_damaged_file(folder, ledger, plan, uri):
     append(ledger, history(plan, 1))
     folder.provenance.write_text('{"commit": "c0ffee"}')
     write_manifest(folder.root, [folder.plan, folder.provenance])

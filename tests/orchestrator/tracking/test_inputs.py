@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import StoreError
-from orchestrator.identity import SweepFolder, digest
-from orchestrator.ledger.store import Ledger
-from orchestrator.plan.types import Plan
+from orchestrator.identity import digest
 from orchestrator.tracking.inputs import Input, inputs_for, read_inputs, write_inputs
 from orchestrator.tracking.mlflow.desired_runs import DesiredRuns
 from orchestrator.tracking.mlflow.mlflow_check import compare
@@ -24,9 +22,7 @@ INPUTS = (
 )
 
 
-def test_runs_have_their_datasets_and_verify_checks_them(
-    folder: SweepFolder, ledger: Ledger, uri: str, plan: Plan
-) -> None:
+def test_runs_have_their_datasets_and_verify_checks_them(folder, ledger, uri, plan):
     append(ledger, history(plan, 1))
     sync(folder, ledger, uri)  # before the list exists
     inputs = {digest(plan.arms[0].settings["task"]): INPUTS}
@@ -58,7 +54,7 @@ def test_runs_have_their_datasets_and_verify_checks_them(
     assert set(verdicts(inputs=changed_inputs)) >= {"damaged"}
 
 
-def test_trial_has_the_test_splits_that_it_reads() -> None:
+def test_trial_has_the_test_splits_that_it_reads():
     task = {"name": "synthetic"}
     inputs = {digest(task): (*INPUTS, Input("synthetic/long", "3" * 32, "test", "synthetic/0/long.arrow"))}
     for phase, splits, expected in (
@@ -72,7 +68,7 @@ def test_trial_has_the_test_splits_that_it_reads() -> None:
         assert [item.name.rpartition("/")[2] for item in trial_inputs] == expected.split(), (phase, splits)
 
 
-def test_damaged_list_of_data_is_reported_and_a_missing_list_is_empty(folder: SweepFolder) -> None:
+def test_damaged_list_of_data_is_reported_and_a_missing_list_is_empty(folder):
     assert read_inputs(folder) == {}
     write_inputs(folder, {"task": INPUTS})
     file = folder.root / "data.json"

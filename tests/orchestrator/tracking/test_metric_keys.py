@@ -37,9 +37,7 @@ def first_trial_run(
     return next(run for key, run in runs(database, plan.name).items() if key.endswith(trial.trial_id))
 
 
-def test_metrics_that_differ_in_refused_characters_have_different_keys(
-    open_writer: Callable[..., MlflowWriter], ledger: Ledger, database: Path, plan: Plan
-) -> None:
+def test_metrics_that_differ_in_refused_characters_have_different_keys(open_writer, ledger, database, plan):
     metrics = {"mAP@50": 0.5, "mAP_50": 0.25, "valid/точность": 0.1, "valid/точность?": 0.2, "hits": 0.3}
     run = first_trial_run(open_writer, ledger, database, plan, Measurement(1, 1.0, metrics))
     unchanged = {name: value for name, value in metrics.items() if name not in ("mAP@50", "valid/точность?")}
@@ -49,9 +47,7 @@ def test_metrics_that_differ_in_refused_characters_have_different_keys(
     assert {name: run.latest[key] for key, name in names.items()} | unchanged == metrics
 
 
-def test_counted_value_of_a_trial_is_logged_with_its_last_report(
-    open_writer: Callable[..., MlflowWriter], ledger: Ledger, database: Path
-) -> None:
+def test_counted_value_of_a_trial_is_logged_with_its_last_report(open_writer, ledger, database):
     plan = make_plan(1, objectives=(Objective(metric="valid/score", goal="max", scope="best"),))
     reports = [measurement(step, 1 / step) for step in (1, 2, 3)]
     run = first_trial_run(open_writer, ledger, database, plan, *reports)

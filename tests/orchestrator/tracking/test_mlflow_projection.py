@@ -4,18 +4,15 @@ import random
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from mlflow import MlflowClient
 
-from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import Event
 from orchestrator.ledger.lease import Holder
-from orchestrator.ledger.store import Ledger
-from orchestrator.plan.types import Change, Plan
+from orchestrator.plan.types import Change
 from orchestrator.tracking.mlflow import mlflow_writer
 from orchestrator.tracking.mlflow.desired_runs import GONE
 from orchestrator.tracking.mlflow.mlflow_runs import TrackingOutage
@@ -52,9 +49,7 @@ def points_of(events: list[Event], trial_id: str) -> list[tuple[str, int, int, f
     return sorted(points)
 
 
-def test_every_run_matches_the_ledger(
-    open_writer: OpenWriter, ledger: Ledger, database: Path, plan: Plan
-) -> None:
+def test_every_run_matches_the_ledger(open_writer, ledger, database, plan):
     events = append(ledger, history(plan, 1))
     counts = open_writer().update()
     mlflow_runs = runs(database, plan.name)
@@ -95,9 +90,7 @@ def test_every_run_matches_the_ledger(
         )
 
 
-def test_arms_and_the_sweep_have_comparable_runs(
-    open_writer: OpenWriter, ledger: Ledger, database: Path
-) -> None:
+def test_arms_and_the_sweep_have_comparable_runs(open_writer, ledger, database):
     baseline, changed_arm = make_arm("baseline"), make_arm("other", steps=8)
     plan = make_plan([baseline, replace(changed_arm, changes=(Change("train.steps", 4, 8),))])
     events = append(ledger, history(plan, 1))
@@ -130,13 +123,7 @@ def test_arms_and_the_sweep_have_comparable_runs(
     assert trial.params["train.steps"] == "8", "trials must have the settings in which arms differ"
 
 
-def test_second_projection_stores_nothing_even_in_parts(
-    open_writer: OpenWriter,
-    ledger: Ledger,
-    database: Path,
-    plan: Plan,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_second_projection_stores_nothing_even_in_parts(open_writer, ledger, database, plan, monkeypatch):
     append(ledger, history(plan, 1))
     writer = open_writer()
     assert writer.update().total > 0
@@ -149,13 +136,8 @@ def test_second_projection_stores_nothing_even_in_parts(
 
 @pytest.mark.parametrize("seed", range(2))
 def test_projection_in_parts_equals_a_projection_at_once(
-    open_writer: OpenWriter,
-    ledger: Ledger,
-    database: Path,
-    plan: Plan,
-    seed: int,
-    empty_mlflow: Path,
-) -> None:
+    open_writer, ledger, database, plan, seed, empty_mlflow
+):
     stream = random.Random(seed)
     lease = ledger.claim(Holder.current())
     events = list(history(plan, seed + 1))
@@ -199,14 +181,8 @@ def make_unreliable(monkeypatch: pytest.MonkeyPatch, stream: random.Random) -> N
 
 @pytest.mark.parametrize("seed", range(2))
 def test_outages_neither_lose_nor_duplicate_points(
-    open_writer: OpenWriter,
-    ledger: Ledger,
-    database: Path,
-    plan: Plan,
-    seed: int,
-    empty_mlflow: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    open_writer, ledger, database, plan, seed, empty_mlflow, monkeypatch
+):
     append(ledger, history(plan, 1))
     outages = 0
     with monkeypatch.context() as patched:
@@ -225,9 +201,7 @@ def test_outages_neither_lose_nor_duplicate_points(
     assert runs(database, plan.name) == runs(undisturbed, plan.name)
 
 
-def test_open_trials_are_running_while_the_holder_lives(
-    open_writer: OpenWriter, ledger: Ledger, database: Path, plan: Plan
-) -> None:
+def test_open_trials_are_running_while_the_holder_lives(open_writer, ledger, database, plan):
     lease = ledger.claim(Holder.current())
     trial = trial_of(plan, 0)
     first_events = [log.opened(1.0, DEAD, "d", {}), log.trial_assigned(2.0, trial)]
@@ -265,18 +239,14 @@ def test_open_trials_are_running_while_the_holder_lives(
     assert (finished_runs[key].start_ms, finished_runs[key].end_ms) == (3000, 12000)
 
 
-def test_interrupted_sweep_is_killed_with_a_reason(
-    open_writer: OpenWriter, ledger: Ledger, database: Path, plan: Plan
-) -> None:
+def test_interrupted_sweep_is_killed_with_a_reason(open_writer, ledger, database, plan):
     append(ledger, history(plan, 1, closed="interrupted"))
     open_writer().update()
     sweep = runs(database, plan.name)["sweep/-/-"]
     assert (sweep.status, sweep.tags["haltsweep.reason"]) == ("KILLED", "interrupted")
 
 
-def test_published_values_are_stored_only_when_they_change(
-    open_writer: OpenWriter, ledger: Ledger, database: Path, plan: Plan
-) -> None:
+def test_published_values_are_stored_only_when_they_change(open_writer, ledger, database, plan):
     append(ledger, history(plan, 1))
     writer = open_writer()
     writer.update()
@@ -303,9 +273,7 @@ def test_published_values_are_stored_only_when_they_change(
     )
 
 
-def test_verdicts_are_tags_of_the_arms_and_written_once(
-    open_writer: OpenWriter, ledger: Ledger, database: Path, plan: Plan
-) -> None:
+def test_verdicts_are_tags_of_the_arms_and_written_once(open_writer, ledger, database, plan):
     append(ledger, history(plan, 1))
     writer = open_writer()
     writer.update()
@@ -321,9 +289,7 @@ def test_verdicts_are_tags_of_the_arms_and_written_once(
         )
 
 
-def test_many_metrics_and_long_params_are_stored(
-    open_writer: OpenWriter, folder: SweepFolder, ledger: Ledger, database: Path
-) -> None:
+def test_many_metrics_and_long_params_are_stored(open_writer, folder, ledger, database):
     arm = make_arm("wide", long="y" * 7000, **{f"field{number}": number for number in range(250)})
     plan = make_plan([arm])
     trial = trial_of(plan, 0)

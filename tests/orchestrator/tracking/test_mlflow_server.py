@@ -1,15 +1,11 @@
 """The projection over HTTP to a real MLflow server that stops and starts again."""
 
 import time
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
-from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
-from orchestrator.ledger.store import Ledger
-from orchestrator.plan.types import Plan
 from orchestrator.tracking.background import start_follower
 from orchestrator.tracking.mlflow.mlflow_runs import TrackingOutage
 from orchestrator.tracking.state import read_state
@@ -28,13 +24,8 @@ SUMMARY = ArmSummary({"arm-0": {"test/score/mean": 0.5}})
 
 @pytest.mark.slow
 def test_server_with_an_outage_has_everything_in_the_end(
-    folder: SweepFolder,
-    ledger: Ledger,
-    plan: Plan,
-    database: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    folder, ledger, plan, database, tmp_path, monkeypatch
+):
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     events = list(history(plan, 1))
     lease = ledger.claim(Holder.current())
@@ -71,9 +62,7 @@ def wait_until(condition) -> None:  # type: ignore[no-untyped-def]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("plan", [SMALL], ids=["small"])
-def test_server_with_a_login_accepts_only_the_right_password(
-    folder: SweepFolder, ledger: Ledger, plan: Plan, database: Path, tmp_path: Path
-) -> None:
+def test_server_with_a_login_accepts_only_the_right_password(folder, ledger, plan, database, tmp_path):
     pytest.importorskip("flask_wtf", reason="mlflow[auth] is not installed")
     append(ledger, history(plan, 1))
     server = Server(database, tmp_path / "served", password="right: @ password")

@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,6 @@ from orchestrator.errors import StoreError
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event
 from orchestrator.ledger.fold import measurements, records
-from orchestrator.ledger.lease import Lease
-from orchestrator.ledger.store import Ledger
-from orchestrator.plan.types import Plan
 from orchestrator.tracking import parquet
 from orchestrator.tracking.parquet import ParquetFiles, check_files, read_records
 from orchestrator.tracking.projections import Projections
@@ -25,12 +21,12 @@ from tests.support.sweeps.histories import DEAD, history
 
 
 @pytest.fixture
-def lease(ledger: Ledger) -> Lease:
+def lease(ledger):
     return ledger.claim(DEAD)
 
 
 @pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_blocks(monkeypatch):
     monkeypatch.setattr(parquet, "BLOCK", 16)
 
 
@@ -48,7 +44,7 @@ def expected_rows(events: list[Event]) -> list[tuple[Any, ...]]:
     )
 
 
-def test_packages_and_code_diff_are_omitted_from_rows(plan: Plan) -> None:
+def test_packages_and_code_diff_are_omitted_from_rows(plan):
     long_fields = {"packages": ["numpy==2.1"], "code_diff": "+x"}
     record = replace(records(history(plan, 1), plan)[0], provenance={"commit": "c0ffee", **long_fields})
     assert json.loads(parquet.to_row(record)["provenance"]) == {"commit": "c0ffee"}
@@ -56,9 +52,7 @@ def test_packages_and_code_diff_are_omitted_from_rows(plan: Plan) -> None:
 
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("has_one_writer", [True, False])
-def test_updates_in_parts_equal_an_update_at_once(
-    folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan, has_one_writer: bool, tmp_path: Path
-) -> None:
+def test_updates_in_parts_equal_an_update_at_once(folder, ledger, lease, plan, has_one_writer, tmp_path):
     events = list(history(plan, 2))
     files = ParquetFiles(folder, plan, ledger)
     for position in range(0, len(events), 7):
@@ -75,7 +69,7 @@ def test_updates_in_parts_equal_an_update_at_once(
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_second_update_writes_nothing(folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan) -> None:
+def test_second_update_writes_nothing(folder, ledger, lease, plan):
     ledger.append(list(history(plan, 2)), lease)
     files = ParquetFiles(folder, plan, ledger)
     assert files.update() > 2
@@ -90,9 +84,7 @@ def _tear(file: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, _tear])
-def test_missing_and_damaged_files_are_rewritten(
-    folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan, damage: Callable[[Path], None]
-) -> None:
+def test_missing_and_damaged_files_are_rewritten(folder, ledger, lease, plan, damage):
     ledger.append(list(history(plan, 2)), lease)
     ParquetFiles(folder, plan, ledger).update()
     for file in list(folder.root.rglob("*.parquet")):
@@ -103,9 +95,7 @@ def test_missing_and_damaged_files_are_rewritten(
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_files_of_events_that_the_ledger_lost_are_deleted(
-    folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan
-) -> None:
+def test_files_of_events_that_the_ledger_lost_are_deleted(folder, ledger, lease, plan):
     """A ledger that is restored from a backup may lack events."""
     ledger.append(list(history(plan, 2)), lease)
     ParquetFiles(folder, plan, ledger).update()
@@ -116,9 +106,7 @@ def test_files_of_events_that_the_ledger_lost_are_deleted(
     assert read_rows(folder) == expected_rows(list(ledger.events()))
 
 
-def test_unfinished_files_of_a_killed_writer_are_deleted(
-    folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan
-) -> None:
+def test_unfinished_files_of_a_killed_writer_are_deleted(folder, ledger, lease, plan):
     folder.measurements.mkdir()
     unfinished = [folder.root / ".records.parquet.7-ab", folder.measurements / ".000000.parquet.7-ab"]
     for file in [*unfinished, folder.root / ".projections.json.7-ab"]:
@@ -129,9 +117,7 @@ def test_unfinished_files_of_a_killed_writer_are_deleted(
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_check_accepts_sound_files_and_names_others(
-    folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan
-) -> None:
+def test_check_accepts_sound_files_and_names_others(folder, ledger, lease, plan):
     events = list(history(plan, 2))
     assert check_files(folder, plan, ledger) == {}
     ledger.append(events[:40], lease)
@@ -156,7 +142,7 @@ def _to_parquet(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def test_file_without_records_is_refused(folder: SweepFolder) -> None:
+def test_file_without_records_is_refused(folder):
     with pytest.raises(StoreError, match="`haltsweep sync`"):
         read_records(folder)
     Projections(folder).put(folder.records, _to_parquet(pa.table({"a": [1]})))
@@ -164,9 +150,7 @@ def test_file_without_records_is_refused(folder: SweepFolder) -> None:
         read_records(folder)
 
 
-def test_full_disk_leaves_no_partial_files(
-    folder: SweepFolder, ledger: Ledger, lease: Lease, plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_leaves_no_partial_files(folder, ledger, lease, plan, monkeypatch):
     ledger.append(list(history(plan, 2)), lease)
 
     def fail_with_full_disk(_: int) -> None:

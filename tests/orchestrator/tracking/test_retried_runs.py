@@ -1,21 +1,13 @@
 """The MLflow run of a failed trial that is retried."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
-from orchestrator.ledger.store import Ledger
-from orchestrator.plan.types import Plan
-from orchestrator.tracking.mlflow.mlflow_writer import MlflowWriter
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.support.mlflow.mlflow_db import runs
 from tests.support.sweeps.histories import DEAD, measurement, trial_of
 
 
-def test_run_of_a_retried_trial_is_reopened_with_its_new_measurements(
-    open_writer: Callable[..., MlflowWriter], database: Path, ledger: Ledger, plan: Plan
-) -> None:
+def test_run_of_a_retried_trial_is_reopened_with_its_new_measurements(open_writer, database, ledger, plan):
     trial = trial_of(plan, 0)
     crashed = Outcome(OutcomeKind.CRASHED, "a mistake")
     name = trial.trial_id

@@ -12,7 +12,6 @@ def test_summary_can_be_read_several_times() -> None:
     assert read_summary(file.fd) is None
     file.write(SUMMARY)
     summary = read_summary(file.fd)
-    assert summary is not None
     assert summary == read_summary(file.fd) == SUMMARY
     assert list(SUMMARY.metrics["wide"]) == list(summary.metrics["wide"])
     file.close()

@@ -81,7 +81,6 @@ def s3_server(log: Path) -> Iterator[S3]:
             stderr=output,
             text=True,
         )
-    assert process.stdout is not None
     lines = (process.stdout.readline() for _ in range(10))
     server = S3(next(int(line) for line in lines if line.strip().isdecimal()), process)
     previous_environment = {name: os.environ.get(name) for name in server.environment}

@@ -68,7 +68,6 @@ def test_dataclass_validates_settings(write_module):
     """
     write_module("mine", dedent(code))
     config = load("mine:train").config
-    assert config is not None
     dumped = config.model_validate({"width": 4, "optimiser": {"lr": 1}}).model_dump(mode="json")
     assert dumped == {"width": 4, "optimiser": {"lr": 1.0}}
     for wrong_settings, location in (({"width": 3}, ()), ({"width": 4, "depth": 1}, ("depth",))):

@@ -28,7 +28,7 @@ CONFIG = task_catalog.task_config(SMALL)
 
 
 @pytest.fixture
-def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def builds(monkeypatch):
     """Names of the built splits, in order."""
     names: list[str] = []
     real = listops.build
@@ -40,7 +40,7 @@ def file_names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_requested_split_is_built_once(tmp_path: Path, builds: list[str]) -> None:
+def test_requested_split_is_built_once(tmp_path, builds):
     first = open_split(CONFIG, "train", tmp_path)
     reopened = open_split(CONFIG, "train", tmp_path)
     assert builds == ["train"]
@@ -54,7 +54,7 @@ def test_requested_split_is_built_once(tmp_path: Path, builds: list[str]) -> Non
     }
 
 
-def test_complete_split_is_read_without_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_complete_split_is_read_without_writing(tmp_path, monkeypatch):
     """A team may mount a shared data set read-only."""
     open_split(CONFIG, "valid", tmp_path)
     split_path(CONFIG, "valid", tmp_path).with_suffix(".lock").unlink()
@@ -75,7 +75,7 @@ def flip_bit(path: Path, at: int) -> None:
 
 @examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), suffix=st.sampled_from([".arrow", ".json"]))
-def test_flipped_bit_never_changes_the_opened_split(data: st.DataObject, suffix: str, tmp_path: Path) -> None:
+def test_flipped_bit_never_changes_the_opened_split(data, suffix, tmp_path):
     """For any flipped bit, the opened split equals the original, rebuilt if necessary."""
     original = open_split(CONFIG, "valid", tmp_path)
     sound = original.content_hash, original.batch(np.arange(len(original))).tokens
@@ -92,9 +92,7 @@ def test_flipped_bit_never_changes_the_opened_split(data: st.DataObject, suffix:
     assert reopened.batch(np.arange(len(reopened))).tokens.equal(sound[1])
 
 
-def test_full_disk_raises_an_error_and_leaves_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_full_disk_raises_an_error_and_leaves_no_file(tmp_path, monkeypatch):
     def raise_disk_full(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -106,15 +104,13 @@ def test_full_disk_raises_an_error_and_leaves_no_file(
     assert open_split(CONFIG, "valid", tmp_path).verify()
 
 
-def test_impossible_data_folder_raises_an_error(tmp_path: Path) -> None:
+def test_impossible_data_folder_raises_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="--data"):
         open_split(CONFIG, "valid", tmp_path / "file")
 
 
-def test_source_that_changes_during_the_build_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_source_that_changes_during_the_build_is_refused(tmp_path, monkeypatch):
     """The data read may be a mixture of old and new files."""
     contents = iter(("old", "new", "new", "new", "new"))
     monkeypatch.setattr(listops, "source_digest", lambda _: next(contents), raising=False)
@@ -126,7 +122,7 @@ def test_source_that_changes_during_the_build_is_refused(
 
 
 @pytest.mark.slow
-def test_concurrent_processes_build_one_valid_copy(tmp_path: Path) -> None:
+def test_concurrent_processes_build_one_valid_copy(tmp_path):
     workers = [Forked(open_valid, tmp_path) for _ in range(2)]
     answers = [worker.communicate()[0].strip() for worker in workers]
     split = open_split(CONFIG, "valid", tmp_path)
@@ -140,7 +136,7 @@ def test_concurrent_processes_build_one_valid_copy(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_files_of_a_killed_builder_are_not_used(tmp_path: Path, builds: list[str]) -> None:
+def test_files_of_a_killed_builder_are_not_used(tmp_path, builds):
     """The builder is killed while it writes the seal; its lock ends with it."""
     builder = Forked(open_valid, tmp_path, 3)
     builder.communicate()
@@ -154,9 +150,7 @@ def test_files_of_a_killed_builder_are_not_used(tmp_path: Path, builds: list[str
     [("valid.arrow", b""), ("valid.arrow", None), ("valid.json", b'{"bytes": 3'), ("valid.json", b"[]")],
     ids=["empty", "missing", "half a seal", "no seal"],
 )
-def test_damaged_split_is_built_again(
-    name: str, content: bytes | None, tmp_path: Path, builds: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_damaged_split_is_built_again(name, content, tmp_path, builds, caplog):
     content_hash = open_split(CONFIG, "valid", tmp_path).content_hash
     file = split_path(CONFIG, "valid", tmp_path).with_name(name)
     if content is None:
@@ -171,7 +165,7 @@ def test_damaged_split_is_built_again(
     assert rebuilt.verify()
 
 
-def test_waiting_process_reports_the_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_process_reports_the_builder(tmp_path, monkeypatch):
     """The process builds if the other one fails."""
     monkeypatch.setattr(store, "WAIT_SHOWN_S", 0.1)
     path = split_path(CONFIG, "valid", tmp_path)

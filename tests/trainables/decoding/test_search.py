@@ -65,9 +65,7 @@ def search(inputs: list[int], classes: int, length_max: int, beam: int, penalty:
 
 @examples(25)
 @given(st.integers(0, 10**6), st.integers(2, 3), st.integers(1, 4), st.sampled_from([0.0, 0.4, 1.0]))
-def test_beam_with_all_answers_finds_the_best_answer(
-    seed: int, classes: int, length_max: int, penalty: float
-) -> None:
+def test_beam_with_all_answers_finds_the_best_answer(seed, classes, length_max, penalty):
     answers = every_answer(classes, length_max)
     inputs = [seed, seed + 1]
     results = search(inputs, classes, length_max, len(answers), penalty)
@@ -79,9 +77,7 @@ def test_beam_with_all_answers_finds_the_best_answer(
 
 @examples(25)
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=6), st.integers(2, 9), st.integers(1, 7))
-def test_greedy_decoding_takes_the_most_probable_token(
-    inputs: list[int], classes: int, length_max: int
-) -> None:
+def test_greedy_decoding_takes_the_most_probable_token(inputs, classes, length_max):
     table = RandomDecoder(inputs, classes)
     results = search(inputs, classes, length_max, 1, 0.7)
     for number, answer in zip(inputs, results, strict=True):
@@ -126,16 +122,14 @@ def beam_search_by_lists(
     st.integers(1, 5),
     st.sampled_from([0.0, 0.4, 1.5]),
 )
-def test_search_of_a_batch_equals_search_of_each_input(
-    inputs: list[int], classes: int, length_max: int, beam: int, penalty: float
-) -> None:
+def test_search_of_a_batch_equals_search_of_each_input(inputs, classes, length_max, beam, penalty):
     results = search(inputs, classes, length_max, beam, penalty)
     table = RandomDecoder(inputs, classes)
     assert results == [beam_search_by_lists(table, number, length_max, beam, penalty) for number in inputs]
 
 
 @pytest.mark.parametrize("beam", [1, 2, 3])
-def test_ties_are_resolved_by_the_first_token(beam: int) -> None:
+def test_ties_are_resolved_by_the_first_token(beam):
     """Every token is as probable as the end, which has the lowest id, so the empty answer ends first."""
     table = RandomDecoder([1, 2], 4, beam, flat=True)
     assert beam_search(table, 2, END, 5, CPU, beam_size=beam, length_penalty=0.0) == [[], []]

@@ -19,7 +19,6 @@ def test_defaults_equal_the_published_network() -> None:
     assert (config.dropout, config.cell_dropout, config.readout_dropout) == (0.1, 0.1, 0.1)
     assert (config.activation, config.cell) == ("gelu", "grc")
     assert (config.retriever, config.modulated, config.transition_features) == ("additive", True, None)
-    assert config.halt is not None
     assert config.halt.model_dump() == {"threshold": 0.1, "penalty": False}
 
 

@@ -33,7 +33,6 @@ def test_defaults_equal_the_published_base_model() -> None:
     experts = {"experts": 24, "active": 4, "sampled": 0}
     assert config.attention.model_dump() == experts | {"heads": 4, "head_width": 64, "window": 64}
     assert config.feedforward.model_dump() == experts | {"width": 512}
-    assert config.halt is not None
     assert config.halt.threshold == 0.999
     assert (config.norm, config.balance) == ("post", "mutual-information")
 

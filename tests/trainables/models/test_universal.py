@@ -42,7 +42,6 @@ def test_defaults_equal_the_published_gut() -> None:
         attention_dropout=0.1,
     )
     assert (Config().size_of_head, Config().size_of_feedforward, Config().size_of_gate) == (64, 1024, 1024)
-    assert Config().halt is not None
     assert Config().halt.model_dump() == {
         "unit": "sequence",
         "transition": True,

@@ -14,7 +14,6 @@ from trainables.types import NOT_ASKED, Batch
 
 def samples(batch: Batch) -> list[tuple[list[str], list[str], int]]:
     """Return the words of the input, the words of the answer, and the steps of each sample."""
-    assert batch.steps is not None
     samples_ = []
     for tokens, mask, labels, steps in zip(
         batch.tokens, batch.mask, batch.labels, batch.steps.tolist(), strict=True

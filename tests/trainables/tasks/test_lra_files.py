@@ -32,21 +32,21 @@ def texts(split: Split, module: Any) -> list[str]:
 
 
 @pytest.fixture
-def reviews(tmp_path: Path) -> Path:
+def reviews(tmp_path):
     return Path(lra_text_solver.write_files(tmp_path / "aclImdb", 3))
 
 
 @pytest.fixture
-def papers(tmp_path: Path) -> Path:
+def papers(tmp_path):
     return Path(lra_retrieval_solver.write_files(tmp_path / "tsv data", 3))
 
 
 @pytest.fixture
-def images(tmp_path: Path) -> Path:
+def images(tmp_path):
     return Path(lra_image_solver.write_files(tmp_path / "cifar-10-batches-py", 3, "python 2"))
 
 
-def test_review_tokens_are_bytes(reviews: Path) -> None:
+def test_review_tokens_are_bytes(reviews):
     (reviews / "test/neg/0_2.txt").write_bytes(bytes(range(256)))
     test = build_split("test", name="lra_text", folder=str(reviews))
     row = test.batch(np.asarray([0]))
@@ -59,7 +59,7 @@ def test_review_tokens_are_bytes(reviews: Path) -> None:
     assert train.label_histogram.keys() == {0, 1}
 
 
-def test_validation_reviews_are_not_in_training(reviews: Path) -> None:
+def test_validation_reviews_are_not_in_training(reviews):
     parts = {
         name: set(texts(build_split(name, name="lra_text", folder=str(reviews), valid_examples=9), lra_text))
         for name in ("train", "valid", "test")
@@ -69,7 +69,7 @@ def test_validation_reviews_are_not_in_training(reviews: Path) -> None:
     assert all(" train " in text for text in parts["train"] | parts["valid"])
 
 
-def test_validation_split_can_be_the_test_split(reviews: Path) -> None:
+def test_validation_split_can_be_the_test_split(reviews):
     settings = {"name": "lra_text", "folder": str(reviews), "validate_on": "test"}
     assert len(build_split("train", **settings)) == 40
     assert build_split("valid", **settings).content_hash == build_split("test", **settings).content_hash
@@ -77,7 +77,7 @@ def test_validation_split_can_be_the_test_split(reviews: Path) -> None:
         task_config(settings | {"valid_examples": 5})
 
 
-def test_pair_tokens_are_two_texts_of_bytes(papers: Path) -> None:
+def test_pair_tokens_are_two_texts_of_bytes(papers):
     line = b'1.0\tA\tB\t"one\xff\ttwo"and more\n'
     (papers / "new_aan_pairs.eval.tsv").write_bytes("\ufeff".encode() + line + b"0\tA\tB\tx\ty\r\n")
     valid = build_split("valid", name="lra_retrieval", folder=str(papers), length_max=5)
@@ -88,9 +88,7 @@ def test_pair_tokens_are_two_texts_of_bytes(papers: Path) -> None:
     assert (shape.length_max, shape.separator_id, shape.vocabulary_size) == (8193, 257, 258)
 
 
-def test_pairs_with_an_empty_text_are_skipped_and_counted(
-    papers: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_pairs_with_an_empty_text_are_skipped_and_counted(papers, caplog):
     file = papers / "new_aan_pairs.test.tsv"
     file.write_bytes(b"1.0\tA\tB\t\tx\n" + file.read_bytes() + b"0.0\tA\tB\tx\t\n")
     with caplog.at_level(logging.WARNING):
@@ -98,7 +96,7 @@ def test_pairs_with_an_empty_text_are_skipped_and_counted(
     assert "new_aan_pairs.test.tsv: 2 of 12 pairs" in caplog.text
 
 
-def test_images_are_grey_and_split_by_order(images: Path) -> None:
+def test_images_are_grey_and_split_by_order(images):
     """40 training images are split into 36 and 4; grey values follow TensorFlow's formula in floats."""
     batches = lra_image_solver.batches(3)
     colours, labels = (
@@ -135,14 +133,14 @@ def pickled_array(kind: bytes = b"u1", state: bytes = b"(K\x01K\x01K\x02\x86ctyp
         (b"\x80\x02cos\nsystem\n.", r"Refused: .*os\.system"),
     ],
 )
-def test_malformed_batch_is_refused(tmp_path: Path, content: bytes, fault: str) -> None:
+def test_malformed_batch_is_refused(tmp_path, content, fault):
     file = tmp_path / "data_batch_1"
     file.write_bytes(content)
     with pytest.raises(ValueError, match=rf"data_batch_1: .*{fault}"):
         read_images(file)
 
 
-def test_invalid_record_error_has_the_byte_offset(tmp_path: Path) -> None:
+def test_invalid_record_error_has_the_byte_offset(tmp_path):
     file = tmp_path / "data_batch_1.bin"
     records = np.zeros((3, 3073), dtype=np.uint8)
     records[2, 0] = 11
@@ -154,7 +152,7 @@ def test_invalid_record_error_has_the_byte_offset(tmp_path: Path) -> None:
         read_images(file)
 
 
-def test_empty_reviews_are_refused(reviews: Path) -> None:
+def test_empty_reviews_are_refused(reviews):
     (reviews / "test/pos/3_7.txt").write_bytes(b"")
     with pytest.raises(ValueError, match=r"3_7\.txt"):
         build_split("test", name="lra_text", folder=str(reviews))
@@ -167,7 +165,7 @@ def test_empty_reviews_are_refused(reviews: Path) -> None:
 
 
 @pytest.mark.parametrize("line", [b"1.0\tA\tB\tx", b"2.0\tA\tB\tx\ty", b""])
-def test_malformed_pair_error_has_file_and_line(papers: Path, line: bytes, tmp_path: Path) -> None:
+def test_malformed_pair_error_has_file_and_line(papers, line, tmp_path):
     file = papers / "new_aan_pairs.train.tsv"
     lines = file.read_bytes().splitlines()
     lines[6] = line
@@ -178,9 +176,7 @@ def test_malformed_pair_error_has_file_and_line(papers: Path, line: bytes, tmp_p
     assert not split_path(config, "train", tmp_path / "data").exists()
 
 
-def test_source_digest_depends_on_content_and_is_cached(
-    reviews: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_source_digest_depends_on_content_and_is_cached(reviews, monkeypatch):
     config = lra_text.Config(folder=str(reviews))
     before = lra_text.source_digest(config)
     read_once = files._join_contents
@@ -198,7 +194,7 @@ def test_source_digest_depends_on_content_and_is_cached(
     assert (changed != before, len(calls)) == (True, 1)
 
 
-def test_binary_files_have_the_content_of_pickles(images: Path, tmp_path: Path) -> None:
+def test_binary_files_have_the_content_of_pickles(images, tmp_path):
     binary = lra_image_solver.write_files(tmp_path / "other", 3, "binary")
     hashes = {
         build_split("train", name="lra_image", folder=str(each)).content_hash for each in (images, binary)
@@ -214,9 +210,7 @@ class Payload:
 
 
 @pytest.mark.parametrize("payload", [Payload(), {b"data": Payload(), b"labels": []}], ids=["alone", "inside"])
-def test_hostile_pickle_is_refused_and_not_run(
-    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, payload: object
-) -> None:
+def test_hostile_pickle_is_refused_and_not_run(images, tmp_path, monkeypatch, payload):
     monkeypatch.chdir(tmp_path)
     (images / "data_batch_2").write_bytes(pickle.dumps(payload))
     config = lra_image.Config(folder=str(images))
@@ -226,7 +220,7 @@ def test_hostile_pickle_is_refused_and_not_run(
     assert not split_path(config, "train", tmp_path / "data").exists()
 
 
-def test_quotes_can_join_columns_and_lines(papers: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_quotes_can_join_columns_and_lines(papers, caplog):
     """Quoting follows Python's csv. Four lines are three rows, one of which has too many columns."""
     lines = (
         b'1.0\tA\tB\t"one\ttwo" and\xff\tthree "4"',

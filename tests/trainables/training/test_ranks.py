@@ -107,7 +107,6 @@ def test_failed_start_of_a_rank_ends_the_trial(data_dir: Path, monkeypatch: pyte
 def test_no_rank_outlives_a_killed_trial(data_dir: Path) -> None:
     command = [sys.executable, "-c", BUSY_TRIAL, str(data_dir)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as trial:
-        assert trial.stdout is not None
         assert trial.stdout.readline() == "begun\n"
         started = psutil.Process(trial.pid).children()
         os.kill(trial.pid, signal.SIGKILL)

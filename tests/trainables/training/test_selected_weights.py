@@ -31,7 +31,6 @@ def test_moving_average_weighs_all_earlier_weights() -> None:
     for step in range(5):
         one_step(learner, some_batch(step), step)
         history.append(copy_tensors(weights(model)))
-    assert learner.average is not None
     shares = [decay**5, *((1 - decay) * decay ** (4 - step) for step in range(5))]
     for name, average in learner.average.items():
         expected = sum(share * earlier[name] for share, earlier in zip(shares, history, strict=True))
@@ -50,7 +49,6 @@ def test_tests_and_re_evaluation_use_the_average(select: Any, tmp_path: Path) ->
     for _ in range(selected.step):
         stopped.advance()
     average = stopped._state.learner.average
-    assert average is not None
     assert all(torch.equal(tensor, average[name]) for name, tensor in selected.weights.items())
     assert any(not torch.equal(tensor, final_weights(stopped)[name]) for name, tensor in average.items())
     posthoc_job = job("posthoc", **settings)
@@ -67,8 +65,6 @@ def test_resumed_average_is_identical(tmp_path: Path) -> None:
     measurements += run(after)
     assert list(map(repeatable, measurements)) == list(map(repeatable, expected))
     selected, resumed_selected = undisturbed._state.selected, after._state.selected
-    assert selected is not None
-    assert resumed_selected is not None
     assert all(torch.equal(selected[name], resumed_selected[name]) for name in selected)
 
 
@@ -133,8 +129,6 @@ def test_resumed_best_weights_are_identical(reports: int, tmp_path: Path) -> Non
     measurements += run(after)
     assert list(map(repeatable, measurements)) == list(map(repeatable, expected))
     best, resumed_best = undisturbed._state.best, after._state.best
-    assert best is not None
-    assert resumed_best is not None
     assert all(torch.equal(best[name], resumed_best[name]) for name in best)
 
 

@@ -46,11 +46,11 @@ def bundled(tmp_path, haltsweep, bundle_folder):
         return {name: file.read(name) for name in file.namelist()}
 
 
-def write_bundle(files, **changes):
+def write_bundle(files, sweep="synthetic", **changes):
     """Write a bundle of changed files with matching digests, as a forger could, and return its path."""
     files = {name: content for name, content in {**files, **changes}.items() if name != contents.LIST}
     versions = {"haltsweep": "0.1.0", "code": contents.code_digest()}
-    archive.write(Path("other.zip"), {**files, contents.LIST: contents.listing("synthetic", files, versions)})
+    archive.write(Path("other.zip"), {**files, contents.LIST: contents.listing(sweep, files, versions)})
     return "other.zip"
 
 
@@ -155,7 +155,7 @@ def test_bundle_refuses_an_existing_file_and_a_running_sweep(haltsweep, tmp_path
 
 
 @pytest.mark.slow
-def test_rerun_trials_reproduce_their_results(haltsweep, tmp_path):
+def test_rerun_trials_reproduce_their_results_and_files_agree_with_the_ledger(haltsweep, tmp_path):
     Path("tiny.yaml").write_text(TINY)
     assert haltsweep("launch", "tiny.yaml", "search=null", "--driver", "inline").code == 0
     assert haltsweep("bundle", "tiny").code == 0
@@ -164,6 +164,16 @@ def test_rerun_trials_reproduce_their_results(haltsweep, tmp_path):
     assert result.out.count("the same, to the last digit") == 2
     with zipfile.ZipFile("tiny.bundle.zip") as file:
         files = {name: file.read(name) for name in file.namelist()}
+    plan = json.loads(files["plan.json"])
+    plan["answer"]["margin"] = 0.5
+    for name, content in (
+        ("spec.yaml", files["spec.yaml"].replace(b"0.01", b"0.09")),
+        ("plan.json", json.dumps(plan).encode()),
+        ("data.json", b"[1]"),
+    ):
+        assert content != files[name]
+        result = haltsweep("verify", write_bundle(files, "tiny", **{name: content}))
+        assert (result.code, name in result.out) == (1, True)
     rows = [json.loads(line) for line in files[contents.LEDGER].splitlines()]
     for row in rows[1:]:
         row[7] = row[7].replace('"near-iid/accuracy":', '"near-iid/accuracy":0.99,"near-iid/was":')
@@ -171,7 +181,7 @@ def test_rerun_trials_reproduce_their_results(haltsweep, tmp_path):
     for row in rows[1:]:
         row[-1] = head = chain.link_digest(head, row[:-1])
     files[contents.LEDGER] = b"".join(contents.ledger_lines(rows[0][0], rows[1:]))
-    false_result = haltsweep("verify", write_bundle(files), "--rerun", "1", "--data", "elsewhere")
+    false_result = haltsweep("verify", write_bundle(files, "tiny"), "--rerun", "1", "--data", "elsewhere")
     assert false_result.code == 1
     assert "near-iid/accuracy 0.99 -> " in false_result.out
 

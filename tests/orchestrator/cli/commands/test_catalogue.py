@@ -1,16 +1,13 @@
 """`haltsweep models`, `tasks` and `spaces` describe every spec name in words and as JSON."""
 
 import json
-from typing import Annotated, Literal
 
 import pytest
 from jsonschema import Draft202012Validator
-from pydantic import Field
 
 from orchestrator.cli.display.fields import rows
 from orchestrator.search import space_catalog
 from trainables import catalog
-from trainables.settings import Settings
 from trainables.training.config import TrainConfig
 
 
@@ -47,38 +44,3 @@ def test_unknown_name_is_answered_with_the_nearest_name(haltsweep):
     result = haltsweep("models", "univrsal")
     assert (result.code, result.out) == (2, "")
     assert "'universal'" in result.err
-
-
-class Inner(Settings):
-    """Settings inside other settings."""
-
-    size: int = Field(default=3, gt=0, le=9)
-    """How
-    large."""
-
-
-class Outer(Settings):
-    """Settings with every kind of field."""
-
-    must: int
-    """Is required."""
-    inner: Inner | None = Inner()
-    """Nested."""
-    one: Literal["a", "b"] | None = None
-    pairs: tuple[Annotated[tuple[int, float], Field()], ...] = ((1, 0.5),)
-    either: int | Literal["auto"] = "auto"
-    word: str = "x"
-    flag: bool = False
-
-
-def test_field_rows_describe_every_kind_of_field():
-    assert list(rows(Outer)) == [
-        ("must", "whole number", "required", "Is required."),
-        ("inner", "mapping or null", "as below", "Nested."),
-        ("inner.size", "whole number > 0, <= 9", "3", "How large."),
-        ("one", "one of a, b or null", "null", ""),
-        ("pairs", "list of [whole number, number]", "[[1, 0.5]]", ""),
-        ("either", "whole number or auto", "auto", ""),
-        ("word", "text", "x", ""),
-        ("flag", "true or false", "false", ""),
-    ]

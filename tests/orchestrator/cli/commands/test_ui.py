@@ -20,13 +20,13 @@ from tests.support.specs.plans import make_plan
 
 
 @pytest.fixture(autouse=True)
-def no_default_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_default_stores(monkeypatch):
     for name in ("HALTSWEEP_RUNS", "MLFLOW_TRACKING_URI"):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Path:
+def runs(tmp_path):
     """Return a folder with one sweep, `gates`, of two arms."""
     folder = tmp_path / "runs" / "gates"
     folder.mkdir(parents=True)
@@ -45,15 +45,13 @@ def record_browser_pages(monkeypatch: pytest.MonkeyPatch, *, has_terminal: bool 
     return pages
 
 
-def test_ui_creates_no_missing_store(runs: Path) -> None:
+def test_ui_creates_no_missing_store(runs):
     with pytest.raises(InputError, match=r"mlflow\.db"):
         ui("gates", runs)
     assert sorted(path.name for path in runs.iterdir()) == ["gates"]
 
 
-def test_ui_opens_a_remote_server_at_the_arms(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ui_opens_a_remote_server_at_the_arms(runs, monkeypatch, capsys):
     pages = record_browser_pages(monkeypatch)
     with answering(with_arms("arm-0", "arm-1")) as mlflow:
         ui("gates", runs, tracking=mlflow.url)
@@ -64,27 +62,38 @@ def test_ui_opens_a_remote_server_at_the_arms(
 
 
 @pytest.mark.parametrize(("is_requested", "has_terminal"), [(False, True), (True, False), (True, True)])
-def test_browser_opens_all_sweeps_only_on_a_terminal(
-    is_requested: bool, has_terminal: bool, runs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_browser_opens_all_sweeps_only_on_a_terminal(is_requested, has_terminal, runs, monkeypatch):
     pages = record_browser_pages(monkeypatch, has_terminal=has_terminal)
     ui(None, runs, tracking="http://mlflow.example", browser=is_requested)
     assert pages == ["http://mlflow.example"] * (is_requested and has_terminal)
 
 
-def test_ui_serves_a_local_store_until_a_signal(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ui_serves_a_local_store_until_a_signal(runs, monkeypatch, capsys):
+    """The browser reads the address from a private file, because every user can read its arguments."""
+    pages = record_browser_pages(monkeypatch)
     (runs / "mlflow.db").touch()
     serve_arguments: list[tuple[str, Path, int | None]] = []
+    address_files: list[tuple[Path, str, int]] = []
     exits: list[bool] = []
 
+    class SignallingServer:
+        """A server that a signal reaches during its wait."""
+
+        def __init__(self, mlflow: MlflowServer) -> None:
+            self.url = mlflow.url
+
+        def wait(self) -> None:
+            file = Path(urlsplit(pages[0]).path)
+            address_files.append((file, file.read_text(), file.stat().st_mode & 0o777))
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise AssertionError("the signal must end the wait")
+
     @contextmanager
-    def serve(uri: str, artifacts: Path, port: int | None) -> Iterator["SignallingServer"]:
+    def serve(uri: str, artifacts: Path, port: int | None) -> Iterator[SignallingServer]:
         serve_arguments.append((uri, artifacts, port))
         with answering(with_arms("arm-0", "arm-1")) as mlflow:
             try:
-                yield SignallingServer(mlflow, signal.SIGTERM)
+                yield SignallingServer(mlflow)
             finally:
                 os.kill(os.getpid(), signal.SIGTERM)  # an impatient second signal
                 exits.append(True)
@@ -94,42 +103,8 @@ def test_ui_serves_a_local_store_until_a_signal(
     assert serve_arguments == [(f"sqlite:///{runs / 'mlflow.db'}", runs / "mlartifacts", None)]
     assert "arms:     http://127.0.0.1" in capsys.readouterr().out
     assert exits == [True]
-
-
-def test_browser_reads_the_address_from_a_private_file(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every user can read the arguments of a browser."""
-    pages = record_browser_pages(monkeypatch)
-    (runs / "mlflow.db").touch()
-    address_files: list[tuple[Path, str, int]] = []
-
-    @contextmanager
-    def serve(uri: str, artifacts: Path, port: int | None) -> Iterator["SignallingServer"]:
-        with answering(with_arms("arm-0", "arm-1")) as mlflow:
-            yield FileCheckingServer(mlflow, signal.SIGTERM)
-
-    class FileCheckingServer(SignallingServer):
-        def wait(self) -> None:
-            file = Path(urlsplit(pages[0]).path)
-            address_files.append((file, file.read_text(), file.stat().st_mode & 0o777))
-            super().wait()
-
-    monkeypatch.setattr(server, "serve_store", serve)
-    ui("gates", runs)
-    assert len(pages) == len(address_files) == 1
-    assert pages[0].startswith("file:///")
-    file, text, mode = address_files[0]
+    ((file, text, mode),) = address_files
+    assert pages == [file.as_uri()]
     assert "/#/experiments/7/runs?" in text
     assert mode == 0o600
     assert not file.exists()
-
-
-class SignallingServer:
-    """A server that a signal reaches during its wait."""
-
-    def __init__(self, mlflow: MlflowServer, number: signal.Signals) -> None:
-        self.url = mlflow.url
-        self._number = number
-
-    def wait(self) -> None:
-        os.kill(os.getpid(), self._number)
-        raise AssertionError("the signal must end the wait")

@@ -46,7 +46,6 @@ def test_lost_reports_are_sent_again_by_the_next_worker(tmp_path, monkeypatch, n
         replies += second_worker.report()
     second_worker.end()
     ended = replies[-1].ended
-    assert ended is not None
     assert (ended.kind, ended.reason) == (OutcomeKind.FINISHED, f"ran to step {STEPS}")
     assert {reply.measurement.step for reply in replies if reply.measurement} == set(range(1, STEPS + 1))
 

@@ -81,12 +81,6 @@ def test_moved_runs_folder_includes_its_mlflow_database(folder, tmp_path):
     assert copied_setup.storage == setup.storage, "the copy must use the same ledger"
 
 
-def test_second_launch_is_refused_with_advice_to_resume(folder):
-    publish_sweep(folder)
-    with pytest.raises(InputError, match=r"`haltsweep resume .*/synthetic"):
-        publish_sweep(folder)
-
-
 def test_other_spec_with_the_same_name_is_refused(folder):
     publish_sweep(folder)
     plan_bytes = folder.plan.read_bytes()

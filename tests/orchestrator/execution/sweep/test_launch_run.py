@@ -1,7 +1,6 @@
 """A sweep from launch to finish: its result, its files and refused launches. Crashes are in tests/faults."""
 
 import os
-import shutil
 import signal
 import sqlite3
 import threading
@@ -154,15 +153,6 @@ def test_session_without_its_lease_stops_and_writes_nothing(folder, setup, monke
     with pytest.raises(LeaseLost, match="process 1 on host 'elsewhere'"):
         launch_sweep(folder, setup)
     assert [event.kind for event in read_events(folder)] == [EventKind.OPENED]
-
-
-def test_copied_folder_with_a_shared_ledger_is_not_resumed(folder, setup, tmp_path):
-    launch_sweep(folder, replace(setup, storage=f"sqlite:///{tmp_path}/team.db"))
-    shutil.copytree(folder.root, tmp_path / "copied" / folder.name)
-    with pytest.raises(InputError, match=rf"{folder.root}.*team.db"):
-        resume_sweep(SweepFolder(tmp_path / "copied" / folder.name), driver="inline")
-    folder.root.rename(tmp_path / "away")
-    assert resume_sweep(SweepFolder(tmp_path / "copied" / folder.name), driver="inline").left == 0
 
 
 def test_lost_ledger_is_not_recreated(folder, setup):

@@ -39,7 +39,6 @@ def test_scope_lists_varied_and_shared_sources(
         for record in make_study_records()
     ]
     scope = summarise(sweep_plan, trial_records).interval_scope
-    assert scope is not None
     assert set(scope.varied[1:]) == varied_sources
     assert set(scope.shared) == shared_sources
     assert (scope.method, scope.level, scope.comparisons) == ("paired t", 0.05, 3)
@@ -55,8 +54,6 @@ def test_resampled_data_is_a_varied_source() -> None:
     resampled_scope = summarise(
         replace(fixed_plan, confirm=replace(fixed_plan.confirm, resample_data=True)), make_study_records()
     ).interval_scope
-    assert fixed_scope is not None
-    assert resampled_scope is not None
     assert DATA_SAMPLING not in fixed_scope.varied
     assert any("task.data_seed" in line for line in fixed_scope.shared)
     assert DATA_SAMPLING in resampled_scope.varied

@@ -7,16 +7,14 @@ import pytest
 from orchestrator.report.caveats.notes import notes
 from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.report.results.arm_changes import ArmChanges
-from tests.orchestrator.report.studies import make_study
+from tests.orchestrator.report.studies import make_study, with_metrics
 
 
 def range_notes(values: dict[str, float]) -> list[str]:
     """Return the notes on values outside the declared range if arm-1 has `values`."""
     base_study = make_study(2, 4, 0, thresholds=())
     records = [
-        replace(record, last=replace(record.last, metrics=record.last.metrics | values))
-        if record.arm == "arm-1" and record.last
-        else record
+        with_metrics(record, values) if record.arm == "arm-1" and record.last else record
         for record in base_study.records
     ]
     lines = notes(replace(base_study, records=tuple(records)).report())
@@ -37,7 +35,7 @@ def equality_warnings(source_of_arm: dict[str, str], value: float | None = None,
     def copy_measurement(source_record):
         last = measurements[source_of_arm.get(source_record.arm, source_record.arm), source_record.seed]
         constant_metrics = {} if value is None else {"near-iid/accuracy": value}
-        return replace(source_record, last=replace(last, metrics={**last.metrics, **constant_metrics}))
+        return with_metrics(replace(source_record, last=last), constant_metrics)
 
     return warning_texts(
         replace(base_study, records=tuple(map(copy_measurement, base_study.records))).report()
@@ -86,8 +84,7 @@ def test_no_difference_at_a_bound_is_a_warning(level, expected):
         value = (
             level + (offset if level < 0.5 else -offset) + 1e-5 * (record.arm == "arm-1") * (record.seed % 2)
         )
-        metrics = record.last.metrics | {"near-iid/accuracy": value}
-        return replace(record, last=replace(record.last, metrics=metrics))
+        return with_metrics(record, {"near-iid/accuracy": value})
 
     report = replace(base_study, records=tuple(map(move_to_level, base_study.records))).report()
     assert [verdict.text for verdict in report.verdicts][:1] == ["no difference larger than 0.01"]

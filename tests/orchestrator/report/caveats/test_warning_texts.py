@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.report.results.types import Report
-from tests.orchestrator.report.studies import make_study
+from tests.orchestrator.report.studies import make_study, with_metrics
 from trainables.protocol import Measurement
 
 NUM_TRIALS = 10
@@ -99,9 +99,7 @@ def search_metric_warnings(metric: str) -> list[str]:
     """Return the warnings if the search trials also measured `metric`."""
     base_study = make_study(2, 4, NUM_TRIALS, thresholds=())
     records = [
-        replace(record, last=replace(record.last, metrics={**record.last.metrics, metric: 0.5}))
-        if record.phase == "search" and record.last
-        else record
+        with_metrics(record, {metric: 0.5}) if record.phase == "search" and record.last else record
         for record in base_study.records
     ]
     return [

@@ -18,7 +18,8 @@ from tests.orchestrator.report.comparisons.test_answers import (
     make_study_plan,
     make_study_records,
 )
-from tests.orchestrator.report.comparisons.test_untested import last_value, with_metrics
+from tests.orchestrator.report.comparisons.test_untested import last_value
+from tests.orchestrator.report.studies import with_metrics
 
 DEPTH = replace(METRICS[1], is_cost=True)
 WEIGHT = Dimension("train.ponder_weight", Choice((0.001, 0.01)))

@@ -16,6 +16,7 @@ from orchestrator.report.writers.tables import screen_table
 from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from search_spaces.dimensions import Space
+from tests.orchestrator.report.studies import with_metrics
 from trainables.metrics import Metric
 from trainables.protocol import Measurement
 
@@ -116,7 +117,6 @@ def test_moderated_variances_share_a_reported_prior() -> None:
     answer = AnswerPlan(("iid/accuracy",), 0.02, 0.05, 3, moderated=True)
     report = summarise(make_study_plan(answer=answer), make_study_records())
     (prior,) = {verdict.prior for verdict in report.verdicts}
-    assert prior is not None
     assert 0 < prior.freedom <= 3 * 7
     assert f"with {prior.freedom:.3g} degrees of freedom" in "\n".join(notes(report))
     assert json.loads(as_json(report))["verdicts"][0]["prior"] == asdict(prior)
@@ -128,8 +128,6 @@ def test_every_comparison_shows_the_share_of_won_seeds() -> None:
     good_verdict, bad_verdict = (
         next(verdict for verdict in report.verdicts if verdict.arm == name) for name in ("good", "bad")
     )
-    assert good_verdict.wins is not None
-    assert bad_verdict.wins is not None
     assert (good_verdict.wins.wins, good_verdict.wins.share, good_verdict.wins.high) == (8, 1.0, 1.0)
     assert good_verdict.wins.low == pytest.approx(0.025 ** (1 / 8)), "Clopper and Pearson"
     assert (bad_verdict.wins.wins, bad_verdict.wins.low, bad_verdict.wins.high) == (
@@ -147,7 +145,6 @@ def test_arm_with_only_failed_seeds_has_no_number() -> None:
     assert report.cell("good", "iid/accuracy") is None
     assert report.effect("good", "iid/accuracy") is None
     verdict = report.verdict("good")
-    assert verdict is not None
     assert verdict.text == "undecided: 8 seeds failed"
     row = next(row for row in screen_table(report).rows if row[0] == "good")
     assert row[1:4] == ("0 of 8 finished",) * 3
@@ -163,7 +160,6 @@ def test_failed_seeds_do_not_make_an_arm_better() -> None:
     assert verdict_kinds(report)["good"] == "undecided"
     assert verdict_kinds(report)["bad"] == "worse", "other arms keep their verdicts"
     effect = report.effect("good", "iid/accuracy")
-    assert effect is not None
     assert (effect.primary, effect.p, effect.p_sign_flips) == (True, None, None)
     metrics_of_arm = arm_metrics(report)["good"]
     assert metrics_of_arm["seeds_failed"] == 3
@@ -173,7 +169,6 @@ def test_failed_seeds_do_not_make_an_arm_better() -> None:
 def test_tracking_ui_shows_the_primary_outcome_as_the_answer() -> None:
     report = summarise(make_study_plan(), make_study_records())
     effect, metrics_of_arms = report.effect("good", "iid/accuracy"), arm_metrics(report)
-    assert effect is not None
     answer = {name: value for name, value in metrics_of_arms["good"].items() if name.startswith("answer")}
     assert answer["answer/p"] == pytest.approx(effect.p, rel=1e-9)
     assert answer["answer/difference"] == pytest.approx(effect.estimate.mean, rel=1e-9)
@@ -222,7 +217,6 @@ def test_arm_without_results_has_no_verdict() -> None:
     planned_trials = tuple(PlannedTrial(f"good-{seed}", "good", "confirm", 0, seed, 0) for seed in SEEDS)
     report = summarise(make_study_plan(trials=planned_trials), study_records)
     verdict = report.verdict("good")
-    assert verdict is not None
     assert (verdict.kind, verdict.is_decided, "undecided" in verdict.line) == (None, False, False)
 
 
@@ -249,23 +243,17 @@ def test_points_of_a_front_are_reported_separately() -> None:
     objectives = (Objective(metric="valid/accuracy", goal="max"), Objective(metric="valid/depth", goal="min"))
     search = SearchPlan(4, {"name": "tpe"}, None, objectives, 0)
     confirm = ConfirmPlan(2, SEEDS, ("iid",))
-    second_points = []
-    for record in make_study_records():
-        assert record.last is not None
-        metrics = {
-            **record.last.metrics,
-            "iid/accuracy": record.last.metrics["iid/accuracy"] - 0.4,
-            "iid/depth": 1.0,
-        }
-        last = replace(record.last, metrics=metrics)
-        second_points.append(
-            replace(record, rank=1, trial_id=f"{record.trial_id}-1", last=last, assignment={"lr": 0.1})
+    second_points = [
+        with_metrics(
+            replace(record, rank=1, trial_id=f"{record.trial_id}-1", assignment={"lr": 0.1}),
+            {"iid/accuracy": record.last.metrics["iid/accuracy"] - 0.4, "iid/depth": 1.0},
         )
+        for record in make_study_records()
+    ]
     report = summarise(
         make_study_plan(search=search, confirm=confirm), [*make_study_records(), *second_points]
     )
     cell = report.cell("baseline", "iid/accuracy")
-    assert cell is not None
     assert cell.estimate.mean == pytest.approx(0.8, abs=0.01)
     means_of_points = {
         point.setting: point.estimate.mean
@@ -303,5 +291,4 @@ def test_rounding_errors_make_no_arm_better() -> None:
     plan = make_study_plan(("baseline", "good"), answer=AnswerPlan(("iid/accuracy",), None, 0.05, 1))
     (verdict,) = summarise(plan, records).verdicts
     assert verdict.kind == "undecided"
-    assert verdict.difference is not None
     assert verdict.difference.mean == 0.0

@@ -16,6 +16,7 @@ from tests.orchestrator.report.comparisons.test_answers import (
     make_study_plan,
     make_study_record,
 )
+from tests.orchestrator.report.studies import with_metrics
 
 REMOVED_COMPONENTS = {
     "minus-gate": ("gate",),
@@ -47,21 +48,15 @@ def true_value(name: str, seed: int) -> float:
 
 def make_factorial_records(failed: tuple[str, int] = ("", 0)) -> list[Record]:
     """Return records with the true effects; the arm and seed of `failed` diverged."""
+    places = [(name, seed) for name in ("baseline", *REMOVED_COMPONENTS) for seed in SEEDS]
+    outcomes = {failed: OutcomeKind.DIVERGED}
     return [
-        _make_factorial_record(
-            name, seed, OutcomeKind.DIVERGED if (name, seed) == failed else OutcomeKind.FINISHED
+        with_metrics(
+            make_study_record(*place, outcomes.get(place, OutcomeKind.FINISHED)),
+            {"iid/accuracy": true_value(*place)},
         )
-        for name in ("baseline", *REMOVED_COMPONENTS)
-        for seed in SEEDS
+        for place in places
     ]
-
-
-def _make_factorial_record(name: str, seed: int, outcome: OutcomeKind) -> Record:
-    study_record = make_study_record(name, seed, outcome)
-    assert study_record.last is not None
-    return replace(
-        study_record, last=replace(study_record.last, metrics={"iid/accuracy": true_value(name, seed)})
-    )
 
 
 def effects_by_term(report: Report) -> dict[str, FactorialEffect]:
@@ -73,7 +68,6 @@ def test_estimates_match_the_true_effects() -> None:
     assert list(effects) == ["gate", "halt", "gate x halt"]
     for name, value in {"gate": GATE_EFFECT, "halt": 0.0, "gate x halt": INTERACTION}.items():
         effect = effects[name]
-        assert effect.estimate is not None
         assert effect.estimate.n == 8
         assert effect.estimate.mean == pytest.approx(value, abs=0.002)
         assert effect.p is not None
@@ -101,19 +95,12 @@ def test_terms_are_tested_as_a_separate_family() -> None:
 
 
 def test_resolution_bounds_the_spread_of_a_contrast() -> None:
-    constant_records = [
-        replace(record, last=replace(record.last, metrics={"iid/accuracy": 0.5}))
-        for record in make_factorial_records()
-        if record.last
-    ]
+    constant_records = [with_metrics(record, {"iid/accuracy": 0.5}) for record in make_factorial_records()]
     shifted_records = [
-        replace(trial_record, last=replace(trial_record.last, metrics={"iid/accuracy": 0.4}))
-        if trial_record.arm in ("minus-gate", "minus-all") and trial_record.last
-        else trial_record
-        for trial_record in constant_records
+        with_metrics(record, {"iid/accuracy": 0.4}) if record.arm in ("minus-gate", "minus-all") else record
+        for record in constant_records
     ]
     effect = effects_by_term(summarise(make_factorial_plan(), shifted_records))["gate"]
-    assert effect.estimate is not None
     assert effect.estimate.mean == pytest.approx(0.1)
     assert effect.estimate.low is not None
     expected = compare({("gate", "a"): {1: 0.1, 2: 0.1}}, family=1, resolutions={"a": 0.1 / 2**0.5})

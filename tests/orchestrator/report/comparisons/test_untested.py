@@ -17,6 +17,7 @@ from tests.orchestrator.report.comparisons.test_answers import (
     make_study_records,
     verdict_kinds,
 )
+from tests.orchestrator.report.studies import with_metrics
 
 OUTCOME = "iid/accuracy"
 DEPTH_METRIC = replace(METRICS[1], is_cost=True, high_from="depth_bound", moves_with="depth")
@@ -30,16 +31,7 @@ def records_with_digests(digests_of: Callable[[str, int], dict[str, str]]) -> li
     ]
 
 
-def with_metrics(trial_record: Record, metrics: dict[str, float]) -> Record:
-    """Return the record with these last values."""
-    assert trial_record.last is not None
-    return replace(
-        trial_record, last=replace(trial_record.last, metrics={**trial_record.last.metrics, **metrics})
-    )
-
-
 def last_value(trial_record: Record, metric: str) -> float:
-    assert trial_record.last is not None
     return trial_record.last.metrics[metric]
 
 
@@ -64,7 +56,6 @@ def test_different_test_examples_withhold_the_verdict() -> None:
         in withheld_verdict.line
     )
     effect = report.effect("good", OUTCOME)
-    assert effect is not None
     assert effect.p is effect.p_sign_flips is None
     assert [(warning.code, warning.arm) for warning in report.warnings] == [("different-test-sets", "good")]
     for text in (as_markdown_report(report, []), html_page(report)):
@@ -94,12 +85,10 @@ def test_digests_that_do_not_differ_between_arms_change_no_verdict(
 def test_missing_digests_are_reported() -> None:
     custom_plan = make_study_plan(trainable="train.py")
     scope = summarise(custom_plan, make_study_records()).interval_scope
-    assert scope is not None
     assert scope.unchecked_tests == ("iid",)
     checked_scope = summarise(
         custom_plan, records_with_digests(lambda *_: {"iid/digest": "same"})
     ).interval_scope
-    assert checked_scope is not None
     assert checked_scope.unchecked_tests == ()
 
 

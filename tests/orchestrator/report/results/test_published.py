@@ -91,7 +91,6 @@ def test_published_median_appears_next_to_the_measured_median() -> None:
         published_row(cell=cell, statistic="median", value=0.8, source="Table 2"),
     )
     measured_cell = report.cell("other[model.width=8]", "iid/accuracy")
-    assert measured_cell is not None
     assert (
         measured_cell.published,
         measured_cell.published_std,

@@ -67,7 +67,6 @@ def test_best_so_far_uses_finished_trials_in_order_of_their_ends() -> None:
     )
     assert [trial.number for trial in course.trials] == [1, 2, 0]
     assert course.best_so_far == ((2, 1.0, 0.4), (3, 1.5, 0.5))
-    assert course.best is not None
     assert course.best.number == 0
 
 
@@ -122,6 +121,5 @@ def test_importance_uses_finished_trials() -> None:
         for number in range(12)
     ]
     importance = search_course(*trial_records).importance
-    assert importance is not None
     assert (importance.trials, importance.method, next(iter(importance.shares))) == (12, "fANOVA", "model.n")
     assert search_course(*trial_records).importance == importance

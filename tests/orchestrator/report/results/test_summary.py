@@ -20,6 +20,7 @@ from orchestrator.report.writers.tables import all_tables, screen_table
 from orchestrator.report.writers.write import write_report_folder
 from orchestrator.trials import OutcomeKind, PlannedTrial, Record
 from tests.orchestrator.report.comparisons.test_answers import SEEDS, make_study_plan, make_study_record
+from tests.orchestrator.report.studies import with_metrics
 from trainables.metrics import Metric
 from trainables.protocol import Measurement
 
@@ -70,8 +71,6 @@ def build_report(trial_records: list[Record] | None = None) -> Report:
 def test_means_and_paired_differences() -> None:
     report = build_report()
     cell, effect = report.cell("baseline", "iid/accuracy"), report.effect("other", "iid/accuracy")
-    assert cell is not None
-    assert effect is not None
     assert cell.estimate.mean == pytest.approx(0.6)
     assert cell.record_ids == ("baseline-1", "baseline-2", "baseline-3")
     assert effect.estimate.mean == pytest.approx(-0.1)
@@ -87,10 +86,6 @@ def test_intervals_are_clipped_to_the_range_of_the_metric() -> None:
     )
     cell, depth = report.cell("other", "iid/accuracy"), report.cell("other", "iid/depth")
     effect, depth_effect = report.effect("other", "iid/accuracy"), report.effect("other", "iid/depth")
-    assert cell is not None
-    assert depth is not None
-    assert effect is not None
-    assert depth_effect is not None
     assert (cell.estimate.low, cell.estimate.high) == (0.0, 1.0)
     assert (effect.estimate.low, effect.estimate.high) == (-1.0, 1.0)
     assert depth.estimate.low == 0.0
@@ -103,14 +98,10 @@ def test_depth_interval_is_clipped_to_the_bound_of_the_arm() -> None:
 
     def record_with_depth(arm: str, seed: int) -> Record:
         record, (bound, values) = build_record(arm, seed, 0.5), depths[arm]
-        assert record.last is not None
-        metrics = {**record.last.metrics, "iid/depth": values[seed - 1], "iid/depth_bound": bound}
-        return replace(record, last=replace(record.last, metrics=metrics))
+        return with_metrics(record, {"iid/depth": values[seed - 1], "iid/depth_bound": bound})
 
     report = build_report([record_with_depth(arm, seed) for arm in depths for seed in (1, 2)])
     cell, effect = report.cell("other", "iid/depth"), report.effect("other", "iid/depth")
-    assert cell is not None
-    assert effect is not None
     assert cell.estimate.low == pytest.approx(7.85 - 12.706204736 * 0.05)  # t table: 97.5%, 1 degree
     assert cell.estimate.high == 8.0
     assert (effect.estimate.low, effect.estimate.high) == (-6.0, 8.0)
@@ -119,22 +110,17 @@ def test_depth_interval_is_clipped_to_the_bound_of_the_arm() -> None:
 def test_params_with_the_same_seed_are_averaged() -> None:
     """Two best params on three seeds give three pairs, not six."""
     second_rank = [
-        replace(record, trial_id=f"{record.trial_id}-second", rank=1, last=shift_accuracy(record, shift=0.1))
+        with_metrics(
+            replace(record, trial_id=f"{record.trial_id}-second", rank=1),
+            {"iid/accuracy": record.last.metrics["iid/accuracy"] + 0.1},
+        )
         for record in build_records()
     ]
     report = build_report([*build_records(), *second_rank])
     cell, effect = report.cell("baseline", "iid/accuracy"), report.effect("other", "iid/accuracy")
-    assert cell is not None
-    assert effect is not None
     assert (cell.estimate.n, effect.estimate.n, len(cell.record_ids), len(effect.pairs)) == (3, 3, 6, 6)
     assert cell.estimate.mean == pytest.approx(0.65)
     assert effect.p_sign_flips == pytest.approx(2 / 2**3)
-
-
-def shift_accuracy(record: Record, shift: float) -> Measurement:
-    assert record.last is not None
-    metrics = {name: value + shift * (name == "iid/accuracy") for name, value in record.last.metrics.items()}
-    return replace(record.last, metrics=metrics)
 
 
 def test_report_of_an_unfinished_sweep_is_marked(tmp_path: Path) -> None:
@@ -155,7 +141,6 @@ def test_legend_with_every_kind_of_verdict_fits_the_figure(
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: figures.append(figure))
     base_report = build_report()
     effect = base_report.effect("other", "iid/accuracy")
-    assert effect is not None
     estimate = replace(effect.estimate, low=-1.0, high=0.0)
     verdicts = tuple(
         replace(
@@ -183,8 +168,6 @@ def test_failed_trials_have_no_value() -> None:
     trial_records = [*build_records()[:-1], build_record("other", 3, 0.0, OutcomeKind.DIVERGED)]
     cell = build_report(trial_records).cell("other", "iid/accuracy")
     depth = build_report(trial_records).cell("other", "iid/depth")
-    assert cell is not None
-    assert depth is not None
     assert cell.estimate.mean == pytest.approx((0.40 + 0.52) / 2)
     assert (cell.failed, cell.estimate.n, depth.estimate.n) == (1, 2, 2)
     assert cell.failures == ((3, "diverged"),)
@@ -192,7 +175,6 @@ def test_failed_trials_have_no_value() -> None:
 
 def test_effect_pairs_only_shared_seeds() -> None:
     effect = build_report(build_records()[1:]).effect("other", "iid/accuracy")
-    assert effect is not None
     assert effect.pairs == (("other-2", "baseline-2"), ("other-3", "baseline-3"))
 
 
@@ -251,7 +233,6 @@ def test_rewritten_report_has_the_same_files(tmp_path: Path) -> None:
 def test_single_seed_has_no_interval_and_no_p_value() -> None:
     report = build_report([build_record("baseline", 1, 0.5), build_record("other", 1, 0.4)])
     effect = report.effect("other", "iid/accuracy")
-    assert effect is not None
     assert (effect.estimate.low, effect.p, effect.p_sign_flips) == (None, None, 1.0)
     assert screen_table(report).rows[1][2] == "0.400"
 

@@ -55,7 +55,6 @@ def test_gradients_of_long_rows_are_finite() -> None:
     logits = torch.full((200, 200), 20.0, requires_grad=True)
     keys = torch.ones(1, 200, dtype=torch.bool)
     attention_weights(logits[None, None], keys, normalise=True).square().sum().backward()
-    assert logits.grad is not None
     assert logits.grad.isfinite().all()
 
 
