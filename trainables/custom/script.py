@@ -19,11 +19,11 @@ from typing import Any, Final
 
 from trainables.custom.extensions import add_to_path
 from trainables.custom.function import FunctionTrial, is_at_most
+from trainables.custom.generator_state import process_and_thread
 from trainables.custom.open_files import flush_open_files
 from trainables.custom.source_files import SCRIPT, source_files
 
 METRICS: Final = "metrics.jsonl"
-CALLS_MAIN: Final = re.compile(r"^(?!\s*(?:async )?def ).*\bmain\(", re.MULTILINE)
 
 HYDRA_MAIN: Final = re.compile(r"^@hydra\.main\b", re.MULTILINE)
 READS_SEED: Final = re.compile(r"""[."']seed\b(?!\()""")
@@ -84,7 +84,7 @@ class Script:
         sys.argv = [str(self._file), *arguments]
         try:
             names = runpy.run_path(str(self._file), run_name="__main__")
-            if callable(names.get("main")) and not CALLS_MAIN.search(self._file.read_text(encoding="utf-8")):
+            if callable(names.get("main")) and not _runs_main(self._file.read_text(encoding="utf-8")):
                 names["main"](arguments)
         except SystemExit as ending:
             if ending.code not in (None, 0):
@@ -138,6 +138,17 @@ def _hydra_value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ",".join(map(_hydra_value, value)) + "]"
     return json.dumps(value)
+
+
+def _runs_main(source: str) -> bool:
+    """Return whether a script runs its function `main` itself, perhaps by a library that it passes it to."""
+    nodes = list(ast.walk(ast.parse(source)))
+    is_decorated = any(
+        isinstance(node, ast.FunctionDef) and node.name == "main" and node.decorator_list for node in nodes
+    )
+    is_read = any(isinstance(node, ast.Name) and node.id == "main" for node in nodes)
+    is_guarded = any(isinstance(node, ast.Compare) and ast.unparse(node.left) == "__name__" for node in nodes)
+    return is_decorated or is_read or is_guarded
 
 
 def _seed_flags(sources: Sequence[str]) -> list[str]:
@@ -210,6 +221,8 @@ class MetricsReader:
         self.is_open = True
         """Whether the script is running."""
         self._trial = trial
+        self._runs_in = process_and_thread()
+        """Process and thread of the script, which alone can report."""
         self._follow(str(file))
 
     def _follow(self, file: str) -> None:
@@ -218,13 +231,16 @@ class MetricsReader:
         self._read_bytes, self._inode = (0, 0) if status is None else (status.st_size, status.st_ino)
 
     def opened(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Read the file whenever the script opens it; an audit hook."""
+        """Read the file whenever the script opens it; an audit hook.
+
+        Lines of other threads and of forked processes wait until the script itself reads the file.
+        """
         if event != "open" or not self.is_open or isinstance(arguments[0], int):
             return
         path = os.path.abspath(os.fsdecode(arguments[0]))  # noqa: PTH100 - of every opened file
         if path != self._file and path.endswith(f"/{METRICS}") and _is_write_mode(arguments[1]):
             self._follow(path)  # the script has changed its working folder
-        if path == self._file:
+        if path == self._file and process_and_thread() == self._runs_in:
             self.read()
             if isinstance(arguments[2], int) and arguments[2] & os.O_TRUNC:
                 self._read_bytes = 0

@@ -93,6 +93,12 @@ def main(argv=None):
 """
 APPEND_CALL = 'open("metrics.jsonl", "a").write'
 GUARDED_MAIN = 'if __name__ == "__main__":\n    main()'
+CHILD_PROCESS = """
+import multiprocessing
+it = multiprocessing.get_context("fork").Process(target=main)
+it.start()
+it.join()
+"""
 EXPECTED = [(step, {"valid/loss": 1.0, "valid/seed": 7}) for step in (1, 2, 3)]
 
 
@@ -118,8 +124,13 @@ def start_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     ("keeps_open", "writes", "calls"),
-    [("", APPEND_CALL, ""), ('out = open("metrics.jsonl", "a")', "out.write", GUARDED_MAIN)],
-    ids=["main alone", "one open file"],
+    [
+        ("", APPEND_CALL, ""),
+        ('out = open("metrics.jsonl", "a")', "out.write", GUARDED_MAIN),
+        ("", APPEND_CALL, CHILD_PROCESS),
+        ("", APPEND_CALL, "import threading\nit = threading.Thread(target=main); it.start(); it.join()"),
+    ],
+    ids=["main alone", "one open file", "child process", "thread"],
 )
 def test_json_lines_become_reports(start_script, keeps_open: str, writes: str, calls: str) -> None:
     workload = start_script(LINES.format(keeps_open=keeps_open, writes=writes, calls=calls), lr=0.5)
