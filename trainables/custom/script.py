@@ -14,6 +14,7 @@ import re
 import runpy
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -86,8 +87,11 @@ class Script:
             names = runpy.run_path(str(self._file), run_name="__main__")
             if callable(names.get("main")) and not _runs_main(self._file.read_text(encoding="utf-8")):
                 names["main"](arguments)
-        except SystemExit as ending:
-            if ending.code not in (None, 0):
+        except (Exception, SystemExit) as ending:
+            if not isinstance(ending, SystemExit) or ending.code not in (None, 0):
+                flush_open_files()
+                with suppress(ValueError):  # an incomplete file must not hide the error of the script
+                    reader.read()
                 raise
         finally:
             sys.argv = previous_argv

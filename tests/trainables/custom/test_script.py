@@ -165,6 +165,19 @@ def test_file_that_stays_open_is_read_to_its_end(start_script) -> None:
     workload.close()
 
 
+@pytest.mark.parametrize("ends", ["raise KeyError(1)", "exit(3)"])
+def test_lines_before_a_failure_are_reported(start_script, ends: str) -> None:
+    workload = start_script(f"""
+        with open("metrics.jsonl", "w") as log:
+            log.write('{{"step": 1, "valid/loss": 1}}\\n')
+        {ends}
+    """)
+    assert reported([workload.advance()]) == [(1, {"valid/loss": 1})]
+    with pytest.raises((KeyError, SystemExit)):
+        workload.advance()
+    workload.close()
+
+
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_closed_workload_stops_the_script(start_script) -> None:
     workload = start_script(LINES.format(keeps_open="", writes=APPEND_CALL, calls=GUARDED_MAIN), lr=0.5)
