@@ -32,6 +32,10 @@ READS_SEED: Final = re.compile(r"""[."']seed\b(?!\()""")
 
 FIELDS_AS_FLAGS: Final = re.compile(r"\b(tyro\.cli|HfArgumentParser)\(")
 """Matches calls of libraries that create a flag for each field of a dataclass."""
+TYPER: Final = re.compile(r"^\s*(?:import|from) typer\b", re.MULTILINE)
+FIRE: Final = re.compile(r"\bFire\(")
+PARAMETERS_AS_FLAGS: Final = re.compile(r"\btyper\.(?:run|Typer)\(|\b(?:fire\.)?Fire\(")
+"""Matches calls of libraries that create a flag for each parameter of a function."""
 SEED_FIELD: Final = re.compile(r"^\s+seed\s*:|\bTrainingArguments\b", re.MULTILINE)
 
 
@@ -105,7 +109,8 @@ def flags(settings: Mapping[str, Any], sources: Sequence[str]) -> Iterator[str]:
 
     A name is written with `_` or `-` as in the script. A switch is given alone if true. If false, it is
     omitted, or given as `--no-name` if the script has that flag. Any other boolean is given as `--name=True`
-    or `--name=False`. Null gives no argument, a list several values, a mapping flags such as `--model.width`.
+    or `--name=False`. Null gives no argument, a mapping flags such as `--model.width`. A list gives several
+    values, or a flag for each value if the script declares that.
 
     Args:
         settings: Values by name.
@@ -116,7 +121,7 @@ def flags(settings: Mapping[str, Any], sources: Sequence[str]) -> Iterator[str]:
         if isinstance(value, Mapping):
             yield from flags({f"{name}.{key}": item for key, item in value.items()}, sources)
         elif isinstance(value, list | tuple):
-            yield from (flag, *map(str, value))
+            yield from _list(flag, value, sources)
         elif isinstance(value, bool):
             yield from _boolean(flag, value, sources)
         elif value is not None:
@@ -160,14 +165,59 @@ def _seed_flags(sources: Sequence[str]) -> list[str]:
     if any("LightningCLI(" in source for source in sources):
         return ["seed_everything"]
     has_fields = any(FIELDS_AS_FLAGS.search(source) for source in sources)
-    has_seed = _has("--seed", sources) or (has_fields and any(map(SEED_FIELD.search, sources)))
+    has_seed = (
+        _has("--seed", sources)
+        or (has_fields and any(map(SEED_FIELD.search, sources)))
+        or any("seed" in _parameters_as_flags(source) for source in sources)
+    )
     return ["seed"] if has_seed else []
+
+
+def _parameters_as_flags(source: str) -> set[str]:
+    """Return the parameters of the functions that typer or fire turn into commands."""
+    if not PARAMETERS_AS_FLAGS.search(source):
+        return set()
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError):
+        return set()
+    passed = {
+        argument.id
+        for node in nodes
+        if isinstance(node, ast.Call) and PARAMETERS_AS_FLAGS.match(f"{ast.unparse(node.func)}(")
+        for argument in node.args
+        if isinstance(argument, ast.Name)
+    }
+    return {
+        argument.arg
+        for node in nodes
+        if isinstance(node, ast.FunctionDef)
+        and (node.name in passed or any(".command" in ast.unparse(each) for each in node.decorator_list))
+        for argument in (*node.args.args, *node.args.kwonlyargs)
+    }
+
+
+def _list(flag: str, values: Sequence[Any], sources: Sequence[str]) -> Iterator[str]:
+    declared = _declared(flag, sources)
+    appends = "append" in declared.get("action", "") and "nargs" not in declared
+    if any(FIRE.search(source) for source in sources):
+        yield f"{flag}={list(values)}"  # fire would take a second value for another argument
+    elif appends or declared.get("multiple") == "True" or _uses_typer(sources):
+        yield from (f"{flag}={value}" for value in values)
+    else:
+        yield from (flag, *map(str, values))
+
+
+def _uses_typer(sources: Sequence[str]) -> bool:
+    return any(TYPER.search(source) for source in sources)
 
 
 def _boolean(flag: str, value: bool, sources: Sequence[str]) -> Iterator[str]:
     declared = _declared(flag, sources)
     if not declared and any("tyro.cli(" in source for source in sources):
         declared = {"action": "BooleanOptionalAction"}
+    if not declared and _uses_typer(sources):  # an option with a name of its own has no `--no-name`
+        declared = {"action": "store_true" if _has(flag, sources) else "BooleanOptionalAction"}
     action = declared.get("action", declared.get("is_flag"))
     if action is None:
         is_converted_by_bool = declared.get("type") == "bool"  # bool("False") is true
@@ -201,7 +251,7 @@ def _declared(flag: str, sources: Sequence[str]) -> dict[str, str]:
 def _flag(name: str, sources: Sequence[str]) -> str:
     """Return `--name` with `_` or `-` as in the sources."""
     forms = (f"--{name}", f"--{name.replace('_', '-')}", f"--{name.replace('-', '_')}")
-    return next((form for form in forms if _has(form, sources)), forms[0])
+    return next((form for form in forms if _has(form, sources)), forms[1 if _uses_typer(sources) else 0])
 
 
 def _has(flag: str, sources: Sequence[str]) -> bool:

@@ -20,12 +20,14 @@ parser.add_argument("--weight_decay", type=float)
 parser.add_argument("--amp", action=argparse.BooleanOptionalAction)
 parser.add_argument("--verbose", action="store_true")
 parser.add_argument("--layers", nargs="+", type=int)
+parser.add_argument("--layer", action="append", type=int)
 parser.add_argument("-b", "--bias", type=bool, default=True)
 parser.add_argument("--gate", type=lambda text: text == "True", default=True)
 """
 CLICK_OPTIONS = """
 @click.option("--shout/--no-shout", default=True)
 @click.option("--deep", is_flag=True)
+@click.option("--tags", multiple=True)
 def main(shout, deep): ...
 """
 
@@ -40,6 +42,7 @@ def main(shout, deep): ...
         ({"compile": False, "tied": True}, ["--compile=False", "--tied=True"]),
         ({"shout": False, "deep": False}, ["--no-shout"]),
         ({"layers": [1, 2], "lr": None}, ["--layers", "1", "2"]),
+        ({"layer": [1, 2], "tags": ["a", "b"]}, ["--layer=1", "--layer=2", "--tags=a", "--tags=b"]),
         ({"model": {"width": 8, "name": "a b"}}, ["--model.width=8", "--model.name=a b"]),
     ],
 )
@@ -252,6 +255,15 @@ def test_failed_script_raises_its_error(start_script, code: str, kind: type, exp
             "--seed=7 --cuda --no-tied",
         ),
         ("LightningCLI(Net)", "--seed_everything=7 --cuda=True --tied=False"),
+        (
+            "import typer\napp = typer.Typer()\n@app.command()\ndef main(seed: int = 1): ...",
+            "--seed=7 --cuda --no-tied",
+        ),
+        (
+            "import typer\ndef reset(seed): ...\ndef main(cuda=typer.Option('--cuda')): ...\ntyper.run(main)",
+            "--cuda --no-tied",
+        ),
+        ("def main(seed=1): ...\nfire.Fire(main)", "--seed=7 --cuda=True --tied=False"),
     ],
 )
 def test_scripts_with_a_cli_library_get_its_flags(start_script, source: str, expected: str) -> None:
