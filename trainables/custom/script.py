@@ -15,6 +15,7 @@ import runpy
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -262,8 +263,49 @@ def _is_write_mode(mode: Any) -> bool:
     return isinstance(mode, str) and any(letter in mode for letter in "wax+")
 
 
+@dataclass
+class _MetricsFile:
+    """A file of reports and the part of it that was read."""
+
+    path: str
+    read_bytes: int = 0
+    inode: int = 0
+    lines: int = 0
+    """Number of lines that were read."""
+    last_step: Any = None
+
+    @classmethod
+    def at(cls, path: str) -> "_MetricsFile":
+        """Return the file at `path`; lines that it already contains count as read."""
+        is_file = os.path.isfile(path)  # noqa: PTH113 - called for every opened file
+        status = os.stat(path) if is_file else None  # noqa: PTH116 - as above
+        return cls(path) if status is None else cls(path, status.st_size, status.st_ino)
+
+    def unread(self, *, is_complete: bool) -> tuple[bytes, Any]:
+        """Return the text that was not read yet, and the step until which its lines were reported.
+
+        Args:
+            is_complete: Whether the last line is complete even without a line break.
+        """
+        reported_until: Any = None
+        if not os.path.exists(self.path):  # noqa: PTH110 - as above
+            self.read_bytes = 0
+            return b"", None
+        with open(self.path, "rb") as stream:  # noqa: PTH123 - as above
+            status = os.fstat(stream.fileno())
+            if status.st_size < self.read_bytes or status.st_ino != self.inode:
+                self.read_bytes, self.inode = 0, status.st_ino
+            if self.read_bytes == 0:  # the script has rewritten the file
+                reported_until = self.last_step
+            stream.seek(self.read_bytes)
+            text = stream.read()
+        complete_lines = text if is_complete else text[: text.rfind(b"\n") + 1]
+        self.read_bytes += len(complete_lines)
+        return complete_lines, reported_until
+
+
 class MetricsReader:
-    """Reports the lines that a script appends to a file."""
+    """Reports the lines that a script appends to a file, also in further folders that it creates."""
 
     def __init__(self, file: Path, trial: FunctionTrial) -> None:
         """Follow a file; lines that it already contains are not reported.
@@ -277,65 +319,58 @@ class MetricsReader:
         self._trial = trial
         self._runs_in = process_and_thread()
         """Process and thread of the script, which alone can report."""
-        self._follow(str(file))
-
-    def _follow(self, file: str) -> None:
-        self._file, self._lines, self._last_step = file, 0, None
-        status = os.stat(file) if os.path.isfile(file) else None  # noqa: PTH113, PTH116 - of every opened file
-        self._read_bytes, self._inode = (0, 0) if status is None else (status.st_size, status.st_ino)
+        self._files = {str(file): _MetricsFile.at(str(file))}
+        self._reported_lines: set[int] = set()
+        """Hashes of all reported lines; a copy of a file has no new ones."""
 
     def opened(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Read the file whenever the script opens it; an audit hook.
+        """Read the files whenever the script opens one of them; an audit hook.
 
-        Lines of other threads and of forked processes wait until the script itself reads the file.
+        Lines of other threads and of forked processes wait until the script itself opens a file.
         """
         if event != "open" or not self.is_open or isinstance(arguments[0], int):
             return
         path = os.path.abspath(os.fsdecode(arguments[0]))  # noqa: PTH100 - of every opened file
-        if path != self._file and path.endswith(f"/{METRICS}") and _is_write_mode(arguments[1]):
-            self._follow(path)  # the script has changed its working folder
-        if path == self._file and process_and_thread() == self._runs_in:
+        if path not in self._files:
+            if not path.endswith(f"/{METRICS}") or not _is_write_mode(arguments[1]):
+                return
+            self._files[path] = _MetricsFile.at(path)
+        if process_and_thread() == self._runs_in:
             self.read()
             if isinstance(arguments[2], int) and arguments[2] & os.O_TRUNC:
-                self._read_bytes = 0
+                self._files[path].read_bytes = 0
 
     def read(self) -> None:
         """Report all complete lines that were not reported yet.
 
-        If the script has rewritten the file, lines up to the last reported step are skipped.
+        If the script has rewritten a file, lines up to its last reported step are skipped.
 
         Raises:
             ValueError: A line is not a mapping with a step.
         """
-        was_open, self.is_open = self.is_open, False
-        skipped_until: Any = None
-        try:
-            if not os.path.exists(self._file):  # noqa: PTH110 - as above
-                self._read_bytes = 0
-                return
-            with open(self._file, "rb") as lines:  # noqa: PTH123 - as above
-                status = os.fstat(lines.fileno())
-                if status.st_size < self._read_bytes or status.st_ino != self._inode:
-                    self._read_bytes, self._inode = 0, status.st_ino
-                if self._read_bytes == 0:
-                    skipped_until = self._last_step
-                lines.seek(self._read_bytes)
-                text = lines.read()
-        finally:
-            self.is_open = was_open
-        complete_lines = text if not was_open else text[: text.rfind(b"\n") + 1]
-        self._read_bytes += len(complete_lines)
-        for line in filter(None, map(bytes.strip, complete_lines.split(b"\n"))):
-            self._lines += 1
+        for file in tuple(self._files.values()):
+            was_open, self.is_open = self.is_open, False
             try:
-                metrics = dict(json.loads(line))
-                step = metrics.pop("step")
-            except (ValueError, TypeError, KeyError) as error:
-                raise ValueError(
-                    f"{METRICS}:{self._lines}: a line must be a mapping such as "
-                    f'{{"step": 1, "valid/loss": 0.5}}, got '
-                    f"{line.decode(errors='replace')[:200]}"
-                ) from error
-            if skipped_until is None or not is_at_most(step, skipped_until):
-                self._last_step = step
-                self._trial.report(step, metrics)
+                text, reported_until = file.unread(is_complete=not was_open)
+            finally:
+                self.is_open = was_open
+            for line in filter(None, map(bytes.strip, text.split(b"\n"))):
+                file.lines += 1
+                step, metrics = _parse_line(line, file.lines)
+                is_reported = reported_until is not None and is_at_most(step, reported_until)
+                if not is_reported and hash(line) not in self._reported_lines:
+                    file.last_step = step
+                    self._reported_lines.add(hash(line))
+                    self._trial.report(step, metrics)
+
+
+def _parse_line(line: bytes, number: int) -> tuple[Any, dict[str, Any]]:
+    """Return step and metrics of a line. Raises ValueError if it is not a mapping with a step."""
+    try:
+        metrics = dict(json.loads(line))
+        return metrics.pop("step"), metrics
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f'{METRICS}:{number}: a line must be a mapping such as {{"step": 1, "valid/loss": 0.5}}, got '
+            f"{line.decode(errors='replace')[:200]}"
+        ) from error

@@ -168,6 +168,22 @@ def test_file_that_stays_open_is_read_to_its_end(start_script) -> None:
     workload.close()
 
 
+@pytest.mark.parametrize("second_line", ["line", "line.replace('1}', '2}')"], ids=["copy", "other lines"])
+def test_files_in_two_folders_lose_no_line(start_script, second_line: str) -> None:
+    workload = start_script(f"""
+        import os
+        os.mkdir("other")
+        for step in range(1, 4):
+            line = f'{{{{"step": {{step}}, "valid/loss": 1}}}}\\n'
+            for name, text in (("metrics.jsonl", line), ("other/metrics.jsonl", {second_line})):
+                with open(name, "a") as log:
+                    log.write(text)
+    """)
+    steps = [workload.advance().step for _ in range(3)]
+    assert steps == ([1, 2, 3] if second_line == "line" else [1, 1, 2]), "a repeated step is an error later"
+    workload.close()
+
+
 @pytest.mark.parametrize("ends", ["raise KeyError(1)", "exit(3)"])
 def test_lines_before_a_failure_are_reported(start_script, ends: str) -> None:
     workload = start_script(f"""
