@@ -81,9 +81,7 @@ class Script:
             settings: Values of its flags.
             trial: Trial that receives the reports.
         """
-        modules = [module for module in source_files(str(self._file)) if module.suffix == SCRIPT]
-        sources = [module.read_text(encoding="utf-8", errors="replace") for module in modules]
-        arguments = self._arguments(settings, trial.seed, sources)
+        arguments = self._arguments(settings, trial.seed, _read_sources(self._file))
         reader = MetricsReader(Path.cwd() / METRICS, trial)
         sys.addaudithook(reader.opened)
         previous_argv = sys.argv
@@ -103,6 +101,21 @@ class Script:
             reader.is_open = False
         flush_open_files()
         reader.read()
+
+
+def _read_sources(script: Path) -> list[str]:
+    modules = [module for module in source_files(str(script)) if module.suffix == SCRIPT]
+    return [module.read_text(encoding="utf-8", errors="replace") for module in modules]
+
+
+def default_of_omitted_flag(script: str, setting: str) -> Any:
+    """Return the default that counts if a setting is null; None if the script declares no literal default."""
+    try:
+        sources = _read_sources(find_script(script))
+        default = _declared(_flag(setting, sources), sources).get("default", "None")
+        return ast.literal_eval(default)
+    except (OSError, ValueError, SyntaxError):
+        return None
 
 
 def flags(settings: Mapping[str, Any], sources: Sequence[str]) -> Iterator[str]:
