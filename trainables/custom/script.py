@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from greenlet import GreenletExit, getcurrent
+
 from trainables.custom.extensions import add_to_path
 from trainables.custom.function import FunctionTrial, is_at_most
 from trainables.custom.generator_state import process_and_thread
@@ -26,6 +28,8 @@ from trainables.custom.open_files import flush_open_files
 from trainables.custom.source_files import SCRIPT, source_files
 
 METRICS: Final = "metrics.jsonl"
+REMOVALS: Final = frozenset({"os.remove", "os.rename", "os.rmdir"})
+"""Audit events after which a file of reports may not be found any more."""
 
 HYDRA_MAIN: Final = re.compile(r"^@hydra\.main\b", re.MULTILINE)
 READS_SEED: Final = re.compile(r"""[."']seed\b(?!\()""")
@@ -330,17 +334,19 @@ class MetricsReader:
         self.is_open = True
         """Whether the script is running."""
         self._trial = trial
-        self._runs_in = process_and_thread()
-        """Process and thread of the script, which alone can report."""
+        self._runs_in = (*process_and_thread(), getcurrent())
+        """Process, thread and greenlet of the script, which alone can report."""
         self._files = {str(file): _MetricsFile.at(str(file))}
         self._reported_lines: set[int] = set()
         """Hashes of all reported lines; a copy of a file has no new ones."""
 
     def opened(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Read the files whenever the script opens one of them; an audit hook.
+        """Read the files whenever the script opens one of them or deletes or renames anything.
 
-        Lines of other threads and of forked processes wait until the script itself opens a file.
+        This function is an audit hook. Lines of other threads and of forked processes wait until the script itself opens a file.
         """
+        if event in REMOVALS and self.is_open and self._is_in_script():
+            self.read()
         if event != "open" or not self.is_open or isinstance(arguments[0], int):
             return
         path = os.path.abspath(os.fsdecode(arguments[0]))  # noqa: PTH100 - of every opened file
@@ -348,10 +354,13 @@ class MetricsReader:
             if not path.endswith(f"/{METRICS}") or not _is_write_mode(arguments[1]):
                 return
             self._files[path] = _MetricsFile.at(path)
-        if process_and_thread() == self._runs_in:
+        if self._is_in_script():
             self.read()
             if isinstance(arguments[2], int) and arguments[2] & os.O_TRUNC:
                 self._files[path].read_bytes = 0
+
+    def _is_in_script(self) -> bool:
+        return (*process_and_thread(), getcurrent()) == self._runs_in
 
     def read(self) -> None:
         """Report all complete lines that were not reported yet.
@@ -374,7 +383,11 @@ class MetricsReader:
                 if not is_reported and hash(line) not in self._reported_lines:
                     file.last_step = step
                     self._reported_lines.add(hash(line))
-                    self._trial.report(step, metrics)
+                    try:
+                        self._trial.report(step, metrics)
+                    except GreenletExit:  # the trial is stopped, and the script unwinds
+                        self.is_open = False
+                        raise
 
 
 def _parse_line(line: bytes, number: int) -> tuple[Any, dict[str, Any]]:

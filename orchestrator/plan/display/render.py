@@ -1,7 +1,7 @@
 """Display a plan before its launch: changes of each arm, cost estimates, and detectable effects."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 
 from rich.console import Group, RenderableType
@@ -32,6 +32,7 @@ from orchestrator.plan.readings.published_rows import name_of, rows_without_eval
 from orchestrator.plan.report_counts import idle_patience_warnings
 from orchestrator.plan.space_check.objective_descriptions import objective_lines, reversed_goal_warnings
 from orchestrator.plan.training_code.device_choices import device_lines
+from orchestrator.plan.training_code.omitted_flags import omitted_flag_warnings
 from orchestrator.plan.training_code.settings import differences
 from orchestrator.plan.types import Arm, ArmCheck, ArmEstimate, Change, Plan
 from orchestrator.spec.checks import BASELINE
@@ -40,7 +41,6 @@ from search_spaces.dimensions import Assignment, Float, Predicate, Space, contai
 from search_spaces.paths import MISSING, leaves, lookup
 from search_spaces.wording import amount as counted
 from trainables.custom.extensions import started_threads
-from trainables.custom.script import default_of_omitted_flag
 from trainables.custom.source_files import SCRIPT
 from trainables.metrics import split_and_quantity
 
@@ -460,23 +460,10 @@ def _custom_code_warnings(plan: Plan) -> list[str]:
     return [
         *texts_for_false,
         *mismatches,
-        *_omitted_flag_warnings(plan.trainable, plan.arms),
+        *omitted_flag_warnings(plan.trainable, plan.arms),
         *_undeclared_metric_warnings(plan),
         *_thread_warnings(plan.trainable),
     ]
-
-
-def _omitted_flag_warnings(script: str, arms: Iterable[Arm]) -> Iterator[str]:
-    """Yield warnings for flags that an arm omits by null, although the script has a default for them."""
-    for arm in arms if script.endswith(SCRIPT) else ():
-        for change in arm.changes:
-            default = None if change.after is not None else default_of_omitted_flag(script, change.path)
-            if default is not None:
-                yield (
-                    f"Warning: {arm.name}: {change.path} is null, which gives the script no flag, so its "
-                    f"default {default!r} counts. Write a value that the script takes for none, if that is "
-                    "meant."
-                )
 
 
 def _thread_warnings(trainable: str) -> list[str]:

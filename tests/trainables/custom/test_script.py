@@ -184,6 +184,20 @@ def test_files_in_two_folders_lose_no_line(start_script, second_line: str) -> No
     workload.close()
 
 
+@pytest.mark.parametrize("ends", ["shutil.rmtree('out')", "os.rename('out', 'done')"])
+def test_lines_of_a_folder_that_is_gone_at_the_end_are_reported(start_script, ends: str) -> None:
+    workload = start_script(f"""
+        import os, shutil
+        os.mkdir("out")
+        for step in range(1, 4):
+            with open("out/metrics.jsonl", "a") as log:
+                log.write(f'{{{{"step": {{step}}, "valid/loss": 1}}}}\\n')
+        {ends}
+    """)
+    assert [each.step for each in iter(workload.advance, None)] == [1, 2, 3]
+    workload.close()
+
+
 @pytest.mark.parametrize("ends", ["raise KeyError(1)", "exit(3)"])
 def test_lines_before_a_failure_are_reported(start_script, ends: str) -> None:
     workload = start_script(f"""
