@@ -343,7 +343,8 @@ class MetricsReader:
     def opened(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Read the files whenever the script opens one of them or deletes or renames anything.
 
-        This function is an audit hook. Lines of other threads and of forked processes wait until the script itself opens a file.
+        This function is an audit hook. Lines of other threads and of forked processes wait until the script
+        itself opens a file.
         """
         if event in REMOVALS and self.is_open and self._is_in_script():
             self.read()
