@@ -9,7 +9,7 @@ from orchestrator.conductor.state import TrialState
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Objective
 from orchestrator.trials import Outcome, OutcomeKind, is_usable
-from search_spaces.wording import hint
+from search_spaces.wording import hint, shown
 from trainables.metrics import TRAIN_FLOPS, look_up
 from trainables.protocol import Measurement
 
@@ -23,13 +23,17 @@ class ReportJudge:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._decisive = decisive(plan)
+        self._results, self._decisive = result_metrics(plan), decisive(plan)
         self._spans: dict[str, tuple[float, float]] = {}
 
     def fault(self, state: TrialState, measurement: Measurement) -> Stop | None:
         """Return the stop of a trial with an invalid report; None for a valid report."""
-        stop = stop_for_divergence(self._decisive, measurement) or self._stop_for_range(measurement)
-        return stop or self._without_objective(state, measurement)
+        return (
+            stop_for_text(self._results, measurement)
+            or stop_for_divergence(self._decisive, measurement)
+            or self._stop_for_range(measurement)
+            or self._without_objective(state, measurement)
+        )
 
     def overtime(self, measurement: Measurement) -> Stop | None:
         """Return the stop of a trial that has used more than its minutes; None if time is left."""
@@ -99,14 +103,36 @@ def _range_text(low: float, high: float) -> str:
 
 def judge_report(plan: Plan, measurement: Measurement) -> Stop | None:
     """Return the stop of a trial whose first report is invalid; None if the trial continues."""
-    divergence = stop_for_divergence(decisive(plan), measurement)
-    return divergence or stop_for_missing_objectives(plan.objectives, measurement)
+    return judge_values(plan, measurement) or stop_for_missing_objectives(plan.objectives, measurement)
+
+
+def judge_values(plan: Plan, measurement: Measurement) -> Stop | None:
+    """Return the stop of a trial with an unusable value of a decisive metric; None for usable values."""
+    text = stop_for_text(result_metrics(plan), measurement)
+    return text or stop_for_divergence(decisive(plan), measurement)
+
+
+def result_metrics(plan: Plan) -> tuple[str, ...]:
+    """Return the objectives and the primary outcomes."""
+    objectives = (objective.metric for objective in plan.objectives)
+    return tuple(dict.fromkeys([*objectives, *plan.outcomes]))
 
 
 def decisive(plan: Plan) -> tuple[str, ...]:
     """Return the metrics that must stay finite: objectives, primary outcomes and the training loss."""
-    objectives = (objective.metric for objective in plan.objectives)
-    return tuple(dict.fromkeys([*objectives, *plan.outcomes, TRAINING_LOSS]))
+    return tuple(dict.fromkeys([*result_metrics(plan), TRAINING_LOSS]))
+
+
+def stop_for_text(names: Iterable[str], measurement: Measurement) -> Stop | None:
+    """Return the stop of a trial that reported a metric in `names` as a text, which no result contains."""
+    for name in names:
+        if name in measurement.attributes:
+            message = (
+                f"{name} must be a number, got {shown(measurement.attributes[name])} at step "
+                f"{measurement.step}; report float(...) of it, or leave it out where it has no value"
+            )
+            return Stop(OutcomeKind.CRASHED, message)
+    return None
 
 
 def stop_for_divergence(names: Iterable[str], measurement: Measurement) -> Stop | None:

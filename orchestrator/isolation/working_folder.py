@@ -313,7 +313,8 @@ class WorkingFolder:
                 shutil.copy2(os.path.join(source, path), os.path.join(target, path))
             except FileNotFoundError:  # deleted since the session began
                 continue
-            except OSError:  # the trial cannot read the file either
+            except OSError:  # the trial cannot read the file either, or the disk is full
+                Path(target, path).unlink(missing_ok=True)  # the part that was copied
                 os.symlink(os.path.join(source, path), os.path.join(target, path))
                 continue
             self._versions[path] = version_of(os.path.join(target, path))

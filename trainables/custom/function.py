@@ -16,6 +16,7 @@ stopped. The re-evaluation of a confirmed checkpoint under other settings is a p
 
 import copy
 import json
+import mmap
 import operator
 import shutil
 import tempfile
@@ -37,6 +38,8 @@ from trainables.seeds import derive
 Train = Callable[[Mapping[str, Any], "FunctionTrial"], object]
 FILES, REPORTED, GENERATORS = "files", "reported.json", "generators.json"
 """Names in a checkpoint: files of the function, its last report, states of global generators."""
+LOST_BYTES = 64
+"""Size of the memory that forked processes share for the step of a lost report."""
 Evaluate = Callable[[Mapping[str, Any], Path], Mapping[str, float]]
 
 
@@ -114,6 +117,13 @@ class FunctionTrial:
         self._hand_over(step, metrics)
 
 
+def _misplaced_report(step: str) -> RuntimeError:
+    return RuntimeError(
+        "trial.report must be called in the process and the thread that the training function was called in, "
+        f"and the report of step {step} was in another one; pass the measurements to the first one"
+    )
+
+
 def _report_error(step: object, metrics: object) -> str:
     """Return what is wrong with the arguments of a report."""
     call = "trial.report(step, metrics)"
@@ -147,8 +157,8 @@ class FunctionWorkload:
         self._generators = GeneratorFiles(self._folder)
         self._runs_in = (0, 0)
         """Process and thread of the function; a report from any other one cannot suspend it."""
-        self._lost: RuntimeError | None = None
-        """Error of a report in another thread, where it may remain unnoticed."""
+        self._lost_step = mmap.mmap(-1, LOST_BYTES)
+        """Step of a report in another thread or forked process, where its error may remain unnoticed."""
         self._how_to_report = getattr(train, "how_to_report", "call trial.report(step, metrics)")
         trial = FunctionTrial(job, self._folder, self._reported)
         # The function receives a copy, so that changes to it leave the settings of the trial unchanged.
@@ -167,8 +177,8 @@ class FunctionWorkload:
         self._runs_in = self._generators.runs_in = process_and_thread()
         self._began = perf_counter()
         reported = self._running.switch()
-        if self._lost is not None:
-            raise self._lost
+        if lost_step := self._lost_step[:LOST_BYTES].rstrip(b"\0"):
+            raise _misplaced_report(lost_step.decode())
         if not self._running.dead:
             self._last_report = reported
             return self._last_report
@@ -184,12 +194,9 @@ class FunctionWorkload:
 
     def _reported(self, step: int, metrics: Mapping[str, float]) -> None:
         if process_and_thread() != self._runs_in:
-            self._lost = RuntimeError(
-                "trial.report must be called in the process and the thread that the training function was "
-                f"called in, and the report of step {step} was in another one; pass the measurements to "
-                "the first one"
-            )
-            raise self._lost
+            shown_step = str(step)[: LOST_BYTES // 4]
+            self._lost_step[: len(shown_step.encode())] = shown_step.encode()
+            raise _misplaced_report(shown_step)
         self._generators.reported()
         if self._reported_until is not None and is_at_most(step, self._reported_until):
             return

@@ -14,16 +14,22 @@ import re
 import runpy
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from greenlet import GreenletExit, getcurrent
+
 from trainables.custom.extensions import add_to_path
 from trainables.custom.function import FunctionTrial, is_at_most
+from trainables.custom.generator_state import process_and_thread
 from trainables.custom.open_files import flush_open_files
 from trainables.custom.source_files import SCRIPT, source_files
 
 METRICS: Final = "metrics.jsonl"
-CALLS_MAIN: Final = re.compile(r"^(?!\s*(?:async )?def ).*\bmain\(", re.MULTILINE)
+REMOVALS: Final = frozenset({"os.remove", "os.rename", "os.rmdir"})
+"""Audit events after which a file of reports may not be found any more."""
 
 HYDRA_MAIN: Final = re.compile(r"^@hydra\.main\b", re.MULTILINE)
 READS_SEED: Final = re.compile(r"""[."']seed\b(?!\()""")
@@ -31,6 +37,10 @@ READS_SEED: Final = re.compile(r"""[."']seed\b(?!\()""")
 
 FIELDS_AS_FLAGS: Final = re.compile(r"\b(tyro\.cli|HfArgumentParser)\(")
 """Matches calls of libraries that create a flag for each field of a dataclass."""
+TYPER: Final = re.compile(r"^\s*(?:import|from) typer\b", re.MULTILINE)
+FIRE: Final = re.compile(r"\bFire\(")
+PARAMETERS_AS_FLAGS: Final = re.compile(r"\btyper\.(?:run|Typer)\(|\b(?:fire\.)?Fire\(")
+"""Matches calls of libraries that create a flag for each parameter of a function."""
 SEED_FIELD: Final = re.compile(r"^\s+seed\s*:|\bTrainingArguments\b", re.MULTILINE)
 
 
@@ -75,19 +85,20 @@ class Script:
             settings: Values of its flags.
             trial: Trial that receives the reports.
         """
-        modules = [module for module in source_files(str(self._file)) if module.suffix == SCRIPT]
-        sources = [module.read_text(encoding="utf-8", errors="replace") for module in modules]
-        arguments = self._arguments(settings, trial.seed, sources)
+        arguments = self._arguments(settings, trial.seed, _read_sources(self._file))
         reader = MetricsReader(Path.cwd() / METRICS, trial)
         sys.addaudithook(reader.opened)
         previous_argv = sys.argv
         sys.argv = [str(self._file), *arguments]
         try:
             names = runpy.run_path(str(self._file), run_name="__main__")
-            if callable(names.get("main")) and not CALLS_MAIN.search(self._file.read_text(encoding="utf-8")):
+            if callable(names.get("main")) and not _runs_main(self._file.read_text(encoding="utf-8")):
                 names["main"](arguments)
-        except SystemExit as ending:
-            if ending.code not in (None, 0):
+        except (Exception, SystemExit) as ending:
+            if not isinstance(ending, SystemExit) or ending.code not in (None, 0):
+                flush_open_files()
+                with suppress(ValueError):  # an incomplete file must not hide the error of the script
+                    reader.read()
                 raise
         finally:
             sys.argv = previous_argv
@@ -96,12 +107,28 @@ class Script:
         reader.read()
 
 
+def _read_sources(script: Path) -> list[str]:
+    modules = [module for module in source_files(str(script)) if module.suffix == SCRIPT]
+    return [module.read_text(encoding="utf-8", errors="replace") for module in modules]
+
+
+def default_of_omitted_flag(script: str, setting: str) -> Any:
+    """Return the default that counts if a setting is null; None if the script declares no literal default."""
+    try:
+        sources = _read_sources(find_script(script))
+        default = _declared(_flag(setting, sources), sources).get("default", "None")
+        return ast.literal_eval(default)
+    except (OSError, ValueError, SyntaxError):
+        return None
+
+
 def flags(settings: Mapping[str, Any], sources: Sequence[str]) -> Iterator[str]:
     """Yield the command line arguments for settings.
 
     A name is written with `_` or `-` as in the script. A switch is given alone if true. If false, it is
     omitted, or given as `--no-name` if the script has that flag. Any other boolean is given as `--name=True`
-    or `--name=False`. Null gives no argument, a list several values, a mapping flags such as `--model.width`.
+    or `--name=False`. Null gives no argument, a mapping flags such as `--model.width`. A list gives several
+    values, or a flag for each value if the script declares that.
 
     Args:
         settings: Values by name.
@@ -112,7 +139,7 @@ def flags(settings: Mapping[str, Any], sources: Sequence[str]) -> Iterator[str]:
         if isinstance(value, Mapping):
             yield from flags({f"{name}.{key}": item for key, item in value.items()}, sources)
         elif isinstance(value, list | tuple):
-            yield from (flag, *map(str, value))
+            yield from _list(flag, value, sources)
         elif isinstance(value, bool):
             yield from _boolean(flag, value, sources)
         elif value is not None:
@@ -140,19 +167,75 @@ def _hydra_value(value: Any) -> str:
     return json.dumps(value)
 
 
+def _runs_main(source: str) -> bool:
+    """Return whether a script runs its function `main` itself, perhaps by a library that it passes it to."""
+    nodes = list(ast.walk(ast.parse(source)))
+    is_decorated = any(
+        isinstance(node, ast.FunctionDef) and node.name == "main" and node.decorator_list for node in nodes
+    )
+    is_read = any(isinstance(node, ast.Name) and node.id == "main" for node in nodes)
+    is_guarded = any(isinstance(node, ast.Compare) and ast.unparse(node.left) == "__name__" for node in nodes)
+    return is_decorated or is_read or is_guarded
+
+
 def _seed_flags(sources: Sequence[str]) -> list[str]:
     """Return the name of the flag that takes the seed, if there is one."""
     if any("LightningCLI(" in source for source in sources):
         return ["seed_everything"]
     has_fields = any(FIELDS_AS_FLAGS.search(source) for source in sources)
-    has_seed = _has("--seed", sources) or (has_fields and any(map(SEED_FIELD.search, sources)))
+    has_seed = (
+        _has("--seed", sources)
+        or (has_fields and any(map(SEED_FIELD.search, sources)))
+        or any("seed" in _parameters_as_flags(source) for source in sources)
+    )
     return ["seed"] if has_seed else []
+
+
+def _parameters_as_flags(source: str) -> set[str]:
+    """Return the parameters of the functions that typer or fire turn into commands."""
+    if not PARAMETERS_AS_FLAGS.search(source):
+        return set()
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError):
+        return set()
+    passed = {
+        argument.id
+        for node in nodes
+        if isinstance(node, ast.Call) and PARAMETERS_AS_FLAGS.match(f"{ast.unparse(node.func)}(")
+        for argument in node.args
+        if isinstance(argument, ast.Name)
+    }
+    return {
+        argument.arg
+        for node in nodes
+        if isinstance(node, ast.FunctionDef)
+        and (node.name in passed or any(".command" in ast.unparse(each) for each in node.decorator_list))
+        for argument in (*node.args.args, *node.args.kwonlyargs)
+    }
+
+
+def _list(flag: str, values: Sequence[Any], sources: Sequence[str]) -> Iterator[str]:
+    declared = _declared(flag, sources)
+    appends = "append" in declared.get("action", "") and "nargs" not in declared
+    if any(FIRE.search(source) for source in sources):
+        yield f"{flag}={list(values)}"  # fire would take a second value for another argument
+    elif appends or declared.get("multiple") == "True" or _uses_typer(sources):
+        yield from (f"{flag}={value}" for value in values)
+    else:
+        yield from (flag, *map(str, values))
+
+
+def _uses_typer(sources: Sequence[str]) -> bool:
+    return any(TYPER.search(source) for source in sources)
 
 
 def _boolean(flag: str, value: bool, sources: Sequence[str]) -> Iterator[str]:
     declared = _declared(flag, sources)
     if not declared and any("tyro.cli(" in source for source in sources):
         declared = {"action": "BooleanOptionalAction"}
+    if not declared and _uses_typer(sources):  # an option with a name of its own has no `--no-name`
+        declared = {"action": "store_true" if _has(flag, sources) else "BooleanOptionalAction"}
     action = declared.get("action", declared.get("is_flag"))
     if action is None:
         is_converted_by_bool = declared.get("type") == "bool"  # bool("False") is true
@@ -186,7 +269,7 @@ def _declared(flag: str, sources: Sequence[str]) -> dict[str, str]:
 def _flag(name: str, sources: Sequence[str]) -> str:
     """Return `--name` with `_` or `-` as in the sources."""
     forms = (f"--{name}", f"--{name.replace('_', '-')}", f"--{name.replace('-', '_')}")
-    return next((form for form in forms if _has(form, sources)), forms[0])
+    return next((form for form in forms if _has(form, sources)), forms[1 if _uses_typer(sources) else 0])
 
 
 def _has(flag: str, sources: Sequence[str]) -> bool:
@@ -197,8 +280,49 @@ def _is_write_mode(mode: Any) -> bool:
     return isinstance(mode, str) and any(letter in mode for letter in "wax+")
 
 
+@dataclass
+class _MetricsFile:
+    """A file of reports and the part of it that was read."""
+
+    path: str
+    read_bytes: int = 0
+    inode: int = 0
+    lines: int = 0
+    """Number of lines that were read."""
+    last_step: Any = None
+
+    @classmethod
+    def at(cls, path: str) -> "_MetricsFile":
+        """Return the file at `path`; lines that it already contains count as read."""
+        is_file = os.path.isfile(path)  # noqa: PTH113 - called for every opened file
+        status = os.stat(path) if is_file else None  # noqa: PTH116 - as above
+        return cls(path) if status is None else cls(path, status.st_size, status.st_ino)
+
+    def unread(self, *, is_complete: bool) -> tuple[bytes, Any]:
+        """Return the text that was not read yet, and the step until which its lines were reported.
+
+        Args:
+            is_complete: Whether the last line is complete even without a line break.
+        """
+        reported_until: Any = None
+        if not os.path.exists(self.path):  # noqa: PTH110 - as above
+            self.read_bytes = 0
+            return b"", None
+        with open(self.path, "rb") as stream:  # noqa: PTH123 - as above
+            status = os.fstat(stream.fileno())
+            if status.st_size < self.read_bytes or status.st_ino != self.inode:
+                self.read_bytes, self.inode = 0, status.st_ino
+            if self.read_bytes == 0:  # the script has rewritten the file
+                reported_until = self.last_step
+            stream.seek(self.read_bytes)
+            text = stream.read()
+        complete_lines = text if is_complete else text[: text.rfind(b"\n") + 1]
+        self.read_bytes += len(complete_lines)
+        return complete_lines, reported_until
+
+
 class MetricsReader:
-    """Reports the lines that a script appends to a file."""
+    """Reports the lines that a script appends to a file, also in further folders that it creates."""
 
     def __init__(self, file: Path, trial: FunctionTrial) -> None:
         """Follow a file; lines that it already contains are not reported.
@@ -210,62 +334,70 @@ class MetricsReader:
         self.is_open = True
         """Whether the script is running."""
         self._trial = trial
-        self._follow(str(file))
-
-    def _follow(self, file: str) -> None:
-        self._file, self._lines, self._last_step = file, 0, None
-        status = os.stat(file) if os.path.isfile(file) else None  # noqa: PTH113, PTH116 - of every opened file
-        self._read_bytes, self._inode = (0, 0) if status is None else (status.st_size, status.st_ino)
+        self._runs_in = (*process_and_thread(), getcurrent())
+        """Process, thread and greenlet of the script, which alone can report."""
+        self._files = {str(file): _MetricsFile.at(str(file))}
+        self._reported_lines: set[int] = set()
+        """Hashes of all reported lines; a copy of a file has no new ones."""
 
     def opened(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """Read the file whenever the script opens it; an audit hook."""
+        """Read the files whenever the script opens one of them or deletes or renames anything.
+
+        This function is an audit hook. Lines of other threads and of forked processes wait until the script
+        itself opens a file.
+        """
+        if event in REMOVALS and self.is_open and self._is_in_script():
+            self.read()
         if event != "open" or not self.is_open or isinstance(arguments[0], int):
             return
         path = os.path.abspath(os.fsdecode(arguments[0]))  # noqa: PTH100 - of every opened file
-        if path != self._file and path.endswith(f"/{METRICS}") and _is_write_mode(arguments[1]):
-            self._follow(path)  # the script has changed its working folder
-        if path == self._file:
+        if path not in self._files:
+            if not path.endswith(f"/{METRICS}") or not _is_write_mode(arguments[1]):
+                return
+            self._files[path] = _MetricsFile.at(path)
+        if self._is_in_script():
             self.read()
             if isinstance(arguments[2], int) and arguments[2] & os.O_TRUNC:
-                self._read_bytes = 0
+                self._files[path].read_bytes = 0
+
+    def _is_in_script(self) -> bool:
+        return (*process_and_thread(), getcurrent()) == self._runs_in
 
     def read(self) -> None:
         """Report all complete lines that were not reported yet.
 
-        If the script has rewritten the file, lines up to the last reported step are skipped.
+        If the script has rewritten a file, lines up to its last reported step are skipped.
 
         Raises:
             ValueError: A line is not a mapping with a step.
         """
-        was_open, self.is_open = self.is_open, False
-        skipped_until: Any = None
-        try:
-            if not os.path.exists(self._file):  # noqa: PTH110 - as above
-                self._read_bytes = 0
-                return
-            with open(self._file, "rb") as lines:  # noqa: PTH123 - as above
-                status = os.fstat(lines.fileno())
-                if status.st_size < self._read_bytes or status.st_ino != self._inode:
-                    self._read_bytes, self._inode = 0, status.st_ino
-                if self._read_bytes == 0:
-                    skipped_until = self._last_step
-                lines.seek(self._read_bytes)
-                text = lines.read()
-        finally:
-            self.is_open = was_open
-        complete_lines = text if not was_open else text[: text.rfind(b"\n") + 1]
-        self._read_bytes += len(complete_lines)
-        for line in filter(None, map(bytes.strip, complete_lines.split(b"\n"))):
-            self._lines += 1
+        for file in tuple(self._files.values()):
+            was_open, self.is_open = self.is_open, False
             try:
-                metrics = dict(json.loads(line))
-                step = metrics.pop("step")
-            except (ValueError, TypeError, KeyError) as error:
-                raise ValueError(
-                    f"{METRICS}:{self._lines}: a line must be a mapping such as "
-                    f'{{"step": 1, "valid/loss": 0.5}}, got '
-                    f"{line.decode(errors='replace')[:200]}"
-                ) from error
-            if skipped_until is None or not is_at_most(step, skipped_until):
-                self._last_step = step
-                self._trial.report(step, metrics)
+                text, reported_until = file.unread(is_complete=not was_open)
+            finally:
+                self.is_open = was_open
+            for line in filter(None, map(bytes.strip, text.split(b"\n"))):
+                file.lines += 1
+                step, metrics = _parse_line(line, file.lines)
+                is_reported = reported_until is not None and is_at_most(step, reported_until)
+                if not is_reported and hash(line) not in self._reported_lines:
+                    file.last_step = step
+                    self._reported_lines.add(hash(line))
+                    try:
+                        self._trial.report(step, metrics)
+                    except GreenletExit:  # the trial is stopped, and the script unwinds
+                        self.is_open = False
+                        raise
+
+
+def _parse_line(line: bytes, number: int) -> tuple[Any, dict[str, Any]]:
+    """Return step and metrics of a line. Raises ValueError if it is not a mapping with a step."""
+    try:
+        metrics = dict(json.loads(line))
+        return metrics.pop("step"), metrics
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(
+            f'{METRICS}:{number}: a line must be a mapping such as {{"step": 1, "valid/loss": 0.5}}, got '
+            f"{line.decode(errors='replace')[:200]}"
+        ) from error

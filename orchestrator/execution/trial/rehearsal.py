@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from orchestrator.conductor.messages import Reply
-from orchestrator.conductor.report_judge import decisive, judge_report, stop_for_divergence
+from orchestrator.conductor.report_judge import judge_report, judge_values
 from orchestrator.execution.trial.single_trial import SingleTrials, single_trials
 from orchestrator.execution.trial.worker_outcomes import classify_error
 from orchestrator.files.abandoned_folders import clear_folders
@@ -164,7 +164,7 @@ def rehearse_confirm_trial(plan: Plan, data_dir: Path | None = None) -> Rehearse
         for reply in trials.replies(job, place, limit_s=CONFIRM_LIMIT_S):
             if reply.measurement is not None:
                 reported_names.update(reply.measurement.metrics)
-                stop = stop_for_divergence(decisive(plan), reply.measurement)
+                stop = judge_values(plan, reply.measurement)
                 if stop is not None:
                     error = _outcome_text(stop.kind, stop.reason)
                     return RehearsedConfirmTrial(arm.name, error, (), has_ended=True)

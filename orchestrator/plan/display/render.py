@@ -32,6 +32,7 @@ from orchestrator.plan.readings.published_rows import name_of, rows_without_eval
 from orchestrator.plan.report_counts import idle_patience_warnings
 from orchestrator.plan.space_check.objective_descriptions import objective_lines, reversed_goal_warnings
 from orchestrator.plan.training_code.device_choices import device_lines
+from orchestrator.plan.training_code.omitted_flags import omitted_flag_warnings
 from orchestrator.plan.training_code.settings import differences
 from orchestrator.plan.types import Arm, ArmCheck, ArmEstimate, Change, Plan
 from orchestrator.spec.checks import BASELINE
@@ -439,7 +440,13 @@ def _custom_code_warnings(plan: Plan) -> list[str]:
             arm.name, arm.changes, arm.settings, plan.arm(arm.reference).settings
         )
     ]
-    return texts_for_false + mismatches + _undeclared_metric_warnings(plan) + _thread_warnings(plan.trainable)
+    return [
+        *texts_for_false,
+        *mismatches,
+        *omitted_flag_warnings(plan.trainable, plan.arms),
+        *_undeclared_metric_warnings(plan),
+        *_thread_warnings(plan.trainable),
+    ]
 
 
 def _thread_warnings(trainable: str) -> list[str]:

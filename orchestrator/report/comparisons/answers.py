@@ -314,7 +314,7 @@ def _add_reason(
         text = f"undecided: {amount(missing.num_open, missing.unit)} not run"
         return replace(verdict, kind="undecided", text=text)
     if not results.all_values(metric):
-        return replace(verdict, text="undecided: no trial measured it")
+        return replace(verdict, text="undecided: it is in the last report of no trial")
     if lacks := _arms_without_value(contrast.arms, metric, results):
         reason = f"no seed of {' and of '.join(lacks)} measured it"
         return replace(verdict, text=f"undecided: {reason}", withheld=reason)

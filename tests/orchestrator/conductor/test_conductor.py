@@ -111,6 +111,14 @@ def test_arms_without_a_search_are_confirmed_with_their_settings():
     assert [(dict(trial.assignment), trial.settings["model"]["x"]) for trial in trials] == [({}, 0.5)] * 2
 
 
+def test_objective_reported_as_a_text_is_refused():
+    conductor = Conductor(make_plan(1, trials_per_arm=1))
+    report = replace(make_report(0.5), metrics={"valid/loss": 1.0}, attributes={"valid/score": "0.5"})
+    stop = conductor.report(conductor.next_trial().trial_id, report)
+    assert stop.kind is OutcomeKind.CRASHED
+    assert "'0.5' at step 1" in stop.reason
+
+
 def test_stopped_trial_is_the_next_trial():
     conductor = Conductor(make_plan(2, trials_per_arm=3))
     first_trial, second_trial = conductor.next_trial(), conductor.next_trial()

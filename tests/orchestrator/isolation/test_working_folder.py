@@ -1,7 +1,9 @@
 """A trial reads files of the launch folder by relative paths, and writes private copies."""
 
+import errno
 import os
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -241,6 +243,17 @@ def test_files_deleted_since_the_start_of_the_session_are_omitted(launch, tmp_pa
     folder._fill()
     folder.check_writes()
     assert not (folder.path / "config.txt").exists()
+    assert (folder.path / "data" / "train.txt").read_text() == "train"
+
+
+def test_files_without_room_for_a_copy_are_linked(launch, tmp_path, monkeypatch):
+    def copy_part(_source, target):
+        Path(target).write_text("tr")
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(working_folder.shutil, "copy2", copy_part)
+    folder = WorkingFolder(LaunchFiles.of(launch), "private", tmp_path / "scratch")
+    folder._fill()
     assert (folder.path / "data" / "train.txt").read_text() == "train"
 
 

@@ -1,5 +1,6 @@
 """A training function as a workload reports, saves, resumes and ends."""
 
+import multiprocessing
 import os
 import sys
 import tempfile
@@ -145,6 +146,13 @@ def report_in_a_thread(settings, trial):
         pool.submit(trial.report, 2, {"valid/score": 0.0})
 
 
+def report_in_a_process(settings, trial):
+    process = multiprocessing.get_context("fork").Process(target=trial.report, args=(2, {"valid/score": 0.0}))
+    process.start()
+    process.join()
+    trial.report(3, {"valid/score": 1.0})
+
+
 @pytest.mark.parametrize(
     ("train", "error"),
     [
@@ -153,8 +161,9 @@ def report_in_a_thread(settings, trial):
         (lambda settings, trial: None, ValueError),
         (lambda settings, trial: trial.report(0.5, 3), TypeError),
         (report_in_a_thread, RuntimeError),
+        (report_in_a_process, RuntimeError),
     ],
-    ids=["exception", "exit", "no report", "wrong arguments", "ignored error of a thread"],
+    ids=["exception", "exit", "no report", "wrong arguments", "error of a thread", "error of a process"],
 )
 def test_failed_function_raises_an_error(train, error: type[BaseException]) -> None:
     with closing(FunctionWorkload(train, Job(SETTINGS, seed=0))) as workload, pytest.raises(error):

@@ -20,12 +20,14 @@ parser.add_argument("--weight_decay", type=float)
 parser.add_argument("--amp", action=argparse.BooleanOptionalAction)
 parser.add_argument("--verbose", action="store_true")
 parser.add_argument("--layers", nargs="+", type=int)
+parser.add_argument("--layer", action="append", type=int)
 parser.add_argument("-b", "--bias", type=bool, default=True)
 parser.add_argument("--gate", type=lambda text: text == "True", default=True)
 """
 CLICK_OPTIONS = """
 @click.option("--shout/--no-shout", default=True)
 @click.option("--deep", is_flag=True)
+@click.option("--tags", multiple=True)
 def main(shout, deep): ...
 """
 
@@ -40,6 +42,7 @@ def main(shout, deep): ...
         ({"compile": False, "tied": True}, ["--compile=False", "--tied=True"]),
         ({"shout": False, "deep": False}, ["--no-shout"]),
         ({"layers": [1, 2], "lr": None}, ["--layers", "1", "2"]),
+        ({"layer": [1, 2], "tags": ["a", "b"]}, ["--layer=1", "--layer=2", "--tags=a", "--tags=b"]),
         ({"model": {"width": 8, "name": "a b"}}, ["--model.width=8", "--model.name=a b"]),
     ],
 )
@@ -93,6 +96,12 @@ def main(argv=None):
 """
 APPEND_CALL = 'open("metrics.jsonl", "a").write'
 GUARDED_MAIN = 'if __name__ == "__main__":\n    main()'
+CHILD_PROCESS = """
+import multiprocessing
+it = multiprocessing.get_context("fork").Process(target=main)
+it.start()
+it.join()
+"""
 EXPECTED = [(step, {"valid/loss": 1.0, "valid/seed": 7}) for step in (1, 2, 3)]
 
 
@@ -118,8 +127,13 @@ def start_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     ("keeps_open", "writes", "calls"),
-    [("", APPEND_CALL, ""), ('out = open("metrics.jsonl", "a")', "out.write", GUARDED_MAIN)],
-    ids=["main alone", "one open file"],
+    [
+        ("", APPEND_CALL, ""),
+        ('out = open("metrics.jsonl", "a")', "out.write", GUARDED_MAIN),
+        ("", APPEND_CALL, CHILD_PROCESS),
+        ("", APPEND_CALL, "import threading\nit = threading.Thread(target=main); it.start(); it.join()"),
+    ],
+    ids=["main alone", "one open file", "child process", "thread"],
 )
 def test_json_lines_become_reports(start_script, keeps_open: str, writes: str, calls: str) -> None:
     workload = start_script(LINES.format(keeps_open=keeps_open, writes=writes, calls=calls), lr=0.5)
@@ -151,6 +165,49 @@ def test_file_that_stays_open_is_read_to_its_end(start_script) -> None:
     """
     workload = start_script(code)
     assert [each.step for each in iter(workload.advance, None)] == list(range(1, 1001))
+    workload.close()
+
+
+@pytest.mark.parametrize("second_line", ["line", "line.replace('1}', '2}')"], ids=["copy", "other lines"])
+def test_files_in_two_folders_lose_no_line(start_script, second_line: str) -> None:
+    workload = start_script(f"""
+        import os
+        os.mkdir("other")
+        for step in range(1, 4):
+            line = f'{{{{"step": {{step}}, "valid/loss": 1}}}}\\n'
+            for name, text in (("metrics.jsonl", line), ("other/metrics.jsonl", {second_line})):
+                with open(name, "a") as log:
+                    log.write(text)
+    """)
+    steps = [workload.advance().step for _ in range(3)]
+    assert steps == ([1, 2, 3] if second_line == "line" else [1, 1, 2]), "a repeated step is an error later"
+    workload.close()
+
+
+@pytest.mark.parametrize("ends", ["shutil.rmtree('out')", "os.rename('out', 'done')"])
+def test_lines_of_a_folder_that_is_gone_at_the_end_are_reported(start_script, ends: str) -> None:
+    workload = start_script(f"""
+        import os, shutil
+        os.mkdir("out")
+        for step in range(1, 4):
+            with open("out/metrics.jsonl", "a") as log:
+                log.write(f'{{{{"step": {{step}}, "valid/loss": 1}}}}\\n')
+        {ends}
+    """)
+    assert [each.step for each in iter(workload.advance, None)] == [1, 2, 3]
+    workload.close()
+
+
+@pytest.mark.parametrize("ends", ["raise KeyError(1)", "exit(3)"])
+def test_lines_before_a_failure_are_reported(start_script, ends: str) -> None:
+    workload = start_script(f"""
+        with open("metrics.jsonl", "w") as log:
+            log.write('{{"step": 1, "valid/loss": 1}}\\n')
+        {ends}
+    """)
+    assert reported([workload.advance()]) == [(1, {"valid/loss": 1})]
+    with pytest.raises((KeyError, SystemExit)):
+        workload.advance()
     workload.close()
 
 
@@ -228,6 +285,15 @@ def test_failed_script_raises_its_error(start_script, code: str, kind: type, exp
             "--seed=7 --cuda --no-tied",
         ),
         ("LightningCLI(Net)", "--seed_everything=7 --cuda=True --tied=False"),
+        (
+            "import typer\napp = typer.Typer()\n@app.command()\ndef main(seed: int = 1): ...",
+            "--seed=7 --cuda --no-tied",
+        ),
+        (
+            "import typer\ndef reset(seed): ...\ndef main(cuda=typer.Option('--cuda')): ...\ntyper.run(main)",
+            "--cuda --no-tied",
+        ),
+        ("def main(seed=1): ...\nfire.Fire(main)", "--seed=7 --cuda=True --tied=False"),
     ],
 )
 def test_scripts_with_a_cli_library_get_its_flags(start_script, source: str, expected: str) -> None:

@@ -91,6 +91,22 @@ def test_text_that_python_takes_as_true_gets_a_warning(folder, haltsweep):
     assert "Warning: gate is the text 'no'" in " ".join(result.err.split())
 
 
+def test_null_for_a_flag_with_a_default_gets_a_warning(folder, haltsweep):
+    (folder / "fit.py").write_text(
+        "import argparse\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--clip', type=float, default=1.5)\nparser.add_argument('--wd', default=None)\n"
+    )
+    (folder / "own.yaml").write_text(
+        "name: own\nquestion: Does clipping help?\ntrainable: fit.py\nbaseline: {clip: 0.5, wd: 0.1}\n"
+        "arms: {bare: {why: neither, set: {clip: null, wd: null}}}\nconfirm: {seeds: 3}\n"
+        "answer: {metric: valid/loss}\n"
+    )
+    shown_plan = " ".join(haltsweep("plan", "own.yaml").out.split())
+    assert "Warning: bare: clip is null" in shown_plan
+    assert "default 1.5 counts" in shown_plan
+    assert "wd is null" not in shown_plan
+
+
 def test_plan_warns_about_undeclared_metrics(folder, haltsweep):
     write_spec(folder, "torch", ("metric: valid/accuracy", "metric: valid/acuracy"))
     assert "Warning: valid/acuracy " in " ".join(haltsweep("plan", "own.yaml").out.split())
