@@ -25,6 +25,8 @@ EVALUATION_FIELDS: Final = ("train.beam_size", "train.length_penalty", "train.de
 """Fields of training that affect only the evaluation of a trained model."""
 THREADS: Final = "train.threads"
 VALIDATE: Final = "Name a metric of validation data that trials report"
+_OTHER_SPLITS: Final = {"train", "valid"}
+"""Splits that every trial reads, and that therefore cannot be test splits."""
 Problems = Iterator[tuple[Keys, str]]
 
 
@@ -121,7 +123,7 @@ def _search(spec: Spec) -> Problems:
 def _objective(spec: Spec, index: int, objective: Objective, count: int) -> Problems:
     keys = ("search", "objectives", index)
     metric, split = objective.metric, objective.split
-    tests = spec.confirm.splits if spec.confirm is not None else ()
+    tests = _test_splits(spec)
     if count > 1 and objective.scope == "best":
         reason = "the best report may be another one for each"
         yield (*keys, "scope"), f"must be last or mean-of-last-N with {count} objectives, got best: {reason}"
@@ -135,13 +137,17 @@ def _objective(spec: Spec, index: int, objective: Objective, count: int) -> Prob
 
 
 def _is_split_for_tests(objective: Objective, spec: Spec) -> bool:
-    return spec.confirm is not None and objective.split in spec.confirm.splits
+    return objective.split in _test_splits(spec)
+
+
+def _test_splits(spec: Spec) -> list[str]:
+    """Return `confirm.splits` without the splits of training, which are refused there."""
+    return [] if spec.confirm is None else [name for name in spec.confirm.splits if name not in _OTHER_SPLITS]
 
 
 def _names_test_data(objective: Objective, spec: Spec) -> bool:
     """Return whether the name of an objective begins like test data, such as `test/loss` or `test_loss`."""
-    tests = spec.confirm.splits if spec.confirm is not None else ()
-    is_test_metric = split_and_quantity(objective.metric)[0] in tests
+    is_test_metric = split_and_quantity(objective.metric)[0] in _test_splits(spec)
     return is_test_metric or (objective.split is None and is_named_for_test_data(objective.metric))
 
 
@@ -156,7 +162,7 @@ def _confirm(spec: Spec) -> Problems:
         message = f"must be at most search.trials_per_arm, {search.trials_per_arm}, got {confirm.best}"
         yield ("confirm", "best"), message
     for place, split in enumerate(confirm.splits):
-        if split in {"train", "valid"}:
+        if split in _OTHER_SPLITS:
             message = f"must be a test split, got {split!r}, which every trial reads anyway"
             yield ("confirm", "splits", place), message
     examples = confirm.halting_examples
