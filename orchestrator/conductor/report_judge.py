@@ -138,6 +138,11 @@ def stop_for_missing_objectives(objectives: Sequence[Objective], measurement: Me
     """Return the stop of a trial whose first evaluation lacks objectives; None if it has all."""
     reported_names = sorted(measurement.metrics)
     missing = [objective.metric for objective in objectives if objective.metric not in measurement.metrics]
+    for name in missing:
+        text = measurement.attributes.get(name, "")
+        if _is_number(text):
+            message = f"{name} must be a number, got the text {text!r} at step {measurement.step}"
+            return Stop(OutcomeKind.CRASHED, f"{message}; report float(...) of it")
     if not missing or not evaluates(measurement):
         return None
     # The message already lists the reported names.
@@ -148,3 +153,11 @@ def stop_for_missing_objectives(objectives: Sequence[Objective], measurement: Me
         f"{suggestion + ' ' * bool(suggestion)}Correct search.objectives, or the code that reports"
     )
     return Stop(OutcomeKind.CRASHED, message)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
