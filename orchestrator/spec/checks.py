@@ -25,6 +25,8 @@ EVALUATION_FIELDS: Final = ("train.beam_size", "train.length_penalty", "train.de
 """Fields of training that affect only the evaluation of a trained model."""
 THREADS: Final = "train.threads"
 VALIDATE: Final = "Name a metric of validation data that trials report"
+_OTHER_SPLITS: Final = {"train", "valid"}
+"""Splits that every trial reads, and that therefore cannot be test splits."""
 Problems = Iterator[tuple[Keys, str]]
 
 
@@ -119,21 +121,27 @@ def _search(spec: Spec) -> Problems:
 def _objective(spec: Spec, index: int, objective: Objective, count: int) -> Problems:
     keys = ("search", "objectives", index)
     metric, split = objective.metric, objective.split
+    tests = _own_test_splits(spec)
     if count > 1 and objective.scope == "best":
         reason = "the best report may be another one for each"
         yield (*keys, "scope"), f"must be last or mean-of-last-N with {count} objectives, got best: {reason}"
-    if split in spec.test_splits:
+    if split in tests:
         message = f"must not be a test split, got {split!r}: searches never use test data"
         yield (*keys, "split"), f"{message}. {VALIDATE}"
     elif _names_test_data(objective, spec):
         declare = f", or write split: {SELECTION_SPLIT} beside it if it is measured on these data"
         message = f"must not be on a test split, got {metric}: searches never use test data. {VALIDATE}"
-        yield (*keys, "metric"), message + declare * (split_and_quantity(metric)[0] not in spec.test_splits)
+        yield (*keys, "metric"), message + declare * (split_and_quantity(metric)[0] not in tests)
+
+
+def _own_test_splits(spec: Spec) -> list[str]:
+    """Return `confirm.splits` without the splits of training, which are refused there."""
+    return [name for name in spec.test_splits if name not in _OTHER_SPLITS]
 
 
 def _names_test_data(objective: Objective, spec: Spec) -> bool:
     """Return whether the name of an objective begins like test data, such as `test/loss` or `test_loss`."""
-    is_test_metric = split_and_quantity(objective.metric)[0] in spec.test_splits
+    is_test_metric = split_and_quantity(objective.metric)[0] in _own_test_splits(spec)
     return is_test_metric or (objective.split is None and is_named_for_test_data(objective.metric))
 
 
@@ -148,7 +156,7 @@ def _confirm(spec: Spec) -> Problems:
         message = f"must be at most search.trials_per_arm, {search.trials_per_arm}, got {confirm.best}"
         yield ("confirm", "best"), message
     for place, split in enumerate(confirm.splits):
-        if split in {"train", "valid"}:
+        if split in _OTHER_SPLITS:
             message = f"must be a test split, got {split!r}, which every trial reads anyway"
             yield ("confirm", "splits", place), message
     examples = confirm.halting_examples

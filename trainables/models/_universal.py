@@ -80,8 +80,12 @@ class UniversalSettings(BlockSettings, CausalSettings):
     @property
     def early_exit_setting(self) -> EarlyExit:
         """The setting `early_exit`; `auto` is replaced by the possible mode if there is only one."""
-        goes_on = self.halt is not None and self.halt.halted_proposals
-        return "batch" if goes_on and self.early_exit == "auto" else self.early_exit
+        return "batch" if self.runs_halted and self.early_exit == "auto" else self.early_exit
+
+    @property
+    def runs_halted(self) -> bool:
+        """Whether layers still run at halted positions, because later tokens read their outputs."""
+        return self.halt is not None and self.halt.halted_proposals and self.halt.transition and self.running
 
     @property
     def size_of_gate(self) -> int | None:
@@ -186,7 +190,7 @@ def depth_recurrence(
         transition=config.halt.transition,
         sees_mixture=config.sees_mixture,
         early_exit=exit_mode(config.early_exit_setting, halt.outer.weight.device.type),
-        halted_proposals=config.halt.halted_proposals,
+        halted_proposals=config.runs_halted,
     )
 
 

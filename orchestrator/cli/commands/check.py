@@ -56,7 +56,9 @@ def check(
         for line in faults or warnings:
             print_error(line)
     for path in files if run and not has_failed else ():
-        run_smoke_test(read_and_plan(path)[1], data_root(data))
+        sweep_plan = read_and_plan(path)[1]
+        run_smoke_test(sweep_plan, data_root(data))
+        _warn_about_missing_resources(sweep_plan)
     for line in closing_warnings:
         print_error(line)
     if has_failed:

@@ -11,11 +11,14 @@ from orchestrator.conductor.messages import Reply
 from orchestrator.execution.trial.trial_jobs import WorkerJob
 from orchestrator.execution.trial.trial_process import ChildDied, Instruction, ProcessSlot
 from orchestrator.identity import SweepFolder
+from orchestrator.isolation.child_log import read_log
 from orchestrator.trials import Outcome, OutcomeKind
 from trainables.protocol import Job
 
 WAIT_S = 3600.0
 NAME = "trial"
+LOG = "output.log"
+TRACEBACK = "Traceback (most recent call last)"
 SELDOM_S = 1e9
 """Seconds between two checkpoints of a trial that is never resumed."""
 
@@ -47,9 +50,10 @@ class SingleTrials:
                 return
             if reply is None:
                 continue
-            yield reply
             if reply.ended is not None:
+                yield replace(reply, ended=_with_output(reply.ended, folder / LOG))
                 return
+            yield reply
             self._slot.instruct(Instruction())
 
     def _order(self, job: Job, folder: Path, checkpoint_seconds: float) -> WorkerJob:
@@ -64,7 +68,20 @@ class SingleTrials:
             job=replace(job, folder=scratch / "files", data_dir=job.data_dir.resolve()),
             scratch=scratch,
             kept_files=sweep.kept_files(NAME),
+            log=folder / LOG,
         )
+
+
+def _with_output(outcome: Outcome, log: Path) -> Outcome:
+    """Add the last printed line of code that exited, e.g. the error of a parser of arguments."""
+    if not outcome.reason.startswith("SystemExit"):
+        return outcome
+    output = (read_log(log) or "").partition(TRACEBACK)[0]
+    lines = [line.strip() for line in output.splitlines() if any(map(str.isalnum, line))]
+    if not lines:
+        return outcome
+    first, *rest = outcome.reason.split("\n")
+    return replace(outcome, reason="\n".join([f"{first}; it printed: {lines[-1]}", *rest]))
 
 
 @contextmanager

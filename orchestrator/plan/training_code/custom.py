@@ -17,7 +17,7 @@ from orchestrator.plan.readings.published import check_published
 from orchestrator.plan.space_check.draws import SettingsCheck
 from orchestrator.plan.space_check.objectives import against_declared
 from orchestrator.plan.space_check.spaces import assign_params, related
-from orchestrator.plan.training_code.settings import SettingFault, described
+from orchestrator.plan.training_code.settings import SettingFault, setting_faults
 from orchestrator.plan.types import ArmCheck, ArmEstimate
 from orchestrator.spec import scalars
 from orchestrator.spec.types import Search, Spec
@@ -196,7 +196,7 @@ class CustomTrainable:
         try:
             values = config.model_validate(dict(raw)).model_dump(mode="json")
         except ValidationError as error:
-            return [described(config, (), details) for details in error.errors(include_url=False)]
+            return setting_faults(config, (), error)
         except (Exception, SystemExit) as error:  # a user's validator may raise any exception
             return [SettingFault("", f"{self.path} refuses these settings: {describe_error(error)}")]
         if faults := list(_unstorable_values(values, f"config of {self.path}")):

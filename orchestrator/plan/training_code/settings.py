@@ -3,9 +3,10 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
-from typing import Any, Final
+from types import UnionType
+from typing import Any, Final, Union, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -225,7 +226,7 @@ def _parse_part(root: str, raw: Mapping[str, Any]) -> ReadPart | list[SettingFau
         return [SettingFault(f"{root}.name", message, FaultCode.UNKNOWN_NAME)]
     except ValidationError as error:
         kind = _config_class(root, raw)
-        return [described(kind, (root,), details) for details in error.errors(include_url=False)]
+        return setting_faults(kind, (root,), error)
 
 
 def _too_many(root: str, config: Settings) -> list[SettingFault]:
@@ -253,15 +254,30 @@ def _confusion_remark(root: str, name: Any) -> str:
     return f". {name!r} is a {other_kind.removesuffix('s')}" if name in catalog.names(other_kind) else ""
 
 
-def described(config: type[BaseModel], above: tuple[str, ...], error: ErrorDetails) -> SettingFault:
-    """Return a pydantic error in the words of this project.
+def setting_faults(
+    config: type[BaseModel], above: tuple[str, ...], error: ValidationError
+) -> list[SettingFault]:
+    """Return one fault for each field of a pydantic error, in the words of this project.
 
     Args:
         config: Class that parses the settings.
         above: Path of the settings.
-        error: Error of pydantic.
+        error: Error of pydantic; a field of several types has one error for each type.
     """
+    faults: dict[str, SettingFault] = {}
+    for details in error.errors(include_url=False):
+        fault = _setting_fault(config, above, details)
+        if (other := faults.get(fault.path)) is not None:
+            either = other.message.rpartition(", got ")[0]
+            fault = replace(fault, message=f"{either}, or {fault.message.removeprefix('must ')}")
+        faults[fault.path] = fault
+    return list(faults.values())
+
+
+def _setting_fault(config: type[BaseModel], above: tuple[str, ...], error: ErrorDetails) -> SettingFault:
     loc, value, message = error["loc"], error["input"], error["msg"]
+    if loc and get_origin(_type_at(config, loc[:-1])) in {Union, UnionType}:
+        loc = loc[:-1]  # the last part is pydantic's name of one type of the field
     path = ".".join([*above, *map(str, loc)])
     match error["type"]:
         case "extra_forbidden":
@@ -295,11 +311,17 @@ def _config_class(root: str, raw: Mapping[str, Any]) -> type[BaseModel]:
 
 def _fields_at(config: type[BaseModel], loc: tuple[str | int, ...]) -> tuple[str, ...]:
     """Return the names of the fields at `loc` inside `config`; none if it is not a mapping of fields."""
+    kind = _type_at(config, loc)
+    return tuple(kind.model_fields) if _is_model(kind) else ()
+
+
+def _type_at(config: type[BaseModel], loc: tuple[str | int, ...]) -> Any:
+    """Return the type of the field at `loc` inside `config`; None if it is unknown."""
     kind: Any = config
     for key in loc:
         field = kind.model_fields.get(str(key)) if _is_model(kind) else None
         kind = None if field is None else bare_type(field.annotation)
-    return tuple(kind.model_fields) if _is_model(kind) else ()
+    return kind
 
 
 def _is_model(kind: Any) -> bool:

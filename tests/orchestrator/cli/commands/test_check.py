@@ -66,6 +66,7 @@ def test_plan_without_data_warns_that_launch_would_fail(haltsweep, spec, tmp_pat
     missing = "the data of lra_text cannot be read: folder must hold train/neg"
     assert f"launch will not start here: {missing}" in result.err.replace("\n", " ")
     assert haltsweep("check", name).code == 0
+    assert missing in haltsweep("check", "--run", name).err.replace("\n", " ")
     refusal = haltsweep("launch", name)
     assert (refusal.code, missing in refusal.err.replace("\n", " ")) == (2, True)
     assert [path.name for path in tmp_path.iterdir()] == [name]

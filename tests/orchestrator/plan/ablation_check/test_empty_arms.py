@@ -90,6 +90,7 @@ GROUPS: Mapping[str, tuple[dict[str, Any], Mapping[str, Mapping[str, Any]], tupl
             "feedforward": {"model.feedforward_width": 32},
             "gate-width": {"model.gate_width": 32},
             "kernel": {"model.attention": "math"},
+            "halted-proposals": {"model.halt.halted_proposals": True},
         },
         ("near-iid",),
     ),
