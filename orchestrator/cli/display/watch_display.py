@@ -15,11 +15,7 @@ HINT = "Ctrl-C ends the watching, not the sweep"
 
 
 def watch_sweep(
-    name: str,
-    runs: Path,
-    storage: str | None = None,
-    *,
-    sleep: Callable[[float], None] = time.sleep,
+    name: str, runs: Path, storage: str | None = None, *, sleep: Callable[[float], None] = time.sleep
 ) -> None:
     """Display the sweep `name` until no session holds it. Raise the errors of `open_stored_sweep`."""
     with open_stored_sweep(name, runs, storage, outline=True) as sweep:

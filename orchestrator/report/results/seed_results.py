@@ -22,6 +22,10 @@ from trainables.metrics import Metric, look_up, metric_name, split_and_quantity
 
 ValuesBySeed = Mapping[tuple[int, int], tuple[float, str]]
 """Value and record id by (rank, seed)."""
+Pairs = Sequence[tuple[str, str]]
+"""Names of arm and reference, one pair for each context of a contrast."""
+Span = tuple[float, float]
+"""Least and greatest value."""
 NOT_MEASURED = "not measured"
 """Failure of a seed whose trials all finished, some of them without a primary outcome."""
 TrialKey = tuple[str, int | None, int, str]
@@ -174,7 +178,7 @@ class SeedResults:
         )
         return tuple(name for name in names if name != outcome)
 
-    def span(self, metric: str, *arms: str) -> tuple[float, float]:
+    def span(self, metric: str, *arms: str) -> Span:
         """Return the range of the metric in these arms; its upper end may depend on the measured values."""
         metric_info = self.known(metric)
         if not metric_info.high_from:
@@ -187,12 +191,12 @@ class SeedResults:
             return metric_info.span
         return metric_info.span[0], max(high for _, bounds in bounds_by_arm for high, _ in bounds.values())
 
-    def span_of_difference(self, metric: str, arm: str, reference: str) -> tuple[float, float]:
+    def span_of_difference(self, metric: str, arm: str, reference: str) -> Span:
         """Return the range of differences between a value of `arm` and one of `reference`."""
         return difference_range(self.span(metric, arm), self.span(metric, reference))
 
 
-def difference_range(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:
+def difference_range(first: Span, second: Span) -> Span:
     """Return the range of differences between a value in `first` and one in `second`."""
     return first[0] - second[1], first[1] - second[0]
 

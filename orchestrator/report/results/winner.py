@@ -103,11 +103,7 @@ class Winner:
 
 
 def find_winner(
-    plan: Plan,
-    records: Sequence[Record],
-    report: Report,
-    arm: str | None = None,
-    context: str | None = None,
+    plan: Plan, records: Sequence[Record], report: Report, arm: str | None = None, context: str | None = None
 ) -> Winner:
     """Return the best configuration, of `arm` if given, else of `context`.
 

@@ -92,10 +92,7 @@ def arm_sentences(report: Report, details: Details | None) -> Iterator[tuple[str
     yield from (("", _search_sentence(report, best_trial.arm)) for best_trial in report.searched)
     if not report.verdicts and not report.searched and not any(report.cells):
         began = details is not None and any(facts.ended for facts in details.arms)
-        yield (
-            "",
-            "No trial has finished yet." if began else "Nothing has run yet.",
-        )
+        yield ("", "No trial has finished yet." if began else "Nothing has run yet.")
 
 
 def _css_class(verdict: ArmVerdict) -> str:

@@ -135,13 +135,7 @@ def screen_table(report: Report) -> Grid:
     difference_headers = (f"difference in {first}" if first else "difference", "verdict") * has_differences
     empty_cells = tuple("" for _ in (*extra_metrics, *difference_headers))
     floors = [(name, "", *cells, *empty_cells) for name, *cells in _floor_rows(report, shown_metrics)]
-    headers = (
-        "arm",
-        f"{report.unit}s",
-        *shown_metrics,
-        *extra_metrics,
-        *difference_headers,
-    )
+    headers = ("arm", f"{report.unit}s", *shown_metrics, *extra_metrics, *difference_headers)
     title = f"means with 95% intervals over {report.unit}s"
     family_text = _family_text(report) if has_differences else ""
     return Grid(f"{report.sweep}: {title}{_seeds_per_repeat(report)}{family_text}", headers, (*rows, *floors))
@@ -396,10 +390,7 @@ def _differences(report: Report) -> list[Grid]:
             metric for metric in _metrics_of_quantity(report, quantity) if metric not in report.outcomes
         ]
         rows = [
-            (
-                f"{arm} - {reference}",
-                *(_format_effect(report.effect(arm, metric)) for metric in metrics),
-            )
+            (f"{arm} - {reference}", *(_format_effect(report.effect(arm, metric)) for metric in metrics))
             for arm in report.arms
             if (reference := _reference_name(report, arm, metrics))
         ]

@@ -175,10 +175,7 @@ class DesiredRuns:
         for running_time in self._running.values():
             running_time.abandon()
         self._source = source_tags(event.payload["provenance"])
-        self.runs[SWEEP].tags |= {
-            f"{PREFIX}spec_digest": str(event.payload["spec_digest"]),
-            **self._source,
-        }
+        self.runs[SWEEP].tags |= {f"{PREFIX}spec_digest": str(event.payload["spec_digest"]), **self._source}
         self._mark(SWEEP, "RUNNING", None, "running", NOT_APPLICABLE)
         self._mark_arms()
 
