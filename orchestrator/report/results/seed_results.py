@@ -19,6 +19,7 @@ from orchestrator.plan.types import Plan
 from orchestrator.statistics.paired import by_unit
 from orchestrator.trials import OutcomeKind, Record
 from trainables.metrics import Metric, look_up, metric_name, split_and_quantity
+from trainables.protocol import Measurement
 
 ValuesBySeed = Mapping[tuple[int, int], tuple[float, str]]
 """Value and record id by (rank, seed)."""
@@ -26,6 +27,8 @@ Pairs = Sequence[tuple[str, str]]
 """Names of arm and reference, one pair for each context of a contrast."""
 Span = tuple[float, float]
 """Least and greatest value."""
+Measured = Mapping[str, Sequence[Measurement]]
+"""Measurements by trial id, in the order of steps."""
 NOT_MEASURED = "not measured"
 """Failure of a seed whose trials all finished, some of them without a primary outcome."""
 TrialKey = tuple[str, int | None, int, str]

@@ -8,13 +8,7 @@ from orchestrator.plan.display.format import count, setting_words
 from orchestrator.report.comparisons import crossed_tables, equal_cost_tables, factorial_tables, repeat_tables
 from orchestrator.report.results import arm_changes
 from orchestrator.report.results.contexts import prefix_context, split_by_context
-from orchestrator.report.results.number_formats import (
-    format_interval,
-    format_number,
-    format_p,
-    format_win_share,
-    win_share_title,
-)
+from orchestrator.report.results.number_formats import format_interval, format_number, win_share_title
 from orchestrator.report.results.statistics import Estimate
 from orchestrator.report.results.types import ArmVerdict, Cell, Effect, Grid, Report, completion_word
 from search_spaces.wording import amount, markdown_line, one_line
@@ -237,31 +231,16 @@ def _pooled_tables(report: Report) -> list[Grid]:
 
 def _verdict_tables(report: Report, verdicts: Iterable[ArmVerdict], metric: str) -> list[Grid]:
     """Return the table of `verdicts` on one primary outcome, if there are any."""
-    metric_verdicts = [verdict for verdict in verdicts if verdict.metric == metric]
-    rows = [
-        (
-            f"{verdict.arm} - {verdict.reference}",
-            verdict.seeds.replace(" finished", ""),
-            "-"
-            if verdict.difference is None
-            else format_interval(verdict.difference, "+", report.margin(metric)),
-            format_win_share(verdict.wins),
-            "-" if verdict.p is None else format_p(verdict.p, verdict.level),
-            verdict.text,
-        )
-        for verdict in metric_verdicts
-    ]
-    if not rows:
+    of_metric = [verdict for verdict in verdicts if verdict.metric == metric]
+    if not of_metric:
         return []
+    rows = [
+        (f"{verdict.arm} - {verdict.reference}", *crossed_tables.result_cells(verdict, report.margin(metric)))
+        for verdict in of_metric
+    ]
     title = f"{metric}, primary outcome: mean difference and interval{_family_text(report)}"
-    headers = (
-        "arm",
-        "finished",
-        "difference",
-        win_share_title(verdict.wins for verdict in metric_verdicts),
-        "p",
-        "verdict",
-    )
+    share = win_share_title(verdict.wins for verdict in of_metric)
+    headers = ("arm", "finished", "difference", share, "p", "verdict")
     return [Grid(title, headers, tuple(rows), stacked=True)]
 
 
