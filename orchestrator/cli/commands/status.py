@@ -87,10 +87,8 @@ def _print_status(name: str, runs: Path | None, storage: str | None, *, trials: 
         records, is_locked = sweep.newest_records() if every_trial else [], sweep.ledger.is_held()
         overview = Overview.of(sweep.plan, sweep.planned, records) if every_trial else sweep.overview()
         tracking = sweep_tracking_status(sweep)
-        progress, outlook = (
-            overview.progress(is_locked=is_locked),
-            overview.outlook(is_locked=is_locked, now=time.time()),
-        )
+        progress = overview.progress(is_locked=is_locked)
+        outlook = overview.outlook(is_locked=is_locked, now=time.time())
         silence = describe_silent_holder(sweep.ledger)
         spent, failing = ("", "") if is_locked else (sweep.exhausted_budget(), sweep.stopping_error())
     state = _state(progress, is_locked=is_locked)
@@ -182,29 +180,20 @@ def _exit_if_failed(state: SweepState) -> None:
 
 
 def _trial_fields(record: Record) -> dict[str, object]:
-    return {
-        "trial_id": record.trial_id,
-        "arm": record.arm,
-        "phase": record.phase,
-        "number": record.number,
-        "repeat": record.repeat,
-        "seed": record.seed,
+    names = ("trial_id", "arm", "phase", "number", "repeat", "seed", "reason", "attempts")
+    return {name: getattr(record, name) for name in names} | {
         "outcome": record.outcome.value if record.outcome else None,
-        "reason": record.reason,
-        "attempts": record.attempts,
         "assignment": dict(record.assignment),
         "step": record.last.step if record.last else None,
         "metrics": dict(record.last.metrics) if record.last else {},
     }
 
 
-def _print_failures(ended_trial_totals: EndedTrialTotals, count: int) -> None:
-    for failure in ended_trial_totals.failures:
-        print_line(
-            f"failed: {failure.place} ({failure.trial_id}): {failure.standing}: {shortened(failure.reason)}"
-        )
-    if count > len(ended_trial_totals.failures):
-        print_line(f"... and {count - len(ended_trial_totals.failures)} more failures; all with --json")
+def _print_failures(totals: EndedTrialTotals, count: int) -> None:
+    for each in totals.failures:
+        print_line(f"failed: {each.place} ({each.trial_id}): {each.standing}: {shortened(each.reason)}")
+    if count > len(totals.failures):
+        print_line(f"... and {count - len(totals.failures)} more failures; all with --json")
 
 
 def _print_trials(records: list[Record]) -> None:
@@ -212,19 +201,11 @@ def _print_trials(records: list[Record]) -> None:
     from rich.text import Text
 
     has_repeats = any(record.repeat for record in records)
-    number = "repeat.number" if has_repeats else "number"
-    table = Table("trial", "arm", "phase", number, "seed", "outcome", "step", "assignment")
+    title = "repeat.number" if has_repeats else "number"
+    table = Table("trial", "arm", "phase", title, "seed", "outcome", "step", "assignment")
     for record in records:
-        assignment = setting_words(record.assignment, 4)
+        number = f"{record.repeat}.{record.number}" if has_repeats else str(record.number)
         step = str(record.last.step) if record.last else "-"
-        cells = (
-            record.trial_id,
-            record.arm,
-            record.phase,
-            f"{record.repeat}.{record.number}" if has_repeats else str(record.number),
-            str(record.seed),
-            record.standing,
-            step,
-        )
-        table.add_row(*map(Text, (*cells, assignment)))
+        trial = (record.trial_id, record.arm, record.phase, number, str(record.seed), record.standing, step)
+        table.add_row(*map(Text, (*trial, setting_words(record.assignment, 4))))
     out().print(table)
