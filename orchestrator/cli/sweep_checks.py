@@ -119,14 +119,13 @@ def check_trials(store: "Ledger", folder: SweepFolder) -> Iterator[Finding]:
     plan = read_plan(folder)
     unplanned_ids = known_ids - {trial.trial_id for trial in plan.trials}
     if unplanned_ids and (unplanned_ids := unplanned_ids - {trial.trial_id for trial in replacements(plan)}):
-        yield Finding(
-            "ledger",
-            "damaged",
-            f"the plan lacks {amount(len(unplanned_ids), 'trial')} of its ledger, such as "
-            f"{min(unplanned_ids)}",
+        num_lacking, example = amount(len(unplanned_ids), "trial"), min(unplanned_ids)
+        detail = f"the plan lacks {num_lacking} of its ledger, such as {example}"
+        remedy = (
             "the sweep was extended in another copy of this folder: go on in that one, or restore spec.yaml, "
-            "plan.json, manifest.json and extensions/ from it",
+            "plan.json, manifest.json and extensions/ from it"
         )
+        yield Finding("ledger", "damaged", detail, remedy)
 
 
 def check_copies(
@@ -194,10 +193,8 @@ def check_data(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Finding
     from trainables.task_catalog import task_name
 
     confirmed = sweep.plan.confirm.splits if sweep.plan.confirm is not None else ()
-    raw = [
-        *(arm.settings["task"] for arm in sweep.plan.arms),
-        *(record.settings["task"] for record in sweep.records),
-    ]
+    raw = [arm.settings["task"] for arm in sweep.plan.arms]
+    raw += [record.settings["task"] for record in sweep.records]
     try:
         tasks = list(tasks_with_splits(raw, confirmed))
     except (ValueError, LookupError) as error:

@@ -91,37 +91,31 @@ def report_files(
 ) -> "tuple[dict[str, Path], Sequence[Record]]":
     """Write the report to `target_folder`; return its files by their name in the bundle, and the records.
 
-    Only the events that are needed for curves are retained in memory.
-
     Args:
         plan: The plan of the sweep.
         events: All events of the ledger.
         target_folder: Existing folder for the report.
     """
     from orchestrator.bundle.contents import REPORT
+    from orchestrator.cli.stored_sweep import fold_measured
     from orchestrator.conductor.budget import budget_end
-    from orchestrator.ledger.fold import OF_MEASUREMENTS, measurements, records
     from orchestrator.report.results.details import details
     from orchestrator.report.results.summary import summarise
     from orchestrator.report.writers.write import write_report_folder
 
-    confirmed = {trial.trial_id for trial in plan.trials if trial.phase == "confirm"}
-    measured_events: list[Event] = []
     last: Event | None = None
 
-    def collect_measured() -> "Iterator[Event]":
+    def remember_last() -> "Iterator[Event]":
         nonlocal last
-        for last in events:
-            if last.kind in OF_MEASUREMENTS and last.trial_id in confirmed:
-                measured_events.append(last)
-            yield last
+        for event in events:
+            last = event
+            yield event
 
-    trial_records = records(collect_measured(), plan)
-    new_report = summarise(plan, trial_records, budget_end(last, plan))
+    records, measured = fold_measured(remember_last(), plan)
+    report = summarise(plan, records, budget_end(last, plan))
     folder = target_folder / REPORT
-    measured = measurements(measured_events)
-    write_report_folder(new_report, folder, details(plan, new_report, trial_records, measured))
-    return {f"{REPORT}/{file.name}": file for file in folder.iterdir()}, trial_records
+    write_report_folder(report, folder, details(plan, report, records, measured))
+    return {f"{REPORT}/{file.name}": file for file in folder.iterdir()}, records
 
 
 def check_bundle(path: Path, rerun: int, data_dir: Path) -> "Iterator[Finding]":
@@ -209,9 +203,8 @@ def _compare_reports(
     from orchestrator.files.findings import Finding
 
     stored_files = {f"{contents.REPORT}/{file.name}": file for file in (folder / contents.REPORT).glob("*")}
-    stored, new = (
-        {name: file_digest(file) for name, file in files.items()} for files in (stored_files, new_report)
-    )
+    stored = {name: file_digest(file) for name, file in stored_files.items()}
+    new = {name: file_digest(file) for name, file in new_report.items()}
     changed = [name for name in sorted(stored | new) if stored.get(name) != new.get(name)]
     # The manifest depends on the other files.
     different_files = [name for name in changed if not name.endswith("/manifest.json")]

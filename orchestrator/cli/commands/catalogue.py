@@ -51,11 +51,8 @@ def _print_catalog(kind: "Kind", name: str | None, as_json: bool) -> None:
 
     try:
         if as_json:
-            configs = {
-                entry: catalog.config_class(kind, entry)
-                for entry in ([name] if name else catalog.names(kind))
-            }
-            emit_json({entry: config.model_json_schema() for entry, config in configs.items()})
+            names = [name] if name else catalog.names(kind)
+            emit_json({each: catalog.config_class(kind, each).model_json_schema() for each in names})
         elif name:
             _print_settings(kind, name)
         else:

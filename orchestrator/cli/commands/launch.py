@@ -1,6 +1,7 @@
 """Implement `haltsweep launch` and `resume`, which run a sweep to its end and print its results."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -116,15 +117,14 @@ def launch(
     """Run a spec: search every arm, train the best params on new seeds, and print the comparison."""
     from orchestrator.cli.commands import check
 
-    changes = [*(overrides or ()), *_resources(cpus, gpus)]
+    changes, chosen_driver = [*(overrides or ()), *_resources(cpus, gpus)], driver or Driver.RAY
     if dry_run:
         check.plan(spec, changes, profile, runs=runs)
         return
-    chosen_driver = driver or Driver.RAY
     _check_driver(chosen_driver, address, debug=debug)
     spec_file, sweep_plan = read_and_plan(spec, changes, profile, runs=runs)
     from orchestrator.execution.sweep.launch import run_sweep
-    from orchestrator.execution.sweep.launch_folder import DEFAULT_WORKLOAD, Setup, refuse_existing
+    from orchestrator.execution.sweep.launch_folder import refuse_existing
     from orchestrator.execution.sweep.launch_undo import clear_unstarted
     from orchestrator.plan.serialise import read_plan
     from orchestrator.spec.load import to_yaml
@@ -134,16 +134,9 @@ def launch(
     if go_on and folder.plan.is_file() and read_plan(folder).spec_digest == sweep_plan.spec_digest:
         resume(str(folder.root), driver, address, debug, changed_code=changed_code, take_over=take_over)
         return
-    setup = Setup(
-        data_root(data),
-        workload=sweep_plan.trainable or DEFAULT_WORKLOAD,
-        code=str(Path.cwd()),  # the current directory may contain custom modules
-        tracking_uri=tracked_by_launch(tracking, root),
-        driver=chosen_driver.value,
-        storage=storage,
-        checkpoints=_checkpoints(checkpoints, sweep_plan.name),
-        shared=shared,
-    )
+    tracking_uri = tracked_by_launch(tracking, root)
+    setup = _setup(sweep_plan, data_root(data), tracking_uri, chosen_driver, checkpoints)
+    setup = replace(setup, storage=storage, shared=shared)
     _check_stores(setup)
     on_fenced = report_fenced if take_over else None
     clear_unstarted(folder, on_fenced)
@@ -245,6 +238,26 @@ def _warn_about_edited_spec(folder: SweepFolder) -> None:
         )
 
 
+def _setup(
+    plan: "Plan", data_dir: Path, tracking: str | None, driver: Driver, checkpoints: str | None
+) -> "Setup":
+    """Return the setup for trials of `plan`. Raise `InputError` for an unusable URI of checkpoints."""
+    from orchestrator.execution.checkpoints.checkpoint_uris import check_uri, sweep_uri
+    from orchestrator.execution.sweep.launch_folder import DEFAULT_WORKLOAD, Setup
+
+    if checkpoints is not None:
+        check_uri(checkpoints)
+        checkpoints = sweep_uri(checkpoints, plan.name)
+    return Setup(
+        data_dir,
+        workload=plan.trainable or DEFAULT_WORKLOAD,
+        code=str(Path.cwd()),  # the current directory may contain custom modules
+        tracking_uri=tracking,
+        driver=driver.value,
+        checkpoints=checkpoints,
+    )
+
+
 def _resources(cpus: float | None, gpus: float | None) -> list[str]:
     values = {"resources.cpus": cpus, "resources.gpus": gpus}
     return [f"{key}={value!r}" for key, value in values.items() if value is not None]
@@ -283,16 +296,6 @@ def _warn_about_missing_gpus(plan: "Plan", driver: Driver) -> None:
 
     if message := missing_gpus(plan, driver.value):
         print_error(message)
-
-
-def _checkpoints(uri: str | None, name: str) -> str | None:
-    """Return the URI for a sweep's checkpoints below `uri`. Raise `InputError` for an unusable URI."""
-    from orchestrator.execution.checkpoints.checkpoint_uris import check_uri, sweep_uri
-
-    if uri is None:
-        return None
-    check_uri(uri)
-    return sweep_uri(uri, name)
 
 
 def _check_stores(setup: "Setup") -> None:

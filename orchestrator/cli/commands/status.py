@@ -105,30 +105,37 @@ def _print_status(name: str, runs: Path | None, storage: str | None, *, trials: 
                 "trials": [_trial_fields(record) for record in records],
             }
         )
-        _exit_if_failed(state)
-        return
-    objective = counted_name(sweep.plan.search.objectives[0]) if sweep.plan.search else ""
-    for part in tables(progress, objective, outlook):
-        out().print(part)
-    remaining_time = time_left(outlook, float(len(outlook.running)), shorter=may_end_early(sweep.plan))
-    print_line(f"{sweep.plan.name}: {state}; {line(progress, remaining_time)}")
-    for advice in _next_steps(sweep.folder, state, silence, spent, failing):
-        print_line(advice)
-    if tracking is not None:
-        print_line(tracking.line(command("sync", sweep.folder), is_locked=is_locked))
-    for reason, count in overview.ended.skipped.items():
+    else:
+        objective = counted_name(sweep.plan.search.objectives[0]) if sweep.plan.search else ""
+        for part in tables(progress, objective, outlook):
+            out().print(part)
+        remaining_time = time_left(outlook, float(len(outlook.running)), shorter=may_end_early(sweep.plan))
+        print_line(f"{sweep.plan.name}: {state}; {line(progress, remaining_time)}")
+        for advice in _next_steps(sweep.folder, state, silence, spent, failing):
+            print_line(advice)
+        if tracking is not None:
+            print_line(tracking.line(command("sync", sweep.folder), is_locked=is_locked))
+        _print_endings(sweep.folder, overview.ended, progress, state)
+        if trials:
+            _print_trials(records)
+    if state is SweepState.FAILED:
+        raise typer.Exit(1)
+
+
+def _print_endings(
+    folder: SweepFolder, totals: EndedTrialTotals, progress: Sequence[Progress], state: SweepState
+) -> None:
+    """Print how trials ended, and the verdicts of a finished sweep."""
+    for reason, count in totals.skipped.items():
         print_line(f"ended early: {reason} ({amount(count, 'trial')} skipped)")
-    for reason, count in Counter(overview.ended.infeasible).most_common(MOST_REASONS):
+    for reason, count in Counter(totals.infeasible).most_common(MOST_REASONS):
         print_line(f"infeasible: {shortened(reason)} ({amount(count, 'trial')}, each replaced by another)")
     if state is SweepState.FINISHED:
-        for verdict in _verdicts(sweep.folder, sum(arm.ended + arm.infeasible for arm in progress)):
+        for verdict in _verdicts(folder, sum(arm.ended + arm.infeasible for arm in progress)):
             print_line(verdict)
-    _print_failures(overview.ended, sum(arm.failed for arm in progress))
-    if overview.ended.traced:
-        print_line(f"show the whole traceback: {command('logs', sweep.folder, overview.ended.traced)}")
-    if trials:
-        _print_trials(records)
-    _exit_if_failed(state)
+    _print_failures(totals, sum(arm.failed for arm in progress))
+    if totals.traced:
+        print_line(f"show the whole traceback: {command('logs', folder, totals.traced)}")
 
 
 def _next_steps(
@@ -172,11 +179,6 @@ def _state(progress: Sequence[Progress], *, is_locked: bool) -> SweepState:
         num_ended=num_ended,
         num_failed=sum(arm.failed for arm in progress),
     )
-
-
-def _exit_if_failed(state: SweepState) -> None:
-    if state is SweepState.FAILED:
-        raise typer.Exit(1)
 
 
 def _trial_fields(record: Record) -> dict[str, object]:

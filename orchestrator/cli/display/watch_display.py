@@ -32,6 +32,5 @@ def watch_sweep(
 
 def _read_snapshot(sweep: StoredSweep) -> Snapshot:
     overview = sweep.overview()
-    return Snapshot(
-        overview.progress(is_locked=True), 0.0, "", overview.outlook(is_locked=True, now=time.time())
-    )
+    outlook = overview.outlook(is_locked=True, now=time.time())
+    return Snapshot(overview.progress(is_locked=True), 0.0, "", outlook)

@@ -29,12 +29,12 @@ def tables(report: Report) -> Iterator[Grid]:
         metrics = dict.fromkeys(metric for _, _, metric in effects)
         num_failed = {(cell.arm, cell.setting, cell.metric): cell.failed for cell in report.posthoc}
 
-        def cell(*key: str) -> str:
+        def cell(key: tuple[str, str, str]) -> str:
             estimate = effects.get(key)
             return _format_with_seeds(estimate, estimate.n + num_failed.get(key, 0)) if estimate else "-"
 
         settings = dict.fromkeys((arm, setting) for arm, setting, _ in effects)
-        rows = tuple((*setting, *(cell(*setting, metric) for metric in metrics)) for setting in settings)
+        rows = tuple((*each, *(cell((*each, metric)) for metric in metrics)) for each in settings)
         yield Grid(SETTINGS_TITLE, ("arm", "setting", *metrics), rows, stacked=True)
 
 

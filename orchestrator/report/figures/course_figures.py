@@ -145,8 +145,9 @@ def _paint_numbers(axes: "Axes", places: Mapping[int, tuple[float, float]]) -> N
 def _paint_cost(
     axes: "Axes", curve: CostCurve, references: Sequence[CostCurve], limits: tuple[Limits, Limits]
 ) -> None:
+    solid: dict[str, Any] = {"color": BLUE, "markersize": 4}
     dashed = {"color": MUTED, "linewidth": 1.2, "linestyle": "--", "markersize": 3}
-    for drawn, look in (*((each, dashed) for each in references), (curve, {"color": BLUE, "markersize": 4})):
+    for drawn, look in (*((each, dashed) for each in references), (curve, solid)):
         points = sorted((point.cost, point.value) for point in drawn.points)
         axes.plot(*zip(*points, strict=True), marker="o", **look)
     axes.plot(curve.points[0].cost, curve.points[0].value, "s", color=INK, markersize=6)

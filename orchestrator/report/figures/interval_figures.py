@@ -195,7 +195,7 @@ def _paint_differences(
 ) -> None:
     _set_up_rows(axes, [_difference_words(report, verdict) for verdict in verdicts])
     if margin is not None:
-        look = {"color": GRID, "alpha": 0.5, "linewidth": 0, "label": f"margin of {margin:g}"}
+        look: dict[str, Any] = {"color": GRID, "alpha": 0.5, "linewidth": 0, "label": f"margin of {margin:g}"}
         for row in range(len(verdicts)):
             axes.fill_betweenx([row + end for end in LINE_ENDS], -margin, margin, **look)
     _paint_line(axes, 0.0, len(verdicts), linewidth=1.0)

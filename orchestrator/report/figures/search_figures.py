@@ -84,7 +84,7 @@ def _paint_progress(axes: "Axes", course: SearchCourse, expected: Sequence[Expec
         used_cost[trial.repeat] += trial.device_hours
         if trial.finished:
             ends.append(((used_cost if axis else counts)[trial.repeat], trial.values[0]))
-    look = {"color": MUTED, "markersize": 2.5, "alpha": 0.7, "label": "finished"}
+    look: dict[str, Any] = {"color": MUTED, "markersize": 2.5, "alpha": 0.7, "label": "finished"}
     axes.plot(*zip(*_every_kth(ends), strict=True), "o", **look)
     for place, points in enumerate(_courses_of_repeats(course)):
         best = [(point[axis], point[2]) for point in points]

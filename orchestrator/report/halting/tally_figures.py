@@ -134,8 +134,8 @@ def _paint_experts(axes: "Axes", rows: Sequence[str], shares: Shares) -> None:
             step = round(ink * SHADES) / SHADES
             boxes.setdefault(step, []).append((expert, place, expert + 1, place + 0.94))
             if experts <= MAX_NUMBERED:
-                style = {"color": PAPER if ink > LIGHT_TEXT_FROM else INK, "ha": "center", "va": "center"}
-                axes.text(expert + 0.5, place + 0.47, f"{share:.0%}", fontsize=7, **style)
+                look = {"color": PAPER if ink > LIGHT_TEXT_FROM else INK, "ha": "center", "va": "center"}
+                axes.text(expert + 0.5, place + 0.47, f"{share:.0%}", look, fontsize=7)
     for step, arm_boxes in boxes.items():
         fill_boxes(axes, arm_boxes, step)
     axes.grid(visible=False)

@@ -2,7 +2,7 @@
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from orchestrator.report.results.types import PriorWork, Report, ReportContext
 from search_spaces.dimensions import equality_key
@@ -62,9 +62,10 @@ def select_arms(report: Report, arms: Sequence[str]) -> Report:
         replace(context, arms=tuple(arm for arm in context.arms if arm in names))
         for context in report.contexts
     )
+    selected: dict[str, Any] = {field: select_by_arm(getattr(report, field), names) for field in OF_ARMS}
     return replace(
         report,
-        **{field: select_by_arm(getattr(report, field), names) for field in OF_ARMS},
+        **selected,
         arms=tuple(arms),
         metrics=tuple(metric for metric in report.metrics if metric in metrics),
         factorial=tuple(effect for effect in report.factorial if effect.cell in names),

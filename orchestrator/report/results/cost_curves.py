@@ -62,5 +62,5 @@ def _cost_point(setting: str, arm: str, outcome: str, cost: str, results: SeedRe
     shared_keys = [key for key in values if key in costs and key[0] == 0]
     if not shared_keys:
         return None
-    means = (fmean(by_seed[key][0] for key in shared_keys) for by_seed in (costs, values))
-    return CostPoint(setting, *means, len(shared_keys))
+    mean_cost, mean_value = (fmean(each[key][0] for key in shared_keys) for each in (costs, values))
+    return CostPoint(setting, mean_cost, mean_value, len(shared_keys))

@@ -277,9 +277,9 @@ def _range_end(dimension: Dimension, value: Value) -> str:
     if not _is_number(value):
         return ""
     if isinstance(domain, Choice):
-        if len(domain.values) < 3 or not all(map(_is_number, domain.values)):
+        ordered = sorted(filter(_is_number, domain.values))
+        if len(ordered) < len(domain.values) or len(ordered) < 3:
             return ""
-        ordered = sorted(domain.values)
         return "low" if value == ordered[0] else "high" if value == ordered[-1] else ""
     if not isinstance(domain, Float | Int | Powers):
         return ""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from orchestrator.report.results.contexts import select_arms, select_by_arm
 from orchestrator.report.results.details import Details
@@ -54,8 +55,6 @@ def _select_details(details: Details, arms: Iterable[str], others: Sequence[str]
     """Return the details with only the items of `arms` in the fields with figures and in `others`."""
     names = frozenset(arms)
     fields = ("searches", "curves", "depths", "lengths", "operators", "experts", *others)
-    return replace(
-        details,
-        **{field: select_by_arm(getattr(details, field), names) for field in fields},
-        maps=replace(details.maps, arms=select_by_arm(details.maps.arms, names)),
-    )
+    selected: dict[str, Any] = {field: select_by_arm(getattr(details, field), names) for field in fields}
+    maps = replace(details.maps, arms=select_by_arm(details.maps.arms, names))
+    return replace(details, **selected, maps=maps)
