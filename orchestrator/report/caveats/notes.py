@@ -222,11 +222,9 @@ def notes(report: Report) -> list[str]:
         note_texts.append(CONTROLS.format(rate=control_rate_sentence(report)).strip())
     note_texts += _same_settings_notes(report)
     if len(report.objectives) > 1 and report.confirm_seeds and not report.points:
-        first, *others = report.objectives
+        first, others = report.objectives[0], " and ".join(report.objectives[1:])
         objectives = " and ".join(report.objectives)
-        note_texts.append(
-            CONFIRMED_POINT.format(objectives=objectives, first=first, others=" and ".join(others))
-        )
+        note_texts.append(CONFIRMED_POINT.format(objectives=objectives, first=first, others=others))
     if report.answer is not None and any(verdict.looked for verdict in report.verdicts):
         level = report.answer.level
         note_texts.append(LOOKS.format(level=level * LOOK_SHARE, full=level, unit=report.unit))
@@ -250,9 +248,8 @@ def _factorial_notes(report: Report) -> list[str]:
 def _published_notes(report: Report) -> list[str]:
     """Return the sources of published values, then the published values without a measured result."""
     sources = dict.fromkeys((cell.arm, cell.published_source) for cell in (*report.cells, *report.posthoc))
-    sources |= dict.fromkeys(
-        (row.system, row.source) for row in report.prior_work if row.metric in report.metrics
-    )
+    prior_work = (row for row in report.prior_work if row.metric in report.metrics)
+    sources |= dict.fromkeys((row.system, row.source) for row in prior_work)
     of_arms = [f"Published values of {arm}: {source}" for arm, source in sources if source]
     return of_arms + ([_unmatched_note(report.unmet_published)] if report.unmet_published else [])
 

@@ -241,9 +241,8 @@ def _chosen_from_fewer(report: Report) -> Iterator[str]:
         if not verdict.is_decided or len(arms) < 2:
             continue
         fewer, other = sorted(arms, key=_finished_share)
-        if fewer.arm == _favoured_arm(verdict) or _finished_share(fewer) > FEWER_SHARE * _finished_share(
-            other
-        ):
+        is_close = _finished_share(fewer) > FEWER_SHARE * _finished_share(other)
+        if is_close or fewer.arm == _favoured_arm(verdict):
             continue
         (num_finished, every), (other_finished, other_every) = map(search_trial_counts, (fewer, other))
         if num_finished >= other_finished:  # an arm that searches few fields or none

@@ -31,8 +31,8 @@ def answer_summary(report: Report, reasons: Mapping[str, str] | None = None) -> 
     adjective = "other " if decided or equal else ""
     groups = {
         "No difference that matters": equal,
-        "Not decided yet, since trials have not run": [v for v in undecided if v.waiting],
-        f"No {adjective}difference could be shown": [v for v in undecided if not v.waiting],
+        "Not decided yet, since trials have not run": [each for each in undecided if each.waiting],
+        f"No {adjective}difference could be shown": [each for each in undecided if not each.waiting],
     }
     parts += [f"{text}: {_outcomes_by_arms(group)}." for text, group in groups.items() if group]
     return " ".join(parts)

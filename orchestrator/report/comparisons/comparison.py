@@ -27,9 +27,7 @@ from search_spaces.wording import amount
 MatchLevel = Literal["settings and ranges", "settings", "what was trained"]
 MIN_PAIRED_SEEDS = 2
 """Minimum number of common seeds for paired differences."""
-REPORTED_SEPARATELY = frozenset(
-    {"digest of the spec", "seed of the searches", "seeds of confirm trials", "command"}
-)
+REPORTED_SEPARATELY = ("digest of the spec", "seed of the searches", "seeds of confirm trials", "command")
 NOTE = (
     "Each interval is a 95% interval of this difference alone. Some of them exclude 0 by chance, and the "
     "comparisons were not planned, so they are exploratory."
@@ -172,9 +170,8 @@ def _metric_differences(
     for metric in dict.fromkeys((*report.outcomes, *second.report.outcomes, *headlines)):
         cell, other_cell = report.cell(names[0], metric), second.report.cell(names[1], metric)
         if cell is not None and other_cell is not None:
-            difference, method = _difference(
-                _values_by_seeds(first, cell), _values_by_seeds(second, other_cell)
-            )
+            values, other_values = _values_by_seeds(first, cell), _values_by_seeds(second, other_cell)
+            difference, method = _difference(values, other_values)
             method += _failure_text((first.label, cell), (second.label, other_cell))
             span, other_span = _span(first, names[0], metric), _span(second, names[1], metric)
             difference = clip_interval(difference, difference_range(other_span, span))

@@ -11,7 +11,7 @@ from typing import Literal
 from orchestrator.plan.answer import better_direction
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.comparisons.failed_seeds import difference_bounds
-from orchestrator.report.results.seed_results import Pairs, SeedResults, ValuesBySeed, mean_by_seed
+from orchestrator.report.results.seed_results import Pairs, SeedResults, mean_by_seed
 from orchestrator.spec.scalars import assignments
 from orchestrator.statistics.missing import verdict_despite_missing
 from orchestrator.statistics.paired import Key, PairedEstimate, compare, resolution, subtract
@@ -78,20 +78,17 @@ def paired_seeds(pairs: Pairs, metric: str, results: SeedResults) -> PairedSeeds
 
     Only seeds with values in all pairs are included.
     """
-    records: list[tuple[str, str]] = []
-    sides: list[Mapping[int, float]] = []
-    for arm, reference in pairs:
-        own_values, reference_values = results.by_seed(arm, metric), results.by_seed(reference, metric)
-        shared_keys = [key for key in own_values if key in reference_values]
-        differences: ValuesBySeed = {
-            key: (subtract(own_values[key][0], reference_values[key][0]), "") for key in shared_keys
-        }
-        records += [(own_values[key][1], reference_values[key][1]) for key in shared_keys]
-        sides.append(mean_by_seed(differences))
-    first, *other_sides = sides
-    in_all = [seed for seed in first if all(seed in values for values in other_sides)]
-    by_seed = {seed: fmean(values[seed] for values in sides) for seed in in_all}
-    return PairedSeeds(tuple(records), results.by_unit(by_seed))
+    record_ids: list[tuple[str, str]] = []
+    by_pair: list[Mapping[int, float]] = []
+    for pair in pairs:
+        own, other = (results.by_seed(arm, metric) for arm in pair)
+        shared_keys = [key for key in own if key in other]
+        differences = {key: (subtract(own[key][0], other[key][0]), "") for key in shared_keys}
+        record_ids += [(own[key][1], other[key][1]) for key in shared_keys]
+        by_pair.append(mean_by_seed(differences))
+    in_all = [seed for seed in by_pair[0] if all(seed in values for values in by_pair)]
+    by_seed = {seed: fmean(values[seed] for values in by_pair) for seed in in_all}
+    return PairedSeeds(tuple(record_ids), results.by_unit(by_seed))
 
 
 Differences = Mapping[Key, Mapping[int, float]]
@@ -175,9 +172,7 @@ class Comparisons:
         return estimates
 
 
-def _unit_differences(
-    group: ContrastGroup, outcomes: Sequence[str], results: SeedResults
-) -> dict[Key, Mapping[int, float]]:
+def _unit_differences(group: ContrastGroup, outcomes: Sequence[str], results: SeedResults) -> Differences:
     return {
         (contrast.arm, metric): by_unit
         for metric, contrast in product(outcomes, group.contrasts)

@@ -124,10 +124,8 @@ def _make_verdict(
         statement = verdict(paired, margin=margin, better=better, num_failed=num_failed, unit=plan.unit)
     is_tested = not failed_units and not waiting_units and untested is None
     num_complete = plan.num_units - len(failed_units | waiting_units)
-    shared_paths, trained_arm = (
-        shared_fields(pair.arm, pair.reference),
-        pair.reference if pair.is_own else pair.arm,
-    )
+    shared_paths = shared_fields(pair.arm, pair.reference)
+    trained_arm = pair.reference if pair.is_own else pair.arm
     cross_verdict = CrossVerdict(
         arm=pair.arm.name,
         reference=pair.reference.name,

@@ -141,7 +141,5 @@ def _missing_seeds(comparisons: Comparisons, arms: Sequence[str]) -> tuple[str, 
             return f"{arm} not run yet"
         return "" if seed in results.finished_seeds(arm) else f"{arm} not run"
 
-    reasons = {
-        seed: ", ".join(filter(None, (missing_reason(arm, seed) for arm in arms))) for seed in confirm.seeds
-    }
-    return tuple(f"seed {seed}: {words}" for seed, words in reasons.items() if words)
+    reasons = {seed: [*filter(None, (missing_reason(arm, seed) for arm in arms))] for seed in confirm.seeds}
+    return tuple(f"seed {seed}: {', '.join(words)}" for seed, words in reasons.items() if words)

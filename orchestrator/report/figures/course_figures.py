@@ -170,10 +170,8 @@ def depth_panels(details: Details) -> Iterator[Panel]:
     curves = [curve for curve in details.depths if curve.moves]
     top = 1.08 * max((max(curve.high) for curve in curves), default=1.0)
     for index, curve in enumerate(curves, start=1):
-        values = zip(curve.splits, curve.mean, curve.low, curve.high, strict=True)
-        message = "; ".join(
-            f"{split} {mean:.3g} ({low:.3g} to {high:.3g})" for split, mean, low, high in values
-        )
+        rows = zip(curve.splits, curve.mean, curve.low, curve.high, strict=True)
+        message = "; ".join("{} {:.3g} ({:.3g} to {:.3g})".format(*row) for row in rows)
         yield Panel(
             f"depth-{index}",
             f"{curve.quantity} of {curve.arm}: {message}",

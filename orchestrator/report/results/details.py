@@ -42,19 +42,17 @@ class Details:
     """Seconds from the first start of a trial to the last end of one."""
 
 
-def details(
-    plan: Plan, report: Report, records: Sequence[Record], measurements_by_trial: Measured
-) -> Details:
+def details(plan: Plan, report: Report, records: Sequence[Record], measurements: Measured) -> Details:
     """Return the details of a report.
 
     Args:
         plan: Plan of the sweep.
         report: The report of these records.
         records: Records of all trials.
-        measurements_by_trial: Measurements of confirm trials by trial id, in the order of steps.
+        measurements: Measurements of confirm trials.
     """
     records = with_usable_metrics(records)
-    measured = {trial_id: [*map(with_usable, each)] for trial_id, each in measurements_by_trial.items()}
+    measured = {trial_id: [*map(with_usable, each)] for trial_id, each in measurements.items()}
     ended = [record for record in merge_late_splits(plan, records) if record.outcome and not record.rank]
     confirmed, reevaluations = (
         [record for record in ended if record.phase == phase] for phase in ("confirm", "posthoc")

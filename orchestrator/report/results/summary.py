@@ -67,13 +67,12 @@ def summarise(plan: Plan, records: Iterable[Record], budget_reason: str = "") ->
     results = SeedResults(kept_records, known_metrics, missing_outcomes, plan.repeat_of)
     primary = [name for name in outcomes if results.all_values(name)]
     metrics = tuple(dict.fromkeys((*primary, *measured_metrics)))
-    reevaluated_metrics = tuple(
-        dict.fromkeys((*metrics, *_displayed_metrics(plan, known_metrics, reevaluations)))
-    )
+    reevaluated = _displayed_metrics(plan, known_metrics, reevaluations)
+    all_metrics = tuple(dict.fromkeys((*metrics, *reevaluated)))
     arms = tuple(arm.name for arm in plan.arms)
     tallies, bests = _tallies(plan, usable_records, results), search_bests(plan, usable_records)
     cells = tuple(cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, results)))
-    posthoc = tuple(_posthoc_cells(plan, reevaluated_metrics, reevaluations, results))
+    posthoc = tuple(_posthoc_cells(plan, all_metrics, reevaluations, results))
     report = Report(
         sweep=plan.name,
         question=plan.question,
@@ -86,7 +85,7 @@ def summarise(plan: Plan, records: Iterable[Record], budget_reason: str = "") ->
         floors={} if plan.arms[0].context else _floors(known_metrics, confirmed),
         arms=arms,
         power=plan.power.sentence if plan.power else "",
-        quantities=tuple(dict.fromkeys(look_up(known_metrics, metric) for metric in reevaluated_metrics)),
+        quantities=tuple(dict.fromkeys(look_up(known_metrics, metric) for metric in all_metrics)),
         headlines=_headlines(plan, known_metrics, metrics, primary),
         splits=names,
         **published.published_fields(plan, metrics, [*cells, *posthoc]),
@@ -102,9 +101,8 @@ def summarise(plan: Plan, records: Iterable[Record], budget_reason: str = "") ->
         spent=budget_reason,
     )
     report = _with_comparisons(report, plan, results, usable_records)
-    return _with_caveats(
-        replace(report, interval_scope=interval_scope(plan, report, results)), plan, all_records
-    )
+    report = replace(report, interval_scope=interval_scope(plan, report, results))
+    return _with_caveats(report, plan, all_records)
 
 
 def _with_comparisons(report: Report, plan: Plan, results: SeedResults, records: Sequence[Record]) -> Report:
@@ -164,12 +162,12 @@ def _finished(records: Iterable[Record]) -> Iterator[Record]:
 
 
 def _report_contexts(
-    plan: Plan, declared_metrics: Sequence[Metric], confirmed: Sequence[Record]
+    plan: Plan, declared: Sequence[Metric], confirmed: Sequence[Record]
 ) -> Iterator[ReportContext]:
     """Yield the contexts of the spec, each with its floors."""
     for arms in plan.contexts if plan.arms[0].context else ():
         context, names = arms[0].context, tuple(arm.name for arm in arms)
-        floors = _floors(declared_metrics, [record for record in confirmed if record.arm in names])
+        floors = _floors(declared, [record for record in confirmed if record.arm in names])
         yield ReportContext(assignments(context), dict(context), names, floors)
 
 
@@ -234,10 +232,8 @@ def _displayed_metrics(plan: Plan, declared: Sequence[Metric], records: Sequence
     other_names = sorted(quantities.difference(metric.name for metric in declared))
     # An undeclared metric of a built-in task, such as BLEU, is the usual one of its field and comes first.
     ordered = [*other_names, *unsplit_names] if plan.trainable is None else [*unsplit_names, *other_names]
-    places = [
-        *product(ordered, splits),
-        *((metric.name, metric.split) for metric in shown_metrics if metric.split),
-    ]
+    places = [*product(ordered, splits)]
+    places += [(metric.name, metric.split) for metric in shown_metrics if metric.split]
     return tuple(name for place in dict.fromkeys(places) for name in by_place.get(place, ()))
 
 
@@ -390,11 +386,8 @@ def _tally(plan: Plan, arm: str, records: Sequence[Record], results: SeedResults
     outcomes: dict[str, Counter[str]] = defaultdict(Counter)
     for record in records:
         outcomes[record.phase][record.outcome.value if record.outcome else "open"] += 1
-    best_params = [
-        (record.repeat, record.assignment)
-        for record in records
-        if record.phase == "confirm" and not record.rank
-    ]
+    best = [record for record in records if record.phase == "confirm" and not record.rank]
+    best_params = [(record.repeat, record.assignment) for record in best]
     finished_seeds, failures = results.finished_seeds(arm), results.failed_seeds(arm)
     return ArmTally(
         arm=arm,

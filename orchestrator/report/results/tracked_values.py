@@ -48,9 +48,8 @@ def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
             answers = {ANSWERS[suffix]: value for suffix, value in values.items() if suffix in ANSWERS}
             if (p := _logged_p(report, effect)) is not None:
                 answers["p"] = p
-            answered[cell.arm] |= {
-                answer_key(name, place): float(f"{value:.10g}") for name, value in answers.items()
-            }
+            rounded = {name: float(f"{value:.10g}") for name, value in answers.items()}
+            answered[cell.arm] |= {answer_key(name, place): value for name, value in rounded.items()}
     # The UI displays the first items at the top: the first outcome, then the others.
     first = f"{ANSWER}/"
     for values in answered.values():

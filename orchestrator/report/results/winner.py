@@ -117,15 +117,13 @@ def find_winner(
     is nothing to choose by.
     """
     rivals = _rivals(report, arm, context)
-    finished_records = [
-        each for each in records if each.outcome is OutcomeKind.FINISHED and each.arm in rivals
-    ]
+    finished = [each for each in records if each.outcome is OutcomeKind.FINISHED and each.arm in rivals]
     spoilt = frozenset(
         (record.arm, record.rank or 0)
         for record in records
         if record.phase == "confirm" and record.outcome is not None and record.outcome.failed
     )
-    winner = _best_confirmed(plan, finished_records, report, spoilt) or _best_searched(plan, finished_records)
+    winner = _best_confirmed(plan, finished, report, spoilt) or _best_searched(plan, finished)
     if winner is None:
         arm_text = f"of {arm} " if arm is not None else ""
         raise InputError(

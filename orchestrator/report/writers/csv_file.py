@@ -10,14 +10,7 @@ from search_spaces.wording import visible
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 ESTIMATE_COLUMNS = ("n", "mean", "ci_low", "ci_high")
-COPIED_COLUMNS = (
-    "failed",
-    "published",
-    "published_std",
-    "median",
-    "published_median",
-    "published_median_std",
-)
+COPIED = ("failed", "published", "published_std", "median", "published_median", "published_median_std")
 CSV_COLUMNS = (
     *("arm", "setting", "metric", *ESTIMATE_COLUMNS, "failed", "floor", "published", "published_source"),
     *("published_std", "median", "published_median", "published_median_std"),
@@ -51,7 +44,7 @@ def _csv_row(report: Report, cell: Cell) -> dict[str, Any]:
         **_csv_estimate("", cell.estimate),
         "floor": report.floor(cell.arm, cell.metric),
         "record_ids": " ".join(cell.record_ids),
-        **{name: getattr(cell, name) for name in COPIED_COLUMNS},
+        **{name: getattr(cell, name) for name in COPIED},
     }
 
 

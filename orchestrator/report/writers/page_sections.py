@@ -106,9 +106,8 @@ def _reference_sentence(report: Report, arm: str) -> str:
 def _search_sentence(best: SearchBest) -> str:
     values = ", ".join(f"{metric} {format_number(value)}" for metric, value in best.values.items())
     reports = f", its best of {counted(best.reports, 'report')}" if best.reports > 1 else ""
-    return (
-        f"{best.arm}: best of {counted(best.finished, 'finished trial')}, {values}{reports}; this is no test"
-    )
+    trials = counted(best.finished, "finished trial")
+    return f"{best.arm}: best of {trials}, {values}{reports}; this is no test"
 
 
 def cost_sentence(report: Report, details: Details | None) -> str:

@@ -381,9 +381,8 @@ def _posthoc_tables(report: Report) -> list[Grid]:
         placeholder = failed.get((arm, setting), "-")
         rows.append((arm, setting, *(_format_cell(cell) if cell else placeholder for cell in of_setting)))
         rows += [(f"{arm}, {words}", setting, *values) for words, values in _published_rows(of_setting)]
-    return [
-        Grid(f"re-evaluated checkpoints: {VALUES}", ("arm", "setting", *metrics), tuple(rows), stacked=True)
-    ]
+    title, headers = f"re-evaluated checkpoints: {VALUES}", ("arm", "setting", *metrics)
+    return [Grid(title, headers, tuple(rows), stacked=True)]
 
 
 def _quantities(report: Report) -> list[str]:
