@@ -52,12 +52,12 @@ class ArmFacts:
 def arm_facts(plan: Plan, records: Sequence[Record]) -> Iterator[ArmFacts]:
     """Yield the facts about each arm, the baseline first."""
     proofs = {check.arm: check for check in plan.proofs}
-    prices = {estimate.arm: estimate for estimate in plan.prices}
+    prices = {each.arm: each for each in plan.prices}
     devices = plan.resources.gpus or plan.resources.cpus
     input_run = "one sequence of the longest training length" if plan.trainable is None else "its example"
     of_arms, planned = by_arm(records), by_arm(plan.trials)
     for arm in plan.arms:
-        arm_records, proof, price = of_arms[arm.name], proofs.get(arm.name), prices.get(arm.name)
+        arm_records, proof, estimate = of_arms[arm.name], proofs.get(arm.name), prices.get(arm.name)
         kinds = Counter(
             (record.phase, record.outcome, record.reason)
             for record in arm_records
@@ -72,7 +72,7 @@ def arm_facts(plan: Plan, records: Sequence[Record]) -> Iterator[ArmFacts]:
             parameters=proof.parameters if proof else None,
             forward_flops=_value_range(proof.flops_min, proof.flops_max) if proof else None,
             flops_of=input_run,
-            step_flops=_value_range(price.train_flops_min, price.train_flops_max) if price else None,
+            step_flops=_value_range(estimate.train_flops_min, estimate.train_flops_max) if estimate else None,
             ended=_outcome_counts(arm_records),
             planned=dict(Counter(trial.phase for trial in planned[arm.name])),
             failures=failures,
