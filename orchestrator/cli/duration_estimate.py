@@ -53,17 +53,14 @@ def estimate_duration(plan: Plan, runs: Path | None) -> str:
             "re-evaluations."
         )
     durations = _earlier_durations(plan, runs)
-    seconds = {
-        arm.name: took for arm in plan.arms if (took := _arm_seconds(plan, arm, durations.get(arm.name)))
-    }
-    if not seconds:
+    known_arms = [arm for arm in plan.arms if arm.name in durations]
+    seconds = {arm.name: _arm_seconds(plan, arm, durations[arm.name]) for arm in known_arms}
+    used = [durations[name] for name, took in seconds.items() if took]
+    if not used:
         return ""
-    durations_of_arms = [durations[name] for name in seconds]
-    sweeps = ", ".join(sorted({duration.sweep for duration in durations_of_arms}))
-    basis = (
-        f"{amount(sum(duration.trials for duration in durations_of_arms), 'trial')} of such arms in {sweeps}"
-    )
-    missing = [arm.name for arm in plan.arms if arm.name not in seconds]
+    sweeps = ", ".join(sorted({duration.sweep for duration in used}))
+    basis = f"{amount(sum(duration.trials for duration in used), 'trial')} of such arms in {sweeps}"
+    missing = [arm.name for arm in plan.arms if not seconds.get(arm.name)]
     note = f" Without arms that no earlier sweep has run: {', '.join(missing)}." if missing else ""
     return (
         f"About {format_rough_seconds(sum(seconds.values()) / at_once)} on this machine{concurrency}, from "
@@ -82,18 +79,17 @@ def _calibrated_seconds(plan: Plan) -> float:
     return total
 
 
-def _arm_seconds(plan: Plan, arm: Arm, duration: TrialDurations | None) -> float:
+def _arm_seconds(plan: Plan, arm: Arm, duration: TrialDurations) -> float:
     """Return the estimated seconds of all trials of an arm; 0 if no estimate is possible."""
-    if duration is None:
-        return 0.0
     steps, total = _steps(arm), 0.0
-    for phase, num_trials in Counter(trial.phase for trial in plan.trials if trial.arm == arm.name).items():
+    num_trials = Counter(trial.phase for trial in plan.trials if trial.arm == arm.name)
+    for phase, count in num_trials.items():
         if phase in duration.seconds:
-            total += num_trials * duration.seconds[phase]
-        elif phase != "posthoc" and duration.per_step is not None and steps is not None:
-            total += num_trials * duration.per_step * steps
+            total += count * duration.seconds[phase]
         elif phase != "posthoc" and steps is None:
             return 0.0
+        elif phase != "posthoc":
+            total += count * (duration.per_step or 0.0) * (steps or 0)
     return total
 
 
@@ -101,28 +97,20 @@ def _earlier_durations(plan: Plan, runs: Path | None) -> dict[str, TrialDuration
     """Return earlier durations by arm, from a sweep with the same arm or an arm with equal time per step."""
     of_same_arm: dict[str, TrialDurations] = {}
     of_equal_speed: dict[str, TrialDurations] = {}
-    for folder, earlier_plan in islice(_sweeps(plan, runs), NEWEST):
+    for folder, earlier in islice(_sweeps(plan, runs), NEWEST):
         if len(of_same_arm) == len(plan.arms):
             break  # older sweeps would be ignored
-        names_by_digest = {arm_.digest: arm_.name for arm_ in earlier_plan.arms}
-        speeds = {_speed_digest(arm_): arm_.name for arm_ in earlier_plan.arms}
-        workload_keys = {
-            arm.name: names_by_digest.get(arm.digest) or speeds.get(_speed_digest(arm)) for arm in plan.arms
-        }
-        if not any(workload_keys.values()):
+        same = {arm.digest: arm.name for arm in earlier.arms}
+        equal_speed = {_speed_digest(arm): arm.name for arm in earlier.arms}
+        names = [same.get(arm.digest) or equal_speed.get(_speed_digest(arm)) for arm in plan.arms]
+        if not any(names):
             continue
-        records = _records(folder)
-        for arm in plan.arms:
-            trials = [arm_ for arm_ in records if arm_.arm == workload_keys[arm.name]]
-            has_same_stopper = _stopper(plan) == _stopper(earlier_plan)
-            if (
-                duration := _mean_durations(
-                    earlier_plan, trials, by_trial=arm.digest in names_by_digest, stopped=has_same_stopper
-                )
-            ) is not None:
-                (of_same_arm if arm.digest in names_by_digest else of_equal_speed).setdefault(
-                    arm.name, duration
-                )
+        records, stopped = _records(folder), _stopper(plan) == _stopper(earlier)
+        for arm, name in zip(plan.arms, names, strict=True):
+            is_same, trials = arm.digest in same, [record for record in records if record.arm == name]
+            duration = _mean_durations(earlier, trials, by_trial=is_same, stopped=stopped)
+            if duration is not None:
+                (of_same_arm if is_same else of_equal_speed).setdefault(arm.name, duration)
     return of_equal_speed | of_same_arm
 
 
@@ -134,10 +122,8 @@ def _sweeps(plan: Plan, runs: Path | None) -> Iterator[tuple[SweepFolder, Plan]]
     from orchestrator.plan.serialise import read_plan
 
     this_machine, share = machine(), (plan.resources.cpus, plan.resources.gpus)
-    all_folders = sweep_folders(runs_root(runs))
-    for folder in sorted(
-        all_folders, key=lambda folder_: (folder_.name != plan.name, -_launched_at(folder_))
-    ):
+    folders = sweep_folders(runs_root(runs))
+    for folder in sorted(folders, key=lambda each: (each.name != plan.name, -_launched_at(each))):
         try:
             provenance = json.loads(read_regular(folder.provenance))
             if {name: provenance.get(name) for name in this_machine} != this_machine:
@@ -184,7 +170,7 @@ def _mean_durations(
         by_trial: Whether to compute the mean seconds per trial.
         stopped: Whether to include trials that ended early, since both sweeps have the same early stopper.
     """
-    ended_records = [
+    ended = [
         record
         for record in records
         if record.attempts == 1
@@ -193,21 +179,20 @@ def _mean_durations(
         and record.outcome.final
         and record.started_at
     ]
-    finished_records = [
-        record
-        for record in ended_records
-        if record.outcome is OutcomeKind.FINISHED and record.phase != "posthoc"
-    ]
-    if not finished_records:
+    finished = [each for each in ended if each.outcome is OutcomeKind.FINISHED and each.phase != "posthoc"]
+    if not finished:
         return None
     seconds: dict[str, list[float]] = {}
-    for record in (ended_records if stopped else finished_records) if by_trial else ():
-        seconds.setdefault(record.phase, []).append((record.ended_at or 0.0) - (record.started_at or 0.0))
-    steps = sum(record.last.step for record in finished_records if record.last)
-    worked = sum((record.ended_at or 0.0) - (record.started_at or 0.0) for record in finished_records)
-    per_step = worked / steps if steps and plan.trainable is None else None
+    for record in (ended if stopped else finished) if by_trial else ():
+        seconds.setdefault(record.phase, []).append(_seconds(record))
+    steps = sum(record.last.step for record in finished if record.last)
+    per_step = sum(map(_seconds, finished)) / steps if steps and plan.trainable is None else None
     means = {phase: sum(values) / len(values) for phase, values in seconds.items()}
-    return TrialDurations(plan.name, len(ended_records), means, per_step)
+    return TrialDurations(plan.name, len(ended), means, per_step)
+
+
+def _seconds(record: Record) -> float:
+    return (record.ended_at or 0.0) - (record.started_at or 0.0)
 
 
 def _steps(arm: Arm) -> int | None:

@@ -26,20 +26,19 @@ def read_best_params(runs: Path | None, name: str) -> Mapping[str, Assignment]:
         raise InputError(f"must name a sweep that searched, got {name}, which has no search")
     search_records = [record for record in records if record.phase == "search"]
     num_search_ended = num_ended(search_records)
-    if num_search_ended < (planned := sum(record.phase == "search" for record in plan.trials)):
+    if num_search_ended < (planned := sum(trial.phase == "search" for trial in plan.trials)):
         raise InputError(
             f"must name a sweep whose search has ended, got {name}, where {num_search_ended} of {planned} "
             f"search trials have; `{resume}` continues it"
         )
-    objective_metrics = [record.metric for record in plan.search.objectives]
+    objectives = [objective.metric for objective in plan.search.objectives]
+    finished = [record for record in search_records if record.outcome is OutcomeKind.FINISHED]
     best_params: dict[str, Assignment] = {}
     for arm in plan.arms:
         candidates = [
             Candidate(record.number, record.assignment, values)
-            for record in search_records
-            if record.arm == arm.name
-            and record.outcome is OutcomeKind.FINISHED
-            and (values := record.judged_by(objective_metrics))
+            for record in finished
+            if record.arm == arm.name and (values := record.judged_by(objectives))
         ]
         if not candidates:
             raise InputError(
@@ -72,10 +71,10 @@ def read_spread(runs: Path | None, name: str, metric: str | None) -> float:
     cell = report.cell(report.arms[0], outcome)
     values = [value for _, value in cell.by_unit] if cell else []
     if len(values) < SEEDS_LEAST:
-        requirement = (
-            f"must name a sweep with at least {SEEDS_LEAST} confirmed seeds of {outcome or 'its outcome'}"
+        raise InputError(
+            f"must name a sweep with at least {SEEDS_LEAST} confirmed seeds of {outcome or 'its outcome'}, "
+            f"got {name}, whose {report.arms[0]} has {len(values)}"
         )
-        raise InputError(f"{requirement}, got {name}, whose {report.arms[0]} has {len(values)}")
     if not (spread := deviation(values)):
         raise InputError(
             f"must name a sweep whose seeds differ, got {name}, where all seeds have the same {outcome}"

@@ -34,13 +34,12 @@ def run() -> None:
 def _end_despite_threads(exit_code: int) -> None:
     """End this process if threads of custom code still run; Python would wait for them forever."""
     deadline = time.monotonic() + THREADS_S
-    others = [
-        each for each in threading.enumerate() if not each.daemon and each is not threading.main_thread()
-    ]
+    threads, main_thread = threading.enumerate(), threading.main_thread()
+    others = [thread for thread in threads if not thread.daemon and thread is not main_thread]
     with suppress(KeyboardInterrupt):
         for thread in others:
             thread.join(max(0.0, deadline - time.monotonic()))
-    names = [each.name for each in others if each.is_alive()]
+    names = [thread.name for thread in others if thread.is_alive()]
     if not names:
         return
     with suppress(OSError):  # the reader of a pipe has closed it

@@ -32,8 +32,7 @@ def _own_address(text: str) -> str:
 
 SpecPath = Annotated[Path, typer.Argument(help="Spec file (YAML).", metavar="SPEC")]
 Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(help="Overrides, e.g. baseline.train.steps=100.", metavar="KEY=VALUE"),
+    list[str] | None, typer.Argument(help="Overrides, e.g. baseline.train.steps=100.", metavar="KEY=VALUE")
 ]
 Profile = Annotated[
     str | None,

@@ -18,53 +18,12 @@ METRIC = "valid/loss"
 """Metric of the spec if the script names none."""
 LEARNING_RATES = ("lr", "learning_rate")
 LENGTHS = frozenset(["epoch", "epochs", "step", "steps", "iter", "iters", "iterations"])
-RUN_CONTROL = LENGTHS | {
-    "resume",
-    "sample",
-    "only",
-    "eval",
-    "evaluate",
-    "test",
-    "split",
-    "splits",
-    "phase",
-    "mode",
-    "worker",
-    "workers",
-    "device",
-    "cuda",
-    "gpu",
-    "gpus",
-    "cpu",
-    "mps",
-    "seed",
-    "dataset",
-    "dir",
-    "path",
-    "folder",
-    "out",
-    "output",
-    "log",
-    "logging",
-    "wandb",
-    "tensorboard",
-    "save",
-    "checkpoint",
-    "ckpt",
-    "interval",
-    "verbose",
-    "debug",
-    "dry",
-    "port",
-    "rank",
-    "compile",
-    "print",
-    "accel",
-    "accelerator",
-    "amp",
-    "onnx",
-    "export",
-}
+_RUN_WORDS = (
+    "resume sample only eval evaluate test split splits phase mode worker workers device cuda gpu gpus "
+    "cpu mps seed dataset dir path folder out output log logging wandb tensorboard save checkpoint "
+    "ckpt interval verbose debug dry port rank compile print accel accelerator amp onnx export"
+)
+RUN_CONTROL = LENGTHS.union(_RUN_WORDS.split())
 """Words in the names of flags that are about the run, not about the model or the optimiser."""
 FIRST_NUMBERS = frozenset(["layer", "layers", "depth"])
 """Words in the names of numbers that are preferred for arms with twice the number."""
@@ -85,9 +44,8 @@ def write_spec_for_script(file: Path) -> str:
     try:
         script = read_script(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"{file}: cannot be read: {(getattr(error, 'strerror', None) or str(error)).lower()}"
-        ) from error
+        cause = getattr(error, "strerror", None) or str(error)
+        raise InputError(f"{file}: cannot be read: {cause.lower()}") from error
     except SyntaxError as error:
         raise InputError(f"{file}:{error.lineno}: must be Python, got: {error.msg}") from error
     settings = {
@@ -183,18 +141,18 @@ def _example_arms(script: ScriptFlags) -> Iterator[tuple[str, dict[str, Any]]]:
     numbers = [flag for flag in flags if _is_number(flag.default) and flag.default > 0 and not flag.choices]
     for flag in numbers:
         if PARTS.fullmatch(flag.name):
-            yield f"minus-{_arm(flag)}", {flag.name: type(flag.default)(0)}
+            yield f"minus-{_word(flag.name)}", {flag.name: type(flag.default)(0)}
     for flag in flags:
         choices = [choice for choice in flag.choices if choice != flag.default]
         if choices:
-            yield f"{_arm(flag)}-{_word(choices[0])}", {flag.name: choices[0]}
+            yield f"{_word(flag.name)}-{_word(choices[0])}", {flag.name: choices[0]}
     for flag in flags:
         if flag.is_switch or isinstance(flag.default, bool):
-            yield f"{'minus' if flag.default else 'plus'}-{_arm(flag)}", {flag.name: not flag.default}
+            yield f"{'minus' if flag.default else 'plus'}-{_word(flag.name)}", {flag.name: not flag.default}
     # A number just below 1 may be a share, which cannot be doubled.
     numbers = [flag for flag in numbers if not PARTS.fullmatch(flag.name) and not 0.5 < flag.default < 1]
     for flag in sorted(numbers, key=lambda flag: not FIRST_NUMBERS & _words(flag.name)):
-        yield f"twice-{_arm(flag)}", {flag.name: 2 * flag.default}
+        yield f"twice-{_word(flag.name)}", {flag.name: 2 * flag.default}
 
 
 def _is_number(value: object) -> bool:
@@ -203,10 +161,6 @@ def _is_number(value: object) -> bool:
 
 def _words(name: str) -> set[str]:
     return set(re.findall(r"[a-z]+", name.lower()))
-
-
-def _arm(flag: Flag) -> str:
-    return _word(flag.name)
 
 
 def _word(value: object) -> str:

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +20,11 @@ from orchestrator.ledger.fold import OF_MEASUREMENTS, measurements, records
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_outline, read_plan
 from orchestrator.plan.types import Plan
+from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind, Phase, Record
 from trainables.protocol import Measurement
+
+MeasuredRecords = tuple[list[Record], dict[str, list[Measurement]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,27 +43,18 @@ class StoredSweep:
         """Return one record per trial in the ledger."""
         return records(self.ledger.events(), self.plan)
 
-    def measured_records(self) -> tuple[list[Record], dict[str, list[Measurement]]]:
+    def measured_records(self) -> MeasuredRecords:
         """Return all records, and every measurement of confirm trials by trial id, in one pass.
 
         The `best` value of other trials is from their newest measurements unless earlier reports count too.
         """
         confirmed = {trial.trial_id for trial in self.plan.trials if trial.phase == "confirm"}
-        measured_events: list[Event] = []
-
-        def collect_measured(events: Iterable[Event]) -> Iterator[Event]:
-            for event in events:
-                if event.kind in OF_MEASUREMENTS and event.trial_id in confirmed:
-                    measured_events.append(event)
-                yield event
-
         with garbage_collection_off():
             if not self._counts_earlier_reports:
-                trial_records = records(collect_measured(self.ledger.last_reports(confirmed)), self.plan)
+                trial_records, measured = fold_measured(self.ledger.last_reports(confirmed), self.plan)
                 if not self._lacks_objective(trial_records):
-                    return trial_records, measurements(measured_events)
-                measured_events.clear()
-            return records(collect_measured(self.ledger.events()), self.plan), measurements(measured_events)
+                    return trial_records, measured
+            return fold_measured(self.ledger.events(), self.plan)
 
     def newest_records(self) -> list[Record]:
         """Return all records faster than `records`, with the last measurement as `best`.
@@ -74,34 +68,33 @@ class StoredSweep:
     def overview(self) -> Overview:
         """Return the data for `status`; trials that had ended at the newest snapshot are not read again."""
         snapshot = self.ledger.snapshot()
-        ended_trial_totals = EndedTrialTotals.from_snapshot(snapshot) if snapshot is not None else None
-        if snapshot is not None and ended_trial_totals is not None:
+        totals = EndedTrialTotals.from_snapshot(snapshot) if snapshot is not None else None
+        if snapshot is not None and totals is not None:
             every_report, seq = self._counts_earlier_reports, snapshot.seq
-            new = [
-                *self.ledger.newest(
-                    after_seq=seq, extra_counts=ended_trial_totals.open_trials, every_report=every_report
-                )
-            ]
-            if not any(event.kind is EventKind.RETRIED and (event.seq or 0) > seq for event in new):
-                newest = records(new, self.plan)
+            newer = self.ledger.newest(
+                after_seq=seq, extra_counts=totals.open_trials, every_report=every_report
+            )
+            events = [*newer]
+            if not any(event.kind is EventKind.RETRIED and (event.seq or 0) > seq for event in events):
+                newest = records(events, self.plan)
                 if not self._lacks_objective(newest):
-                    return Overview.of(self.plan, self.planned, newest, ended_trial_totals)
+                    return Overview.of(self.plan, self.planned, newest, totals)
         return Overview.of(self.plan, self.planned, self.newest_records())
 
     @property
+    def _objectives(self) -> Sequence[Objective]:
+        return self.plan.search.objectives if self.plan.search is not None else ()
+
+    @property
     def _counts_earlier_reports(self) -> bool:
-        objectives = self.plan.search.objectives if self.plan.search is not None else ()
-        return any(objective.scope != "last" for objective in objectives)
+        return any(objective.scope != "last" for objective in self._objectives)
 
     def _lacks_objective(self, trial_records: Iterable[Record]) -> bool:
         """Return whether a finished search trial lacks an objective in the reports that were read."""
-        objectives = self.plan.search.objectives if self.plan.search is not None else ()
-        objective_metrics = [record.metric for record in objectives]
-        return bool(objective_metrics) and not all(
-            record.judged_by(objective_metrics)
-            for record in trial_records
-            if record.phase == "search" and record.outcome is OutcomeKind.FINISHED
-        )
+        metrics = [objective.metric for objective in self._objectives]
+        finished = (record for record in trial_records if record.outcome is OutcomeKind.FINISHED)
+        searched = (record for record in finished if record.phase == "search")
+        return bool(metrics) and not all(record.judged_by(metrics) for record in searched)
 
     def exhausted_budget(self) -> str:
         """Return the exhausted budget if it ended the sweep; otherwise an empty string."""
@@ -114,6 +107,23 @@ class StoredSweep:
     def _last_event(self) -> Event | None:
         last = max(0, self.ledger.last_seq() - 1)
         return next(iter(self.ledger.events(after_seq=last)), None)
+
+
+def fold_measured(events: Iterable[Event], plan: Plan) -> MeasuredRecords:
+    """Return all records, and every measurement of confirm trials by trial id, in one pass over `events`.
+
+    Only the events that are needed for curves are retained in memory.
+    """
+    confirmed = {trial.trial_id for trial in plan.trials if trial.phase == "confirm"}
+    measured_events: list[Event] = []
+
+    def collect_measured() -> Iterator[Event]:
+        for event in events:
+            if event.kind in OF_MEASUREMENTS and event.trial_id in confirmed:
+                measured_events.append(event)
+            yield event
+
+    return records(collect_measured(), plan), measurements(measured_events)
 
 
 def launched_sweep(

@@ -119,14 +119,27 @@ def check_trials(store: "Ledger", folder: SweepFolder) -> Iterator[Finding]:
     plan = read_plan(folder)
     unplanned_ids = known_ids - {trial.trial_id for trial in plan.trials}
     if unplanned_ids and (unplanned_ids := unplanned_ids - {trial.trial_id for trial in replacements(plan)}):
-        yield Finding(
-            "ledger",
-            "damaged",
-            f"the plan lacks {amount(len(unplanned_ids), 'trial')} of its ledger, such as "
-            f"{min(unplanned_ids)}",
+        num_lacking, example = amount(len(unplanned_ids), "trial"), min(unplanned_ids)
+        detail = f"the plan lacks {num_lacking} of its ledger, such as {example}"
+        remedy = (
             "the sweep was extended in another copy of this folder: go on in that one, or restore spec.yaml, "
-            "plan.json, manifest.json and extensions/ from it",
+            "plan.json, manifest.json and extensions/ from it"
         )
+        yield Finding("ledger", "damaged", detail, remedy)
+
+
+def check_copies(
+    folder: SweepFolder, plan: "Plan", setup: Setup, ledger: "Ledger", on_progress: OnProgress
+) -> Iterator[Finding]:
+    """Yield findings on all parts that are compared with the ledger."""
+    from orchestrator.ledger.fold import records
+
+    sweep = CheckedSweep(folder, plan, setup, ledger, records(ledger.events(), plan))
+    yield from check_snapshot(sweep)
+    yield from check_checkpoints(sweep, on_progress)
+    yield from check_data(sweep, on_progress)
+    yield from check_parquet(sweep)
+    yield from check_mlflow(sweep, on_progress)
 
 
 def check_checkpoints(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Finding]:
@@ -180,10 +193,8 @@ def check_data(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Finding
     from trainables.task_catalog import task_name
 
     confirmed = sweep.plan.confirm.splits if sweep.plan.confirm is not None else ()
-    raw = [
-        *(arm.settings["task"] for arm in sweep.plan.arms),
-        *(record.settings["task"] for record in sweep.records),
-    ]
+    raw = [arm.settings["task"] for arm in sweep.plan.arms]
+    raw += [record.settings["task"] for record in sweep.records]
     try:
         tasks = list(tasks_with_splits(raw, confirmed))
     except (ValueError, LookupError) as error:
@@ -206,14 +217,14 @@ def _check_split(path: Path) -> Finding:
     from trainables.data.inventory import inspect_file
 
     if not path.exists():
-        return Finding("data", "absent", f"{path} is not there; it is built when it is tasks_with_splits")
+        return Finding("data", "absent", f"{path} is not there; it is built when it is needed")
     data_file = inspect_file(path)
     assert data_file is not None, "data are looked at themselves"
     verdicts: dict[str, Soundness] = {"whole": "sound", "stale": "sound", "being built": "absent"}
     verdict = verdicts.get(data_file.verdict, "unknown" if data_file.verdict == "unknown" else "damaged")
-    on_progress = f"{path}: {data_file.reason or data_file.content_hash}"
+    detail = f"{path}: {data_file.reason or data_file.content_hash}"
     remedy = "it is never used: whoever needs it next builds it again" if verdict == "damaged" else ""
-    return Finding("data", verdict, on_progress, remedy)
+    return Finding("data", verdict, detail, remedy)
 
 
 def check_parquet(sweep: CheckedSweep) -> Iterator[Finding]:
@@ -284,12 +295,8 @@ def check_snapshot(sweep: CheckedSweep) -> Iterator[Finding]:
 
     remedy = f"no event is lost; `{command('verify', sweep.folder, '--repair')}` deletes it"
     if sweep.ledger.has_unfit_snapshot():
-        yield Finding(
-            "snapshot",
-            "damaged",
-            "the snapshot differs from what haltsweep wrote, or belongs to other events",
-            remedy,
-        )
+        detail = "the snapshot differs from what haltsweep wrote, or belongs to other events"
+        yield Finding("snapshot", "damaged", detail, remedy)
     snapshot = sweep.ledger.snapshot()
     if snapshot is None:
         return

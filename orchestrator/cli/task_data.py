@@ -113,11 +113,10 @@ def _read_spec(path: Path, overrides: Sequence[str], profile: str | None, *, tes
     confirmed = source.spec.confirm.splits if source.spec.confirm is not None else ()
     for arm in arms:
         train = arm.system.train
-        ((config, infos),) = tasks_with_splits([arm.system.settings["task"]], confirmed)
-        infos_ = splits(config) if tests else tuple(infos)
-        by_config.setdefault(
-            config, Subject(config, infos_, train.batch_size, train.steps, train.batch_tokens)
-        )
+        ((config, needed),) = tasks_with_splits([arm.system.settings["task"]], confirmed)
+        infos = splits(config) if tests else tuple(needed)
+        subject = Subject(config, infos, train.batch_size, train.steps, train.batch_tokens)
+        by_config.setdefault(config, subject)
     return list(by_config.values())
 
 

@@ -164,19 +164,12 @@ def start_follower(folder: SweepFolder, ledger_url: str, uri: str) -> Follower:
     """
     check_uri(uri)
     summary = SummaryFile()
-    command = [
-        sys.executable,
-        "-m",
-        "orchestrator.tracking.follower",
-        str(folder.root.resolve()),
-        str(os.getpid()),
-        str(summary.fd),
-    ]
+    arguments = [str(folder.root.resolve()), str(os.getpid()), str(summary.fd)]
 
     with (folder.root / LOG).open("ab") as log:
         # Use a separate session: Ctrl-C must reach only the launcher, which closes the sweep first.
         process = subprocess.Popen(  # noqa: S603 - our own interpreter and module  # nosec B603
-            command,
+            [sys.executable, "-m", "orchestrator.tracking.follower", *arguments],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,

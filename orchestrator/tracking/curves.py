@@ -43,16 +43,15 @@ class ArmCurves:
 
         A mean is computed only for a step with a value of every trial. A curve needs two different means.
         """
-        if self._finished <= self._published:
+        num_trials = self._finished
+        if num_trials <= self._published:
             return []
-        self._published = self._finished
-        section = f"curve-{self._finished}-seed{'s' * (self._finished > 1)}"
+        self._published = num_trials
+        section = f"curve-{num_trials}-seed{'s' * (num_trials > 1)}"
         curve = []
-        for name, by_step in sorted(self._sums.items()):
-            means = {
-                step: total / count for step, (count, total) in by_step.items() if count == self._finished
-            }
-            if len(means) > 1 and len(set(means.values())) > 1:
+        for name, sums in self._sums.items():
+            means = {step: total / count for step, (count, total) in sums.items() if count == num_trials}
+            if len(set(means.values())) > 1:
                 key = metric_key(f"{section}/{name}")
-                curve += [Point(key, value, at_ms, step) for step, value in sorted(means.items())]
+                curve += [Point(key, value, at_ms, step) for step, value in means.items()]
         return sorted(curve, key=lambda point: (point.step, point.key))

@@ -15,43 +15,23 @@ from orchestrator.plan.types import Plan
 from orchestrator.trials import Record
 
 MOMENT = pa.timestamp("us", tz="UTC")
+_TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
+_TRIAL = [
+    *(("trial_id", _TEXT), ("arm", _TEXT), ("phase", _TEXT)),
+    *(("number", _INT), ("repeat", _INT), ("seed", _INT)),
+]
 TRIALS = pa.schema(
     [
-        ("trial_id", pa.string()),
-        ("arm", pa.string()),
-        ("phase", pa.string()),
-        ("number", pa.int64()),
-        ("repeat", pa.int64()),
-        ("seed", pa.int64()),
-        ("rank", pa.int64()),
-        ("outcome", pa.string()),
-        ("reason", pa.string()),
-        ("attempts", pa.int64()),
-        ("started_at", MOMENT),
-        ("ended_at", MOMENT),
-        ("commit", pa.string()),
-        ("code", pa.string()),
-        ("host", pa.string()),
-        ("settings", pa.string()),
-        ("step", pa.int64()),
-        ("seconds", pa.float64()),
+        *_TRIAL,
+        *(("rank", _INT), ("outcome", _TEXT), ("reason", _TEXT), ("attempts", _INT)),
+        *(("started_at", MOMENT), ("ended_at", MOMENT)),
+        *(("commit", _TEXT), ("code", _TEXT), ("host", _TEXT), ("settings", _TEXT)),
+        *(("step", _INT), ("seconds", _FLOAT)),
     ]
 )
 """Columns of every sweep; columns for fields and metrics of the sweep follow."""
 MEASURED = pa.schema(
-    [
-        ("trial_id", pa.string()),
-        ("arm", pa.string()),
-        ("phase", pa.string()),
-        ("number", pa.int64()),
-        ("repeat", pa.int64()),
-        ("seed", pa.int64()),
-        ("step", pa.int64()),
-        ("seconds", pa.float64()),
-        ("at", MOMENT),
-        ("metric", pa.string()),
-        ("value", pa.float64()),
-    ]
+    [*_TRIAL, *(("step", _INT), ("seconds", _FLOAT), ("at", MOMENT), ("metric", _TEXT), ("value", _FLOAT))]
 )
 
 
@@ -62,32 +42,25 @@ def trials_table(records: Sequence[Record], plan: Plan | None = None) -> pa.Tabl
     `counted.<metric>` follows if an objective of `plan` has another scope than the last report.
     """
     table = pa.Table.from_pylist([_fixed_columns(record) for record in records], schema=TRIALS)
-    for prefix, mappings in (
-        ("assignment", [record.assignment for record in records]),
-        ("overrides", [record.overrides for record in records]),
-    ):
-        for path in sorted({path for record in mappings for path in record}):
-            table = table.append_column(
-                f"{prefix}.{path}", _column([record.get(path) for record in mappings])
-            )
-    for name in sorted({name for record in records for name in record.attributes}):
-        texts = pa.array([record.attributes.get(name) for record in records], pa.string())
-        table = table.append_column(f"attribute.{name}", texts)
-    metrics = [record.last.metrics if record.last else {} for record in records]
-    for name in sorted({name for record in metrics for name in record}):
-        values = pa.array([record.get(name) for record in metrics], pa.float64())
-        table = table.append_column(f"metric.{name}", values)
     objectives = plan.search.objectives if plan is not None and plan.search is not None else ()
-    values_counted = [record.judged.metrics if record.judged else {} for record in records]
-    for objective in (record for record in objectives if record.scope != "last"):
-        values = pa.array([record.get(objective.metric) for record in values_counted], pa.float64())
-        table = table.append_column(f"counted.{objective.metric}", values)
+    counted = [objective.metric for objective in objectives if objective.scope != "last"]
+    for prefix, mappings, kind, names in (
+        ("assignment", [record.assignment for record in records], None, None),
+        ("overrides", [record.overrides for record in records], None, None),
+        ("attribute", [record.attributes for record in records], _TEXT, None),
+        ("metric", [record.last.metrics if record.last else {} for record in records], _FLOAT, None),
+        ("counted", [record.judged.metrics if record.judged else {} for record in records], _FLOAT, counted),
+    ):
+        for name in sorted({name for each in mappings for name in each}) if names is None else names:
+            values = [each.get(name) for each in mappings]
+            column = _column(values) if kind is None else pa.array(values, kind)
+            table = table.append_column(f"{prefix}.{name}", column)
     return table
 
 
 def measurements_table(events: Iterable[Event], plan: Plan) -> pa.Table:
     """Return one row per trial, step and metric in the log."""
-    trials = {planned_trial.trial_id: planned_trial for planned_trial in plan.trials}
+    trials = {trial.trial_id: trial for trial in plan.trials}
     columns: dict[str, list[Any]] = {name: [] for name in MEASURED.names}
     for event in events:
         if event.kind is EventKind.RETRIED:
@@ -100,9 +73,9 @@ def measurements_table(events: Iterable[Event], plan: Plan) -> pa.Table:
         assert event.trial_id is not None, "a measurement belongs to a trial"
         trial, at = trials[event.trial_id], _moment(event.at)
         for name, value in event.payload["metrics"].items():
-            names = (trial.trial_id, trial.arm, trial.phase, trial.number, trial.repeat, trial.seed)
-            row_ = (event.payload["step"], event.payload["seconds"], at, name, value)
-            for column, cell in zip(columns.values(), (*names, *row_), strict=True):
+            identity = (trial.trial_id, trial.arm, trial.phase, trial.number, trial.repeat, trial.seed)
+            reported = (event.payload["step"], event.payload["seconds"], at, name, value)
+            for column, cell in zip(columns.values(), (*identity, *reported), strict=True):
                 column.append(cell)
     return pa.Table.from_pydict(columns, schema=MEASURED)
 
@@ -142,15 +115,11 @@ def _moment(at: float | None) -> datetime | None:
 def _column(values: Sequence[Any]) -> pa.Array:
     """Return a column of one type, or of JSON strings if the values have several types."""
     kinds = {type(value) for value in values if value is not None}
-    for allowed, kind in (
-        ({bool}, pa.bool_()),
-        ({int}, pa.int64()),
-        ({int, float}, pa.float64()),
-        ({str}, pa.string()),
-    ):
+    known = ({bool}, pa.bool_()), ({int}, _INT), ({int, float}, _FLOAT), ({str}, _TEXT)
+    for allowed, kind in known:
         if kinds <= allowed:
             return pa.array(values, kind)
-    return pa.array([None if value is None else _json(value) for value in values], pa.string())
+    return pa.array([None if value is None else _json(value) for value in values], _TEXT)
 
 
 def _json(value: Any) -> str:

@@ -31,44 +31,29 @@ BLOCK = 10_000
 """Number of positions of the log in a measurements file."""
 _VERSION, POSITION = b"haltsweep.schema", b"haltsweep.position"
 
-_METRICS = pa.map_(pa.string(), pa.float64())
-_MEASURED = pa.struct([("step", pa.int64()), ("seconds", pa.float64()), ("metrics", _METRICS)])
+_TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
+_MEASURED = pa.struct([("step", _INT), ("seconds", _FLOAT), ("metrics", pa.map_(_TEXT, _FLOAT))])
+_JSON = ("assignment", "overrides", "settings", "provenance")
 RECORDS = pa.schema(
     [
-        ("trial_id", pa.string()),
-        ("sweep", pa.string()),
-        ("arm", pa.string()),
-        ("phase", pa.string()),
-        ("number", pa.int64()),
-        ("seed", pa.int64()),
-        ("rank", pa.int64()),
-        ("assignment", pa.string()),
-        ("overrides", pa.string()),
-        ("settings", pa.string()),
-        ("outcome", pa.string()),
-        ("reason", pa.string()),
-        ("last", _MEASURED),
-        ("best", _MEASURED),
-        ("started_at", pa.float64()),
-        ("ended_at", pa.float64()),
-        ("attempts", pa.int64()),
-        ("provenance", pa.string()),
+        *(("trial_id", _TEXT), ("sweep", _TEXT), ("arm", _TEXT), ("phase", _TEXT)),
+        *(("number", _INT), ("seed", _INT), ("rank", _INT)),
+        *(("assignment", _TEXT), ("overrides", _TEXT), ("settings", _TEXT)),
+        *(("outcome", _TEXT), ("reason", _TEXT), ("last", _MEASURED), ("best", _MEASURED)),
+        *(("started_at", _FLOAT), ("ended_at", _FLOAT), ("attempts", _INT), ("provenance", _TEXT)),
     ]
 )
 """Schema of the records, one row per trial.
 
 `assignment`, `overrides`, `settings` and `provenance` are JSON; times are Unix seconds.
 """
-REPEAT = pa.field("repeat", pa.int64())
+REPEAT = pa.field("repeat", _INT)
 """Additional column of `RECORDS` in sweeps with repeated searches."""
+_ENCODED = pa.dictionary(pa.int32(), _TEXT)
 MEASUREMENTS = pa.schema(
     [
-        ("trial_id", pa.dictionary(pa.int32(), pa.string())),
-        ("step", pa.int64()),
-        ("seconds", pa.float64()),
-        ("at", pa.float64()),
-        ("metric", pa.dictionary(pa.int32(), pa.string())),
-        ("value", pa.float64()),
+        *(("trial_id", _ENCODED), ("step", _INT), ("seconds", _FLOAT), ("at", _FLOAT)),
+        *(("metric", _ENCODED), ("value", _FLOAT)),
     ]
 )
 """Schema of the measurements, one row per trial, step and metric.
@@ -76,7 +61,6 @@ MEASUREMENTS = pa.schema(
 A retried trial may have several rows for a step: the newest `at` counts.
 """
 _LONG = frozenset({"packages", "code_diff"})
-_JSON = ("assignment", "overrides", "settings", "provenance")
 
 
 class ParquetFiles:
@@ -165,20 +149,15 @@ class Tables:
         self._block_number, self.heard = event.seq // BLOCK, event.seq
         self._fold.apply(event)
         if event.kind is EventKind.MEASURED:
-            payload = event.payload
-            for name, value in payload["metrics"].items():
-                self._block.append(
-                    (event.trial_id, payload["step"], payload["seconds"], event.at, name, value)
-                )
+            report = (event.trial_id, event.payload["step"], event.payload["seconds"], event.at)
+            self._block += [(*report, *metric) for metric in event.payload["metrics"].items()]
 
     def measurements(self) -> TableFile | None:
         """Return the newest block of measurements; None if it is empty."""
         if not self._block:
             return None
-        columns = list(zip(*self._block, strict=True))
-        arrays = [
-            pa.array(column).cast(kind.type) for column, kind in zip(columns, MEASUREMENTS, strict=True)
-        ]
+        columns = zip(zip(*self._block, strict=True), MEASUREMENTS, strict=True)
+        arrays = [pa.array(values).cast(field.type) for values, field in columns]
         file = self._folder.measurements / f"{self._block_number:06d}.parquet"
         return TableFile(file, pa.Table.from_arrays(arrays, schema=MEASUREMENTS), self.heard)
 
@@ -199,34 +178,26 @@ def to_row(record: Record) -> dict[str, Any]:
     """Return the column values of a record."""
     row = {name: getattr(record, name) for name in RECORDS.names}
     # Long values that are the same in all rows of a session; provenance.json and the ledger have them.
-    row["provenance"] = {name: field_ for name, field_ in record.provenance.items() if name not in _LONG}
-    for name in _JSON:
-        row[name] = canonical(row[name])
+    row["provenance"] = {name: value for name, value in record.provenance.items() if name not in _LONG}
+    row |= {name: canonical(row[name]) for name in _JSON}
     row["outcome"] = record.outcome.value if record.outcome is not None else None
-    for name in ("last", "best"):
-        row[name] = _measured_columns(row[name])
-    return row
+    return row | {name: _measured_columns(row[name]) for name in ("last", "best")}
 
 
 def from_row(row: Mapping[str, Any]) -> Record:
     """Return the record of a row."""
-    values = dict(row)
-    for name in _JSON:
-        values[name] = json.loads(values[name])
-    values["outcome"] = OutcomeKind(values["outcome"]) if values["outcome"] is not None else None
+    values = {**row, **{name: json.loads(row[name]) for name in _JSON}}
+    values["outcome"] = OutcomeKind(row["outcome"]) if row["outcome"] is not None else None
     for name in ("last", "best"):
-        values[name] = Measurement(**values[name]) if values[name] is not None else None
+        values[name] = Measurement(**row[name]) if row[name] is not None else None
     return Record(**values)
 
 
 def _measured_columns(measurement: Measurement | None) -> dict[str, Any] | None:
     if measurement is None:
         return None
-    return {
-        "step": measurement.step,
-        "seconds": measurement.seconds,
-        "metrics": list(measurement.metrics.items()),
-    }
+    step, seconds = measurement.step, measurement.seconds
+    return {"step": step, "seconds": seconds, "metrics": list(measurement.metrics.items())}
 
 
 def read_table(folder: SweepFolder, file: Path) -> pa.Table:
@@ -273,10 +244,9 @@ def _has_table(content: bytes, table_file: TableFile) -> bool:
         table = pq.read_table(pa.BufferReader(content)).replace_schema_metadata(None)
     except (OSError, pa.ArrowInvalid):
         return False
+    expected = table_file.table
     # pyarrow treats NaN as unequal to NaN.
-    return bool(table.equals(table_file.table)) or repr(table.to_pylist()) == repr(
-        table_file.table.to_pylist()
-    )
+    return bool(table.equals(expected)) or repr(table.to_pylist()) == repr(expected.to_pylist())
 
 
 def check_files(folder: SweepFolder, plan: Plan, ledger: Ledger) -> dict[Path, str]:
@@ -299,14 +269,10 @@ def check_files(folder: SweepFolder, plan: Plan, ledger: Ledger) -> dict[Path, s
 
     def compare() -> None:
         for table_file in (expected.measurements(), expected.records()):
-            if (
-                table_file is None
-                or table_file.file not in contents
-                or contents[table_file.file][0] != expected.heard
-            ):
-                continue
-            is_equal = _has_table(contents[table_file.file][1], table_file)
-            faults[table_file.file] = "" if is_equal else "its rows differ from the ledger"
+            position, content = contents.get(table_file.file, (-1, b"")) if table_file else (-1, b"")
+            if table_file and position == expected.heard:
+                is_equal = _has_table(content, table_file)
+                faults[table_file.file] = "" if is_equal else "its rows differ from the ledger"
 
     for event in ledger.events():
         while due and event.seq is not None and due[-1] < event.seq:

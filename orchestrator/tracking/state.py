@@ -43,14 +43,11 @@ class TrackingState:
 
     def waited_for(self, now: float) -> str:
         """Return what the writer waits for, the waiting time and the remaining work."""
-        num_missing_events = self.newest - self.position
+        num_missing = self.newest - self.position
         request = f"{self.doing} (asked {max(0, round(now - self.at))} s ago)" if self.doing else ""
-        parts = (
-            request,
-            f"{amount(num_missing_events, 'event')} to go" if num_missing_events > 0 else "",
-            self.error,
-        )
-        return "; ".join(part for part in parts if part) or "its last writes are not confirmed yet"
+        rest = f"{amount(num_missing, 'event')} to go" if num_missing > 0 else ""
+        parts = filter(None, (request, rest, self.error))
+        return "; ".join(parts) or "its last writes are not confirmed yet"
 
 
 def read_state(folder: SweepFolder) -> TrackingState | None:

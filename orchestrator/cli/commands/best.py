@@ -102,9 +102,11 @@ def _content(spec: "Spec", choice: "Winner", arm: "Arm") -> dict[str, Any]:
     from search_spaces.paths import MISSING, lookup
 
     original = spec.content()
+    has_confirm = "confirm" in original
     confirm = original.get("confirm", {"seeds": [choice.records[0].seed], "splits": []})
     if choice.repeat is not None:  # the seeds in the spec are those of repeat 0
         confirm = {**confirm, "seeds": [*choice.seeds]}
+    posthoc = original.get("posthoc", {}) if has_confirm else {}
     params = setting_words(choice.records[0].assignment)
     content = {
         "name": f"{spec.name[: LONGEST_NAME - 5]}-best",
@@ -112,11 +114,9 @@ def _content(spec: "Spec", choice: "Winner", arm: "Arm") -> dict[str, Any]:
         "trainable": original.get("trainable"),
         "baseline": _settings(spec, choice, arm),
         "confirm": {key: confirm[key] for key in OF_ONE_ARM if key in confirm},
-        "answer": _restrict_answer(original, choice) if "confirm" in original else None,
+        "answer": _restrict_answer(original, choice) if has_confirm else None,
         "posthoc": {
-            path: values
-            for path, values in original.get("posthoc", {}).items()
-            if "confirm" in original and lookup(choice.settings, path) is not MISSING
+            path: each for path, each in posthoc.items() if lookup(choice.settings, path) is not MISSING
         },
         "resources": original.get("resources"),
     }
@@ -125,13 +125,12 @@ def _content(spec: "Spec", choice: "Winner", arm: "Arm") -> dict[str, Any]:
 
 def _restrict_answer(original: Mapping[str, Any], choice: "Winner") -> dict[str, Any]:
     """Return the `answer` section of a spec, restricted to metrics of the winner's confirm trials."""
+    section = original.get("answer", {})
     of_several = {"also", "pool", "variance"}
-    answer = {
-        key: value for key, value in original.get("answer", {}).items() if value and key not in of_several
-    }
+    answer = {key: value for key, value in section.items() if value and key not in of_several}
     if choice.by == "confirm":
         answer["metric"] = choice.metric
-    also = [name for name in original.get("answer", {}).get("also", ()) if name in choice.measured]
+    also = [name for name in section.get("also", ()) if name in choice.measured]
     return answer | ({"also": also} if also else {})
 
 
@@ -141,19 +140,14 @@ def _left_out(original: Mapping[str, Any], content: Mapping[str, Any]) -> Iterat
     if original.get("confirm", {}).get("best") == 1:
         original = {**original, "confirm": {**original["confirm"], "best": None}}
     for section, value in original.items():
-        section_content = content.get(section)
-        if section_content is None:
+        kept = content.get(section)
+        if kept is None:
             omitted.append(section)
         elif section in {"confirm", "answer", "posthoc"}:
-            omitted += [
-                f"{section}.{key}" for key, part in value.items() if part and key not in section_content
-            ]
-            metrics = [
-                str(part) for part in value.get("also", ()) if part not in section_content.get("also", ())
-            ]
-            omitted += (
-                [f"{section}.also of {', '.join(metrics)}"] if metrics and "also" in section_content else []
-            )
+            omitted += [f"{section}.{key}" for key, part in value.items() if part and key not in kept]
+            metrics = [str(name) for name in value.get("also", ()) if name not in kept.get("also", ())]
+            if metrics and "also" in kept:
+                omitted.append(f"{section}.also of {', '.join(metrics)}")
     if omitted:
         message = "; ".join(omitted)
         yield f"Left out of the sweep's spec, since this spec has one arm with fixed params: {message}."

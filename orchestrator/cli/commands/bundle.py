@@ -56,6 +56,8 @@ def bundle(
 
 def _files(sweep: "StoredSweep", target_folder: Path) -> "dict[str, bytes | Path]":
     """Return the contents of the bundle by name; large files are written to `target_folder`."""
+    from importlib import metadata
+
     from orchestrator.bundle import contents
     from orchestrator.execution.datasets import data_digests
     from orchestrator.execution.sweep.extend_folder import editions
@@ -79,9 +81,8 @@ def _files(sweep: "StoredSweep", target_folder: Path) -> "dict[str, bytes | Path
     files["data.json"] = (json.dumps(digests, indent=2, sort_keys=True) + "\n").encode()
     report, _ = report_files(sweep.plan, sweep.ledger.events(), target_folder)
     files |= report
-    files[contents.LIST] = contents.listing(
-        sweep.plan.name, files, {"haltsweep": _version(), "code": contents.code_digest()}
-    )
+    versions = {"haltsweep": metadata.version("haltsweep"), "code": contents.code_digest()}
+    files[contents.LIST] = contents.listing(sweep.plan.name, files, versions)
     return files
 
 
@@ -90,38 +91,31 @@ def report_files(
 ) -> "tuple[dict[str, Path], Sequence[Record]]":
     """Write the report to `target_folder`; return its files by their name in the bundle, and the records.
 
-    Only the events that are needed for curves are retained in memory.
-
     Args:
         plan: The plan of the sweep.
         events: All events of the ledger.
         target_folder: Existing folder for the report.
     """
     from orchestrator.bundle.contents import REPORT
+    from orchestrator.cli.stored_sweep import fold_measured
     from orchestrator.conductor.budget import budget_end
-    from orchestrator.ledger.fold import OF_MEASUREMENTS, measurements, records
     from orchestrator.report.results.details import details
     from orchestrator.report.results.summary import summarise
     from orchestrator.report.writers.write import write_report_folder
 
-    confirmed = {trial.trial_id for trial in plan.trials if trial.phase == "confirm"}
-    measured_events: list[Event] = []
     last: Event | None = None
 
-    def collect_measured() -> "Iterator[Event]":
+    def remember_last() -> "Iterator[Event]":
         nonlocal last
-        for last in events:
-            if last.kind in OF_MEASUREMENTS and last.trial_id in confirmed:
-                measured_events.append(last)
-            yield last
+        for event in events:
+            last = event
+            yield event
 
-    trial_records = records(collect_measured(), plan)
-    new_report = summarise(plan, trial_records, budget_end(last, plan))
+    records, measured = fold_measured(remember_last(), plan)
+    report = summarise(plan, records, budget_end(last, plan))
     folder = target_folder / REPORT
-    write_report_folder(
-        new_report, folder, details(plan, new_report, trial_records, measurements(measured_events))
-    )
-    return {f"{REPORT}/{file.name}": file for file in folder.iterdir()}, trial_records
+    write_report_folder(report, folder, details(plan, report, records, measured))
+    return {f"{REPORT}/{file.name}": file for file in folder.iterdir()}, records
 
 
 def check_bundle(path: Path, rerun: int, data_dir: Path) -> "Iterator[Finding]":
@@ -208,30 +202,23 @@ def _compare_reports(
     from orchestrator.files.file_digests import file_digest
     from orchestrator.files.findings import Finding
 
-    stored_files = (folder / contents.REPORT).glob("*")
-    stored_digests = {f"{contents.REPORT}/{file.name}": file_digest(file) for file in stored_files}
-    new_digests = {name: file_digest(file) for name, file in new_report.items()}
-    different_files = [
-        name
-        for name in sorted(stored_digests | new_digests)
-        if stored_digests.get(name) != new_digests.get(name)
-    ]
-    different_files = [
-        name for name in different_files if not name.endswith("/manifest.json")
-    ]  # depends on the other files
+    stored_files = {f"{contents.REPORT}/{file.name}": file for file in (folder / contents.REPORT).glob("*")}
+    stored = {name: file_digest(file) for name, file in stored_files.items()}
+    new = {name: file_digest(file) for name, file in new_report.items()}
+    changed = [name for name in sorted(stored | new) if stored.get(name) != new.get(name)]
+    # The manifest depends on the other files.
+    different_files = [name for name in changed if not name.endswith("/manifest.json")]
     if not different_files:
-        yield Finding(
-            "report", "sound", f"{amount(len(new_report), 'file')} made again from the ledger, byte for byte"
-        )
+        message = f"{amount(len(new_report), 'file')} made again from the ledger, byte for byte"
+        yield Finding("report", "sound", message)
         return
     other_versions = _differing_versions(folder / contents.ENVIRONMENT)
     if listing.get("code") != contents.code_digest():
         other_versions.insert(0, f"haltsweep {listing.get('haltsweep')} as it was then")
     message = f"made again from the ledger other bytes come out: {', '.join(different_files)}"
     if other_versions:
-        yield Finding(
-            "report", "unknown", message, f"make it with {', '.join(other_versions)}, as the bundle was"
-        )
+        remedy = f"make it with {', '.join(other_versions)}, as the bundle was"
+        yield Finding("report", "unknown", message, remedy)
     else:
         yield Finding("report", "damaged", message, "it is not what the ledger says: trust the ledger")
 
@@ -243,14 +230,5 @@ def _differing_versions(environment: Path) -> list[str]:
     lines = environment.read_text("utf-8", errors="replace").splitlines()
     versions = {name.casefold(): version for name, _, version in (line.partition("==") for line in lines)}
     drawing = ("jinja2", "matplotlib", "numpy", "optuna", "scipy", "scikit-learn")
-    return [
-        f"{name} {versions[name]}"
-        for name in drawing
-        if name in versions and versions[name] != metadata.version(name)
-    ]
-
-
-def _version() -> str:
-    from importlib import metadata
-
-    return metadata.version("haltsweep")
+    known = {name: versions[name] for name in drawing if name in versions}
+    return [f"{name} {version}" for name, version in known.items() if version != metadata.version(name)]

@@ -1,6 +1,6 @@
 """Implement `haltsweep models`, `tasks`, `training` and `spaces`, which list names and settings for specs."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,19 +51,13 @@ def _print_catalog(kind: "Kind", name: str | None, as_json: bool) -> None:
 
     try:
         if as_json:
-            chosen_names = [name] if name else catalog.names(kind)
-            emit_json(
-                {entry: catalog.config_class(kind, entry).model_json_schema() for entry in chosen_names}
-            )
+            names = [name] if name else catalog.names(kind)
+            emit_json({each: catalog.config_class(kind, each).model_json_schema() for each in names})
         elif name:
             _print_settings(kind, name)
         else:
-            _print_list(
-                {
-                    entry: _summary(partial(_describe, kind, entry), catalog.origin(kind, entry))
-                    for entry in catalog.names(kind)
-                }
-            )
+            describe, origin = partial(_describe, kind), partial(catalog.origin, kind)
+            _print_list(catalog.names(kind), describe, origin)
     except BadName as error:
         raise InputError(str(error)) from error
 
@@ -74,12 +68,12 @@ def _describe(kind: "Kind", name: str) -> str:
     return _first_line(catalog.load(kind, name).__doc__)
 
 
-def _summary(describe: Callable[[], str], origin: str) -> str:
+def _summary(name: str, describe: Callable[[str], str], origin: str) -> str:
     """Return a one-line summary of an entry, with its source or import error if it is custom."""
     from trainables.custom.extensions import OURS, BadName
 
     try:
-        description = describe()
+        description = describe(name)
     except BadName as error:
         return f"cannot be used: {error}"
     return description if origin == OURS else f"{description} [from {origin}]".strip()
@@ -126,18 +120,12 @@ def _print_metrics(task: str, heads: "Sequence[HeadKind]") -> None:
     declared = declared_metrics([task], heads) if heads else declared_metrics([task])
     print_line("\nmetrics, e.g. valid/accuracy; those of training are of the split train alone:")
     better = {"max": "higher", "min": "lower", None: ""}
-    _print_table(
-        ("metric", "better", "meaning"),
-        (
-            (
-                f"{metric.split}/{metric.name}" if metric.split else metric.name,
-                better[metric.better],
-                metric.meaning,
-            )
-            for metric in declared
-            if metric.meaning
-        ),
+    rows = (
+        (f"{metric.split}/{metric.name}".lstrip("/"), better[metric.better], metric.meaning)
+        for metric in declared
+        if metric.meaning
     )
+    _print_table(("metric", "better", "meaning"), rows)
 
 
 def _split_row(split: "SplitInfo") -> tuple[str, ...]:
@@ -162,13 +150,8 @@ def spaces(name: Name = None, as_json: Json = False) -> None:
             print_line(f"{name}: {space_catalog.describe(name)}\n")
             _print_dimensions(space_catalog.load(name))
         else:
-            names = dict.fromkeys((*space_catalog.full_names(), *space_catalog.names()))
-            _print_list(
-                {
-                    entry: _summary(partial(space_catalog.describe, entry), space_catalog.origin(entry))
-                    for entry in sorted(names)
-                }
-            )
+            names = {*space_catalog.full_names(), *space_catalog.names()}
+            _print_list(sorted(names), space_catalog.describe, space_catalog.origin)
     except BadName as error:
         raise InputError(str(error)) from error
 
@@ -176,18 +159,11 @@ def spaces(name: Name = None, as_json: Json = False) -> None:
 def _print_dimensions(space: "Space") -> None:
     from orchestrator.plan.display.format import condition_words, domain_words
 
-    _print_table(
-        ("field", "range", "exists when", "source"),
-        (
-            (
-                dimension.path,
-                domain_words(dimension.domain),
-                condition_words(dimension) or "always",
-                dimension.source,
-            )
-            for dimension in space.dimensions
-        ),
+    rows = (
+        (each.path, domain_words(each.domain), condition_words(each) or "always", each.source)
+        for each in space.dimensions
     )
+    _print_table(("field", "range", "exists when", "source"), rows)
     for constraint in space.constraints:
         print_line(f"only with {constraint}")
 
@@ -196,10 +172,10 @@ def _first_line(docstring: str | None) -> str:
     return (docstring or "").strip().partition("\n")[0]
 
 
-def _print_list(summaries: dict[str, str]) -> None:
-    width = max(map(len, summaries), default=0)
-    for name, summary in summaries.items():
-        print_line(f"{name:<{width}}  {summary}")
+def _print_list(names: Collection[str], describe: Callable[[str], str], origin: Callable[[str], str]) -> None:
+    width = max(map(len, names), default=0)
+    for name in names:
+        print_line(f"{name:<{width}}  {_summary(name, describe, origin(name))}")
 
 
 def _print_table(headers: Iterable[str], rows: Iterable[Iterable[str]]) -> None:

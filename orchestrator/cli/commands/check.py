@@ -49,7 +49,7 @@ def check(
         profiles, faults, warnings, closing_warning = _check_file(path, new_probe)
         if closing_warning and not faults:
             closing_warnings.append(f"{path}: {closing_warning}" if len(files) > 1 else closing_warning)
-        has_failed = has_failed or bool(faults)
+        has_failed |= bool(faults)
         if not faults:
             with_profiles = f" (and with {', '.join(profiles)})" if profiles else ""
             print_line(f"{path}: {'valid' if run else 'ok'}{with_profiles}")

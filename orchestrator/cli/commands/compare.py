@@ -60,14 +60,8 @@ def _read_sweep(name: str, runs: Path, names: list[str]) -> "SweepData":
         read_edition(sweep.folder.spec, "restore it from a backup")
         spec = load_spec(find_edition(sweep.folder.spec)).content()
         label = name if len({Path(sweep_name).name for sweep_name in names}) < len(names) else sweep.plan.name
-        return SweepData(
-            label,
-            sweep.plan,
-            summarise(sweep.plan, records),
-            records,
-            spec,
-            data_digests(sweep.plan, read_setup(sweep.folder)),
-        )
+        digests = data_digests(sweep.plan, read_setup(sweep.folder))
+        return SweepData(label, sweep.plan, summarise(sweep.plan, records), records, spec, digests)
 
 
 def _json(comparison: "Comparison") -> dict[str, Any]:
@@ -84,12 +78,8 @@ def _print_comparison(comparison: "Comparison") -> None:
         out().print(as_rich(_grid(comparison)))
     else:
         print_line(f"no arm of {comparison.first} was confirmed with the same content in {comparison.second}")
-    for line in (
-        *_tests(comparison),
-        *_unmatched_arms(comparison),
-        *comparison.unmeasured,
-        *comparison.assignments,
-    ):
+    remarks = (*_tests(comparison), *_unmatched_arms(comparison))
+    for line in (*remarks, *comparison.unmeasured, *comparison.assignments):
         print_line(line)
     for title, lines in (
         ("spec", [str(difference) for difference in comparison.spec]),
@@ -127,7 +117,7 @@ def _grid(comparison: "Comparison") -> "Grid":
 
     rows = tuple(
         (
-            arm.arms[0] if arm.arms[0] == arm.arms[1] else f"{arm.arms[0]} = {arm.arms[1]}",
+            " = ".join(dict.fromkeys(arm.arms)),
             arm.metric,
             format_interval(arm.first),
             format_interval(arm.second),
@@ -138,6 +128,5 @@ def _grid(comparison: "Comparison") -> "Grid":
         for arm in comparison.arms
     )
     headers = ("arm", "metric", comparison.first, comparison.second, "difference", "how", "the same")
-    return Grid(
-        f"{comparison.second} against {comparison.first}: means with 95% intervals over seeds", headers, rows
-    )
+    title = f"{comparison.second} against {comparison.first}: means with 95% intervals over seeds"
+    return Grid(title, headers, rows)

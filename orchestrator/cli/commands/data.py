@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +16,9 @@ from orchestrator.errors import InputError, StoreError
 
 if TYPE_CHECKING:
     from orchestrator.cli.task_data import Subject
+    from trainables.data.inventory import DataFile
     from trainables.data.split import Split
+    from trainables.task_protocol import SplitInfo
 
 app = typer.Typer(help="Build, show and verify datasets.", no_args_is_help=True)
 
@@ -49,20 +52,22 @@ def build(
     tasks = subjects(task_or_spec, changes or (), profile, split or ())
     _refuse_streamed(tasks, split or ())
     with ProgressBars() as bars:
-        for subject in tasks:
-            for info in subject.splits:
-                if not info.streamed:
-                    _build(subject, info.name, root, bars)
+        for subject, info in _pairs(tasks):
+            if not info.streamed:
+                _build(subject, info.name, root, bars)
 
 
-def _refuse_streamed(tasks: "list[Subject]", names: list[str] | tuple[str, ...]) -> None:
-    for subject in tasks:
-        for info in subject.splits:
-            if info.streamed and info.name in names:
-                raise InputError(
-                    f"--split {info.name}: {subject.name} draws new examples for every batch, so nothing "
-                    "can be built. `haltsweep data show` shows a batch."
-                )
+def _pairs(tasks: "list[Subject]") -> "list[tuple[Subject, SplitInfo]]":
+    return [(subject, info) for subject in tasks for info in subject.splits]
+
+
+def _refuse_streamed(tasks: "list[Subject]", names: Sequence[str]) -> None:
+    for subject, info in _pairs(tasks):
+        if info.streamed and info.name in names:
+            raise InputError(
+                f"--split {info.name}: {subject.name} draws new examples for every batch, so nothing "
+                "can be built. `haltsweep data show` shows a batch."
+            )
 
 
 def _build(subject: "Subject", split: str, root: Path, bars: ProgressBars) -> None:
@@ -123,10 +128,9 @@ def show(
     _check_figure(figure)
     views: list[SplitView] = []
     with ProgressBars() as bars:
-        for subject in subjects(task_or_spec, changes or (), profile, split or ()):
-            for info in subject.splits:
-                dataset = None if info.streamed else _open_split(subject, info.name, root, bars)
-                views.append(displayed_split(subject, info, dataset, examples))
+        for subject, info in _pairs(subjects(task_or_spec, changes or (), profile, split or ())):
+            dataset = None if info.streamed else _open_split(subject, info.name, root, bars)
+            views.append(displayed_split(subject, info, dataset, examples))
     if as_json:
         emit_json([view_to_json(view) for view in views])
     else:
@@ -168,24 +172,27 @@ def verify(
         )
     with ProgressBars() as bars, bars.part(str(root)):
         files = list(inspect(root))
-    removed, failures = [], []
-    for file in files if remove else ():
-        if file.verdict in REMOVABLE:
-            try:
-                file.remove()
-                removed.append(file)
-            except OSError as error:
-                failures.append(f"{file.path} could not be deleted: {error.strerror or error}")
+    removed, failures = _delete([file for file in files if remove and file.verdict in REMOVABLE])
     if as_json:
         emit_json([file_to_json(file, removed=file in removed) for file in files])
     else:
         for file in files:
             print_line(file_line(file, removed=file in removed))
-        counts = Counter(file.verdict for file in files)
-        print_line(
-            f"{root}: " + (", ".join(f"{n} {kind}" for kind, n in sorted(counts.items())) or "no data")
-        )
+        counts = sorted(Counter(file.verdict for file in files).items())
+        print_line(f"{root}: {', '.join(f'{n} {kind}' for kind, n in counts) or 'no data'}")
     for line in failures:
         print_error(line)
     if failures or any(file.verdict == "damaged" for file in files if file not in removed):
         raise typer.Exit(1)
+
+
+def _delete(files: "Sequence[DataFile]") -> "tuple[list[DataFile], list[str]]":
+    """Delete files; return the deleted ones, and messages about the others."""
+    removed, failures = [], []
+    for file in files:
+        try:
+            file.remove()
+            removed.append(file)
+        except OSError as error:
+            failures.append(f"{file.path} could not be deleted: {error.strerror or error}")
+    return removed, failures

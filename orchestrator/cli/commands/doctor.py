@@ -77,14 +77,12 @@ def _devices() -> Iterator[MachineCheck]:
 
     yield MachineCheck("cpu", "ok", f"{os.cpu_count()} cores")
     if not torch.cuda.is_available():
-        yield MachineCheck(
-            "cuda", "note", "no CUDA device", "sweeps run on the CPU; a CUDA torch is used when installed"
-        )
+        advice = "sweeps run on the CPU; a CUDA torch is used when installed"
+        yield MachineCheck("cuda", "note", "no CUDA device", advice)
     for index in range(torch.cuda.device_count()):
-        properties = torch.cuda.get_device_properties(index)
-        yield MachineCheck(
-            f"cuda:{index}", "ok", f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB"
-        )
+        device = torch.cuda.get_device_properties(index)
+        found = f"{device.name}, {device.total_memory / 2**30:.0f} GiB"
+        yield MachineCheck(f"cuda:{index}", "ok", found)
 
 
 def _attention() -> MachineCheck:
@@ -97,12 +95,8 @@ def _attention() -> MachineCheck:
     capability = torch.cuda.get_device_capability()[0]
     names = [kernel.name for kernel in flash_kernels() if kernel.capability <= capability]
     if not names:
-        return MachineCheck(
-            "attention",
-            "note",
-            "PyTorch SDPA",
-            "no FlashAttention kernel runs on this GPU; pip install 'haltsweep[flash]' for flash-attn",
-        )
+        advice = "no FlashAttention kernel runs on this GPU; pip install 'haltsweep[flash]' for flash-attn"
+        return MachineCheck("attention", "note", "PyTorch SDPA", advice)
     kernels = f"{names[0]} in 16 bits, else PyTorch SDPA"
     more_kernels = f"; also installed: {', '.join(names[1:])}" if names[1:] else ""
     return MachineCheck("attention", "ok", kernels + more_kernels)
@@ -111,25 +105,22 @@ def _attention() -> MachineCheck:
 def _disks(runs: Path, data: Path) -> Iterator[MachineCheck]:
     for option, folder in (("runs", runs), ("data", data)):
         place = nearest_existing(folder)
-        free_bytes = shutil.disk_usage(place).free
+        free_bytes, advice = shutil.disk_usage(place).free, f"choose another --{option}"
         free_space = f"{folder}: {free_bytes / 2**30:.1f} GiB free"
         if not os.access(place, os.W_OK | os.X_OK):
-            yield MachineCheck(
-                option, "fault", f"{folder}: {place} cannot be written", f"choose another --{option}"
-            )
+            yield MachineCheck(option, "fault", f"{folder}: {place} cannot be written", advice)
         elif free_bytes < LOW_DISK_BYTES:
-            yield MachineCheck(option, "fault", free_space, f"free some space or choose another --{option}")
+            yield MachineCheck(option, "fault", free_space, f"free some space or {advice}")
         else:
             yield MachineCheck(option, "ok", free_space)
 
 
-def _stores(tracking: str, storage: str | None) -> list[MachineCheck]:
+def _stores(tracking: str, storage: str | None) -> Iterator[MachineCheck]:
     from orchestrator.ledger.sql.engine import require_answer
 
-    findings = [_check_connection("tracking", tracking, _ask_tracking)]
+    yield _check_connection("tracking", tracking, _ask_tracking)
     if storage is not None:
-        findings.append(_check_connection("storage", storage, require_answer))
-    return findings
+        yield _check_connection("storage", storage, require_answer)
 
 
 def _check_connection(option: str, url: str, reach: Callable[[str], None]) -> MachineCheck:

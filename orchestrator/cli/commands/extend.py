@@ -75,13 +75,13 @@ def extend(
 
     path, changes = _split_arguments(changes_or_spec or ())
     with open_stored_sweep(name, runs_root(runs)) as sweep:
-        folder, old, trial_records = sweep.folder, sweep.plan, sweep.newest_records()
+        folder, old, records = sweep.folder, sweep.plan, sweep.newest_records()
     if arms is not None:
         path, changes = None, [*copy_arms(path, arms, folder, profile), *changes]
         profile = None
     changes += [
-        *_seed_and_trial_overrides(old, trial_records, seeds, trials),
-        *_repeat_options(old, trial_records, repeats),
+        *_seed_and_trial_overrides(old, records, seeds, trials),
+        *_repeat_options(old, records, repeats),
     ]
     changes += _split_options(old, splits)
     spec, new = _plan_extended_spec(folder, path, changes, profile, runs)
@@ -89,15 +89,15 @@ def extend(
     extended_plan = _extend_plan(
         folder, old, spec, new, write=not dry_run, changed_code=changed_code, on_fenced=on_fenced
     )
-    _print_extension(
-        old,
-        extended_plan,
-        {record.trial_id for record in trial_records if record.outcome is not None and record.outcome.final},
-    )
+    _print_extension(old, extended_plan, _ended_ids(records))
     if dry_run:
         print_line("nothing was written")
         return
     resume(str(folder.root), driver, address, changed_code=changed_code)
+
+
+def _ended_ids(records: "Sequence[Record]") -> set[str]:
+    return {record.trial_id for record in records if record.outcome is not None and record.outcome.final}
 
 
 def _split_arguments(arguments: Sequence[str]) -> tuple[Path | None, list[str]]:
@@ -122,15 +122,12 @@ def _seed_and_trial_overrides(
         new_seeds = parse(f"seeds={seeds}").value
     except BadOverride as error:
         raise InputError(f"--seeds: {error}") from None
-    old_seeds = (
-        plan.confirm.seeds[: len(plan.confirm.seeds) // plan.repeats] if plan.confirm is not None else ()
-    )
+    known = plan.confirm.seeds if plan.confirm is not None else ()
+    old_seeds = known[: len(known) // plan.repeats]
     if isinstance(new_seeds, int) and not isinstance(new_seeds, bool) and 1 <= new_seeds <= MOST_SEEDS:
         _require_ended(plan, records, "seeds", new_seeds)
-        drawn_seeds = (
-            derive_seed("confirm", number) for number in range(len(old_seeds) + new_seeds + len(old_seeds))
-        )
-        new_seeds = [seed for seed in drawn_seeds if seed not in old_seeds][:new_seeds]
+        drawn = [derive_seed("confirm", number) for number in range(2 * len(old_seeds) + new_seeds)]
+        new_seeds = [seed for seed in drawn if seed not in old_seeds][:new_seeds]
     if not isinstance(new_seeds, list):
         raise InputError(
             f"--seeds must be a number of seeds or a list of new seeds such as '[105, 106]', got {seeds}"
@@ -152,8 +149,7 @@ def _require_ended(plan: "Plan", records: "Sequence[Record]", option: str, count
     """Raise `InputError` if earlier added seeds have not run: the user may have repeated the same command."""
     if not plan.extended:
         return
-    launched = set(plan.extended[0].seeds)
-    ended_ids = {trial.trial_id for trial in records if trial.outcome is not None and trial.outcome.final}
+    launched, ended_ids = set(plan.extended[0].seeds), _ended_ids(records)
     num_left = sum(
         trial.phase == "confirm" and trial.seed not in launched and trial.trial_id not in ended_ids
         for trial in plan.trials
@@ -173,20 +169,20 @@ def _split_options(plan: "Plan", splits: str | None) -> list[str]:
     if splits is None:
         return []
     old_splits = plan.confirm.splits if plan.confirm is not None else ()
-    new_splits = [
-        split for split in filter(None, map(str.strip, splits.split(","))) if split not in old_splits
-    ]
-    if not new_splits or plan.confirm is None:
-        fault = (
-            "has no confirm trials"
-            if plan.confirm is None
-            else f"evaluates {', '.join(old_splits) or 'none'}"
-        )
+    new_splits = [split for split in _names(splits) if split not in old_splits]
+    if plan.confirm is None or not new_splits:
+        evaluated = f"evaluates {', '.join(old_splits) or 'none'}"
+        fault = "has no confirm trials" if plan.confirm is None else evaluated
         raise InputError(
             f"--splits must name test splits that the confirm trials do not evaluate yet, got {splits!r}: "
             f"{plan.name} {fault}"
         )
-    return [render("confirm.splits", [*old_splits, *dict.fromkeys(new_splits)])]
+    return [render("confirm.splits", [*old_splits, *new_splits])]
+
+
+def _names(text: str) -> list[str]:
+    """Return each of the comma-separated names once."""
+    return list(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
 
 
 def _plan_extended_spec(
@@ -223,9 +219,8 @@ def _extend_plan(
     from orchestrator.ledger.fold import records
     from orchestrator.ledger.lease import Holder
     from orchestrator.ledger.store import Ledger
-    from orchestrator.plan.extension.extending import changes_allowed, extend_plan
     from orchestrator.plan.serialise import read_plan
-    from orchestrator.spec.load import load_spec, to_yaml
+    from orchestrator.spec.load import to_yaml
 
     setup = read_setup(folder)
     refuse_copy(folder, setup)
@@ -236,33 +231,33 @@ def _extend_plan(
             if read_plan(folder) != old:
                 raise StoreError(f"{old.name} was extended by another process meanwhile; try again")
             trial_records = records(ledger.newest(), old)
-            old_content = load_spec(find_edition(folder.spec)).content()
-            allowed = changes_allowed(
-                old.name, old_content, spec.spec.content(), _started_phases(old, trial_records)
-            )
-            extension = _describe_extension(old, trial_records, [str(change) for change in allowed])
-            trial_ids_without_checkpoint = {
-                record.trial_id for record in trial_records if _lacks_checkpoint(record)
-            }
-            extended_plan = extend_plan(
-                old,
-                new,
-                {record.trial_id for record in trial_records},
-                extension,
-                trial_ids_without_checkpoint,
-            )
+            extended_plan = _merge_plans(folder, old, spec, new, trial_records)
             require_checkpoints(folder, setup.checkpoints, extended_plan, trial_records)
             origin = collect_provenance(extended_plan, setup)
             if not changed_code:
                 require_same_code(old, trial_records, origin)
+            if write and not changed_code:
+                require_unchanged(old, trial_records, setup)
             if write:
-                if not changed_code:
-                    require_unchanged(old, trial_records, setup)
                 commit_extension(folder, extended_plan, to_yaml(spec.spec), origin)
         finally:
             if lease is not None:
                 ledger.release(lease)
     return extended_plan
+
+
+def _merge_plans(
+    folder: SweepFolder, old: "Plan", spec: "SpecFile", new: "Plan", records: "Sequence[Record]"
+) -> "Plan":
+    """Return the old plan with the additions of the new one. Raise `InputError` for a forbidden change."""
+    from orchestrator.plan.extension.extending import changes_allowed, extend_plan
+    from orchestrator.spec.load import load_spec
+
+    old_content, phases = load_spec(find_edition(folder.spec)).content(), _started_phases(old, records)
+    allowed = changes_allowed(old.name, old_content, spec.spec.content(), phases)
+    extension = _describe_extension(old, records, [str(change) for change in allowed])
+    without_checkpoint = {record.trial_id for record in records if _lacks_checkpoint(record)}
+    return extend_plan(old, new, {record.trial_id for record in records}, extension, without_checkpoint)
 
 
 def _lacks_checkpoint(record: "Record") -> bool:
@@ -273,23 +268,21 @@ def _lacks_checkpoint(record: "Record") -> bool:
     return kind is not None and kind.final and kind is not OutcomeKind.FINISHED
 
 
-def _started_phases(plan: "Plan", trial_records: "Sequence[Record]") -> "RequestedWork":
+def _started_phases(plan: "Plan", records: "Sequence[Record]") -> "RequestedWork":
     from orchestrator.plan.extension.extension_rules import RequestedWork
 
-    phases = {record.phase for record in trial_records}
+    phases = {record.phase for record in records}
     decides = plan.confirm is not None and plan.confirm.stop is not None
     return RequestedWork("search" in phases, "confirm" in phases, decides, plan.trainable is not None)
 
 
-def _describe_extension(
-    plan: "Plan", trial_records: "Sequence[Record]", changes: Sequence[str]
-) -> "Extension":
+def _describe_extension(plan: "Plan", records: "Sequence[Record]", changes: Sequence[str]) -> "Extension":
     from orchestrator.files.redact import redact_arguments
     from orchestrator.plan.types import Extension
 
     measured_seeds = {
         (record.arm, record.seed)
-        for record in trial_records
+        for record in records
         if record.phase == "confirm" and record.outcome is not None and record.last is not None
     }
     return Extension(
@@ -316,14 +309,12 @@ def _print_extension(old: "Plan", extended_plan: "Plan", ended_ids: "Collection[
         print_line(change)
     old_ids = {trial.trial_id for trial in old.trials}
     added = Counter(trial.phase for trial in extended_plan.trials if trial.trial_id not in old_ids)
-    by_phase = ", ".join(f"{count} {phase}" for phase, count in added.items())
-    print_line(
-        f"{extended_plan.name}: {amount(sum(added.values()), 'trial')} added to {len(old_ids):,}"
-        + (f" ({by_phase})" if by_phase else "")
-    )
-    if open_ids := old_ids.difference(ended_ids):  # for example after a used-up budget was raised
+    phases = ", ".join(f"{count} {phase}" for phase, count in added.items())
+    trials = f"{amount(added.total(), 'trial')} added to {len(old_ids):,}"
+    print_line(f"{extended_plan.name}: {trials}" + (f" ({phases})" if phases else ""))
+    if num_open := len(old_ids.difference(ended_ids)):  # for example after a used-up budget was raised
         print_line(
-            f"{len(open_ids):,} of the {len(old_ids):,} earlier trials have not ended and may continue, too"
+            f"{num_open:,} of the {len(old_ids):,} earlier trials have not ended and may continue, too"
         )
     if extension.seen and added["confirm"]:
         print_error(
@@ -352,7 +343,7 @@ def copy_arms(path: Path | None, names: str, folder: SweepFolder, profile: str |
     from orchestrator.spec.load import load_spec
     from orchestrator.spec.overrides import render
 
-    arm_names = list(dict.fromkeys(filter(None, map(str.strip, names.split(",")))))
+    arm_names = _names(names)
     if path is None or not arm_names:
         raise InputError(
             "--arms needs a SPEC with these arms, as in `extend NAME SPEC --arms wide,deep`, "
@@ -367,12 +358,9 @@ def copy_arms(path: Path | None, names: str, folder: SweepFolder, profile: str |
                 f"--arms must name arms under `arms` of {path}, got {name!r}. {hint(name, arms)}"
             )
     sweep_content = load_spec(find_edition(folder.spec)).content()
-    baseline_differences = [
-        str(difference) for difference in differences(sweep_content["baseline"], content["baseline"])
-    ]
-    if baseline_differences:
+    if others := "; ".join(map(str, differences(sweep_content["baseline"], content["baseline"]))):
         print_error(
             f"the arms change the baseline of {folder.name}, which differs from the baseline in {path}: "
-            + "; ".join(baseline_differences)
+            f"{others}"
         )
     return [render(f"arms.{name}", arms[name]) for name in arm_names]

@@ -117,11 +117,10 @@ def launch(
     """Run a spec: search every arm, train the best params on new seeds, and print the comparison."""
     from orchestrator.cli.commands import check
 
-    changes = [*(overrides or ()), *_resources(cpus, gpus)]
+    changes, chosen_driver = [*(overrides or ()), *_resources(cpus, gpus)], driver or Driver.RAY
     if dry_run:
         check.plan(spec, changes, profile, runs=runs)
         return
-    chosen_driver = driver or Driver.RAY
     _check_driver(chosen_driver, address, debug=debug)
     spec_file, sweep_plan = read_and_plan(spec, changes, profile, runs=runs)
     from orchestrator.execution.sweep.launch import run_sweep
@@ -135,10 +134,9 @@ def launch(
     if go_on and folder.plan.is_file() and read_plan(folder).spec_digest == sweep_plan.spec_digest:
         resume(str(folder.root), driver, address, debug, changed_code=changed_code, take_over=take_over)
         return
-    setup = _setup(sweep_plan, data_root(data), tracked_by_launch(tracking, root), chosen_driver)
-    setup = replace(
-        setup, storage=storage, checkpoints=_checkpoints(checkpoints, sweep_plan.name), shared=shared
-    )
+    tracking_uri = tracked_by_launch(tracking, root)
+    setup = _setup(sweep_plan, data_root(data), tracking_uri, chosen_driver, checkpoints)
+    setup = replace(setup, storage=storage, shared=shared)
     _check_stores(setup)
     on_fenced = report_fenced if take_over else None
     clear_unstarted(folder, on_fenced)
@@ -189,22 +187,15 @@ def resume(
         return
     chosen_driver = given_driver or Driver(read_setup(folder).driver)
     _check_driver(chosen_driver, address, debug=debug)
-    as_launched = (
-        ", with --driver inline as launched"
-        if given_driver is None and chosen_driver is Driver.INLINE
-        else ""
-    )
+    is_inline_again = given_driver is None and chosen_driver is Driver.INLINE
+    as_launched = ", with --driver inline as launched" * is_inline_again
     _warn_about_edited_spec(folder)
     _warn_about_missing_gpus(sweep_plan, chosen_driver)
     on_fenced = report_fenced if take_over else None
     start = partial(resume_sweep, folder, changed_code=changed_code, retry=retries, on_fenced=on_fenced)
-    _run(
-        sweep_plan,
-        folder,
-        partial(start, driver=chosen_driver.value, address=address, debug=debug),
-        debug=debug,
-        when_open=f"{sweep_plan.name}: resuming, in {folder.root}{as_launched}",
-    )
+    start = partial(start, driver=chosen_driver.value, address=address, debug=debug)
+    when_open = f"{sweep_plan.name}: resuming, in {folder.root}{as_launched}"
+    _run(sweep_plan, folder, start, debug=debug, when_open=when_open)
 
 
 def _select_retries(
@@ -226,22 +217,16 @@ def _select_retries(
     with open_stored_sweep(str(folder.root), folder.root.parent) as sweep:
         records = sweep.newest_records()
     trials = choose(plan, records, words)
-    for selector in trials.left_out:
-        print_error(selector)
-    ended_ids = {
-        selector.trial_id for selector in records if selector.outcome is not None and selector.outcome.final
-    }
+    for message in trials.left_out:
+        print_error(message)
     if trials.trial_ids:
         print_line(f"{plan.name}: {amount(len(trials.trial_ids), 'failed trial')} will run again")
-    else:
-        num_left = sum(selector.trial_id not in ended_ids for selector in plan.trials)
-        print_line(
-            f"{plan.name}: nothing to retry"
-            + (f"; {amount(num_left, 'trial')} left to run" if num_left else "")
-        )
-        if not num_left:
-            return None
-    return Retry(tuple(words), from_scratch)
+        return Retry(tuple(words), from_scratch)
+    ended_ids = {record.trial_id for record in records if record.outcome and record.outcome.final}
+    num_left = sum(trial.trial_id not in ended_ids for trial in plan.trials)
+    rest = f"; {amount(num_left, 'trial')} left to run" if num_left else ""
+    print_line(f"{plan.name}: nothing to retry{rest}")
+    return Retry(tuple(words), from_scratch) if num_left else None
 
 
 def _warn_about_edited_spec(folder: SweepFolder) -> None:
@@ -253,12 +238,24 @@ def _warn_about_edited_spec(folder: SweepFolder) -> None:
         )
 
 
-def _setup(plan: "Plan", data_dir: Path, tracking: str | None, driver: Driver) -> "Setup":
-    """Return the setup for trials of `plan`; the current directory may contain custom modules."""
+def _setup(
+    plan: "Plan", data_dir: Path, tracking: str | None, driver: Driver, checkpoints: str | None
+) -> "Setup":
+    """Return the setup for trials of `plan`. Raise `InputError` for an unusable URI of checkpoints."""
+    from orchestrator.execution.checkpoints.checkpoint_uris import check_uri, sweep_uri
     from orchestrator.execution.sweep.launch_folder import DEFAULT_WORKLOAD, Setup
 
-    code, workload = str(Path.cwd()), plan.trainable or DEFAULT_WORKLOAD
-    return Setup(data_dir, workload=workload, code=code, tracking_uri=tracking, driver=driver.value)
+    if checkpoints is not None:
+        check_uri(checkpoints)
+        checkpoints = sweep_uri(checkpoints, plan.name)
+    return Setup(
+        data_dir,
+        workload=plan.trainable or DEFAULT_WORKLOAD,
+        code=str(Path.cwd()),  # the current directory may contain custom modules
+        tracking_uri=tracking,
+        driver=driver.value,
+        checkpoints=checkpoints,
+    )
 
 
 def _resources(cpus: float | None, gpus: float | None) -> list[str]:
@@ -299,16 +296,6 @@ def _warn_about_missing_gpus(plan: "Plan", driver: Driver) -> None:
 
     if message := missing_gpus(plan, driver.value):
         print_error(message)
-
-
-def _checkpoints(uri: str | None, name: str) -> str | None:
-    """Return the URI for a sweep's checkpoints below `uri`. Raise `InputError` for an unusable URI."""
-    from orchestrator.execution.checkpoints.checkpoint_uris import check_uri, sweep_uri
-
-    if uri is None:
-        return None
-    check_uri(uri)
-    return sweep_uri(uri, name)
 
 
 def _check_stores(setup: "Setup") -> None:
@@ -420,14 +407,9 @@ def _print_results(folder: SweepFolder, finish: "SweepResult", *, is_new_report:
     from orchestrator.tracking.state import read_state
 
     counts = ", ".join(f"{count} {kind.value}" for kind, count in sorted(finish.counts.items()))
-    never_began_text = (
-        f" ({finish.never_began} of those that failed never began)" if finish.never_began else ""
-    )
-    print_line(
-        f"trials: {counts or 'none ended'}"
-        + (f", {finish.left} left" if finish.left else "")
-        + never_began_text
-    )
+    left = f", {finish.left} left" if finish.left else ""
+    never = f" ({finish.never_began} of those that failed never began)" if finish.never_began else ""
+    print_line(f"trials: {counts or 'none ended'}{left}{never}")
     if num_failed := sum(count for kind, count in finish.counts.items() if kind.failed):
         print_error(failure_advice(num_failed, folder, with_retry=not finish.failing))
     if finish.failing:

@@ -93,11 +93,9 @@ def _read_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
         return _readable_row(folder, by_name)
     except Exception as error:  # a damaged sweep must not hide the others
         reason = str(error).partition("\n")[0] if isinstance(error, HaltsweepError) else repr(error)
-        permission_errors = (
-            PermissionError,
-            InputError,
-        )  # the folder, or the ledger's server, is another user's
-        is_forbidden = isinstance(error, permission_errors) or isinstance(error.__cause__, PermissionError)
+        # An `InputError` means that the ledger's server is another user's.
+        is_own = isinstance(error, PermissionError | InputError)
+        is_forbidden = is_own or isinstance(error.__cause__, PermissionError)
         state = SweepState.FOREIGN if is_forbidden else SweepState.DAMAGED
         return Row(folder.name, state, folder=str(folder.root), why=reason)
 
@@ -120,37 +118,39 @@ def _readable_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
             (summary,) = summaries(url, plan.name)
     if summary is None and folder.has_traces:
         raise StoreError(f"the sweep has begun, but its ledger {folder.ledger} is missing or empty")
-    num_planned = len(plan.trials)
-    num_ended, num_failed = (summary.num_ended, summary.num_failed) if summary else (0, 0)
-    is_locked = summary is not None and summary.is_held
     return Row(
         name=plan.name,
-        state=sweep_state(
-            is_locked=is_locked, num_planned=num_planned, num_ended=num_ended, num_failed=num_failed
-        ),
+        state=_state(summary, len(plan.trials)),
         arms=len(plan.arms),
-        ended=num_ended,
-        planned=num_planned,
-        failed=num_failed,
+        ended=summary.num_ended if summary else 0,
+        planned=len(plan.trials),
+        failed=summary.num_failed if summary else 0,
         heard_at=summary.heard_at if summary else None,
         question=plan.question,
         folder=str(folder.root),
     )
 
 
+def _state(summary: "Summary | None", num_planned: int) -> SweepState:
+    if summary is None:
+        return sweep_state(is_locked=False, num_planned=num_planned, num_ended=0, num_failed=0)
+    return sweep_state(
+        is_locked=summary.is_held,
+        num_planned=num_planned,
+        num_ended=summary.num_ended,
+        num_failed=summary.num_failed,
+    )
+
+
 def _remote_row(summary: "Summary") -> Row:
     """Return the row of a sweep whose folder is on another machine, so that its plan is unknown."""
-    num_ended, num_failed = summary.num_ended, summary.num_failed
-    num_planned = num_ended if summary.done else num_ended + 1
-    state = sweep_state(
-        is_locked=summary.is_held, num_planned=num_planned, num_ended=num_ended, num_failed=num_failed
-    )
+    num_ended = summary.num_ended
     return Row(
         summary.name,
-        state,
+        _state(summary, num_ended if summary.done else num_ended + 1),
         ended=num_ended,
         planned=num_ended if summary.done else None,
-        failed=num_failed,
+        failed=summary.num_failed,
         heard_at=summary.heard_at,
         why="its folder is on another machine",
     )

@@ -90,33 +90,26 @@ def find_trial(text: str, trials: Sequence[AnyTrial]) -> AnyTrial:
             f"TRIAL {text!r}: {len(matches)} trial ids begin with it: {ids}. Give more characters."
         )
     names = [*by_name, *by_id] if "/" not in text else list(by_name)
-    suggestion = hint(text, names)
+    suggestion, everything = hint(text, names), f"`haltsweep status --trials` lists all {len(trials)}"
     if len(names) > LISTED:
-        suggestion = (
-            suggestion.partition("Known:")[0].rstrip()
-            or f"`haltsweep status --trials` lists all {len(trials)}"
-        )
+        suggestion = suggestion.partition("Known:")[0].rstrip() or everything
     raise InputError(f"TRIAL must be the id of a trial or ARM/PHASE/NUMBER, got {text!r}. {suggestion}")
 
 
 def _list(sweep: "StoredSweep", *, as_json: bool) -> None:
-    failed_records = [
-        record for record in sweep.records() if record.outcome is not None and record.outcome.failed
-    ]
+    failed = [record for record in sweep.records() if record.outcome is not None and record.outcome.failed]
     if as_json:
-        emit_json([_identity(record) | _ending_fields(record) for record in failed_records])
+        emit_json([_identity(record) | _ending_fields(record) for record in failed])
         return
-    for record in failed_records:
-        print_line(
-            f"{record.trial_id}  {record.place}  {record.outcome}: {printable(shortened(record.reason))}"
-        )
-    if failed_records:
-        print_line(
-            f"show the whole output of one: {command('logs', sweep.folder, failed_records[0].trial_id)}"
-        )
+    for record in failed:
+        reason = printable(shortened(record.reason))
+        print_line(f"{record.trial_id}  {record.place}  {record.outcome}: {reason}")
+    if failed:
+        example = command("logs", sweep.folder, failed[0].trial_id)
+        print_line(f"show the whole output of one: {example}")
     else:
-        any_trial = shlex.quote(sweep.plan.trials[0].place)
-        print_line(f"no trial has failed; show the output of any: {command('logs', sweep.folder, any_trial)}")
+        example = command("logs", sweep.folder, shlex.quote(sweep.plan.trials[0].place))
+        print_line(f"no trial has failed; show the output of any: {example}")
 
 
 def _ending_fields(record: Record) -> dict[str, object]:
@@ -124,14 +117,8 @@ def _ending_fields(record: Record) -> dict[str, object]:
 
 
 def _identity(trial: PlannedTrial | Record) -> dict[str, object]:
-    return {
-        "trial_id": trial.trial_id,
-        "arm": trial.arm,
-        "phase": trial.phase,
-        "number": trial.number,
-        "repeat": trial.repeat,
-        "seed": trial.seed,
-    }
+    names = ("trial_id", "arm", "phase", "number", "repeat", "seed")
+    return {name: getattr(trial, name) for name in names}
 
 
 def _attempts(sweep: "StoredSweep", trial_id: str) -> list[AttemptLog]:
@@ -158,11 +145,8 @@ def _print(trial: PlannedTrial | Record, attempts: Sequence[AttemptLog]) -> None
     if not attempts:
         print_line("not started yet")
     for attempt in attempts:
-        end = (
-            "has not ended"
-            if attempt.ended_at is None
-            else f"{attempt.outcome} {_format_time(attempt.ended_at)}"
-        )
+        ended_at = attempt.ended_at
+        end = "has not ended" if ended_at is None else f"{attempt.outcome} {_format_time(ended_at)}"
         print_line(f"--- attempt {attempt.number}, started {_format_time(attempt.started_at)}, {end}")
         if attempt.output is None:
             for line in attempt.reason.splitlines():

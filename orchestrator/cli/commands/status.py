@@ -87,10 +87,8 @@ def _print_status(name: str, runs: Path | None, storage: str | None, *, trials: 
         records, is_locked = sweep.newest_records() if every_trial else [], sweep.ledger.is_held()
         overview = Overview.of(sweep.plan, sweep.planned, records) if every_trial else sweep.overview()
         tracking = sweep_tracking_status(sweep)
-        progress, outlook = (
-            overview.progress(is_locked=is_locked),
-            overview.outlook(is_locked=is_locked, now=time.time()),
-        )
+        progress = overview.progress(is_locked=is_locked)
+        outlook = overview.outlook(is_locked=is_locked, now=time.time())
         silence = describe_silent_holder(sweep.ledger)
         spent, failing = ("", "") if is_locked else (sweep.exhausted_budget(), sweep.stopping_error())
     state = _state(progress, is_locked=is_locked)
@@ -107,30 +105,37 @@ def _print_status(name: str, runs: Path | None, storage: str | None, *, trials: 
                 "trials": [_trial_fields(record) for record in records],
             }
         )
-        _exit_if_failed(state)
-        return
-    objective = counted_name(sweep.plan.search.objectives[0]) if sweep.plan.search else ""
-    for part in tables(progress, objective, outlook):
-        out().print(part)
-    remaining_time = time_left(outlook, float(len(outlook.running)), shorter=may_end_early(sweep.plan))
-    print_line(f"{sweep.plan.name}: {state}; {line(progress, remaining_time)}")
-    for advice in _next_steps(sweep.folder, state, silence, spent, failing):
-        print_line(advice)
-    if tracking is not None:
-        print_line(tracking.line(command("sync", sweep.folder), is_locked=is_locked))
-    for reason, count in overview.ended.skipped.items():
+    else:
+        objective = counted_name(sweep.plan.search.objectives[0]) if sweep.plan.search else ""
+        for part in tables(progress, objective, outlook):
+            out().print(part)
+        remaining_time = time_left(outlook, float(len(outlook.running)), shorter=may_end_early(sweep.plan))
+        print_line(f"{sweep.plan.name}: {state}; {line(progress, remaining_time)}")
+        for advice in _next_steps(sweep.folder, state, silence, spent, failing):
+            print_line(advice)
+        if tracking is not None:
+            print_line(tracking.line(command("sync", sweep.folder), is_locked=is_locked))
+        _print_endings(sweep.folder, overview.ended, progress, state)
+        if trials:
+            _print_trials(records)
+    if state is SweepState.FAILED:
+        raise typer.Exit(1)
+
+
+def _print_endings(
+    folder: SweepFolder, totals: EndedTrialTotals, progress: Sequence[Progress], state: SweepState
+) -> None:
+    """Print how trials ended, and the verdicts of a finished sweep."""
+    for reason, count in totals.skipped.items():
         print_line(f"ended early: {reason} ({amount(count, 'trial')} skipped)")
-    for reason, count in Counter(overview.ended.infeasible).most_common(MOST_REASONS):
+    for reason, count in Counter(totals.infeasible).most_common(MOST_REASONS):
         print_line(f"infeasible: {shortened(reason)} ({amount(count, 'trial')}, each replaced by another)")
     if state is SweepState.FINISHED:
-        for verdict in _verdicts(sweep.folder, sum(arm.ended + arm.infeasible for arm in progress)):
+        for verdict in _verdicts(folder, sum(arm.ended + arm.infeasible for arm in progress)):
             print_line(verdict)
-    _print_failures(overview.ended, sum(arm.failed for arm in progress))
-    if overview.ended.traced:
-        print_line(f"show the whole traceback: {command('logs', sweep.folder, overview.ended.traced)}")
-    if trials:
-        _print_trials(records)
-    _exit_if_failed(state)
+    _print_failures(totals, sum(arm.failed for arm in progress))
+    if totals.traced:
+        print_line(f"show the whole traceback: {command('logs', folder, totals.traced)}")
 
 
 def _next_steps(
@@ -176,35 +181,21 @@ def _state(progress: Sequence[Progress], *, is_locked: bool) -> SweepState:
     )
 
 
-def _exit_if_failed(state: SweepState) -> None:
-    if state is SweepState.FAILED:
-        raise typer.Exit(1)
-
-
 def _trial_fields(record: Record) -> dict[str, object]:
-    return {
-        "trial_id": record.trial_id,
-        "arm": record.arm,
-        "phase": record.phase,
-        "number": record.number,
-        "repeat": record.repeat,
-        "seed": record.seed,
+    names = ("trial_id", "arm", "phase", "number", "repeat", "seed", "reason", "attempts")
+    return {name: getattr(record, name) for name in names} | {
         "outcome": record.outcome.value if record.outcome else None,
-        "reason": record.reason,
-        "attempts": record.attempts,
         "assignment": dict(record.assignment),
         "step": record.last.step if record.last else None,
         "metrics": dict(record.last.metrics) if record.last else {},
     }
 
 
-def _print_failures(ended_trial_totals: EndedTrialTotals, count: int) -> None:
-    for failure in ended_trial_totals.failures:
-        print_line(
-            f"failed: {failure.place} ({failure.trial_id}): {failure.standing}: {shortened(failure.reason)}"
-        )
-    if count > len(ended_trial_totals.failures):
-        print_line(f"... and {count - len(ended_trial_totals.failures)} more failures; all with --json")
+def _print_failures(totals: EndedTrialTotals, count: int) -> None:
+    for each in totals.failures:
+        print_line(f"failed: {each.place} ({each.trial_id}): {each.standing}: {shortened(each.reason)}")
+    if count > len(totals.failures):
+        print_line(f"... and {count - len(totals.failures)} more failures; all with --json")
 
 
 def _print_trials(records: list[Record]) -> None:
@@ -212,19 +203,11 @@ def _print_trials(records: list[Record]) -> None:
     from rich.text import Text
 
     has_repeats = any(record.repeat for record in records)
-    number = "repeat.number" if has_repeats else "number"
-    table = Table("trial", "arm", "phase", number, "seed", "outcome", "step", "assignment")
+    title = "repeat.number" if has_repeats else "number"
+    table = Table("trial", "arm", "phase", title, "seed", "outcome", "step", "assignment")
     for record in records:
-        assignment = setting_words(record.assignment, 4)
+        number = f"{record.repeat}.{record.number}" if has_repeats else str(record.number)
         step = str(record.last.step) if record.last else "-"
-        cells = (
-            record.trial_id,
-            record.arm,
-            record.phase,
-            f"{record.repeat}.{record.number}" if has_repeats else str(record.number),
-            str(record.seed),
-            record.standing,
-            step,
-        )
-        table.add_row(*map(Text, (*cells, assignment)))
+        trial = (record.trial_id, record.arm, record.phase, number, str(record.seed), record.standing, step)
+        table.add_row(*map(Text, (*trial, setting_words(record.assignment, 4))))
     out().print(table)

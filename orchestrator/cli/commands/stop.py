@@ -30,8 +30,7 @@ REPEATED_EVERY_S = 10.0
 def stop(
     name: SweepName,
     now: Annotated[
-        bool,
-        typer.Option("--now", help="End running trials at once; `resume` repeats their last steps."),
+        bool, typer.Option("--now", help="End running trials at once; `resume` repeats their last steps.")
     ] = False,
     wait: Annotated[bool, typer.Option(help="Wait until the sweep has stopped.")] = True,
     timeout: Annotated[float, typer.Option(help="Maximum number of seconds to wait.", min=0.0)] = WAIT_S,

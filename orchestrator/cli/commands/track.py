@@ -146,15 +146,10 @@ def write_report(
     from orchestrator.report.results.summary import summarise
     from orchestrator.report.writers.write import write_report_folder
 
-    records, measurements_by_trial = sweep.measured_records()
+    records, measured = sweep.measured_records()
     new_report = summarise(sweep.plan, records, sweep.exhausted_budget())
-    write_report_folder(
-        new_report,
-        sweep.folder.report,
-        details(sweep.plan, new_report, records, measurements_by_trial),
-        figures=figures,
-        latex=latex,
-    )
+    page = details(sweep.plan, new_report, records, measured)
+    write_report_folder(new_report, sweep.folder.report, page, figures=figures, latex=latex)
     return new_report
 
 

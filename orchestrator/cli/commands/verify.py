@@ -67,13 +67,8 @@ def verify(
             print_line(_format_finding(finding))
     bad_findings = [finding for finding in all_findings if finding.verdict in BAD]
     if as_json:
-        emit_json(
-            {
-                "sweep": folder.name,
-                "sound": not bad_findings,
-                "findings": [asdict(finding) for finding in all_findings],
-            }
-        )
+        findings = [asdict(finding) for finding in all_findings]
+        emit_json({"sweep": folder.name, "sound": not bad_findings, "findings": findings})
     else:
         print_line(f"{folder.name}: {_summary(bad_findings)}")
     if bad_findings:
@@ -95,39 +90,33 @@ def check_sweep(folder: SweepFolder) -> Iterator[Finding]:
     from orchestrator.cli import sweep_checks
     from orchestrator.cli.display.wait_display import WaitDisplay
     from orchestrator.execution.sweep.launch_folder import Setup, read_setup
-    from orchestrator.ledger.fold import records
     from orchestrator.plan.serialise import read_plan
 
     yield from sweep_checks.check_files(folder)
     yield from sweep_checks.check_report(folder)
     plan = setup = None
-    try:
+    with suppress(StoreError):  # reported by the check of the files
         setup = read_setup(folder)
         plan = read_plan(folder)
-    except StoreError:
-        pass  # reported by the check of the files
     with WaitDisplay("Ctrl-C ends the check", "checking") as wait_display:
         try:
             with sweep_checks.open_ledger(folder, setup or Setup(folder.root), folder.name) as ledger:
-                faults = list(sweep_checks.check_ledger(ledger))
-                if plan is not None and not any(finding.verdict == "damaged" for finding in faults):
-                    faults += sweep_checks.check_trials(ledger, folder)
-                yield from faults
-                if plan is None or setup is None or any(finding.verdict == "damaged" for finding in faults):
+                findings = list(sweep_checks.check_ledger(ledger))
+                if plan is not None and not _is_damaged(findings):
+                    findings += sweep_checks.check_trials(ledger, folder)
+                yield from findings
+                if plan is None or setup is None or _is_damaged(findings):
                     detail = "not compared: what they must say cannot be read"
                     for part in ("checkpoints", "data", "parquet", "mlflow"):
                         yield Finding(part, "unknown", detail, "put right what is above, and check again")
-                    return
-                checked_sweep = sweep_checks.CheckedSweep(
-                    folder, plan, setup, ledger, records(ledger.events(), plan)
-                )
-                yield from sweep_checks.check_snapshot(checked_sweep)
-                yield from sweep_checks.check_checkpoints(checked_sweep, wait_display.update)
-                yield from sweep_checks.check_data(checked_sweep, wait_display.update)
-                yield from sweep_checks.check_parquet(checked_sweep)
-                yield from sweep_checks.check_mlflow(checked_sweep, wait_display.update)
+                else:
+                    yield from sweep_checks.check_copies(folder, plan, setup, ledger, wait_display.update)
         except HaltsweepError as error:
             yield Finding("ledger", "damaged", str(error))
+
+
+def _is_damaged(findings: Sequence[Finding]) -> bool:
+    return any(finding.verdict == "damaged" for finding in findings)
 
 
 def _summary(bad: Sequence[Finding]) -> str:

@@ -65,9 +65,8 @@ class ProgressBars:
 
     def _show_step(self, step: str, done: int, total: int) -> None:
         if self._bars is not None and self._bar is not None:
-            self._bars.update(
-                self._bar, description=printable(f"{self._name}: {step}"), completed=done, total=total
-            )
+            description = printable(f"{self._name}: {step}")
+            self._bars.update(self._bar, description=description, completed=done, total=total)
             return
         now = self._clock()
         if done == total:

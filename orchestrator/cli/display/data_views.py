@@ -103,9 +103,8 @@ def render(views: Sequence[SplitView]) -> "Iterator[RenderableType]":
             yield Text(f"answers {answers.min()} {sparkline(answers)} {answers.max()}")
         yield Text(f"labels  {label_text(view.facts.labels)}")
         for example in view.examples:
-            yield Text(
-                f"{example.picture or shorten_example(example.text)}\n  = {shorten_example(example.answer)}"
-            )
+            picture = example.picture or shorten_example(example.text)
+            yield Text(f"{picture}\n  = {shorten_example(example.answer)}")
 
 
 def _heading(view: SplitView) -> str:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from itertools import chain
+from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -59,28 +60,19 @@ def table(progress: Sequence[Progress], objective: str) -> "Table":
 
     grid = Table(caption=f"best: of {objective}" if objective else None, caption_justify="right")
     grid.add_column("arm", overflow="fold")
-    some_infeasible = any(arm.infeasible for arm in progress)
-    infeasible = ["infeasible"] if some_infeasible else []
-    for header in (
-        "ended",
-        "running",
-        "pruned",
-        *infeasible,
-        "failed",
-        *(["best"] if objective else []),
-        "work",
-    ):
+    infeasible = ["infeasible"] if any(arm.infeasible for arm in progress) else []
+    best = ["best"] if objective else []
+    for header in ("ended", "running", "pruned", *infeasible, "failed", *best, "work"):
         grid.add_column(header, justify="right", no_wrap=True)
     for arm in progress:
-        best = "-" if arm.best is None else decimals(arm.best, 3)
         grid.add_row(
             Name(arm.arm),
             f"{arm.ended}/{arm.planned}",
             str(arm.running),
             str(arm.pruned),
-            *([str(arm.infeasible)] if some_infeasible else []),
+            *(str(arm.infeasible) for _ in infeasible),
             Text(str(arm.failed), style="red" if arm.failed else ""),
-            *([best] if objective else []),
+            *("-" if arm.best is None else decimals(arm.best, 3) for _ in best),
             duration(arm.seconds),
         )
     return grid
@@ -158,9 +150,7 @@ class View:
         if self._live is not None:
             hint = "" if snapshot.draining else f"; {self._hint}"
             self._draw(progress + time_left + hint, *tables(arms, self._objective, snapshot.outlook))
-        elif now - self._last_at >= PLAIN_EVERY_S or sum(arm.ended == arm.planned for arm in arms) == len(
-            arms
-        ):
+        elif now - self._last_at >= PLAIN_EVERY_S or all(arm.ended == arm.planned for arm in arms):
             quiet = progress == self._last_text and now - self._last_at >= QUIET_S
             if quiet:
                 self._last_text = ""
@@ -243,13 +233,9 @@ class View:
         """Return the estimated time left, or when the wall-clock budget ends the sweep."""
         worked = sum(arm.seconds for arm in snapshot.arms)
         speed = self._pace.speed(worked, now, snapshot.running)
-        work_left_s = seconds_left(snapshot.outlook, speed)
-        hours = self._plan.wall_clock_hours
-        if (
-            work_left_s is not None
-            and hours is not None
-            and (until := hours * HOUR_S - snapshot.open_seconds) < work_left_s
-        ):
+        work_left_s, hours = seconds_left(snapshot.outlook, speed), self._plan.wall_clock_hours
+        until = inf if hours is None else hours * HOUR_S - snapshot.open_seconds
+        if work_left_s is not None and until < work_left_s:
             return f", the budget of {hours:g} h ends it in about {format_rough_seconds(max(0.0, until))}"
         return time_left(snapshot.outlook, speed, shorter=self._shorter)
 

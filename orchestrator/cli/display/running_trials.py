@@ -22,18 +22,17 @@ def running_table(outlook: Outlook) -> "Table":
     from rich.table import Table
 
     trials = outlook.running[:SHOWN]
-    metrics = {trial_.metric for trial_ in trials if trial_.value is not None}
+    metrics = {trial.metric for trial in trials if trial.value is not None}
     common_metric = metrics.pop() if len(metrics) == 1 else ""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("running trial", overflow="fold")
     for header in ("step", "steps/s", common_metric or "last value", "its end in"):
         table.add_column(header, justify="right", no_wrap=True)
-    for trial_ in trials:
-        trial = Name(f"{trial_.arm} {trial_.phase} {numbered(trial_.repeat, trial_.number)}{silence(trial_)}")
-        time_left = "" if trial_.left_s is None else format_rough_seconds(trial_.left_s)
-        table.add_row(
-            trial, _step(trial_), _rate(trial_), _value(trial_, with_metric=not common_metric), time_left
-        )
+    for trial in trials:
+        name = Name(f"{trial.arm} {trial.phase} {numbered(trial.repeat, trial.number)}{silence(trial)}")
+        time_left = "" if trial.left_s is None else format_rough_seconds(trial.left_s)
+        value = _value(trial, with_metric=not common_metric)
+        table.add_row(name, _step(trial), _rate(trial), value, time_left)
     if (num_hidden := len(outlook.running) - SHOWN) > 0:
         table.add_row(f"... and {num_hidden} more", "", "", "", "")
     return table

@@ -79,8 +79,7 @@ def read_tracking_status(folder: SweepFolder, uri: str, newest: int) -> Tracking
         return TrackingStatus(store, newest, "", "", None, active)
     file = sqlite_file(uri)
     if state.position and file is not None and not file.exists():
-        return TrackingStatus(
-            store, newest, "", "its file is gone, or was left behind when the sweep was moved", None
-        )
+        error = "its file is gone, or was left behind when the sweep was moved"
+        return TrackingStatus(store, newest, "", error, None)
     age_s = max(0.0, time.time() - state.at)
     return TrackingStatus(store, max(0, newest - state.position), state.doing, state.error, age_s, active)

@@ -15,11 +15,7 @@ HINT = "Ctrl-C ends the watching, not the sweep"
 
 
 def watch_sweep(
-    name: str,
-    runs: Path,
-    storage: str | None = None,
-    *,
-    sleep: Callable[[float], None] = time.sleep,
+    name: str, runs: Path, storage: str | None = None, *, sleep: Callable[[float], None] = time.sleep
 ) -> None:
     """Display the sweep `name` until no session holds it. Raise the errors of `open_stored_sweep`."""
     with open_stored_sweep(name, runs, storage, outline=True) as sweep:
@@ -36,6 +32,5 @@ def watch_sweep(
 
 def _read_snapshot(sweep: StoredSweep) -> Snapshot:
     overview = sweep.overview()
-    return Snapshot(
-        overview.progress(is_locked=True), 0.0, "", overview.outlook(is_locked=True, now=time.time())
-    )
+    outlook = overview.outlook(is_locked=True, now=time.time())
+    return Snapshot(overview.progress(is_locked=True), 0.0, "", outlook)

@@ -19,23 +19,21 @@ def interval_scope(plan: Plan, report: Report, results: SeedResults) -> Interval
     answer = report.answer
     if answer is None or not any(estimate.low is not None for estimate in report.differences):
         return None
+    is_built_in = plan.trainable is None
     seeds = "training seeds (initial weights, order of the data, dropout)"
-    varied = [
-        seeds if plan.trainable is None else "random numbers that the training code draws from its seeds"
-    ]
-    shared_words: list[str] = []
+    varied = [seeds if is_built_in else "random numbers that the training code draws from its seeds"]
+    shared: list[str] = []
     if plan.search is not None and any(arm.is_searched for arm in plan.arms):
-        (varied if plan.repeats > 1 else shared_words).append("variance between searches")
+        (varied if plan.repeats > 1 else shared).append("variance between searches")
     if plan.confirm is not None and plan.confirm.resample_data:
         varied.append("the sampling of the data")
-    elif plan.trainable is None:
-        has_seed = lookup(plan.baseline.settings, "task.data_seed") is not MISSING
-        shared_words.append(
-            "the sampling of the data (all seeds share task.data_seed)" if has_seed else "the data set"
-        )
+    elif is_built_in and lookup(plan.baseline.settings, "task.data_seed") is not MISSING:
+        shared.append("the sampling of the data (all seeds share task.data_seed)")
+    elif is_built_in:
+        shared.append("the data set")
     return IntervalScope(
         varied=tuple(varied),
-        shared=tuple(shared_words),
+        shared=tuple(shared),
         method="moderated paired t" if any(verdict.prior for verdict in report.verdicts) else "paired t",
         level=answer.level,
         comparisons=answer.family,
@@ -48,18 +46,15 @@ def format_scope(scope: IntervalScope | None) -> str:
     if scope is None:
         return ""
     exclusion = f", not {' or '.join(scope.shared)}" if scope.shared else ""
-    has_several = scope.comparisons > 1
-    correction_text = (
-        f", corrected by Bonferroni for {amount(scope.comparisons, 'comparison')}" if has_several else ""
-    )
-    first = next(iter(scope.unchecked_tests), "")
+    comparisons = amount(scope.comparisons, "comparison")
+    correction = f", corrected by Bonferroni for {comparisons}" if scope.comparisons > 1 else ""
     unchecked = (
         f" Whether test sets are equal was not checked ({', '.join(scope.unchecked_tests)}): report a "
-        f"text {first}/digest, and they are compared."
+        f"text {scope.unchecked_tests[0]}/digest, and they are compared."
         if scope.unchecked_tests
         else ""
     )
     return (
         f"Intervals and p-values of differences account for {' and '.join(scope.varied)}{exclusion}: "
-        f"{scope.method} at level {scope.level:g}{correction_text}.{unchecked}"
+        f"{scope.method} at level {scope.level:g}{correction}.{unchecked}"
     )

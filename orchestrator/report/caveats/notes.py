@@ -1,10 +1,12 @@
 """Write the notes of a report: how its numbers were obtained and which claims they support."""
 
-from collections.abc import Sequence
-from math import inf, isfinite
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from math import isfinite
 from statistics import stdev
 
 from orchestrator.plan.planned_trials import SEARCH
+from orchestrator.plan.types import AnswerPlan
 from orchestrator.report.caveats.interval_scope import format_scope
 from orchestrator.report.caveats.warning_texts import search_trial_counts
 from orchestrator.report.results.contexts import context_notes
@@ -163,26 +165,24 @@ OUT_OF_RANGE = (
 
 def verdict_lines(report: Report) -> list[str]:
     """Return one line per verdict, then the undecided arms of each primary outcome."""
-    tested_verdicts = [verdict for verdict in (*report.verdicts, *report.pooled) if not verdict.withheld]
+    verdicts = (*report.verdicts, *report.pooled)
+    tested_verdicts = [verdict for verdict in verdicts if not verdict.withheld]
     lines = [
         f"{'exploratory' if verdict.exploratory else 'decided'}: {verdict.line}"
         for verdict in tested_verdicts
         if verdict.is_decided
     ]
     for outcome in report.outcomes:
-        verdicts = [verdict for verdict in tested_verdicts if verdict.metric == outcome]
-        other_arms = [
+        of_outcome = [verdict for verdict in tested_verdicts if verdict.metric == outcome]
+        undecided = [
             f"{verdict.arm} over all contexts" if verdict.pooled else verdict.arm
-            for verdict in verdicts
+            for verdict in of_outcome
             if verdict.kind == "undecided"
         ]
-        if other_arms:
-            arms_text = "every arm" if 1 < len(other_arms) == len(verdicts) else ", ".join(other_arms)
-            lines.append(
-                f"undecided: {arms_text} in {outcome}, which does not mean that there is no difference"
-            )
-    untested = [verdict for verdict in (*report.verdicts, *report.pooled) if verdict.withheld]
-    lines += [f"not tested: {verdict.line}" for verdict in untested]
+        if undecided:
+            arms = "every arm" if 1 < len(undecided) == len(of_outcome) else ", ".join(undecided)
+            lines.append(f"undecided: {arms} in {outcome}, which does not mean that there is no difference")
+    lines += [f"not tested: {verdict.line}" for verdict in verdicts if verdict.withheld]
     lines += [f"control: {verdict.line}" for verdict in report.controls]
     lines += [f"controls: {rate}"] if (rate := control_rate_sentence(report)) else []
     return [*lines, scope] if (scope := format_scope(report.interval_scope)) else lines
@@ -193,137 +193,112 @@ def control_rate_sentence(report: Report) -> str:
     rate = report.control_rate
     if rate is None:
         return ""
-    share = rate.decided / rate.compared
-    return CONTROL_RATE.format(
-        decided=rate.decided,
-        compared=amount(rate.compared, "comparison"),
-        level=rate.level,
-        share=share,
-        low=rate.low,
-        high=rate.high,
-    )
+    share, compared = rate.decided / rate.compared, amount(rate.compared, "comparison")
+    return CONTROL_RATE.format(**asdict(rate) | {"compared": compared, "share": share})
 
 
-def _objective_scope_notes(report: Report) -> list[str]:
-    """Return a note for each objective that counts other reports of search trials than the last one."""
-    note_texts = []
+def _objective_scope_notes(report: Report) -> Iterator[str]:
+    """Yield a note for each objective that counts other reports of search trials than the last one."""
+    reports = amount(report.search_reports, "report")
     for metric, scope in report.scopes.items():
-        report_count = amount(report.search_reports, "report")
-        scope_text = (
-            f"best of up to {report_count}" if scope == "best" else f"{scope.replace('-', ' ')} reports"
-        )
-        note_texts.append(
-            OBJECTIVE_SCOPE.format(metric=metric, which=scope_text) + (OPTIMISTIC if scope == "best" else "")
-        )
-    return note_texts
+        which = f"best of up to {reports}" if scope == "best" else f"{scope.replace('-', ' ')} reports"
+        yield OBJECTIVE_SCOPE.format(metric=metric, which=which) + (OPTIMISTIC if scope == "best" else "")
 
 
 def notes(report: Report) -> list[str]:
     """Return the notes on the numbers of a report, one to a few sentences each, as plain text."""
-    words = {"intervals": INTERVALS, "mean_text": NO_INTERVALS, "one": ONE_SEED}
-    of_unit = {name: text.format(unit=report.unit) for name, text in words.items()}
-    intervals = choose_text(report.estimates, **of_unit)
-    scope = format_scope(report.interval_scope)
-    note_texts = [*_out_of_range_notes(report), intervals, *([scope] if scope else []), *_claim_notes(report)]
-    note_texts += [*context_notes(report), FAILURES]
+    intervals = choose_text(report.estimates, intervals=INTERVALS, mean_text=NO_INTERVALS, one=ONE_SEED)
+    note_texts = [*_out_of_range_notes(report), intervals.format(unit=report.unit)]
+    note_texts += [scope] if (scope := format_scope(report.interval_scope)) else []
+    note_texts += [*_claim_notes(report), *context_notes(report), FAILURES]
     unfinished_arms = [tally.arm for tally in report.tallies if completion_word(tally.failures) == "measured"]
     note_texts += [UNMEASURED.format(arms=", ".join(unfinished_arms))] if unfinished_arms else []
     note_texts += [metric.note for metric in report.quantities if metric.note]
-    if report.factorial:
-        contrasts = CONTRASTS.format(contrasts=amount(report.factorial[0].family, "contrast"))
-        known_estimates = (effect.estimate for effect in report.factorial if effect.estimate is not None)
-        chance = choose_text(known_estimates, intervals=contrasts, mean_text=NO_CONTRASTS, one=NO_CONTRASTS)
-        note_texts.append(FACTORIAL.format(chance=chance))
-    if report.searched:
-        note_texts.append(NO_CLAIM)
+    note_texts += _factorial_notes(report)
+    note_texts += [NO_CLAIM] if report.searched else []
     note_texts += _objective_scope_notes(report)
-    if report.confirm_seeds and any(SEARCH in tally.outcomes for tally in report.tallies):
-        note_texts += [_search_note(report), *_failed_search_notes(report)]
+    note_texts += _search_notes(report)
     if report.controls:
         note_texts.append(CONTROLS.format(rate=control_rate_sentence(report)).strip())
     note_texts += _same_settings_notes(report)
     if len(report.objectives) > 1 and report.confirm_seeds and not report.points:
-        first, *other_objectives = report.objectives
-        note_texts.append(
-            CONFIRMED_POINT.format(
-                objectives=" and ".join(report.objectives), first=first, others=" and ".join(other_objectives)
-            )
-        )
+        first, others = report.objectives[0], " and ".join(report.objectives[1:])
+        objectives = " and ".join(report.objectives)
+        note_texts.append(CONFIRMED_POINT.format(objectives=objectives, first=first, others=others))
     if report.answer is not None and any(verdict.looked for verdict in report.verdicts):
-        levels = {"level": report.answer.level * LOOK_SHARE, "full": report.answer.level}
-        note_texts.append(LOOKS.format(**levels, unit=report.unit))
+        level = report.answer.level
+        note_texts.append(LOOKS.format(level=level * LOOK_SHARE, full=level, unit=report.unit))
     note_texts += report.extensions
     note_texts += [f"Ended early: {reason}." for reason in report.skipped]
-    sources = dict.fromkeys((cell.arm, cell.published_source) for cell in (*report.cells, *report.posthoc))
-    sources |= dict.fromkeys(
-        (prior_work.system, prior_work.source)
-        for prior_work in report.prior_work
-        if prior_work.metric in report.metrics
-    )
-    note_texts += [f"Published values of {arm}: {source}" for arm, source in sources if source]
-    if report.unmet_published:
-        note_texts.append(_unmatched_note(report.unmet_published))
-    if report.power:
-        note_texts.append(report.power)
+    note_texts += _published_notes(report)
+    note_texts += [report.power] if report.power else []
     return [*note_texts, *_spread_notes(report)]
 
 
-def _search_note(report: Report) -> str:
-    """Return how often each arm was searched, and the consequence for intervals and p-values."""
-    if report.repeats == 1:
-        return SEARCHED_ONCE
-    seeds = amount(len(report.unit_seeds[0][1]), "seed")
-    return REPEATED.format(repeats=report.repeats, seeds=seeds)
+def _factorial_notes(report: Report) -> list[str]:
+    """Return a note on main effects and interactions, if the report has any."""
+    if not report.factorial:
+        return []
+    contrasts = CONTRASTS.format(contrasts=amount(report.factorial[0].family, "contrast"))
+    estimates = (effect.estimate for effect in report.factorial if effect.estimate is not None)
+    chance = choose_text(estimates, intervals=contrasts, mean_text=NO_CONTRASTS, one=NO_CONTRASTS)
+    return [FACTORIAL.format(chance=chance)]
 
 
-def _failed_search_notes(report: Report) -> list[str]:
-    """Return a note on arms whose search had failed trials, and thus fewer candidates."""
-    failed_searches = []
-    for tally in report.tallies:
-        num_kept, num_ended = search_trial_counts(tally)
-        if num_kept < num_ended:
-            failed_searches.append(f"{tally.arm}, {amount(num_ended - num_kept, 'trial')} of {num_ended}")
-    return [SEARCH_FAILED.format(arms="; ".join(failed_searches))] if failed_searches else []
+def _published_notes(report: Report) -> list[str]:
+    """Return the sources of published values, then the published values without a measured result."""
+    sources = dict.fromkeys((cell.arm, cell.published_source) for cell in (*report.cells, *report.posthoc))
+    prior_work = (row for row in report.prior_work if row.metric in report.metrics)
+    sources |= dict.fromkeys((row.system, row.source) for row in prior_work)
+    of_arms = [f"Published values of {arm}: {source}" for arm, source in sources if source]
+    return of_arms + ([_unmatched_note(report.unmet_published)] if report.unmet_published else [])
+
+
+def _search_notes(report: Report) -> list[str]:
+    """Return how often confirmed arms were searched, and which of them had failed search trials."""
+    if not report.confirm_seeds or not any(SEARCH in tally.outcomes for tally in report.tallies):
+        return []
+    searched = SEARCHED_ONCE
+    if report.repeats > 1:
+        seeds = amount(len(report.unit_seeds[0][1]), "seed")
+        searched = REPEATED.format(repeats=report.repeats, seeds=seeds)
+    failed_searches = [
+        f"{tally.arm}, {amount(num_ended - num_kept, 'trial')} of {num_ended}"
+        for tally in report.tallies
+        for num_kept, num_ended in [search_trial_counts(tally)]
+        if num_kept < num_ended
+    ]
+    return [searched, *([SEARCH_FAILED.format(arms="; ".join(failed_searches))] if failed_searches else [])]
 
 
 def _unmatched_note(rows: Sequence[PriorWork]) -> str:
     """Return published values that no measurement corresponds to, grouped by system and source."""
-    metrics: dict[tuple[str, str], list[str]] = {}
+    values: dict[tuple[str, str], list[str]] = {}
     for row in rows:
-        words = (
-            f"{row.metric} {'' if row.statistic == 'mean' else f'{row.statistic} '}{format_number(row.value)}"
-        )
-        metrics.setdefault((row.system, row.source), []).append(words)
+        statistic = "" if row.statistic == "mean" else f"{row.statistic} "
+        words = f"{row.metric} {statistic}{format_number(row.value)}"
+        values.setdefault((row.system, row.source), []).append(words)
     parts = [
-        f"{system}, {', '.join(values)}" + (f" ({source})" if source else "")
-        for (system, source), values in metrics.items()
+        f"{system}, {', '.join(words)}" + (f" ({source})" if source else "")
+        for (system, source), words in values.items()
     ]
     return UNMATCHED_PUBLISHED.format(values="; ".join(parts))
 
 
-def _out_of_range_notes(report: Report) -> list[str]:
-    """Return notes on metrics measured outside their declared range."""
-    ranges: dict[str, dict[str, list[float]]] = {}
+def _out_of_range_notes(report: Report) -> Iterator[str]:
+    """Yield notes on metrics measured outside their declared range."""
+    outside: dict[str, dict[str, list[float]]] = {}
     for cell in report.cells:
-        metric_info = report.quantity(cell.metric)
-        least, highest = (
-            -inf if metric_info.low is None else metric_info.low,
-            inf if metric_info.high is None else metric_info.high,
-        )
+        low, high = report.quantity(cell.metric).span
         # Rounding may put the mean of many numbers slightly outside of the range.
-        slack = 1e-6 * max(abs(end) for end in (least, highest, 1.0) if isfinite(end))
-        outside_values = [value for _, value in cell.by_seed if not least - slack <= value <= highest + slack]
-        if outside_values:
-            ranges.setdefault(cell.metric, {})[cell.arm] = outside_values
-    return [
-        OUT_OF_RANGE.format(
-            arms=", ".join(arms),
-            metric=metric,
-            values=_format_span([value for values in arms.values() for value in values]),
-            range=_format_range(report.quantity(metric)),
+        slack = 1e-6 * max(abs(end) for end in (low, high, 1.0) if isfinite(end))
+        if values := [value for _, value in cell.by_seed if not low - slack <= value <= high + slack]:
+            outside.setdefault(cell.metric, {})[cell.arm] = values
+    for metric, arms in outside.items():
+        values, declared = [value for values in arms.values() for value in values], report.quantity(metric)
+        yield OUT_OF_RANGE.format(
+            arms=", ".join(arms), metric=metric, values=_format_span(values), range=_format_range(declared)
         )
-        for metric, arms in ranges.items()
-    ]
 
 
 def _format_span(values: list[float]) -> str:
@@ -343,13 +318,13 @@ def _spread_notes(report: Report) -> list[str]:
     values = [value for _, value in cell.by_unit] if cell else []
     if len(values) < SEEDS_LEAST or not (spread := stdev(values)):
         return []
-    words_by_key = {"arm": report.arms[0], "metric": report.outcomes[0], "unit": report.unit}
-    return [SEED_DEVIATION.format(**words_by_key, seeds=len(values), spread=spread)]
+    words = {"arm": report.arms[0], "metric": report.outcomes[0], "unit": report.unit}
+    return [SEED_DEVIATION.format(**words, seeds=len(values), spread=spread)]
 
 
 def _claim_notes(report: Report) -> list[str]:
     """Return notes on which claims the numbers support."""
-    answer = report.answer
+    answer, unit = report.answer, report.unit
     if answer is None or not answer.family or not answer.outcomes:
         return []
     margin = (
@@ -357,8 +332,26 @@ def _claim_notes(report: Report) -> list[str]:
         if answer.margin is not None
         else ""
     )
-    outcomes = ", ".join(answer.outcomes)
-    has_several = answer.family > 1
+    raised_arms = dict.fromkeys(effect.arm for effect in report.effects if effect.spread_raised)
+    widened = WIDENED_INTERVALS.format(arms=", ".join(raised_arms), unit=unit)
+    effects = [effect.estimate for effect in report.effects]
+    many = choose_text(effects, intervals=MANY_INTERVALS, mean_text="", one="")
+    where = SEARCH_CHOSE if report.objectives else CODE_MAY_CHOOSE
+    return [
+        _procedure_note(report, answer),
+        *([widened] if raised_arms else []),
+        VERDICTS.format(margin=margin, unit=unit),
+        *_moderation_notes(report),
+        *_win_share_notes(report),
+        *([OUTLOOK.format(unit=unit)] if any(verdict.outlooks for verdict in report.verdicts) else []),
+        EXPLORATORY.format(many=many, where=where),
+        _collapse_note(report),
+    ]
+
+
+def _procedure_note(report: Report, answer: AnswerPlan) -> str:
+    """Return the note on the procedure of the verdicts, or that nothing is claimed without an interval."""
+    outcomes, has_several = ", ".join(answer.outcomes), answer.family > 1
     moderated = "moderated " if any(verdict.prior for verdict in report.verdicts) else ""
     family = f" corrected by Bonferroni for all {amount(answer.family, 'comparison')}"
     has_looks = any(verdict.looked for verdict in report.verdicts)
@@ -375,42 +368,22 @@ def _claim_notes(report: Report) -> list[str]:
         but=EXTENSION_CLAUSE if has_exploratory_claims(report.extensions) else "",
     )
     nothing = NOTHING_CLAIMED.format(outcomes=outcomes, unit=report.unit)
-    claims = choose_text(report.differences, intervals=claims, mean_text=nothing, one=nothing)
-    every = [effect.estimate for effect in report.effects]
-    arms_raised = [effect.arm for effect in report.effects if effect.spread_raised]
-    return [
-        claims,
-        *(
-            [WIDENED_INTERVALS.format(arms=", ".join(dict.fromkeys(arms_raised)), unit=report.unit)]
-            if arms_raised
-            else []
-        ),
-        VERDICTS.format(margin=margin, unit=report.unit),
-        *_moderation_notes(report),
-        *_win_share_notes(report),
-        *([OUTLOOK.format(unit=report.unit)] if any(verdict.outlooks for verdict in report.verdicts) else []),
-        EXPLORATORY.format(
-            many=choose_text(every, intervals=MANY_INTERVALS, mean_text="", one=""),
-            where=SEARCH_CHOSE if report.objectives else CODE_MAY_CHOOSE,
-        ),
-        _collapse_note(report),
-    ]
+    return choose_text(report.differences, intervals=claims, mean_text=nothing, one=nothing)
 
 
 def _moderation_notes(report: Report) -> list[str]:
     """Return the priors that variances were averaged with, by outcome and context."""
     if report.answer is None or not report.answer.moderated:
         return []
-    verdicts = (*report.verdicts, *report.pooled)
-    prior_by_outcome = {
+    priors = {
         (verdict.metric, verdict.context, bool(verdict.pooled)): verdict.prior
-        for verdict in verdicts
+        for verdict in (*report.verdicts, *report.pooled)
         if verdict.prior
     }
     words = [
         f"{metric}{f', {context}' if context else ''}{', over all contexts' if pooled else ''}: "
         f"{format_number(prior.spread)} with {prior.freedom:.3g} degrees of freedom"
-        for (metric, context, pooled), prior in prior_by_outcome.items()
+        for (metric, context, pooled), prior in priors.items()
     ]
     if not words:
         return [UNMODERATED.format(units=UNITS_LEAST, unit=report.unit, arms=ARMS_LEAST)]
@@ -434,18 +407,13 @@ def _same_settings_notes(report: Report) -> list[str]:
 
 def _win_share_notes(report: Report) -> list[str]:
     shares = (verdict.wins for verdict in (*report.verdicts, *report.pooled))
-    has_interval = any(win_share is not None and win_share.low is not None for win_share in shares)
-    return [WIN_SHARE.format(unit=report.unit)] if has_interval else []
+    has_interval = any(share is not None and share.low is not None for share in shares)
+    return [WIN_SHARE.format(unit=report.unit)] * has_interval
 
 
 def _collapse_note(report: Report) -> str:
     """Return a note on rare collapses, which no verdict excludes, for the seeds of the earliest look."""
-    seeds_at_looks = [
-        verdict.difference.n for verdict in report.verdicts if verdict.looked and verdict.difference
-    ]
-    seeds = min([len(report.confirm_seeds), *seeds_at_looks])
-    return COLLAPSE.format(
-        seeds=amount(seeds, "seed"),
-        tenth=no_collapse_probability(0.1, seeds),
-        fifth=no_collapse_probability(0.2, seeds),
-    )
+    looked = [verdict.difference for verdict in report.verdicts if verdict.looked]
+    seeds = min([len(report.confirm_seeds), *(difference.n for difference in looked if difference)])
+    tenth, fifth = (no_collapse_probability(share, seeds) for share in (0.1, 0.2))
+    return COLLAPSE.format(seeds=amount(seeds, "seed"), tenth=tenth, fifth=fifth)

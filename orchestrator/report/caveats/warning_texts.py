@@ -1,10 +1,10 @@
 """Write the warnings printed before the results: reasons why claims may be misleading."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from orchestrator.plan.answer import SEEN
-from orchestrator.plan.display.format import format_amount as quantity_words
-from orchestrator.plan.display.format import value_words
+from orchestrator.plan.display.format import format_amount, value_words
 from orchestrator.plan.planned_trials import SEARCH
 from orchestrator.report.comparisons.answer_warnings import warning_lines
 from orchestrator.report.results.arm_changes import ArmChanges
@@ -14,10 +14,10 @@ from orchestrator.report.results.types import UNRUN, ArmTally, ArmVerdict, Repor
 from orchestrator.statistics.verdicts import SEEDS_LEAST
 from orchestrator.trials import OutcomeKind, numbered
 from search_spaces.dimensions import same
-from search_spaces.wording import amount
+from search_spaces.wording import amount, listed
 
 DIVERGED = OutcomeKind.DIVERGED.value
-FAILED = frozenset(outcome_kind.value for outcome_kind in OutcomeKind if outcome_kind.failed)
+FAILED = frozenset(kind.value for kind in OutcomeKind if kind.failed)
 BySeed = tuple[tuple[int, float], ...]
 IDENTICAL_RESULTS = (
     "{arms} measured identical {metrics} in each of {seeds}, although seeds differ. The differing "
@@ -92,27 +92,31 @@ def warning_texts(report: Report, *, of_verdicts: bool = False) -> list[str]:
         report: The report.
         of_verdicts: Whether the warnings accompany verdicts, each of which already states unfinished trials.
     """
-    warnings_found = [versions for versions in (report.code_versions, report.data_versions) if versions]
-    warnings_found += [*_retried_trials(report), *_failed_seeds(report), *_nonfinite_values(report)]
-    warnings_found += [_unfinished_trials(report)] if report.left and not of_verdicts else []
-    warnings_found += [SEEN.format(splits=" and ".join(report.selected_on))] if report.selected_on else []
-    splits_text = " and ".join(report.read_in_search)
-    warnings_found += [READ_IN_SEARCH.format(splits=splits_text)] if splits_text else []
-    warnings_found += [FRONT_POINTS] if report.points else []
+    parts = [part for _, part in split_by_context(report)]
     averaged = report.assignments > 1 and report.cells and not report.points
-    warnings_found += [SEVERAL_ASSIGNMENTS.format(best=report.assignments)] if averaged else []
-    warnings_found += [
+    texts = [
+        report.code_versions,
+        report.data_versions,
+        _retried_trials(report),
+        _failed_seeds(report),
+        *(NOT_FINITE.format(metric=name, trials=amount(n, "trial")) for name, n in report.not_finite.items()),
+        "" if of_verdicts else _unfinished_trials(report),
+        SEEN.format(splits=" and ".join(report.selected_on)) if report.selected_on else "",
+        READ_IN_SEARCH.format(splits=" and ".join(report.read_in_search)) if report.read_in_search else "",
+        FRONT_POINTS if report.points else "",
+        SEVERAL_ASSIGNMENTS.format(best=report.assignments) if averaged else "",
         *_same_configs(report),
-        *(text for _, part in split_by_context(report) for text in _identical_results(part)),
+        *(text for part in parts for text in _identical_results(part)),
         *_constant_outcomes(report),
-        *(text for _, part in split_by_context(report) for text in _bounded_outcomes(part)),
-        *_chosen_from_fewer(report),
-        *_equal_search_trials(report),
+        *(text for part in parts for text in _bounded_outcomes(part)),
+        *dict.fromkeys(_chosen_from_fewer(report)),
+        *dict.fromkeys(_equal_search_trials(report)),
         *_higher_costs(report),
         *warning_lines(report),
+        _unmeasured_splits(report),
+        NO_OUTCOME if _lacks_test_split(report) else "",
     ]
-    warnings_found += [_unmeasured_splits(report)] if report.unread else []
-    return [*warnings_found, *([NO_OUTCOME] if _lacks_test_split(report) else [])]
+    return [text for text in texts if text]
 
 
 def _lacks_test_split(report: Report) -> bool:
@@ -121,59 +125,39 @@ def _lacks_test_split(report: Report) -> bool:
     return bool(answer is not None and answer.family and not answer.outcomes and report.cells)
 
 
-def _retried_trials(report: Report) -> list[str]:
+def _retried_trials(report: Report) -> str:
     """Return a warning that failed trials were retried, with the trials and the times of the retries."""
     if not report.retried:
-        return []
-    times = [datetime.fromtimestamp(at, UTC) for retried_trial in report.retried for at in retried_trial.at]
+        return ""
+    times = [datetime.fromtimestamp(at, UTC) for trial in report.retried for at in trial.at]
     days = sorted({f"{at:%Y-%m-%d %H:%M} UTC" for at in times})
-    trial_texts = [
-        f"{retried_trial.arm} {retried_trial.phase} {numbered(retried_trial.repeat, retried_trial.number)}"
-        for retried_trial in report.retried[:MAX_LISTED]
-    ]
-    num_omitted = len(report.retried) - len(trial_texts)
-    trials_text = ", ".join([*trial_texts, *([f"{num_omitted} more"] if num_omitted else [])])
-    return [
-        RETRIED.format(
-            trials=amount(len(report.retried), "failed trial"), when=", ".join(days), which=trials_text
-        )
-    ]
+    names = [f"{trial.arm} {trial.phase} {numbered(trial.repeat, trial.number)}" for trial in report.retried]
+    if len(names) > MAX_LISTED:
+        names[MAX_LISTED:] = [f"{len(names) - MAX_LISTED} more"]
+    trials = amount(len(report.retried), "failed trial")
+    return RETRIED.format(trials=trials, when=", ".join(days), which=", ".join(names))
 
 
-def _failed_seeds(report: Report) -> list[str]:
+def _failed_seeds(report: Report) -> str:
     """Return a warning on failed confirm seeds, with the commands that run them again."""
     kinds = {kind for tally in report.tallies for _, kind in tally.failures}
     retry_words = ",".join(["failed"] * bool(kinds - {DIVERGED}) + [DIVERGED] * (DIVERGED in kinds))
     failed_seeds = {
-        tally.arm: [seed for seed, kind in tally.failures if kind in FAILED] for tally in report.tallies
+        tally.arm: [str(seed) for seed, kind in tally.failures if kind in FAILED] for tally in report.tallies
     }
-    arms = {arm: seeds for arm, seeds in failed_seeds.items() if seeds}
-    if not arms or report.left:
-        return []
-    seeds_text = "; ".join(f"{arm}: {', '.join(map(str, seeds))}" for arm, seeds in arms.items())
-    return [FAILED_SEEDS.format(which=seeds_text, sweep=report.sweep, asked=retry_words)]
+    seeds_text = "; ".join(f"{arm}: {', '.join(seeds)}" for arm, seeds in failed_seeds.items() if seeds)
+    if not seeds_text or report.left:
+        return ""
+    return FAILED_SEEDS.format(which=seeds_text, sweep=report.sweep, asked=retry_words)
 
 
-def _nonfinite_values(report: Report) -> list[str]:
-    """Return warnings on metrics whose means exclude trials with values that are not finite."""
-    return [
-        NOT_FINITE.format(metric=metric, trials=amount(count, "trial"))
-        for metric, count in report.not_finite.items()
-    ]
-
-
-def _same_configs(report: Report) -> list[str]:
-    """Return warnings on arms that have the same settings as their reference after the search."""
+def _same_configs(report: Report) -> Iterator[str]:
+    """Yield warnings on arms that have the same settings as their reference after the search."""
     measured_arms = {cell.arm for cell in report.cells}
-    return [
-        SAME_CONFIG.format(
-            arm=arm_changes.arm, reference=arm_changes.reference, sets=", ".join(shared_values)
-        )
-        for arm_changes in report.changes
-        if {arm_changes.arm, arm_changes.reference} <= measured_arms
-        and (report.assignments == 1 or report.points)
-        if (shared_values := _values_shared_with_reference(report, arm_changes))
-    ]
+    for arm in report.changes if report.assignments == 1 or report.points else ():
+        shared_values = _values_shared_with_reference(report, arm)
+        if shared_values and {arm.arm, arm.reference} <= measured_arms:
+            yield SAME_CONFIG.format(arm=arm.arm, reference=arm.reference, sets=", ".join(shared_values))
 
 
 def _values_shared_with_reference(report: Report, arm: ArmChanges) -> list[str]:
@@ -181,48 +165,32 @@ def _values_shared_with_reference(report: Report, arm: ArmChanges) -> list[str]:
 
     Empty if a value differs from that of the reference, or if the arm changes anything else.
     """
-    reference = next(
-        (arm_changes for arm_changes in report.changes if arm_changes.arm == arm.reference), None
-    )
+    reference = next((other for other in report.changes if other.arm == arm.reference), None)
     if (
         reference is None
         or arm.changes
-        or any(arm_changes.searched and not arm_changes.chosen for arm_changes in (arm, reference))
+        or any(each.searched and not each.chosen for each in (arm, reference))
     ):
         return []
-    own_values, reference_values = (
-        {**arm_changes.dropped, **arm_changes.chosen} for arm_changes in (arm, reference)
-    )
-    if any(
-        path not in reference_values or not same(value, reference_values[path])
-        for path, value in own_values.items()
-    ):
+    own_values, others = ({**each.dropped, **each.chosen} for each in (arm, reference))
+    if not all(path in others and same(value, others[path]) for path, value in own_values.items()):
         return []
     return [f"{path} = {value_words(value)}" for path, value in own_values.items()]
 
 
-def _identical_results(report: Report) -> list[str]:
-    """Return warnings on arms with identical primary outcomes in every seed, while seeds differ."""
+def _identical_results(report: Report) -> Iterator[str]:
+    """Yield warnings on arms with identical primary outcomes in every seed, while seeds differ."""
     groups: dict[tuple[tuple[str, BySeed], ...], list[str]] = {}
-    same_arms = {
-        arm_changes.arm
-        for arm_changes in report.changes
-        if _values_shared_with_reference(report, arm_changes)
-    }
+    same_arms = {arm.arm for arm in report.changes if _values_shared_with_reference(report, arm)}
     for arm in (name for name in report.arms if name not in same_arms):
         cells = [cell for metric in report.outcomes if (cell := report.cell(arm, metric))]
         values = tuple((cell.metric, cell.by_seed) for cell in cells)
         if any(len(by_seed) >= SEEDS_LEAST and len({*dict(by_seed).values()}) > 1 for _, by_seed in values):
             groups.setdefault(values, []).append(arm)
-    return [
-        IDENTICAL_RESULTS.format(
-            arms=f"{', '.join(arms[:-1])} and {arms[-1]}",
-            metrics=" and ".join(metric for metric, _ in values),
-            seeds=amount(len(values[0][1]), "seed"),
-        )
-        for values, arms in groups.items()
-        if len(arms) > 1
-    ]
+    for values, arms in groups.items():
+        if len(arms) > 1:
+            metrics, seeds = " and ".join(metric for metric, _ in values), amount(len(values[0][1]), "seed")
+            yield IDENTICAL_RESULTS.format(arms=listed(arms), metrics=metrics, seeds=seeds)
 
 
 def _constant_outcomes(report: Report) -> list[str]:
@@ -233,10 +201,8 @@ def _constant_outcomes(report: Report) -> list[str]:
         is_constant = all(cell and len({*dict(cell.by_seed).values()}) == 1 for cell in cells)
         if is_constant and verdict.is_decided:
             arms_by_outcome.setdefault(verdict.metric, []).append(verdict.arm)
-    return [
-        CONSTANT_OUTCOME.format(arms=", ".join(arms), metric=metric)
-        for metric, arms in arms_by_outcome.items()
-    ]
+    texts = {metric: ", ".join(arms) for metric, arms in arms_by_outcome.items()}
+    return [CONSTANT_OUTCOME.format(arms=arms, metric=metric) for metric, arms in texts.items()]
 
 
 def _bounded_outcomes(report: Report) -> list[str]:
@@ -245,83 +211,66 @@ def _bounded_outcomes(report: Report) -> list[str]:
     All values are at an end of the possible range, or at the value that needs no learning.
     """
     margin = report.answer.margin if report.answer is not None else None
-    arms_by_bound: dict[tuple[str, float, str], list[str]] = {}
+    arms_by_bound: dict[tuple[str, float, str], dict[str, None]] = {}
     for verdict in report.verdicts:
-        cells = [report.cell(arm, verdict.metric) for arm in (verdict.reference, verdict.arm)]
-        if margin is None or verdict.kind != "no difference" or not all(cells):
+        pair, metric = (verdict.reference, verdict.arm), verdict.metric
+        means = [cell.estimate.mean for arm in pair if (cell := report.cell(arm, metric))]
+        if margin is None or verdict.kind != "no difference" or len(means) < 2:
             continue
-        metric_info = report.quantity(verdict.metric)
+        declared = report.quantity(metric)
         bounds = {
-            AT_BOUND.format(which="greatest"): metric_info.high,
-            AT_BOUND.format(which="least"): metric_info.low,
-            AT_FLOOR: report.floors.get(verdict.metric),
+            AT_BOUND.format(which="greatest"): declared.high,
+            AT_BOUND.format(which="least"): declared.low,
+            AT_FLOOR: report.floors.get(metric),
         }
         for bound_name, bound in bounds.items():
-            if bound is not None and all(cell and abs(cell.estimate.mean - bound) < margin for cell in cells):
-                arms = arms_by_bound.setdefault((verdict.metric, bound, bound_name), [])
-                arms += [arm for arm in (verdict.reference, verdict.arm) if arm not in arms]
+            if bound is not None and all(abs(mean - bound) < margin for mean in means):
+                arms_by_bound.setdefault((metric, bound, bound_name), {}).update(dict.fromkeys(pair))
                 break
     return [
-        NO_ROOM.format(
-            arms=f"{', '.join(arms[:-1])} and {arms[-1]}",
-            margin=margin,
-            bound=bound,
-            metric=metric,
-            what=bound_name,
-        )
+        NO_ROOM.format(arms=listed([*arms]), margin=margin, bound=bound, metric=metric, what=bound_name)
         for (metric, bound, bound_name), arms in arms_by_bound.items()
     ]
 
 
-def _chosen_from_fewer(report: Report) -> list[str]:
-    """Return warnings on verdicts that favour the arm with fewer failed search trials."""
+def _chosen_from_fewer(report: Report) -> Iterator[str]:
+    """Yield warnings on verdicts that favour the arm with fewer failed search trials."""
     tallies = {tally.arm: tally for tally in report.tallies}
-    texts: dict[str, None] = {}
     for verdict in report.verdicts:
-        arms = sorted(
-            (tallies[arm] for arm in (verdict.arm, verdict.reference) if arm in tallies), key=_finished_share
-        )
+        arms = [tallies[arm] for arm in (verdict.arm, verdict.reference) if arm in tallies]
         if not verdict.is_decided or len(arms) < 2:
             continue
-        smallest_tally, other_tally = arms
-        against_itself = {"worse": verdict.reference, "better": verdict.arm}.get(verdict.kind or "")
-        if smallest_tally.arm == against_itself or _finished_share(
-            smallest_tally
-        ) > FEWER_SHARE * _finished_share(other_tally):
+        fewer, other = sorted(arms, key=_finished_share)
+        is_close = _finished_share(fewer) > FEWER_SHARE * _finished_share(other)
+        if is_close or fewer.arm == _favoured_arm(verdict):
             continue
-        (num_finished, every), (other_finished, all_theirs) = map(search_trial_counts, arms)
+        (num_finished, every), (other_finished, other_every) = map(search_trial_counts, (fewer, other))
         if num_finished >= other_finished:  # an arm that searches few fields or none
             continue
-        notice = CHOSEN_FROM_FEWER.format(
-            fewer=smallest_tally.arm,
+        is_all = other_finished == other_every
+        yield CHOSEN_FROM_FEWER.format(
+            fewer=fewer.arm,
             kept=num_finished,
             all=every,
-            other=other_tally.arm,
-            theirs=f"all {other_finished}"
-            if other_finished == all_theirs
-            else f"{other_finished} of {all_theirs}",
+            other=other.arm,
+            theirs=f"all {other_finished}" if is_all else f"{other_finished} of {other_every}",
             claim=_claim_text(verdict),
         )
-        texts[notice] = None
-    return list(texts)
 
 
-def _equal_search_trials(report: Report) -> list[str]:
-    """Return warnings on arms without an advantage whose search trials all had the same value."""
-    texts: dict[str, None] = {}
-    for verdict in report.verdicts:
-        in_favour = {"worse": verdict.reference, "better": verdict.arm}.get(verdict.kind or "")
+def _favoured_arm(verdict: ArmVerdict) -> str | None:
+    """Return the arm that a verdict finds better; None if it finds none."""
+    return {"worse": verdict.reference, "better": verdict.arm}.get(verdict.kind or "")
+
+
+def _equal_search_trials(report: Report) -> Iterator[str]:
+    """Yield warnings on arms without an advantage whose search trials all had the same value."""
+    objectives = " and ".join(report.objectives)
+    for verdict in filter(lambda verdict: verdict.is_decided, report.verdicts):
         for arm in (verdict.arm, verdict.reference):
-            if not verdict.is_decided or arm == in_favour or arm not in report.unranked:
-                continue
-            notice = EQUAL_SEARCH_TRIALS.format(
-                trials=amount(report.unranked[arm], "trial"),
-                arm=arm,
-                objectives=" and ".join(report.objectives),
-                claim=_claim_text(verdict),
-            )
-            texts[notice] = None
-    return list(texts)
+            if arm != _favoured_arm(verdict) and arm in report.unranked:
+                trials, claim = amount(report.unranked[arm], "trial"), _claim_text(verdict)
+                yield EQUAL_SEARCH_TRIALS.format(trials=trials, arm=arm, objectives=objectives, claim=claim)
 
 
 def _claim_text(verdict: ArmVerdict) -> str:
@@ -337,11 +286,9 @@ def _finished_share(tally: ArmTally) -> float:
 
 def search_trial_counts(tally: ArmTally) -> tuple[int, int]:
     """Return how many search trials the arm's settings were chosen from, and how many have ended."""
-    ended_counts = {
-        kind: count for kind, count in tally.outcomes.get(SEARCH, {}).items() if kind not in UNRUN
-    }
-    every = sum(ended_counts.values())
-    return every - sum(count for kind, count in ended_counts.items() if kind in FAILED), every
+    counts = {kind: n for kind, n in tally.outcomes.get(SEARCH, {}).items() if kind not in UNRUN}
+    every = sum(counts.values())
+    return every - sum(n for kind, n in counts.items() if kind in FAILED), every
 
 
 def _higher_costs(report: Report) -> list[str]:
@@ -351,39 +298,37 @@ def _higher_costs(report: Report) -> list[str]:
     """
     better = {(verdict.arm, verdict.metric) for verdict in report.verdicts if verdict.kind == "better"}
     texts: dict[tuple[str, str], str] = {}
-    for equal_cost in report.equal_costs:
-        if (
-            equal_cost.equal is None
-            or not equal_cost.path
-            or (equal_cost.arm, equal_cost.outcome) not in better
-        ):
+    for row in report.equal_costs:
+        if row.equal is None or not row.path or (row.arm, row.outcome) not in better:
             continue
-        ends = [end for end in (equal_cost.equal.low, equal_cost.equal.high) if end is not None] or [
-            equal_cost.equal.mean
-        ]
-        ahead = all(end * equal_cost.as_trained.mean > 0 for end in ends)
-        if equal_cost.own_cost > equal_cost.cost_of_reference and not ahead:
-            notice = SPENDS_MORE.format(
-                arm=equal_cost.arm,
-                reference=equal_cost.reference,
-                metric=equal_cost.outcome,
-                own=quantity_words(equal_cost.own_cost),
-                theirs=quantity_words(equal_cost.cost_of_reference),
-                cost=equal_cost.cost,
-                path=equal_cost.path,
-                difference=format_interval(equal_cost.equal, "+"),
+        ends = [end for end in (row.equal.low, row.equal.high) if end is not None] or [row.equal.mean]
+        ahead = all(end * row.as_trained.mean > 0 for end in ends)
+        if row.own_cost > row.cost_of_reference and not ahead:
+            text = SPENDS_MORE.format(
+                arm=row.arm,
+                reference=row.reference,
+                metric=row.outcome,
+                own=format_amount(row.own_cost),
+                theirs=format_amount(row.cost_of_reference),
+                cost=row.cost,
+                path=row.path,
+                difference=format_interval(row.equal, "+"),
             )
-            texts.setdefault((equal_cost.arm, equal_cost.outcome), notice)
+            texts.setdefault((row.arm, row.outcome), text)
     return list(texts.values())
 
 
 def _unfinished_trials(report: Report) -> str:
+    if not report.left:
+        return ""
     have = "has" if report.left == 1 else "have"
     message = f"{amount(report.left, 'trial')} {have} not ended: every number is of those that have."
     return f"{message} Nothing more begins: {report.spent}." if report.spent else message
 
 
 def _unmeasured_splits(report: Report) -> str:
+    if not report.unread:
+        return ""
     return (
         f"No confirm trial measured anything on {', '.join(report.unread)} by its last report, which "
         "must have <split>/<quantity> of every split that the training code is given, e.g. "

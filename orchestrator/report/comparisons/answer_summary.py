@@ -1,6 +1,6 @@
 """Summarise the verdicts of a report in one or two sentences, without statistical terms."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.report.results.number_formats import format_number
 from orchestrator.report.results.types import ArmVerdict, Report
@@ -23,28 +23,24 @@ def answer_summary(report: Report, reasons: Mapping[str, str] | None = None) -> 
     """
     verdicts = report.pooled or report.verdicts
     decided = [verdict for verdict in verdicts if verdict.kind in DIFFERENT]
-    if not verdicts or _is_unfinished(verdicts):
+    if all(verdict.difference is None for verdict in verdicts):
         return ""
     parts = [*_difference_sentences(report, decided, reasons or {})]
-    if equal_verdicts := [verdict for verdict in verdicts if verdict.kind == "no difference"]:
-        parts.append(f"No difference that matters: {_outcomes_by_arms(equal_verdicts)}.")
+    equal = [verdict for verdict in verdicts if verdict.kind == "no difference"]
     undecided = [verdict for verdict in verdicts if verdict.kind == "undecided" and not verdict.withheld]
-    if pending_verdicts := [verdict for verdict in undecided if verdict.waiting]:
-        parts.append(f"Not decided yet, since trials have not run: {_outcomes_by_arms(pending_verdicts)}.")
-    if complete_verdicts := [verdict for verdict in undecided if not verdict.waiting]:
-        adjective = "other " if decided or equal_verdicts else ""
-        parts.append(f"No {adjective}difference could be shown: {_outcomes_by_arms(complete_verdicts)}.")
+    adjective = "other " if decided or equal else ""
+    groups = {
+        "No difference that matters": equal,
+        "Not decided yet, since trials have not run": [each for each in undecided if each.waiting],
+        f"No {adjective}difference could be shown": [each for each in undecided if not each.waiting],
+    }
+    parts += [f"{text}: {_outcomes_by_arms(group)}." for text, group in groups.items() if group]
     return " ".join(parts)
-
-
-def _is_unfinished(verdicts: Sequence[ArmVerdict]) -> bool:
-    """Return whether no verdict has a measured difference yet."""
-    return all(verdict.difference is None for verdict in verdicts)
 
 
 def _difference_sentences(
     report: Report, decided: Sequence[ArmVerdict], reasons: Mapping[str, str]
-) -> Iterable[str]:
+) -> Iterator[str]:
     arms = list(dict.fromkeys(verdict.arm for verdict in decided))
     for arm in arms[:MAX_ARMS]:
         arm_verdicts = [verdict for verdict in decided if verdict.arm == arm]
@@ -72,12 +68,11 @@ def _describe_change(report: Report, verdict: ArmVerdict) -> str:
 
 def _outcomes_by_arms(verdicts: Sequence[ArmVerdict]) -> str:
     """Return e.g. `minus-gate and minus-transition in test/accuracy; minus-gate in test/depth`."""
-    arms: dict[str, list[str]] = {}
+    arms: dict[str, dict[str, None]] = {}
     for verdict in verdicts:
         mark = " (exploratory)" if verdict.exploratory else ""
-        arms.setdefault(verdict.metric, []).append(verdict.arm + mark)
-    metrics_by_arms = {metric: list(dict.fromkeys(arm_names)) for metric, arm_names in arms.items()}
+        arms.setdefault(verdict.metric, {})[verdict.arm + mark] = None
     return "; ".join(
-        f"{listed(arm_names) if len(arm_names) <= 2 * MAX_ARMS else f'{len(arm_names)} arms'} in {metric}"
-        for metric, arm_names in metrics_by_arms.items()
+        f"{listed([*names]) if len(names) <= 2 * MAX_ARMS else f'{len(names)} arms'} in {metric}"
+        for metric, names in arms.items()
     )

@@ -65,14 +65,12 @@ def _different_choices(plan: Plan, report: Report, verdict: ArmVerdict) -> Itera
 
     Only for searches whose objective is not this cost.
     """
-    metric = report.quantity(verdict.metric)
-    quantity = report.splits.quantity(verdict.metric)
+    metric, quantity = report.quantity(verdict.metric), report.splits.quantity(verdict.metric)
     objectives = plan.search.objectives if plan.search is not None else ()
-    aimed_at = {report.splits.quantity(objective.metric) for objective in objectives}
-    is_cost = metric.is_cost or metric.moves_with
-    if not verdict.is_decided or not is_cost or quantity in aimed_at:
+    is_objective = quantity in {report.splits.quantity(objective.metric) for objective in objectives}
+    if not verdict.is_decided or is_objective or not (metric.is_cost or metric.moves_with):
         return
-    changes = {arm_changes.arm: arm_changes for arm_changes in report.changes}
+    changes = {arm.arm: arm for arm in report.changes}
     pair = [changes[arm] for arm in (verdict.arm, verdict.reference) if arm in changes]
     if len(pair) < 2:
         return
@@ -91,9 +89,7 @@ def _have_different_choices(dimension: Dimension, first: Sequence[Any], second: 
     if not first or not second:
         return False
     if isinstance(dimension.domain, Choice | Fixed):
-        return not any(
-            same(first_value, second_value) for first_value, second_value in product(first, second)
-        )
+        return not any(same(*pair) for pair in product(first, second))
     places = ([relative_position(dimension, value) for value in values] for values in (first, second))
     low, high = sorted(places, key=min)
     return max(low) < min(high) and median(high) - median(low) >= MIN_DISTANCE
@@ -105,36 +101,29 @@ def _changed_fields(changes: ArmChanges) -> list[str]:
     Another model or task has other fields, which do not count as further changes.
     """
     paths = [change.path for change in changes.changes]
-    component_paths = [path.removesuffix(".name") for path in paths if path.endswith(".name")]
-    return list(
-        dict.fromkeys(
-            next((part for part in component_paths if path.startswith(f"{part}.")), path) for path in paths
-        )
-    )
+    parts = [path.removesuffix(".name") for path in paths if path.endswith(".name")]
+    fields = (next((part for part in parts if path.startswith(f"{part}.")), path) for path in paths)
+    return list(dict.fromkeys(fields))
 
 
 def _one_finished_trial(plan: Plan, records: Sequence[Record]) -> Iterator[ReportWarning]:
     """Yield a warning for each search that has ended with only one finished trial of several planned."""
     planned = Counter((trial.arm, trial.repeat) for trial in plan.trials if trial.phase == SEARCH)
-    search_records = [record for record in records if record.phase == SEARCH and record.outcome is not None]
-    ended_counts = Counter(
-        (record.arm, record.repeat) for record in search_records if record.outcome and record.outcome.final
-    )
-    finished_counts = Counter(
-        (record.arm, record.repeat) for record in search_records if record.outcome is OutcomeKind.FINISHED
-    )
+    ended, finished = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
+    for record in records:
+        if record.phase == SEARCH and record.outcome is not None:
+            ended[record.arm, record.repeat] += record.outcome.final
+            finished[record.arm, record.repeat] += record.outcome is OutcomeKind.FINISHED
     for (arm, repeat), number in planned.items():
-        if number > 1 and finished_counts[arm, repeat] == 1 and ended_counts[arm, repeat] >= number:
+        if number > 1 and finished[arm, repeat] == 1 and ended[arm, repeat] >= number:
             arm_text = f"{arm}, repeat {repeat}" if plan.repeats > 1 else arm
             yield ReportWarning("one-finished-trial", arm, "", f"{arm_text} (1 of {amount(number, 'trial')})")
 
 
 def _arms_at_floor(report: Report) -> Iterator[ReportWarning]:
     """Yield a warning for each arm whose primary outcome is at the floor, or worse, in all seeds."""
-    compared = {
-        (arm, verdict.metric): None for verdict in report.verdicts for arm in (verdict.reference, verdict.arm)
-    }
-    for arm, metric in compared:
+    arms = (((verdict.reference, verdict.arm), verdict.metric) for verdict in report.verdicts)
+    for arm, metric in dict.fromkeys((arm, metric) for pair, metric in arms for arm in pair):
         cell, floor, quantity = report.cell(arm, metric), report.floor(arm, metric), report.quantity(metric)
         best = quantity.low if quantity.better == "min" else quantity.high
         if cell is None or floor is None or best is None or best == floor:

@@ -5,26 +5,20 @@ the verdict of the look that decided it.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from statistics import fmean
 
 from orchestrator.conductor.rounds import decisions, metrics_for_look
-from orchestrator.plan.answer import answer_plan, better_direction, metric_splits
+from orchestrator.plan.answer import answer_plan, metric_splits
 from orchestrator.plan.types import AnswerPlan, Plan
-from orchestrator.report.comparisons.contrasts import (
-    Comparisons,
-    Contrast,
-    contrast_groups,
-    outcome_goal,
-    paired_seeds,
-)
+from orchestrator.report.comparisons.contrasts import Comparisons, Contrast, contrast_groups, paired_seeds
 from orchestrator.report.comparisons.failed_seeds import difference_bounds, withheld_reason
-from orchestrator.report.comparisons.untested import UntestedReason, find_untested_reason
+from orchestrator.report.comparisons.untested import find_untested_reason
 from orchestrator.report.results.extensions import exploratory_reason
 from orchestrator.report.results.number_formats import format_interval, format_number, format_p
-from orchestrator.report.results.seed_results import NOT_MEASURED, SeedResults, mean_by_seed
+from orchestrator.report.results.seed_results import NOT_MEASURED, Pairs, SeedResults, mean_by_seed
 from orchestrator.report.results.statistics import (
     estimate,
     paired_estimate,
@@ -39,7 +33,7 @@ from orchestrator.statistics.missing import MOST_MISSING
 from orchestrator.statistics.paired import Key, PairedEstimate
 from orchestrator.statistics.sequential import EarlyVerdict
 from orchestrator.statistics.verdicts import SEEDS_LEAST, Verdict, verdict
-from orchestrator.trials import OutcomeKind
+from orchestrator.trials import OutcomeKind, Record
 from search_spaces.wording import amount, listed
 from trainables.metrics import Metric, split_and_quantity
 
@@ -56,11 +50,6 @@ class MissingSeeds:
     unit: str = "seed"
 
     @property
-    def any(self) -> bool:
-        """Return whether any seed has no value."""
-        return self.spoiled > 0 or self.num_open > 0
-
-    @property
     def spoiled(self) -> int:
         """Return the number of seeds that will never have a value."""
         return self.failed + self.unmeasured
@@ -68,10 +57,10 @@ class MissingSeeds:
     @property
     def words(self) -> str:
         """Return as text why some seeds will never have a value."""
-        failed_text = [f"{amount(self.failed, self.unit)} failed"] * bool(self.failed)
         lack = "lacks" if self.unmeasured == 1 else "lack"
-        missing = [f"{amount(self.unmeasured, self.unit)} {lack} a primary outcome"] * bool(self.unmeasured)
-        return ", ".join([*failed_text, *missing])
+        missing = f"{amount(self.unmeasured, self.unit)} {lack} a primary outcome"
+        failed = f"{amount(self.failed, self.unit)} failed"
+        return ", ".join([failed] * bool(self.failed) + [missing] * bool(self.unmeasured))
 
 
 def primary_answer(plan: Plan, metrics: Sequence[Metric], metric_names: Sequence[str]) -> AnswerPlan | None:
@@ -89,11 +78,9 @@ def primary_answer(plan: Plan, metrics: Sequence[Metric], metric_names: Sequence
     plan_of_answer = plan.answer or answer_plan(None, plan.confirm, plan.search, known_metrics, num_compared)
     if plan_of_answer.outcomes:
         may_be_bare = plan.search is None and not plan.confirm.splits
-        return (
-            replace(plan_of_answer, outcomes=_reported_names(plan_of_answer.outcomes, metric_names))
-            if may_be_bare
-            else plan_of_answer
-        )
+        outcomes = plan_of_answer.outcomes
+        reported = _reported_names(outcomes, metric_names) if may_be_bare else outcomes
+        return replace(plan_of_answer, outcomes=reported)
     of_no_search = () if plan.search else (*names.selection, "")
     splits = plan.confirm.splits[:1] or of_no_search
     first = [name for name in metric_names if names.split(name) in splits]
@@ -106,99 +93,86 @@ def _reported_names(outcomes: Sequence[str], metric_names: Sequence[str]) -> tup
     return tuple(quantities[name] if quantities.get(name) in metric_names else name for name in outcomes)
 
 
-def effects(
-    plan: Plan, metrics: Sequence[str], results: SeedResults, answer: AnswerPlan, ended_ids: frozenset[str]
-) -> Iterator[Effect]:
+def effects(comparisons: Comparisons, metrics: Sequence[str]) -> Iterator[Effect]:
     """Yield the difference of every arm to its reference, metric by metric.
 
     Only primary outcomes have p-values and corrected intervals.
     """
-    shown_metrics = tuple(dict.fromkeys((*answer.outcomes, *metrics)))
-    early, to_run = early_verdicts(plan, results), open_seeds(plan, ended_ids)
-    primary = Comparisons(plan, answer, results, to_run).primary() | _comparisons_at_looks(early)
-    references = {arm.name: arm.reference for arm in plan.arms if arm.reference}
-    for metric, (arm, reference) in product(shown_metrics, references.items()):
-        pairs = paired_seeds(((arm, reference),), metric, results)
-        if not pairs.by_unit:
+    plan, results = comparisons.plan, comparisons.results
+    early = early_verdicts(plan, results)
+    primary = comparisons.primary | _comparisons_at_looks(early)
+    pairs = [(arm.name, arm.reference) for arm in plan.arms if arm.reference]
+    for metric, pair in product(dict.fromkeys((*comparisons.answer.outcomes, *metrics)), pairs):
+        differences = paired_seeds((pair,), metric, results)
+        if not differences.by_unit:
             continue
-        values = list(pairs.by_unit.values())
-        claimed = primary.get((arm, metric))
-        span = results.span_of_difference(metric, arm, reference)
-        missing = _missing_seeds((arm, reference), results, to_run)
-        is_complete = arm in early or not _lacks_values(missing, ((arm, reference),), metric, results)
-        untested = claimed and find_untested_reason(plan, ((arm, reference),), metric, results)
-        is_complete = is_complete and not untested
+        values = list(differences.by_unit.values())
+        claimed = primary.get((pair[0], metric))
+        untested = claimed and find_untested_reason(plan, (pair,), metric, results)
+        missing = _missing_seeds(pair, comparisons)
+        lacks_values = pair[0] not in early and _lacks_values(missing, (pair,), metric, results)
+        is_complete = not lacks_values and not untested
         is_tested = claimed is not None and (is_complete or (claimed.missing > 0 and not untested))
-        cell_estimate = paired_estimate(claimed, span) if claimed else estimate(values, span=span)
-        goal = better_direction(results.known(metric), metric, plan.search)
+        span = results.span_of_difference(metric, *pair)
+        mean_difference = paired_estimate(claimed, span) if claimed else estimate(values, span=span)
         units = claimed.by_seed.values() if claimed else values
         yield Effect(
-            arm=arm,
-            reference=reference,
+            arm=pair[0],
+            reference=pair[1],
             metric=metric,
-            estimate=cell_estimate,
-            pairs=pairs.record_ids,
+            estimate=mean_difference,
+            pairs=differences.record_ids,
             primary=claimed is not None,
             p=claimed.p if claimed and is_tested else None,
             p_sign_flips=sign_flip_p(values) if claimed and is_complete else None,
             spread_raised=claimed.raised if claimed else False,
-            wins=win_share([*units], goal, has_interval=cell_estimate.low is not None),
+            wins=win_share(units, comparisons.better(metric), has_interval=mean_difference.low is not None),
         )
 
 
-def verdicts(
-    plan: Plan, results: SeedResults, answer: AnswerPlan, ended_ids: frozenset[str]
-) -> Iterator[ArmVerdict]:
+def verdicts(comparisons: Comparisons) -> Iterator[ArmVerdict]:
     """Yield one verdict per primary outcome and arm with a reference; contrasts over all contexts last."""
-    early, to_run = early_verdicts(plan, results), open_seeds(plan, ended_ids)
-    primary = Comparisons(plan, answer, results, to_run).primary()
+    plan, answer = comparisons.plan, comparisons.answer
+    early = early_verdicts(plan, comparisons.results)
+    places = {arm.name: place for place, arm in enumerate(plan.arms)}
     contrasts = [contrast for group in contrast_groups(plan, answer) for contrast in group.contrasts]
-    for metric, contrast in product(answer.outcomes, sorted(contrasts, key=_plan_order(plan))):
+    contrasts.sort(key=lambda contrast: places.get(contrast.arm, len(places)))
+    for metric, contrast in product(answer.outcomes, contrasts):
         if contrast.arm in early:
-            yield _verdict_at_look(plan, early[contrast.arm], metric, results)
-            continue
-        pair_estimate = primary.get((contrast.arm, metric))
-        yield make_verdict(plan, results, answer, contrast, metric, paired=pair_estimate, to_run=to_run)
+            yield _verdict_at_look(comparisons, early[contrast.arm], metric)
+        else:
+            paired = comparisons.primary.get((contrast.arm, metric))
+            yield make_verdict(comparisons, contrast, metric, paired)
 
 
 def make_verdict(
-    plan: Plan,
-    results: SeedResults,
-    answer: AnswerPlan,
-    contrast: Contrast,
-    metric: str,
-    *,
-    paired: PairedEstimate | None,
-    to_run: Mapping[str, set[int]],
+    comparisons: Comparisons, contrast: Contrast, metric: str, paired: PairedEstimate | None
 ) -> ArmVerdict:
     """Return the verdict on a contrast in a primary outcome.
 
     Args:
-        plan: Plan of the sweep.
-        results: Results of the confirm trials.
-        answer: Primary outcomes, level and margin.
+        comparisons: Plan, results and open seeds of the sweep.
         contrast: The arm and its reference.
         metric: The primary outcome.
         paired: Estimate and test of the difference; None without a value.
-        to_run: Seeds by arm that have not ended.
     """
-    missing = _missing_seeds(contrast.arms, results, to_run)
+    plan, results = comparisons.plan, comparisons.results
+    missing = _missing_seeds(contrast.arms, comparisons)
     untested = _lacks_values(missing, contrast.pairs, metric, results) and not (paired and paired.missing)
-    goal = outcome_goal(plan, answer, metric, results)
-    num_failed = missing.spoiled if untested or paired is None else 0
-    statement = verdict(paired, num_failed=num_failed, unit=results.unit, **goal)
-    has_few_seeds = paired is None or paired.n < SEEDS_LEAST or paired.spread is None
+    has_few_seeds, margin = _has_few_seeds(paired), comparisons.margin(metric)
+    goal, num_failed = comparisons.better(metric), missing.spoiled if untested or paired is None else 0
+    statement = verdict(paired, margin=margin, better=goal, num_failed=num_failed, unit=results.unit)
     if untested or paired is None:
-        statement = _add_reason(statement, contrast, metric, results, missing=missing, few=has_few_seeds)
+        statement = _add_reason(statement, contrast, metric, results, missing, few=has_few_seeds)
+    is_undecided, has_no_result = statement.kind == "undecided", paired is None and missing.num_open > 0
     # With a prior for the spread, the chance of a decision is unknown.
-    has_own_spread = not has_few_seeds and paired is not None and paired.prior is None
-    is_open = statement.kind == "undecided" and not untested and has_own_spread
-    chances = decision_chances(paired, goal["margin"]) if is_open and paired else ()
+    has_own_spread = paired is not None and not has_few_seeds and paired.prior is None
+    is_open = is_undecided and not untested and has_own_spread
+    chances = decision_chances(paired, margin) if is_open and paired else ()
     covers, exploratory = interval_coverage(plan, contrast.arms), exploratory_reason(plan, contrast.pairs)
-    has_no_result = paired is None and missing.num_open > 0
     if has_no_result:
         text = pending_text(missing.num_open, results.unit)
-    elif statement.kind == "undecided":
+    elif is_undecided:
         text = _undecided_text(statement, chances, results.unit)
     else:
         text = statement.text + RIDERS[covers] + exploratory
@@ -211,22 +185,43 @@ def make_verdict(
         outlooks=chances,
         difference=paired_estimate(paired, _difference_range(contrast, metric, results)) if paired else None,
         p=paired.p if paired and not untested else None,
-        level=answer.level,
-        seeds=_completion_text(plan, contrast, metric, results, to_run),
+        level=comparisons.answer.level,
+        seeds=_completion_text(comparisons, contrast, metric),
         context="" if contrast.contexts else assignments(plan.arm(contrast.arm).context),
         pooled=tuple(arm for arm, _ in contrast.pairs) if contrast.contexts else (),
         covers=covers,
         missing=paired.missing if paired else 0,
-        wins=paired_win_share(paired, goal["better"]) if paired else None,
+        wins=paired_win_share(paired, goal) if paired else None,
         prior=paired.prior if paired and not paired.missing else None,
         waiting=missing.num_open,
-        exploratory=bool(exploratory) and not has_no_result and statement.kind != "undecided",
+        exploratory=bool(exploratory) and not has_no_result and not is_undecided,
     )
-    arm_verdict = _withhold_if_untested(
-        arm_verdict, find_untested_reason(plan, contrast.pairs, metric, results)
-    )
-    line = verdict_line(arm_verdict, answer, contrast.contexts, too_few=too_few_differences(paired))
-    return replace(arm_verdict, line=line)
+    return _complete_verdict(comparisons, arm_verdict, contrast, too_few=too_few_differences(paired))
+
+
+def _has_few_seeds(paired: PairedEstimate | None) -> bool:
+    """Return whether no verdict would be possible even if all seeds had values."""
+    return paired is None or paired.n < SEEDS_LEAST or paired.spread is None
+
+
+def _complete_verdict(
+    comparisons: Comparisons, verdict: ArmVerdict, contrast: Contrast, *, too_few: Sequence[float] = ()
+) -> ArmVerdict:
+    """Return the verdict with its line, withheld if the comparison cannot be tested."""
+    reason = find_untested_reason(comparisons.plan, contrast.pairs, verdict.metric, comparisons.results)
+    if reason is not None and verdict.difference is not None:
+        verdict = replace(
+            verdict,
+            kind="undecided",
+            text=f"{reason.name}: {reason.text}",
+            p=None,
+            outlooks=(),
+            missing=0,
+            withheld=reason.code,
+            exploratory=False,
+        )
+    line = verdict_line(verdict, comparisons.margin(verdict.metric), contrast.contexts, too_few=too_few)
+    return replace(verdict, line=line)
 
 
 def pending_text(num_open: int, unit: str) -> str:
@@ -234,31 +229,12 @@ def pending_text(num_open: int, unit: str) -> str:
     return f"no result yet: {amount(num_open, unit)} not run"
 
 
-def _withhold_if_untested(verdict: ArmVerdict, untested_reason: UntestedReason | None) -> ArmVerdict:
-    """Return the verdict; withhold it if there is an `untested_reason`."""
-    if untested_reason is None or verdict.difference is None:
-        return verdict
-    text = f"{untested_reason.name}: {untested_reason.text}"
-    return replace(
-        verdict,
-        kind="undecided",
-        text=text,
-        p=None,
-        outlooks=(),
-        missing=0,
-        withheld=untested_reason.code,
-        exploratory=False,
-    )
-
-
 def _undecided_text(verdict: Verdict, chances: Sequence[DecisionChance], unit: str) -> str:
     """Return the text of an undecided verdict, with the chance that twice as many units decide it."""
     if not chances:
         return verdict.text
-    single_chance = chances[TIMES.index(1.0)]
-    chance = (
-        f"{amount(single_chance.more, f'more {unit}')} would decide it in {single_chance.chance:.0%} of cases"
-    )
+    doubled = chances[TIMES.index(1.0)]
+    chance = f"{amount(doubled.more, f'more {unit}')} would decide it in {doubled.chance:.0%} of cases"
     return f"{verdict.text}{';' if verdict.withheld else ':'} {chance}"
 
 
@@ -278,53 +254,37 @@ def interval_coverage(plan: Plan, arms: Iterable[str]) -> Coverage:
 
 
 def _add_reason(
-    verdict: Verdict,
+    statement: Verdict,
     contrast: Contrast,
     metric: str,
     results: SeedResults,
-    *,
     missing: MissingSeeds,
+    *,
     few: bool,
 ) -> Verdict:
-    """Return the verdict; if it is withheld, add the reason.
-
-    Args:
-        verdict: The verdict without a reason.
-        contrast: The arm and its reference.
-        metric: The primary outcome.
-        results: Results of the confirm trials.
-        missing: Seeds without a value.
-        few: Whether no verdict would be possible even if all seeds had values.
-    """
-    has_own_failures = any(results.failed_seeds(arm) for arm, _ in contrast.pairs)
-    if missing.failed and not missing.unmeasured and not has_own_failures:
-        # All seeds of the arm finished, so the text must name the reference whose seeds failed.
-        verdict = replace(verdict, text=f"{verdict.text} in {contrast.reference}")
+    """Return the verdict; if it is withheld, add the reason."""
     addition = ""
     if missing.spoiled and not missing.num_open and not few:
         bounds = difference_bounds(contrast.pairs, metric, results)
         addition = withheld_reason(bounds, metric, MOST_MISSING)
     if missing.unmeasured:
-        return replace(
-            verdict, text=f"undecided: {missing.words}{addition}", withheld=f"{missing.words}{addition}"
-        )
+        reason = f"{missing.words}{addition}"
+        return replace(statement, text=f"undecided: {reason}", withheld=reason)
     if missing.failed:
-        return replace(verdict, text=f"{verdict.text}{addition}", withheld=f"{verdict.withheld}{addition}")
+        # If all seeds of the arm finished, the text must name the reference whose seeds failed.
+        has_own_failures = any(results.failed_seeds(arm) for arm, _ in contrast.pairs)
+        place = "" if has_own_failures else f" in {contrast.reference}"
+        text, withheld = f"{statement.text}{place}{addition}", f"{statement.withheld}{addition}"
+        return replace(statement, text=text, withheld=withheld)
     if missing.num_open:
         text = f"undecided: {amount(missing.num_open, missing.unit)} not run"
-        return replace(verdict, kind="undecided", text=text)
+        return replace(statement, kind="undecided", text=text)
     if not results.all_values(metric):
-        return replace(verdict, text="undecided: it is in the last report of no trial")
+        return replace(statement, text="undecided: it is in the last report of no trial")
     if lacks := _arms_without_value(contrast.arms, metric, results):
         reason = f"no seed of {' and of '.join(lacks)} measured it"
-        return replace(verdict, text=f"undecided: {reason}", withheld=reason)
-    return verdict
-
-
-def _plan_order(plan: Plan) -> Callable[[Contrast], int]:
-    """Return a sort key for contrasts: arms in the order of the plan, then contrasts over contexts."""
-    places = {arm.name: place for place, arm in enumerate(plan.arms)}
-    return lambda contrast: places.get(contrast.arm, len(places))
+        return replace(statement, text=f"undecided: {reason}", withheld=reason)
+    return statement
 
 
 def _difference_range(contrast: Contrast, metric: str, results: SeedResults) -> tuple[float, float]:
@@ -338,57 +298,49 @@ def _arms_without_value(arms: Iterable[str], metric: str, results: SeedResults) 
     return [arm for arm in arms if results.finished_seeds(arm) and not results.by_seed(arm, metric)]
 
 
-def _completion_text(
-    plan: Plan, contrast: Contrast, metric: str, results: SeedResults, to_run: Mapping[str, set[int]]
-) -> str:
+def _completion_text(comparisons: Comparisons, contrast: Contrast, metric: str) -> str:
     """Return how many seeds have a value: `5 of 8 seeds finished`, `5 of 8 seeds measured it`."""
+    results, to_run = comparisons.results, comparisons.to_run
     arms = [arm for arm, _ in contrast.pairs]
-    finished_units = results.complete_units(set.intersection(*map(results.finished_seeds, arms)))
     failed_seeds = {seed: kind for arm in arms for seed, kind in results.failed_seeds(arm).items()}
     every = {*failed_seeds}.union(*(results.finished_seeds(arm) | to_run.get(arm, set()) for arm in arms))
-    num_units = len({*map(results.unit_of, every)}) or plan.num_units
-    unit = results.unit
-    scope_text = " in every context" if contrast.contexts else ""
+    num_units = len({*map(results.unit_of, every)}) or comparisons.plan.num_units
     measured_by_none = _arms_without_value(arms, metric, results) and results.all_values(metric)
     if NOT_MEASURED not in failed_seeds.values() and not measured_by_none:
-        return f"{len(finished_units)} of {amount(num_units, unit)} finished{scope_text}"
-    measured_by = [{*mean_by_seed(results.by_seed(arm, metric))} for arm in arms]
-    complete_units = results.complete_units(set.intersection(*measured_by))
-    return f"{len(complete_units)} of {amount(num_units, unit)} measured it{scope_text}"
+        word, seeds_by_arm = "finished", [results.finished_seeds(arm) for arm in arms]
+    else:
+        word = "measured it"
+        seeds_by_arm = [{*mean_by_seed(results.by_seed(arm, metric))} for arm in arms]
+    complete_units = results.complete_units(set.intersection(*seeds_by_arm))
+    scope_text = " in every context" if contrast.contexts else ""
+    return f"{len(complete_units)} of {amount(num_units, results.unit)} {word}{scope_text}"
 
 
 def _comparisons_at_looks(early: Mapping[str, EarlyVerdict]) -> dict[Key, PairedEstimate]:
-    return {
-        (arm, metric): estimate
-        for arm, verdict in early.items()
-        for metric, estimate in verdict.found.items()
-    }
+    return {(arm, metric): paired for arm, look in early.items() for metric, paired in look.found.items()}
 
 
-def _verdict_at_look(plan: Plan, decision: EarlyVerdict, metric: str, results: SeedResults) -> ArmVerdict:
+def _verdict_at_look(comparisons: Comparisons, decision: EarlyVerdict, metric: str) -> ArmVerdict:
     """Return the verdict of the look that decided the arm; later seeds of the reference do not change it."""
-    verdict, estimate = decision.verdicts[metric], decision.found[metric]
-    reference = plan.arm(decision.arm).reference
-    covers = interval_coverage(plan, (decision.arm, reference))
+    plan = comparisons.plan
+    verdict, paired = decision.verdicts[metric], decision.found[metric]
+    pair = (decision.arm, plan.arm(decision.arm).reference)
+    covers = interval_coverage(plan, pair)
     arm_verdict = ArmVerdict(
-        arm=decision.arm,
-        reference=reference,
+        *pair,
         metric=metric,
         kind=verdict.kind,
         text=verdict.text if verdict.kind == "undecided" else verdict.text + RIDERS[covers],
-        difference=paired_estimate(estimate, results.span_of_difference(metric, decision.arm, reference)),
-        p=estimate.p,
+        difference=paired_estimate(paired, comparisons.results.span_of_difference(metric, *pair)),
+        p=paired.p,
         level=decision.level,
         seeds=decision_time(plan, decision),
         looked=True,
         covers=covers,
         context=assignments(plan.arm(decision.arm).context),
-        wins=paired_win_share(estimate, better_direction(results.known(metric), metric, plan.search)),
+        wins=paired_win_share(paired, comparisons.better(metric)),
     )
-    arm_verdict = _withhold_if_untested(
-        arm_verdict, find_untested_reason(plan, ((decision.arm, reference),), metric, results)
-    )
-    return replace(arm_verdict, line=verdict_line(arm_verdict, plan.answer))
+    return _complete_verdict(comparisons, arm_verdict, Contrast(*pair, pairs=(pair,)))
 
 
 def too_few_differences(paired: PairedEstimate | None) -> tuple[float, ...]:
@@ -399,35 +351,31 @@ def too_few_differences(paired: PairedEstimate | None) -> tuple[float, ...]:
 
 
 def verdict_line(
-    verdict: ArmVerdict,
-    answer: AnswerPlan | None,
-    contexts: Sequence[str] = (),
-    *,
-    too_few: Sequence[float] = (),
+    verdict: ArmVerdict, margin: float | None, contexts: Sequence[str] = (), *, too_few: Sequence[float] = ()
 ) -> str:
     """Return one line with the verdict, difference, p-value and seeds of an arm.
 
     Args:
         verdict: The verdict.
-        answer: Primary outcomes and margin.
+        margin: Smallest relevant difference in the outcome.
         contexts: Contexts of a verdict on their mean.
         too_few: Differences that replace the interval, which is meaningless for so few.
     """
-    margin = answer.margin if answer is not None and verdict.metric == answer.outcomes[0] else None
-    against_text = f"against {verdict.reference}"
     arm = f"{verdict.arm}, mean over {listed(contexts)}" if contexts else verdict.arm
-    if verdict.difference is None:
-        return f"{arm}: {verdict.text} ({verdict.metric} {against_text}, {verdict.seeds})"
-    if too_few:
-        values = " and ".join(format_number(value, "+") for value in too_few)
-        return f"{arm}: {verdict.text} ({verdict.metric} {values} {against_text}, {verdict.seeds})"
     p = "" if verdict.p is None else f", p={format_p(verdict.p, verdict.level)}"
-    difference = format_interval(verdict.difference, "+", margin)
-    return f"{arm}: {verdict.text} ({verdict.metric} {difference} {against_text}{p}, {verdict.seeds})"
+    if verdict.difference is None:
+        difference = ""
+    elif too_few:
+        difference, p = f" {' and '.join(format_number(value, '+') for value in too_few)}", ""
+    else:
+        difference = f" {format_interval(verdict.difference, '+', margin)}"
+    against = f"against {verdict.reference}"
+    return f"{arm}: {verdict.text} ({verdict.metric}{difference} {against}{p}, {verdict.seeds})"
 
 
-def open_seeds(plan: Plan, ended_ids: frozenset[str]) -> dict[str, set[int]]:
+def open_seeds(plan: Plan, records: Iterable[Record]) -> dict[str, set[int]]:
     """Return the seeds of each arm that have not ended."""
+    ended_ids = {record.trial_id for record in records if record.outcome and record.outcome.final}
     seeds_by_arm: dict[str, set[int]] = defaultdict(set)
     for trial in plan.trials:
         if trial.phase == "confirm" and trial.trial_id not in ended_ids:
@@ -435,20 +383,19 @@ def open_seeds(plan: Plan, ended_ids: frozenset[str]) -> dict[str, set[int]]:
     return seeds_by_arm
 
 
-def _lacks_values(
-    missing: MissingSeeds, pairs: Sequence[tuple[str, str]], metric: str, results: SeedResults
-) -> bool:
+def _lacks_values(missing: MissingSeeds, pairs: Pairs, metric: str, results: SeedResults) -> bool:
     """Return whether seeds have not ended, or have no value of this metric."""
     if missing.num_open or not missing.spoiled:
         return missing.num_open > 0
     return difference_bounds(pairs, metric, results) != {}
 
 
-def _missing_seeds(arms: Sequence[str], results: SeedResults, to_run: Mapping[str, set[int]]) -> MissingSeeds:
-    ways = [failed_seed for arm in arms for failed_seed in results.failed_seeds(arm).items()]
-    failed_units = {results.unit_of(seed) for seed, kind in ways if kind != NOT_MEASURED}
-    unmeasured = {results.unit_of(seed) for seed, _ in ways} - failed_units
-    waiting_units = {results.unit_of(seed) for arm in arms for seed in to_run.get(arm, set())}
+def _missing_seeds(arms: Iterable[str], comparisons: Comparisons) -> MissingSeeds:
+    results, arms = comparisons.results, [*arms]
+    failures = [failure for arm in arms for failure in results.failed_seeds(arm).items()]
+    failed_units = {results.unit_of(seed) for seed, kind in failures if kind != NOT_MEASURED}
+    unmeasured = {results.unit_of(seed) for seed, _ in failures} - failed_units
+    waiting_units = {results.unit_of(seed) for arm in arms for seed in comparisons.to_run.get(arm, ())}
     return MissingSeeds(len(failed_units), len(unmeasured), len(waiting_units), results.unit)
 
 

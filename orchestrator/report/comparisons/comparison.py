@@ -8,14 +8,14 @@ for several comparisons: these comparisons were not planned and are exploratory.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from orchestrator.identity import canonical
 from orchestrator.plan.types import Plan
 from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.report.comparisons.untested import Digests, digest_name, test_set_difference
 from orchestrator.report.results.origin import DATA, origin
-from orchestrator.report.results.seed_results import SeedResults, difference_range, merge_late_splits
+from orchestrator.report.results.seed_results import SeedResults, Span, difference_range, merge_late_splits
 from orchestrator.report.results.statistics import Estimate, clip_interval, estimate, welch_difference
 from orchestrator.report.results.types import Cell, Report
 from orchestrator.spec.differences import Difference, differences
@@ -27,9 +27,7 @@ from search_spaces.wording import amount
 MatchLevel = Literal["settings and ranges", "settings", "what was trained"]
 MIN_PAIRED_SEEDS = 2
 """Minimum number of common seeds for paired differences."""
-REPORTED_SEPARATELY = frozenset(
-    {"digest of the spec", "seed of the searches", "seeds of confirm trials", "command"}
-)
+REPORTED_SEPARATELY = ("digest of the spec", "seed of the searches", "seeds of confirm trials", "command")
 NOTE = (
     "Each interval is a 95% interval of this difference alone. Some of them exclude 0 by chance, and the "
     "comparisons were not planned, so they are exploratory."
@@ -94,43 +92,33 @@ class Comparison:
 
 def compare_sweeps(first: SweepData, second: SweepData) -> Comparison:
     """Return all differences between two sweeps, with the size of measured differences."""
-    pairs = list(_matched_arms(first, second))
-    known_sweeps = [{names[sweep] for names, _ in pairs} for sweep in (0, 1)]
-    alone = [
+    sweeps = (first, second)
+    pairs = list(_matched_arms(*sweeps))
+    matched = [{names[place] for names, _ in pairs} for place in (0, 1)]
+    first_alone, second_alone = (
         tuple(arm.name for arm in sweep.plan.arms if arm.name not in names)
-        for sweep, names in zip((first, second), known_sweeps, strict=True)
-    ]
-    arms = tuple(
-        arm_difference
-        for names, same in pairs
-        for arm_difference in _metric_differences(first, second, names, same)
+        for sweep, names in zip(sweeps, matched, strict=True)
     )
+    arms = tuple(arm for names, same in pairs for arm in _metric_differences(*sweeps, names, same))
     measured_pairs = {difference.arms for difference in arms}
     splits = dict.fromkeys(first.report.splits.split(difference.metric) for difference in arms)
+    measured_arms = [pair for names in measured_pairs for pair in zip(sweeps, names, strict=True)]
     return Comparison(
         first=first.label,
         second=second.label,
         arms=arms,
-        alone=(alone[0], alone[1]),
+        alone=(first_alone, second_alone),
         unmeasured=tuple(
-            _missing_outcome_text(first, second, names) for names, _ in pairs if names not in measured_pairs
+            _missing_outcome_text(*sweeps, names) for names, _ in pairs if names not in measured_pairs
         ),
-        assignments=tuple(lines for names, _ in pairs for lines in _choice_differences(first, second, names)),
+        assignments=tuple(line for names, _ in pairs for line in _choice_differences(*sweeps, names)),
         spec=tuple(differences(first.spec, second.spec)),
-        code=tuple(_differing_entries(_compared_provenance(first), _compared_provenance(second))),
+        code=tuple(_differing_entries(*map(_compared_provenance, sweeps))),
         data=tuple(_differing_entries(first.data, second.data)),
         data_known=bool(first.data or second.data),
-        notices=tuple(
-            f"{sweep.label}: {words}" for sweep in (first, second) for words in warning_texts(sweep.report)
-        ),
+        notices=tuple(f"{sweep.label}: {text}" for sweep in sweeps for text in warning_texts(sweep.report)),
         unchecked_tests=tuple(
-            split
-            for split in splits
-            if not all(
-                _digests(sweep, name, split)
-                for names in measured_pairs
-                for sweep, name in zip((first, second), names, strict=True)
-            )
+            split for split in splits if not all(_digests(*arm, split) for arm in measured_arms)
         ),
     )
 
@@ -138,12 +126,11 @@ def compare_sweeps(first: SweepData, second: SweepData) -> Comparison:
 def _matched_arms(first: SweepData, second: SweepData) -> Iterator[tuple[tuple[str, str], MatchLevel]]:
     """Yield arms that are the same by content, each once, in the order of the first sweep."""
     matches: dict[str, tuple[str, MatchLevel]] = {}
-    ways: tuple[MatchLevel, ...] = ("settings and ranges", "settings", "what was trained")
-    for level in ways:
-        first_arms, right = (_arms_by_content(sweep, level) for sweep in (first, second))
+    for level in get_args(MatchLevel):
+        names, other_names = (_arms_by_content(sweep, level) for sweep in (first, second))
         matched_names = {name for name, _ in matches.values()}
-        for content, name in first_arms.items():
-            other_name = right.get(content)
+        for content, name in names.items():
+            other_name = other_names.get(content)
             if name not in matches and other_name is not None and other_name not in matched_names:
                 matches[name] = (other_name, level)
     for arm in first.plan.arms:
@@ -154,56 +141,52 @@ def _matched_arms(first: SweepData, second: SweepData) -> Iterator[tuple[tuple[s
 
 def _arms_by_content(sweep: SweepData, level: MatchLevel) -> dict[str, str]:
     """Return arm names by content; arms without a known content are left out."""
+    plan = sweep.plan
     if level == "settings and ranges":
-        return {arm.digest: arm.name for arm in sweep.plan.arms}
-    controls = {arm.name for arm in sweep.plan.arms if arm.control}
+        return {arm.digest: arm.name for arm in plan.arms}
     if level == "settings":
-        changed_arms = (arm for arm in sweep.plan.arms if not arm.control)
-        return {canonical([sweep.plan.trainable, arm.settings]): arm.name for arm in changed_arms}
-    arm_records = [
-        record
-        for record in sweep.records
-        if record.phase == "confirm"
-        and not record.rank
-        and record.outcome is OutcomeKind.FINISHED
-        and record.arm not in controls
-    ]
-    return {canonical([sweep.plan.trainable, record.settings]): record.arm for record in arm_records}
+        return {canonical([plan.trainable, arm.settings]): arm.name for arm in plan.arms if not arm.control}
+    return {
+        canonical([plan.trainable, record.settings]): record.arm
+        for record in _confirmed(sweep.records)
+        if record.outcome is OutcomeKind.FINISHED and not record.rank and not plan.arm(record.arm).control
+    }
+
+
+def _confirmed(records: Iterable[Record]) -> list[Record]:
+    return [record for record in records if record.phase == "confirm"]
 
 
 def _metric_differences(
     first: SweepData, second: SweepData, names: tuple[str, str], same: MatchLevel
 ) -> Iterator[ArmDifference]:
     """Yield differences in primary outcomes, then in the first sweep's headline quantities on test splits."""
-    splits = first.report.splits
+    report, splits = first.report, first.report.splits
     headlines = [
         name
-        for name in first.report.metrics
-        if not splits.is_selection(name) and splits.quantity(name) in first.report.headlines
+        for name in report.metrics
+        if not splits.is_selection(name) and splits.quantity(name) in report.headlines
     ]
-    for metric in dict.fromkeys((*first.report.outcomes, *second.report.outcomes, *headlines)):
-        cells = first.report.cell(names[0], metric), second.report.cell(names[1], metric)
-        if cells[0] is not None and cells[1] is not None:
-            estimate, method = _difference(
-                _values_by_seeds(first, cells[0]), _values_by_seeds(second, cells[1])
-            )
-            method += _failure_text((first.label, cells[0]), (second.label, cells[1]))
-            spans = (_span(sweep, name, metric) for sweep, name in zip((first, second), names, strict=True))
-            estimate = clip_interval(estimate, difference_range(*reversed([*spans])))
+    for metric in dict.fromkeys((*report.outcomes, *second.report.outcomes, *headlines)):
+        cell, other_cell = report.cell(names[0], metric), second.report.cell(names[1], metric)
+        if cell is not None and other_cell is not None:
+            values, other_values = _values_by_seeds(first, cell), _values_by_seeds(second, other_cell)
+            difference, method = _difference(values, other_values)
+            method += _failure_text((first.label, cell), (second.label, other_cell))
+            span, other_span = _span(first, names[0], metric), _span(second, names[1], metric)
+            difference = clip_interval(difference, difference_range(other_span, span))
             different_tests = _different_tests(first, second, names, splits.split(metric))
-            estimates = cells[0].estimate, cells[1].estimate, None if different_tests else estimate
+            estimates = cell.estimate, other_cell.estimate, None if different_tests else difference
             yield ArmDifference(names, same, metric, *estimates, method, different_tests)
 
 
 def _different_tests(first: SweepData, second: SweepData, names: tuple[str, str], split: str) -> str:
     """Return the digests of a split's examples that differ between the sweeps, as text; empty if none do."""
-    first_digests, second_digests = (
-        _digests(sweep, name, split) for sweep, name in zip((first, second), names, strict=True)
-    )
+    digests, other_digests = _digests(first, names[0], split), _digests(second, names[1], split)
     titles = f"{names[1]} of {second.label}", f"{names[0]} of {first.label}"
-    if not first_digests.keys() & second_digests.keys():
-        first_digests, second_digests = _shared_digest(first_digests), _shared_digest(second_digests)
-    return test_set_difference(split, titles, second_digests, first_digests)
+    if not digests.keys() & other_digests.keys():
+        digests, other_digests = _shared_digest(digests), _shared_digest(other_digests)
+    return test_set_difference(split, titles, other_digests, digests)
 
 
 def _shared_digest(digests: Digests) -> Digests:
@@ -214,34 +197,31 @@ def _shared_digest(digests: Digests) -> Digests:
 
 def _digests(sweep: SweepData, arm: str, split: str) -> Digests:
     """Return the digests of a split's examples that the arm's trials reported, by seed."""
-    confirmed = [
-        record for record in merge_late_splits(sweep.plan, sweep.records) if record.phase == "confirm"
-    ]
+    confirmed = _confirmed(merge_late_splits(sweep.plan, sweep.records))
     return SeedResults(confirmed, sweep.report.quantities).texts(arm, digest_name(split))
 
 
-def _span(sweep: SweepData, arm: str, metric: str) -> tuple[float, float]:
-    confirmed = [record for record in sweep.records if record.phase == "confirm"]
-    return SeedResults(confirmed, sweep.report.quantities).span(metric, arm)
+def _span(sweep: SweepData, arm: str, metric: str) -> Span:
+    return SeedResults(_confirmed(sweep.records), sweep.report.quantities).span(metric, arm)
 
 
-def _values_by_seeds(sweep: SweepData, cell: Cell) -> dict[tuple[int, ...], float]:
+ValuesBySeeds = Mapping[tuple[int, ...], float]
+
+
+def _values_by_seeds(sweep: SweepData, cell: Cell) -> ValuesBySeeds:
     """Return independent observations by their confirm seeds."""
     seeds = dict(sweep.report.unit_seeds)
     return {seeds.get(unit, (unit,)): value for unit, value in cell.by_unit}
 
 
-def _difference(
-    first: Mapping[tuple[int, ...], float], second: Mapping[tuple[int, ...], float]
-) -> tuple[Estimate, str]:
+def _difference(first: ValuesBySeeds, second: ValuesBySeeds) -> tuple[Estimate, str]:
     common_seeds = [seeds for seeds in first if seeds in second]
     if len(common_seeds) >= MIN_PAIRED_SEEDS:
         num_unpaired = len(first) + len(second) - 2 * len(common_seeds)
         rest = f", {num_unpaired} in one alone left out" if num_unpaired else ""
         unit = "seed" if all(len(seeds) == 1 for seeds in common_seeds) else "repeat"
-        return estimate([subtract(second[seeds], first[seeds]) for seeds in common_seeds]), (
-            f"paired, {amount(len(common_seeds), unit)}{rest}"
-        )
+        method = f"paired, {amount(len(common_seeds), unit)}{rest}"
+        return estimate([subtract(second[seeds], first[seeds]) for seeds in common_seeds]), method
     mean, low, high = welch_difference([*first.values()], [*second.values()])
     shared_text = "no seed" if not common_seeds else "one seed"
     return Estimate(min(len(first), len(second)), mean, low, high), f"Welch, {shared_text} in both"
@@ -257,9 +237,8 @@ def _missing_outcome_text(first: SweepData, second: SweepData, names: tuple[str,
     """Return why an arm of both sweeps has no difference."""
     lines = []
     for sweep, name in zip((first, second), names, strict=True):
-        num_finished, num_failed = next(
-            (tally.seeds for tally in sweep.report.tallies if tally.arm == name), (0, 0)
-        )
+        seeds = {tally.arm: tally.seeds for tally in sweep.report.tallies}
+        num_finished, num_failed = seeds.get(name, (0, 0))
         lines.append(f"{sweep.label}: {amount(num_finished, 'seed')} finished, {num_failed} failed")
     arm = names[0] if names[0] == names[1] else " = ".join(names)
     return f"{arm}: no outcome in both sweeps to compare ({'; '.join(lines)})"
@@ -287,11 +266,10 @@ def _values_trained_with(sweep: SweepData, arm: str, paths: Iterable[str]) -> di
 
 def _compared_provenance(sweep: SweepData) -> dict[str, str]:
     entries = dict(origin(sweep.plan, sweep.records))
-    return {
-        label: text
-        for label, text in entries.items()
-        if label not in REPORTED_SEPARATELY and not label.startswith(DATA)  # reported by `Side.data`
-    }
+    for label in [*entries]:
+        if label in REPORTED_SEPARATELY or label.startswith(DATA):  # `Comparison.data` has the data
+            del entries[label]
+    return entries
 
 
 def _differing_entries(first: Mapping[str, str], second: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

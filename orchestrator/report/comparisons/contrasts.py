@@ -1,16 +1,17 @@
 """Compute and test differences of arms to their references in primary outcomes, by context."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import product
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, product
 from statistics import fmean
-from typing import Any
+from typing import Literal
 
 from orchestrator.plan.answer import better_direction
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.comparisons.failed_seeds import difference_bounds
-from orchestrator.report.results.seed_results import SeedResults, ValuesBySeed, mean_by_seed
+from orchestrator.report.results.seed_results import Pairs, SeedResults, mean_by_seed
 from orchestrator.spec.scalars import assignments
 from orchestrator.statistics.missing import verdict_despite_missing
 from orchestrator.statistics.paired import Key, PairedEstimate, compare, resolution, subtract
@@ -72,43 +73,48 @@ class PairedSeeds:
     """Difference by seed, or by repeat, averaged over contexts; only those with values in all contexts."""
 
 
-def outcome_goal(plan: Plan, answer: AnswerPlan, metric: str, results: SeedResults) -> dict[str, Any]:
-    """Return the margin of an outcome and which values of it are good, as arguments of `verdict`."""
-    margin = answer.margin if metric == answer.outcomes[0] else None
-    return {"margin": margin, "better": better_direction(results.known(metric), metric, plan.search)}
-
-
-def paired_seeds(pairs: Sequence[tuple[str, str]], metric: str, results: SeedResults) -> PairedSeeds:
+def paired_seeds(pairs: Pairs, metric: str, results: SeedResults) -> PairedSeeds:
     """Return differences by seed, averaged over `pairs` of arm and reference.
 
     Only seeds with values in all pairs are included.
     """
-    records: list[tuple[str, str]] = []
-    sides: list[Mapping[int, float]] = []
-    for arm, reference in pairs:
-        own_values, reference_values = results.by_seed(arm, metric), results.by_seed(reference, metric)
-        shared_keys = [key for key in own_values if key in reference_values]
-        differences: ValuesBySeed = {
-            key: (subtract(own_values[key][0], reference_values[key][0]), "") for key in shared_keys
-        }
-        records += [(own_values[key][1], reference_values[key][1]) for key in shared_keys]
-        sides.append(mean_by_seed(differences))
-    first, *other_sides = sides
-    in_all = [seed for seed in first if all(seed in values for values in other_sides)]
-    by_seed = {seed: fmean(values[seed] for values in sides) for seed in in_all}
-    return PairedSeeds(tuple(records), results.by_unit(by_seed))
+    record_ids: list[tuple[str, str]] = []
+    by_pair: list[Mapping[int, float]] = []
+    for pair in pairs:
+        own, other = (results.by_seed(arm, metric) for arm in pair)
+        shared_keys = [key for key in own if key in other]
+        differences = {key: (subtract(own[key][0], other[key][0]), "") for key in shared_keys}
+        record_ids += [(own[key][1], other[key][1]) for key in shared_keys]
+        by_pair.append(mean_by_seed(differences))
+    in_all = [seed for seed in by_pair[0] if all(seed in values for values in by_pair)]
+    by_seed = {seed: fmean(values[seed] for values in by_pair) for seed in in_all}
+    return PairedSeeds(tuple(record_ids), results.by_unit(by_seed))
 
 
-@dataclass(frozen=True, slots=True)
+Differences = Mapping[Key, Mapping[int, float]]
+"""Differences by unit, for each arm and outcome."""
+
+
+@dataclass(frozen=True)
 class Comparisons:
     """Tests of all contrasts of a plan in its primary outcomes."""
 
     plan: Plan
     answer: AnswerPlan
     results: SeedResults
+    """Results of the confirm trials."""
     to_run: Mapping[str, set[int]]
     """Seeds by arm that have not ended."""
 
+    def margin(self, metric: str) -> float | None:
+        """Return the smallest relevant difference in an outcome; None if the spec has none."""
+        return self.answer.margin if metric == self.answer.outcomes[0] else None
+
+    def better(self, metric: str) -> Literal["max", "min"] | None:
+        """Return which values of an outcome are good."""
+        return better_direction(self.results.known(metric), metric, self.plan.search)
+
+    @cached_property
     def primary(self) -> dict[Key, PairedEstimate]:
         """Return estimates and tests by arm and outcome, corrected for the full family.
 
@@ -116,12 +122,11 @@ class Comparisons:
         failed, the result is one that holds for all values that they could have had, if such a result exists.
         """
         groups = [*contrast_groups(self.plan, self.answer)]
-        differences_of_groups = [
-            _unit_differences(group, self.answer.outcomes, self.results) for group in groups
-        ]
-        family = max(self.answer.family, sum(map(len, differences_of_groups)))
+        outcomes = self.answer.outcomes
+        by_group = [_unit_differences(group, outcomes, self.results) for group in groups]
+        family = max(self.answer.family, sum(map(len, by_group)))
         estimates: dict[Key, PairedEstimate] = {}
-        for group, differences in zip(groups, differences_of_groups, strict=True):
+        for group, differences in zip(groups, by_group, strict=True):
             estimates |= self._compare_group(group, differences, family)
         return estimates
 
@@ -133,73 +138,45 @@ class Comparisons:
         return self._compare_group(group, differences, 1).get((contrast.arm, metric))
 
     def _compare_group(
-        self, group: ContrastGroup, differences: Mapping[Key, Mapping[int, float]], family: int
+        self, group: ContrastGroup, differences: Differences, family: int
     ) -> dict[Key, PairedEstimate]:
-        def compare_all(
-            values_by_key: Mapping[Key, Mapping[int, float]], *, moderated: bool = False
-        ) -> dict[Key, PairedEstimate]:
-            answer = replace(self.answer, moderated=moderated)
-            return _compare_group(group, values_by_key, self.results, family, answer)
-
-        estimates = compare_all(differences, moderated=self.answer.moderated)
+        estimates = self._test(group, differences, family, moderated=self.answer.moderated)
         contrasts = {contrast.arm: contrast for contrast in group.contrasts}
         for key in [*estimates]:
             contrast, metric = contrasts[key[0]], key[1]
-            if any(self.to_run.get(arm) for arm in contrast.arms):
-                continue
-            bounds = difference_bounds(contrast.pairs, metric, self.results)
-            if bounds:
-                goal = outcome_goal(self.plan, self.answer, metric, self.results)
+            is_open = any(self.to_run.get(arm) for arm in contrast.arms)
+            if not is_open and (bounds := difference_bounds(contrast.pairs, metric, self.results)):
+
+                def test_again(missing: Mapping[int, float], key: Key = key) -> PairedEstimate:
+                    completed = {**differences, key: {**differences[key], **missing}}
+                    return self._test(group, completed, family)[key]
+
                 estimates[key] = verdict_despite_missing(
-                    estimates[key], bounds, _comparison_with_missing(compare_all, differences, key), **goal
+                    estimates[key], bounds, test_again, margin=self.margin(metric), better=self.better(metric)
                 )
         return estimates
 
+    def _test(
+        self, group: ContrastGroup, differences: Differences, family: int, *, moderated: bool = False
+    ) -> dict[Key, PairedEstimate]:
+        """Return tests of differences, without p-values if all seeds agree in an arm and in its reference."""
+        steps = {metric: _pooled_resolution(group, metric, self.results) for _, metric in differences}
+        estimates = compare(
+            differences, family=family, level=self.answer.level, resolutions=steps, moderated=moderated
+        )
+        unvaried_arms = set(filter(self.results.same_in_every_seed, chain.from_iterable(group.contexts)))
+        for contrast in group.contrasts:
+            if any(unvaried_arms.issuperset(pair) for pair in contrast.pairs):
+                for key in [key for key in estimates if key[0] == contrast.arm]:
+                    estimates[key] = estimates[key].without_chance
+        return estimates
 
-def _comparison_with_missing(
-    compare_all: Callable[[Mapping[Key, Mapping[int, float]]], Mapping[Key, PairedEstimate]],
-    differences: Mapping[Key, Mapping[int, float]],
-    key: Key,
-) -> Callable[[Mapping[int, float]], PairedEstimate]:
-    """Return a function that tests `key` again with given differences for the units without a value."""
 
-    def compare_with(baseline_values: Mapping[int, float]) -> PairedEstimate:
-        return compare_all({**differences, key: {**differences[key], **baseline_values}})[key]
-
-    return compare_with
-
-
-def _unit_differences(
-    group: ContrastGroup, outcomes: Sequence[str], results: SeedResults
-) -> dict[Key, Mapping[int, float]]:
+def _unit_differences(group: ContrastGroup, outcomes: Sequence[str], results: SeedResults) -> Differences:
     return {
         (contrast.arm, metric): by_unit
         for metric, contrast in product(outcomes, group.contrasts)
         if (by_unit := paired_seeds(contrast.pairs, metric, results).by_unit)
-    }
-
-
-def _compare_group(
-    group: ContrastGroup,
-    differences: Mapping[Key, Mapping[int, float]],
-    results: SeedResults,
-    family: int,
-    answer: AnswerPlan,
-) -> dict[Key, PairedEstimate]:
-    """Return tests of differences, without p-values if all seeds agree in an arm and in its reference."""
-    steps = {metric: _pooled_resolution(group, metric, results) for _, metric in differences}
-    estimates = compare(
-        differences, family=family, level=answer.level, resolutions=steps, moderated=answer.moderated
-    )
-    unvaried_arms = {arm for arms in group.contexts for arm in arms if results.same_in_every_seed(arm)}
-    without_chance = {
-        contrast.arm
-        for contrast in group.contrasts
-        if any(unvaried_arms.issuperset(pair) for pair in contrast.pairs)
-    }
-    return {
-        key: estimate.without_chance if key[0] in without_chance else estimate
-        for key, estimate in estimates.items()
     }
 
 

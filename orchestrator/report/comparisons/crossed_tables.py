@@ -8,31 +8,37 @@ from orchestrator.report.results.number_formats import (
     format_win_share,
     win_share_title,
 )
-from orchestrator.report.results.types import Grid, Report
+from orchestrator.report.results.types import ArmVerdict, CrossVerdict, Grid, Report
 from search_spaces.wording import amount
 
 
 def tables(report: Report, metric: str) -> Iterator[Grid]:
     """Yield the table of all differences at given settings in one primary outcome."""
-    metric_verdicts = [verdict for verdict in report.crossed if verdict.metric == metric]
+    verdicts = [verdict for verdict in report.crossed if verdict.metric == metric]
+    if not verdicts:
+        return
     rows = tuple(
         (
             f"{verdict.arm} - {verdict.reference}",
             verdict.settings_of,
-            verdict.seeds.replace(" finished", ""),
-            "-"
-            if verdict.difference is None
-            else format_interval(verdict.difference, "+", report.margin(metric)),
-            format_win_share(verdict.wins),
-            "-" if verdict.p is None else format_p(verdict.p, verdict.level),
-            verdict.text,
+            *result_cells(verdict, report.margin(metric)),
         )
-        for verdict in metric_verdicts
+        for verdict in verdicts
     )
-    if rows:
-        first = metric_verdicts[0]
-        family_text = f"{amount(first.family, 'comparison')} together at level {first.level:g}"
-        share = win_share_title(verdict.wins for verdict in metric_verdicts)
-        headers = ("arm", "at the settings of", "finished", "difference", share, "p", "verdict")
-        title = f"{metric}, both at the same settings: mean difference, {family_text}"
-        yield Grid(title, headers, rows, stacked=True)
+    family_text = f"{amount(verdicts[0].family, 'comparison')} together at level {verdicts[0].level:g}"
+    share = win_share_title(verdict.wins for verdict in verdicts)
+    headers = ("arm", "at the settings of", "finished", "difference", share, "p", "verdict")
+    title = f"{metric}, both at the same settings: mean difference, {family_text}"
+    yield Grid(title, headers, rows, stacked=True)
+
+
+def result_cells(verdict: ArmVerdict | CrossVerdict, margin: float | None) -> tuple[str, ...]:
+    """Return finished seeds, difference, share of wins, p and verdict as cells of a table."""
+    difference = verdict.difference
+    return (
+        verdict.seeds.replace(" finished", ""),
+        "-" if difference is None else format_interval(difference, "+", margin),
+        format_win_share(verdict.wins),
+        "-" if verdict.p is None else format_p(verdict.p, verdict.level),
+        verdict.text,
+    )

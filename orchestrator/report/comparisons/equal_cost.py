@@ -8,18 +8,20 @@ value there is no estimate, because the seeds that reach the cost may be the goo
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cache
+from itertools import pairwise, product
 from statistics import fmean
 
 from orchestrator.identity import canonical
 from orchestrator.plan.display.format import setting_words
 from orchestrator.plan.types import Plan
-from orchestrator.report.results.seed_results import SeedResults, difference_range
+from orchestrator.report.results.seed_results import SeedResults, difference_range, mean_by_seed
 from orchestrator.report.results.statistics import Estimate, estimate
 from orchestrator.statistics.paired import subtract
 from orchestrator.trials import OutcomeKind, Record
+from search_spaces.dimensions import Value
 
 Point = tuple[float, float]
 """A cost and the outcome at this cost."""
@@ -66,10 +68,10 @@ def interpolate(points: Sequence[Point], cost: float) -> float | None:
 
     Points of equal cost are averaged.
     """
-    points_by_seed = defaultdict(list)
+    values_at = defaultdict(list)
     for at, value in points:
-        points_by_seed[at].append(value)
-    line = sorted((at, fmean(values)) for at, values in points_by_seed.items())
+        values_at[at].append(value)
+    line = sorted((at, fmean(values)) for at, values in values_at.items())
     if len(line) == 1 and line[0][0] == cost:
         return line[0][1]
     for (low, below), (high, above) in pairwise(line):
@@ -80,56 +82,41 @@ def interpolate(points: Sequence[Point], cost: float) -> float | None:
 
 
 def equal_costs(
-    plan: Plan, outcomes: Sequence[str], seed_results: SeedResults, reevaluations: Sequence[Record]
+    plan: Plan, outcomes: Sequence[str], results: SeedResults, reevaluations: Sequence[Record]
 ) -> Iterator[EqualCost]:
     """Yield every arm at its reference's cost, by outcome, declared cost and re-evaluated field."""
+    pairs = [(arm.name, arm.reference) for arm in plan.arms if arm.reference]
     for outcome in outcomes if plan.posthoc else ():
-        for cost in seed_results.costs_of(outcome):
-            for arm in plan.arms:
-                if arm.reference:
-                    arm_equal_costs = _equal_costs_of_arm(
-                        arm.name,
-                        arm.reference,
-                        outcome=outcome,
-                        cost=cost,
-                        seed_results=seed_results,
-                        reevaluations=reevaluations,
-                    )
-                    yield from arm_equal_costs
+        for cost, pair in product(results.costs_of(outcome), pairs):
+            yield from _equal_costs_of_arm(pair, outcome, cost, results, reevaluations)
 
 
 def _equal_costs_of_arm(
-    arm: str,
-    reference: str,
-    *,
-    outcome: str,
-    cost: str,
-    seed_results: SeedResults,
-    reevaluations: Sequence[Record],
+    pair: tuple[str, str], outcome: str, cost: str, results: SeedResults, reevaluations: Sequence[Record]
 ) -> Iterator[EqualCost]:
-    own_points, reference_points = (
-        _trained_points(arm, outcome, cost, seed_results),
-        _trained_points(reference, outcome, cost, seed_results),
-    )
-    shared_seeds = _complete_unit_seeds(
-        (seed for seed in own_points if seed in reference_points), seed_results
-    )
-    known_of, known_to = (
-        _best_params_values(arm_name, outcome, seed_results) for arm_name in (arm, reference)
-    )
+    arm, reference = pair
+    own_points, reference_points = (_trained_points(name, outcome, cost, results) for name in pair)
+    shared_seeds = _complete_unit_seeds(own_points, reference_points, results)
+    if not shared_seeds:
+        return
+    own_values, reference_values = (_best_params_values(name, outcome, results) for name in pair)
     # A seed that reported no cost counts too, since it may have the greatest cost.
-    paired_seeds = _complete_unit_seeds((seed for seed in known_of if seed in known_to), seed_results)
-    seeds = {*paired_seeds, *seed_results.failed_seeds(arm), *seed_results.failed_seeds(reference)}
-    paths = dict.fromkeys(path for record in reevaluations if record.arm == arm for path in record.overrides)
-    for path in (paths or {"": None}) if shared_seeds else ():
+    paired_seeds = _complete_unit_seeds(own_values, reference_values, results)
+    seeds = {*paired_seeds, *results.failed_seeds(arm), *results.failed_seeds(reference)}
+    of_arm = [record for record in reevaluations if record.arm == arm]
+    paths = dict.fromkeys(path for record in of_arm for path in record.overrides)
+    span = results.span_of_difference(outcome, arm, reference)
+    as_trained = {seed: subtract(own_values[seed], reference_values[seed]) for seed in paired_seeds}
+    for path in paths or {"": None}:
         curves = {seed: [own_points[seed]] for seed in shared_seeds}
-        for record in reevaluations:
-            if record.arm == arm and [*record.overrides] == [path] and record.seed in curves:
+        for record in of_arm:
+            if [*record.overrides] == [path] and record.seed in curves:
                 curves[record.seed] += _reevaluation_point(record, outcome, cost)
-        at_cost = {seed: interpolate(curves[seed], reference_points[seed][0]) for seed in shared_seeds}
-        known_values = {seed: value for seed, value in at_cost.items() if value is not None}
-        all_known = len(known_values) == len(seeds)
-        span = seed_results.span_of_difference(outcome, arm, reference)
+        equal: dict[int, float] = {}
+        for seed, points in curves.items():
+            reference_cost, reference_value = reference_points[seed]
+            if (value := interpolate(points, reference_cost)) is not None:
+                equal[seed] = subtract(value, reference_value)
         yield EqualCost(
             arm=arm,
             reference=reference,
@@ -138,76 +125,63 @@ def _equal_costs_of_arm(
             path=path,
             own_cost=fmean(own_points[seed][0] for seed in shared_seeds),
             cost_of_reference=fmean(reference_points[seed][0] for seed in shared_seeds),
-            reached=len(seed_results.complete_units({*known_values})),
-            seeds=len({*map(seed_results.unit_of, seeds)}),
-            as_trained=_unit_estimate(
-                {seed: subtract(known_of[seed], known_to[seed]) for seed in paired_seeds}, seed_results, span
-            ),
-            equal=_unit_estimate(
-                {seed: subtract(known_values[seed], reference_points[seed][1]) for seed in shared_seeds},
-                seed_results,
-                span,
-            )
-            if all_known
+            reached=len(results.complete_units({*equal})),
+            seeds=len({*map(results.unit_of, seeds)}),
+            as_trained=estimate([*results.by_unit(as_trained).values()], span=span),
+            equal=estimate([*results.by_unit(equal).values()], span=span)
+            if len(equal) == len(seeds)
             else None,
         )
 
 
-def _complete_unit_seeds(seeds: Iterable[int], seed_results: SeedResults) -> list[int]:
-    """Return the seeds of all independent observations whose seeds are completely in `seeds`."""
-    known_seeds = [*seeds]
-    complete_units = seed_results.complete_units({*known_seeds})
-    return [seed for seed in known_seeds if seed_results.unit_of(seed) in complete_units]
-
-
-def _unit_estimate(
-    by_seed: Mapping[int, float], seed_results: SeedResults, span: tuple[float, float]
-) -> Estimate:
-    return estimate([*seed_results.by_unit(by_seed).values()], span=span)
+def _complete_unit_seeds(
+    first: Mapping[int, object], second: Mapping[int, object], results: SeedResults
+) -> list[int]:
+    """Return the common seeds of independent observations of which both mappings have all seeds."""
+    common_seeds = [seed for seed in first if seed in second]
+    complete_units = results.complete_units({*common_seeds})
+    return [seed for seed in common_seeds if results.unit_of(seed) in complete_units]
 
 
 def setting_effects(
-    plan: Plan, metrics: Sequence[str], seed_results: SeedResults, reevaluations: Sequence[Record]
+    plan: Plan, metrics: Sequence[str], results: SeedResults, reevaluations: Sequence[Record]
 ) -> Iterator[SettingEffect]:
     """Yield the effect of every setting by arm and metric; values are paired by seed and rank."""
+    reevaluated = results_by_setting(reevaluations, results)
+    for arm, overrides, metric in product(plan.arms, plan.posthoc, metrics):
+        of_setting = reevaluated(arm.name, overrides)
+        before, after = results.by_seed(arm.name, metric), of_setting.by_seed(arm.name, metric)
+        differences = {key: (subtract(after[key][0], before[key][0]), "") for key in after if key in before}
+        if units := results.by_unit(mean_by_seed(differences)):
+            span = difference_range(of_setting.span(metric, arm.name), results.span(metric, arm.name))
+            mean_difference = estimate([*units.values()], span=span)
+            yield SettingEffect(arm.name, setting_words(overrides), metric, mean_difference)
+
+
+def results_by_setting(
+    reevaluations: Iterable[Record], results: SeedResults
+) -> Callable[[str, Mapping[str, Value]], SeedResults]:
+    """Return a function that returns the results of an arm under changed settings."""
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in reevaluations:
         groups[record.arm, canonical(dict(record.overrides))].append(record)
-    for arm in plan.arms:
-        for overrides in plan.posthoc:
-            records = groups.get((arm.name, canonical(dict(overrides))), [])
-            setting = setting_words(overrides)
-            reevaluated = SeedResults(records, seed_results.declared_metrics)
-            for metric in metrics:
-                values_before, values_after = (
-                    seed_results.by_seed(arm.name, metric),
-                    reevaluated.by_seed(arm.name, metric),
-                )
-                pairs: Mapping[int, list[float]] = defaultdict(list)
-                for key in values_after:
-                    if key in values_before:
-                        pairs[key[1]].append(subtract(values_after[key][0], values_before[key][0]))
-                units = seed_results.by_unit(
-                    {seed: fmean(differences) for seed, differences in pairs.items()}
-                )
-                if units:
-                    span = difference_range(
-                        reevaluated.span(metric, arm.name), seed_results.span(metric, arm.name)
-                    )
-                    yield SettingEffect(arm.name, setting, metric, estimate([*units.values()], span=span))
+
+    @cache
+    def of_key(arm: str, overrides: str) -> SeedResults:
+        return SeedResults(groups[arm, overrides], results.declared_metrics)
+
+    return lambda arm, overrides: of_key(arm, canonical(dict(overrides)))
 
 
-def _trained_points(arm: str, outcome: str, cost: str, seed_results: SeedResults) -> dict[int, Point]:
+def _trained_points(arm: str, outcome: str, cost: str, results: SeedResults) -> dict[int, Point]:
     """Return cost and outcome of the arm's best params as trained, by seed."""
-    costs, values = (_best_params_values(arm, metric, seed_results) for metric in (cost, outcome))
+    costs, values = (_best_params_values(arm, metric, results) for metric in (cost, outcome))
     return {seed: (costs[seed], value) for seed, value in values.items() if seed in costs}
 
 
-def _best_params_values(arm: str, metric: str, seed_results: SeedResults) -> dict[int, float]:
+def _best_params_values(arm: str, metric: str, results: SeedResults) -> dict[int, float]:
     """Return the values of the arm's best params by seed."""
-    return {
-        seed: value for (rank, seed), (value, _) in seed_results.by_seed(arm, metric).items() if rank == 0
-    }
+    return {seed: value for (rank, seed), (value, _) in results.by_seed(arm, metric).items() if rank == 0}
 
 
 def _reevaluation_point(record: Record, outcome: str, cost: str) -> list[Point]:

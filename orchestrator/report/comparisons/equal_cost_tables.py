@@ -23,31 +23,19 @@ def tables(report: Report) -> Iterator[Grid]:
     if report.equal_costs:
         headers = ("arm", "outcome", "cost", "its own", "equal", "by", "as trained", "at equal cost")
         title = EQUAL_COST_TITLE + (BEST_PARAMS_ONLY if report.assignments > 1 else "")
-        rows = tuple(_equal_cost_row(equal_cost, report.unit) for equal_cost in report.equal_costs)
+        rows = tuple(_equal_cost_row(row, report.unit) for row in report.equal_costs)
         yield Grid(title, headers, rows, stacked=True)
-    if report.setting_effects:
-        metrics = tuple(dict.fromkeys(effect.metric for effect in report.setting_effects))
-        effects = {
-            (effect.arm, effect.setting, effect.metric): effect.estimate for effect in report.setting_effects
-        }
+    if effects := {(row.arm, row.setting, row.metric): row.estimate for row in report.setting_effects}:
+        metrics = dict.fromkeys(metric for _, _, metric in effects)
         num_failed = {(cell.arm, cell.setting, cell.metric): cell.failed for cell in report.posthoc}
-        rows = tuple(
-            (
-                arm,
-                setting,
-                *(
-                    _format_with_seeds(estimate, estimate.n + num_failed.get((arm, setting, metric), 0))
-                    if (estimate := effects.get((arm, setting, metric)))
-                    else "-"
-                    for metric in metrics
-                ),
-            )
-            for arm, setting in dict.fromkeys(
-                (effect.arm, effect.setting) for effect in report.setting_effects
-            )
-        )
-        title = SETTINGS_TITLE
-        yield Grid(title, ("arm", "setting", *metrics), rows, stacked=True)
+
+        def cell(key: tuple[str, str, str]) -> str:
+            estimate = effects.get(key)
+            return _format_with_seeds(estimate, estimate.n + num_failed.get(key, 0)) if estimate else "-"
+
+        settings = dict.fromkeys((arm, setting) for arm, setting, _ in effects)
+        rows = tuple((*each, *(cell((*each, metric)) for metric in metrics)) for each in settings)
+        yield Grid(SETTINGS_TITLE, ("arm", "setting", *metrics), rows, stacked=True)
 
 
 def _format_with_seeds(estimate: Estimate, seeds: int) -> str:

@@ -10,9 +10,10 @@ rounding, because then there is no spread.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from orchestrator.plan.types import AnswerPlan, Plan
+from orchestrator.plan.types import Plan
+from orchestrator.report.comparisons.contrasts import Comparisons
 from orchestrator.report.comparisons.untested import find_untested_reason
-from orchestrator.report.results.seed_results import SeedResults, difference_range, mean_by_seed
+from orchestrator.report.results.seed_results import difference_range, mean_by_seed
 from orchestrator.report.results.statistics import Estimate, paired_estimate
 from orchestrator.statistics.contrasts import Term, contrasts, terms
 from orchestrator.statistics.paired import Key, PairedEstimate, compare, deviation, resolution
@@ -45,61 +46,32 @@ class FactorialEffect:
     """
 
 
-def factorial_effects(
-    plan: Plan, results: SeedResults, answer: AnswerPlan, open_seeds: Mapping[str, set[int]]
-) -> Iterator[FactorialEffect]:
-    """Yield every term in every primary outcome and cell; nothing if the plan combines no components.
-
-    Args:
-        plan: Plan of the sweep.
-        results: Results of the confirm trials.
-        answer: Primary outcomes and level.
-        open_seeds: Seeds by arm that have not ended.
-    """
+def factorial_effects(comparisons: Comparisons) -> Iterator[FactorialEffect]:
+    """Yield every term in every primary outcome and cell; nothing if the plan combines no components."""
+    plan, results, answer = comparisons.plan, comparisons.results, comparisons.answer
     if not plan.factors or plan.confirm is None:
         return
-    cells = dict.fromkeys(arm.reference for arm in plan.arms if arm.without)
+    cells = {arm.reference: _arms_by_removed(plan, arm.reference) for arm in plan.arms if arm.without}
     wanted_effects = [
         (term, metric, cell) for metric in answer.outcomes for cell in cells for term in terms(plan.factors)
     ]
-    missing_seeds = {cell: _missing_seeds(plan, cell, results, open_seeds) for cell in cells}
-    values_by_term = {
-        (metric, cell): contrasts(_values_by_removed(plan, cell, metric, results), plan.factors)
-        for metric in answer.outcomes
-        for cell in cells
-    }
-    estimates: dict[Key, PairedEstimate] = {}
-    for arms in plan.contexts:  # variances differ between contexts
-        names = [arm.name for arm in arms]
-        estimates |= compare(
-            {
-                (f"{cell}/{'/'.join(term)}", metric): values_by_term[metric, cell].get(term, {})
-                for term, metric, cell in wanted_effects
-                if cell in names
-            },
-            family=len(wanted_effects),
-            level=answer.level,
-            resolutions={metric: _resolution(plan, names, metric, results) for metric in answer.outcomes},
-        )
+    estimates = _estimates(comparisons, cells, wanted_effects)
+    missing_seeds = {cell: _missing_seeds(comparisons, [*arms.values()]) for cell, arms in cells.items()}
     for term, metric, cell in wanted_effects:
-        effect_estimate = estimates.get((f"{cell}/{'/'.join(term)}", metric))
-        is_constant = (
-            effect_estimate is not None
-            and effect_estimate.n > 1
-            and not deviation([*effect_estimate.by_seed.values()])
-        )
-        pairs = [(arm, cell) for arm in _arms_by_removed(plan, cell).values() if arm != cell]
+        arms = [*cells[cell].values()]
+        paired = estimates.get((_key(cell, term), metric))
+        is_constant = paired is not None and paired.n > 1 and not deviation([*paired.by_seed.values()])
+        pairs = [(arm, cell) for arm in arms if arm != cell]
         untested = find_untested_reason(plan, pairs, metric, results)
         missing = missing_seeds[cell] + ((untested.text,) if untested else ())
+        span = results.span(metric, *arms)  # a term is a mean over some arms minus that over the others
         yield FactorialEffect(
             components=term,
             metric=metric,
             cell=cell,
-            estimate=paired_estimate(effect_estimate, _term_range(plan, cell, metric, results))
-            if effect_estimate
-            else None,
-            p=effect_estimate.p if effect_estimate and not is_constant and not missing else None,
-            by_seed=tuple(effect_estimate.by_seed.items()) if effect_estimate else (),
+            estimate=paired_estimate(paired, difference_range(span, span)) if paired else None,
+            p=paired.p if paired and not is_constant and not missing else None,
+            by_seed=tuple(paired.by_seed.items()) if paired else (),
             family=len(wanted_effects),
             level=answer.level,
             lacking=missing,
@@ -107,54 +79,67 @@ def factorial_effects(
         )
 
 
+def _key(cell: str, term: Term) -> str:
+    return f"{cell}/{'/'.join(term)}"
+
+
+def _estimates(
+    comparisons: Comparisons,
+    cells: Mapping[str, Mapping[frozenset[str], str]],
+    wanted_effects: Sequence[tuple[Term, str, str]],
+) -> dict[Key, PairedEstimate]:
+    """Return tests of all terms by cell, term and outcome."""
+    plan, results, answer = comparisons.plan, comparisons.results, comparisons.answer
+    estimates: dict[Key, PairedEstimate] = {}
+    # A term of k components is 2^k values over 2^(k - 1), so its rounding is r / sqrt(3 * 2^k) for values of
+    # resolution r. `compare` expects r / sqrt(6), the rounding of a difference.
+    share = 2 ** ((1 - len(plan.factors)) / 2)
+    for arms in plan.contexts:  # variances differ between contexts
+        names = [arm.name for arm in arms]
+        values_by_term = {
+            (cell, metric): contrasts(
+                {
+                    removed: results.by_unit(mean_by_seed(results.by_seed(arm, metric)))
+                    for removed, arm in by_removed.items()
+                },
+                plan.factors,
+            )
+            for metric in answer.outcomes
+            for cell, by_removed in cells.items()
+            if cell in names
+        }
+        estimates |= compare(
+            {
+                (_key(cell, term), metric): values_by_term[cell, metric].get(term, {})
+                for term, metric, cell in wanted_effects
+                if cell in names
+            },
+            family=len(wanted_effects),
+            level=answer.level,
+            resolutions={
+                metric: resolution(results.all_values(metric, names)) * share for metric in answer.outcomes
+            },
+        )
+    return estimates
+
+
 def _arms_by_removed(plan: Plan, cell: str) -> dict[frozenset[str], str]:
     """Return the arms of a cell that combine components, by the set of removed components."""
-    arm_by_removed = {
-        frozenset(arm.without): arm.name for arm in plan.arms if arm.without and arm.reference == cell
-    }
-    return {frozenset(): cell, **arm_by_removed}
+    combined = [arm for arm in plan.arms if arm.without and arm.reference == cell]
+    return {frozenset[str](): cell} | {frozenset(arm.without): arm.name for arm in combined}
 
 
-def _values_by_removed(
-    plan: Plan, cell: str, metric: str, results: SeedResults
-) -> dict[frozenset[str], dict[int, float]]:
-    arms = _arms_by_removed(plan, cell)
-    return {
-        removed: results.by_unit(mean_by_seed(results.by_seed(arm, metric))) for removed, arm in arms.items()
-    }
-
-
-def _term_range(plan: Plan, cell: str, metric: str, results: SeedResults) -> tuple[float, float]:
-    """Return the range of a term: a mean over some arms of the cell minus that over the others."""
-    span = results.span(metric, *_arms_by_removed(plan, cell).values())
-    return difference_range(span, span)
-
-
-def _resolution(plan: Plan, arms: Sequence[str], metric: str, results: SeedResults) -> float:
-    """Return the resolution of `arms` for `compare`, which expects r / sqrt(6), the rounding of a difference.
-
-    A term of k components is 2^k values over 2^(k - 1), so its rounding is r / sqrt(3 * 2^k).
-    """
-    return resolution(results.all_values(metric, arms)) * 2 ** ((1 - len(plan.factors)) / 2)
-
-
-def _missing_seeds(
-    plan: Plan, cell: str, results: SeedResults, open_seeds: Mapping[str, set[int]]
-) -> tuple[str, ...]:
-    """Return the seeds that some arm of the cell did not finish, with the reason."""
-    assert plan.confirm is not None
-    arms = list(_arms_by_removed(plan, cell).values())
-    failed_seeds = {arm: results.failed_seeds(arm) for arm in arms}
-    finished_seeds = {arm: results.finished_seeds(arm) for arm in arms}
+def _missing_seeds(comparisons: Comparisons, arms: Sequence[str]) -> tuple[str, ...]:
+    """Return the seeds that some of the arms did not finish, with the reason."""
+    confirm, results = comparisons.plan.confirm, comparisons.results
+    assert confirm is not None
 
     def missing_reason(arm: str, seed: int) -> str:
-        if seed in failed_seeds[arm]:
-            return f"{arm} {failed_seeds[arm][seed]}"
-        if seed in open_seeds.get(arm, ()):
+        if failure := results.failed_seeds(arm).get(seed):
+            return f"{arm} {failure}"
+        if seed in comparisons.to_run.get(arm, ()):
             return f"{arm} not run yet"
-        return "" if seed in finished_seeds[arm] else f"{arm} not run"
+        return "" if seed in results.finished_seeds(arm) else f"{arm} not run"
 
-    reasons: Sequence[tuple[int, list[str]]] = [
-        (seed, [words for arm in arms if (words := missing_reason(arm, seed))]) for seed in plan.confirm.seeds
-    ]
-    return tuple(f"seed {seed}: {', '.join(words)}" for seed, words in reasons if words)
+    reasons = {seed: [*filter(None, (missing_reason(arm, seed) for arm in arms))] for seed in confirm.seeds}
+    return tuple(f"seed {seed}: {', '.join(words)}" for seed, words in reasons.items() if words)

@@ -1,24 +1,19 @@
 """Bound the values that failed seeds could have had, by the declared range of the metric."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from statistics import fmean
 
-from orchestrator.report.results.seed_results import SeedResults, mean_by_seed
-
-Range = tuple[float, float]
+from orchestrator.report.results.seed_results import Pairs, SeedResults, Span, difference_range, mean_by_seed
 
 
-def value_range(metric: str, results: SeedResults) -> Range | None:
+def value_range(metric: str, results: SeedResults) -> Span | None:
     """Return the smallest and the largest value of a metric; None unless both are declared."""
-    metric_info = results.known(metric)
-    bounded = not metric_info.high_from and all(map(math.isfinite, metric_info.span))
-    return metric_info.span if bounded else None
+    declared = results.known(metric)
+    return declared.span if not declared.high_from and all(map(math.isfinite, declared.span)) else None
 
 
-def difference_bounds(
-    pairs: Sequence[tuple[str, str]], metric: str, results: SeedResults
-) -> dict[int, Range] | None:
+def difference_bounds(pairs: Pairs, metric: str, results: SeedResults) -> dict[int, Span] | None:
     """Return the bounds of the differences of all units in which a seed has no value.
 
     Args:
@@ -31,8 +26,7 @@ def difference_bounds(
         metric has no declared range.
     """
     arms = {arm: mean_by_seed(results.by_seed(arm, metric)) for pair in pairs for arm in pair}
-    ended_seeds = [{*values, *results.failed_seeds(arm)} for arm, values in arms.items()]
-    seeds = set.intersection(*ended_seeds)
+    seeds = set.intersection(*({*values, *results.failed_seeds(arm)} for arm, values in arms.items()))
     missing = {seed for seed in seeds if any(seed not in values for values in arms.values())}
     if not missing:
         return {}
@@ -40,30 +34,24 @@ def difference_bounds(
     if span is None:
         return None
 
-    def value_ends(arm: str, seed: int) -> Range:
+    def value_ends(arm: str, seed: int) -> Span:
         return (arms[arm][seed],) * 2 if seed in arms[arm] else span
 
     by_seed = {
         seed: [
-            _subtract_ranges(value_ends(arm, seed), value_ends(reference, seed)) for arm, reference in pairs
+            difference_range(value_ends(arm, seed), value_ends(reference, seed)) for arm, reference in pairs
         ]
         for seed in seeds
     }
     lows, highs = (
-        results.by_unit(
-            {seed: fmean(ends[side] for ends in value_ranges) for seed, value_ranges in by_seed.items()}
-        )
+        results.by_unit({seed: fmean(ends[side] for ends in spans) for seed, spans in by_seed.items()})
         for side in (0, 1)
     )
     units = {results.unit_of(seed) for seed in missing}
     return {unit: (lows[unit], highs[unit]) for unit in sorted(units) if unit in lows}
 
 
-def _subtract_ranges(first: Range, second: Range) -> Range:
-    return first[0] - second[1], first[1] - second[0]
-
-
-def withheld_reason(bounds: Mapping[int, Range] | None, metric: str, max_missing: int) -> str:
+def withheld_reason(bounds: Mapping[int, Span] | None, metric: str, max_missing: int) -> str:
     """Return why failed seeds leave no verdict, as the end of a sentence."""
     if bounds is None:
         return f"; {metric} has no declared range"

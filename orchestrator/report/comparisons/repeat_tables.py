@@ -1,6 +1,6 @@
 """Create tables of seeds and repeats as rows of text: single values, spreads, chosen settings."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import sqrt
 from statistics import fmean, stdev, variance
 
@@ -32,53 +32,47 @@ def chosen_settings(report: Report) -> Iterator[Grid]:
 def seed_tables(report: Report, metric: str) -> Iterator[Grid]:
     """Yield the table of every seed's value, because a mean hides a seed that collapsed."""
     failures = {tally.arm: dict(tally.failures) for tally in report.tallies}
-    texts_by_seed = {
-        arm: failures.get(arm, {})
-        | {seed: format_number(value) for seed, value in (cell.by_seed if cell else ())}
-        for arm in report.arms
-        for cell in [report.cell(arm, metric)]
-    }
-    known_seeds = {seed for values in texts_by_seed.values() for seed in values}
+    texts_by_arm: dict[str, dict[int, str]] = {}
+    for arm in report.arms:
+        cell = report.cell(arm, metric)
+        values = {seed: format_number(value) for seed, value in (cell.by_seed if cell else ())}
+        texts_by_arm[arm] = failures.get(arm, {}) | values
+    known_seeds = {seed for texts in texts_by_arm.values() for seed in texts}
     if not known_seeds:
         return
-    seeds = [
-        *(seed for seed in report.confirm_seeds if seed in known_seeds),
-        *sorted(known_seeds - {*report.confirm_seeds}),
-    ]
-    rows = tuple((arm, *(values.get(seed, "-") for seed in seeds)) for arm, values in texts_by_seed.items())
-    if report.repeats == 1:
-        yield Grid(f"{metric}, seed by seed", ("arm", *map(str, seeds)), rows, narrow=True)
-        return
-    repeat_of = {seed: repeat for repeat, unit_seeds in report.unit_seeds for seed in unit_seeds}
-    seed_texts = (f"{repeat_of[seed]}: {seed}" if seed in repeat_of else str(seed) for seed in seeds)
-    title = f"{metric}, seed by seed after the repeat of the search"
-    yield Grid(title, ("arm", *seed_texts), rows, narrow=True)
+    planned_seeds = [seed for seed in report.confirm_seeds if seed in known_seeds]
+    seeds = [*planned_seeds, *sorted(known_seeds.difference(planned_seeds))]
+    rows = tuple((arm, *(texts.get(seed, "-") for seed in seeds)) for arm, texts in texts_by_arm.items())
+    title, names = f"{metric}, seed by seed", {seed: str(seed) for seed in seeds}
+    if report.repeats > 1:
+        title += " after the repeat of the search"
+        repeat_of = {seed: repeat for repeat, unit_seeds in report.unit_seeds for seed in unit_seeds}
+        names |= {seed: f"{repeat_of[seed]}: {seed}" for seed in seeds if seed in repeat_of}
+    yield Grid(title, ("arm", *names.values()), rows, narrow=True)
 
 
 def decision_chance_tables(report: Report, metric: str) -> Iterator[Grid]:
     """Yield the table of the chance that more seeds or repeats decide undecided arms."""
-    verdicts = [verdict for verdict in report.verdicts if verdict.metric == metric and verdict.outlooks]
-    if not verdicts:
-        return
-    numbers = sorted({chance.more for verdict in verdicts for chance in verdict.outlooks})
+    chances = {
+        verdict.arm: {chance.more: chance for chance in reversed(verdict.outlooks)}
+        for verdict in report.verdicts
+        if verdict.metric == metric and verdict.outlooks
+    }
+    numbers = sorted({number for by_number in chances.values() for number in by_number})
     rows = tuple(
-        (verdict.arm, *(_format_chance(verdict.outlooks, number) for number in numbers))
-        for verdict in verdicts
+        (arm, *(_format_chance(by_number.get(number)) for number in numbers))
+        for arm, by_number in chances.items()
     )
     title = (
         f"{metric}, undecided: chance that more {report.unit}s decide, and the difference that all of them "
         "find 8 times in 10"
     )
-    yield Grid(title, ("arm", *(f"{amount(number, f'more {report.unit}')}" for number in numbers)), rows)
+    if rows:
+        yield Grid(title, ("arm", *(amount(number, f"more {report.unit}") for number in numbers)), rows)
 
 
-def _format_chance(chances: Sequence[DecisionChance], additional: int) -> str:
-    words = (
-        f"{chance.chance:.0%}, {format_number(chance.difference)}"
-        for chance in chances
-        if chance.more == additional
-    )
-    return next(words, "-")
+def _format_chance(chance: DecisionChance | None) -> str:
+    return "-" if chance is None else f"{chance.chance:.0%}, {format_number(chance.difference)}"
 
 
 def deviation_tables(report: Report, metric: str) -> Iterator[Grid]:

@@ -27,50 +27,40 @@ NEAR = 0.06
 
 def curve_panels(report: Report, details: Details) -> Iterator[Panel]:
     """Yield one panel per quantity and arm; panels of one context have the same axes."""
-    for place, metric in enumerate(dict.fromkeys(arm_curve.metric for arm_curve in details.curves), start=1):
+    for place, metric in enumerate(dict.fromkeys(curve.metric for curve in details.curves), start=1):
+        of_metric = [curve for curve in details.curves if curve.metric == metric]
         for _, part in split_by_context(report):
-            curves = {
-                curve.arm: curve
-                for curve in details.curves
-                if curve.metric == metric and curve.arm in part.arms
-            }
-            ends = [
-                value
-                for arm_curve in curves.values()
-                for value in (*arm_curve.low, *arm_curve.high, *_failed_values(arm_curve))
-            ]
+            curves = {curve.arm: curve for curve in of_metric if curve.arm in part.arms}
+            ends = [end for curve in curves.values() for end in _drawn_values(curve)]
             for arm, curve in curves.items():
-                reference_curve = curves.get(_reference(details, arm))
+                reference = curves.get(_reference(details, arm))
                 yield Panel(
                     f"curve-{place}-{report.arms.index(arm) + 1}",
                     _curve_words(curve),
-                    partial(
-                        _paint_curve, curve=curve, reference_curve=reference_curve, limits=_pad_range(ends)
-                    ),
+                    partial(_paint_curve, curve=curve, reference=reference, limits=_pad_range(ends)),
                     title=arm,
                     width=SMALL,
                     height=2.0,
                 )
 
 
-def _failed_values(curve: ArmCurve) -> list[float]:
-    return [value for line in curve.failed for _, value in line]
+def _drawn_values(curve: ArmCurve) -> list[float]:
+    return [*curve.low, *curve.high, *(value for line in curve.failed for _, value in line)]
 
 
 def _curve_words(curve: ArmCurve) -> str:
     words = f"{curve.metric} of {curve.arm} over steps"
     if curve.steps:
-        has_several_seeds = curve.seeds > 1
-        seeds = f"mean of {curve.seeds} seeds" if has_several_seeds else "one seed"
-        words += f": {seeds} at step {curve.steps[-1]} "
-        words += f"{curve.mean[-1]:.4g}"
-        words += f", from {curve.low[-1]:.4g} to {curve.high[-1]:.4g}" if has_several_seeds else ""
+        several = curve.seeds > 1
+        seeds = f"mean of {curve.seeds} seeds" if several else "one seed"
+        words += f": {seeds} at step {curve.steps[-1]} {curve.mean[-1]:.4g}"
+        words += f", from {curve.low[-1]:.4g} to {curve.high[-1]:.4g}" if several else ""
     return words + (f"; {len(curve.failed)} failed" if curve.failed else "")
 
 
-def _paint_curve(axes: "Axes", curve: ArmCurve, reference_curve: ArmCurve | None, limits: Limits) -> None:
-    if reference_curve is not None and reference_curve is not curve:
-        axes.plot(reference_curve.steps, reference_curve.mean, color=MUTED, linewidth=1.2, linestyle="--")
+def _paint_curve(axes: "Axes", curve: ArmCurve, reference: ArmCurve | None, limits: Limits) -> None:
+    if reference is not None and reference is not curve:
+        axes.plot(reference.steps, reference.mean, color=MUTED, linewidth=1.2, linestyle="--")
     for line in curve.failed:
         axes.plot(*zip(*line, strict=True), color=ORANGE, linewidth=1.0, marker="x", markevery=[-1])
     axes.fill_between(curve.steps, curve.low, curve.high, color=BLUE, alpha=0.2, linewidth=0)
@@ -97,45 +87,35 @@ def _cost_panels(
     report: Report, details: Details, curves: Sequence[CostCurve], name: str, context: str
 ) -> Iterator[Panel]:
     """Yield the panels of one outcome and cost in one context."""
-    outcome, cost = curves[0].outcome, curves[0].cost
     yield _all_arms_panel(report, curves, name, context)
-    if any(curve.path for curve in curves):
-        cost_range = _pad_range([point.cost for curve in curves for point in curve.points])
-        value_range = _pad_range([point.value for curve in curves for point in curve.points])
-        for index, curve in enumerate(curve for curve in curves if curve.path):
-            reference_curves = [
-                curve_of_arm for curve_of_arm in curves if curve_of_arm.arm == _reference(details, curve.arm)
-            ]
-            yield Panel(
-                f"{name}-{index + 1}",
-                f"{outcome} of {curve.arm} against {cost}: "
-                + "; ".join(
-                    f"{cost_point.setting or 'as trained'} {cost_point.cost:.4g}, {cost_point.value:.4g}"
-                    for cost_point in curve.points
-                ),
-                partial(
-                    _paint_cost, curve=curve, other_curves=reference_curves, limits=(cost_range, value_range)
-                ),
-                title=curve.arm,
-                width=SMALL,
-                height=2.1,
-            )
+    points = [point for curve in curves for point in curve.points]
+    limits = _pad_range([point.cost for point in points]), _pad_range([point.value for point in points])
+    for index, curve in enumerate((curve for curve in curves if curve.path), start=1):
+        references = [other for other in curves if other.arm == _reference(details, curve.arm)]
+        message = "; ".join(
+            f"{point.setting or 'as trained'} {point.cost:.4g}, {point.value:.4g}" for point in curve.points
+        )
+        yield Panel(
+            f"{name}-{index}",
+            f"{curve.outcome} of {curve.arm} against {curve.cost}: {message}",
+            partial(_paint_cost, curve=curve, references=references, limits=limits),
+            title=curve.arm,
+            width=SMALL,
+            height=2.1,
+        )
 
 
 def _all_arms_panel(report: Report, curves: Sequence[CostCurve], name: str, context: str) -> Panel:
-    trained_points = {curve.arm: curve.points[0] for curve in curves}
-    numbers = {arm: place for place, arm in enumerate(report.arms, start=1)}
+    points = {report.arms.index(curve.arm) + 1: (curve.arm, curve.points[0]) for curve in curves}
     outcome, cost = curves[0].outcome, curves[0].cost
 
     def paint(axes: "Axes") -> None:
-        _paint_numbers(
-            axes, {numbers[arm]: (point.cost, point.value) for arm, point in trained_points.items()}
-        )
+        _paint_numbers(axes, {number: (point.cost, point.value) for number, (_, point) in points.items()})
         _short_ticks(axes)
         axes.set_xlabel(f"{cost}, mean over seeds")
 
     message = "; ".join(
-        f"{numbers[arm]}. {arm} {point.cost:.4g}, {point.value:.4g}" for arm, point in trained_points.items()
+        f"{number}. {arm} {point.cost:.4g}, {point.value:.4g}" for number, (arm, point) in points.items()
     )
     title = prefix_context(context, "arms by number, as trained")
     return Panel(name, f"{outcome} against {cost}: {message}", paint, title=title)
@@ -143,17 +123,15 @@ def _all_arms_panel(report: Report, curves: Sequence[CostCurve], name: str, cont
 
 def _paint_numbers(axes: "Axes", places: Mapping[int, tuple[float, float]]) -> None:
     """Draw a mark with its number at each place in data coordinates; close marks share one text above."""
-    x_values, y_values = zip(*places.values(), strict=True)
-    axes.plot(
-        x_values, y_values, "o", markersize=MARK, markerfacecolor=PAPER, markeredgecolor=BLUE, linestyle=""
-    )
+    x, y = zip(*places.values(), strict=True)
+    axes.plot(x, y, "o", markersize=MARK, markerfacecolor=PAPER, markeredgecolor=BLUE, linestyle="")
     axes.margins(0.12)
     axes.autoscale_view()
     to_axes = axes.transData + axes.transAxes.inverted()
     groups: dict[tuple[int, int], list[int]] = {}
     for number, place in places.items():
-        x, y = (round(float(part) / NEAR) for part in to_axes.transform(place))
-        groups.setdefault((x, y), []).append(number)
+        column, row = (round(float(part) / NEAR) for part in to_axes.transform(place))
+        groups.setdefault((column, row), []).append(number)
     style: dict[str, Any] = {"ha": "center", "va": "center_baseline", "fontsize": 7.5, "color": INK}
     for numbers in groups.values():
         place = places[numbers[0]]
@@ -165,15 +143,13 @@ def _paint_numbers(axes: "Axes", places: Mapping[int, tuple[float, float]]) -> N
 
 
 def _paint_cost(
-    axes: "Axes", curve: CostCurve, other_curves: Sequence[CostCurve], limits: tuple[Limits, Limits]
+    axes: "Axes", curve: CostCurve, references: Sequence[CostCurve], limits: tuple[Limits, Limits]
 ) -> None:
-    for other_curve in other_curves:
-        points = sorted((point.cost, point.value) for point in other_curve.points)
-        axes.plot(
-            *zip(*points, strict=True), color=MUTED, linewidth=1.2, linestyle="--", marker="o", markersize=3
-        )
-    points = sorted((point.cost, point.value) for point in curve.points)
-    axes.plot(*zip(*points, strict=True), color=BLUE, marker="o", markersize=4)
+    solid: dict[str, Any] = {"color": BLUE, "markersize": 4}
+    dashed = {"color": MUTED, "linewidth": 1.2, "linestyle": "--", "markersize": 3}
+    for drawn, look in (*((each, dashed) for each in references), (curve, solid)):
+        points = sorted((point.cost, point.value) for point in drawn.points)
+        axes.plot(*zip(*points, strict=True), marker="o", **look)
     axes.plot(curve.points[0].cost, curve.points[0].value, "s", color=INK, markersize=6)
     axes.set_xlim(*limits[0])
     axes.set_ylim(*limits[1])
@@ -192,16 +168,14 @@ def _short_ticks(axes: "Axes") -> None:
 def depth_panels(details: Details) -> Iterator[Panel]:
     """Yield one panel per arm that halts, with its depth on each split."""
     curves = [curve for curve in details.depths if curve.moves]
-    top = max((max(curve.high) for curve in curves), default=1.0)
-    for index, curve in enumerate(curves):
-        message = "; ".join(
-            f"{split} {mean:.3g} ({low:.3g} to {high:.3g})"
-            for split, mean, low, high in zip(curve.splits, curve.mean, curve.low, curve.high, strict=True)
-        )
+    top = 1.08 * max((max(curve.high) for curve in curves), default=1.0)
+    for index, curve in enumerate(curves, start=1):
+        rows = zip(curve.splits, curve.mean, curve.low, curve.high, strict=True)
+        message = "; ".join("{} {:.3g} ({:.3g} to {:.3g})".format(*row) for row in rows)
         yield Panel(
-            f"depth-{index + 1}",
+            f"depth-{index}",
             f"{curve.quantity} of {curve.arm}: {message}",
-            partial(_paint_depth, curve=curve, top=top * 1.08),
+            partial(_paint_depth, curve=curve, top=top),
             title=curve.arm,
             width=SMALL,
             height=2.4,
@@ -210,12 +184,10 @@ def depth_panels(details: Details) -> Iterator[Panel]:
 
 
 def _paint_depth(axes: "Axes", curve: DepthCurve, top: float) -> None:
-    places = range(len(curve.splits))
-    lower_errors = [mean - min(mean, low) for mean, low in zip(curve.mean, curve.low, strict=True)]
-    upper_errors = [max(mean, high) - mean for mean, high in zip(curve.mean, curve.high, strict=True)]
-    axes.errorbar(
-        places, curve.mean, yerr=[lower_errors, upper_errors], fmt="o-", color=BLUE, capsize=3, markersize=4
-    )
+    places, means = range(len(curve.splits)), curve.mean
+    below = [mean - min(mean, low) for mean, low in zip(means, curve.low, strict=True)]
+    above = [max(mean, high) - mean for mean, high in zip(means, curve.high, strict=True)]
+    axes.errorbar(places, means, yerr=[below, above], fmt="o-", color=BLUE, capsize=3, markersize=4)
     words = [shorten(split, 16) for split in curve.splits]
     axes.set_xticks(places, words, rotation=35, ha="right", rotation_mode="anchor")
     axes.set_xlim(-0.5, len(places) - 0.5)

@@ -70,12 +70,8 @@ def _panels_by_context(report: Report, make_panels: Callable[[Report], Iterator[
     for place, (context, part) in enumerate(split_by_context(report), start=1):
         for panel in make_panels(part):
             name = f"{panel.name}-context-{place}" if context else panel.name
-            yield replace(
-                panel,
-                name=name,
-                title=prefix_context(context, panel.title),
-                label=prefix_context(context, panel.label),
-            )
+            title, label = (prefix_context(context, text) for text in (panel.title, panel.label))
+            yield replace(panel, name=name, title=title, label=label)
 
 
 def _outcome_panels(report: Report) -> Iterator[Panel]:
@@ -92,17 +88,11 @@ def metric_panels(report: Report) -> Iterator[Panel]:
 
 
 def _metric_panels(report: Report) -> Iterator[Panel]:
-    metric_names = [
-        metric
-        for quantity in figure_quantities(report)
-        for metric in report.metrics
-        if report.splits.quantity(metric) == quantity
-    ]
-    measured_metrics = {cell.metric for cell in report.cells}
-    other_metrics = (
-        metric for metric in metric_names if metric in measured_metrics and metric not in report.outcomes
-    )
-    for place, metric in enumerate(other_metrics, start=1):
+    known = {cell.metric for cell in report.cells}.difference(report.outcomes)
+    metrics = [metric for metric in report.metrics if metric in known]
+    quantities = figure_quantities(report)
+    drawn = [name for each in quantities for name in metrics if report.splits.quantity(name) == each]
+    for place, metric in enumerate(drawn, start=1):
         yield _value_panel(report, metric, f"values-{place}")
 
 
@@ -132,25 +122,23 @@ def _value_words(report: Report, arm: str, metric: str) -> str:
 
 def _panel(name: str, title: str, paint: Callable[["Axes"], None], words: Sequence[str], keys: int) -> Panel:
     """Return a panel with a row for each of `words`, a column for them, and a key with `keys` marks."""
-    key_height = KEY_ROW * -(-keys // 2)
-    height, column = 0.9 + ROW * len(words) + key_height, 2 * GAP + DIGIT * max(map(len, words))
-    return Panel(name, title, paint, title, height, left=LEFT, bottom=0.46 + key_height, right=column)
+    key = KEY_ROW * -(-keys // 2)
+    height, column = 0.9 + ROW * len(words) + key, 2 * GAP + DIGIT * max(map(len, words))
+    return Panel(name, title, paint, title, height, left=LEFT, bottom=0.46 + key, right=column)
 
 
 def _published_labels(report: Report, metric: str) -> list[str]:
     cells = [cell for cell in report.cells if cell.metric == metric]
-    labels = ["published"] if any(cell.published is not None for cell in cells) else []
-    return [
-        *labels,
-        *(["published median"] if any(cell.published_median is not None for cell in cells) else []),
-    ]
+    has_mean = any(cell.published is not None for cell in cells)
+    has_median = any(cell.published_median is not None for cell in cells)
+    return ["published"] * has_mean + ["published median"] * has_median
 
 
 def _paint_values(axes: "Axes", report: Report, metric: str) -> None:
     _set_up_rows(axes, [_value_words(report, arm, metric) for arm in report.arms])
     if metric in report.floors:
-        metric_info = report.quantity(metric)
-        label = metric_info.floor_name if metric_info.floor is None else "declared floor"
+        declared = report.quantity(metric)
+        label = declared.floor_name if declared.floor is None else "declared floor"
         _paint_line(axes, report.floors[metric], len(report.arms), linestyle=":", label=f"floor: {label}")
     for row, arm in enumerate(report.arms):
         _paint_name(axes, row, arm)
@@ -159,14 +147,12 @@ def _paint_values(axes: "Axes", report: Report, metric: str) -> None:
             continue
         _paint_interval(axes, row, cell.estimate, BLUE, _mean_label(cell.estimate))
         _paint_seeds(axes, row, [value for _, value in cell.by_unit], report.unit)
-        for value, marker, label in (
-            (cell.published, "D", "published"),
-            (cell.published_median, "x", "published median"),
-        ):
-            if value is not None:
-                axes.plot(value, row, marker, markerfacecolor="none", color=PURPLE, label=label)
-    _widen_axis(axes)
-    draw_key(axes, -0.02, columns=2, handlelength=1.4, columnspacing=1.2, labelspacing=0.3)
+        style: dict[str, Any] = {"markerfacecolor": "none", "color": PURPLE}
+        if cell.published is not None:
+            axes.plot(cell.published, row, "D", label="published", **style)
+        if cell.published_median is not None:
+            axes.plot(cell.published_median, row, "x", label="published median", **style)
+    _complete_axis(axes)
 
 
 def _mean_label(estimate: Estimate) -> str:
@@ -189,13 +175,11 @@ def _paint_seeds(axes: "Axes", row: int, values: Sequence[float], unit: str) -> 
 
 def _difference_panel(report: Report, metric: str, name: str) -> Panel:
     verdicts = [verdict for verdict in report.verdicts if verdict.metric == metric]
-    verdicts_shown = [verdict for verdict in verdicts if verdict.difference]
-    keys = len({_verdict_mark(verdict)[1] for verdict in verdicts_shown}) + (
-        report.margin(metric) is not None
-    )
-    keys += any(verdict.difference and verdict.difference.n > 1 for verdict in verdicts_shown)
+    drawn = [verdict for verdict in verdicts if verdict.difference]
+    keys = len({_verdict_mark(verdict)[1] for verdict in drawn}) + (report.margin(metric) is not None)
+    keys += any(verdict.difference and verdict.difference.n > 1 for verdict in drawn)
     words = [_difference_words(report, verdict) for verdict in verdicts]
-    paint = partial(_paint_differences, report=report, metric=metric)
+    paint = partial(_paint_differences, report=report, verdicts=verdicts, margin=report.margin(metric))
     panel = _panel(name, f"{metric}, differences", paint, words, keys)
     return replace(panel, label=f"Differences in {metric}: {'; '.join(verdict.line for verdict in verdicts)}")
 
@@ -206,31 +190,21 @@ def _difference_words(report: Report, verdict: ArmVerdict) -> str:
     return format_interval(verdict.difference, "+", report.margin(verdict.metric))
 
 
-def _paint_differences(axes: "Axes", report: Report, metric: str) -> None:
-    verdicts = [verdict for verdict in report.verdicts if verdict.metric == metric]
+def _paint_differences(
+    axes: "Axes", report: Report, verdicts: Sequence[ArmVerdict], margin: float | None
+) -> None:
     _set_up_rows(axes, [_difference_words(report, verdict) for verdict in verdicts])
-    margin = report.margin(metric)
     if margin is not None:
+        look: dict[str, Any] = {"color": GRID, "alpha": 0.5, "linewidth": 0, "label": f"margin of {margin:g}"}
         for row in range(len(verdicts)):
-            axes.fill_betweenx(
-                [row + end for end in LINE_ENDS],
-                -margin,
-                margin,
-                color=GRID,
-                alpha=0.5,
-                linewidth=0,
-                label=f"margin of {margin:g}",
-            )
+            axes.fill_betweenx([row + end for end in LINE_ENDS], -margin, margin, **look)
     _paint_line(axes, 0.0, len(verdicts), linewidth=1.0)
     for row, verdict in enumerate(verdicts):
         _paint_name(axes, row, verdict.arm)
         if verdict.difference is not None:
             _paint_interval(axes, row, verdict.difference, *_verdict_mark(verdict))
-            _paint_seeds(
-                axes, row, _paired_differences(report, verdict.arm, verdict.reference, metric), report.unit
-            )
-    _widen_axis(axes)
-    draw_key(axes, -0.02, columns=2, handlelength=1.4, columnspacing=1.2, labelspacing=0.3)
+            _paint_seeds(axes, row, _paired_differences(report, verdict), report.unit)
+    _complete_axis(axes)
 
 
 def _verdict_mark(verdict: ArmVerdict) -> tuple[str, str]:
@@ -246,17 +220,11 @@ def _verdict_mark(verdict: ArmVerdict) -> tuple[str, str]:
     return VERDICTS.get(kind, MUTED), text
 
 
-def _paired_differences(report: Report, arm: str, reference: str, metric: str) -> list[float]:
+def _paired_differences(report: Report, verdict: ArmVerdict) -> list[float]:
     """Return the differences between arm and reference, by seed or by repeat."""
-    own_cell, reference_cell = report.cell(arm, metric), report.cell(reference, metric)
-    if own_cell is None or reference_cell is None:
-        return []
-    reference_values = dict(reference_cell.by_unit)
-    return [
-        subtract(value, reference_values[unit])
-        for unit, value in own_cell.by_unit
-        if unit in reference_values
-    ]
+    cells = [report.cell(arm, verdict.metric) for arm in (verdict.arm, verdict.reference)]
+    own, other = (dict(cell.by_unit) if cell else {} for cell in cells)
+    return [subtract(value, other[unit]) for unit, value in own.items() if unit in other]
 
 
 def _set_up_rows(axes: "Axes", words: Sequence[str]) -> None:
@@ -278,12 +246,13 @@ def _paint_line(axes: "Axes", value: float, rows: int, **looks: Any) -> None:
         axes.plot([value, value], [row + end for end in LINE_ENDS], color=INK, **looks)
 
 
-def _widen_axis(axes: "Axes") -> None:
-    """Widen an axis whose values are all equal, so that it does not magnify rounding errors."""
+def _complete_axis(axes: "Axes") -> None:
+    """Draw the key, and widen an axis of equal values, so that it does not magnify rounding errors."""
     low, high = axes.dataLim.intervalx
     middle = (low + high) / 2
     if high - low <= ZERO_TOLERANCE * max(abs(low), abs(high)):
         axes.set_xlim(middle - 0.5, middle + 0.5)
+    draw_key(axes, -0.02, columns=2, handlelength=1.4, columnspacing=1.2, labelspacing=0.3)
 
 
 def _paint_name(axes: "Axes", row: int, arm: str) -> None:

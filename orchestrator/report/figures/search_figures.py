@@ -4,14 +4,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
 from math import isfinite, sqrt
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.plan.display.format import value_words
 from orchestrator.report.figures.interval_figures import NAMED
 from orchestrator.report.figures.style import BLUE, INK, MUTED, ORANGE, SMALL, Panel, draw_key, shorten
 from orchestrator.report.results.searches import SearchCourse, SearchTrial
 from orchestrator.statistics.search_quality import ExpectedBest
-from search_spaces.dimensions import Choice, Dimension, Float, Int, Powers, same
+from search_spaces.dimensions import Choice, Dimension, Domain, Float, Int, Powers, same
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,12 +44,12 @@ def _progress_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
     expected = course.expected
     metric = course.objectives[0].metric
     last = _best_end([points[-1] for points in _courses_of_repeats(course)], course)
-    expected_text = (
-        f"; of a search of as many trials {expected[-1].mean:.4g} is expected, "
-        f"{expected[-1].low:.4g} to {expected[-1].high:.4g}"
-        if expected
-        else ""
-    )
+    expected_text = ""
+    if expected:
+        end = expected[-1]
+        expected_text = (
+            f"; of a search of as many trials {end.mean:.4g} is expected, {end.low:.4g} to {end.high:.4g}"
+        )
     repeats_text = f", the best of {course.repeats} repeats" if course.repeats > 1 else ""
     for axis, unit in enumerate(("trials", "device hours")):
         yield Panel(
@@ -75,63 +75,44 @@ def _best_end(ends: Sequence[tuple[int, float, float]], course: SearchCourse) ->
 
 
 def _paint_progress(axes: "Axes", course: SearchCourse, expected: Sequence[ExpectedBest], axis: int) -> None:
-    hours = sum(trial.device_hours for trial in course.trials) / len(course.trials)
-    x_values = [expectation.draws * (hours if axis else 1) for expectation in expected]
     if expected:
-        _paint_expected(axes, x_values, expected)
-    end_points: list[tuple[float, float]] = []
+        _paint_expected(axes, course, expected, axis)
+    ends: list[tuple[float, float]] = []
     counts, used_cost = defaultdict[int, int](int), defaultdict[int, float](float)
     for trial in course.trials:
         counts[trial.repeat] += 1
         used_cost[trial.repeat] += trial.device_hours
         if trial.finished:
-            end_points.append(((used_cost if axis else counts)[trial.repeat], trial.values[0]))
-    axes.plot(
-        *zip(*_every_kth(end_points), strict=True),
-        "o",
-        color=MUTED,
-        markersize=2.5,
-        alpha=0.7,
-        label="finished",
-    )
+            ends.append(((used_cost if axis else counts)[trial.repeat], trial.values[0]))
+    look: dict[str, Any] = {"color": MUTED, "markersize": 2.5, "alpha": 0.7, "label": "finished"}
+    axes.plot(*zip(*_every_kth(ends), strict=True), "o", **look)
     for place, points in enumerate(_courses_of_repeats(course)):
         best = [(point[axis], point[2]) for point in points]
         label = "best so far" if place == 0 else None
         axes.step(*zip(*best, strict=True), where="post", color=BLUE, label=label)
-    axes.set_ylim(
-        *_value_limits([value for _, value in end_points], larger=course.objectives[0].goal == "max")
-    )
+    _limit_values(axes, course, [value for _, value in ends])
     axes.set_xlim(left=0)
     axes.locator_params(nbins=5)
     axes.locator_params(axis="x", nbins=5, integer=not axis)
     draw_key(axes, -0.14, columns=3, handlelength=1.2, columnspacing=0.9, fontsize=7.5)
 
 
-def _paint_expected(axes: "Axes", x_values: Sequence[float], expected: Sequence[ExpectedBest]) -> None:
-    axes.fill_between(
-        x_values,
-        [expectation.low for expectation in expected],
-        [expectation.high for expectation in expected],
-        color=ORANGE,
-        alpha=0.18,
-        lw=0,
-    )
-    axes.plot(
-        x_values,
-        [expectation.mean for expectation in expected],
-        color=ORANGE,
-        linestyle="--",
-        label="expected, middle 80%",
-    )
+def _paint_expected(axes: "Axes", course: SearchCourse, expected: Sequence[ExpectedBest], axis: int) -> None:
+    hours = sum(trial.device_hours for trial in course.trials) / len(course.trials)
+    places = [best.draws * (hours if axis else 1) for best in expected]
+    lows, highs = [best.low for best in expected], [best.high for best in expected]
+    axes.fill_between(places, lows, highs, color=ORANGE, alpha=0.18, lw=0)
+    means = [best.mean for best in expected]
+    axes.plot(places, means, color=ORANGE, linestyle="--", label="expected, middle 80%")
 
 
-def _value_limits(values: Sequence[float], *, larger: bool) -> tuple[float, float]:
-    """Return limits from the best value to the start of the worst tenth."""
-    ordered = sorted(values, reverse=larger)
+def _limit_values(axes: "Axes", course: SearchCourse, values: Sequence[float]) -> None:
+    """Limit the axis of values to those from the best to the start of the worst tenth."""
+    ordered = sorted(values, reverse=course.objectives[0].goal == "max")
     ends = ordered[0], ordered[min(len(ordered) - 1, int(len(ordered) * (1 - CUT_SHARE)))]
     low, high = min(ends), max(ends)
     room = 0.08 * (high - low) or 0.05 * abs(high) or 0.5
-    return low - room, high + room
+    axes.set_ylim(low - room, high + room)
 
 
 def _every_kth(values: Sequence[T]) -> list[T]:
@@ -154,14 +135,11 @@ def _importance_panel(course: SearchCourse, name: str) -> Panel:
 
 
 def _paint_importance(axes: "Axes", shares: Sequence[tuple[str, float]]) -> None:
-    rows = range(len(shares))
-    axes.barh(rows, [share for _, share in shares], height=0.3, color=BLUE)
+    axes.barh(range(len(shares)), [share for _, share in shares], height=0.3, color=BLUE)
+    style: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": 8}
     for row, (path, share) in enumerate(shares):
-        place = axes.get_yaxis_transform()
-        axes.text(0.0, row + NAMED * 1.2, shorten(path, 26), transform=place, va="center", fontsize=8)
-        axes.text(
-            1.0, row + NAMED * 1.2, f"{share:.0%}", transform=place, va="center", ha="right", fontsize=8
-        )
+        axes.text(0.0, row + NAMED * 1.2, shorten(path, 26), **style)
+        axes.text(1.0, row + NAMED * 1.2, f"{share:.0%}", ha="right", **style)
     axes.set_yticks([])
     axes.set_ylim(len(shares) - 0.6, -0.75)
     axes.set_xlim(0, 1)
@@ -173,85 +151,84 @@ def _slice_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
     ranked_paths = list(course.importance.shares) if course.importance else []
     order = {path: rank for rank, path in enumerate(ranked_paths)}
     dimensions = sorted(course.dimensions, key=lambda dimension: order.get(dimension.path, len(order)))
-    best = course.best
-    assert best is not None, "some trial finished"
+    assert course.best is not None, "some trial finished"
+    best, metric = course.best.assignment, course.objectives[0].metric
     for index, dimension in enumerate(dimensions[:MAX_SLICES], start=1):
-        trials_with_field = [trial for trial in course.finished if dimension.path in trial.assignment]
-        if not trials_with_field:
+        path = dimension.path
+        trials = [trial for trial in course.finished if path in trial.assignment]
+        if not trials:
             continue
-        words = (
-            value_words(best.assignment[dimension.path]) if dimension.path in best.assignment else "absent"
-        )
+        words = value_words(best[path]) if path in best else "absent"
         yield Panel(
             f"search-{arm_index}-slice-{index}",
-            f"{course.objectives[0].metric} of {course.arm} by {dimension.path}, {len(trials_with_field)} "
-            f"finished trials; the best has {words}",
-            partial(_paint_slice, course=course, dimension=dimension, arm_trials=trials_with_field),
-            title=dimension.path,
+            f"{metric} of {course.arm} by {path}, {len(trials)} finished trials; the best has {words}",
+            partial(_paint_slice, course=course, dimension=dimension, trials=trials),
+            title=path,
             width=SMALL,
             height=2.1,
         )
 
 
 def _paint_slice(
-    axes: "Axes", course: SearchCourse, dimension: Dimension, arm_trials: Sequence[SearchTrial]
+    axes: "Axes", course: SearchCourse, dimension: Dimension, trials: Sequence[SearchTrial]
 ) -> None:
-    best, domain = course.best, dimension.domain
-    points = [(_position(dimension, trial), trial.values[0]) for trial in _every_kth(arm_trials)]
+    best = course.best
+    points = [(_position(dimension, trial), trial.values[0]) for trial in _every_kth(trials)]
     axes.plot(*zip(*points, strict=True), "o", color=MUTED, markersize=3, alpha=0.6)
     if best is not None and dimension.path in best.assignment:
         axes.plot(_position(dimension, best), best.values[0], "D", color=BLUE, markersize=6)
+    _mark_domain(axes, dimension.domain)
+    axes.locator_params(axis="y", nbins=5)
+    _limit_values(axes, course, [trial.values[0] for trial in trials])
+
+
+def _mark_domain(axes: "Axes", domain: Domain) -> None:
+    """Mark the choices, or the ends of the range, on the horizontal axis."""
     if isinstance(domain, Choice):
         words = [shorten(value_words(value), 12) for value in domain.values]
         numbered = [str(place) for place in range(1, len(words) + 1)]
         axes.set_xticks(range(len(words)), words if len(words) <= MAX_NAMED_CHOICES else numbered)
         axes.set_xlim(-0.5, len(words) - 0.5)
     elif isinstance(domain, Float | Int | Powers):
+        low, high = domain.low, domain.high
         if domain.log:
-            middle = sqrt(domain.low * domain.high)
+            middle = sqrt(low * high)
             axes.set_xscale("log")
-            axes.set_xticks(
-                [domain.low, middle, domain.high], [f"{domain.low:g}", f"{middle:.2g}", f"{domain.high:g}"]
-            )
+            axes.set_xticks([low, middle, high], [f"{low:g}", f"{middle:.2g}", f"{high:g}"])
             axes.set_xticks([], minor=True)
         else:
             axes.locator_params(axis="x", nbins=5, integer=isinstance(domain, Int))
-        for end in (domain.low, domain.high):
+        for end in (low, high):
             axes.axvline(end, color=INK, linewidth=0.8, linestyle=":")
-    axes.locator_params(axis="y", nbins=5)
-    axes.set_ylim(
-        *_value_limits([trial.values[0] for trial in arm_trials], larger=course.objectives[0].goal == "max")
-    )
 
 
 def _position(dimension: Dimension, trial: SearchTrial) -> float:
     value = trial.assignment[dimension.path]
     if isinstance(dimension.domain, Choice):
-        return next(
-            place for place, param_value in enumerate(dimension.domain.values) if same(param_value, value)
-        )
+        return next(place for place, choice in enumerate(dimension.domain.values) if same(choice, value))
     assert isinstance(value, int | float), "ranges hold numbers"
     return float(value)
 
 
 def _front_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
-    first, *other_objectives = course.objectives
-    for index, objective in enumerate(other_objectives, start=1):
+    first, *others = course.objectives
+    for index, objective in enumerate(others, start=1):
         message = "; ".join(f"{trial.values[0]:.4g}, {trial.values[index]:.4g}" for trial in course.front)
+        title = f"{first.metric} against {objective.metric}"
         yield Panel(
             f"search-{arm_index}-front-{index}",
-            f"{first.metric} against {objective.metric} of {course.arm}, the front: {message}",
+            f"{title} of {course.arm}, the front: {message}",
             partial(_paint_front, course=course, index=index),
-            title=f"{first.metric} against {objective.metric}",
+            title=title,
             width=3.6,
             height=2.6,
         )
     volumes = course.hypervolumes
     if volumes and isfinite(volumes[-1][1]):
+        message = f"{volumes[-1][1]:.4g} after {volumes[-1][0]}"
         yield Panel(
             f"search-{arm_index}-hypervolume",
-            f"Hypervolume of the front of {course.arm} against trials: "
-            f"{volumes[-1][1]:.4g} after {volumes[-1][0]}",
+            f"Hypervolume of the front of {course.arm} against trials: {message}",
             partial(_paint_volumes, volumes=volumes),
             title="hypervolume against trials",
             width=3.6,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from statistics import fmean
 
 from orchestrator.plan.types import Plan
@@ -32,22 +33,17 @@ class DepthCurve:
 
 def depth_curves(plan: Plan, results: SeedResults, splits: Sequence[str]) -> Iterator[DepthCurve]:
     """Yield a curve for every arm and every quantity that counts executed parts of a model that halts."""
-    counted = [
-        metric.name
-        for metric in results.declared_metrics
-        if metric.is_cost and metric.moves_with and metric.shown
-    ]
-    for quantity in counted:
-        for arm in plan.arms:
-            measured_splits = [split for split in splits if results.by_seed(arm.name, f"{split}/{quantity}")]
-            if not measured_splits:
-                continue
+    costs = (metric for metric in results.declared_metrics if metric.is_cost and metric.shown)
+    counted = [metric.name for metric in costs if metric.moves_with]
+    for quantity, arm in product(counted, plan.arms):
+        measured = tuple(split for split in splits if results.by_seed(arm.name, f"{split}/{quantity}"))
+        if measured:
             mean, low, high = (
-                tuple(_mean(results, arm.name, split, quantity, part) for split in measured_splits)
+                tuple(_mean(results, arm.name, split, quantity, part) for split in measured)
                 for part in ("", *SPREAD)
             )
-            seeds = {seed for _, seed in results.by_seed(arm.name, f"{measured_splits[0]}/{quantity}")}
-            yield DepthCurve(arm.name, quantity, tuple(measured_splits), mean, low, high, len(seeds))
+            seeds = {seed for _, seed in results.by_seed(arm.name, f"{measured[0]}/{quantity}")}
+            yield DepthCurve(arm.name, quantity, measured, mean, low, high, len(seeds))
 
 
 def _mean(results: SeedResults, arm: str, split: str, quantity: str, part: str) -> float:

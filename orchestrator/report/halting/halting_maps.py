@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.plan.types import Plan
+from orchestrator.report.results.seed_results import Measured
 from orchestrator.trials import OutcomeKind, Record, by_arm
-from trainables.protocol import Measurement
 
 MAX_MAPS = 32
 """Maximum number of maps on a page, over all arms; more would make it slow to open."""
@@ -71,53 +71,31 @@ class HaltingMaps:
         return max(1, MAX_MAPS // max(1, len(self.arms)))
 
 
-def halting_maps(
-    plan: Plan, records: Sequence[Record], measurements_by_trial: Mapping[str, Sequence[Measurement]]
-) -> HaltingMaps:
+def halting_maps(plan: Plan, records: Sequence[Record], measured: Measured) -> HaltingMaps:
     """Return the halting maps of all arms.
 
     Args:
         plan: Plan of the sweep.
         records: Records of confirm trials.
-        measurements_by_trial: Measurements of these trials by trial id.
+        measured: Measurements of these trials.
     """
     is_requested = plan.confirm is not None and plan.confirm.halting_examples > 0
-    done = [
-        record
-        for record in records
-        if record.outcome is OutcomeKind.FINISHED and record.trial_id in measurements_by_trial
-    ]
-    of_arms = by_arm(done)
-    maps_by_arm = {
-        arm.name: next(_maps_of_seeds(arm.name, of_arms[arm.name], measurements_by_trial), None)
-        for arm in plan.arms
-    }
-    finished_arms = {record.arm for record in done}
+    done = by_arm(
+        record for record in records if record.outcome is OutcomeKind.FINISHED and record.trial_id in measured
+    )
+    maps = {arm.name: next(_maps_of_seeds(arm.name, done[arm.name], measured), None) for arm in plan.arms}
     return HaltingMaps(
-        arms=tuple(arm_maps for arm_maps in maps_by_arm.values() if arm_maps is not None),
-        still=tuple(
-            arm
-            for arm, arm_maps in maps_by_arm.items()
-            if is_requested and arm_maps is None and arm in finished_arms
-        ),
+        arms=tuple(arm_maps for arm_maps in maps.values() if arm_maps is not None),
+        still=tuple(arm for arm, arm_maps in maps.items() if is_requested and not arm_maps and done[arm]),
     )
 
 
-def _maps_of_seeds(
-    arm: str, records: Sequence[Record], measurements_by_trial: Mapping[str, Sequence[Measurement]]
-) -> Iterator[ArmMaps]:
+def _maps_of_seeds(arm: str, records: Sequence[Record], measured: Measured) -> Iterator[ArmMaps]:
     """Yield the maps of an arm, seed by seed."""
     for record in sorted(records, key=lambda record: record.seed):
-        last = measurements_by_trial[record.trial_id][-1:]
-        maps = (
-            example
-            for measurement in last
-            for example in measurement.examples
-            if example.get("kind", "map") == "map"
-        )
-        examples = tuple(map(_parse_example, maps))
-        if examples:
-            yield ArmMaps(arm, record.seed, record.trial_id, examples)
+        examples = [each for last in measured[record.trial_id][-1:] for each in last.examples]
+        if maps := tuple(_parse_example(each) for each in examples if each.get("kind", "map") == "map"):
+            yield ArmMaps(arm, record.seed, record.trial_id, maps)
 
 
 def _parse_example(data: Mapping[str, Any]) -> MappedExample:

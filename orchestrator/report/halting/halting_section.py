@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from orchestrator.report.figures.course_figures import depth_panels
 from orchestrator.report.halting.halting_maps import ArmMaps
 from orchestrator.report.halting.map_figures import map_panels
-from orchestrator.report.halting.tallies import BinnedDepth, ExpertUse
+from orchestrator.report.halting.tallies import ExpertUse
 from orchestrator.report.halting.tally_figures import binned_panels, expert_panels
 from orchestrator.report.results.details import Details
 from orchestrator.report.results.types import Grid
@@ -49,6 +49,10 @@ MAPS = (
     "every arm with the same data. Maps are of the first finished seed of each arm that stored any. "
     "Exploratory."
 )
+NO_MAPS = (
+    "No map was kept of {arms}: no word halts by itself there (a looped model stops for a whole input), or "
+    "layers were not seen."
+)
 MEANINGS = {
     "survival": "the probability that no layer before gave the word its final state",
     "existence": "the probability that the word has not been composed into another one",
@@ -63,42 +67,27 @@ def halting_section(details: Details) -> PageSection:
 
 
 def _count_parts(details: Details) -> Iterator[Part]:
-    def sentence(text: str, depths: Sequence[BinnedDepth]) -> str:
-        whiskers = any(
-            depth_bin.low is not None for binned_depth in depths for depth_bin in binned_depth.bins
-        )
-        bands = "Whiskers are 95% intervals of the mean over seeds, bands" if whiskers else "Bands"
-        return text.format(bands=bands)
-
-    yield Part(
-        title="Depth by length",
-        texts=(sentence(LENGTHS, details.lengths),),
-        panels=draw_pictures(binned_panels(details.lengths, "tokens")),
-    )
-    yield Part(
-        title="Depth by number of operators",
-        texts=(sentence(OPERATORS, details.operators),),
-        panels=draw_pictures(binned_panels(details.operators, "operators")),
-    )
-    yield Part(
-        title="Experts by class of word and by layer",
-        texts=(EXPERTS,),
-        panels=draw_pictures(expert_panels(details.experts)),
-    )
-    yield Part(
-        title="Words of experts",
-        texts=(WORDS,),
-        grids=tuple(_expert_words_table(expert_use) for expert_use in details.experts if expert_use.words),
-    )
+    for title, text, depths, quantity in (
+        ("Depth by length", LENGTHS, details.lengths, "tokens"),
+        ("Depth by number of operators", OPERATORS, details.operators, "operators"),
+    ):
+        has_intervals = any(depth_bin.low is not None for depth in depths for depth_bin in depth.bins)
+        bands = "Whiskers are 95% intervals of the mean over seeds, bands" if has_intervals else "Bands"
+        panels = draw_pictures(binned_panels(depths, quantity))
+        yield Part(title=title, texts=(text.format(bands=bands),), panels=panels)
+    panels = draw_pictures(expert_panels(details.experts))
+    yield Part(title="Experts by class of word and by layer", texts=(EXPERTS,), panels=panels)
+    grids = tuple(_expert_words_table(use) for use in details.experts if use.words)
+    yield Part(title="Words of experts", texts=(WORDS,), grids=grids)
 
 
-def _expert_words_table(expert_use: ExpertUse) -> Grid:
-    choice_counts = map(sum, zip(*expert_use.uses, strict=True))
+def _expert_words_table(use: ExpertUse) -> Grid:
+    choice_counts = map(sum, zip(*use.uses, strict=True))
     rows = (
         (str(number), str(times), ", ".join(f"{word} ({n})" for word, n in words))
-        for number, (times, words) in enumerate(zip(choice_counts, expert_use.words, strict=True), start=1)
+        for number, (times, words) in enumerate(zip(choice_counts, use.words, strict=True), start=1)
     )
-    title = f"{expert_use.arm}, {expert_use.mixture}, seed {expert_use.seed}"
+    title = f"{use.arm}, {use.mixture}, seed {use.seed}"
     return Grid(title, ("expert", "chosen", "words that chose it most often"), tuple(rows))
 
 
@@ -125,15 +114,10 @@ def _map_explanation(arms: Sequence[ArmMaps]) -> str:
 
 
 def _without_maps_text(still: tuple[str, ...]) -> str:
-    message = (
-        "no word halts by itself there (a looped model stops for a whole input), or layers were not seen."
-    )
-    return f"No map was kept of {', '.join(still)}: {message}" if still else ""
+    return NO_MAPS.format(arms=", ".join(still)) if still else ""
 
 
 def _omitted_examples_text(maps: ArmMaps, maximum: int) -> str:
     """Return how many examples are not drawn, as text."""
-    num_omitted = len(maps.examples) - maximum
-    return (
-        "" if num_omitted <= 0 else f"{amount(num_omitted, 'more example')} in report.json, not drawn here."
-    )
+    num_omitted = max(0, len(maps.examples) - maximum)
+    return f"{amount(num_omitted, 'more example')} in report.json, not drawn here." * bool(num_omitted)

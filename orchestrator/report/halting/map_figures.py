@@ -31,8 +31,7 @@ def map_panels(maps: ArmMaps, arm_index: int, max_examples: int) -> Iterator[Pan
     """Yield panels of the first `max_examples` examples; `arm_index` counts the arms that have maps."""
     for index, example in enumerate(maps.examples[:max_examples], start=1):
         strips = [*_strips(example)]
-        layers = max((len(row) for _, rows in strips for row in rows), default=1)
-        layers = max(layers, MIN_LAYERS)
+        layers = max(MIN_LAYERS, *(len(row) for _, rows in strips for row in rows))
         high = LAYER * layers
         yield Panel(
             f"map-{arm_index}-{index}",
@@ -66,12 +65,9 @@ def _example_text(arm: str, example: MappedExample) -> str:
 
 
 def _depth_note(example: MappedExample) -> str:
-    max_examples = _max_words(example)
-    sizes = [(min(max_examples, len(part.words)), part.length) for part in example.parts]
-    shortened_sizes = [f"{words} of {length} words" for words, length in sizes if words < length]
-    return f"depth {example.depth:.3g}" + (
-        f"; the first {' and '.join(shortened_sizes)}" if shortened_sizes else ""
-    )
+    sizes = [(min(_max_words(example), len(part.words)), part.length) for part in example.parts]
+    cut = " and ".join(f"{words} of {length} words" for words, length in sizes if words < length)
+    return f"depth {example.depth:.3g}" + (f"; the first {cut}" if cut else "")
 
 
 def _max_words(example: MappedExample) -> int:
@@ -94,14 +90,8 @@ def _paint(axes: "Axes", strips: Sequence[Strip], layers: int, note: str) -> Non
         floor = (len(strips) - number) * tall - layers - ABOVE * unit
         _paint_shades(axes, rows, floor)
         for column, word in enumerate(words):
-            axes.text(
-                *(column + 0.5, floor - 0.05 * unit, shorten(word, LETTERS)),
-                rotation=90,
-                ha="center",
-                va="top",
-                fontsize=7,
-                color=INK,
-            )
+            place, text = (column + 0.5, floor - 0.05 * unit), shorten(word, LETTERS)
+            axes.text(*place, text, rotation=90, ha="center", va="top", fontsize=7, color=INK)
         for layer in {1, layers}:
             axes.text(-0.4, floor + layer - 0.5, str(layer), ha="right", va="center", fontsize=7, color=MUTED)
         axes.plot([0, len(words)], [floor, floor], color=MUTED, linewidth=0.6)

@@ -7,9 +7,9 @@ from statistics import fmean
 from typing import Any, Literal
 
 from orchestrator.plan.types import Plan
+from orchestrator.report.results.seed_results import Measured
 from orchestrator.report.results.statistics import estimate
 from orchestrator.trials import OutcomeKind, Record
-from trainables.protocol import Measurement
 
 BINS, CLASSES, EXPERTS, LAYERS, WORDS = 64, 32, 256, 64, 5
 """Limits on what is read of a record: bins, classes, experts, layers, and words per expert."""
@@ -43,16 +43,8 @@ class BinnedDepth:
     @property
     def moves(self) -> bool:
         """Return whether the depth varies, which means that something halts."""
-        return (
-            len(
-                {
-                    depth
-                    for depth_bin in self.bins
-                    for depth in (depth_bin.mean, depth_bin.tenth, depth_bin.ninetieth)
-                }
-            )
-            > 1
-        )
+        depths = {depth for row in self.bins for depth in (row.mean, row.tenth, row.ninetieth)}
+        return len(depths) > 1
 
 
 Shares = tuple[tuple[float, ...], ...]
@@ -100,10 +92,7 @@ CountsByArm = Mapping[str, Sequence[tuple[Record, Mapping[str, Any]]]]
 
 
 def binned_depths(
-    kind: Literal["lengths", "operators"],
-    plan: Plan,
-    records: Sequence[Record],
-    measurements_by_trial: Mapping[str, Sequence[Measurement]],
+    kind: Literal["lengths", "operators"], plan: Plan, records: Sequence[Record], measured: Measured
 ) -> Iterator[BinnedDepth]:
     """Yield binned depths, arm by arm and split by split.
 
@@ -111,18 +100,17 @@ def binned_depths(
         kind: The quantity that defines the bins.
         plan: Plan of the sweep.
         records: Records of confirm trials.
-        measurements_by_trial: Measurements of these trials by trial id.
+        measured: Measurements of these trials.
     """
-    counts_by_arm, units = _counts_of_kind(kind, records, measurements_by_trial), plan.units
+    counts_by_arm, units = _counts_of_kind(kind, records, measured), plan.units
     for arm in plan.arms:
-        of_split: dict[str, dict[int, list[tuple[int, Sequence[Any]]]]] = {}
+        by_split: dict[str, dict[int, list[tuple[int, Sequence[Any]]]]] = {}
         for record, example in counts_by_arm.get(arm.name, ()):
-            bins_of_place = of_split.setdefault(str(example.get("split", "")), {})
+            rows = by_split.setdefault(str(example.get("split", "")), {})
             for row in example["bins"][:BINS]:
-                bins_of_place.setdefault(int(row[0]), []).append((units.get(record.seed, record.seed), row))
-        for split, rows in of_split.items():
-            bins = tuple(_merge_bins(place, rows[place]) for place in sorted(rows))
-            if bins:
+                rows.setdefault(int(row[0]), []).append((units.get(record.seed, record.seed), row))
+        for split, rows in by_split.items():
+            if bins := tuple(_merge_bins(place, rows[place]) for place in sorted(rows)):
                 yield BinnedDepth(arm.name, split, bins)
 
 
@@ -148,11 +136,9 @@ def _merge_bins(fewest: int, seeds: Sequence[tuple[int, Sequence[Any]]]) -> Dept
     )
 
 
-def expert_uses(
-    plan: Plan, records: Sequence[Record], measurements_by_trial: Mapping[str, Sequence[Measurement]]
-) -> Iterator[ExpertUse]:
+def expert_uses(plan: Plan, records: Sequence[Record], measured: Measured) -> Iterator[ExpertUse]:
     """Yield the use of experts of every arm that has experts, mixture by mixture."""
-    counts_by_arm = _counts_of_kind("experts", records, measurements_by_trial)
+    counts_by_arm = _counts_of_kind("experts", records, measured)
     for arm in plan.arms:
         for record, example in counts_by_arm.get(arm.name, ())[:1]:
             for mixture in example["mixtures"]:
@@ -175,13 +161,11 @@ def expert_uses(
                 )
 
 
-def _counts_of_kind(
-    kind: str, records: Sequence[Record], measurements_by_trial: Mapping[str, Sequence[Measurement]]
-) -> CountsByArm:
+def _counts_of_kind(kind: str, records: Sequence[Record], measured: Measured) -> CountsByArm:
     counts_by_arm: dict[str, list[tuple[Record, Mapping[str, Any]]]] = {}
     finished_records = [record for record in records if record.outcome is OutcomeKind.FINISHED]
     for record in sorted(finished_records, key=lambda record: record.seed):
-        for last in measurements_by_trial.get(record.trial_id, ())[-1:]:
-            examples_of_kind = [(record, example) for example in last.examples if example.get("kind") == kind]
-            counts_by_arm.setdefault(record.arm, []).extend(examples_of_kind)
+        for last in measured.get(record.trial_id, ())[-1:]:
+            counts = [(record, example) for example in last.examples if example.get("kind") == kind]
+            counts_by_arm.setdefault(record.arm, []).extend(counts)
     return counts_by_arm

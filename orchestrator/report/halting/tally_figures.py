@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import cycle
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from orchestrator.report.figures.style import (
     BLUE,
@@ -38,88 +38,53 @@ LIGHT_TEXT_FROM = 0.55
 """Part of the greatest share from which a number is written light on dark."""
 
 
-def binned_panels(depths: Sequence[BinnedDepth], quantity: Literal["tokens", "operators"]) -> Iterator[Panel]:
+def binned_panels(depths: Sequence[BinnedDepth], quantity: str) -> Iterator[Panel]:
     """Yield one panel per arm that halts, with one line for each split."""
     by_arm: dict[str, list[BinnedDepth]] = {}
-    for binned_depth in depths:
-        by_arm.setdefault(binned_depth.arm, []).append(binned_depth)
-    depths_by_arm = {
-        arm: arm_depths
-        for arm, arm_depths in by_arm.items()
-        if any(binned_depth.moves for binned_depth in arm_depths)
-    }
-    ends = (
-        value
-        for arm_depths in depths_by_arm.values()
-        for binned_depth in arm_depths
-        for depth_bin in binned_depth.bins
-        for value in _bin_values(depth_bin)
-    )
-    top = max(ends, default=1.0) * 1.08
-    for index, (arm, arm_depths) in enumerate(depths_by_arm.items(), start=1):
-        rows = (
-            -(-len(arm_depths) // KEY_COLUMNS)
-            if any(binned_depth.split for binned_depth in arm_depths)
-            else 0
-        )
-        texts = ". ".join(_depth_text(depth, quantity) for depth in arm_depths)
+    for depth in depths:
+        by_arm.setdefault(depth.arm, []).append(depth)
+    by_arm = {arm: of_arm for arm, of_arm in by_arm.items() if any(depth.moves for depth in of_arm)}
+    rows = [row for of_arm in by_arm.values() for depth in of_arm for row in depth.bins]
+    top = max((max(row.mean, row.ninetieth, row.high or row.mean) for row in rows), default=1.0) * 1.08
+    for index, (arm, of_arm) in enumerate(by_arm.items(), start=1):
+        key_rows = -(-len(of_arm) // KEY_COLUMNS) if any(depth.split for depth in of_arm) else 0
+        texts = ". ".join(_depth_text(depth, quantity) for depth in of_arm)
         yield Panel(
             f"{quantity}-{index}",
             f"Depth of {arm} by number of {quantity}: {texts}",
-            partial(_paint_depths, depths=arm_depths, quantity=quantity, top=top),
+            partial(_paint_depths, depths=of_arm, quantity=quantity, top=top),
             title=arm,
-            height=2.2 + KEY_ROW * rows,
-            bottom=0.5 + KEY_ROW * rows,
+            height=2.2 + KEY_ROW * key_rows,
+            bottom=0.5 + KEY_ROW * key_rows,
         )
-
-
-def _bin_values(depth_bin: DepthBin) -> Iterator[float]:
-    yield from (
-        depth_bin.mean,
-        depth_bin.ninetieth,
-        depth_bin.mean if depth_bin.high is None else depth_bin.high,
-    )
 
 
 def _depth_text(depth: BinnedDepth, quantity: str) -> str:
-    message = "; ".join(
-        f"{_bin_label(depth_bin.fewest, depth_bin.most)} {quantity} {depth_bin.mean:.3g}"
-        + (
-            ""
-            if depth_bin.low is None or depth_bin.high is None
-            else f" [{depth_bin.low:.3g}, {depth_bin.high:.3g}]"
-        )
-        + f" ({depth_bin.tenth:.3g} to {depth_bin.ninetieth:.3g}), {depth_bin.examples} examples"
-        for depth_bin in depth.bins
-    )
+    message = "; ".join(_bin_text(depth_bin, quantity) for depth_bin in depth.bins)
     return f"{depth.split}: {message}" if depth.split else message
 
 
-def _bin_label(fewest: int, maximum: int) -> str:
-    return str(fewest) if fewest == maximum else f"{fewest}-{maximum}"
+def _bin_text(row: DepthBin, quantity: str) -> str:
+    label = str(row.fewest) if row.fewest == row.most else f"{row.fewest}-{row.most}"
+    interval = "" if row.low is None or row.high is None else f" [{row.low:.3g}, {row.high:.3g}]"
+    spread = f"({row.tenth:.3g} to {row.ninetieth:.3g}), {row.examples} examples"
+    return f"{label} {quantity} {row.mean:.3g}{interval} {spread}"
 
 
 def _paint_depths(axes: "Axes", depths: Sequence[BinnedDepth], quantity: str, top: float) -> None:
     # Markers differ too, since there are four colours and possibly more splits.
     looks = cycle(zip(COLOURS * len(MARKS), (mark for mark in MARKS for _ in COLOURS), strict=True))
     for depth, (colour, marker) in zip(depths, looks, strict=False):
-        places = [(depth_bin.fewest + depth_bin.most) / 2 for depth_bin in depth.bins]
-        means = [depth_bin.mean for depth_bin in depth.bins]
-        lows, highs = (
-            [depth_bin.tenth for depth_bin in depth.bins],
-            [depth_bin.ninetieth for depth_bin in depth.bins],
-        )
-        axes.fill_between(places, lows, highs, color=colour, alpha=0.15, linewidth=0)
-        lower_errors = [
-            0.0 if depth_bin.low is None else depth_bin.mean - depth_bin.low for depth_bin in depth.bins
-        ]
-        upper_errors = [
-            0.0 if depth_bin.high is None else depth_bin.high - depth_bin.mean for depth_bin in depth.bins
-        ]
+        bins = depth.bins
+        places = [(row.fewest + row.most) / 2 for row in bins]
+        tenths, ninetieths = [row.tenth for row in bins], [row.ninetieth for row in bins]
+        axes.fill_between(places, tenths, ninetieths, color=colour, alpha=0.15, linewidth=0)
+        below = [0.0 if row.low is None else row.mean - row.low for row in bins]
+        above = [0.0 if row.high is None else row.high - row.mean for row in bins]
         axes.errorbar(
             places,
-            means,
-            yerr=[lower_errors, upper_errors],
+            [row.mean for row in bins],
+            yerr=[below, above],
             fmt=f"{marker}-",
             color=colour,
             capsize=2,
@@ -134,42 +99,29 @@ def _paint_depths(axes: "Axes", depths: Sequence[BinnedDepth], quantity: str, to
 
 def expert_panels(expert_uses: Sequence[ExpertUse]) -> Iterator[Panel]:
     """Yield two heat maps per mixture: by class of word, and by layer if layers were counted."""
-    for index, expert_use in enumerate(expert_uses, start=1):
-        title = f"{shorten(expert_use.arm, 20)}, {expert_use.mixture}, seed {expert_use.seed}"
-        mixture_text = f"Experts of the {expert_use.mixture} of {expert_use.arm}"
-        yield _shares_panel(
-            f"experts-{index}",
-            f"{mixture_text} by class of word",
-            title,
-            expert_use.classes,
-            expert_use.shares,
-        )
-        if expert_use.layers:
-            names = [f"layer {number}" for number, _ in expert_use.layers]
-            yield _shares_panel(
-                f"experts-{index}-layers", f"{mixture_text} by layer", title, names, expert_use.layer_shares
-            )
+    for index, use in enumerate(expert_uses, start=1):
+        title = f"{shorten(use.arm, 20)}, {use.mixture}, seed {use.seed}"
+        name, quantity = f"experts-{index}", f"Experts of the {use.mixture} of {use.arm}"
+        yield _shares_panel(name, f"{quantity} by class of word", title, use.classes, use.shares)
+        if use.layers:
+            layers = [f"layer {number}" for number, _ in use.layers]
+            yield _shares_panel(f"{name}-layers", f"{quantity} by layer", title, layers, use.layer_shares)
 
 
 def _shares_panel(name: str, quantity: str, title: str, rows: Sequence[str], shares: Shares) -> Panel:
-    message = "; ".join(
-        f"{row}: "
-        + ", ".join(f"expert {place + 1} {share:.0%}" for place, share in _likeliest_items(arm_shares))
-        for row, arm_shares in zip(rows, shares, strict=True)
-    )
+    words = []
+    for row, of_row in zip(rows, shares, strict=True):
+        likeliest = sorted(enumerate(of_row, start=1), key=lambda item: -item[1])[:3]
+        words.append(f"{row}: {', '.join(f'expert {expert} {share:.0%}' for expert, share in likeliest)}")
     return Panel(
         name,
-        f"{quantity}, the three most chosen: {message}",
+        f"{quantity}, the three most chosen: {'; '.join(words)}",
         partial(_paint_experts, rows=rows, shares=shares),
         title=title,
         height=0.36 + 0.66 + ROW * len(rows),
         left=1.0,
         bottom=0.66,
     )
-
-
-def _likeliest_items(row: Sequence[float]) -> list[tuple[int, float]]:
-    return sorted(enumerate(row), key=lambda item: -item[1])[:3]
 
 
 def _paint_experts(axes: "Axes", rows: Sequence[str], shares: Shares) -> None:
@@ -182,11 +134,8 @@ def _paint_experts(axes: "Axes", rows: Sequence[str], shares: Shares) -> None:
             step = round(ink * SHADES) / SHADES
             boxes.setdefault(step, []).append((expert, place, expert + 1, place + 0.94))
             if experts <= MAX_NUMBERED:
-                colour = PAPER if ink > LIGHT_TEXT_FROM else INK
-                words = f"{share:.0%}"
-                axes.text(
-                    expert + 0.5, place + 0.47, words, ha="center", va="center", fontsize=7, color=colour
-                )
+                look = {"color": PAPER if ink > LIGHT_TEXT_FROM else INK, "ha": "center", "va": "center"}
+                axes.text(expert + 0.5, place + 0.47, f"{share:.0%}", look, fontsize=7)
     for step, arm_boxes in boxes.items():
         fill_boxes(axes, arm_boxes, step)
     axes.grid(visible=False)
@@ -194,6 +143,6 @@ def _paint_experts(axes: "Axes", rows: Sequence[str], shares: Shares) -> None:
     axes.set_ylim(len(rows), 0)
     axes.set_yticks([place + 0.47 for place in range(len(rows))], [shorten(label, 13) for label in rows])
     step = 1 if experts <= MAX_NUMBERED else -(-experts // 12)
-    experts_shown = range(0, experts, step)
-    axes.set_xticks([expert + 0.5 for expert in experts_shown], [str(expert + 1) for expert in experts_shown])
+    labelled = range(0, experts, step)
+    axes.set_xticks([expert + 0.5 for expert in labelled], [str(expert + 1) for expert in labelled])
     axes.set_xlabel(f"expert; the fullest cell is {greatest:.0%} of its row's choices", color=MUTED)

@@ -62,12 +62,10 @@ def arm_changes(
         )
 
 
-def _reference_values(
-    plan: Plan, arm: Arm, assignments: Mapping[str, Mapping[str, Any]]
-) -> Mapping[str, Any]:
+def _reference_values(plan: Plan, arm: Arm, chosen: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return the values that the search of the reference chose, or `SEARCHED` if searches are repeated."""
     if plan.repeats == 1 or not arm.reference:
-        return assignments.get(arm.reference, {})
+        return chosen.get(arm.reference, {})
     return dict.fromkeys(plan.arm(arm.reference).space.paths, SEARCHED)
 
 
@@ -83,48 +81,34 @@ def _effective_changes(arm: Arm, reference_values: Mapping[str, Any]) -> Iterato
 
 def change_rows(arms: tuple[ArmChanges, ...]) -> list[tuple[str, ...]]:
     """Return one row per arm: name, reference, changes, chosen values, fields not searched."""
-    return [
-        (
-            arm.arm,
-            arm.reference or "-",
-            _join(
-                [
-                    f"{change.path} {' -> '.join(map(_truncate, _change_texts(change)))}"
-                    for change in arm.changes
-                ]
-            ),
-            _chosen_text(arm),
-            _join(
-                [
-                    path if value is None else f"{path} = {_short_value(value)}"
-                    for path, value in arm.dropped.items()
-                ]
-            ),
-        )
-        for arm in arms
+    return [(arm.arm, arm.reference or "-", *_change_cells(arm)) for arm in arms]
+
+
+def _change_cells(arm: ArmChanges) -> tuple[str, str, str]:
+    changes = [f"{each.path} {' -> '.join(map(_truncate, _change_texts(each)))}" for each in arm.changes]
+    dropped = [
+        path if value is None else f"{path} = {_short_value(value)}" for path, value in arm.dropped.items()
     ]
+    return _join(changes), _chosen_text(arm), _join(dropped)
 
 
 def has_omissions(arm: ArmChanges) -> bool:
     """Return whether the row of the arm omits fields or parts of values."""
-    values = [
-        *(value for change in arm.changes for value in (change.before, change.after)),
-        *arm.chosen.values(),
-        *arm.dropped.values(),
-    ]
+    changed = [value for change in arm.changes for value in (change.before, change.after)]
+    values = [*changed, *arm.chosen.values(), *arm.dropped.values()]
     has_many = max(len(arm.changes), len(arm.chosen), len(arm.dropped)) > MAX_LISTED
     return has_many or any(len(value_words(value)) > MAX_LENGTH for value in values)
 
 
 def full_change_lines(arm: ArmChanges) -> tuple[str, ...]:
     """Return one line per field, without a limit on their number or length."""
+    dropped = {
+        path: "" if value is None else f": {value_words(value)}" for path, value in arm.dropped.items()
+    }
     return (
         *(f"{change.path}: {' -> '.join(_change_texts(change))}" for change in arm.changes),
         *(f"{path}: chosen by its search: {value_words(value)}" for path, value in arm.chosen.items()),
-        *(
-            f"{path}: not searched" + ("" if value is None else f": {value_words(value)}")
-            for path, value in arm.dropped.items()
-        ),
+        *(f"{path}: not searched{text}" for path, text in dropped.items()),
     )
 
 

@@ -1,6 +1,6 @@
 """Collect facts about each arm: its reason, size and cost, and how its trials ended."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -51,21 +51,20 @@ class ArmFacts:
 
 def arm_facts(plan: Plan, records: Sequence[Record]) -> Iterator[ArmFacts]:
     """Yield the facts about each arm, the baseline first."""
-    proofs = {arm_check.arm: arm_check for arm_check in plan.proofs}
-    prices = {estimate.arm: estimate for estimate in plan.prices}
+    proofs = {check.arm: check for check in plan.proofs}
+    prices = {each.arm: each for each in plan.prices}
     devices = plan.resources.gpus or plan.resources.cpus
     input_run = "one sequence of the longest training length" if plan.trainable is None else "its example"
     of_arms, planned = by_arm(records), by_arm(plan.trials)
     for arm in plan.arms:
-        arm_records = of_arms[arm.name]
-        proof, estimate = proofs.get(arm.name), prices.get(arm.name)
-        failures_by_kind = Counter(
+        arm_records, proof, estimate = of_arms[arm.name], proofs.get(arm.name), prices.get(arm.name)
+        kinds = Counter(
             (record.phase, record.outcome, record.reason)
             for record in arm_records
             if record.outcome is not None and record.outcome.failed
         )
-        commonest = sorted(failures_by_kind.items(), key=lambda pair: (-pair[1], pair[0]))
-        named_failures = tuple(Failures(*key, count) for key, count in commonest[:MAX_REASONS])
+        commonest = sorted(kinds.items(), key=lambda pair: (-pair[1], pair[0]))
+        failures = tuple(Failures(*key, count) for key, count in commonest[:MAX_REASONS])
         yield ArmFacts(
             arm=arm.name,
             why=arm.why,
@@ -76,8 +75,8 @@ def arm_facts(plan: Plan, records: Sequence[Record]) -> Iterator[ArmFacts]:
             step_flops=_value_range(estimate.train_flops_min, estimate.train_flops_max) if estimate else None,
             ended=_outcome_counts(arm_records),
             planned=dict(Counter(trial.phase for trial in planned[arm.name])),
-            failures=named_failures,
-            more_failures=failures_by_kind.total() - sum(failures.count for failures in named_failures),
+            failures=failures,
+            more_failures=kinds.total() - sum(failure.count for failure in failures),
             device_s=sum(record.last.seconds for record in arm_records if record.last) * devices,
         )
 
@@ -95,9 +94,7 @@ def _value_range(low: float | None, high: float | None) -> tuple[float, float] |
 
 
 def _outcome_counts(records: Sequence[Record]) -> Mapping[str, Mapping[str, int]]:
-    counts_by_phase: dict[str, Counter[str]] = {}
+    by_phase: dict[str, Counter[str]] = defaultdict(Counter)
     for record in records:
-        counts_by_phase.setdefault(record.phase, Counter())[
-            record.outcome.value if record.outcome else "open"
-        ] += 1
-    return {phase: dict(sorted(counts.items())) for phase, counts in counts_by_phase.items()}
+        by_phase[record.phase][record.outcome.value if record.outcome else "open"] += 1
+    return {phase: dict(sorted(counts.items())) for phase, counts in by_phase.items()}

@@ -2,7 +2,7 @@
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from orchestrator.report.results.types import PriorWork, Report, ReportContext
 from search_spaces.dimensions import equality_key
@@ -15,6 +15,13 @@ POOLED = (
     "The verdict over all contexts is on the difference of each seed, averaged over the contexts. The "
     "contexts are fixed: the verdict holds for no other contexts."
 )
+
+
+OF_ARMS = (
+    *("cells", "posthoc", "effects", "tallies", "verdicts", "controls", "crossed", "points", "searched"),
+    *("equal_costs", "setting_effects", "changes", "failed_readings"),
+)
+"""Fields of a report whose items each belong to one arm."""
 
 
 class _HasArm(Protocol):
@@ -48,55 +55,31 @@ def select_by_arm(items: Iterable[T], arms: Container[str]) -> tuple[T, ...]:
 
 def select_arms(report: Report, arms: Sequence[str]) -> Report:
     """Return the report restricted to `arms`, in the order of `arms`."""
-    arm_names = frozenset(arms)
-
-    def select(items: Iterable[T]) -> tuple[T, ...]:
-        return select_by_arm(items, arm_names)
-
-    def restrict_context(context: ReportContext) -> ReportContext:
-        return replace(context, arms=tuple(arm for arm in context.arms if arm in arm_names))
-
-    cells, posthoc = select(report.cells), select(report.posthoc)
-    measured_metrics = {*report.outcomes, *(cell.metric for cell in (*cells, *posthoc))}
+    names = frozenset(arms)
+    cells, posthoc = select_by_arm(report.cells, names), select_by_arm(report.posthoc, names)
+    metrics = {*report.outcomes, *(cell.metric for cell in (*cells, *posthoc))}
+    contexts = (
+        replace(context, arms=tuple(arm for arm in context.arms if arm in names))
+        for context in report.contexts
+    )
+    selected: dict[str, Any] = {field: select_by_arm(getattr(report, field), names) for field in OF_ARMS}
     return replace(
         report,
+        **selected,
         arms=tuple(arms),
-        metrics=tuple(metric for metric in report.metrics if metric in measured_metrics),
-        cells=cells,
-        posthoc=posthoc,
-        effects=select(report.effects),
-        tallies=select(report.tallies),
-        verdicts=select(report.verdicts),
-        controls=select(report.controls),
-        crossed=select(report.crossed),
-        points=select(report.points),
-        searched=select(report.searched),
-        equal_costs=select(report.equal_costs),
-        setting_effects=select(report.setting_effects),
-        changes=select(report.changes),
-        factorial=tuple(effect for effect in report.factorial if effect.cell in arm_names),
-        failed_readings=select(report.failed_readings),
-        unranked={arm: num_unranked for arm, num_unranked in report.unranked.items() if arm in arm_names},
-        contexts=tuple(
-            report_context for report_context in map(restrict_context, report.contexts) if report_context.arms
-        ),
+        metrics=tuple(metric for metric in report.metrics if metric in metrics),
+        factorial=tuple(effect for effect in report.factorial if effect.cell in names),
+        unranked={arm: count for arm, count in report.unranked.items() if arm in names},
+        contexts=tuple(context for context in contexts if context.arms),
     )
 
 
 def _context_report(report: Report, context: ReportContext) -> Report:
-    return replace(
-        select_arms(report, context.arms),
-        floors=context.floors,
-        prior_work=tuple(
-            prior_work for prior_work in report.prior_work if _is_in_context(prior_work, context.values)
-        ),
-        contexts=(),
-        pooled=(),
-    )
+    prior_work = tuple(row for row in report.prior_work if _is_in_context(row, context.values))
+    part = select_arms(report, context.arms)
+    return replace(part, floors=context.floors, prior_work=prior_work, contexts=(), pooled=())
 
 
 def _is_in_context(row: PriorWork, values: Mapping[str, object]) -> bool:
     """Return whether a published row belongs to this context or to no particular one."""
-    return all(
-        equality_key(value) == equality_key(values.get(path, value)) for path, value in row.cell.items()
-    )
+    return all(equality_key(own) == equality_key(values.get(path, own)) for path, own in row.cell.items())

@@ -3,11 +3,12 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from statistics import fmean
 
-from orchestrator.identity import canonical
 from orchestrator.plan.display.format import setting_words
 from orchestrator.plan.types import Plan
+from orchestrator.report.comparisons.equal_cost import results_by_setting
 from orchestrator.report.results.seed_results import SeedResults
 from orchestrator.trials import Record
 
@@ -37,29 +38,23 @@ class CostCurve:
 
 
 def cost_curves(
-    plan: Plan, outcomes: Sequence[str], seed_results: SeedResults, reevaluations: Sequence[Record]
+    plan: Plan, outcomes: Sequence[str], results: SeedResults, reevaluations: Sequence[Record]
 ) -> Iterator[CostCurve]:
     """Yield the curves of every arm by outcome, declared cost and re-evaluated field."""
-    groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
-    for record in reevaluations:
-        groups[record.arm, canonical(dict(record.overrides))].append(record)
-    for outcome in outcomes:
-        for cost in seed_results.costs_of(outcome):
-            for arm in plan.arms:
-                own_point = _cost_point("", arm.name, outcome, cost, seed_results)
-                if own_point is None:
-                    continue
-                by_path: dict[str, list[CostPoint]] = defaultdict(list)
-                for overrides in plan.posthoc:
-                    records = groups.get((arm.name, canonical(dict(overrides))), [])
-                    words = setting_words(overrides)
-                    cost_point = _cost_point(
-                        words, arm.name, outcome, cost, SeedResults(records, seed_results.declared_metrics)
-                    )
-                    if cost_point is not None and len(overrides) == 1:
-                        by_path[next(iter(overrides))].append(cost_point)
-                for path, points in (by_path or {"": []}).items():
-                    yield CostCurve(arm.name, outcome, cost, path, (own_point, *points))
+    reevaluated = results_by_setting(reevaluations, results)
+    metrics = [(outcome, cost) for outcome in outcomes for cost in results.costs_of(outcome)]
+    for (outcome, cost), arm in product(metrics, plan.arms):
+        as_trained = _cost_point("", arm.name, outcome, cost, results)
+        if as_trained is None:
+            continue
+        by_path: dict[str, list[CostPoint]] = defaultdict(list)
+        for overrides in plan.posthoc:
+            of_setting = reevaluated(arm.name, overrides)
+            point = _cost_point(setting_words(overrides), arm.name, outcome, cost, of_setting)
+            if point is not None and len(overrides) == 1:
+                by_path[next(iter(overrides))].append(point)
+        for path, points in (by_path or {"": []}).items():
+            yield CostCurve(arm.name, outcome, cost, path, (as_trained, *points))
 
 
 def _cost_point(setting: str, arm: str, outcome: str, cost: str, results: SeedResults) -> CostPoint | None:
@@ -67,9 +62,5 @@ def _cost_point(setting: str, arm: str, outcome: str, cost: str, results: SeedRe
     shared_keys = [key for key in values if key in costs and key[0] == 0]
     if not shared_keys:
         return None
-    return CostPoint(
-        setting,
-        fmean(costs[key][0] for key in shared_keys),
-        fmean(values[key][0] for key in shared_keys),
-        len(shared_keys),
-    )
+    mean_cost, mean_value = (fmean(each[key][0] for key in shared_keys) for each in (costs, values))
+    return CostPoint(setting, mean_cost, mean_value, len(shared_keys))

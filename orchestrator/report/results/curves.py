@@ -1,12 +1,14 @@
 """Compute learning curves of confirm trials: mean and range over seeds, and each failed seed."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TypeVar
 
 from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.types import Plan
+from orchestrator.report.results.seed_results import Measured
 from orchestrator.spec.metric_splits import SELECTION_SPLIT
 from orchestrator.trials import OutcomeKind, Record, by_arm
 from trainables.protocol import Measurement
@@ -38,54 +40,38 @@ class ArmCurve:
     """Curves of the failed seeds up to their failure."""
 
 
-def learning_curves(
-    plan: Plan, records: Sequence[Record], measurements_by_trial: Mapping[str, Sequence[Measurement]]
-) -> Iterator[ArmCurve]:
-    """Yield the curves of every arm's best params, metric by metric.
-
-    Args:
-        plan: Plan of the sweep.
-        records: Records of trials.
-        measurements_by_trial: Measurements by trial id, in the order of steps.
-    """
-    arm_records = [
+def learning_curves(plan: Plan, records: Sequence[Record], measured: Measured) -> Iterator[ArmCurve]:
+    """Yield the curves of every arm's best params, metric by metric."""
+    best_records = [
         record
         for record in records
-        if record.phase == "confirm" and not record.rank and record.trial_id in measurements_by_trial
+        if record.phase == "confirm" and not record.rank and record.trial_id in measured
     ]
-    of_arms = by_arm(arm_records)
-    for metric in _curve_metrics(plan, arm_records, measurements_by_trial):
+    of_arms = by_arm(best_records)
+    for metric in _curve_metrics(plan, [measured[record.trial_id] for record in best_records]):
         for arm in plan.arms:
-            curve = _arm_curve(arm.name, metric, of_arms[arm.name], measurements_by_trial)
+            curve = _arm_curve(arm.name, metric, of_arms[arm.name], measured)
             if curve.steps or curve.failed:
                 yield curve
 
 
-def _arm_curve(
-    arm: str,
-    metric: str,
-    records: Iterable[Record],
-    measurements_by_trial: Mapping[str, Sequence[Measurement]],
-) -> ArmCurve:
+def _arm_curve(arm: str, metric: str, records: Iterable[Record], measured: Measured) -> ArmCurve:
     finished_lines: list[dict[int, float]] = []
     failed_lines: list[Line] = []
     for record in records:
-        values = {
-            measurement.step: measurement.metrics[metric]
-            for measurement in measurements_by_trial[record.trial_id]
-            if metric in measurement.metrics
-        }
+        reports = [each for each in measured[record.trial_id] if metric in each.metrics]
+        values = {report.step: report.metrics[metric] for report in reports}
         if values and record.outcome is OutcomeKind.FINISHED:
             finished_lines.append(values)
         elif values and record.outcome is not None and record.outcome.failed:
             failed_lines.append(tuple(_every_kth(sorted(values.items()))))
     shared_steps = sorted(set.intersection(*map(set, finished_lines))) if finished_lines else []
-    steps = list(_every_kth(shared_steps))
+    steps = tuple(_every_kth(shared_steps))
     columns = [[values[step] for values in finished_lines] for step in steps]
     return ArmCurve(
         arm=arm,
         metric=metric,
-        steps=tuple(steps),
+        steps=steps,
         mean=tuple(map(fmean, columns)),
         low=tuple(map(min, columns)),
         high=tuple(map(max, columns)),
@@ -100,29 +86,21 @@ def _every_kth(values: Sequence[T]) -> Iterator[T]:
     yield from (value for place, value in enumerate(values) if place % stride == 0 or place == last)
 
 
-def _curve_metrics(
-    plan: Plan, records: Iterable[Record], measurements_by_trial: Mapping[str, Sequence[Measurement]]
-) -> tuple[str, ...]:
+def _curve_metrics(plan: Plan, reports_by_trial: Iterable[Sequence[Measurement]]) -> tuple[str, ...]:
     """Return the metrics with curves, in order of preference, among those measured at several steps.
 
     First the objectives, then declared headlines on the selection split, training losses, other metrics of
     the selection split, and metrics without a split.
     """
-    counted: dict[str, int] = {}
-    for record in records:
-        steps: dict[str, int] = {}
-        for measurement in measurements_by_trial[record.trial_id]:
-            for name in measurement.metrics:
-                steps[name] = steps.get(name, 0) + 1
-        for name, count in steps.items():
-            counted[name] = max(count, counted.get(name, 0))
+    num_steps = Counter[str]()
+    for reports in reports_by_trial:
+        num_steps |= Counter(name for report in reports for name in report.metrics)
     aims = [objective.metric for objective in plan.search.objectives] if plan.search else []
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     judged = [f"{SELECTION_SPLIT}/{metric.name}" for metric in plan.metrics if "headline" in metric.shown]
-    losses = [
-        f"train/{metric.name}" for metric in plan.metrics if metric.better == "min" and not metric.split
-    ]
-    selection = [name for name in counted if names.is_selection(name)]
-    without_split = [name for name in counted if not names.split(name)]
-    chosen_metrics = dict.fromkeys([*aims, *judged, *losses, *selection, *without_split])
-    return tuple(name for name in chosen_metrics if counted.get(name, 0) > 1)[:MAX_METRICS]
+    minimised = [metric.name for metric in plan.metrics if metric.better == "min" and not metric.split]
+    losses = [f"train/{name}" for name in minimised]
+    selection = [name for name in num_steps if names.is_selection(name)]
+    without_split = [name for name in num_steps if not names.split(name)]
+    preferred = dict.fromkeys([*aims, *judged, *losses, *selection, *without_split])
+    return tuple(name for name in preferred if num_steps[name] > 1)[:MAX_METRICS]

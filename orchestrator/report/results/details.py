@@ -1,6 +1,6 @@
 """Collect the content of the page beyond the tables: arms, searches, curves, costs, depth, origin."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -13,12 +13,11 @@ from orchestrator.report.results.cost_curves import CostCurve, cost_curves
 from orchestrator.report.results.curves import ArmCurve, learning_curves
 from orchestrator.report.results.origin import listings, origin
 from orchestrator.report.results.searches import SearchCourse, search_courses
-from orchestrator.report.results.seed_results import SeedResults, merge_late_splits
+from orchestrator.report.results.seed_results import Measured, SeedResults, merge_late_splits
 from orchestrator.report.results.summary import declared_metrics
 from orchestrator.report.results.types import Report
 from orchestrator.trials import Record, with_usable, with_usable_metrics
 from trainables.metrics import metric_name
-from trainables.protocol import Measurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,52 +42,34 @@ class Details:
     """Seconds from the first start of a trial to the last end of one."""
 
 
-def details(
-    plan: Plan,
-    report: Report,
-    records: Sequence[Record],
-    measurements_by_trial: Mapping[str, Sequence[Measurement]],
-) -> Details:
+def details(plan: Plan, report: Report, records: Sequence[Record], measurements: Measured) -> Details:
     """Return the details of a report.
 
     Args:
         plan: Plan of the sweep.
         report: The report of these records.
         records: Records of all trials.
-        measurements_by_trial: Measurements of confirm trials by trial id, in the order of steps.
+        measurements: Measurements of confirm trials.
     """
     records = with_usable_metrics(records)
-    measurements_by_trial = {
-        trial_id: [*map(with_usable, trial_measurements)]
-        for trial_id, trial_measurements in measurements_by_trial.items()
-    }
-    complete_records = merge_late_splits(plan, records)
-    confirmed = [
-        record
-        for record in complete_records
-        if record.phase == "confirm" and record.outcome and not record.rank
-    ]
-    reevaluations = [
-        record
-        for record in complete_records
-        if record.phase == "posthoc" and record.outcome and not record.rank
-    ]
+    measured = {trial_id: [*map(with_usable, each)] for trial_id, each in measurements.items()}
+    ended = [record for record in merge_late_splits(plan, records) if record.outcome and not record.rank]
+    confirmed, reevaluations = (
+        [record for record in ended if record.phase == phase] for phase in ("confirm", "posthoc")
+    )
     results = SeedResults(confirmed, declared_metrics(plan))
+    outcomes = [*report.outcomes, *_reevaluation_metrics(plan, report)]
     return Details(
         arms=tuple(arm_facts(plan, records)),
         settings=tuple(first_settings(plan)),
         searches=tuple(search_courses(plan, records)),
-        curves=tuple(learning_curves(plan, records, measurements_by_trial)),
-        costs=tuple(
-            cost_curves(
-                plan, [*report.outcomes, *_reevaluation_metrics(plan, report)], results, reevaluations
-            )
-        ),
+        curves=tuple(learning_curves(plan, records, measured)),
+        costs=tuple(cost_curves(plan, outcomes, results, reevaluations)),
         depths=tuple(depth_curves(plan, results, plan.confirm.splits if plan.confirm else ())),
-        maps=halting_maps(plan, confirmed, measurements_by_trial),
-        lengths=tuple(binned_depths("lengths", plan, confirmed, measurements_by_trial)),
-        operators=tuple(binned_depths("operators", plan, confirmed, measurements_by_trial)),
-        experts=tuple(expert_uses(plan, confirmed, measurements_by_trial)),
+        maps=halting_maps(plan, confirmed, measured),
+        lengths=tuple(binned_depths("lengths", plan, confirmed, measured)),
+        operators=tuple(binned_depths("operators", plan, confirmed, measured)),
+        experts=tuple(expert_uses(plan, confirmed, measured)),
         origin=tuple(origin(plan, records)),
         listings=tuple(listings(records)),
         wall_clock_s=_wall_clock_seconds(records),

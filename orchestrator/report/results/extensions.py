@@ -8,10 +8,11 @@ they have begun. Seeds added before any confirm trial of arm and reference has e
 start.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from orchestrator.plan.types import Extension, Plan
+from orchestrator.report.results.seed_results import Pairs
 from search_spaces.wording import amount
 
 REPEATS = "search.repeats:"
@@ -23,7 +24,7 @@ LOOKS = MARKED_CLAIMS + (
 )
 
 
-def exploratory_reason(plan: Plan, pairs: Sequence[tuple[str, str]]) -> str:
+def exploratory_reason(plan: Plan, pairs: Pairs) -> str:
     """Return why claims about arms are exploratory, as text after a comma; empty for confirmatory claims.
 
     Args:

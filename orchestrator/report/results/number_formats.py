@@ -35,16 +35,12 @@ def format_p(p: float, level: float) -> str:
     return f"just {'below' if p <= level else 'above'} {level:g}"
 
 
-def format_win_share(win_share: WinShare | None) -> str:
+def format_win_share(wins: WinShare | None) -> str:
     """Return e.g. `0.88 [0.47, 1.00]`: the share of seeds in which an arm is better, with its interval."""
-    if win_share is None:
+    if wins is None:
         return "-"
-    ends = (
-        ""
-        if win_share.low is None or win_share.high is None
-        else f" [{win_share.low:.2f}, {win_share.high:.2f}]"
-    )
-    return f"{win_share.share:.2f}{ends}"
+    ends = "" if wins.low is None or wins.high is None else f" [{wins.low:.2f}, {wins.high:.2f}]"
+    return f"{wins.share:.2f}{ends}"
 
 
 def win_share_title(win_shares: Iterable[WinShare | None]) -> str:
@@ -75,10 +71,10 @@ def choose_text(estimates: Iterable[Estimate], *, intervals: str, mean_text: str
         mean_text: Text if some estimate without interval has several seeds, or if there are no estimates.
         one: Text if every estimate has one seed.
     """
-    shown_estimates = [*estimates]
-    if any(estimate.low is not None for estimate in shown_estimates):
+    known = [*estimates]
+    if any(estimate.low is not None for estimate in known):
         return intervals
-    return one if shown_estimates and all(estimate.n == 1 for estimate in shown_estimates) else mean_text
+    return one if known and all(estimate.n == 1 for estimate in known) else mean_text
 
 
 def format_interval(estimate: Estimate, sign: str = "", margin: float | None = None) -> str:
@@ -107,10 +103,8 @@ def format_interval(estimate: Estimate, sign: str = "", margin: float | None = N
         wide = min(map(abs, ends)) >= WHOLE_FROM or (high - low >= WIDE_INTERVAL and least >= 1)
         places = 0 if largest >= WHOLE_FROM and wide else places
         if margin is not None:
-            exact = range(places, MAX_PLACES)
-            places = next(
-                (places for places in exact if _keeps_side_of_margin(low, high, margin, places)), MAX_PLACES
-            )
+            while places < MAX_PLACES and not _keeps_side_of_margin(low, high, margin, places):
+                places += 1
         words = [decimals(end, places, sign) for end in (mean, *_round_outward(low, high, places))]
     return "{} [{}, {}]".format(*words)
 
@@ -123,8 +117,5 @@ def _round_outward(low: float, high: float, places: int) -> tuple[float, float]:
 
 def _keeps_side_of_margin(low: float, high: float, margin: float, places: int) -> bool:
     """Return whether rounding moves no end to the other side of the margin."""
-    rounded = _round_outward(low, high, places)
-    return all(
-        (abs(rounded_end) - margin) * (abs(end) - margin) >= 0
-        for rounded_end, end in zip(rounded, (low, high), strict=True)
-    )
+    pairs = zip(_round_outward(low, high, places), (low, high), strict=True)
+    return all((abs(rounded) - margin) * (abs(end) - margin) >= 0 for rounded, end in pairs)

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import combinations
+from operator import itemgetter
 from typing import Any
 
 from orchestrator.plan.display.format import value_words
@@ -44,15 +45,14 @@ DATA_CAVEAT = "differences between trials may be caused by the data"
 def origin(plan: Plan, records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     """Yield name and text of all known provenance."""
     yield "digest of the spec", plan.spec_digest
-    yield from (("training code", plan.trainable) for _ in [0] if plan.trainable)
+    if plan.trainable:
+        yield "training code", plan.trainable
     sessions = _sessions(records)
     for key, words in NAMED.items():
         values = (_displayed_value(key, session.get(key)) for session in sessions if session)
-        texts = list(dict.fromkeys(map(_format_value, values)))
-        texts_known = [commit for commit in texts if commit]
-        if texts_known:
-            remainder = f"; and {len(texts_known) - MAX_LISTED} more" if len(texts_known) > MAX_LISTED else ""
-            yield words, "; ".join(texts_known[:MAX_LISTED]) + remainder
+        if texts := list(filter(None, dict.fromkeys(map(_format_value, values)))):
+            remainder = f"; and {len(texts) - MAX_LISTED} more" if len(texts) > MAX_LISTED else ""
+            yield words, "; ".join(texts[:MAX_LISTED]) + remainder
     yield from _data_digests(records)
     if plan.search is not None:
         yield "seed of the searches", str(plan.search.seed)
@@ -79,11 +79,8 @@ def _format_value(value: Any) -> str:
             return " ".join(map(str, value))
         case Mapping():
             # Versions are texts, though many resemble numbers.
-            words = {
-                name: version if isinstance(version, str) else value_words(version)
-                for name, version in value.items()
-            }
-            return ", ".join(f"{name} {version}" for name, version in words.items())
+            texts = (each if isinstance(each, str) else value_words(each) for each in value.values())
+            return ", ".join(f"{name} {text}" for name, text in zip(value, texts, strict=True))
         case _:
             return str(value)
 
@@ -120,33 +117,26 @@ def _lock_digest(packages: Sequence[Any]) -> str:
 
 def _data_digests(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     """Yield digests of the splits that trials read."""
-    digests_by_split: dict[str, list[str]] = {}
+    digests_by_split: dict[str, dict[str, None]] = {}
     for digests in _distinct_values("data", records):
         for name, digest in digests.items():
-            digests_by_split.setdefault(str(name), []).append(str(digest))
-    yield from (
-        (f"{DATA}{name}", "; ".join(dict.fromkeys(digests_by_split[name])))
-        for name in sorted(digests_by_split)
-    )
+            digests_by_split.setdefault(str(name), {})[str(digest)] = None
+    for name, texts in sorted(digests_by_split.items(), key=itemgetter(0)):
+        yield f"{DATA}{name}", "; ".join(texts)
 
 
 def code_versions(records: Sequence[Record]) -> str:
     """Return one sentence if trials that ended ran different code; else empty."""
-    ended_records = [record for record in records if record.outcome is not None]
     counts_by_part: dict[str, Counter[str]] = {}
     digests_of_phases: dict[tuple[str, str], set[str]] = {}
-    for record in ended_records:
+    for record in (record for record in records if record.outcome is not None):
         for part, digest in (record.provenance.get("code_parts") or {}).items():
             counts_by_part.setdefault(str(part), Counter())[str(digest)] += 1
             digests_of_phases.setdefault((str(part), record.phase), set()).add(str(digest))
-    version_texts = [
-        _version_text(part, counts) for part, counts in sorted(counts_by_part.items()) if len(counts) > 1
-    ]
-    if not version_texts:
-        return ""
+    versions = [_version_text(*item) for item in sorted(counts_by_part.items()) if len(item[1]) > 1]
     is_equal_in_phases = all(len(digests) == 1 for digests in digests_of_phases.values())
     caveat = CAVEAT_OF_PHASES if is_equal_in_phases else CAVEAT
-    return f"Trials ran {' and '.join(version_texts)}: {caveat}."
+    return f"Trials ran {' and '.join(versions)}: {caveat}." if versions else ""
 
 
 def data_versions(records: Sequence[Record]) -> str:
@@ -158,19 +148,12 @@ def data_versions(records: Sequence[Record]) -> str:
     for record in (record for record in records if record.outcome is not None):
         for split, digests in data_read(record).items():
             counts_by_split.setdefault(split, Counter())[digests] += 1
-    version_texts = [
+    versions = [
         f"{amount(len(counts), 'version')} of {split} (digest {_digest_counts(counts)})"
         for split, counts in sorted(counts_by_split.items())
-        if any(
-            _are_contradictory(split_digest_set(first), split_digest_set(second))
-            for first, second in combinations(counts, 2)
-        )
+        if any(not (a <= b or b <= a) for a, b in combinations(map(split_digest_set, counts), 2))
     ]
-    return f"Trials read {' and '.join(version_texts)}: {DATA_CAVEAT}." if version_texts else ""
-
-
-def _are_contradictory(first: frozenset[str], second: frozenset[str]) -> bool:
-    return not (first <= second or second <= first)
+    return f"Trials read {' and '.join(versions)}: {DATA_CAVEAT}." if versions else ""
 
 
 def _digest_counts(counts: Counter[str]) -> str:

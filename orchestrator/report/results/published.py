@@ -26,26 +26,19 @@ def with_published_values(
         overrides: Settings under which the checkpoints were evaluated.
         values: Measured values, one per unit.
     """
-    names = metric_splits(plan.search, plan.confirm, plan.answer)
-    belongs = (names.split(cell.metric), names.quantity(cell.metric))
-    arm = plan.arm(cell.arm)
-    rows = [
-        row
-        for row in plan.published
-        if (row["split"], row["metric"]) == belongs and _belongs(row, arm, overrides)
-    ]
-    rows_by_kind = {row.get("statistic") == MEDIAN: row for row in rows}
-    if (of_median := rows_by_kind.get(True)) is not None:
-        cell = replace(
-            cell,
-            median=median(values),
-            published_median=float(of_median["value"]),
-            published_median_std=of_median.get("std"),
-        )
-    if (of_mean := rows_by_kind.get(False)) is not None:
-        cell = replace(cell, published=float(of_mean["value"]), published_std=of_mean.get("std"))
+    names, arm = metric_splits(plan.search, plan.confirm, plan.answer), plan.arm(cell.arm)
+    place = (names.split(cell.metric), names.quantity(cell.metric))
+    rows = [row for row in plan.published if (row["split"], row["metric"]) == place]
+    rows = [row for row in rows if _belongs(row, arm, overrides)]
+    fields: dict[str, Any] = {}
+    for row in rows:
+        value, std = float(row["value"]), row.get("std")
+        if row.get("statistic") == MEDIAN:
+            fields |= {"median": median(values), "published_median": value, "published_median_std": std}
+        else:
+            fields |= {"published": value, "published_std": std}
     sources = dict.fromkeys(str(row.get("source", "")) for row in rows)
-    return replace(cell, published_source="; ".join(filter(None, sources)))
+    return replace(cell, **fields, published_source="; ".join(filter(None, sources)))
 
 
 def _belongs(row: Row, arm: Arm, overrides: Mapping[str, Any]) -> bool:
@@ -99,10 +92,8 @@ def unmatched_rows(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) 
             for overrides in ({}, *plan.posthoc)
             if _belongs(row, arm, overrides)
         ]
-        stands = (
-            metric in metrics if row.get("alone") else any(_has_result(place, shown_keys) for place in places)
-        )
-        if not stands:
+        has_result = any(_has_result(place, shown_keys) for place in places)
+        if not (metric in metrics if row.get("alone") else has_result):
             yield _prior_work(row, names)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import isclose, log
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeGuard, TypeVar
 
 from orchestrator.conductor.winners import Candidate, best_first
 from orchestrator.identity import canonical
@@ -128,35 +128,37 @@ def search_courses(plan: Plan, records: Sequence[Record]) -> Iterator[SearchCour
     """Yield the search of every arm that searches fields."""
     if plan.search is None:
         return
-    devices = plan.resources.gpus or plan.resources.cpus
-    records_by_arm = by_arm(
-        record for record in records if record.phase == "search" and record.outcome and record.outcome.final
-    )
+    objectives, devices = plan.search.objectives, plan.resources.gpus or plan.resources.cpus
+    ended = by_arm(record for record in records if record.phase == "search" and _has_run(record))
     planned = Counter(trial.arm for trial in plan.trials if trial.phase == "search")
     for arm in plan.arms:
         if not arm.space.paths:
             continue
-        arm_records = [*records_by_arm[arm.name]]
-        arm_records.sort(key=lambda record: (record.ended_at or 0.0, record.repeat, record.number))
-        run_records = (record for record in arm_records if record.outcome is not OutcomeKind.SKIPPED)
-        trials = tuple(_search_trial(record, plan.search.objectives, devices) for record in run_records)
-        best = _best_trial(trials, plan.search.objectives)
+        ordered = sorted(ended[arm.name], key=lambda each: (each.ended_at or 0.0, each.repeat, each.number))
+        trials = tuple(_search_trial(record, objectives, devices) for record in ordered)
+        finished = [trial for trial in trials if trial.finished]
+        best = next(iter(rank_trials(finished, lambda trial: trial.values, objectives)), None)
+        dimensions = tuple(each for each in arm.space.dimensions if not isinstance(each.domain, Fixed))
         yield SearchCourse(
             arm=arm.name,
-            objectives=plan.search.objectives,
+            objectives=objectives,
             planned=planned[arm.name],
             sampler=str(plan.search.sampler["name"]),
-            dimensions=tuple(
-                dimension for dimension in arm.space.dimensions if not isinstance(dimension.domain, Fixed)
-            ),
+            dimensions=dimensions,
             trials=trials,
             best=best,
             edges=tuple(_edge_sentences(arm, best)) if best else (),
-            importance=_field_importance(arm, trials),
-            front=tuple(_pareto_front(trials, plan.search.objectives)),
-            hypervolumes=tuple(_hypervolumes(trials, plan.search.objectives)),
+            importance=_field_importance(dimensions, finished),
+            front=tuple(_pareto_front(finished, objectives)),
+            hypervolumes=tuple(_hypervolumes(trials, objectives)),
             repeats=plan.repeats,
         )
+
+
+def _has_run(record: Record) -> bool:
+    """Return whether a trial has ended for good and was not skipped."""
+    kind = record.outcome
+    return kind is not None and kind.final and kind is not OutcomeKind.SKIPPED
 
 
 def _search_trial(record: Record, objectives: Sequence[Objective], devices: float) -> SearchTrial:
@@ -170,11 +172,6 @@ def _search_trial(record: Record, objectives: Sequence[Objective], devices: floa
         assignment=record.assignment,
         repeat=record.repeat,
     )
-
-
-def _best_trial(trials: Sequence[SearchTrial], objectives: Sequence[Objective]) -> SearchTrial | None:
-    finished_trials = [trial for trial in trials if trial.finished]
-    return next(iter(rank_trials(finished_trials, lambda trial: trial.values, objectives)), None)
 
 
 def rank_trials(
@@ -194,13 +191,14 @@ def rank_trials(
 
 def finished_trials(plan: Plan, records: Sequence[Record]) -> Mapping[str, Sequence[Record]]:
     """Return by arm the finished search trials that measured every objective."""
-    return by_arm(
-        record
-        for record in records
-        if record.phase == "search"
-        and record.outcome is OutcomeKind.FINISHED
-        and objective_values(plan, record)
-    )
+    finished = (record for record in records if record.outcome is OutcomeKind.FINISHED)
+    return by_arm(each for each in finished if each.phase == "search" and objective_values(plan, each))
+
+
+def rank_records(plan: Plan, trials: Iterable[Record]) -> list[Record]:
+    """Return finished search trials of an arm, best first, as `rank_trials` does."""
+    assert plan.search is not None
+    return rank_trials(trials, partial(objective_values, plan), plan.search.objectives)
 
 
 def objective_values(plan: Plan, record: Record) -> tuple[float, ...]:
@@ -209,49 +207,43 @@ def objective_values(plan: Plan, record: Record) -> tuple[float, ...]:
     return record.judged_by([objective.metric for objective in plan.search.objectives])
 
 
-def _field_importance(arm: Arm, trials: Sequence[SearchTrial]) -> "Importance | None":
+def _field_importance(
+    dimensions: Sequence[Dimension], finished: Sequence[SearchTrial]
+) -> "Importance | None":
     """Return the importance of the searched fields for the first objective."""
-    finished_trials = sorted(
-        (trial for trial in trials if trial.finished), key=lambda trial: (trial.repeat, trial.number)
-    )
-    if len(finished_trials) < 2:
+    trials = sorted(finished, key=lambda trial: (trial.repeat, trial.number))
+    if len(trials) < 2:
         return None
     from orchestrator.search.importance import importance
 
-    varied = [dimension for dimension in arm.space.dimensions if not isinstance(dimension.domain, Fixed)]
-    return importance(
-        varied,
-        [trial.assignment for trial in finished_trials],
-        [trial.values[0] for trial in finished_trials],
-    )
+    assignments, values = [trial.assignment for trial in trials], [trial.values[0] for trial in trials]
+    return importance(dimensions, assignments, values)
 
 
-def _pareto_front(trials: Sequence[SearchTrial], objectives: Sequence[Objective]) -> Iterator[SearchTrial]:
-    finished_trials = [search_trial for search_trial in trials if search_trial.finished]
-    if len(objectives) < 2 or not finished_trials:
-        return
+def _pareto_front(finished: Sequence[SearchTrial], objectives: Sequence[Objective]) -> list[SearchTrial]:
     front: list[tuple[tuple[float, ...], SearchTrial]] = []
-    for trial in finished_trials:
+    for trial in finished if len(objectives) > 1 else ():
         score = _signed_values(trial, objectives)
-        if not any(_dominates(front_score, score) for front_score, _ in front):
+        if not any(_dominates(other, score) for other, _ in front):
             front = [entry for entry in front if not _dominates(score, entry[0])] + [(score, trial)]
-    yield from (trial for _, trial in front)
+    return [trial for _, trial in front]
 
 
 def _hypervolumes(
     trials: Sequence[SearchTrial], objectives: Sequence[Objective]
 ) -> Iterator[tuple[int, float]]:
-    scores = [_signed_values(trial, objectives) for trial in trials if trial.finished]
+    scores = {
+        count: _signed_values(trial, objectives)
+        for count, trial in enumerate(trials, start=1)
+        if trial.finished
+    }
     if len(objectives) < 2 or not scores:
         return
-    worst = tuple(map(min, zip(*scores, strict=True)))
+    worst = tuple(map(min, zip(*scores.values(), strict=True)))
     front: list[tuple[float, ...]] = []
-    for count, trial in enumerate(trials, start=1):
-        if not trial.finished:
-            continue
-        score = _signed_values(trial, objectives)
-        if not any(_dominates(front_score, score) or front_score == score for front_score in front):
-            front = [front_score for front_score in front if not _dominates(score, front_score)] + [score]
+    for count, score in scores.items():
+        if not any(_dominates(other, score) or other == score for other in front):
+            front = [other for other in front if not _dominates(score, other)] + [score]
             yield count, hypervolume(front, worst)
     yield len(trials), hypervolume(front, worst)
 
@@ -282,16 +274,11 @@ def _edge_sentences(arm: Arm, best: SearchTrial) -> Iterator[str]:
 def _range_end(dimension: Dimension, value: Value) -> str:
     """Return `low` or `high` for a value at that end of its range; else an empty string."""
     domain = dimension.domain
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not _is_number(value):
         return ""
     if isinstance(domain, Choice):
-        numbers = [
-            param_value
-            for param_value in domain.values
-            if isinstance(param_value, int | float) and not isinstance(param_value, bool)
-        ]
-        ordered = sorted(numbers)
-        if len(numbers) < len(domain.values) or len(numbers) < 3:
+        ordered = sorted(filter(_is_number, domain.values))
+        if len(ordered) < len(domain.values) or len(ordered) < 3:
             return ""
         return "low" if value == ordered[0] else "high" if value == ordered[-1] else ""
     if not isinstance(domain, Float | Int | Powers):
@@ -302,6 +289,10 @@ def _range_end(dimension: Dimension, value: Value) -> str:
     if share <= tolerance:
         return "low"
     return "high" if share >= last - tolerance or isclose(share, last) else ""
+
+
+def _is_number(value: Value) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def relative_position(dimension: Dimension, value: float) -> float:
@@ -320,7 +311,7 @@ def search_bests(plan: Plan, records: Sequence[Record]) -> tuple[SearchBest, ...
     objectives = plan.search.objectives
     bests = []
     for arm, trials in _arms_in_order(plan, finished_trials(plan, records)):
-        best = rank_trials(trials, partial(objective_values, plan), objectives)[0]
+        best = rank_records(plan, trials)[0]
         values = dict(zip(map(counted_name, objectives), objective_values(plan, best), strict=True))
         reports = max(1, best.reports) if objectives[0].scope == "best" else 1
         bests.append(SearchBest(arm, values, dict(best.assignment), best.trial_id, len(trials), reports))
@@ -331,7 +322,7 @@ def _arms_in_order(
     plan: Plan, trials: Mapping[str, Sequence[Record]]
 ) -> Iterator[tuple[str, Sequence[Record]]]:
     """Yield arms that have trials, in the order of the plan."""
-    yield from ((arm.name, arm_records) for arm in plan.arms if (arm_records := trials[arm.name]))
+    return ((arm.name, records) for arm in plan.arms if (records := trials[arm.name]))
 
 
 def equal_search_counts(plan: Plan, records: Sequence[Record]) -> dict[str, int]:
@@ -351,7 +342,7 @@ def equal_search_counts(plan: Plan, records: Sequence[Record]) -> dict[str, int]
 
 def splits_seen_by_search(plan: Plan, records: Sequence[Record]) -> tuple[str, ...]:
     """Return the test splits that search trials measured, which is possible only in custom trainables."""
-    last = [record.last for record in records if record.phase == "search" and record.last is not None]
+    reports = [record.last for record in records if record.phase == "search" and record.last is not None]
     names = metric_splits(plan.search, plan.confirm, plan.answer)
-    measured_splits = {names.split(name) for measurement in last for name in measurement.metrics}
-    return tuple(split for split in (plan.confirm.splits if plan.confirm else ()) if split in measured_splits)
+    measured = {names.split(name) for report in reports for name in report.metrics}
+    return tuple(split for split in (plan.confirm.splits if plan.confirm else ()) if split in measured)

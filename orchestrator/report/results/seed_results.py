@@ -17,11 +17,18 @@ from orchestrator.identity import canonical
 from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.types import Plan
 from orchestrator.statistics.paired import by_unit
-from orchestrator.trials import OutcomeKind, Record
+from orchestrator.trials import OutcomeKind, Record, by_arm
 from trainables.metrics import Metric, look_up, metric_name, split_and_quantity
+from trainables.protocol import Measurement
 
 ValuesBySeed = Mapping[tuple[int, int], tuple[float, str]]
 """Value and record id by (rank, seed)."""
+Pairs = Sequence[tuple[str, str]]
+"""Names of arm and reference, one pair for each context of a contrast."""
+Span = tuple[float, float]
+"""Least and greatest value."""
+Measured = Mapping[str, Sequence[Measurement]]
+"""Measurements by trial id, in the order of steps."""
 NOT_MEASURED = "not measured"
 """Failure of a seed whose trials all finished, some of them without a primary outcome."""
 TrialKey = tuple[str, int | None, int, str]
@@ -41,11 +48,12 @@ class SeedResults:
     """Repeat of each seed if searches are repeated; else empty, and seeds are the units."""
 
     @cached_property
-    def _by_arm(self) -> dict[str, list[Record]]:
-        records_by_arm = defaultdict(list)
-        for record in self.records:
-            records_by_arm[record.arm].append(record)
-        return records_by_arm
+    def _by_arm(self) -> Mapping[str, Sequence[Record]]:
+        return by_arm(self.records)
+
+    def _finished(self, arm: str) -> list[Record]:
+        records = self._by_arm.get(arm, ())
+        return [record for record in records if record.outcome is OutcomeKind.FINISHED]
 
     def known(self, metric: str) -> Metric:
         """Return the declaration of a metric."""
@@ -57,14 +65,11 @@ class SeedResults:
         Other seeds are left out, because their mean over ranks would include other trials than that of the
         reference.
         """
-        values_by_key = self._measured_values(arm, metric)
-        failed_seeds = {seed for seed, kind in self.failed_seeds(arm).items() if kind != NOT_MEASURED}
-        counts_by_seed = Counter(seed for _, seed in values_by_key)
-        return {
-            key: value
-            for key, value in values_by_key.items()
-            if key[1] not in failed_seeds and counts_by_seed[key[1]] == len(self._ranks)
-        }
+        values = self._measured_values(arm, metric)
+        failed = {seed for seed, kind in self.failed_seeds(arm).items() if kind != NOT_MEASURED}
+        num_ranks = Counter(seed for _, seed in values)
+        seeds = {seed for seed, count in num_ranks.items() if count == len(self._ranks)} - failed
+        return {key: value for key, value in values.items() if key[1] in seeds}
 
     @cached_property
     def _ranks(self) -> set[int]:
@@ -73,20 +78,18 @@ class SeedResults:
     def _measured_values(self, arm: str, metric: str) -> ValuesBySeed:
         values_by_key = {
             (record.rank or 0, record.seed): (record.last.metrics[metric], record.trial_id)
-            for record in self._by_arm.get(arm, ())
-            if record.outcome is OutcomeKind.FINISHED and record.last and metric in record.last.metrics
+            for record in self._finished(arm)
+            if record.last and metric in record.last.metrics
         }
         return dict(sorted(values_by_key.items()))
 
     def texts(self, arm: str, name: str) -> dict[int, frozenset[str]]:
         """Return the texts of a name that finished trials of the arm reported, by seed."""
-        texts_by_seed: dict[int, frozenset[str]] = {}
-        for record in self._by_arm.get(arm, ()):
-            if record.outcome is OutcomeKind.FINISHED and name in record.attributes:
-                texts_by_seed[record.seed] = texts_by_seed.get(record.seed, frozenset()) | {
-                    record.attributes[name]
-                }
-        return texts_by_seed
+        texts_by_seed: dict[int, frozenset[str]] = defaultdict(frozenset)
+        for record in self._finished(arm):
+            if name in record.attributes:
+                texts_by_seed[record.seed] |= {record.attributes[name]}
+        return dict(texts_by_seed)
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -103,9 +106,8 @@ class SeedResults:
 
     def complete_units(self, seeds: Collection[int]) -> set[int]:
         """Return the observations of which `seeds` contains all seeds."""
-        return {self.unit_of(seed) for seed in seeds} - {
-            unit for seed, unit in self.units.items() if seed not in seeds
-        }
+        incomplete = {unit for seed, unit in self.units.items() if seed not in seeds}
+        return {self.unit_of(seed) for seed in seeds} - incomplete
 
     @property
     def unit(self) -> str:
@@ -115,8 +117,8 @@ class SeedResults:
     def same_in_every_seed(self, arm: str) -> bool:
         """Return whether seeds change nothing in the arm, see `are_seeds_equal`."""
         groups: dict[int, list[Mapping[str, float]]] = defaultdict(list)
-        for record in self._by_arm.get(arm, ()):
-            if record.outcome is OutcomeKind.FINISHED and record.last:
+        for record in self._finished(arm):
+            if record.last:
                 groups[record.rank or 0].append(record.last.metrics)
         return bool(groups) and all(map(are_seeds_equal, groups.values()))
 
@@ -127,10 +129,7 @@ class SeedResults:
 
     def finished_seeds(self, arm: str) -> set[int]:
         """Return the seeds of the arm in which every trial finished with every primary outcome."""
-        seeds = {
-            record.seed for record in self._by_arm.get(arm, ()) if record.outcome is OutcomeKind.FINISHED
-        }
-        return seeds.difference(self.failed_seeds(arm))
+        return {record.seed for record in self._finished(arm)}.difference(self.failed_seeds(arm))
 
     def failed_seeds(self, arm: str) -> dict[int, str]:
         """Return the failure of each failed seed, `NOT_MEASURED` if a trial lacks a primary outcome."""
@@ -138,22 +137,18 @@ class SeedResults:
 
     @cached_property
     def _failures(self) -> dict[str, dict[int, str]]:
-        kinds_by_arm: dict[str, dict[int, str]] = {}
+        failures: dict[str, dict[int, str]] = {}
         for arm, records in self._by_arm.items():
-            outcome_names = self._outcomes_of(arm)
-            missing_seeds = {
+            outcomes = frozenset(self._outcomes_of(arm))
+            missing = {
                 record.seed: NOT_MEASURED
-                for record in records
-                if record.outcome is OutcomeKind.FINISHED
-                and not all(record.last and name in record.last.metrics for name in outcome_names)
+                for record in self._finished(arm)
+                if not outcomes.issubset(record.last.metrics if record.last else ())
             }
-            failed_seeds = {
-                record.seed: record.outcome.value
-                for record in records
-                if record.outcome and record.outcome.failed
-            }
-            kinds_by_arm[arm] = dict(sorted((missing_seeds | failed_seeds).items()))
-        return kinds_by_arm
+            ended = [(record.seed, record.outcome) for record in records if record.outcome]
+            failed = {seed: kind.value for seed, kind in ended if kind.failed}
+            failures[arm] = dict(sorted((missing | failed).items()))
+        return failures
 
     def _outcomes_of(self, arm: str) -> list[str]:
         """Return the primary outcomes that every seed of the arm must have.
@@ -167,32 +162,27 @@ class SeedResults:
     def costs_of(self, outcome: str) -> tuple[str, ...]:
         """Return the declared costs on the split of the outcome, without the outcome itself."""
         split, _ = split_and_quantity(outcome)
-        names = (
-            metric_name(split, metric.name)
-            for metric in self.declared_metrics
-            if metric.is_cost and not metric.split
-        )
-        return tuple(name for name in names if name != outcome)
+        costs = (metric.name for metric in self.declared_metrics if metric.is_cost and not metric.split)
+        return tuple(name for cost in costs if (name := metric_name(split, cost)) != outcome)
 
-    def span(self, metric: str, *arms: str) -> tuple[float, float]:
+    def span(self, metric: str, *arms: str) -> Span:
         """Return the range of the metric in these arms; its upper end may depend on the measured values."""
-        metric_info = self.known(metric)
-        if not metric_info.high_from:
-            return metric_info.span
-        bound_metric = metric_name(split_and_quantity(metric)[0], metric_info.high_from)
-        bounds_by_arm = [
-            (self._measured_values(arm, metric), self._measured_values(arm, bound_metric)) for arm in arms
-        ]
-        if not all(values and values.keys() == bounds.keys() for values, bounds in bounds_by_arm):
-            return metric_info.span
-        return metric_info.span[0], max(high for _, bounds in bounds_by_arm for high, _ in bounds.values())
+        declared = self.known(metric)
+        if not declared.high_from:
+            return declared.span
+        bound_metric = metric_name(split_and_quantity(metric)[0], declared.high_from)
+        values = [self._measured_values(arm, metric).keys() for arm in arms]
+        bounds = [self._measured_values(arm, bound_metric) for arm in arms]
+        if not all(keys and keys == each.keys() for keys, each in zip(values, bounds, strict=True)):
+            return declared.span
+        return declared.span[0], max(high for each in bounds for high, _ in each.values())
 
-    def span_of_difference(self, metric: str, arm: str, reference: str) -> tuple[float, float]:
+    def span_of_difference(self, metric: str, arm: str, reference: str) -> Span:
         """Return the range of differences between a value of `arm` and one of `reference`."""
         return difference_range(self.span(metric, arm), self.span(metric, reference))
 
 
-def difference_range(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:
+def difference_range(first: Span, second: Span) -> Span:
     """Return the range of differences between a value in `first` and one in `second`."""
     return first[0] - second[1], first[1] - second[0]
 
@@ -217,17 +207,11 @@ def merge_late_splits(plan: Plan, records: Sequence[Record]) -> list[Record]:
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     late_values: dict[TrialKey, LateValues] = {}
     for record in records:
-        if (
-            record.trial_id in late_splits
-            and record.outcome is OutcomeKind.FINISHED
-            and record.last is not None
-        ):
-            splits = late_splits[record.trial_id]
-            values = {k: v for k, v in record.last.metrics.items() if names.split(k) in splits}
-            texts = {k: v for k, v in record.attributes.items() if names.split(k) in splits}
-            trial_late_values = late_values.setdefault(_trial_key(record), ({}, {}))
-            trial_late_values[0].update(values)
-            trial_late_values[1].update(texts)
+        splits = late_splits.get(record.trial_id)
+        if splits and record.outcome is OutcomeKind.FINISHED and record.last is not None:
+            values, texts = late_values.setdefault(_trial_key(record), ({}, {}))
+            values |= {k: v for k, v in record.last.metrics.items() if names.split(k) in splits}
+            texts |= {k: v for k, v in record.attributes.items() if names.split(k) in splits}
     return [_add_late_values(record, late_values) for record in records if record.trial_id not in late_splits]
 
 
@@ -248,6 +232,5 @@ def _trial_key(record: Record) -> TrialKey:
 def pending_splits(plan: Plan, records: Sequence[Record]) -> frozenset[str]:
     """Return the splits for which some checkpoint is not evaluated yet."""
     ended_ids = {record.trial_id for record in records if record.outcome is not None and record.outcome.final}
-    return frozenset(
-        split for trial in plan.trials if trial.trial_id not in ended_ids for split in trial.late_splits
-    )
+    trials = (trial for trial in plan.trials if trial.trial_id not in ended_ids)
+    return frozenset(split for trial in trials for split in trial.late_splits)

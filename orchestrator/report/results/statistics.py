@@ -41,7 +41,7 @@ def estimate(
     n, mean = len(values), math.fsum(values) / len(values)
     if n < 2 or are_equal(values):
         return Estimate(n, mean, None, None)
-    spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
+    spread = math.sqrt(_variance(values))
     half = float(-special.stdtrit(n - 1, (1 - level) / 2)) * spread / math.sqrt(n)
     return clip_interval(Estimate(n, mean, mean - half, mean + half), span)
 

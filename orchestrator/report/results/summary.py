@@ -9,13 +9,15 @@ from typing import Any
 
 from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.display.format import setting_words
-from orchestrator.plan.types import AnswerPlan, Plan
+from orchestrator.plan.types import Plan
 from orchestrator.report.caveats.caveat_types import FailedReadings, RetriedTrial
 from orchestrator.report.caveats.interval_scope import interval_scope
 from orchestrator.report.comparisons import answers, equal_cost
 from orchestrator.report.comparisons.answer_warnings import answer_warnings
-from orchestrator.report.comparisons.controls import control_fields
-from orchestrator.report.comparisons.factorial import FactorialEffect, factorial_effects
+from orchestrator.report.comparisons.contrasts import Comparisons
+from orchestrator.report.comparisons.controls import control_rate, control_verdicts
+from orchestrator.report.comparisons.crossed import cross_verdicts
+from orchestrator.report.comparisons.factorial import factorial_effects
 from orchestrator.report.results import extensions, published
 from orchestrator.report.results.arm_changes import arm_changes
 from orchestrator.report.results.origin import code_versions, data_versions
@@ -28,13 +30,7 @@ from orchestrator.report.results.seed_results import (
     pending_splits,
 )
 from orchestrator.report.results.statistics import estimate
-from orchestrator.report.results.types import (
-    ArmTally,
-    Cell,
-    Report,
-    ReportContext,
-    SearchBest,
-)
+from orchestrator.report.results.types import ArmTally, Cell, Report, ReportContext, SearchBest
 from orchestrator.spec.scalars import assignments
 from orchestrator.spec.scopes import counted_name
 from orchestrator.trials import (
@@ -60,7 +56,6 @@ def summarise(plan: Plan, records: Iterable[Record], budget_reason: str = "") ->
     usable_records = with_usable_metrics(all_records := list(records))
     complete_records = merge_late_splits(plan, usable_records)
     confirmed, reevaluations = (_ended_trials(complete_records, phase) for phase in ("confirm", "posthoc"))
-    ended_ids = frozenset(record.trial_id for record in usable_records if _has_ended(record))
     known_metrics = declared_metrics(plan)
     measured_metrics = _displayed_metrics(plan, known_metrics, confirmed)
     answer = answers.primary_answer(plan, known_metrics, measured_metrics)
@@ -72,49 +67,60 @@ def summarise(plan: Plan, records: Iterable[Record], budget_reason: str = "") ->
     results = SeedResults(kept_records, known_metrics, missing_outcomes, plan.repeat_of)
     primary = [name for name in outcomes if results.all_values(name)]
     metrics = tuple(dict.fromkeys((*primary, *measured_metrics)))
-    reevaluated_metrics = tuple(
-        dict.fromkeys((*metrics, *_displayed_metrics(plan, known_metrics, reevaluations)))
-    )
+    reevaluated = _displayed_metrics(plan, known_metrics, reevaluations)
+    all_metrics = tuple(dict.fromkeys((*metrics, *reevaluated)))
     arms = tuple(arm.name for arm in plan.arms)
     tallies, bests = _tallies(plan, usable_records, results), search_bests(plan, usable_records)
-    cells = [cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, results))]
-    posthoc = tuple(_posthoc_cells(plan, reevaluated_metrics, reevaluations, results))
-    verdicts = tuple(answers.verdicts(plan, results, answer, ended_ids)) if answer else ()
+    cells = tuple(cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, results)))
+    posthoc = tuple(_posthoc_cells(plan, all_metrics, reevaluations, results))
     report = Report(
         sweep=plan.name,
         question=plan.question,
         metrics=metrics,
-        cells=tuple(cells),
+        cells=cells,
         posthoc=posthoc,
         failed_readings=tuple(_failed_reevaluations(plan, reevaluations, results, posthoc)),
-        effects=tuple(answers.effects(plan, metrics, results, answer, ended_ids)) if answer else (),
+        effects=(),
         tallies=tallies,
         floors={} if plan.arms[0].context else _floors(known_metrics, confirmed),
         arms=arms,
         power=plan.power.sentence if plan.power else "",
-        quantities=tuple(dict.fromkeys(look_up(known_metrics, metric) for metric in reevaluated_metrics)),
+        quantities=tuple(dict.fromkeys(look_up(known_metrics, metric) for metric in all_metrics)),
         headlines=_headlines(plan, known_metrics, metrics, primary),
         splits=names,
         **published.published_fields(plan, metrics, [*cells, *posthoc]),
         answer=answer,
-        verdicts=tuple(verdict for verdict in verdicts if not verdict.pooled),
-        pooled=tuple(verdict for verdict in verdicts if verdict.pooled),
-        **control_fields(plan, results, answer, ended_ids, usable_records),
         contexts=tuple(_report_contexts(plan, known_metrics, confirmed)),
         points=tuple(_front_cells(plan, metrics, confirmed, results)) if front else (),
-        assignments=plan.confirm.best if plan.confirm else 1,
-        confirm_seeds=plan.confirm.seeds if plan.confirm else (),
-        left=max(0, len(plan.trials) - num_ended(usable_records)),
-        spent=budget_reason,
         searched=bests,
         changes=tuple(arm_changes(plan, _chosen_values(bests, tallies), _chosen_values_by_repeat(tallies))),
         equal_costs=tuple(equal_cost.equal_costs(plan, primary, results, reevaluations)),
         setting_effects=tuple(equal_cost.setting_effects(plan, primary, results, reevaluations)),
-        factorial=_factorial_effects(plan, results, answer, ended_ids),
         unread=_unmeasured_splits(plan, confirmed, expected),
+        left=max(0, len(plan.trials) - num_ended(usable_records)),
+        spent=budget_reason,
     )
-    return _with_caveats(
-        replace(report, interval_scope=interval_scope(plan, report, results)), plan, all_records
+    report = _with_comparisons(report, plan, results, usable_records)
+    report = replace(report, interval_scope=interval_scope(plan, report, results))
+    return _with_caveats(report, plan, all_records)
+
+
+def _with_comparisons(report: Report, plan: Plan, results: SeedResults, records: Sequence[Record]) -> Report:
+    """Return the report with the differences between arms; unchanged if nothing is confirmed."""
+    if report.answer is None:
+        return report
+    comparisons = Comparisons(plan, report.answer, results, answers.open_seeds(plan, records))
+    verdicts = tuple(answers.verdicts(comparisons))
+    controls = tuple(control_verdicts(comparisons))
+    return replace(
+        report,
+        effects=tuple(answers.effects(comparisons, report.metrics)),
+        verdicts=tuple(verdict for verdict in verdicts if not verdict.pooled),
+        pooled=tuple(verdict for verdict in verdicts if verdict.pooled),
+        controls=controls,
+        control_rate=control_rate(controls, report.answer.level),
+        crossed=tuple(cross_verdicts(comparisons, records)),
+        factorial=tuple(factorial_effects(comparisons)),
     )
 
 
@@ -124,6 +130,8 @@ def _with_caveats(report: Report, plan: Plan, records: Sequence[Record]) -> Repo
         report,
         warnings=tuple(answer_warnings(plan, report, records)),
         **_search_fields(plan, records),
+        assignments=plan.confirm.best if plan.confirm else 1,
+        confirm_seeds=plan.confirm.seeds if plan.confirm else (),
         unit=plan.unit,
         repeats=plan.repeats,
         unit_seeds=tuple(plan.unit_seeds.items()),
@@ -132,17 +140,9 @@ def _with_caveats(report: Report, plan: Plan, records: Sequence[Record]) -> Repo
         code_versions=code_versions(records),
         data_versions=data_versions(records),
         retried=tuple(
-            RetriedTrial(
-                record.trial_id,
-                record.arm,
-                record.phase,
-                record.number,
-                record.seed,
-                record.retried,
-                record.repeat,
-            )
-            for record in records
-            if record.retried
+            RetriedTrial(rec.trial_id, rec.arm, rec.phase, rec.number, rec.seed, rec.retried, rec.repeat)
+            for rec in records
+            if rec.retried
         ),
         attributes={record.trial_id: dict(record.attributes) for record in records if record.attributes},
         not_finite=_nonfinite_counts(records),
@@ -152,28 +152,23 @@ def _with_caveats(report: Report, plan: Plan, records: Sequence[Record]) -> Repo
 
 def _nonfinite_counts(records: Iterable[Record]) -> dict[str, int]:
     """Return the number of trials with an unusable value, for each metric displayed in the report."""
-    return dict(
-        Counter(
-            name
-            for record in records
-            if record.phase != "search" and record.outcome is OutcomeKind.FINISHED and record.last
-            for name, value in record.last.metrics.items()
-            if not is_usable(value)
-        )
-    )
+    last = [record.last for record in _finished(records) if record.phase != "search" and record.last]
+    values = (pair for measurement in last for pair in measurement.metrics.items())
+    return dict(Counter(name for name, value in values if not is_usable(value)))
+
+
+def _finished(records: Iterable[Record]) -> Iterator[Record]:
+    return (record for record in records if record.outcome is OutcomeKind.FINISHED)
 
 
 def _report_contexts(
-    plan: Plan, declared_metrics: Sequence[Metric], confirm_records: Sequence[Record]
+    plan: Plan, declared: Sequence[Metric], confirmed: Sequence[Record]
 ) -> Iterator[ReportContext]:
     """Yield the contexts of the spec, each with its floors."""
     for arms in plan.contexts if plan.arms[0].context else ():
-        names = tuple(arm.name for arm in arms)
-        context_records = [record for record in confirm_records if record.arm in names]
-        context = arms[0].context
-        yield ReportContext(
-            assignments(context), dict(context), names, _floors(declared_metrics, context_records)
-        )
+        context, names = arms[0].context, tuple(arm.name for arm in arms)
+        floors = _floors(declared, [record for record in confirmed if record.arm in names])
+        yield ReportContext(assignments(context), dict(context), names, floors)
 
 
 def _search_fields(plan: Plan, records: Sequence[Record]) -> dict[str, Any]:
@@ -194,7 +189,7 @@ def _chosen_values(
     bests: Iterable[SearchBest], tallies: Iterable[ArmTally]
 ) -> dict[str, Mapping[str, object]]:
     """Return the values that the search of each arm chose."""
-    values_by_arm = {best_trial.arm: best_trial.assignment for best_trial in bests}
+    values_by_arm = {best.arm: best.assignment for best in bests}
     return values_by_arm | {tally.arm: tally.assignment for tally in tallies if tally.assignment}
 
 
@@ -203,20 +198,8 @@ def _chosen_values_by_repeat(tallies: Iterable[ArmTally]) -> dict[str, tuple[Map
     return {tally.arm: tuple(params for _, params in tally.chosen) for tally in tallies if tally.chosen}
 
 
-def _has_ended(record: Record) -> bool:
-    return record.outcome is not None and record.outcome.final
-
-
 def _ended_trials(records: Iterable[Record], phase: str) -> list[Record]:
     return [record for record in records if record.phase == phase and record.outcome is not None]
-
-
-def _factorial_effects(
-    plan: Plan, results: SeedResults, answer: AnswerPlan | None, ended_ids: frozenset[str]
-) -> tuple[FactorialEffect, ...]:
-    if answer is None:
-        return ()
-    return tuple(factorial_effects(plan, results, answer, answers.open_seeds(plan, ended_ids)))
 
 
 def has_confirmed_front(plan: Plan) -> bool:
@@ -236,46 +219,35 @@ def declared_metrics(plan: Plan) -> tuple[Metric, ...]:
     return measured.declared_metrics()
 
 
-def _displayed_metrics(
-    plan: Plan, declared_metrics: Sequence[Metric], records: Sequence[Record]
-) -> tuple[str, ...]:
+def _displayed_metrics(plan: Plan, declared: Sequence[Metric], records: Sequence[Record]) -> tuple[str, ...]:
     """Return the displayed metrics that any record measured, quantity by quantity."""
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     splits = (*names.test, *names.selection, "")
-    measured_metrics = {name for record in records if record.last for name in record.last.metrics}
     by_place: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for name in sorted(measured_metrics):
+    for name in sorted({name for record in records if record.last for name in record.last.metrics}):
         by_place[names.quantity(name), names.split(name)].append(name)
-    quantity_names = {quantity for quantity, split in by_place if split in splits}
-    shown_metrics = [metric for metric in declared_metrics if metric.shown]
+    quantities = {quantity for quantity, split in by_place if split in splits}
+    shown_metrics = [metric for metric in declared if metric.shown]
     unsplit_names = [metric.name for metric in shown_metrics if not metric.split]
-    other_names = sorted(quantity_names.difference(metric.name for metric in declared_metrics))
+    other_names = sorted(quantities.difference(metric.name for metric in declared))
     # An undeclared metric of a built-in task, such as BLEU, is the usual one of its field and comes first.
     ordered = [*other_names, *unsplit_names] if plan.trainable is None else [*unsplit_names, *other_names]
-    quantity_splits = [(quantity, split) for quantity in ordered for split in splits]
-    quantity_splits += [(metric.name, metric.split) for metric in shown_metrics if metric.split]
-    return tuple(name for place in dict.fromkeys(quantity_splits) for name in by_place.get(place, ()))
+    places = [*product(ordered, splits)]
+    places += [(metric.name, metric.split) for metric in shown_metrics if metric.split]
+    return tuple(name for place in dict.fromkeys(places) for name in by_place.get(place, ()))
 
 
-def _unmeasured_splits(
-    plan: Plan, confirm_records: Sequence[Record], expected: Collection[str]
-) -> tuple[str, ...]:
+def _unmeasured_splits(plan: Plan, confirmed: Iterable[Record], expected: Collection[str]) -> tuple[str, ...]:
     """Return test splits without a value although some confirm trial finished; custom code may omit them.
 
     Splits in `expected` have still to be evaluated and are left out.
     """
-    done = [
-        record.last.metrics
-        for record in confirm_records
-        if record.outcome is OutcomeKind.FINISHED and record.last
-    ]
+    done = [record.last.metrics for record in _finished(confirmed) if record.last]
     if plan.confirm is None or not done:
         return ()
     names = metric_splits(plan.search, plan.confirm, plan.answer)
-    measured_splits = {names.split(name) for metrics in done for name in metrics}
-    return tuple(
-        split for split in plan.confirm.splits if split not in measured_splits and split not in expected
-    )
+    known_splits = {names.split(name) for metrics in done for name in metrics}.union(expected)
+    return tuple(split for split in plan.confirm.splits if split not in known_splits)
 
 
 def _headlines(
@@ -294,17 +266,16 @@ def _headlines(
     quantities = [names.quantity(metric) for metric in metrics]
     if headline_names := [metric.name for metric in declared_metrics if "headline" in metric.shown]:
         return tuple(name for name in headline_names if name in quantities)[:1]
-    searched_names = (
-        [names.quantity(objective.metric) for objective in plan.search.objectives] if plan.search else []
-    )
+    searched = plan.search.objectives if plan.search else ()
+    objectives = [names.quantity(objective.metric) for objective in searched]
     known_names = [metric.name for metric in declared_metrics if metric.name in quantities]
-    return tuple(dict.fromkeys(searched_names or [*known_names, *quantities][:1]))
+    return tuple(dict.fromkeys(objectives or [*known_names, *quantities][:1]))
 
 
-def _floors(declared_metrics: Sequence[Metric], confirm_records: Sequence[Record]) -> dict[str, float]:
+def _floors(declared_metrics: Sequence[Metric], confirmed: Sequence[Record]) -> dict[str, float]:
     """Return the floors by metric, as declared or as measured in the same trial."""
     floors: dict[str, float] = {}
-    for record in confirm_records:
+    for record in confirmed:
         measured_values = record.last.metrics if record.last else {}
         for name in measured_values:
             metric = look_up(declared_metrics, name)
@@ -321,10 +292,9 @@ def _cell(
     results: SeedResults,
     *,
     overrides: Mapping[str, object] = MappingProxyType({}),
+    setting: str = "",
 ) -> Cell | None:
     values = results.by_seed(arm, metric)
-    if not values:
-        return None
     by_seed = mean_by_seed(values)
     units = results.by_unit(by_seed)
     if not units:
@@ -339,8 +309,9 @@ def _cell(
         arm=arm,
         metric=metric,
         estimate=estimate(alone, span=results.span(metric, arm)),
-        failed=len({results.unit_of(seed) for seed in failures}),
+        failed=len({*map(results.unit_of, failures)}),
         record_ids=tuple(trial_id for _, trial_id in values.values()),
+        setting=setting,
         by_seed=tuple(by_seed.items()),
         by_unit=tuple(units.items()),
         failures=tuple(failures.items()),
@@ -349,25 +320,24 @@ def _cell(
 
 
 def _posthoc_cells(
-    plan: Plan, metrics: Sequence[str], reevaluations: Sequence[Record], seed_results: SeedResults
+    plan: Plan, metrics: Sequence[str], reevaluations: Sequence[Record], results: SeedResults
 ) -> Iterator[Cell]:
     """Yield the results under every setting of re-evaluations, in the order of the plan."""
-    for arm, words, overrides, cell_records in _reevaluations_by_setting(plan, reevaluations):
+    for arm, words, overrides, records in _reevaluations_by_setting(plan, reevaluations):
+        of_setting = replace(results, records=records)
         for metric in metrics:
-            if cell := _cell(
-                plan, arm, metric, replace(seed_results, records=cell_records), overrides=overrides
-            ):
-                yield replace(cell, setting=words)
+            if cell := _cell(plan, arm, metric, of_setting, overrides=overrides, setting=words):
+                yield cell
 
 
 def _failed_reevaluations(
-    plan: Plan, reevaluations: Sequence[Record], seed_results: SeedResults, shown_cells: Sequence[Cell]
+    plan: Plan, reevaluations: Sequence[Record], results: SeedResults, shown_cells: Sequence[Cell]
 ) -> Iterator[FailedReadings]:
     """Yield the re-evaluations of arms in which every seed failed."""
     shown_keys = {(cell.arm, cell.setting) for cell in shown_cells}
-    for arm, words, _, cell_records in _reevaluations_by_setting(plan, reevaluations):
-        if (arm, words) not in shown_keys and replace(seed_results, records=cell_records).failed_seeds(arm):
-            yield FailedReadings(arm, words, len({record.seed for record in cell_records}))
+    for arm, words, _, records in _reevaluations_by_setting(plan, reevaluations):
+        if (arm, words) not in shown_keys and replace(results, records=records).failed_seeds(arm):
+            yield FailedReadings(arm, words, len({record.seed for record in records}))
 
 
 def _reevaluations_by_setting(
@@ -378,7 +348,7 @@ def _reevaluations_by_setting(
     ranks = range(plan.confirm.best) if front and plan.confirm else (None,)
     for arm, overrides, rank in product(plan.arms, plan.posthoc, ranks):
         setting = setting_words(overrides)
-        arm_records = [
+        records = [
             record
             for record in reevaluations
             if record.arm == arm.name
@@ -386,22 +356,21 @@ def _reevaluations_by_setting(
             and rank in (None, record.rank)
         ]
         words = setting if rank is None else f"{setting}, {_point_name(rank)}"
-        yield arm.name, words, overrides, arm_records
+        yield arm.name, words, overrides, records
 
 
 def _front_cells(
-    plan: Plan, metrics: Sequence[str], confirm_records: Sequence[Record], seed_results: SeedResults
+    plan: Plan, metrics: Sequence[str], confirmed: Sequence[Record], results: SeedResults
 ) -> Iterator[Cell]:
     """Yield the results of every confirmed point of every arm's front."""
     assert plan.confirm is not None
     for arm, rank in product(plan.arms, range(plan.confirm.best)):
-        front_records = [
-            record for record in confirm_records if record.arm == arm.name and record.rank == rank
-        ]
+        records = [record for record in confirmed if record.arm == arm.name and record.rank == rank]
+        setting = f"{_point_name(rank)}: {setting_words(records[0].assignment)}" if records else ""
+        of_point = replace(results, records=records)
         for metric in metrics:
-            if cell := _cell(plan, arm.name, metric, replace(seed_results, records=front_records)):
-                params_text = setting_words(front_records[0].assignment)
-                yield replace(cell, setting=f"{_point_name(rank)}: {params_text}")
+            if cell := _cell(plan, arm.name, metric, of_point, setting=setting):
+                yield cell
 
 
 def _point_name(rank: int) -> str:
@@ -413,26 +382,20 @@ def _tallies(plan: Plan, records: Sequence[Record], results: SeedResults) -> tup
     return tuple(_tally(plan, arm.name, records_by_arm[arm.name], results) for arm in plan.arms)
 
 
-def _tally(plan: Plan, arm: str, arm_records: Sequence[Record], results: SeedResults) -> ArmTally:
+def _tally(plan: Plan, arm: str, records: Sequence[Record], results: SeedResults) -> ArmTally:
     outcomes: dict[str, Counter[str]] = defaultdict(Counter)
-    for record in arm_records:
+    for record in records:
         outcomes[record.phase][record.outcome.value if record.outcome else "open"] += 1
-    params_by_repeat = {
-        record.repeat: record.assignment
-        for record in arm_records
-        if record.phase == "confirm" and not record.rank
-    }
-    first = next(
-        (record.assignment for record in arm_records if record.phase == "confirm" and not record.rank), {}
-    )
-    finished_seeds, failed_seeds = results.finished_seeds(arm), {*results.failed_seeds(arm)}
+    best = [record for record in records if record.phase == "confirm" and not record.rank]
+    best_params = [(record.repeat, record.assignment) for record in best]
+    finished_seeds, failures = results.finished_seeds(arm), results.failed_seeds(arm)
     return ArmTally(
         arm=arm,
         outcomes={phase: dict(sorted(counts.items())) for phase, counts in sorted(outcomes.items())},
-        seconds=sum(record.last.seconds for record in arm_records if record.last),
-        assignment=dict(first) if plan.repeats == 1 else {},
-        chosen=tuple(sorted(params_by_repeat.items())) if plan.repeats > 1 else (),
-        seeds=(len(finished_seeds), len(failed_seeds)),
-        units=(len(results.complete_units(finished_seeds)), len({*map(results.unit_of, failed_seeds)})),
-        failures=tuple(results.failed_seeds(arm).items()),
+        seconds=sum(record.last.seconds for record in records if record.last),
+        assignment=dict(best_params[0][1]) if best_params and plan.repeats == 1 else {},
+        chosen=tuple(sorted(dict(best_params).items())) if plan.repeats > 1 else (),
+        seeds=(len(finished_seeds), len(failures)),
+        units=(len(results.complete_units(finished_seeds)), len({*map(results.unit_of, failures)})),
+        failures=tuple(failures.items()),
     )

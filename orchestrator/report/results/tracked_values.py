@@ -2,7 +2,7 @@
 
 from orchestrator.report.caveats.interval_scope import SCOPE, format_scope
 from orchestrator.report.caveats.warning_texts import warning_texts
-from orchestrator.report.results.types import Effect, Report
+from orchestrator.report.results.types import Cell, Effect, Report
 
 ANSWER = "answer"
 """Prefix of primary outcomes in the tracking UI, which sorts by name and displays a dozen characters.
@@ -40,40 +40,40 @@ def arm_metrics(report: Report) -> dict[str, dict[str, float]]:
         if report.repeats > 1:
             flat[tally.arm] |= {"repeats_finished": tally.units[0], "repeats_failed": tally.units[1]}
     for cell in report.cells:
-        # The UI sorts by name and cuts long names. The mean has the name of the metric and thus comes first.
-        values_by_name = {
-            "": cell.estimate.mean,
-            ".ci_high": cell.estimate.high,
-            ".ci_low": cell.estimate.low,
-            ".n": cell.estimate.n,
-            ".published": cell.published,
-        }
         effect = report.effect(cell.arm, cell.metric)
-        if effect is not None:
-            values_by_name |= {
-                ".diff": effect.estimate.mean,
-                ".diff_high": effect.estimate.high,
-                ".diff_low": effect.estimate.low,
-            }
-        metrics_by_name = {
-            cell.metric + name: value for name, value in values_by_name.items() if value is not None
-        }
-        flat[cell.arm] |= metrics_by_name
-        if report.answer and cell.metric in report.outcomes:
+        values = _values_by_suffix(cell, effect)
+        flat[cell.arm] |= {cell.metric + suffix: value for suffix, value in values.items()}
+        if cell.metric in report.outcomes:
             place = report.outcomes.index(cell.metric)
-            answers = {ANSWERS[name]: value for name, value in values_by_name.items() if name in ANSWERS}
-            answer = {
-                answer_key(name, place): float(f"{value:.10g}")
-                for name, value in {**answers, "p": _logged_p(report, effect)}.items()
-                if value is not None
-            }
-            answered[cell.arm] |= answer
+            answers = {ANSWERS[suffix]: value for suffix, value in values.items() if suffix in ANSWERS}
+            if (p := _logged_p(report, effect)) is not None:
+                answers["p"] = p
+            rounded = {name: float(f"{value:.10g}") for name, value in answers.items()}
+            answered[cell.arm] |= {answer_key(name, place): value for name, value in rounded.items()}
     # The UI displays the first items at the top: the first outcome, then the others.
-    return {
-        arm: dict(sorted(answered[arm].items(), key=lambda item: not item[0].startswith(f"{ANSWER}/")))
-        | arm_values
-        for arm, arm_values in flat.items()
+    first = f"{ANSWER}/"
+    for values in answered.values():
+        for name in [name for name in values if not name.startswith(first)]:
+            values[name] = values.pop(name)
+    return {arm: answered[arm] | flat[arm] for arm in report.arms}
+
+
+def _values_by_suffix(cell: Cell, effect: Effect | None) -> dict[str, float]:
+    """Return the values of a metric by the suffix of their name.
+
+    The UI sorts by name and cuts long names. The mean has the name of the metric and thus comes first.
+    """
+    values: dict[str, float | None] = {
+        "": cell.estimate.mean,
+        ".ci_high": cell.estimate.high,
+        ".ci_low": cell.estimate.low,
+        ".n": cell.estimate.n,
+        ".published": cell.published,
     }
+    if effect is not None:
+        difference = effect.estimate
+        values |= {".diff": difference.mean, ".diff_high": difference.high, ".diff_low": difference.low}
+    return {suffix: value for suffix, value in values.items() if value is not None}
 
 
 def answer_key(name: str, index: int = 0) -> str:
@@ -94,26 +94,25 @@ def _logged_p(report: Report, effect: Effect | None) -> float | None:
 
 def arm_tags(report: Report) -> dict[str, dict[str, str]]:
     """Return the tags of each arm in the tracking UI: its verdicts and the warnings before them."""
-    outcomes = {
-        answer_key("", place).rstrip("/"): metric
-        for place, metric in enumerate(report.outcomes if report.answer else ())
-    }
+    outcomes = {answer_key("", n).rstrip("/"): metric for n, metric in enumerate(report.outcomes)}
     references = {verdict.reference for verdict in report.verdicts}
     tags = {arm: outcomes | ({DECISION: "reference"} if arm in references else {}) for arm in report.arms}
     notice, scope = " ".join(warning_texts(report, of_verdicts=True)), format_scope(report.interval_scope)
+    common = {name: text for name, text in {NOTICE: notice, SCOPE: scope}.items() if text}
+
+    def name(kind: str, metric: str) -> str:
+        return kind if metric == report.outcomes[0] else f"{kind}.{metric}"
+
     for verdict in report.verdicts:
-        first = verdict.metric == report.outcomes[0]
-        tags[verdict.arm]["verdict" if first else f"verdict.{verdict.metric}"] = verdict.line
-        tags[verdict.arm] |= {DECISION: verdict.qualified_kind} if first and verdict.kind else {}
-        tags[verdict.arm] |= {name: text for name, text in {NOTICE: notice, SCOPE: scope}.items() if text}
+        tags[verdict.arm][name("verdict", verdict.metric)] = verdict.line
+        if verdict.kind and verdict.metric == report.outcomes[0]:
+            tags[verdict.arm][DECISION] = verdict.qualified_kind
+        tags[verdict.arm] |= common
     for verdict in report.controls:
-        tags[verdict.arm][
-            "control" if verdict.metric == report.outcomes[0] else f"control.{verdict.metric}"
-        ] = verdict.line
+        tags[verdict.arm][name("control", verdict.metric)] = verdict.line
     for verdict in report.pooled:
-        first = verdict.metric == report.outcomes[0]
         for arm in verdict.pooled:
-            tags[arm]["verdict.pooled" if first else f"verdict.pooled.{verdict.metric}"] = verdict.line
+            tags[arm][name("verdict.pooled", verdict.metric)] = verdict.line
     for context in report.contexts:
         for arm in context.arms:
             tags[arm]["context"] = context.name

@@ -406,21 +406,13 @@ class Report:
     def verdict(self, arm: str, metric: str | None = None) -> ArmVerdict | None:
         """Return the verdict on an arm, or on a control, in an outcome; by default in the first one."""
         metrics = self.outcomes[:1] if metric is None else (metric,)
-        return next(
-            (
-                verdict
-                for verdict in (*self.verdicts, *self.controls)
-                if verdict.arm == arm and verdict.metric in metrics
-            ),
-            None,
-        )
+        of_arm = (verdict for verdict in (*self.verdicts, *self.controls) if verdict.arm == arm)
+        return next((verdict for verdict in of_arm if verdict.metric in metrics), None)
 
     def floor(self, arm: str, metric: str) -> float | None:
         """Return the floor of a metric in the arm's context."""
-        context_floors = next(
-            (context.floors for context in self.contexts if arm in context.arms), self.floors
-        )
-        return context_floors.get(metric)
+        own = next((context.floors for context in self.contexts if arm in context.arms), self.floors)
+        return own.get(metric)
 
     def margin(self, metric: str) -> float | None:
         """Return the smallest relevant difference in `metric`; None if the spec has none."""

@@ -2,19 +2,21 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Literal
 
 from orchestrator.errors import InputError
 from orchestrator.plan.answer import better_direction
 from orchestrator.plan.types import Plan
-from orchestrator.report.results.searches import finished_trials, objective_values, rank_trials
+from orchestrator.report.results.searches import finished_trials, objective_values, rank_records
 from orchestrator.report.results.types import Report
 from orchestrator.spec.scopes import counted_name
 from orchestrator.trials import OutcomeKind, Record, numbered
 from search_spaces.wording import amount, hint
+
+ParamsKey = tuple[str, int]
+"""Arm, and rank of its params."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +105,7 @@ class Winner:
 
 
 def find_winner(
-    plan: Plan,
-    records: Sequence[Record],
-    report: Report,
-    arm: str | None = None,
-    context: str | None = None,
+    plan: Plan, records: Sequence[Record], report: Report, arm: str | None = None, context: str | None = None
 ) -> Winner:
     """Return the best configuration, of `arm` if given, else of `context`.
 
@@ -119,15 +117,13 @@ def find_winner(
     is nothing to choose by.
     """
     rivals = _rivals(report, arm, context)
-    finished_records = [
-        record for record in records if record.outcome is OutcomeKind.FINISHED and record.arm in rivals
-    ]
+    finished = [each for each in records if each.outcome is OutcomeKind.FINISHED and each.arm in rivals]
     spoilt = frozenset(
         (record.arm, record.rank or 0)
         for record in records
         if record.phase == "confirm" and record.outcome is not None and record.outcome.failed
     )
-    winner = _best_confirmed(plan, finished_records, report, spoilt) or _best_searched(plan, finished_records)
+    winner = _best_confirmed(plan, finished, report, spoilt) or _best_searched(plan, finished)
     if winner is None:
         arm_text = f"of {arm} " if arm is not None else ""
         raise InputError(
@@ -158,19 +154,18 @@ def _rivals(report: Report, arm: str | None, context: str | None) -> tuple[str, 
 
 
 def _best_confirmed(
-    plan: Plan, records: Sequence[Record], report: Report, failed_params: Collection[tuple[str, int]]
+    plan: Plan, records: Sequence[Record], report: Report, failed_params: Collection[ParamsKey]
 ) -> Winner | None:
     if plan.confirm is None or not report.outcomes:
         return None
     metric = report.outcomes[0]
-    groups: dict[tuple[str, int], list[Record]] = defaultdict(list)
+    groups: dict[ParamsKey, list[Record]] = defaultdict(list)
     for record in records:
         if record.phase == "confirm" and record.last is not None and metric in record.last.metrics:
             groups[record.arm, record.rank or 0].append(record)
     if not groups:
         return None
     goal = better_direction(report.quantity(metric), metric, plan.search)
-    arms = list(dict.fromkeys(arm for arm, _ in groups))
     if goal is None and len(groups) > 1:
         raise InputError(
             f"{metric} has no declared direction, so the best of {len(groups)} configurations is unknown; "
@@ -178,45 +173,37 @@ def _best_confirmed(
             "direction"
         )
     failed_arms = {tally.arm for tally in report.tallies if tally.failures}
+    means = {key: _mean_of_metric(of_params, metric) for key, of_params in groups.items()}
     sign = -1.0 if goal == "min" else 1.0
-
-    def rank_key(key: tuple[str, int]) -> tuple[bool, bool, float]:
-        return (
-            key[0] not in failed_arms,
-            key not in failed_params,
-            sign * _mean_of_metric(groups[key], metric),
-        )
-
-    best = max(groups, key=rank_key)
-    chosen_records = tuple(sorted(groups[best], key=lambda record: record.seed))
-    value, repeat, seeds = _mean_of_metric(chosen_records, metric), None, plan.confirm.seeds
-    if plan.search is not None and plan.repeats > 1:
-        repeat = _best_repeat(plan, records, best[0], {record.repeat for record in chosen_records})
-        chosen_records = tuple(record for record in chosen_records if record.repeat == repeat)
-        seeds = plan.unit_seeds[repeat]
-    worth = {key: rank_key(key) for key in groups if key[0] != best[0]}
-    equals = {arm: None for (arm, _), its in worth.items() if its == rank_key(best)}
-    spoilt = {arm: None for (arm, _), its in worth.items() if its[-1] > sign * value}
-    winner_fields = (
+    ranks = {
+        key: (key[0] not in failed_arms, key not in failed_params, sign * mean) for key, mean in means.items()
+    }
+    best = max(groups, key=lambda key: ranks[key])
+    rivals = [key for key in groups if key[0] != best[0]]
+    winner = Winner(
+        best[0],
+        "confirm",
         metric,
         goal,
-        value,
-        chosen_records,
-        len(seeds),
-        len(arms),
-        tuple(equals),
-        tuple(spoilt),
-        len(groups),
+        means[best],
+        tuple(sorted(groups[best], key=lambda record: record.seed)),
+        of=len(plan.confirm.seeds),
+        rivals=len({arm for arm, _ in groups}),
+        equals=tuple(dict.fromkeys(key[0] for key in rivals if ranks[key] == ranks[best])),
+        spoilt=tuple(dict.fromkeys(key[0] for key in rivals if ranks[key][-1] > ranks[best][-1])),
+        assignments=len(groups),
     )
-    return Winner(best[0], "confirm", *winner_fields, repeat=repeat, seeds=() if repeat is None else seeds)
+    if plan.search is None or plan.repeats == 1:
+        return winner
+    repeat = _best_repeat(plan, records, best[0], {record.repeat for record in winner.records})
+    chosen, seeds = tuple(each for each in winner.records if each.repeat == repeat), plan.unit_seeds[repeat]
+    return replace(winner, records=chosen, of=len(seeds), repeat=repeat, seeds=seeds)
 
 
 def _best_repeat(plan: Plan, records: Sequence[Record], arm: str, repeats: Collection[int]) -> int:
     """Return the repeat, among `repeats` of an arm, whose search found the best value."""
-    assert plan.search is not None
     trials = [trial for trial in finished_trials(plan, records)[arm] if trial.repeat in repeats]
-    best_trials = rank_trials(trials, partial(objective_values, plan), plan.search.objectives)
-    return best_trials[0].repeat if best_trials else min(repeats)
+    return next((trial.repeat for trial in rank_records(plan, trials)), min(repeats))
 
 
 def _mean_of_metric(records: Sequence[Record], metric: str) -> float:
@@ -227,17 +214,12 @@ def _best_searched(plan: Plan, records: Sequence[Record]) -> Winner | None:
     if plan.search is None:
         return None
     objective = plan.search.objectives[0]
-    sign = 1.0 if objective.goal == "max" else -1.0
     searches = finished_trials(plan, records)
-    bests = [
-        rank_trials(searches[arm.name], partial(objective_values, plan), plan.search.objectives)[0]
-        for arm in plan.arms
-        if searches[arm.name]
-    ]
+    bests = [rank_records(plan, searches[arm.name])[0] for arm in plan.arms if searches[arm.name]]
     if not bests:
         return None
     values = {trial.arm: objective_values(plan, trial)[0] for trial in bests}
-    best = max(bests, key=lambda trial: sign * values[trial.arm])
+    best = (max if objective.goal == "max" else min)(bests, key=lambda trial: values[trial.arm])
     return Winner(
         best.arm,
         "search",

@@ -5,11 +5,12 @@ import io
 from typing import Any
 
 from orchestrator.report.results.statistics import Estimate
-from orchestrator.report.results.types import Cell, Effect, Report
+from orchestrator.report.results.types import Cell, Report
 from search_spaces.wording import visible
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 ESTIMATE_COLUMNS = ("n", "mean", "ci_low", "ci_high")
+COPIED = ("failed", "published", "published_std", "median", "published_median", "published_median_std")
 CSV_COLUMNS = (
     *("arm", "setting", "metric", *ESTIMATE_COLUMNS, "failed", "floor", "published", "published_source"),
     *("published_std", "median", "published_median", "published_median_std"),
@@ -23,12 +24,11 @@ def as_csv(report: Report) -> str:
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, CSV_COLUMNS, restval=None, lineterminator="\n")
     writer.writeheader()
-    for cell in (*report.cells, *report.posthoc):
-        effect = None if cell.setting else report.effect(cell.arm, cell.metric)
-        role = {"role": "posthoc" if cell.setting else _role(report, cell.metric)}
-        writer.writerow(
-            _csv_row(cell, report.floor(cell.arm, cell.metric), effect) | role | _csv_verdict(report, cell)
-        )
+    for cell in report.cells:
+        role = {"role": _role(report, cell.metric)}
+        writer.writerow(_csv_row(report, cell) | _csv_difference(report, cell) | role)
+    for cell in report.posthoc:
+        writer.writerow(_csv_row(report, cell) | {"role": "posthoc"})
     return buffer.getvalue()
 
 
@@ -38,38 +38,29 @@ def _role(report: Report, metric: str) -> str:
     return "selection" if report.splits.is_selection(metric) else "exploratory"
 
 
-def _csv_verdict(report: Report, cell: Cell) -> dict[str, str]:
-    verdict_texts = (
-        verdict.text
-        for verdict in report.verdicts
-        if (verdict.arm, verdict.metric) == (cell.arm, cell.metric)
-    )
-    return {} if cell.setting or not (text := next(verdict_texts, "")) else {"verdict": _csv_text(text)}
-
-
-def _csv_row(cell: Cell, floor: float | None, effect: Effect | None) -> dict[str, Any]:
-    row = {
-        "arm": _csv_text(cell.arm),
-        "setting": _csv_text(cell.setting),
-        "metric": _csv_text(cell.metric),
+def _csv_row(report: Report, cell: Cell) -> dict[str, Any]:
+    return {
+        **{name: _csv_text(getattr(cell, name)) for name in ("arm", "setting", "metric", "published_source")},
         **_csv_estimate("", cell.estimate),
-        "failed": cell.failed,
-        "floor": floor,
-        "published": cell.published,
-        "published_source": _csv_text(cell.published_source),
-        "published_std": cell.published_std,
-        "median": cell.median,
-        "published_median": cell.published_median,
-        "published_median_std": cell.published_median_std,
+        "floor": report.floor(cell.arm, cell.metric),
         "record_ids": " ".join(cell.record_ids),
+        **{name: getattr(cell, name) for name in COPIED},
     }
-    if effect is not None:
-        row |= {
-            **_csv_estimate("difference_", effect.estimate),
-            "p": effect.p,
-            "p_sign_flips": effect.p_sign_flips,
-        }
-    return row
+
+
+def _csv_difference(report: Report, cell: Cell) -> dict[str, Any]:
+    """Return the columns of the arm's difference to its reference."""
+    effect = report.effect(cell.arm, cell.metric)
+    of_arm = (verdict for verdict in report.verdicts if verdict.arm == cell.arm)
+    text = next((verdict.text for verdict in of_arm if verdict.metric == cell.metric), "")
+    row: dict[str, Any] = {"verdict": _csv_text(text)} if text else {}
+    if effect is None:
+        return row
+    return row | {
+        **_csv_estimate("difference_", effect.estimate),
+        "p": effect.p,
+        "p_sign_flips": effect.p_sign_flips,
+    }
 
 
 def _csv_estimate(prefix: str, estimate: Estimate) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Limit the arms of a page, so that it is drawn and opened in seconds even with thousands of arms."""
 
-from collections.abc import Container
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from orchestrator.report.results.contexts import select_arms, select_by_arm
 from orchestrator.report.results.details import Details
@@ -26,18 +27,12 @@ def limit_arms(report: Report, details: Details | None) -> tuple[Report, Details
     if len(report.arms) <= MAX_SHOWN_ARMS:
         return report, details
     part = select_arms(report, report.arms[:MAX_SHOWN_ARMS])
-    if details is None:
-        return part, None
-    arms = frozenset(part.arms)
-    arm_details = _select_details(details, arms)
-    return part, replace(
-        arm_details, arms=select_by_arm(details.arms, arms), costs=select_by_arm(details.costs, arms)
-    )
+    return part, None if details is None else _select_details(details, part.arms, ("arms", "costs"))
 
 
 def limit_figures(report: Report, details: Details) -> Details:
     """Return the details of the arms with separate figures."""
-    arms = frozenset(report.arms[:MAX_DRAWN_ARMS])
+    arms = report.arms[:MAX_DRAWN_ARMS]
     costs = (
         curve if curve.arm in arms else replace(curve, path="", points=curve.points[:1])
         for curve in details.costs
@@ -56,14 +51,10 @@ def omission_notes(report: Report) -> list[str]:
     return [LEFT_OUT.format(shown=MAX_SHOWN_ARMS, arms=arms)] if arms > MAX_SHOWN_ARMS else []
 
 
-def _select_details(details: Details, arms: Container[str]) -> Details:
-    return replace(
-        details,
-        searches=select_by_arm(details.searches, arms),
-        curves=select_by_arm(details.curves, arms),
-        depths=select_by_arm(details.depths, arms),
-        maps=replace(details.maps, arms=select_by_arm(details.maps.arms, arms)),
-        lengths=select_by_arm(details.lengths, arms),
-        operators=select_by_arm(details.operators, arms),
-        experts=select_by_arm(details.experts, arms),
-    )
+def _select_details(details: Details, arms: Iterable[str], others: Sequence[str] = ()) -> Details:
+    """Return the details with only the items of `arms` in the fields with figures and in `others`."""
+    names = frozenset(arms)
+    fields = ("searches", "curves", "depths", "lengths", "operators", "experts", *others)
+    selected: dict[str, Any] = {field: select_by_arm(getattr(details, field), names) for field in fields}
+    maps = replace(details.maps, arms=select_by_arm(details.maps.arms, names))
+    return replace(details, **selected, maps=maps)

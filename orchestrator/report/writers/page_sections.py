@@ -1,7 +1,7 @@
 """Create the sections of the page, in the order of a reader's questions."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.plan.display.format import count, duration, format_amount, value_words
 from orchestrator.report.caveats.notes import control_rate_sentence
@@ -16,7 +16,7 @@ from orchestrator.report.results.contexts import split_by_context
 from orchestrator.report.results.details import Details
 from orchestrator.report.results.number_formats import choose_text, format_interval, format_number
 from orchestrator.report.results.searches import SearchCourse
-from orchestrator.report.results.types import UNRUN, ArmVerdict, Report
+from orchestrator.report.results.types import UNRUN, ArmVerdict, Report, SearchBest
 from orchestrator.report.writers import tables
 from orchestrator.report.writers.first_arms import MAX_DRAWN_ARMS, figures_note, limit_figures
 from orchestrator.report.writers.page_parts import Card, PageSection, Part, draw_pictures
@@ -58,13 +58,9 @@ def sections(report: Report, details: Details | None) -> Iterator[PageSection]:
     """Yield all sections with content."""
     sections = [_outcome_section(report), _arms_section(report, details)]
     if details is not None:
-        figure_details = limit_figures(report, details)
-        sections += [
-            _search_section(report, details),
-            _compute_figures_section(report, figure_details),
-            _curves_section(report, figure_details),
-        ]
-        sections.append(halting_section(figure_details))
+        drawn = limit_figures(report, details)
+        sections += [_search_section(report, details), _compute_figures_section(report, drawn)]
+        sections += [_curves_section(report, drawn), halting_section(drawn)]
     else:
         sections.append(_compute_section(report, "", ()))
     sections.append(_metrics_section(report))
@@ -80,22 +76,18 @@ def arm_sentences(report: Report, details: Details | None) -> Iterator[tuple[str
     A compared arm has its verdicts, others have the values that they reached.
     """
     for arm in (arm for _, part in split_by_context(report) for arm in part.arms):
-        arm_verdicts = [verdict for verdict in report.verdicts if verdict.arm == arm]
-        yield from ((_css_class(verdict), verdict.line) for verdict in arm_verdicts)
-        controls = [verdict for verdict in report.controls if verdict.arm == arm]
-        yield from (("control", verdict.line) for verdict in controls)
-        if not arm_verdicts and not controls and report.answer is not None:
-            yield "", _reference_sentence(report, arm)
+        sentences = [(_css_class(verdict), verdict.line) for verdict in report.verdicts if verdict.arm == arm]
+        sentences += [("control", verdict.line) for verdict in report.controls if verdict.arm == arm]
+        if not sentences and report.answer is not None:
+            sentences = [("", _reference_sentence(report, arm))]
+        yield from sentences
     yield from ((_css_class(verdict), verdict.line) for verdict in report.pooled)
     if rate := control_rate_sentence(report):
         yield "control", f"controls: {rate}"
-    yield from (("", _search_sentence(report, best_trial.arm)) for best_trial in report.searched)
-    if not report.verdicts and not report.searched and not any(report.cells):
+    yield from (("", _search_sentence(best)) for best in report.searched)
+    if not report.verdicts and not report.searched and not report.cells:
         began = details is not None and any(facts.ended for facts in details.arms)
-        yield (
-            "",
-            "No trial has finished yet." if began else "Nothing has run yet.",
-        )
+        yield "", "No trial has finished yet." if began else "Nothing has run yet."
 
 
 def _css_class(verdict: ArmVerdict) -> str:
@@ -103,49 +95,44 @@ def _css_class(verdict: ArmVerdict) -> str:
 
 
 def _reference_sentence(report: Report, arm: str) -> str:
-    values = [
-        f"{metric} {format_interval(cell.estimate)}"
-        for metric in report.outcomes
-        if (cell := report.cell(arm, metric))
-    ]
+    cells = [cell for metric in report.outcomes if (cell := report.cell(arm, metric))]
+    values = ", ".join(f"{cell.metric} {format_interval(cell.estimate)}" for cell in cells) or "no value"
     seeds, unit = report.finished(arm), report.unit
-    count_text, _, word = seeds.rpartition(" ")
-    finished_text = f"{count_text} {unit}s {word}" if count_text else f"{counted(int(seeds), unit)} finished"
-    role = "reference of other arms"
-    return f"{arm}: {role} ({', '.join(values) or 'no value'}, {finished_text})"
+    counts, _, word = seeds.rpartition(" ")
+    finished_text = f"{counts} {unit}s {word}" if counts else f"{counted(int(seeds), unit)} finished"
+    return f"{arm}: reference of other arms ({values}, {finished_text})"
 
 
-def _search_sentence(report: Report, arm: str) -> str:
-    best = next(best_trial for best_trial in report.searched if best_trial.arm == arm)
+def _search_sentence(best: SearchBest) -> str:
     values = ", ".join(f"{metric} {format_number(value)}" for metric, value in best.values.items())
     reports = f", its best of {counted(best.reports, 'report')}" if best.reports > 1 else ""
     trials = counted(best.finished, "finished trial")
-    return f"{arm}: best of {trials}, {values}{reports}; this is no test"
+    return f"{best.arm}: best of {trials}, {values}{reports}; this is no test"
 
 
 def cost_sentence(report: Report, details: Details | None) -> str:
     """Return the cost of the sweep in one sentence."""
-    outcomes: dict[str, int] = {}
+    outcomes = Counter[str]()
     for tally in report.tallies:
         for counts in tally.outcomes.values():
-            for outcome, number in counts.items():
-                outcomes[outcome] = outcomes.get(outcome, 0) + number
+            outcomes.update(counts)
     if not outcomes:
         return ""
-    unrun = {outcome: outcomes.pop(outcome) for outcome in UNRUN if outcome in outcomes}
-    num_run, planned = sum(outcomes.values()), sum(outcomes.values()) + sum(unrun.values())
-    explanations = [
-        ", ".join(f"{count(number)} {_outcome_word(outcome)}" for outcome, number in sorted(counts.items()))
-        for counts in (outcomes, unrun)
-        if counts
-    ]
+    planned = outcomes.total()
+    unrun = Counter({outcome: outcomes.pop(outcome) for outcome in UNRUN if outcome in outcomes})
+    num_run, texts = outcomes.total(), [_outcome_counts(counts) for counts in (outcomes, unrun) if counts]
     trials_text = f"{count(num_run)} of {counted(planned, 'trial')}" if unrun else counted(num_run, "trial")
-    words = f"{'So far it' if 'open' in unrun else 'It'} cost {trials_text} ({'; '.join(explanations)})"
+    words = f"{'So far it' if 'open' in unrun else 'It'} cost {trials_text} ({'; '.join(texts)})"
     if details is None:
-        return f"{words} and {duration(sum(arm_tally.seconds for arm_tally in report.tallies))} of work."
+        return f"{words} and {duration(sum(tally.seconds for tally in report.tallies))} of work."
     work = sum(facts.device_s for facts in details.arms) / 3600
     took = f" within {duration(details.wall_clock_s)}" if details.wall_clock_s else ""
     return f"{words} and {work:.3g} device hours of work{took}."
+
+
+def _outcome_counts(counts: Mapping[str, int]) -> str:
+    """Return how many trials ended in which way, e.g. `2 diverged, 10 finished`."""
+    return ", ".join(f"{count(number)} {_outcome_word(name)}" for name, number in sorted(counts.items()))
 
 
 def _outcome_word(outcome: str) -> str:
@@ -193,9 +180,9 @@ def _arms_section(report: Report, details: Details | None) -> PageSection:
     )
     folded = [(f"all settings of {report.arms[0]}", details.settings)] if details.settings else []
     folded += [
-        (f"all that {arm_changes.arm} changes", full_change_lines(arm_changes))
-        for arm_changes in report.changes
-        if has_omissions(arm_changes)
+        (f"all that {changes.arm} changes", full_change_lines(changes))
+        for changes in report.changes
+        if has_omissions(changes)
     ]
     grids = tuple(repeat_tables.chosen_settings(report))
     return PageSection("arms", "Arms", cards=cards, parts=(Part(grids=grids, folded=tuple(folded)),))
@@ -218,8 +205,7 @@ def _card_facts(facts: ArmFacts, changed_fields: tuple[str, ...] | None) -> Iter
     if facts.step_flops is not None:
         yield "FLOPs, training", f"{_format_range(facts.step_flops)} a step"
     for phase, counts in facts.ended.items():
-        outcome_text = ", ".join(f"{count(number)} {_outcome_word(name)}" for name, number in counts.items())
-        yield phase, f"{outcome_text} of {count(facts.planned.get(phase, 0))} planned"
+        yield phase, f"{_outcome_counts(counts)} of {count(facts.planned.get(phase, 0))} planned"
     for failures in facts.failures:
         yield (
             f"{failures.phase} {_outcome_word(failures.outcome)}",
@@ -254,37 +240,28 @@ def _search_facts(course: SearchCourse) -> Iterator[tuple[str, str]]:
     yield "sampler", course.sampler
     if course.repeats > 1:
         yield "repeats", count(course.repeats)
-    outcomes = Counter(_outcome_word(trial.outcome) for trial in course.trials)
-    outcome_text = (
-        ", ".join(f"{count(number)} {name}" for name, number in sorted(outcomes.items())) or "none ended"
-    )
-    yield "trials", f"{outcome_text} of {count(course.planned)} planned"
-    if course.best is not None:
-        values = zip(course.objectives, course.best.values, strict=True)
-        message = ", ".join(f"{counted_name(objective)} {value:.4g}" for objective, value in values)
-        assigned = ", ".join(
-            f"{path} = {value_words(value)}" for path, value in course.best.assignment.items()
-        )
-        number = numbered(course.best.repeat, course.best.number)
-        yield "best", f"trial {number}: {message} with {assigned or 'nothing to choose'}"
-    if (importance := course.importance) is not None and importance.trials < MIN_TRIALS_PER_DIMENSION * len(
-        importance.shares
-    ):
-        trials = counted(importance.trials, "finished trial")
-        basis_text = f"{trials} and {counted(len(importance.shares), 'dimension')}"
-        yield "importance", f"of {basis_text}: too few to distinguish it from chance"
+    outcomes = _outcome_counts(Counter(trial.outcome for trial in course.trials)) or "none ended"
+    yield "trials", f"{outcomes} of {count(course.planned)} planned"
+    if (best := course.best) is not None:
+        values = zip(map(counted_name, course.objectives), best.values, strict=True)
+        message = ", ".join(f"{name} {value:.4g}" for name, value in values)
+        params = ", ".join(f"{path} = {value_words(value)}" for path, value in best.assignment.items())
+        number = numbered(best.repeat, best.number)
+        yield "best", f"trial {number}: {message} with {params or 'nothing to choose'}"
+    importance = course.importance
+    if importance and importance.trials < MIN_TRIALS_PER_DIMENSION * len(importance.shares):
+        trials, fields = importance.trials, len(importance.shares)
+        basis = f"{counted(trials, 'finished trial')} and {counted(fields, 'dimension')}"
+        yield "importance", f"of {basis}: too few to distinguish it from chance"
 
 
 def _compute_figures_section(report: Report, details: Details) -> PageSection:
     panels = list(cost_panels(report, details))
     pairs = dict.fromkeys((curve.outcome, curve.cost) for curve in details.costs)
-    parts = [
-        Part(
-            title=f"{outcome} against {cost}",
-            panels=draw_pictures(panel for panel in panels if f"{panel.name}-".startswith(f"cost-{place}-")),
-        )
-        for place, (outcome, cost) in enumerate(pairs, start=1)
-    ]
+    parts = []
+    for place, (outcome, cost) in enumerate(pairs, start=1):
+        of_pair = [panel for panel in panels if f"{panel.name}-".startswith(f"cost-{place}-")]
+        parts.append(Part(title=f"{outcome} against {cost}", panels=draw_pictures(of_pair)))
     addition = COST_REEVALUATED if any(curve.path for curve in details.costs) else ""
     return _compute_section(report, COST.format(again=addition) if panels else "", parts)
 
@@ -292,26 +269,20 @@ def _compute_figures_section(report: Report, details: Details) -> PageSection:
 def _compute_section(report: Report, text: str, parts: Sequence[Part]) -> PageSection:
     """Return the section of cost figures and tables; without costs it has only re-evaluations."""
     title = "Outcome against compute" if text or report.equal_costs else "Re-evaluated checkpoints"
-    return PageSection(
-        "compute", title, (text,) if text else (), (*parts, Part(grids=tuple(tables.cost_tables(report))))
-    )
+    part = Part(grids=tuple(tables.cost_tables(report)))
+    return PageSection("compute", title, (text,) if text else (), (*parts, part))
 
 
 def _curves_section(report: Report, details: Details) -> PageSection:
     panels = list(curve_panels(report, details))
-    names = dict.fromkeys(curve.metric for curve in details.curves)
-    parts = tuple(
-        Part(
-            title=metric,
-            panels=draw_pictures(panel for panel in panels if panel.name.startswith(f"curve-{place}-")),
-        )
-        for place, metric in enumerate(names, start=1)
-    )
+    parts = []
+    for place, metric in enumerate(dict.fromkeys(curve.metric for curve in details.curves), start=1):
+        of_metric = [panel for panel in panels if panel.name.startswith(f"curve-{place}-")]
+        parts.append(Part(title=metric, panels=draw_pictures(of_metric)))
     band_text = "Mean over the seeds that finished, the band from the lowest to the highest of them"
     lines = "The one seed that finished" if all(curve.seeds <= 1 for curve in details.curves) else band_text
-    return PageSection(
-        "curves", "Learning curves", (CURVES.format(lines=lines), *figures_note(report)), parts
-    )
+    texts = (CURVES.format(lines=lines), *figures_note(report))
+    return PageSection("curves", "Learning curves", texts, tuple(parts))
 
 
 def _metrics_section(report: Report) -> PageSection:

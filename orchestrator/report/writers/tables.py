@@ -2,20 +2,14 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import compress
 from typing import TYPE_CHECKING
 
 from orchestrator.plan.display.format import count, setting_words
 from orchestrator.report.comparisons import crossed_tables, equal_cost_tables, factorial_tables, repeat_tables
 from orchestrator.report.results import arm_changes
 from orchestrator.report.results.contexts import prefix_context, split_by_context
-from orchestrator.report.results.number_formats import (
-    format_interval,
-    format_number,
-    format_p,
-    format_win_share,
-    win_share_title,
-)
-from orchestrator.report.results.statistics import Estimate
+from orchestrator.report.results.number_formats import format_interval, format_number, win_share_title
 from orchestrator.report.results.types import ArmVerdict, Cell, Effect, Grid, Report, completion_word
 from search_spaces.wording import amount, markdown_line, one_line
 
@@ -34,15 +28,8 @@ NO_SPLIT = "no split"
 
 def all_tables(report: Report) -> list[Grid]:
     """Return all tables of a report: arms and their changes, verdicts, results, how trials ended."""
-    grids = search_tables(report)
-    return [
-        *change_tables(report),
-        *answer_tables(report),
-        *metric_tables(report),
-        *cost_tables(report),
-        *grids,
-        outcome_table(report),
-    ]
+    changes, answers, metrics = change_tables(report), answer_tables(report), metric_tables(report)
+    return [*changes, *answers, *metrics, *cost_tables(report), *search_tables(report), outcome_table(report)]
 
 
 def _tables_by_context(report: Report, make_tables: Callable[[Report], list[Grid]]) -> list[Grid]:
@@ -72,7 +59,7 @@ def cost_tables(report: Report) -> list[Grid]:
 
 def _published_sizes(report: Report) -> list[Grid]:
     rows = tuple(
-        (size.system, _format_whole(size.parameters), _format_whole(size.macs), size.source)
+        (size.system, *map(_format_whole, (size.parameters, size.macs)), size.source)
         for size in report.published_sizes
     )
     headers = ("system", "parameters", "multiply-adds", "source")
@@ -94,10 +81,8 @@ def search_tables(report: Report) -> list[Grid]:
 
 def screen_tables(report: Report) -> list[Grid]:
     """Return the tables for the screen: results and differences by context, then over all contexts."""
-    return [
-        *_tables_by_context(report, lambda part: [screen_table(part), *_screen_differences(part)]),
-        *_pooled_tables(report),
-    ]
+    by_context = _tables_by_context(report, lambda part: [screen_table(part), *_screen_differences(part)])
+    return [*by_context, *_pooled_tables(report)]
 
 
 def screen_table(report: Report) -> Grid:
@@ -108,43 +93,36 @@ def screen_table(report: Report) -> Grid:
     """
     if report.searched:
         return search_table(report)
-    shown_metrics = [metric for metric in report.metrics if metric in report.outcomes]
-    # If no trial has measured an outcome, its columns say so.
-    shown_metrics = shown_metrics or [*report.outcomes]
-    shown_metrics = shown_metrics or [
-        metric for metric in report.metrics if report.splits.quantity(metric) in report.headlines
-    ]
-    extra_metrics = [metric for metric in report.metrics if "beside" in report.quantity(metric).shown]
+    shown_metrics = _screen_metrics(report)
     splits = {report.splits.split(metric) for metric in shown_metrics}
-    extra_metrics = [
-        metric
-        for metric in extra_metrics
-        if metric not in shown_metrics and report.splits.split(metric) in splits
-    ][:1]
+    others = [metric for metric in report.metrics if metric not in shown_metrics]
+    beside = [metric for metric in others if "beside" in report.quantity(metric).shown]
+    beside = [metric for metric in beside if report.splits.split(metric) in splits][:1]
     has_differences = len(_outcomes_with_verdict(report)) <= 1
     first = (report.outcomes or ("",))[0]
     rows = [
         (
             arm,
             report.finished(arm),
-            *(_mean_cell(report, arm, metric, with_n=False) for metric in (*shown_metrics, *extra_metrics)),
+            *(_mean_cell(report, arm, metric, with_n=False) for metric in (*shown_metrics, *beside)),
             *(_effect_cells(report, arm, first) if has_differences else ()),
         )
         for arm in report.arms
     ]
     difference_headers = (f"difference in {first}" if first else "difference", "verdict") * has_differences
-    empty_cells = tuple("" for _ in (*extra_metrics, *difference_headers))
-    floors = [(name, "", *cells, *empty_cells) for name, *cells in _floor_rows(report, shown_metrics)]
-    headers = (
-        "arm",
-        f"{report.unit}s",
-        *shown_metrics,
-        *extra_metrics,
-        *difference_headers,
-    )
-    title = f"means with 95% intervals over {report.unit}s"
+    headers = ("arm", f"{report.unit}s", *shown_metrics, *beside, *difference_headers)
+    empty = ("",) * len((*beside, *difference_headers))
+    floors = [(name, "", *cells, *empty) for name, *cells in _floor_rows(report, shown_metrics)]
+    title = f"means with 95% intervals over {report.unit}s{_seeds_per_repeat(report)}"
     family_text = _family_text(report) if has_differences else ""
-    return Grid(f"{report.sweep}: {title}{_seeds_per_repeat(report)}{family_text}", headers, (*rows, *floors))
+    return Grid(f"{report.sweep}: {title}{family_text}", headers, (*rows, *floors))
+
+
+def _screen_metrics(report: Report) -> list[str]:
+    """Return the primary outcomes, also if no trial has measured one, or else the headlines."""
+    measured = [metric for metric in report.metrics if metric in report.outcomes]
+    is_headline = [report.splits.quantity(metric) in report.headlines for metric in report.metrics]
+    return measured or [*report.outcomes] or [*compress(report.metrics, is_headline)]
 
 
 def _outcomes_with_verdict(report: Report) -> list[str]:
@@ -165,13 +143,11 @@ def _screen_differences(report: Report) -> list[Grid]:
     for metric in outcomes:
         rows = []
         for arm in report.arms:
-            if (verdict := report.verdict(arm, metric)) is None:
-                continue
-            difference, text = _effect_cells(report, arm, metric)
-            rows.append((arm, difference, _verdict_kind(verdict) if text in shown_texts else text))
-            shown_texts.add(text)
-        family_text = "" if grids else _family_text(report)
-        title = f"difference in {metric}{family_text}"
+            if (verdict := report.verdict(arm, metric)) is not None:
+                difference, text = _effect_cells(report, arm, metric)
+                rows.append((arm, difference, _verdict_kind(verdict) if text in shown_texts else text))
+                shown_texts.add(text)
+        title = f"difference in {metric}{'' if grids else _family_text(report)}"
         grids.append(Grid(title, ("arm", "difference", "verdict"), tuple(rows)))
     return grids
 
@@ -193,11 +169,12 @@ def change_tables(report: Report) -> list[Grid]:
     """Return the table of all changes of each arm, and the table of the chosen settings."""
     headers = ("arm", "against", "changes", "chosen by its search", "not searched")
     rows = arm_changes.change_rows(report.changes)
-    used_columns = [place for place in range(5) if place < 3 or any(row[place] != "-" for row in rows)]
-    used_rows = tuple(tuple(row[place] for place in used_columns) for row in rows)
-    grids = (
-        [Grid(arm_changes.TITLE, tuple(headers[place] for place in used_columns), used_rows)] if rows else []
+    is_used = [place < 3 or any(row[place] != "-" for row in rows) for place in range(len(headers))]
+    used_headers, used_rows = (
+        tuple(compress(headers, is_used)),
+        tuple(tuple(compress(row, is_used)) for row in rows),
     )
+    grids = [Grid(arm_changes.TITLE, used_headers, used_rows)] if rows else []
     return [*grids, *repeat_tables.chosen_settings(report)]
 
 
@@ -243,31 +220,16 @@ def _pooled_tables(report: Report) -> list[Grid]:
 
 def _verdict_tables(report: Report, verdicts: Iterable[ArmVerdict], metric: str) -> list[Grid]:
     """Return the table of `verdicts` on one primary outcome, if there are any."""
-    metric_verdicts = [verdict for verdict in verdicts if verdict.metric == metric]
-    rows = [
-        (
-            f"{verdict.arm} - {verdict.reference}",
-            verdict.seeds.replace(" finished", ""),
-            "-"
-            if verdict.difference is None
-            else format_interval(verdict.difference, "+", report.margin(metric)),
-            format_win_share(verdict.wins),
-            "-" if verdict.p is None else format_p(verdict.p, verdict.level),
-            verdict.text,
-        )
-        for verdict in metric_verdicts
-    ]
-    if not rows:
+    of_metric = [verdict for verdict in verdicts if verdict.metric == metric]
+    if not of_metric:
         return []
+    rows = [
+        (f"{verdict.arm} - {verdict.reference}", *crossed_tables.result_cells(verdict, report.margin(metric)))
+        for verdict in of_metric
+    ]
     title = f"{metric}, primary outcome: mean difference and interval{_family_text(report)}"
-    headers = (
-        "arm",
-        "finished",
-        "difference",
-        win_share_title(verdict.wins for verdict in metric_verdicts),
-        "p",
-        "verdict",
-    )
+    share = win_share_title(verdict.wins for verdict in of_metric)
+    headers = ("arm", "finished", "difference", share, "p", "verdict")
     return [Grid(title, headers, tuple(rows), stacked=True)]
 
 
@@ -278,29 +240,20 @@ def _front_tables(report: Report) -> list[Grid]:
         for metric in report.metrics
         if metric in report.outcomes or "posthoc" in report.quantity(metric).shown
     ]
-    cells = {(cell.arm, cell.setting, cell.metric): cell for cell in report.points}
-    rows = [
-        (
-            *front_key,
-            *(
-                format_interval(cell.estimate) if (cell := cells.get((*front_key, metric))) else "-"
-                for metric in metrics
-            ),
-        )
-        for front_key in dict.fromkeys((cell.arm, cell.setting) for cell in report.points)
-    ]
+    cells = {(cell.arm, cell.setting, cell.metric): format_interval(cell.estimate) for cell in report.points}
+    points = dict.fromkeys((cell.arm, cell.setting) for cell in report.points)
+    rows = tuple((*point, *(cells.get((*point, metric), "-") for metric in metrics)) for point in points)
     title = "confirmed points of each front: mean [95% interval]; other tables are of point 1 of each arm"
-    return [Grid(title, ("arm", "point", *metrics), tuple(rows))] if rows else []
+    return [Grid(title, ("arm", "point", *metrics), rows)] if rows else []
 
 
 def search_table(report: Report) -> Grid:
     """Return the table of the best trial of each arm's search."""
-    bests = {best_trial.arm: best_trial for best_trial in report.searched}
-    metrics = tuple(dict.fromkeys(name for best_trial in report.searched for name in best_trial.values))
+    bests = {best.arm: best for best in report.searched}
+    metrics = tuple(dict.fromkeys(name for best in report.searched for name in best.values))
     rows = []
     for arm in report.arms:
-        best = bests.get(arm)
-        if best is None:
+        if (best := bests.get(arm)) is None:
             rows.append((arm, "0", *("-" for _ in metrics), "-"))
         else:
             values = (format_number(best.values[metric]) for metric in metrics)
@@ -313,9 +266,8 @@ def _results_table(report: Report, quantity: str) -> Grid:
     metrics = _metrics_of_quantity(report, quantity)
     rows = [(arm, *(_mean_cell(report, arm, metric) for metric in metrics)) for arm in report.arms]
     rows += _floor_rows(report, metrics)
-    cells = {(cell.arm, cell.metric): cell for cell in report.cells}
     for arm in report.arms:
-        published_rows = _published_rows([cells.get((arm, metric)) for metric in metrics])
+        published_rows = _published_rows([report.cell(arm, metric) for metric in metrics])
         rows += [(f"{arm}, {words}", *values) for words, values in published_rows]
     rows += _prior_rows(report, metrics)
     headers = ("arm", *(split_title(report, metric) for metric in metrics))
@@ -324,50 +276,34 @@ def _results_table(report: Report, quantity: str) -> Grid:
 
 def _published_rows(cells: list[Cell | None]) -> list[tuple[str, list[str]]]:
     """Return published values of these results with their row names; medians follow the measured medians."""
-
-    def row(value: Callable[[Cell], str]) -> list[str]:
-        return ["" if cell is None else value(cell) for cell in cells]
-
-    rows = [
-        ("published", row(lambda cell: _format_with_std(cell.published, cell.published_std))),
-        ("our median", row(lambda cell: format_number(cell.median))),
-        (
-            "published median",
-            row(lambda cell: _format_with_std(cell.published_median, cell.published_median_std)),
-        ),
-    ]
-    return [(words, values) for words, values in rows if any(values)]
+    texts: dict[str, Callable[[Cell], str]] = {
+        "published": lambda cell: _format_with_std(cell.published, cell.published_std),
+        "our median": lambda cell: format_number(cell.median),
+        "published median": lambda cell: _format_with_std(cell.published_median, cell.published_median_std),
+    }
+    rows = [(name, [text(cell) if cell else "" for cell in cells]) for name, text in texts.items()]
+    return [(name, values) for name, values in rows if any(values)]
 
 
 def _prior_rows(report: Report, metrics: list[str]) -> list[tuple[str, ...]]:
     """Return rows of published values of systems that are not arms."""
-    rows: dict[str, dict[str, str]] = {}
-    for prior_work in report.prior_work:
-        words = "published" if prior_work.statistic == "mean" else f"published {prior_work.statistic}"
-        rows.setdefault(f"{prior_work.system}, {words}", {})[prior_work.metric] = _format_with_std(
-            prior_work.value, prior_work.std
-        )
-    rows_of_prior = [(name, *(values.get(metric, "") for metric in metrics)) for name, values in rows.items()]
-    return [row for row in rows_of_prior if any(row[1:])]
+    values_by_name: dict[str, dict[str, str]] = {}
+    for prior in report.prior_work:
+        words = "published" if prior.statistic == "mean" else f"published {prior.statistic}"
+        values = values_by_name.setdefault(f"{prior.system}, {words}", {})
+        values[prior.metric] = _format_with_std(prior.value, prior.std)
+    rows = [(name, *(each.get(metric, "") for metric in metrics)) for name, each in values_by_name.items()]
+    return [row for row in rows if any(row[1:])]
 
 
 def _floor_rows(report: Report, metrics: list[str]) -> list[tuple[str, ...]]:
     """Return rows of floors of the metrics, one for each name of a floor."""
-    floor_names = {
-        metric: f"{FLOOR_ROW} ({report.quantity(metric).floor_name})"
-        for metric in metrics
-        if metric in report.floors
-    }
-    return [
-        (
-            name,
-            *(
-                format_number(report.floors[metric]) if floor_names.get(metric) == name else ""
-                for metric in metrics
-            ),
-        )
-        for name in dict.fromkeys(floor_names.values())
-    ]
+    values_by_name: dict[str, dict[str, str]] = {}
+    for metric in metrics:
+        if metric in report.floors:
+            values = values_by_name.setdefault(f"{FLOOR_ROW} ({report.quantity(metric).floor_name})", {})
+            values[metric] = format_number(report.floors[metric])
+    return [(name, *(each.get(metric, "") for metric in metrics)) for name, each in values_by_name.items()]
 
 
 def quantity_title(report: Report, quantity: str) -> str:
@@ -392,17 +328,12 @@ def role_note(report: Report, metric: str) -> str:
 def _differences(report: Report) -> list[Grid]:
     grids = []
     for quantity in _quantities(report):
-        metrics = [
-            metric for metric in _metrics_of_quantity(report, quantity) if metric not in report.outcomes
-        ]
-        rows = [
-            (
-                f"{arm} - {reference}",
-                *(_format_effect(report.effect(arm, metric)) for metric in metrics),
-            )
-            for arm in report.arms
-            if (reference := _reference_name(report, arm, metrics))
-        ]
+        metrics = [name for name in _metrics_of_quantity(report, quantity) if name not in report.outcomes]
+        rows = []
+        for arm in report.arms:
+            effects = [report.effect(arm, metric) for metric in metrics]
+            if reference := next((effect.reference for effect in effects if effect), ""):
+                rows.append((f"{arm} - {reference}", *map(_format_effect, effects)))
         if rows:
             title = f"{quantity}, exploratory differences: paired mean [95% interval of each alone] (pairs)"
             headers = ("arm", *(split_title(report, metric) for metric in metrics))
@@ -410,24 +341,17 @@ def _differences(report: Report) -> list[Grid]:
     return grids
 
 
-def _reference_name(report: Report, arm: str, metrics: list[str]) -> str:
-    """Return the reference of the arm in these metrics; empty if it has none."""
-    effects = (report.effect(arm, metric) for metric in metrics)
-    return next((effect.reference for effect in effects if effect), "")
-
-
 def outcome_table(report: Report) -> Grid:
     """Return the table of how each arm's trials ended."""
     rows: list[tuple[str, ...]] = []
-    params_by_arm = {best_trial.arm: best_trial.assignment for best_trial in report.searched}
+    searched = {best.arm: best.assignment for best in report.searched}
     for tally in report.tallies:
-        outcome_text = "; ".join(
+        outcomes = "; ".join(
             f"{phase}: " + ", ".join(f"{count} {name}" for name, count in counts.items())
             for phase, counts in tally.outcomes.items()
         )
-        seconds = f"{tally.seconds:.0f} s"
-        best = tally.assignment or params_by_arm.get(tally.arm, {})
-        rows.append((tally.arm, outcome_text or "nothing ran", seconds, _format_assignment(best)))
+        best = _format_assignment(tally.assignment or searched.get(tally.arm, {}))
+        rows.append((tally.arm, outcomes or "nothing ran", f"{tally.seconds:.0f} s", best))
     columns: tuple[str, ...] = ("arm", "outcomes", "work", "best assignment")
     if all(row[-1] == "-" for row in rows):  # no search, or repeats with a best assignment each
         columns, rows = columns[:-1], [row[:-1] for row in rows]
@@ -440,32 +364,25 @@ def _format_assignment(assignment: Mapping[str, object]) -> str:
 
 def _posthoc_tables(report: Report) -> list[Grid]:
     """Return the table of confirmed checkpoints re-evaluated under other settings."""
-    failed_cells = {
-        (failure.arm, failure.setting): f"0 of {failure.seeds} finished" for failure in report.failed_readings
-    }
-    settings = [*dict.fromkeys((cell.arm, cell.setting) for cell in report.posthoc), *failed_cells]
-    settings.sort(key=lambda key: report.arms.index(key[0]))
+    failed = {(each.arm, each.setting): f"0 of {each.seeds} finished" for each in report.failed_readings}
+    settings = [*dict.fromkeys((cell.arm, cell.setting) for cell in report.posthoc), *failed]
     if not settings:
         return []
-    measured_metrics = {cell.metric for cell in report.posthoc}
+    settings.sort(key=lambda key: report.arms.index(key[0]))
+    measured = dict.fromkeys(cell.metric for cell in report.posthoc)
+    shown = {metric for metric in measured if "posthoc" in report.quantity(metric).shown}
     # Metrics that only re-evaluations measure come last.
-    metrics = [
-        metric
-        for metric in dict.fromkeys((*report.metrics, *(cell.metric for cell in report.posthoc)))
-        if metric in report.outcomes
-        or (metric in measured_metrics and "posthoc" in report.quantity(metric).shown)
-    ]
+    every = dict.fromkeys((*report.metrics, *measured))
+    metrics = [metric for metric in every if metric in report.outcomes or metric in shown]
     cells = {(cell.arm, cell.setting, cell.metric): cell for cell in report.posthoc}
     rows: list[tuple[str, ...]] = []
     for arm, setting in settings:
-        row_cells = [cells.get((arm, setting, metric)) for metric in metrics]
-        placeholder = failed_cells.get((arm, setting), "-")
-        rows.append(
-            (arm, setting, *(placeholder if cell is None else _format_cell(cell) for cell in row_cells))
-        )
-        rows += [(f"{arm}, {words}", setting, *values) for words, values in _published_rows(row_cells)]
-    title = f"re-evaluated checkpoints: {VALUES}"
-    return [Grid(title, ("arm", "setting", *metrics), tuple(rows), stacked=True)]
+        of_setting = [cells.get((arm, setting, metric)) for metric in metrics]
+        placeholder = failed.get((arm, setting), "-")
+        rows.append((arm, setting, *(_format_cell(cell) if cell else placeholder for cell in of_setting)))
+        rows += [(f"{arm}, {words}", setting, *values) for words, values in _published_rows(of_setting)]
+    title, headers = f"re-evaluated checkpoints: {VALUES}", ("arm", "setting", *metrics)
+    return [Grid(title, headers, tuple(rows), stacked=True)]
 
 
 def _quantities(report: Report) -> list[str]:
@@ -483,11 +400,9 @@ def _format_with_std(value: float | None, std: float | None) -> str:
 def _mean_cell(report: Report, arm: str, metric: str, *, with_n: bool = True) -> str:
     cell = report.cell(arm, metric)
     if cell is None:
-        num_finished = report.finished(arm)
-        return num_finished if "of" in num_finished else "-"
-    if not with_n:
-        return format_interval(cell.estimate)
-    return _format_cell(cell)
+        finished = report.finished(arm)
+        return finished if "of" in finished else "-"
+    return _format_cell(cell) if with_n else format_interval(cell.estimate)
 
 
 def _format_cell(cell: Cell) -> str:
@@ -495,10 +410,6 @@ def _format_cell(cell: Cell) -> str:
     n = cell.estimate.n
     count_text = f"{n} of {n + cell.failed} {completion_word(cell.failures)}" if cell.failed else str(n)
     return f"{format_interval(cell.estimate)} ({count_text})"
-
-
-def _format_difference(report: Report, estimate: Estimate | None, metric: str) -> str:
-    return "-" if estimate is None else format_interval(estimate, "+", report.margin(metric))
 
 
 def _format_effect(effect: Effect | None) -> str:
@@ -510,7 +421,7 @@ def _effect_cells(report: Report, arm: str, metric: str) -> tuple[str, str]:
     if arm == report.arms[0]:
         return "baseline", ""
     effect, verdict = report.effect(arm, metric), report.verdict(arm, metric)
-    difference = _format_difference(report, effect.estimate if effect is not None else None, metric)
+    difference = "-" if effect is None else format_interval(effect.estimate, "+", report.margin(metric))
     if verdict is None:
         return difference, ""
     return difference, f"{verdict.text} ({verdict.seeds})" if verdict.looked else verdict.text

@@ -101,21 +101,19 @@ def _replace_folder(fresh: Path, folder: Path) -> None:
 def as_markdown_report(report: Report, figures: Sequence[Panel], details: Details | None = None) -> str:
     """Return the report as Markdown; `figures` are PNG files in the same folder."""
     parts = [f"# {markdown_line(report.sweep)}"]
-    if report.question:
-        parts.append(markdown_text(report.question))
-    parts += [f"**{markdown_line(one_line(text))}**" for text in warning_texts(report)]
+    parts += [markdown_text(report.question)] if report.question else []
+    parts += [f"**{_line(text)}**" for text in warning_texts(report)]
     if report.verdicts:
-        summary = answer_summary(report, arm_reasons(details))
-        parts += [
-            "## Answer",
-            *([markdown_line(one_line(summary))] if summary else []),
-            *_verdict_lists(report),
-        ]
+        summary = _line(answer_summary(report, arm_reasons(details)))
+        parts += ["## Answer", *([summary] if summary else []), *_verdict_lists(report)]
     parts += [as_markdown(grid) for grid in all_tables(report)]
-    parts += [f"![{markdown_line(one_line(panel.title))}]({panel.name}.png)" for panel in figures]
-    note_lines = [f"- {markdown_line(one_line(note))}" for note in notes(report)]
-    parts.append("## How to read this\n\n" + "\n".join(note_lines))
+    parts += [f"![{_line(panel.title)}]({panel.name}.png)" for panel in figures]
+    parts.append("## How to read this\n\n" + "\n".join(f"- {_line(note)}" for note in notes(report)))
     return "\n\n".join(parts) + "\n"
+
+
+def _line(text: str) -> str:
+    return markdown_line(one_line(text))
 
 
 def _verdict_lists(report: Report) -> Iterator[str]:
@@ -123,6 +121,6 @@ def _verdict_lists(report: Report) -> Iterator[str]:
     verdict_lists = [(context, part.verdicts) for context, part in split_by_context(report)]
     for title, verdicts in (*verdict_lists, ("mean over all contexts", report.pooled)):
         if verdicts and report.contexts:
-            yield f"### {markdown_line(one_line(title))}"
+            yield f"### {_line(title)}"
         if verdicts:
-            yield "\n".join(f"- {markdown_line(one_line(verdict.line))}" for verdict in verdicts)
+            yield "\n".join(f"- {_line(verdict.line)}" for verdict in verdicts)

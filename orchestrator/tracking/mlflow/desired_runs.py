@@ -115,23 +115,24 @@ class DesiredRuns:
         elif event.kind is EventKind.CLOSED:
             self._close(event)
         elif event.kind is EventKind.ASKED:
-            trial = trial_from_json(event.payload)
-            self._trials.setdefault(trial.trial_id, trial)
-            if (run := self.runs.get(f"trial/{trial.trial_id}")) is not None:
-                # MLflow cannot change the value of a parameter, so the existing params are retained.
-                run.params = self._trial_run(trial, run.start_ms).params | run.params
+            self._plan_trial(trial_from_json(event.payload))
         elif event.kind is EventKind.RETRIED:
             self._reopen_run(event)
         elif event.kind not in {EventKind.CHECKPOINTED, EventKind.KEPT, EventKind.READ}:
             self._fold_trial_event(event)
 
+    def _plan_trial(self, trial: Trial) -> None:
+        self._trials.setdefault(trial.trial_id, trial)
+        if (run := self.runs.get(f"trial/{trial.trial_id}")) is not None:
+            # MLflow cannot change the value of a parameter, so the existing params are retained.
+            run.params = self._trial_run(trial, run.start_ms).params | run.params
+
     def set_locked(self, *, is_locked: bool) -> None:
         """Set whether a living process holds the sweep; if none does, no run is RUNNING."""
         if is_locked != self._held:
             self._held = is_locked
-            self.dirty |= dict.fromkeys(
-                key for key, desired in self.runs.items() if desired.status == "RUNNING"
-            )
+            running = (key for key, run in self.runs.items() if run.status == "RUNNING")
+            self.dirty |= dict.fromkeys(running)
 
     def current(self, key: str) -> DesiredRun:
         """Return the current state of a run: KILLED if it was running and its process died."""
@@ -152,10 +153,7 @@ class DesiredRuns:
     def summary_tags(self, texts: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
         """Return the tags of arms that have a run, by the key of the run."""
         return {
-            f"arm/{arm}": {
-                metric_key(f"{PREFIX}{name}"): visible(_shorten(text, MAX_TEXT))
-                for name, text in tags.items()
-            }
+            f"arm/{arm}": {metric_key(f"{PREFIX}{name}"): _tag(text) for name, text in tags.items()}
             for arm, tags in texts.items()
             if f"arm/{arm}" in self.runs
         }
@@ -175,10 +173,7 @@ class DesiredRuns:
         for running_time in self._running.values():
             running_time.abandon()
         self._source = source_tags(event.payload["provenance"])
-        self.runs[SWEEP].tags |= {
-            f"{PREFIX}spec_digest": str(event.payload["spec_digest"]),
-            **self._source,
-        }
+        self.runs[SWEEP].tags |= {f"{PREFIX}spec_digest": str(event.payload["spec_digest"]), **self._source}
         self._mark(SWEEP, "RUNNING", None, "running", NOT_APPLICABLE)
         self._mark_arms()
 
@@ -228,13 +223,12 @@ class DesiredRuns:
         outcomes = self._confirmed.get(arm, {}).items()
         trials = [self._trials[trial_id] for trial_id, kind in outcomes if kind is OutcomeKind.FINISHED]
         trials.sort(key=lambda trial: (trial.planned.repeat, trial.planned.rank))
-        texts_by_path = {
-            path: dict.fromkeys(
-                _short_text(trial.assignment[path]) for trial in trials if path in trial.assignment
-            )
-            for path in (dimension.path for dimension in self._plan.arm(arm).space.dimensions)
-        }
-        return as_params({path: ", ".join(texts) for path, texts in texts_by_path.items() if texts})
+        params: dict[str, str] = {}
+        for path in self._plan.arm(arm).space.paths:
+            values = [trial.assignment[path] for trial in trials if path in trial.assignment]
+            if values:
+                params[path] = ", ".join(dict.fromkeys(map(_short_text, values)))
+        return as_params(params)
 
     def _reopen_run(self, event: Event) -> None:
         """Reopen the run of a retried trial."""
@@ -284,24 +278,21 @@ class DesiredRuns:
                 self.runs[key].tags |= tags
                 self.dirty[key] = None
 
-    def _add_counted_values(self, measurement: Measurement, planned_trial: PlannedTrial) -> Measurement:
+    def _add_counted_values(self, measurement: Measurement, planned: PlannedTrial) -> Measurement:
         """Add the value of each objective over earlier reports, e.g. as `valid/accuracy.best`.
 
         Only objectives whose scope is not the last report are added.
         """
         objectives = self._plan.search.objectives if self._plan.search is not None else ()
         unusual = [objective for objective in objectives if objective.scope != "last"]
-        if planned_trial.phase != "search" or not unusual:
+        if planned.phase != "search" or not unusual:
             return measurement
-        reports = self._counted.setdefault(planned_trial.trial_id, CountedReports(objectives))
+        reports = self._counted.setdefault(planned.trial_id, CountedReports(objectives))
         reports.add(measurement)
-        values = reports.measurement.metrics if reports.measurement is not None else {}
-        values_by_scope = {
-            f"{objective.metric}.{objective.scope}": values[objective.metric]
-            for objective in unusual
-            if values
-        }
-        return replace(measurement, metrics={**values_by_scope, **measurement.metrics})
+        if reports.measurement is None or not (values := reports.measurement.metrics):
+            return measurement
+        counted = {f"{each.metric}.{each.scope}": values[each.metric] for each in unusual}
+        return replace(measurement, metrics={**counted, **measurement.metrics})
 
     def _fold_end(self, key: str, event: Event, *, skipped: bool) -> None:
         assert event.trial_id is not None
@@ -319,7 +310,7 @@ class DesiredRuns:
     def _mark(self, key: str, status: Status, end_ms: int | None, outcome: str, reason: str) -> None:
         desired = self.runs[key]
         desired.status, desired.end_ms = status, end_ms
-        desired.tags |= {f"{PREFIX}outcome": outcome, f"{PREFIX}reason": visible(_shorten(reason, MAX_TEXT))}
+        desired.tags |= {f"{PREFIX}outcome": outcome, f"{PREFIX}reason": _tag(reason)}
         self.dirty[key] = None
 
     def _add(self, desired: DesiredRun) -> None:
@@ -338,33 +329,23 @@ class DesiredRuns:
         ]
         text = "\n".join([markdown_text(_shorten(arm.why, MAX_TEXT)), *changes]).strip()
         tags = self._tags("arm", arm=arm.name) | self._source
-        searched_paths = {dimension.path for dimension in arm.space.dimensions}
         if text:
             tags["mlflow.note.content"] = _shorten(text, MAX_NOTE)
+        params = {path: value for path, value in leaves(arm.settings) if path not in arm.space.paths}
         return DesiredRun(
             f"arm/{arm.name}",
             SWEEP,
             arm.name,
             start_ms,
             tags=tags,
-            params=as_params(
-                {path: value for path, value in leaves(arm.settings) if path not in searched_paths}
-            ),
+            params=as_params(params),
             inputs=inputs_for(self._inputs, arm.settings),
         )
 
     def _trial_run(self, trial: Trial, start_ms: int) -> DesiredRun:
         planned = trial.planned
-        tags = self._tags(
-            "trial",
-            arm=planned.arm,
-            phase=planned.phase,
-            seed=planned.seed,
-            number=planned.number,
-            repeat=planned.repeat,
-            trial=planned.trial_id,
-        )
-        tags |= self._source
+        values = {name: getattr(planned, name) for name in ("arm", "phase", "seed", "number")}
+        tags = self._tags("trial", trial=planned.trial_id, **values) | self._source
         # Users compare trials by params and by the settings in which arms differ.
         settings = {path: value for path, value in leaves(trial.settings) if path in self._differing}
         identity = {"seed": planned.seed} | ({"repeat": planned.repeat} if self._plan.repeats > 1 else {})
@@ -382,9 +363,7 @@ class DesiredRuns:
 def searched_fields(plan: Plan) -> tuple[str, ...]:
     """Return the paths of the fields that some arm searches, in the order of the spaces."""
     dimensions = (dimension for arm in plan.arms for dimension in arm.space.dimensions)
-    return tuple(
-        dict.fromkeys(dimension.path for dimension in dimensions if not isinstance(dimension.domain, Fixed))
-    )
+    return tuple(dict.fromkeys(each.path for each in dimensions if not isinstance(each.domain, Fixed)))
 
 
 def mlflow_status(kind: OutcomeKind) -> Status:
@@ -396,12 +375,12 @@ def mlflow_status(kind: OutcomeKind) -> Status:
 
 def text_tags(texts: Mapping[str, str]) -> dict[str, str]:
     """Return reported texts as tags; names reserved by MLflow or haltsweep get a prefix."""
-    return {
-        metric_key(f"text.{name}" if name.startswith(("mlflow.", PREFIX)) else name): visible(
-            _shorten(text, MAX_TEXT)
-        )
-        for name, text in texts.items()
-    }
+    prefixes = {name: "text." * name.startswith(("mlflow.", PREFIX)) for name in texts}
+    return {metric_key(f"{prefixes[name]}{name}"): _tag(text) for name, text in texts.items()}
+
+
+def _tag(text: str) -> str:
+    return visible(_shorten(text, MAX_TEXT))
 
 
 def as_params(values: Mapping[str, Any]) -> dict[str, str]:

@@ -93,36 +93,31 @@ def differences(
         means: Metrics of the arm in a report, compared with the newest point of each metric.
         at_close: Points that are written with a report.
     """
-    expected_keys = {*means, *(point.key for point in at_close)}
-    yield from _points(
-        [*desired.points, *at_close], stored_run, expected_keys, retried=bool(desired.retried_ms)
-    )
+    run, retried = stored_run.run, bool(desired.retried_ms)
+    reported = {*means, *(point.key for point in at_close)}
+    yield from _points([*desired.points, *at_close], stored_run, reported, retried=retried)
     for name, mean in means.items():
         if name not in stored_run.histories or stored_run.histories[name][-1][1] != mean:
             yield "unreported", f"{name} is not as reported"
     for name, value in desired.params.items():
-        stored_value = stored_run.run.params.get(name)
+        stored_value = run.params.get(name)
         if stored_value is None:
             yield "missing", f"parameter {name} is missing"
         elif stored_value != value[:MAX_PARAM]:
             yield "wrong", f"parameter {name} is {stored_value!r}, the ledger says {value[:MAX_PARAM]!r}"
-    for name in stored_run.run.params.keys() - desired.params.keys():
+    for name in run.params.keys() - desired.params.keys():
         yield "wrong", f"parameter {name} is in no trial"
-    for name, value in (
-        desired.tags | ({"mlflow.parentRunId": parent} if parent is not None else {})
-    ).items():
-        if (tag := stored_run.run.tags.get(name)) != value:
+    parent_tags = {"mlflow.parentRunId": parent} if parent is not None else {}
+    for name, value in (desired.tags | parent_tags).items():
+        if (tag := run.tags.get(name)) != value:
             is_late = tag is None or name in CHANGING or desired.key == SWEEP
             yield "missing" if is_late else "wrong", f"tag {name} is {tag!r}, the ledger says {value!r}"
-    if (stored_run.run.status, stored_run.run.end_ms) != (
-        desired.status,
-        desired.end_ms or stored_run.run.end_ms,
-    ):
-        yield "missing", f"status is {stored_run.run.status}, the ledger says {desired.status}"
+    if (run.status, run.end_ms) != (desired.status, desired.end_ms or run.end_ms):
+        yield "missing", f"status is {run.status}, the ledger says {desired.status}"
     expected_inputs = {dataset[:3] for dataset in desired.inputs}
-    for name, digest, context in sorted(expected_inputs - stored_run.run.inputs):
+    for name, digest, context in sorted(expected_inputs - run.inputs):
         yield "missing", f"dataset {name} ({context}, {digest}) is missing"
-    for name, digest, context in sorted(stored_run.run.inputs - expected_inputs) if expected_inputs else ():
+    for name, digest, context in sorted(run.inputs - expected_inputs) if expected_inputs else ():
         yield "wrong", f"dataset {name} ({context}, {digest}) is none that was read"
 
 
@@ -133,19 +128,15 @@ def _points(
     for point in points:
         expected.setdefault(point.key, []).append((point.step, point.value))
     for name in sorted(expected.keys() | stored_run.histories.keys()):
-        history, expected_points = stored_run.histories.get(name, []), sorted(expected.get(name, []))
-        if name in metric_names and not expected_points:
+        history, wanted = stored_run.histories.get(name, []), sorted(expected.get(name, []))
+        if name in metric_names and not wanted:
             continue
         # A retried trial may have measured earlier steps again.
-        is_part = (
-            Counter(history) <= Counter(expected_points)
-            if retried
-            else history == expected_points[: len(history)]
-        )
+        is_part = history == wanted[: len(history)] or (retried and Counter(history) <= Counter(wanted))
         if not is_part:
             yield "wrong", f"points of {name} differ"
-        elif len(history) < len(expected_points):
-            missing_text = amount(len(expected_points) - len(history), "point")
+        elif len(history) < len(wanted):
+            missing_text = amount(len(wanted) - len(history), "point")
             yield "unreported" if name in metric_names else "missing", f"{name} lacks {missing_text}"
 
 

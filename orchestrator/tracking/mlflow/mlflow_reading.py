@@ -35,12 +35,8 @@ def read_runs(
         for number, run in enumerate(runs):
             on_progress(f"{amount(len(runs) - number, 'run')} to read")
             points = {name: client.get_metric_history(run.run_id, name) for name in run.latest}
-            stored_runs.append(
-                StoredRun(
-                    run,
-                    {name: sorted((point.step, point.value) for point in points[name]) for name in points},
-                )
-            )
+            histories = {name: sorted((each.step, each.value) for each in points[name]) for name in points}
+            stored_runs.append(StoredRun(run, histories))
         return stored_runs
 
 

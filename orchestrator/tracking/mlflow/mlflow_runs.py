@@ -213,13 +213,11 @@ class RunStore:
         by_key: dict[str, StoredRunState] = {}
         with outages(self._uri):
             runs = find_runs(self._client, self.experiment_id, ledger_uid)
-            for checkpoint in sorted(
-                runs, key=lambda checkpoint: (-len(checkpoint.latest), checkpoint.run_id)
-            ):
-                if checkpoint.key in by_key:
-                    self._client.delete_run(checkpoint.run_id)
+            for run in sorted(runs, key=lambda run: (-len(run.latest), run.run_id)):
+                if run.key in by_key:
+                    self._client.delete_run(run.run_id)
                 else:
-                    by_key[checkpoint.key] = checkpoint
+                    by_key[run.key] = run
         return by_key
 
     def create(self, desired: DesiredRun, tags: Mapping[str, str]) -> StoredRunState:
@@ -264,15 +262,10 @@ class RunStore:
         """Write the datasets that a run read."""
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
-        dataset_inputs = [
-            DatasetInput(
-                Dataset(dataset.name, dataset.digest, "local", dataset.source),
-                [InputTag(CONTEXT, dataset.context)],
-            )
-            for dataset in inputs
-        ]
+        datasets = (Dataset(each.name, each.digest, "local", each.source) for each in inputs)
+        tags = ([InputTag(CONTEXT, each.context)] for each in inputs)
         with outages(self._uri):
-            self._client.log_inputs(run_state.run_id, dataset_inputs)
+            self._client.log_inputs(run_state.run_id, list(map(DatasetInput, datasets, tags)))
         run_state.inputs |= {(dataset.name, dataset.digest, dataset.context) for dataset in inputs}
 
     def set_status(self, run_state: StoredRunState, status: Status, end_ms: int | None) -> None:
@@ -417,6 +410,8 @@ def _make_database(file: Path, artifacts: Path, mode: int) -> None:
 
 
 def _to_stored(run: Any) -> StoredRunState:
+    # Only the protocol message of a run contains the steps of its metrics.
+    metrics, inputs = run.data.to_proto().metrics, run.inputs.dataset_inputs if run.inputs else ()
     return StoredRunState(
         run_id=run.info.run_id,
         artifact_uri=run.info.artifact_uri,
@@ -424,15 +419,11 @@ def _to_stored(run: Any) -> StoredRunState:
         end_ms=run.info.end_time,
         tags=dict(run.data.tags),
         params=dict(run.data.params),
-        # Only the protocol message of a run contains the steps of its metrics.
-        latest={
-            metric_or_input.key: (metric_or_input.step, metric_or_input.value, metric_or_input.timestamp)
-            for metric_or_input in run.data.to_proto().metrics
-        },
+        latest={metric.key: (metric.step, metric.value, metric.timestamp) for metric in metrics},
         inputs={
-            (metric_or_input.dataset.name, metric_or_input.dataset.digest, tag.value)
-            for metric_or_input in (run.inputs.dataset_inputs if run.inputs else ())
-            for tag in metric_or_input.tags
+            (each.dataset.name, each.dataset.digest, tag.value)
+            for each in inputs
+            for tag in each.tags
             if tag.key == CONTEXT
         },
     )

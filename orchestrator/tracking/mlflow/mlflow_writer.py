@@ -6,7 +6,7 @@ after an outage, and after the database was deleted.
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, astuple, dataclass
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
@@ -46,22 +46,16 @@ class WriteCounts:
     inputs: int = 0
 
     def __add__(self, second: "WriteCounts") -> "WriteCounts":
-        return WriteCounts(
-            *(getattr(self, field_.name) + getattr(second, field_.name) for field_ in fields(WriteCounts))
-        )
+        return WriteCounts(*map(sum, zip(astuple(self), astuple(second), strict=True)))
 
     def __str__(self) -> str:
-        parts = [
-            f"{getattr(self, field_.name)} {field_.name}"
-            for field_ in fields(WriteCounts)
-            if getattr(self, field_.name)
-        ]
-        return f"{', '.join(parts)} written" if parts else "all was up to date"
+        parts = ", ".join(f"{count} {name}" for name, count in asdict(self).items() if count)
+        return f"{parts} written" if parts else "all was up to date"
 
     @property
     def total(self) -> int:
         """Number of items of all kinds; 0 if everything was up to date."""
-        return sum(getattr(self, field_.name) for field_ in fields(WriteCounts))
+        return sum(astuple(self))
 
 
 class MlflowWriter:

@@ -26,14 +26,10 @@ def follow_move(uri: str, artifacts: Path) -> None:
     if file is None or not file.is_file() or file.resolve().parent != folder.parent:
         return
     with closing(sqlite3.connect(file, timeout=_WAIT_S)) as connection:
-        original_folder = _original_folder(connection)
-        if (
-            original_folder is None
-            or original_folder.name != folder.name
-            or _is_same_folder(original_folder, folder)
-        ):
+        original = _original_folder(connection)
+        if original is None or original.name != folder.name or _is_same_folder(original, folder):
             return
-        old, new = f"{original_folder.as_uri()}/", f"{folder.as_uri()}/"
+        old, new = f"{original.as_uri()}/", f"{folder.as_uri()}/"
         with connection:
             for table, column in _COLUMNS:
                 connection.execute(
