@@ -17,6 +17,8 @@ Phase = Literal["search", "confirm", "cross", "posthoc"]
 """Phase of a trial; `cross` is as `confirm`, but with params chosen by the search of another arm."""
 MAX_NUMBER = 1e70
 """Greatest usable absolute value of a metric: sums of fourth powers of differences must stay finite."""
+READ_FROM_OTHERS = "read_from_other_trials"
+"""Text attribute of a trial that has read files of another trial: the names of the files."""
 _NO_OVERRIDES: Mapping[str, Value] = {}
 _PLACE = re.compile(r'^\s*File "(.+)", line (\d+)', re.MULTILINE)
 

@@ -236,6 +236,8 @@ class WorkingFolder:
     """Versions of the launch folder's files at the last comparison, by absolute path."""
     _read: set[str] = field(default_factory=set)
     """Absolute paths of the files in the private folder and in the launch folder that the trial has read."""
+    read_from_others: dict[str, None] = field(default_factory=dict)
+    """Names of the files that another trial of the sweep wrote and this trial has read, in order."""
     _held: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -370,6 +372,10 @@ class WorkingFolder:
         absolute_path = os.path.abspath(path)
         if _is_below(absolute_path, str(self.path)) or _is_below(absolute_path, self._root):
             self._read.add(absolute_path)
+        real = os.path.realpath(path)
+        is_written = self._lock_file(real).exists()
+        if is_written and self._record_writer(real, b"") not in (b"", self._trial_key):
+            self.read_from_others[self._name(real)] = None
 
     def _record_program(self) -> None:
         with open(self.scratch / PROGRAMS_STARTED, "w"):
@@ -460,7 +466,7 @@ class WorkingFolder:
 
     def _claim(self, real_path: str) -> None:
         """Record the trial as the writer of a file. Raise `SharedFileWritten` if another trial wrote it."""
-        name = os.path.relpath(real_path, self._root) if _is_below(real_path, self._root) else real_path
+        name = self._name(real_path)
         if self._is_exempt(real_path) or any(map(_is_tool, Path(name).parts)) or name.endswith(LOCK_FILE):
             return
         is_of_system = name == real_path and any(_is_below(real_path, folder) for folder in SYSTEM)
@@ -512,12 +518,19 @@ class WorkingFolder:
     def _is_exempt(self, real_path: str) -> bool:
         return any(_is_below(real_path, folder) for folder in self._exempt_paths)
 
+    def _name(self, real_path: str) -> str:
+        """Return a path relative to the launch folder; a path outside of it stays absolute."""
+        return os.path.relpath(real_path, self._root) if _is_below(real_path, self._root) else real_path
+
     def _lock_of(self, real_path: str) -> int:
         """Open the lock file of `real_path`, which all trials of the sweep on this machine share."""
-        locks = self.scratch.parent / LOCKS_FOLDER
-        locks.mkdir(parents=True, exist_ok=True)
+        lock_file = self._lock_file(real_path)
+        lock_file.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def _lock_file(self, real_path: str) -> Path:
         name = hashlib.blake2b(os.fsencode(real_path), digest_size=16).hexdigest()
-        return os.open(locks / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return self.scratch.parent / LOCKS_FOLDER / name
 
 
 def _is_tool(name: str) -> bool:

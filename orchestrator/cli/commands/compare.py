@@ -112,7 +112,7 @@ def _unmatched_arms(comparison: "Comparison") -> Iterator[str]:
 
 
 def _grid(comparison: "Comparison") -> "Grid":
-    from orchestrator.report.results.number_formats import format_interval
+    from orchestrator.report.results.number_formats import choose_text, format_interval
     from orchestrator.report.results.types import Grid
 
     rows = tuple(
@@ -128,5 +128,7 @@ def _grid(comparison: "Comparison") -> "Grid":
         for arm in comparison.arms
     )
     headers = ("arm", "metric", comparison.first, comparison.second, "difference", "how", "the same")
-    title = f"{comparison.second} against {comparison.first}: means with 95% intervals over seeds"
-    return Grid(title, headers, rows)
+    estimates = (estimate for arm in comparison.arms for estimate in (arm.first, arm.second))
+    intervals, one = "means with 95% intervals over seeds", "one seed of each arm"
+    values = choose_text(estimates, intervals=intervals, mean_text="means over seeds", one=one)
+    return Grid(f"{comparison.second} against {comparison.first}: {values}", headers, rows)

@@ -19,12 +19,13 @@ from orchestrator.errors import InputError
 from orchestrator.execution.checkpoints.checkpoint_stores import StoreUnreachable, make_store
 from orchestrator.execution.trial.trial_jobs import WorkerJob
 from orchestrator.execution.trial.worker import Harness
+from orchestrator.files.redact import redact
 from orchestrator.isolation.cache_folders import cache_folders
 from orchestrator.isolation.child_server import ChildServer, settings_here
 from orchestrator.isolation.messages import ChildEnded, ChildOrder
 from orchestrator.isolation.working_folder import LaunchFiles, WorkingFolder, matching_files
 from orchestrator.spec.section import thread_count
-from orchestrator.trials import DeathCause, Outcome, OutcomeKind
+from orchestrator.trials import READ_FROM_OTHERS, DeathCause, Outcome, OutcomeKind
 from trainables.custom.generator_state import seed_generators
 from trainables.process_identity import process_label
 from trainables.protocol import TRIALS
@@ -180,9 +181,17 @@ def run_trial(order: WorkerJob, connection: Connection, files: LaunchFiles) -> N
             return
         if has_ended := reply.ended is not None:
             _keep(order, folder)
-        connection.send((reply, harness.is_checkpoint_pending))
+        connection.send((_with_attribute(reply, folder), harness.is_checkpoint_pending))
         if not has_ended:
             answer = connection.recv()
+
+
+def _with_attribute(reply: Reply, folder: WorkingFolder) -> Reply:
+    """Add the names of the files of other trials that the trial has read, for a warning of the report."""
+    if reply.measurement is None or not folder.read_from_others:
+        return reply
+    texts = {**reply.measurement.attributes, READ_FROM_OTHERS: redact(", ".join(folder.read_from_others))}
+    return replace(reply, measurement=replace(reply.measurement, attributes=texts))
 
 
 def _limit_libraries(order: WorkerJob) -> None:

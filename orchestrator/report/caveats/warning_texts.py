@@ -12,7 +12,7 @@ from orchestrator.report.results.contexts import split_by_context
 from orchestrator.report.results.number_formats import format_interval
 from orchestrator.report.results.types import UNRUN, ArmTally, ArmVerdict, Report
 from orchestrator.statistics.verdicts import SEEDS_LEAST
-from orchestrator.trials import OutcomeKind, numbered
+from orchestrator.trials import READ_FROM_OTHERS, OutcomeKind, numbered
 from search_spaces.dimensions import same
 from search_spaces.wording import amount, listed
 
@@ -66,6 +66,11 @@ FAILED_SEEDS = (
     "same verdict."
 )
 NOT_FINITE = "{metric} of {trials} was NaN or infinite at the last report: means and n exclude these trials."
+FILES_OF_OTHERS = (
+    "{trials} read files that another trial of the sweep had written: {files}. If the content of these files "
+    "depends on settings or seeds, the results of these trials are partly those of the other trial. Files "
+    "that are written by a relative path are private to each trial."
+)
 READ_IN_SEARCH = (
     "Search trials measured {splits}, which only confirm trials should measure. The author of the code "
     "or the spec may have seen these values. Choices of the code by these values (weights, the end of "
@@ -99,6 +104,7 @@ def warning_texts(report: Report, *, of_verdicts: bool = False) -> list[str]:
         report.data_versions,
         _retried_trials(report),
         _failed_seeds(report),
+        _files_of_other_trials(report),
         *(NOT_FINITE.format(metric=name, trials=amount(n, "trial")) for name, n in report.not_finite.items()),
         "" if of_verdicts else _unfinished_trials(report),
         SEEN.format(splits=" and ".join(report.selected_on)) if report.selected_on else "",
@@ -149,6 +155,13 @@ def _failed_seeds(report: Report) -> str:
     if not seeds_text or report.left:
         return ""
     return FAILED_SEEDS.format(which=seeds_text, sweep=report.sweep, asked=retry_words)
+
+
+def _files_of_other_trials(report: Report) -> str:
+    """Return a warning on trials that may have used results of another trial."""
+    names = [texts[READ_FROM_OTHERS] for texts in report.attributes.values() if READ_FROM_OTHERS in texts]
+    files = "; ".join(dict.fromkeys(names))
+    return FILES_OF_OTHERS.format(trials=amount(len(names), "trial"), files=files) if names else ""
 
 
 def _same_configs(report: Report) -> Iterator[str]:

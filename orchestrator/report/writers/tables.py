@@ -1,6 +1,6 @@
 """Create the tables of a report, and render them for the terminal and as Markdown."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from itertools import compress
 from typing import TYPE_CHECKING
@@ -9,7 +9,12 @@ from orchestrator.plan.display.format import count, setting_words
 from orchestrator.report.comparisons import crossed_tables, equal_cost_tables, factorial_tables, repeat_tables
 from orchestrator.report.results import arm_changes
 from orchestrator.report.results.contexts import prefix_context, split_by_context
-from orchestrator.report.results.number_formats import format_interval, format_number, win_share_title
+from orchestrator.report.results.number_formats import (
+    choose_text,
+    format_interval,
+    format_number,
+    win_share_title,
+)
 from orchestrator.report.results.types import ArmVerdict, Cell, Effect, Grid, Report, completion_word
 from search_spaces.wording import amount, markdown_line, one_line
 
@@ -113,9 +118,17 @@ def screen_table(report: Report) -> Grid:
     headers = ("arm", f"{report.unit}s", *shown_metrics, *beside, *difference_headers)
     empty = ("",) * len((*beside, *difference_headers))
     floors = [(name, "", *cells, *empty) for name, *cells in _floor_rows(report, shown_metrics)]
-    title = f"means with 95% intervals over {report.unit}s{_seeds_per_repeat(report)}"
+    title = _estimates_title(report, shown_metrics)
     family_text = _family_text(report) if has_differences else ""
     return Grid(f"{report.sweep}: {title}{family_text}", headers, (*rows, *floors))
+
+
+def _estimates_title(report: Report, metrics: Collection[str]) -> str:
+    """Return what the values of a table are: means with or without intervals, or values of one seed."""
+    estimates = (cell.estimate for cell in report.cells if cell.metric in metrics)
+    intervals, means, one = "means with 95% intervals", "means", f"one {report.unit} of each arm"
+    title = choose_text(estimates, intervals=intervals, mean_text=means, one=one)
+    return title if title == one else f"{title} over {report.unit}s{_seeds_per_repeat(report)}"
 
 
 def _screen_metrics(report: Report) -> list[str]:

@@ -88,3 +88,25 @@ def test_value_outside_its_declared_range_crashes_its_trial(folder, haltsweep):
     reason = "valid/score must be from 0 to 1, as it is declared, got"
     assert reason in " ".join((status.out + status.err).split())
     assert "40.000" not in page
+
+
+CACHING_CODE = """
+import json
+from pathlib import Path
+
+CACHE = Path(__file__).parent / "scores.json"
+
+
+def train(settings, trial):
+    if not CACHE.exists():
+        CACHE.write_text(json.dumps(settings["lr"] * settings["scale"]))
+    trial.report(1, {f"{split}/score": json.loads(CACHE.read_text()) for split in trial.splits})
+"""
+
+
+def test_results_read_from_a_file_of_another_trial_are_named(folder, haltsweep):
+    (folder / "theirs.py").write_text(CACHING_CODE)
+    answer, page = launch_and_read_report(folder, haltsweep, SPEC + CONFIRM)
+    warning = "3 trials read files that another trial of the sweep had written: scores.json"
+    assert warning in " ".join(answer.err.split())
+    assert warning in page

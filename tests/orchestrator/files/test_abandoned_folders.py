@@ -23,7 +23,11 @@ def names(folder):
     return sorted(os.listdir(folder))  # noqa: PTH208
 
 
-@pytest.mark.parametrize("name", [f"{DEAD_LABEL}-abc", DEAD_LABEL, f"{REUSED_LABEL}-x"])
+@pytest.mark.parametrize(
+    "name",
+    [f"{DEAD_LABEL}-abc", DEAD_LABEL, f"{REUSED_LABEL}-x"],
+    ids=["with a name", "label", "same pid"],
+)
 def test_folder_of_a_dead_process_is_removed_without_the_targets_of_its_links(tmp_path, name):
     precious = tmp_path / "precious"
     (precious / "below").mkdir(parents=True)
@@ -42,6 +46,7 @@ def test_folder_of_a_dead_process_is_removed_without_the_targets_of_its_links(tm
         f"{abandoned.RAY}{process_label()}-abc",
         *(f"{abandoned.RAY}{label}" for label in ("", "-", "x", "-5", "0x10", "\u00b2", "9" * 200, "1 2")),
     ],
+    ids=range(10),
 )
 def test_folder_of_no_dead_process_remains(tmp_path, name):
     (tmp_path / name).mkdir()
