@@ -1,6 +1,7 @@
 """Run a script as a trainable, as by `python script.py --lr 0.1`, with the settings as its flags.
 
-A script whose function has the decorator `@hydra.main` receives Hydra's overrides instead, such as `lr=0.1`.
+A script whose function has the decorator `@hydra.main` receives Hydra's overrides instead, such as `lr=0.1`,
+and so does a script that calls `OmegaConf.from_cli()`.
 
 A script reports by `haltsweep.current_trial().report(step, metrics)`. Alternatively it appends one line of
 JSON per report to `metrics.jsonl` in its working folder: {"step": 1, "valid/loss": 0.5}. These lines are read
@@ -32,6 +33,8 @@ REMOVALS: Final = frozenset({"os.remove", "os.rename", "os.rmdir"})
 """Audit events after which a file of reports may not be found any more."""
 
 HYDRA_MAIN: Final = re.compile(r"^@hydra\.main\b", re.MULTILINE)
+FROM_CLI: Final = re.compile(r"\bfrom_cli\(\)")
+"""Matches a call of OmegaConf that reads arguments such as `lr=0.1`."""
 READS_SEED: Final = re.compile(r"""[."']seed\b(?!\()""")
 """Matches `cfg.seed` and `cfg["seed"]`, but not `np.random.seed(0)`."""
 
@@ -71,11 +74,13 @@ class Script:
         self._file = file
 
     def _arguments(self, settings: Mapping[str, Any], seed: int, sources: Sequence[str]) -> list[str]:
-        if HYDRA_MAIN.search(self._file.read_text(encoding="utf-8")):
+        is_hydra = HYDRA_MAIN.search(self._file.read_text(encoding="utf-8"))
+        if is_hydra or any(map(FROM_CLI.search, sources)):
             # otherwise Hydra exits instead of raising the error
             os.environ.setdefault("HYDRA_FULL_ERROR", "1")
             reads_seed = any(map(READS_SEED.search, sources)) and "seed" not in settings
-            return [*([f"++seed={seed}"] if reads_seed else []), *overrides(settings)]
+            seed_override = f"{'++' if is_hydra else ''}seed={seed}"
+            return [*([seed_override] if reads_seed else []), *overrides(settings)]
         return list(flags({**dict.fromkeys(_seed_flags(sources), seed), **settings}, sources))
 
     def __call__(self, settings: Mapping[str, Any], trial: FunctionTrial) -> None:

@@ -262,6 +262,23 @@ def test_hydra_application_gets_overrides_and_the_seed(
     state.clear()
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_script_with_omegaconf_gets_overrides_and_the_seed(start_script) -> None:
+    pytest.importorskip("omegaconf")
+    workload = start_script(
+        """
+        import haltsweep
+        from omegaconf import OmegaConf
+        cfg = OmegaConf.merge({"lr": 0.1, "model": {"width": 4}, "seed": 0}, OmegaConf.from_cli())
+        haltsweep.current_trial().report(1, {"valid/loss": cfg.lr + cfg.model.width, "valid/seed": cfg.seed})
+        """,
+        lr=0.5,
+        model={"width": 8},
+    )
+    assert reported([workload.advance()]) == [(1, {"valid/loss": 8.5, "valid/seed": 7})]
+    workload.close()
+
+
 @pytest.mark.parametrize(
     ("code", "kind", "expected"),
     [
