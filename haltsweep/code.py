@@ -1,4 +1,4 @@
-"""Make a function of a script or a notebook importable by trials in other processes."""
+"""Let trials in other processes import functions that a script or a notebook defines."""
 
 import importlib
 import importlib.util

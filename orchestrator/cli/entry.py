@@ -10,7 +10,7 @@ from contextlib import suppress
 from orchestrator.cli.ctrl_c import handle_ctrl_c, was_pressed
 
 THREADS_S = 5.0
-"""Seconds that threads of custom code get to end after the command."""
+"""Seconds to wait after a command until the threads of custom code end."""
 
 
 def run() -> None:

@@ -130,7 +130,7 @@ class Ledger:
         return self._database.run(look, write=False)
 
     def silent_holder(self) -> tuple[Holder, float | None] | None:
-        """Return a holder that cannot be checked and whose lease has ended, with `Lease.silent_s`.
+        """Return the holder of an expired lease if its process cannot be checked, with `Lease.silent_s`.
 
         None if there is no such holder.
         """

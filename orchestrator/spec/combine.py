@@ -107,7 +107,7 @@ def _requested_components(document: Document) -> tuple[list[str], str] | None:
 def unused_components(expanded: Document, original: Document) -> Iterator[Problem]:
     """Yield components that no combination contains, neither in `expanded` nor in `original`, the file.
 
-    The file is included because profiles and overrides may combine fewer components.
+    Both are read because profiles and overrides may combine fewer components than the file.
     """
     named_components = {*combined_components(expanded.data), *combined_components(original.data)}
     components = expanded.data.get(COMPONENTS) if isinstance(expanded.data, dict) else None

@@ -122,7 +122,7 @@ def _check_survival(
     expected_outcomes = _outcomes(expected)
     if not any(event.kind is EventKind.MEASURED for event in expected):
         outcomes = ", ".join(sorted({kind.value for kind in expected_outcomes.values()})) or "no trial ended"
-        raise AssertionError(f"trials of {plan.name!r} must measure something, got none that did: {outcomes}")
+        raise AssertionError(f"trials of {plan.name!r} must report measurements, but none did: {outcomes}")
     for kill in kills:
         killed = replace(calm, runs=str(Path(calm.runs).with_name(f"killed-{kill}")))
         sessions.run(replace(killed, kill_at=kill))

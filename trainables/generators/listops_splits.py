@@ -88,7 +88,7 @@ def first_unique(draws: Iterator[Trees], count: int, seen: set[Hashable]) -> Tre
 
 
 def listops_shape(length_max: int) -> TaskShape:
-    """Return a shape with ten classes over 18 words."""
+    """Return the sizes of ListOps: ten classes and a vocabulary of 18 words."""
     return TaskShape(
         head="classify", vocabulary_size=len(WORDS), num_classes=10, pad_id=PAD, length_max=length_max
     )

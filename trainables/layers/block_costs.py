@@ -1,4 +1,4 @@
-"""Compute FLOPs and saved bytes of a block from its sizes.
+"""Compute the FLOPs of a block, and the bytes that it keeps for the backward pass, from its sizes.
 
 FLOPs count two for each multiply-add of a matrix product and nothing else, the convention of
 `torch.utils.flop_counter`. Bytes count the tensors that autograd keeps for the backward pass, in 32 bits.

@@ -1,9 +1,9 @@
 """Recurrence over spans, as in CRvNN: soft neighbours, composition and existential probabilities, halting.
 
 In one step, every position computes from its soft neighbours a score of being composed into its right
-neighbour. It is replaced to the degree to which its left neighbour is composed into it. Content moves right;
-the last token is composed into no other token and ends as the root. In the text of the source content moves
-left, in its equations right.
+neighbour. The higher the score of its left neighbour, the more of its own vector is replaced. Content moves
+right; the last token is composed into no other token and ends as the root. In the text of the source content
+moves left, in its equations right.
 
 Source: Ray Chowdhury and Caragea, On the Design Space Between Transformers and Recursive Neural Nets, Eq.
 12-17; the rest as in the released code that accompanies it.

@@ -56,7 +56,7 @@ class Config(Settings):
 
 
 def shape(config: Config) -> TaskShape:  # noqa: ARG001 the same for all settings
-    """Return a shape with ten classes over 18 words."""
+    """Return the sizes of ListOps: ten classes and a vocabulary of 18 words."""
     return listops_shape(LENGTH_MAX)
 
 

@@ -91,7 +91,7 @@ def _train_examples(config: Config) -> int:
 
 
 def shape(config: Config) -> TaskShape:
-    """Return a shape with ten classes over 18 words."""
+    """Return the sizes of ListOps: ten classes and a vocabulary of 18 words."""
     return listops_shape(_laws(config)["train"].lengths[1])
 
 

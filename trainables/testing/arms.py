@@ -34,7 +34,7 @@ def base(name: str, settings: Mapping[str, Any]) -> Settings:
 def variations(config: Settings, shape: TaskShape) -> dict[str, Raw]:
     """Return `config` and all settings that differ from it in one field and can do a task of `shape`.
 
-    A switch is set to its other value, a choice to each of its other words, and an optional part to null. A
+    Each switch is flipped, each choice is set to each of its other options, and each optional part to null. A
     marked field is set to the other values of its mark.
     """
     raw = config.model_dump(mode="json")

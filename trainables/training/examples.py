@@ -71,7 +71,7 @@ def _answer(output: Output, watch: ForwardWatch, batch: Batch, task: Settings) -
 def _parts(
     pass_record: PassRecord, batch: Batch, task: Settings, model: nn.Module
 ) -> Sequence[Mapping[str, Any]]:
-    """Return one record per row of the pass, i.e. per sentence of the example."""
+    """Return one record per row of the batch, i.e. per sentence of the example."""
     tokens = batch.tokens[0][batch.mask[0]].tolist()
     rows = sentences(tokens, getattr(model, "separator_id", None))
     percent, row_starts = (

@@ -26,7 +26,7 @@ DIED = "died"
 """Result key of the reason and cause of the death of the trial's process; None if it lives."""
 UNFIT = "this node does not see the folder of sweeps"
 """Message of an error that the node causes, not the trial. The trial is moved to another node."""
-REPORT_S = 0.05
+REPORT_INTERVAL_S = 0.05
 """Seconds in which replies are collected, since a round trip per reply would delay trials of short steps."""
 WAIT_S = 60.0
 
@@ -75,7 +75,7 @@ class TrialActor:
                     return {REPLIES: replies, DIED: None, OVER: False}
                 continue
             replies.append(reply)
-            due_at = min(due_at, time.monotonic() + REPORT_S)
+            due_at = min(due_at, time.monotonic() + REPORT_INTERVAL_S)
             if reply.ended is not None:
                 return {REPLIES: replies, DIED: None, OVER: True}
             is_due = self._stopping is not None or time.monotonic() >= due_at

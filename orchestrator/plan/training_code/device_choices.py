@@ -51,7 +51,7 @@ def _choices(system: System, device: str) -> Iterator[str]:
         return
     dropping = config.attention_dropout > 0
     name, reason = chosen_kernel(backend, device, dtype, width, dropping=dropping, biased=biased)
-    yield f"attention runs by {name}{f' ({reason})' if reason else ''}"
+    yield f"attention uses {name}{f' ({reason})' if reason else ''}"
 
 
 def _exit_setting(config: Settings) -> EarlyExit | None:

@@ -70,7 +70,7 @@ def unchecked_splits(plan: Plan, answer: AnswerPlan, results: SeedResults) -> tu
 
 
 def digest_name(split: str) -> str:
-    """Return the name of the text that identifies the examples of a split."""
+    """Return the name of the attribute with the digest of the examples of a split."""
     return metric_name(split, DIGEST)
 
 

@@ -48,7 +48,7 @@ def _progress_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
     if expected:
         end = expected[-1]
         expected_text = (
-            f"; of a search of as many trials {end.mean:.4g} is expected, {end.low:.4g} to {end.high:.4g}"
+            f"; a search with as many trials should reach {end.mean:.4g}, {end.low:.4g} to {end.high:.4g}"
         )
     repeats_text = f", the best of {course.repeats} repeats" if course.repeats > 1 else ""
     for axis, unit in enumerate(("trials", "device hours")):

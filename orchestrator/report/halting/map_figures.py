@@ -71,7 +71,7 @@ def _depth_note(example: MappedExample) -> str:
 
 
 def _max_words(example: MappedExample) -> int:
-    """Return the maximum number of words drawn of each part."""
+    """Return the maximum number of words to plot of each part."""
     return PER_STRIP * max(1, STRIPS // max(1, len(example.parts)))
 
 

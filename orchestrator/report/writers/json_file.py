@@ -58,7 +58,7 @@ from orchestrator.report.writers.page_sections import arm_reasons, arm_sentences
 
 
 def as_json(report: Report, details: Details | None = None) -> str:
-    """Return the JSON text of the report and, with `details`, of its page; see the module docstring."""
+    """Return the report as JSON, with the data of its page if `details` is given; see the module."""
     summary = answer_summary(report, arm_reasons(details))
     values: dict[str, Any] = asdict(report) | {"notices": warning_texts(report), "summary": summary}
     if details is not None:

@@ -218,7 +218,7 @@ def _answers(report: Report) -> list[Grid]:
 
 def _controls(report: Report, metric: str) -> list[Grid]:
     """Return the table of controls, which differ only by chance."""
-    title = f"{metric}, controls: differences caused only by chance, each tested alone"
+    title = f"{metric}, controls: differences caused only by chance, tested without correction"
     return [replace(grid, title=title) for grid in _verdict_tables(report, report.controls, metric)]
 
 

@@ -33,7 +33,7 @@ def test_accumulated_parts_equal_the_whole_batch(name: str, head: str) -> None:
 
 
 def test_batch_cost_is_computed_in_each_part() -> None:
-    """The balance of experts weighs parts by their shares of the samples."""
+    """The loss that balances experts weights each part of a batch by its share of the samples."""
     shape = SHAPES["classify"]
     raw = small_settings("sut", shape)
     assert batch_cost(model_config(raw)) == "the balance of experts"

@@ -20,4 +20,4 @@ def test_early_exit_and_attention_kernel_are_named(
     lines = device_lines(plan(make_spec(arms=arms, baseline=settings, resources={"gpus": gpus})))
     exits, kernels = lines
     assert f"early_exit: auto is {mode} (baseline)" in exits
-    assert f"attention runs by {kernel}" in kernels
+    assert f"attention uses {kernel}" in kernels
