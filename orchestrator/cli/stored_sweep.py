@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,6 @@ from orchestrator.ledger.fold import OF_MEASUREMENTS, measurements, records
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_outline, read_plan
 from orchestrator.plan.types import Plan
-from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind, Phase, Record
 from trainables.protocol import Measurement
 
@@ -82,16 +81,12 @@ class StoredSweep:
         return Overview.of(self.plan, self.planned, self.newest_records())
 
     @property
-    def _objectives(self) -> Sequence[Objective]:
-        return self.plan.search.objectives if self.plan.search is not None else ()
-
-    @property
     def _counts_earlier_reports(self) -> bool:
-        return any(objective.scope != "last" for objective in self._objectives)
+        return any(objective.scope != "last" for objective in self.plan.objectives)
 
     def _lacks_objective(self, trial_records: Iterable[Record]) -> bool:
         """Return whether a finished search trial lacks an objective in the reports that were read."""
-        metrics = [objective.metric for objective in self._objectives]
+        metrics = [objective.metric for objective in self.plan.objectives]
         finished = (record for record in trial_records if record.outcome is OutcomeKind.FINISHED)
         searched = (record for record in finished if record.phase == "search")
         return bool(metrics) and not all(record.judged_by(metrics) for record in searched)

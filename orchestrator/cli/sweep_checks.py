@@ -119,8 +119,8 @@ def check_trials(store: "Ledger", folder: SweepFolder) -> Iterator[Finding]:
     plan = read_plan(folder)
     unplanned_ids = known_ids - {trial.trial_id for trial in plan.trials}
     if unplanned_ids and (unplanned_ids := unplanned_ids - {trial.trial_id for trial in replacements(plan)}):
-        num_lacking, example = amount(len(unplanned_ids), "trial"), min(unplanned_ids)
-        detail = f"the plan lacks {num_lacking} of its ledger, such as {example}"
+        lacking, example = amount(len(unplanned_ids), "trial"), min(unplanned_ids)
+        detail = f"the plan lacks {lacking} of its ledger, such as {example}"
         remedy = (
             "the sweep was extended in another copy of this folder: go on in that one, or restore spec.yaml, "
             "plan.json, manifest.json and extensions/ from it"
@@ -192,7 +192,7 @@ def check_data(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Finding
     from trainables.data.store import split_path
     from trainables.task_catalog import task_name
 
-    confirmed = sweep.plan.confirm.splits if sweep.plan.confirm is not None else ()
+    confirmed = sweep.plan.test_splits
     raw = [arm.settings["task"] for arm in sweep.plan.arms]
     raw += [record.settings["task"] for record in sweep.records]
     try:

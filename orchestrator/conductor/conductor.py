@@ -381,8 +381,8 @@ class Conductor:
         arm_state.ended[outcome.kind] += 1
         if planned.phase == "search":
             self._end_search_trial(state, outcome.kind)
-        is_look_pending = planned.phase == "confirm" and outcome.kind is not OutcomeKind.SKIPPED
-        if is_look_pending:
+        counts_for_looks = planned.phase == "confirm" and outcome.kind is not OutcomeKind.SKIPPED
+        if counts_for_looks:
             metrics = state.last.metrics if state.last is not None else None
             self._confirmed[planned.arm, planned.seed] = metrics_for_look(outcome.kind, metrics)
         for posthoc in self._posthoc.get(planned.trial_id, ()):
@@ -393,7 +393,7 @@ class Conductor:
             else:
                 reason = f"the confirm trial {planned.trial_id} must have finished, but {outcome.kind}"
                 self._end_unrun(posthoc, f"{reason}: {outcome.reason}")
-        if is_look_pending:
+        if counts_for_looks:
             self._evaluate_rounds()
 
     def _end_search_trial(self, state: TrialState, kind: OutcomeKind) -> None:

@@ -187,8 +187,8 @@ class Overview:
         for (arm, _), count in self.planned.items():
             num_planned[arm] += count
         return tuple(
-            self._arm_progress(name, num_planned[name], others[name], is_locked=is_locked)
-            for name in (arm.name for arm in self.plan.arms)
+            self._arm_progress(arm.name, num_planned[arm.name], others[arm.name], is_locked=is_locked)
+            for arm in self.plan.arms
         )
 
     def _arm_progress(

@@ -21,6 +21,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -373,9 +374,9 @@ class WorkingFolder:
         if _is_below(absolute_path, str(self.path)) or _is_below(absolute_path, self._root):
             self._read.add(absolute_path)
         real = os.path.realpath(path)
-        is_written = self._lock_file(real).exists()
-        if is_written and self._record_writer(real, b"") not in (b"", self._trial_key):
-            self.read_from_others[self._name(real)] = None
+        with suppress(OSError):  # no trial has written the file
+            if self._lock_file(real).read_bytes() not in (b"", self._trial_key):
+                self.read_from_others[self._name(real)] = None
 
     def _record_program(self) -> None:
         with open(self.scratch / PROGRAMS_STARTED, "w"):

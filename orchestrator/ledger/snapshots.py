@@ -30,7 +30,7 @@ def write(connection: sa.Connection, sweep_id: int, head: str, new: LedgerSnapsh
     """Replace the snapshot of a sweep in the caller's write transaction.
 
     Args:
-        connection: sa.Connection in a write transaction.
+        connection: Connection in a write transaction.
         sweep_id: Id of the sweep.
         head: Digest of the event at which the snapshot ends.
         new: The snapshot.

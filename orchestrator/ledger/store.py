@@ -303,10 +303,11 @@ class Ledger:
                 values = dict(ledger_row) | {"seq": seq}
                 head = chain.link_digest(head, [values[name] for name in chain.CHAINED])
                 fresh.append(values | {"sweep_id": self._id, "digest": head})
-            last, expires_at = row["last_seq"] + len(fresh), self._read_clock(connection) + LEASE_S
+            last = row["last_seq"] + len(fresh)
             if fresh:
                 tried.append((last, head))
                 connection.execute(insert(events), fresh)
+            expires_at = self._read_clock(connection) + LEASE_S
             self._put(connection, row, last_seq=last, head=head, expires_at=expires_at)
 
         self._database.run(write, write=True)

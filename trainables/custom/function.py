@@ -195,7 +195,7 @@ class FunctionWorkload:
     def _reported(self, step: int, metrics: Mapping[str, float]) -> None:
         if process_and_thread() != self._runs_in:
             shown_step = str(step)[: LOST_BYTES // 4]
-            self._lost_step[: len(shown_step.encode())] = shown_step.encode()
+            self._lost_step[:] = shown_step.encode().ljust(LOST_BYTES, b"\0")
             raise _misplaced_report(shown_step)
         self._generators.reported()
         if self._reported_until is not None and is_at_most(step, self._reported_until):

@@ -74,7 +74,7 @@ class Script:
         self._file = file
 
     def _arguments(self, settings: Mapping[str, Any], seed: int, sources: Sequence[str]) -> list[str]:
-        is_hydra = HYDRA_MAIN.search(self._file.read_text(encoding="utf-8"))
+        is_hydra = HYDRA_MAIN.search(self._file.read_text(encoding="utf-8", errors="replace"))
         if is_hydra or any(map(FROM_CLI.search, sources)):
             # otherwise Hydra exits instead of raising the error
             os.environ.setdefault("HYDRA_FULL_ERROR", "1")
@@ -97,7 +97,7 @@ class Script:
         sys.argv = [str(self._file), *arguments]
         try:
             names = runpy.run_path(str(self._file), run_name="__main__")
-            if callable(names.get("main")) and not _runs_main(self._file.read_text(encoding="utf-8")):
+            if callable(names.get("main")) and not _runs_main(self._file.read_bytes()):
                 names["main"](arguments)
         except (Exception, SystemExit) as ending:
             if not isinstance(ending, SystemExit) or ending.code not in (None, 0):
@@ -172,7 +172,7 @@ def _hydra_value(value: Any) -> str:
     return json.dumps(value)
 
 
-def _runs_main(source: str) -> bool:
+def _runs_main(source: bytes) -> bool:
     """Return whether a script runs its function `main` itself, perhaps by a library that it passes it to."""
     nodes = list(ast.walk(ast.parse(source)))
     is_decorated = any(

@@ -174,8 +174,9 @@ def _first_line(docstring: str | None) -> str:
 
 def _print_list(names: Collection[str], describe: Callable[[str], str], origin: Callable[[str], str]) -> None:
     width = max(map(len, names), default=0)
-    for name in names:
-        print_line(f"{name:<{width}}  {_summary(name, describe, origin(name))}")
+    lines = [f"{name:<{width}}  {_summary(name, describe, origin(name))}" for name in names]
+    for line in lines:  # only now, since custom code may print while its summary is read
+        print_line(line)
 
 
 def _print_table(headers: Iterable[str], rows: Iterable[Iterable[str]]) -> None:

@@ -94,8 +94,8 @@ def _read_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
     except Exception as error:  # a damaged sweep must not hide the others
         reason = str(error).partition("\n")[0] if isinstance(error, HaltsweepError) else repr(error)
         # An `InputError` means that the ledger's server is another user's.
-        is_own = isinstance(error, PermissionError | InputError)
-        is_forbidden = is_own or isinstance(error.__cause__, PermissionError)
+        is_refused = isinstance(error, PermissionError | InputError)
+        is_forbidden = is_refused or isinstance(error.__cause__, PermissionError)
         state = SweepState.FOREIGN if is_forbidden else SweepState.DAMAGED
         return Row(folder.name, state, folder=str(folder.root), why=reason)
 

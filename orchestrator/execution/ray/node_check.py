@@ -141,7 +141,8 @@ def check_node(needs: NodeRequirements) -> NodeReport:
         return NodeReport((f"its code of {', '.join(different)} is another one than where the launch is",))
     folder_fault = "" if needs.store is not None else _check_shared_folder(Path(needs.mark), needs.nonce)
     faults = [folder_fault, _no_store(needs.store), _check_data(needs)]
-    pairs = [(name, version, _versions().get(name)) for name, version in needs.versions.items()]
+    own_versions = _versions()
+    pairs = [(name, version, own_versions.get(name)) for name, version in needs.versions.items()]
     differs = [f"{name} {own} instead of {version}" for name, version, own in pairs if own != version]
     return NodeReport(tuple(filter(None, faults)), bool(folder_fault), tuple(differs))
 

@@ -51,7 +51,9 @@ class SingleTrials:
             if reply is None:
                 continue
             if reply.ended is not None:
-                yield replace(reply, ended=_with_output(reply.ended, folder / LOG))
+                outcome = _with_output(reply.ended, folder / LOG)
+                self._slot.kill()  # so that the child no longer writes its log to the folder
+                yield replace(reply, ended=outcome)
                 return
             yield reply
             self._slot.instruct(Instruction())

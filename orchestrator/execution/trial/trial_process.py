@@ -37,6 +37,8 @@ OUTSIDE_SIGNALS = frozenset(
 """Signals sent by people, watchdogs and batch systems. Any other signal counts as a fault of the trial."""
 LAZY_IMPORTS = {"trainables.training": ["trainables.training.workload"]}
 """Modules that a trainable imports when a trial begins; the server of a slot imports them once."""
+MOST_NAMED = 8
+"""Maximum number of files of other trials that a report names."""
 TOUCH_S = 60.0
 """Seconds between two updates of the modification time of a trial's temporary folder."""
 
@@ -190,7 +192,9 @@ def _with_attribute(reply: Reply, folder: WorkingFolder) -> Reply:
     """Add the names of the files of other trials that the trial has read, for a warning of the report."""
     if reply.measurement is None or not folder.read_from_others:
         return reply
-    texts = {**reply.measurement.attributes, READ_FROM_OTHERS: redact(", ".join(folder.read_from_others))}
+    names, num_more = [*folder.read_from_others][:MOST_NAMED], len(folder.read_from_others) - MOST_NAMED
+    text = ", ".join(names) + (f" and {num_more} more" if num_more > 0 else "")
+    texts = {**reply.measurement.attributes, READ_FROM_OTHERS: redact(text)}
     return replace(reply, measurement=replace(reply.measurement, attributes=texts))
 
 

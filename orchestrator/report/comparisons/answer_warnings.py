@@ -66,7 +66,7 @@ def _different_choices(plan: Plan, report: Report, verdict: ArmVerdict) -> Itera
     Only for searches whose objective is not this cost.
     """
     metric, quantity = report.quantity(verdict.metric), report.splits.quantity(verdict.metric)
-    objectives = plan.search.objectives if plan.search is not None else ()
+    objectives = plan.objectives
     is_objective = quantity in {report.splits.quantity(objective.metric) for objective in objectives}
     if not verdict.is_decided or is_objective or not (metric.is_cost or metric.moves_with):
         return

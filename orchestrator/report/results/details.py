@@ -65,7 +65,7 @@ def details(plan: Plan, report: Report, records: Sequence[Record], measurements:
         searches=tuple(search_courses(plan, records)),
         curves=tuple(learning_curves(plan, records, measured)),
         costs=tuple(cost_curves(plan, outcomes, results, reevaluations)),
-        depths=tuple(depth_curves(plan, results, plan.confirm.splits if plan.confirm else ())),
+        depths=tuple(depth_curves(plan, results, plan.test_splits)),
         maps=halting_maps(plan, confirmed, measured),
         lengths=tuple(binned_depths("lengths", plan, confirmed, measured)),
         operators=tuple(binned_depths("operators", plan, confirmed, measured)),

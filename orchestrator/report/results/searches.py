@@ -345,4 +345,4 @@ def splits_seen_by_search(plan: Plan, records: Sequence[Record]) -> tuple[str, .
     reports = [record.last for record in records if record.phase == "search" and record.last is not None]
     names = metric_splits(plan.search, plan.confirm, plan.answer)
     measured = {names.split(name) for report in reports for name in report.metrics}
-    return tuple(split for split in (plan.confirm.splits if plan.confirm else ()) if split in measured)
+    return tuple(split for split in plan.test_splits if split in measured)

@@ -173,7 +173,7 @@ def _report_contexts(
 
 def _search_fields(plan: Plan, records: Sequence[Record]) -> dict[str, Any]:
     """Return the fields of a report that describe the objectives and reports of the search."""
-    objectives = plan.search.objectives if plan.search is not None else ()
+    objectives = plan.objectives
     return {
         "objectives": tuple(map(counted_name, objectives)),
         "scopes": {
@@ -266,7 +266,7 @@ def _headlines(
     quantities = [names.quantity(metric) for metric in metrics]
     if headline_names := [metric.name for metric in declared_metrics if "headline" in metric.shown]:
         return tuple(name for name in headline_names if name in quantities)[:1]
-    searched = plan.search.objectives if plan.search else ()
+    searched = plan.objectives
     objectives = [names.quantity(objective.metric) for objective in searched]
     known_names = [metric.name for metric in declared_metrics if metric.name in quantities]
     return tuple(dict.fromkeys(objectives or [*known_names, *quantities][:1]))

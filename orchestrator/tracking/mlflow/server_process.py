@@ -111,7 +111,7 @@ def main() -> int:
     )
     # uvicorn raises SIGTERM again after its shutdown. Ended by it, this process would not close the database,
     # and SQLite would leave its -wal file.
-    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     with socket.socket(fileno=settings["fd"]) as listener:
         uvicorn.Server(config).run([listener])
     return 0
