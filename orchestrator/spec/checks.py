@@ -25,7 +25,7 @@ EVALUATION_FIELDS: Final = ("train.beam_size", "train.length_penalty", "train.de
 """Fields of training that affect only the evaluation of a trained model."""
 THREADS: Final = "train.threads"
 VALIDATE: Final = "Name a metric of validation data that trials report"
-_OTHER_SPLITS: Final = {"train", "valid"}
+_TRAINING_SPLITS: Final = {"train", "valid"}
 """Splits that every trial reads, and that therefore cannot be test splits."""
 Problems = Iterator[tuple[Keys, str]]
 
@@ -121,7 +121,7 @@ def _search(spec: Spec) -> Problems:
 def _objective(spec: Spec, index: int, objective: Objective, count: int) -> Problems:
     keys = ("search", "objectives", index)
     metric, split = objective.metric, objective.split
-    tests = _own_test_splits(spec)
+    tests = _true_test_splits(spec)
     if count > 1 and objective.scope == "best":
         reason = "the best report may be another one for each"
         yield (*keys, "scope"), f"must be last or mean-of-last-N with {count} objectives, got best: {reason}"
@@ -134,14 +134,14 @@ def _objective(spec: Spec, index: int, objective: Objective, count: int) -> Prob
         yield (*keys, "metric"), message + declare * (split_and_quantity(metric)[0] not in tests)
 
 
-def _own_test_splits(spec: Spec) -> list[str]:
+def _true_test_splits(spec: Spec) -> list[str]:
     """Return `confirm.splits` without the splits of training, which are refused there."""
-    return [name for name in spec.test_splits if name not in _OTHER_SPLITS]
+    return [name for name in spec.test_splits if name not in _TRAINING_SPLITS]
 
 
 def _names_test_data(objective: Objective, spec: Spec) -> bool:
     """Return whether the name of an objective begins like test data, such as `test/loss` or `test_loss`."""
-    is_test_metric = split_and_quantity(objective.metric)[0] in _own_test_splits(spec)
+    is_test_metric = split_and_quantity(objective.metric)[0] in _true_test_splits(spec)
     return is_test_metric or (objective.split is None and is_named_for_test_data(objective.metric))
 
 
@@ -156,7 +156,7 @@ def _confirm(spec: Spec) -> Problems:
         message = f"must be at most search.trials_per_arm, {search.trials_per_arm}, got {confirm.best}"
         yield ("confirm", "best"), message
     for place, split in enumerate(confirm.splits):
-        if split in _OTHER_SPLITS:
+        if split in _TRAINING_SPLITS:
             message = f"must be a test split, got {split!r}, which every trial reads anyway"
             yield ("confirm", "splits", place), message
     examples = confirm.halting_examples
@@ -226,7 +226,7 @@ def _outcome_problem(name: str, spec: Spec) -> str | None:
         if objective.metric != name or prefix == split:
             continue
         if objective.split in splits or _names_test_data(objective, spec):
-            return None  # the error is that of the objective
+            return None  # the error of the objective or of confirm.splits is enough
         test = splits[0] if splits else TEST
         example = metric_name(test, name.rpartition("_")[2])
         return (

@@ -123,7 +123,7 @@ def default_of_omitted_flag(script: str, setting: str) -> Any:
         sources = _read_sources(find_script(script))
         default = _declared(_flag(setting, sources), sources).get("default", "None")
         return ast.literal_eval(default)
-    except (OSError, ValueError, SyntaxError):
+    except (OSError, ValueError, SyntaxError, TypeError):
         return None
 
 

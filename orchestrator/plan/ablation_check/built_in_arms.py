@@ -115,7 +115,7 @@ def _find_evidence(
 
 
 def _require_training(system: System, probe: Probe) -> None:
-    """Raise ValueError if no machine or no model of this kind supports the training settings."""
+    """Raise ValueError if no machine has enough memory, or if the model cannot be trained in parts."""
     if (reason := size_problem(system, probe.parameters)) is not None:
         raise ValueError(reason)
     if system.train.parts > 1 or system.train.checkpoint_activations:

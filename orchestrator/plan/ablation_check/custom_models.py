@@ -160,8 +160,8 @@ def _run(model: "nn.Module", example: Any) -> Fingerprint:
             tensors = [_to_doubles(tensor) for tensor in _tensors(model(*arguments, **keyword_inputs))]
         total = sum((tensor.square().mean() for tensor in tensors), torch.zeros((), dtype=torch.float64))
         weights = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-        has_gradient, tensors_tracked = total.requires_grad, list(weights.values())
-        grads = torch.autograd.grad(total, tensors_tracked, allow_unused=True) if has_gradient else ()
+        tracked = [*weights.values()] if total.requires_grad else []
+        grads = torch.autograd.grad(total, tracked, allow_unused=True) if tracked else ()
         outputs = tuple((float(tensor.detach().sum()), float(tensor.detach().norm())) for tensor in tensors)
         gradient = tuple(
             (name, float(grad.norm())) for name, grad in zip(weights, grads, strict=False) if grad is not None

@@ -189,6 +189,8 @@ def _numbers(values: torch.Tensor) -> tuple[float, ...]:
 
 def _gradient(model: nn.Module, loss: torch.Tensor) -> Gradient:
     weights = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    if not weights:
+        raise ValueError("the model must have weights that are trained, got none")
     grads = torch.autograd.grad(loss, [*weights.values()], allow_unused=True)
     norms = {
         name: (float(torch.linalg.vector_norm(grad)), float(grad.sum()))

@@ -227,15 +227,15 @@ class CustomTrainable:
         for path in _differing_paths(settings, parsed):
             drawn, made = lookup(settings, path), lookup(parsed, path)
             if path in draw and made is not MISSING:
-                fault = f"must be kept as it is drawn, and {config} makes it {shown(made)}"
-                yield SettingFault(path, f"{fault}, got {shown(drawn)}")
+                message = f"must be kept as it is drawn, and {config} makes it {shown(made)}"
+                yield SettingFault(path, f"{message}, got {shown(drawn)}")
             elif MISSING not in (drawn, made):
-                fault = (
+                message = (
                     f"{config} must change nothing else with a draw, and makes {path} {shown(made)}, where "
                     f"the trial would have {shown(drawn)}: leave {path} out of the config, and have training "
                     "reckon it"
                 )
-                yield SettingFault(path, fault)
+                yield SettingFault(path, message)
 
     def _check_unchanged_values(self, arm: Arm, faults: Faults) -> None:
         """Add faults for numbers that the Config changes, since the spec would state an untrained value."""

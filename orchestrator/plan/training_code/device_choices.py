@@ -30,10 +30,10 @@ def device_lines(plan: Plan) -> list[str]:
         for line in _choices(system, device) if isinstance(system, System) else ():
             arms_by_line.setdefault(line, []).append(arm.name)
     device_text = "On CUDA" if device == "cuda" else "On a CPU"
-    names_of = {
+    suffixes = {
         line: f" ({', '.join(names)})" for line, names in arms_by_line.items() if len(names) < len(plan.arms)
     }
-    return [f"{device_text}, {line}{names_of.get(line, '')}." for line in arms_by_line]
+    return [f"{device_text}, {line}{suffixes.get(line, '')}." for line in arms_by_line]
 
 
 def _choices(system: System, device: str) -> Iterator[str]:

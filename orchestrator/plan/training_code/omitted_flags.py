@@ -14,7 +14,7 @@ def omitted_flag_warnings(trainable: str, arms: Iterable[Arm]) -> Iterator[str]:
             default = None if change.after is not None else default_of_omitted_flag(trainable, change.path)
             if default is not None:
                 yield (
-                    f"Warning: {arm.name}: {change.path} is null, which gives the script no flag, so its "
-                    f"default {default!r} counts. Write a value that the script takes for none, if that is "
-                    "meant."
+                    f"Warning: {arm.name}: {change.path} is null, which gives the script no flag, so it uses "
+                    f"its default {default!r}. If the arm is to have no value, write one that the script "
+                    "takes for none."
                 )

@@ -267,10 +267,11 @@ def setting_faults(
     faults: dict[str, SettingFault] = {}
     for details in error.errors(include_url=False):
         fault = _setting_fault(config, above, details)
-        if (other := faults.get(fault.path)) is not None:
-            either = other.message.rpartition(", got ")[0]
-            fault = replace(fault, message=f"{either}, or {fault.message.removeprefix('must ')}")
-        faults[fault.path] = fault
+        other = faults.setdefault(fault.path, fault)
+        if fault.message != other.message:
+            either = other.message.partition(", got ")[0]
+            message = f"{either}, or {fault.message.removeprefix('must ')}"
+            faults[fault.path] = replace(fault, message=message)
     return list(faults.values())
 
 

@@ -159,9 +159,13 @@ def _failed_seeds(report: Report) -> str:
 
 def _files_of_other_trials(report: Report) -> str:
     """Return a warning on trials that may have used results of another trial."""
-    names = [texts[READ_FROM_OTHERS] for texts in report.attributes.values() if READ_FROM_OTHERS in texts]
-    files = "; ".join(dict.fromkeys(names))
-    return FILES_OF_OTHERS.format(trials=amount(len(names), "trial"), files=files) if names else ""
+    of_trials = [texts[READ_FROM_OTHERS] for texts in report.attributes.values() if READ_FROM_OTHERS in texts]
+    if not of_trials:
+        return ""
+    files = [*dict.fromkeys(of_trials)]
+    if len(files) > MAX_LISTED:
+        files[MAX_LISTED:] = [f"files of {len(files) - MAX_LISTED} more trials"]
+    return FILES_OF_OTHERS.format(trials=amount(len(of_trials), "trial"), files="; ".join(files))
 
 
 def _same_configs(report: Report) -> Iterator[str]:

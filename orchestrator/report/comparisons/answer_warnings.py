@@ -122,8 +122,8 @@ def _one_finished_trial(plan: Plan, records: Sequence[Record]) -> Iterator[Repor
 
 def _arms_at_floor(report: Report) -> Iterator[ReportWarning]:
     """Yield a warning for each arm whose primary outcome is at the floor, or worse, in all seeds."""
-    arms = (((verdict.reference, verdict.arm), verdict.metric) for verdict in report.verdicts)
-    for arm, metric in dict.fromkeys((arm, metric) for pair, metric in arms for arm in pair):
+    compared = (((verdict.reference, verdict.arm), verdict.metric) for verdict in report.verdicts)
+    for arm, metric in dict.fromkeys((arm, metric) for pair, metric in compared for arm in pair):
         cell, floor, quantity = report.cell(arm, metric), report.floor(arm, metric), report.quantity(metric)
         best = quantity.low if quantity.better == "min" else quantity.high
         if cell is None or floor is None or best is None or best == floor:

@@ -280,7 +280,7 @@ def _add_reason(
         text = f"undecided: {amount(missing.num_open, missing.unit)} not run"
         return replace(statement, kind="undecided", text=text)
     if not results.all_values(metric):
-        return replace(statement, text="undecided: it is in the last report of no trial")
+        return replace(statement, text="undecided: no trial has it in its last report")
     if lacks := _arms_without_value(contrast.arms, metric, results):
         reason = f"no seed of {' and of '.join(lacks)} measured it"
         return replace(statement, text=f"undecided: {reason}", withheld=reason)

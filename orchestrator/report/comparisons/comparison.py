@@ -146,10 +146,11 @@ def _arms_by_content(sweep: SweepData, level: MatchLevel) -> dict[str, str]:
         return {arm.digest: arm.name for arm in plan.arms}
     if level == "settings":
         return {canonical([plan.trainable, arm.settings]): arm.name for arm in plan.arms if not arm.control}
+    controls = {arm.name for arm in plan.arms if arm.control}
     return {
         canonical([plan.trainable, record.settings]): record.arm
         for record in _confirmed(sweep.records)
-        if record.outcome is OutcomeKind.FINISHED and not record.rank and not plan.arm(record.arm).control
+        if record.outcome is OutcomeKind.FINISHED and not record.rank and record.arm not in controls
     }
 
 

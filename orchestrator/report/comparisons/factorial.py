@@ -133,13 +133,14 @@ def _missing_seeds(comparisons: Comparisons, arms: Sequence[str]) -> tuple[str, 
     """Return the seeds that some of the arms did not finish, with the reason."""
     confirm, results = comparisons.plan.confirm, comparisons.results
     assert confirm is not None
+    finished_seeds = {arm: results.finished_seeds(arm) for arm in arms}
 
     def missing_reason(arm: str, seed: int) -> str:
         if failure := results.failed_seeds(arm).get(seed):
             return f"{arm} {failure}"
         if seed in comparisons.to_run.get(arm, ()):
             return f"{arm} not run yet"
-        return "" if seed in results.finished_seeds(arm) else f"{arm} not run"
+        return "" if seed in finished_seeds[arm] else f"{arm} not run"
 
     reasons = {seed: [*filter(None, (missing_reason(arm, seed) for arm in arms))] for seed in confirm.seeds}
     return tuple(f"seed {seed}: {', '.join(words)}" for seed, words in reasons.items() if words)

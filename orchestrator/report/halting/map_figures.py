@@ -31,7 +31,7 @@ def map_panels(maps: ArmMaps, arm_index: int, max_examples: int) -> Iterator[Pan
     """Yield panels of the first `max_examples` examples; `arm_index` counts the arms that have maps."""
     for index, example in enumerate(maps.examples[:max_examples], start=1):
         strips = [*_strips(example)]
-        layers = max(MIN_LAYERS, *(len(row) for _, rows in strips for row in rows))
+        layers = max([MIN_LAYERS, *(len(row) for _, rows in strips for row in rows)])
         high = LAYER * layers
         yield Panel(
             f"map-{arm_index}-{index}",

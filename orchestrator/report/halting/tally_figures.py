@@ -45,7 +45,13 @@ def binned_panels(depths: Sequence[BinnedDepth], quantity: str) -> Iterator[Pane
         by_arm.setdefault(depth.arm, []).append(depth)
     by_arm = {arm: of_arm for arm, of_arm in by_arm.items() if any(depth.moves for depth in of_arm)}
     rows = [row for of_arm in by_arm.values() for depth in of_arm for row in depth.bins]
-    top = max((max(row.mean, row.ninetieth, row.high or row.mean) for row in rows), default=1.0) * 1.08
+    top = (
+        max(
+            (max(row.mean, row.ninetieth, row.mean if row.high is None else row.high) for row in rows),
+            default=1.0,
+        )
+        * 1.08
+    )
     for index, (arm, of_arm) in enumerate(by_arm.items(), start=1):
         key_rows = -(-len(of_arm) // KEY_COLUMNS) if any(depth.split for depth in of_arm) else 0
         texts = ". ".join(_depth_text(depth, quantity) for depth in of_arm)

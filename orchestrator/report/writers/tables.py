@@ -21,8 +21,6 @@ from search_spaces.wording import amount, markdown_line, one_line
 if TYPE_CHECKING:
     from rich.table import Table
 
-VALUES = "mean [95% interval] (n)"
-"""Title of values formatted by `_format_cell`."""
 FLOOR_ROW = "floor"
 """Beginning of the names of floor rows."""
 
@@ -284,7 +282,14 @@ def _results_table(report: Report, quantity: str) -> Grid:
         rows += [(f"{arm}, {words}", *values) for words, values in published_rows]
     rows += _prior_rows(report, metrics)
     headers = ("arm", *(split_title(report, metric) for metric in metrics))
-    return Grid(f"{quantity_title(report, quantity)}: {VALUES}", headers, tuple(rows))
+    values = _values_title(cell for cell in report.cells if cell.metric in metrics)
+    return Grid(f"{quantity_title(report, quantity)}: {values}", headers, tuple(rows))
+
+
+def _values_title(cells: Iterable[Cell]) -> str:
+    """Return the title of values formatted by `_format_cell`."""
+    intervals, means, one = "mean [95% interval] (n)", "mean (n)", "value of one seed (n)"
+    return choose_text((cell.estimate for cell in cells), intervals=intervals, mean_text=means, one=one)
 
 
 def _published_rows(cells: list[Cell | None]) -> list[tuple[str, list[str]]]:
@@ -394,7 +399,10 @@ def _posthoc_tables(report: Report) -> list[Grid]:
         placeholder = failed.get((arm, setting), "-")
         rows.append((arm, setting, *(_format_cell(cell) if cell else placeholder for cell in of_setting)))
         rows += [(f"{arm}, {words}", setting, *values) for words, values in _published_rows(of_setting)]
-    title, headers = f"re-evaluated checkpoints: {VALUES}", ("arm", "setting", *metrics)
+    title, headers = (
+        f"re-evaluated checkpoints: {_values_title(report.posthoc)}",
+        ("arm", "setting", *metrics),
+    )
     return [Grid(title, headers, tuple(rows), stacked=True)]
 
 
