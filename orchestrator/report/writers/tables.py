@@ -399,11 +399,8 @@ def _posthoc_tables(report: Report) -> list[Grid]:
         placeholder = failed.get((arm, setting), "-")
         rows.append((arm, setting, *(_format_cell(cell) if cell else placeholder for cell in of_setting)))
         rows += [(f"{arm}, {words}", setting, *values) for words, values in _published_rows(of_setting)]
-    title, headers = (
-        f"re-evaluated checkpoints: {_values_title(report.posthoc)}",
-        ("arm", "setting", *metrics),
-    )
-    return [Grid(title, headers, tuple(rows), stacked=True)]
+    title = f"re-evaluated checkpoints: {_values_title(report.posthoc)}"
+    return [Grid(title, ("arm", "setting", *metrics), tuple(rows), stacked=True)]
 
 
 def _quantities(report: Report) -> list[str]:
