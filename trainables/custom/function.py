@@ -117,6 +117,10 @@ class FunctionTrial:
         self._hand_over(step, metrics)
 
 
+def _shown_step(step: object) -> str:
+    return str(step)[: LOST_BYTES // 4]
+
+
 def _misplaced_report(step: str) -> RuntimeError:
     return RuntimeError(
         "trial.report must be called in the process and the thread that the training function was called in, "
@@ -177,10 +181,10 @@ class FunctionWorkload:
         self._runs_in = self._generators.runs_in = process_and_thread()
         self._began = perf_counter()
         reported = self._running.switch()
-        if lost_step := self._lost_step[:LOST_BYTES].rstrip(b"\0"):
-            raise _misplaced_report(lost_step.decode())
         if not self._running.dead:
             self._last_report = reported
+        self._require_no_lost_step()
+        if not self._running.dead:
             return self._last_report
         self.finished = True
         flush_open_files()
@@ -192,9 +196,19 @@ class FunctionWorkload:
             )
         return None
 
+    def _require_no_lost_step(self) -> None:
+        """Raise the error of a report elsewhere, unless the function has reported the same step itself.
+
+        A forked process that returns from the function continues with the reports of its parent.
+        """
+        lost_step = self._lost_step[:LOST_BYTES].rstrip(b"\0").decode()
+        if lost_step and (self._last_report is None or lost_step != _shown_step(self._last_report.step)):
+            raise _misplaced_report(lost_step)
+        self._lost_step[:] = bytes(LOST_BYTES)
+
     def _reported(self, step: int, metrics: Mapping[str, float]) -> None:
         if process_and_thread() != self._runs_in:
-            shown_step = str(step)[: LOST_BYTES // 4]
+            shown_step = _shown_step(step)
             self._lost_step[:] = shown_step.encode().ljust(LOST_BYTES, b"\0")
             raise _misplaced_report(shown_step)
         self._generators.reported()
