@@ -98,7 +98,10 @@ def differences(
 
 def differ(probe: Probe, first: System, second: System, sweep: Sweep) -> bool:
     """Return whether `differences` yields sufficient evidence; raise ValueError if a system cannot be run."""
-    return any(is_evidence(words) for words in differences(probe, first, second, sweep))
+    # Other data are evidence that costs nothing; equal models would be run with every pass before it.
+    return "task" in changed_aspects(first, second, sweep) or any(
+        is_evidence(words) for words in differences(probe, first, second, sweep)
+    )
 
 
 def is_evidence(aspects: Iterable[str]) -> bool:
