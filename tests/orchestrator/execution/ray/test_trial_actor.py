@@ -16,7 +16,7 @@ class ActorWorker:
 
     def __init__(self, root, monkeypatch):
         # Age ends no batch here; only a checkpoint ends a batch.
-        monkeypatch.setattr(trial_actor, "REPORT_S", 1e9)
+        monkeypatch.setattr(trial_actor, "REPORT_INTERVAL_S", 1e9)
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
         settings = make_arm("arm", steps=STEPS, sleep_s=0.01).settings
         trial = Trial(PlannedTrial("t", "arm", "search", 0, seed=3), {}, settings)
