@@ -18,6 +18,7 @@ from orchestrator.conductor.report_judge import judge_report, judge_values
 from orchestrator.execution.trial.single_trial import SingleTrials, single_trials
 from orchestrator.execution.trial.worker_outcomes import classify_error
 from orchestrator.files.abandoned_folders import clear_folders
+from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.training_code.settings import System, checked
 from orchestrator.plan.types import Arm, Plan
@@ -41,17 +42,20 @@ CONFIRM_LIMIT_S = 30.0
 """Seconds of a rehearsed confirm trial, which may otherwise train for days."""
 
 
-def take_step(settings: Mapping[str, Any]) -> Measurement:
+def take_step(settings: Mapping[str, Any], *, narrow: bool = False) -> Measurement:
     """Run one optimizer step of a built-in arm on a few random tokens from its task's vocabulary.
 
     Args:
         settings: Settings of the arm.
+        narrow: Whether all widths of the model are divided by one number, for a machine on which the trial
+            will not run.
 
     Raises:
         Diverged: The loss or its gradient is not finite.
     """
     system, began = checked(settings), perf_counter()
     assert isinstance(system, System), "settings of a planned arm must be valid"
+    system = Probe().narrow(system) if narrow else system
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     learner = Learner(build_model(system.model, system.shape, SEED, device), system.train, seed=SEED)
     batch = synthetic_batch(system.shape, EXAMPLES, min(LENGTH, system.shape.length_max), SEED)
@@ -288,13 +292,13 @@ def _group_equal_arms(plan: Plan) -> list[list[Arm]]:
 def _one_step(plan: Plan, arm: Arm) -> str:
     """Return the error of one training step; empty if it succeeded.
 
-    If trials request GPUs but this machine has none, the step uses fp32. On a CPU, fp16 is refused, and bf16
-    is emulated at a tenth of the speed of fp32.
+    If trials request GPUs but this machine has none, the step uses fp32 and a narrow model. On a CPU, fp16 is
+    refused, bf16 is emulated at a tenth of the speed of fp32, and large models take half a minute.
     """
     elsewhere = plan.resources.gpus > 0 and not torch.cuda.is_available()
     train = {**arm.settings["train"], **({"precision": "fp32"} if elsewhere else {})}
     try:
-        measurement = take_step({**arm.settings, "train": train})
+        measurement = take_step({**arm.settings, "train": train}, narrow=elsewhere)
     except Exception as error:  # any exception of a model is an error to report
         outcome = classify_error(error)
         return _outcome_text(outcome.kind, outcome.reason)

@@ -22,7 +22,7 @@ from tests.support.sweeps.driving import run_in_turn
 def test_data_of_a_missing_task_are_reported_as_unknown(task: dict[str, Any]) -> None:
     sweep: Any = SimpleNamespace(
         setup=SimpleNamespace(workload=DEFAULT_WORKLOAD, data_dir=None),
-        plan=SimpleNamespace(confirm=None, arms=[SimpleNamespace(settings={"task": task})]),
+        plan=SimpleNamespace(test_splits=(), arms=[SimpleNamespace(settings={"task": task})]),
         records=[],
     )
     (finding,) = check_data(sweep, lambda _: None)

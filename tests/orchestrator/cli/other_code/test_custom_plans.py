@@ -103,7 +103,7 @@ def test_null_for_a_flag_with_a_default_gets_a_warning(folder, haltsweep):
     )
     shown_plan = " ".join(haltsweep("plan", "own.yaml").out.split())
     assert "Warning: bare: clip is null" in shown_plan
-    assert "default 1.5 counts" in shown_plan
+    assert "default 1.5" in shown_plan
     assert "wd is null" not in shown_plan
 
 

@@ -54,8 +54,8 @@ def steps(monkeypatch):
     recorded = []
     take_step = rehearsal.take_step
 
-    def record_step(settings):
-        recorded.append((settings, take_step(settings)))
+    def record_step(settings, **options):
+        recorded.append((settings, take_step(settings, **options)))
         return recorded[-1][1]
 
     monkeypatch.setattr(rehearsal, "take_step", record_step)
