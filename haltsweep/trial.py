@@ -19,7 +19,7 @@ class Trial(FunctionTrial):
 
     def __init__(
         self,
-        seed: int = 0,
+        seed: int | None = 0,
         *,
         splits: Sequence[str] = (),
         data: Path | str = "data",
@@ -28,7 +28,7 @@ class Trial(FunctionTrial):
         """Create a trial and seed the global generators.
 
         Args:
-            seed: Seed of all random numbers of the trial.
+            seed: Seed of all random numbers of the trial; None leaves the generators as they are.
             splits: Test splits to measure; if there are any, `phase` is `confirm`, else `search`.
             data: Folder for datasets.
             folder: Folder for files of the trial; by default a new temporary folder.
@@ -36,9 +36,10 @@ class Trial(FunctionTrial):
         self.reports: list[dict[str, Any]] = []
         """One row per report: `step` and the metrics."""
         place = Path(tempfile.mkdtemp(prefix="trial-")) if folder is None else Path(folder)
-        job = Job({}, seed, "confirm" if splits else "search", tuple(splits), Path(data))
+        job = Job({}, seed or 0, "confirm" if splits else "search", tuple(splits), Path(data))
         super().__init__(job, place, self._collect)
-        seed_generators(seed)
+        if seed is not None:
+            seed_generators(seed)
 
     def _collect(self, step: int, metrics: Mapping[str, float]) -> None:
         if self.reports and step <= self.reports[-1]["step"]:
@@ -49,11 +50,12 @@ class Trial(FunctionTrial):
 def current_trial() -> FunctionTrial:
     """Return the trial that this process runs, or a stand-in outside of a sweep.
 
-    The stand-in is a `Trial`; every call returns the same object.
+    The stand-in is a `Trial` that seeds no generators, since the script has its own seed. Every call returns
+    the same object.
     """
     return running_trial() or _stand_in()
 
 
 @cache
 def _stand_in() -> Trial:
-    return Trial()
+    return Trial(seed=None)

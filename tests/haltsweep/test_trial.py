@@ -1,6 +1,8 @@
 """A stand-in for the trial lets users debug training code without a sweep."""
 
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +42,18 @@ def test_stand_in_refuses_invalid_reports() -> None:
     trial.report(2, {"valid/loss": 1.0})
     with pytest.raises(ValueError, match="2 after 2"):
         trial.report(2, {"valid/loss": 1.0})
+
+
+def test_current_trial_outside_of_a_sweep_seeds_nothing() -> None:
+    code = """
+import random, numpy, torch, haltsweep
+states = lambda: (torch.initial_seed(), random.getstate(), numpy.random.get_state()[1].tolist())
+torch.manual_seed(1)
+earlier_states = states()
+haltsweep.current_trial()
+assert states() == earlier_states
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_current_trial_is_that_of_the_sweep_or_a_stand_in() -> None:

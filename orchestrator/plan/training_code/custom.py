@@ -252,6 +252,11 @@ class CustomTrainable:
     def _note_missing_field(self, path: str, known: Mapping[str, Any], keys: Keys, faults: Faults) -> None:
         names = related(path, [field for field, _ in leaves(known)])
         message = f"{self.path} has no field {path}. {hint(path, names)}"
+        if self._trainable.config is None:  # the baseline alone says which fields there are
+            message = (
+                f"the baseline has no field {path}. {hint(path, names)}. If the code has it, add it to the "
+                "baseline with its usual value"
+            )
         faults.add(message, *keys, about=("no field", path, *keys), code=FaultCode.UNKNOWN_FIELD)
 
     def _unknown_paths(
