@@ -244,7 +244,7 @@ def data_digests(plan: Plan, setup: Setup) -> dict[str, str]:
             if not (path := split_path(config, name, setup.data_dir)).exists():
                 continue
             data_file = inspect_file(path)
-            assert data_file is not None, "data are looked at themselves"
+            assert data_file is not None, "a file of a split must be a data file"
             digest_or_verdict = data_file.content_hash or data_file.verdict
             digests_by_split[f"{task_name(config)}/{name}"].add(digest_or_verdict)
     return {name: ", ".join(sorted(digests)) for name, digests in digests_by_split.items()}

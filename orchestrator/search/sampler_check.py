@@ -103,14 +103,16 @@ def _require_use(
     if not (failure := _failure(try_component, choice)):
         return
     required_keywords = {key: value for key, value in choice.keywords.items() if key in component.required}
-    alone = {}
+    reasons = {}
     if len(choice.keywords) == 1 or not _failure(try_component, replace(choice, keywords=required_keywords)):
         for key, value in choice.keywords.items():
             if reason := _failure(try_component, replace(choice, keywords=required_keywords | {key: value})):
                 word = component.written(key)
-                alone[word] = f"with {word} = {shown(value)}: {reason.replace(key, word)}"
-    refusals, sentence = alone or {"": f"as asked: {failure}"}, f"{component.label} cannot be used"
-    raise SamplerRefused([Refusal(key, f"{sentence} {reason}") for key, reason in refusals.items()])
+                reasons[word] = f"with {word} = {shown(value)}: {reason.replace(key, word)}"
+    if not reasons:
+        reasons[""] = f"as asked: {failure}"
+    sentence = f"{component.label} cannot be used"
+    raise SamplerRefused([Refusal(key, f"{sentence} {reason}") for key, reason in reasons.items()])
 
 
 def _failure(try_component: Callable[..., None], *value: Any) -> str:

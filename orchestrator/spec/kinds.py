@@ -320,7 +320,7 @@ def _point(value: Any, info: ValidationInfo) -> Any:
         return _values_by_path(value, info)
     if unknown_keys := sorted(set(value) - {FROM, FOUND}):
         unknown = ", ".join(unknown_keys)
-        raise refusal(f"must name a sweep alone where it has {FROM!r}, got {unknown} beside it")
+        raise refusal(f"must have no other key than {FROM!r} if it has that one, got {unknown}")
     if not isinstance(value[FROM], str) or not value[FROM].strip():
         raise refusal(f"must have the name of a sweep as {FROM!r}, got {shown(value[FROM])}")
     if FOUND not in value:

@@ -239,7 +239,7 @@ def _boolean(flag: str, value: bool, sources: Sequence[str]) -> Iterator[str]:
     declared = _declared(flag, sources)
     if not declared and any("tyro.cli(" in source for source in sources):
         declared = {"action": "BooleanOptionalAction"}
-    if not declared and _uses_typer(sources):  # an option with a name of its own has no `--no-name`
+    if not declared and _uses_typer(sources):  # an explicitly named option has no `--no-name`
         declared = {"action": "store_true" if _has(flag, sources) else "BooleanOptionalAction"}
     action = declared.get("action", declared.get("is_flag"))
     if action is None:

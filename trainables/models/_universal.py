@@ -84,7 +84,7 @@ class UniversalSettings(BlockSettings, CausalSettings):
 
     @property
     def runs_halted(self) -> bool:
-        """Whether layers still run at halted positions, because later tokens read their outputs."""
+        """True if layers still run at halted positions, because later tokens read their outputs."""
         return self.halt is not None and self.halt.halted_proposals and self.halt.transition and self.running
 
     @property

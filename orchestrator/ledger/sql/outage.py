@@ -63,9 +63,9 @@ class Patience:
             self._since = self._since or (time.time(), time.monotonic())
             began, ticks = self._since
             lasts = self._patience_s > 0 and time.monotonic() - ticks >= REPORTED_AFTER_S
-            tell = lasts and not self._announced
-            self._announced = self._announced or tell
-        if tell:
+            is_new = lasts and not self._announced
+            self._announced = self._announced or is_new
+        if is_new:
             self._on_outage(Outage(began, began + self._patience_s, " ".join(cause.split())))
 
     def worked(self) -> None:

@@ -122,7 +122,7 @@ def _check_system(index: int, row: Published, spec: Spec, faults: Faults) -> Non
     if row.name in (BASELINE, *spec.arms):
         message = (
             f"must not be called as the arm {row.name} is: write arm: {row.name} if the row is of that arm, "
-            "else tell it apart by reference.variant"
+            "else distinguish it by reference.variant"
         )
         faults.add(message, "published", index, "reference", "system", code=FaultCode.CONFLICTING_FIELDS)
 
@@ -133,8 +133,8 @@ def _check_read_again(index: int, row: Published, arms: Sequence[CheckedArm[Any]
     for path in row.posthoc:
         if own_arms and all(lookup(arm.system.settings, path) is MISSING for arm in own_arms):
             message = (
-                f"{row.arm} has no field {path}, so that it is never read again with one and the value would "
-                "stand beside nothing: leave the row out, or give the arm that it belongs to"
+                f"{row.arm} has no field {path}, so no re-evaluation of it can be compared with the "
+                "published value: leave the row out, or name the arm that it belongs to"
             )
             faults.add(message, "published", index, "posthoc", path, code=FaultCode.UNKNOWN_FIELD)
 

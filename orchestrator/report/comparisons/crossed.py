@@ -56,7 +56,7 @@ class _SettingsPair:
     arm: Arm
     reference: Arm
     is_own: bool
-    """Whether the settings are those of the arm, not those of the reference."""
+    """True if the settings are those of the arm, false if they are those of the reference."""
 
     @property
     def settings_of(self) -> str:
