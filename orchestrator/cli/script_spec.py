@@ -11,6 +11,7 @@ from orchestrator.files.redact import is_named_secret
 from orchestrator.spec.metric_splits import is_named_for_test_data
 from orchestrator.spec.placeholders import QUESTION, WHY
 from orchestrator.spec.scalars import dump
+from trainables.metrics import usual_goal
 
 MAX_ARMS = 3
 SEEDS = 5
@@ -92,7 +93,8 @@ def _lines(
     splits = ", splits: [test]" if is_test_metric else ""
     split = "" if "/" in metric else f", split: {'test' if is_test_metric else 'valid'}"
     comment = "" if script.metrics else " # replace it by a metric that the script reports"
-    yield f"confirm: {{seeds: {SEEDS}{splits}}}\nanswer: {{metric: {metric}{split}}}{comment}\n"
+    goal = f", goal: {usual}" if (usual := usual_goal(metric)) else ""
+    yield f"confirm: {{seeds: {SEEDS}{splits}}}\nanswer: {{metric: {metric}{goal}{split}}}{comment}\n"
 
 
 def _reason_to_omit(flag: Flag) -> str:
@@ -117,7 +119,7 @@ def _search_sketch(script: ScriptFlags, settings: dict[str, Any]) -> Iterator[st
     low, high = (float(f"{settings[name] * factor:.3g}") for factor in (0.1, 10))
     search_metrics = [name for name in script.metrics if not is_named_for_test_data(name)]
     metric = next(iter(search_metrics), METRIC)
-    goal = "max" if "acc" in metric else "min"
+    goal = usual_goal(metric) or "min"
     yield "# Remove these marks to search the learning rate of every arm by a metric of validation data.\n"
     yield "# Then answer must name a metric of test data, which the script reports only if\n"
     yield "# haltsweep.current_trial().splits is not empty.\n"

@@ -138,7 +138,9 @@ def _questions(plan: Plan) -> Iterator[Question]:
     """Yield one question for each context, since variances and resolutions differ between contexts."""
     answer, metrics = plan.answer, plan.metrics
     assert answer is not None, "a plan with looks must have primary outcomes"
-    goals = {name: better_direction(look_up(metrics, name), name, plan.search) for name in answer.outcomes}
+    goals = {
+        name: better_direction(look_up(metrics, name), name, plan.objectives) for name in answer.outcomes
+    }
     rule = (answer.outcomes, goals, answer.margin, answer.level, answer.family)
     for arms in plan.contexts:
         if references := {arm.name: arm.reference for arm in arms if arm.reference and not arm.control}:

@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from orchestrator.errors import FaultCode, HaltsweepError, SpecError
-from orchestrator.plan.types import AnswerPlan, ConfirmPlan, SearchPlan
+from orchestrator.plan.types import AnswerPlan, ConfirmPlan, Plan, SearchPlan
 from orchestrator.spec.kinds import FOUND, FROM
 from orchestrator.spec.metric_splits import SELECTION_SPLIT, MetricSplits, declared_split, outcome_split
 from orchestrator.statistics.paired import LEVEL
 from search_spaces.wording import hint, shown
-from trainables.metrics import Metric, look_up, metric_name, split_and_quantity
+from trainables.metrics import Metric, look_up, metric_name, split_and_quantity, usual_goal
 
 if TYPE_CHECKING:  # a report needs no spec, whose imports are slow
     from orchestrator.plan.faults import Faults
@@ -32,17 +32,28 @@ SEEN = (
 """Warning for a task whose valid split contains test examples."""
 
 
-def better_direction(metric_info: Metric, metric: str, search: SearchPlan | None) -> Goal | None:
+def better_direction(metric_info: Metric, metric: str, objectives: Sequence["Objective"]) -> Goal | None:
     """Return whether high (`max`) or low (`min`) values of `metric` are better; None if unknown.
 
     Args:
         metric_info: Declaration of the metric.
         metric: Name of the metric.
-        search: Its goal for the same quantity is used if the metric declares none.
+        objectives: Their goal for the same quantity is used if the metric declares none.
     """
-    objectives = search.objectives if search is not None else ()
     goals = {split_and_quantity(objective.metric)[1]: objective.goal for objective in objectives}
     return metric_info.better or goals.get(split_and_quantity(metric)[1])
+
+
+def outcomes_without_direction(plan: Plan) -> Iterator[str]:
+    """Yield a sentence on each outcome of a custom trainable for which no better direction is known."""
+    for place, name in enumerate(plan.outcomes if plan.trainable is not None else ()):
+        if better_direction(look_up(plan.metrics, name), name, plan.objectives) is None:
+            goal = usual_goal(name) or "max or min"
+            remedy = f"write answer.goal: {goal}" if place == 0 else "declare it in the training code"
+            yield (
+                f"It is not declared whether large or small values of {name} are better, so its verdicts say "
+                f"higher or lower; to get better or worse, {remedy}."
+            )
 
 
 def metric_splits(
@@ -87,6 +98,25 @@ def answer_plan(
     split = (answer.split or "") if answer else ""
     pooled, moderated = bool(answer and answer.pool), bool(answer and answer.variance)
     return AnswerPlan(outcomes, margin, level, family, pooled=pooled, split=split, moderated=moderated)
+
+
+def with_goal(
+    metrics: tuple[Metric, ...], answer: "Answer | None", primary: str | None
+) -> tuple[Metric, ...]:
+    """Return the metrics, with `answer.goal` as the better direction of the primary outcome.
+
+    Args:
+        metrics: Declared metrics.
+        answer: `answer` of the spec.
+        primary: Name of the primary outcome.
+    """
+    if answer is None or answer.goal is None or primary is None:
+        return metrics
+    declared = look_up(metrics, primary)
+    directed = replace(declared, better=answer.goal)
+    if declared not in metrics:
+        return (*metrics, directed)
+    return tuple(directed if metric == declared else metric for metric in metrics)
 
 
 def default_outcome(
@@ -158,12 +188,30 @@ def check_answer(
             faults.add(message, "answer", *keys, code=FaultCode.METRIC_DOES_NOT_VARY)
     default = default_outcome(spec.confirm, spec.search, metrics) if spec.confirm is not None else None
     primary = answer.metric or default or ""
+    _check_goal(answer, primary, spec, metrics, faults)
     low, high = look_up(metrics, primary).span
     limits: dict[str, Any] = {"margin": answer.margin, "spread": answer.spread}
     for key, given_by in limits.items():
         if isinstance(given_by, int | float) and given_by >= high - low:
             requirement = f"smaller than {high - low:g}, the whole range of {primary}"
             faults.add(f"must be {requirement}, got {shown(given_by)}", "answer", key)
+
+
+def _check_goal(
+    answer: "Answer", primary: str, spec: "Spec", metrics: Sequence[Metric], faults: "Faults"
+) -> None:
+    """Add a fault for an `answer.goal` without an outcome, or against the declared direction."""
+    if answer.goal is None:
+        return
+    if not primary:
+        message = "needs answer.metric, since the training code declares no metrics: name the metric there"
+        faults.add(message, "answer", "goal", code=FaultCode.CONFLICTING_FIELDS)
+        return
+    known = better_direction(look_up(metrics, primary), primary, spec.objectives)
+    if known not in (None, answer.goal):
+        source = "the metric declares" if look_up(metrics, primary).better else "search.objectives has"
+        message = f"must be {known}, as {source} for {primary}, got {answer.goal}"
+        faults.add(message, "answer", "goal", code=FaultCode.CONFLICTING_FIELDS)
 
 
 def check_stop(

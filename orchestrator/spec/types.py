@@ -217,6 +217,12 @@ class Answer(Section):
     metric: Metric | None = None
     """Name of a metric as confirm trials report it, e.g. near-iid/accuracy; null for the headline quantity of
     the task on the first split of confirm.splits."""
+    goal: Annotated[Literal["max", "min"] | None, described_as("max, min or null")] = None
+    """Whether large (`max`) or small (`min`) values of `metric` are better; null for the direction that the
+    training code declares, or that a search objective has for the same quantity on other data.
+
+    Without a direction, verdicts say `higher` and `lower` instead of `better` and `worse`.
+    """
     split: Split | None = None
     """Data on which `metric` and the metrics of `also` are measured, e.g. test for test_accuracy.
 
@@ -488,7 +494,7 @@ _LATER: Mapping[str, Sequence[Any]] = {
     **dict.fromkeys(("first", "constraints"), ([], {}, None)),
     "repeats": (1,),
     **dict.fromkeys(("halting_examples", "cross", "resample_data", "allow_no_effect"), (0, False)),
-    **dict.fromkeys(("pool", "split", "variance"), (None,)),
+    **dict.fromkeys(("pool", "goal", "split", "variance"), (None,)),
     "on_error": ("stop",),
 }
 """Values of newer fields that are omitted, so that specs without these fields keep their digests."""

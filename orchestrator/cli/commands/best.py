@@ -9,7 +9,6 @@ import typer
 from orchestrator.cli.locations import runs_root
 from orchestrator.cli.options import Runs, Storage, SweepName
 from search_spaces.wording import amount, printable, visible
-from trainables.metrics import split_and_quantity
 
 if TYPE_CHECKING:
     from orchestrator.cli.stored_sweep import StoredSweep
@@ -50,7 +49,6 @@ def best(
         content = _content(spec, choice, sweep.plan.arm(choice.arm))
         left_out = _left_out(spec.content(), content)
         comments = [*choice.comments(), *_state(choice, report), *_checkpoints(choice, sweep), *left_out]
-        comments += _goal_left_out(choice, report)
     lines = [f"# {printable(line)}" for line in comments]
     sys.stdout.write(visible("\n".join(lines) + "\n" + dump(content)))
 
@@ -124,12 +122,17 @@ def _content(spec: "Spec", choice: "Winner", arm: "Arm") -> dict[str, Any]:
 
 
 def _restrict_answer(original: Mapping[str, Any], choice: "Winner") -> dict[str, Any]:
-    """Return the `answer` section of a spec, restricted to metrics of the winner's confirm trials."""
+    """Return the `answer` section of a spec, restricted to metrics of the winner's confirm trials.
+
+    For a custom trainable it states the goal, which may come from the omitted search section.
+    """
     section = original.get("answer", {})
-    of_several = {"also", "pool", "variance"}
+    of_several = {"also", "pool", "variance", "goal"}
     answer = {key: value for key, value in section.items() if value and key not in of_several}
     if choice.by == "confirm":
         answer["metric"] = choice.metric
+        if choice.goal is not None and original.get("trainable") is not None:
+            answer["goal"] = choice.goal
     also = [name for name in section.get("also", ()) if name in choice.measured]
     return answer | ({"also": also} if also else {})
 
@@ -151,18 +154,6 @@ def _left_out(original: Mapping[str, Any], content: Mapping[str, Any]) -> Iterat
     if omitted:
         message = "; ".join(omitted)
         yield f"Left out of the sweep's spec, since this spec has one arm with fixed params: {message}."
-
-
-def _goal_left_out(choice: "Winner", report: "Report") -> Iterator[str]:
-    """Yield a warning if only the omitted search section stated whether high or low values are better."""
-    if choice.by != "confirm" or choice.goal is None or report.quantity(choice.metric).better is not None:
-        return
-    _, quantity = split_and_quantity(choice.metric)
-    end = {"min": "lower", "max": "higher"}[choice.goal]
-    yield (
-        f'Before you add arms to this spec, declare better="{choice.goal}" for the metric {quantity} in the '
-        f"training code: without a search, the report does not know that a {end} {choice.metric} is better."
-    )
 
 
 def _settings(spec: "Spec", choice: "Winner", arm: "Arm") -> dict[str, Any]:

@@ -13,7 +13,7 @@ from rich.text import Text
 from orchestrator.plan.ablation_check.name_mismatches import find_name_mismatches
 from orchestrator.plan.ablation_check.passes import EXAMPLES, LENGTH
 from orchestrator.plan.ablation_check.probe import LAYERS, NARROW
-from orchestrator.plan.answer import SEEN
+from orchestrator.plan.answer import SEEN, outcomes_without_direction
 from orchestrator.plan.budget import budget_lines
 from orchestrator.plan.display.format import (
     bytes_amount,
@@ -83,6 +83,7 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
         sentence = no_verdict_warning(plan) or plan.power.sentence
         parts += [Rule(f"what the {plan.unit}s can show", style="dim"), Text(sentence)]
         parts += [Text(text)] if (text := rounds_sentence(plan)) else []
+        parts += map(Text, outcomes_without_direction(plan))
     return tuple(parts)
 
 

@@ -47,9 +47,9 @@ def test_script_flags_have_defaults_choices_and_kinds():
 @pytest.mark.parametrize(
     ("metric", "answer"),
     [
-        ("test/accuracy", {"metric": "test/accuracy"}),
-        ("val_loss", {"metric": "val_loss", "split": "valid"}),
-        ("loss", {"metric": "valid/loss"}),
+        ("test/accuracy", {"metric": "test/accuracy", "goal": "max"}),
+        ("val_loss", {"metric": "val_loss", "goal": "min", "split": "valid"}),
+        ("loss", {"metric": "valid/loss", "goal": "min"}),
     ],
 )
 def test_each_arm_of_the_new_spec_changes_one_setting(metric, answer, tmp_path, haltsweep):

@@ -13,11 +13,11 @@ from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan, SearchPlan
 from orchestrator.spec.load import read_spec, to_yaml
 from orchestrator.spec.section import Objective
-from orchestrator.spec.types import Answer
+from orchestrator.spec.types import Answer, CustomSpec
 from tests.orchestrator.plan import small_specs
 from tests.support.specs.planned import plan
 from tests.support.specs.refusals import expect_faults
-from trainables.metrics import Metric, parse_metrics
+from trainables.metrics import Metric, look_up, parse_metrics
 from trainables.training.measured import declared_metrics
 
 CONFIRM = ConfirmPlan(1, (1, 2, 3), ("first", "second"))
@@ -155,3 +155,30 @@ def test_moderated_variances_are_part_of_the_answer_and_the_plan() -> None:
     moderated_plan = replace(sweep_plan, answer=replace(sweep_plan.answer, moderated=True))
     assert from_json(to_json(moderated_plan)) == moderated_plan
     assert "moderated" not in to_json(sweep_plan), "the file of a plan without moderation must not change"
+
+
+def make_custom_spec(answer: dict[str, Any], **parts: Any) -> CustomSpec:
+    content = {
+        "name": "directed",
+        "question": "Is it better?",
+        "trainable": "tests.support.training_code.habits:train",
+        "baseline": {"lr": 0.1},
+        "confirm": {"seeds": 3, "splits": ["test"]},
+        "answer": answer,
+    }
+    return CustomSpec.model_validate({**content, **parts}, context={"own": True})
+
+
+@pytest.mark.parametrize("goal", ["max", None])
+def test_goal_is_the_better_direction_of_an_undeclared_outcome(goal: str | None) -> None:
+    metrics = plan(make_custom_spec({"metric": "valid/score", "goal": goal})).metrics
+    assert look_up(metrics, "valid/score").better == goal
+
+
+def test_goal_needs_a_metric_and_the_direction_of_the_search() -> None:
+    with expect_faults("conflicting-fields", "answer.goal"):
+        plan(make_custom_spec({"goal": "max"}))
+    objectives = [{"metric": "valid/score", "goal": "min"}]
+    search = {"also": {"lr": {"float": [0.01, 1.0]}}, "trials_per_arm": 4, "objectives": objectives}
+    with expect_faults("conflicting-fields", "answer.goal"):
+        plan(make_custom_spec({"metric": "test/score", "goal": "max"}, search=search))
