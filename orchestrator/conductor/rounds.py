@@ -139,7 +139,8 @@ def _questions(plan: Plan) -> Iterator[Question]:
     answer, metrics = plan.answer, plan.metrics
     assert answer is not None, "a plan with looks must have primary outcomes"
     goals = {
-        name: better_direction(look_up(metrics, name), name, plan.objectives) for name in answer.outcomes
+        name: better_direction(look_up(metrics, name), name, plan.objectives, answer)
+        for name in answer.outcomes
     }
     rule = (answer.outcomes, goals, answer.margin, answer.level, answer.family)
     for arms in plan.contexts:

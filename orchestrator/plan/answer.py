@@ -32,14 +32,19 @@ SEEN = (
 """Warning for a task whose valid split contains test examples."""
 
 
-def better_direction(metric_info: Metric, metric: str, objectives: Sequence["Objective"]) -> Goal | None:
+def better_direction(
+    metric_info: Metric, metric: str, objectives: Sequence["Objective"], answer: AnswerPlan | None = None
+) -> Goal | None:
     """Return whether high (`max`) or low (`min`) values of `metric` are better; None if unknown.
 
     Args:
         metric_info: Declaration of the metric.
         metric: Name of the metric.
         objectives: Their goal for the same quantity is used if the metric declares none.
+        answer: Its goal of the main outcome is used first.
     """
+    if answer is not None and answer.goal is not None and metric in answer.outcomes[:1]:
+        return answer.goal
     goals = {split_and_quantity(objective.metric)[1]: objective.goal for objective in objectives}
     return metric_info.better or goals.get(split_and_quantity(metric)[1])
 
@@ -47,7 +52,7 @@ def better_direction(metric_info: Metric, metric: str, objectives: Sequence["Obj
 def outcomes_without_direction(plan: Plan) -> Iterator[str]:
     """Yield a sentence on each outcome of a custom trainable for which no better direction is known."""
     for place, name in enumerate(plan.outcomes if plan.trainable is not None else ()):
-        if better_direction(look_up(plan.metrics, name), name, plan.objectives) is None:
+        if better_direction(look_up(plan.metrics, name), name, plan.objectives, plan.answer) is None:
             goal = usual_goal(name) or "max or min"
             remedy = f"write answer.goal: {goal}" if place == 0 else "declare it in the training code"
             yield (
@@ -97,26 +102,10 @@ def answer_plan(
     family = num_compared * max(1, len(outcomes))
     split = (answer.split or "") if answer else ""
     pooled, moderated = bool(answer and answer.pool), bool(answer and answer.variance)
-    return AnswerPlan(outcomes, margin, level, family, pooled=pooled, split=split, moderated=moderated)
-
-
-def with_goal(
-    metrics: tuple[Metric, ...], answer: "Answer | None", primary: str | None
-) -> tuple[Metric, ...]:
-    """Return the metrics, with `answer.goal` as the better direction of the primary outcome.
-
-    Args:
-        metrics: Declared metrics.
-        answer: `answer` of the spec.
-        primary: Name of the primary outcome.
-    """
-    if answer is None or answer.goal is None or primary is None:
-        return metrics
-    declared = look_up(metrics, primary)
-    directed = replace(declared, better=answer.goal)
-    if declared not in metrics:
-        return (*metrics, directed)
-    return tuple(directed if metric == declared else metric for metric in metrics)
+    goal = answer.goal if answer else None
+    return AnswerPlan(
+        outcomes, margin, level, family, pooled=pooled, split=split, moderated=moderated, goal=goal
+    )
 
 
 def default_outcome(

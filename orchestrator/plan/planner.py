@@ -11,7 +11,7 @@ from orchestrator.identity import digest
 from orchestrator.plan import checks
 from orchestrator.plan.ablation_check.built_in_arms import check_same
 from orchestrator.plan.ablation_check.probe import Probe
-from orchestrator.plan.answer import SpreadOf, answer_plan, check_stop, with_goal, with_spread
+from orchestrator.plan.answer import SpreadOf, answer_plan, check_stop, with_spread
 from orchestrator.plan.arms import CheckedArm
 from orchestrator.plan.budget import check_afforded, check_budget, sweep_limits
 from orchestrator.plan.crossing import check_cross
@@ -88,8 +88,6 @@ def plan(
     faults.raise_if_any()
     metrics, num_compared = trainable.metrics(resolved), _num_compared(arms, spec)
     answer = answer_plan(spec.answer, confirm, search, metrics, num_compared) if confirm else None
-    primary = answer.outcomes[0] if answer is not None and answer.outcomes else None
-    metrics = with_goal(metrics, spec.answer, primary)
     new_plan = Plan(
         name=spec.name,
         question=spec.question,

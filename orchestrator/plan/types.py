@@ -192,6 +192,8 @@ class AnswerPlan:
     """Split of outcomes whose names do not begin with a split."""
     moderated: bool = False
     """Whether the variances of an outcome are averaged with their prior over all arms."""
+    goal: Literal["max", "min"] | None = None
+    """Whether large or small values of the main outcome are better, if the spec states it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,10 @@ def compare(
     from orchestrator.report.comparisons.comparison import NOTE, compare_sweeps
 
     if len(names) < 2:
-        raise InputError(f"NAME...: at least two sweeps are needed, got {len(names)}. Name another one.")
+        raise InputError(
+            f"NAME...: at least two sweeps are needed, got {len(names)}. Name another one; "
+            f"`haltsweep report {names[0]}` compares the arms of one sweep."
+        )
     sweeps = [_read_sweep(name, runs_root(runs), names) for name in names]
     comparisons = [compare_sweeps(sweeps[0], sweep) for sweep in sweeps[1:]]
     if as_json:

@@ -32,7 +32,7 @@ from orchestrator.plan.readings.published_rows import name_of, rows_without_eval
 from orchestrator.plan.report_counts import idle_patience_warnings
 from orchestrator.plan.space_check.objective_descriptions import objective_lines, reversed_goal_warnings
 from orchestrator.plan.training_code.device_choices import device_lines
-from orchestrator.plan.training_code.omitted_flags import omitted_flag_warnings
+from orchestrator.plan.training_code.script_warnings import script_warnings
 from orchestrator.plan.training_code.settings import differences
 from orchestrator.plan.types import Arm, ArmCheck, ArmEstimate, Change, Plan
 from orchestrator.spec.checks import BASELINE
@@ -444,7 +444,7 @@ def _custom_code_warnings(plan: Plan) -> list[str]:
     return [
         *texts_for_false,
         *mismatches,
-        *omitted_flag_warnings(plan.trainable, plan.arms),
+        *script_warnings(plan.trainable, plan.arms),
         *_undeclared_metric_warnings(plan),
         *_thread_warnings(plan.trainable),
     ]

@@ -112,7 +112,7 @@ class Comparisons:
 
     def better(self, metric: str) -> Literal["max", "min"] | None:
         """Return which values of an outcome are good."""
-        return better_direction(self.results.known(metric), metric, self.plan.objectives)
+        return better_direction(self.results.known(metric), metric, self.plan.objectives, self.answer)
 
     @cached_property
     def primary(self) -> dict[Key, PairedEstimate]:

@@ -165,12 +165,11 @@ def _best_confirmed(
             groups[record.arm, record.rank or 0].append(record)
     if not groups:
         return None
-    goal = better_direction(report.quantity(metric), metric, plan.objectives)
+    goal = better_direction(report.quantity(metric), metric, plan.objectives, plan.answer)
     if goal is None and len(groups) > 1:
         raise InputError(
             f"{metric} has no declared direction, so the best of {len(groups)} configurations is unknown; "
-            "declare `better` of the metric in the training code, or set answer.metric to a metric with a "
-            "direction"
+            "write answer.goal in the spec, or declare `better` of the metric in the training code"
         )
     failed_arms = {tally.arm for tally in report.tallies if tally.failures}
     means = {key: _mean_of_metric(of_params, metric) for key, of_params in groups.items()}

@@ -10,6 +10,7 @@ import json
 import zlib
 from collections.abc import Mapping
 
+from orchestrator.plan.answer import better_direction
 from orchestrator.plan.types import Plan
 from orchestrator.tracking.mlflow.desired_runs import searched_fields
 from orchestrator.tracking.mlflow.points import PREFIX, metric_key
@@ -47,12 +48,15 @@ def arms_view(plan: Plan) -> str:
     """
     params = {f"params.`{metric_key(path)}`": PARAM_WIDTH for path in searched_fields(plan)}
     widths = ANSWER_WIDTHS | params | OTHER_WIDTHS
-    outcomes = plan.answer.outcomes if plan.answer is not None else ()
+    directions = [
+        better_direction(look_up(plan.metrics, outcome), outcome, plan.objectives, plan.answer)
+        for outcome in plan.outcomes[:1]
+    ]
     state = {
         "searchFilter": f"tags.`{PREFIX}kind` = 'arm'",
         # MLflow nests runs below their parents only when they are sorted by time.
         "orderByKey": ESTIMATE,
-        "orderByAsc": any(look_up(plan.metrics, outcome).better == "min" for outcome in outcomes[:1]),
+        "orderByAsc": directions == ["min"],
         "startTime": "ALL",
         "lifecycleFilter": "Active",
         "datasetsFilter": [],

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orchestrator.errors import InputError
-from orchestrator.plan.answer import answer_plan, default_outcome, with_spread
+from orchestrator.plan.answer import answer_plan, better_direction, default_outcome, with_spread
 from orchestrator.plan.power import power
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan, SearchPlan
@@ -17,7 +17,7 @@ from orchestrator.spec.types import Answer, CustomSpec
 from tests.orchestrator.plan import small_specs
 from tests.support.specs.planned import plan
 from tests.support.specs.refusals import expect_faults
-from trainables.metrics import Metric, look_up, parse_metrics
+from trainables.metrics import Metric, parse_metrics
 from trainables.training.measured import declared_metrics
 
 CONFIRM = ConfirmPlan(1, (1, 2, 3), ("first", "second"))
@@ -171,8 +171,9 @@ def make_custom_spec(answer: dict[str, Any], **parts: Any) -> CustomSpec:
 
 @pytest.mark.parametrize("goal", ["max", None])
 def test_goal_is_the_better_direction_of_an_undeclared_outcome(goal: str | None) -> None:
-    metrics = plan(make_custom_spec({"metric": "valid/score", "goal": goal})).metrics
-    assert look_up(metrics, "valid/score").better == goal
+    planned = plan(make_custom_spec({"metric": "valid/score", "goal": goal, "also": ["valid/loss"]}))
+    assert better_direction(Metric("score"), "valid/score", (), planned.answer) == goal
+    assert better_direction(Metric("loss"), "valid/loss", (), planned.answer) is None
 
 
 def test_goal_needs_a_metric_and_the_direction_of_the_search() -> None:

@@ -91,7 +91,7 @@ def test_text_that_python_takes_as_true_gets_a_warning(folder, haltsweep):
     assert "Warning: gate is the text 'no'" in " ".join(result.err.split())
 
 
-def test_null_for_a_flag_with_a_default_gets_a_warning(folder, haltsweep):
+def test_script_gets_warnings_for_no_report_and_for_null_of_a_flag_with_a_default(folder, haltsweep):
     (folder / "fit.py").write_text(
         "import argparse\nparser = argparse.ArgumentParser()\n"
         "parser.add_argument('--clip', type=float, default=1.5)\nparser.add_argument('--wd', default=None)\n"
@@ -105,6 +105,10 @@ def test_null_for_a_flag_with_a_default_gets_a_warning(folder, haltsweep):
     assert "Warning: bare: clip is null" in shown_plan
     assert "default 1.5" in shown_plan
     assert "wd is null" not in shown_plan
+    assert "fit.py names neither metrics.jsonl nor haltsweep" in shown_plan
+    with (folder / "fit.py").open("a") as script:
+        script.write("open('metrics.jsonl', 'w')\n")
+    assert "names neither" not in haltsweep("plan", "own.yaml").out
 
 
 def test_plan_warns_about_undeclared_metrics(folder, haltsweep):
