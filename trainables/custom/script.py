@@ -38,12 +38,22 @@ FROM_CLI: Final = re.compile(r"\bfrom_cli\(\)")
 READS_SEED: Final = re.compile(r"""[."']seed\b(?!\()""")
 """Matches `cfg.seed` and `cfg["seed"]`, but not `np.random.seed(0)`."""
 
-FIELDS_AS_FLAGS: Final = re.compile(r"\b(tyro\.cli|HfArgumentParser)\(")
+FIELDS_AS_FLAGS: Final = re.compile(
+    r"\b(tyro\.cli|HfArgumentParser|CliApp\.run)\(|\b(simple_parsing|pyrallis|draccus)\b|\(Tap\)|cli_parse_args"
+)
 """Matches calls of libraries that create a flag for each field of a dataclass."""
 TYPER: Final = re.compile(r"^\s*(?:import|from) typer\b", re.MULTILINE)
 FIRE: Final = re.compile(r"\bFire\(")
-PARAMETERS_AS_FLAGS: Final = re.compile(r"\btyper\.(?:run|Typer)\(|\b(?:fire\.)?Fire\(")
+PARAMETERS_AS_FLAGS: Final = re.compile(
+    r"\btyper\.(?:run|Typer)\(|\b(?:fire\.)?Fire\(|\b(?:jsonargparse\.)?(?:CLI|auto_cli)\(|\btyro\.cli\("
+)
 """Matches calls of libraries that create a flag for each parameter of a function."""
+READS_YAML: Final = re.compile(r"\b(jsonargparse|LightningCLI)\b")
+"""Matches libraries that read a list as one value."""
+ABSL_FLAG: Final = re.compile(r"""\bDEFINE_(\w+)\(\s*["']([\w-]+)["']""")
+"""Matches the definition of a flag of absl: the kind of its values, and its name."""
+ABSL_SEPARATORS: Final = {"list": ",", "spaceseplist": " "}
+"""What separates values of a list, by the kind of an absl flag."""
 SEED_FIELD: Final = re.compile(r"^\s+seed\s*:|\bTrainingArguments\b", re.MULTILINE)
 
 
@@ -192,6 +202,7 @@ def _seed_flags(sources: Sequence[str]) -> list[str]:
         _has("--seed", sources)
         or (has_fields and any(map(SEED_FIELD.search, sources)))
         or any("seed" in _parameters_as_flags(source) for source in sources)
+        or _absl_kind("--seed", sources) != ""
     )
     return ["seed"] if has_seed else []
 
@@ -223,12 +234,22 @@ def _parameters_as_flags(source: str) -> set[str]:
 def _list(flag: str, values: Sequence[Any], sources: Sequence[str]) -> Iterator[str]:
     declared = _declared(flag, sources)
     appends = "append" in declared.get("action", "") and "nargs" not in declared
-    if any(FIRE.search(source) for source in sources):
+    kind = _absl_kind(flag, sources)
+    reads_yaml = "nargs" not in declared and any(READS_YAML.search(source) for source in sources)
+    if reads_yaml or any(FIRE.search(source) for source in sources):
         yield f"{flag}={list(values)}"  # fire would take a second value for another argument
-    elif appends or declared.get("multiple") == "True" or _uses_typer(sources):
+    elif kind in ABSL_SEPARATORS:
+        yield f"{flag}={ABSL_SEPARATORS[kind].join(map(str, values))}"
+    elif appends or declared.get("multiple") == "True" or _uses_typer(sources) or kind.startswith("multi"):
         yield from (f"{flag}={value}" for value in values)
     else:
         yield from (flag, *map(str, values))
+
+
+def _absl_kind(flag: str, sources: Sequence[str]) -> str:
+    """Return the kind of an absl flag, such as `float` or `list`; empty if no source defines the flag."""
+    definitions = (definition for source in sources for definition in ABSL_FLAG.findall(source))
+    return next((kind for kind, name in definitions if f"--{name}" == flag), "")
 
 
 def _uses_typer(sources: Sequence[str]) -> bool:
@@ -241,6 +262,9 @@ def _boolean(flag: str, value: bool, sources: Sequence[str]) -> Iterator[str]:
         declared = {"action": "BooleanOptionalAction"}
     if not declared and _uses_typer(sources):  # an explicitly named option has no `--no-name`
         declared = {"action": "store_true" if _has(flag, sources) else "BooleanOptionalAction"}
+    if not declared and any("docopt(" in source for source in sources):
+        takes_value = any(re.search(rf"{re.escape(flag)}[ =](<|[A-Z])", source) for source in sources)
+        declared = {} if takes_value else {"action": "store_true"}
     action = declared.get("action", declared.get("is_flag"))
     if action is None:
         is_converted_by_bool = declared.get("type") == "bool"  # bool("False") is true

@@ -52,6 +52,19 @@ def test_settings_become_the_flags_that_the_script_defines(
     assert list(flags(settings, [PARSER, CLICK_OPTIONS])) == expected
 
 
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("DEFINE_list('sizes', [], '')", ["--sizes=1,2"]),
+        ("DEFINE_spaceseplist(\n    'sizes', [], '')", ["--sizes=1 2"]),
+        ("DEFINE_multi_integer('sizes', [], '')", ["--sizes=1", "--sizes=2"]),
+        ("from jsonargparse import CLI", ["--sizes=[1, 2]"]),
+    ],
+)
+def test_lists_are_written_as_the_library_of_the_script_reads_them(source: str, expected: list[str]) -> None:
+    assert list(flags({"sizes": [1, 2]}, [source])) == expected
+
+
 def test_settings_become_overrides_of_a_hydra_application() -> None:
     settings = {
         "lr": 1e-05,
@@ -311,6 +324,10 @@ def test_failed_script_raises_its_error(start_script, code: str, kind: type, exp
             "--cuda --no-tied",
         ),
         ("def main(seed=1): ...\nfire.Fire(main)", "--seed=7 --cuda=True --tied=False"),
+        ("def main(seed=1): ...\njsonargparse.CLI(main)", "--seed=7 --cuda=True --tied=False"),
+        ("import simple_parsing\nclass A:\n    seed: int = 1", "--seed=7 --cuda=True --tied=False"),
+        ("flags.DEFINE_integer('seed', 1, 'Seed')", "--seed=7 --cuda=True --tied=False"),
+        ("usage = '[--seed=<n>] [--cuda] [--tied=<bool>]'\ndocopt(usage)", "--seed=7 --cuda --tied=False"),
     ],
 )
 def test_scripts_with_a_cli_library_get_its_flags(start_script, source: str, expected: str) -> None:
