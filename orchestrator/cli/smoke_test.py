@@ -10,7 +10,7 @@ import typer
 from orchestrator.cli.display.console import print_error, print_line
 from orchestrator.errors import InputError
 from search_spaces.wording import listed
-from trainables.custom.source_files import SCRIPT
+from trainables.custom.source_files import script_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -107,7 +107,7 @@ def _test_data_warning(plan: "Plan", metrics: "Iterable[str]") -> str:
     test_metrics = sorted(filter(splits.is_test, metrics))
     if not test_metrics:
         return ""
-    is_script = plan.trainable is not None and plan.trainable.endswith(SCRIPT)
+    is_script = plan.trainable is not None and script_command(plan.trainable) is not None
     trial = "haltsweep.current_trial()" if is_script else "trial"
     return (
         f"warning: search trials should not measure test data, got reports of {', '.join(test_metrics)}. "

@@ -44,7 +44,8 @@ FOUND: Final = "found"
 """Keys of a point from another sweep: the name of the sweep, and its best values by arm."""
 OWN: Final = "own"
 """Key of the validation context that states whether the spec names a custom trainable."""
-TRAINABLE_PATTERN: Final = r"^([A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*|[^:]+\.py)$"
+_DOTTED_NAME: Final = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
+TRAINABLE_PATTERN: Final = rf"^({_DOTTED_NAME}:{_DOTTED_NAME}|[^:]+\.py( [\w-]+)*)$"
 _TRAINABLE: Final = re.compile(TRAINABLE_PATTERN)
 _OPERATORS: Final[Mapping[type[ast.cmpop], str]] = {
     ast.Lt: "<",

@@ -518,7 +518,10 @@ class CustomSpec(Spec):
     """A spec with a custom trainable, which validates the settings."""
 
     trainable: Trainable
-    """Custom trainable: a class or function as package.module:name, or the path of a script."""
+    """Custom trainable: a class or function as package.module:name, or the path of a script.
+
+    The path may be followed by subcommands of the script, as in `main.py fit`.
+    """
     baseline: Mapping[str, Json]  # type: ignore[assignment]
     """Settings of the baseline, with which every arm is compared."""
 

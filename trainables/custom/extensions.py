@@ -27,7 +27,7 @@ from typing import Any, Final, NoReturn
 
 from trainables.custom.fork_safety import num_unforkable_threads
 from trainables.custom.source_files import OURS as OUR_PACKAGES
-from trainables.custom.source_files import names_file
+from trainables.custom.source_files import names_file, script_command
 
 OURS: Final = "haltsweep"
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -158,7 +158,7 @@ def import_named(module: str, subject: str, *, with_siblings: bool = False) -> M
         UnknownName: There is no such module.
         BadModule: The module cannot be imported.
     """
-    if module.endswith(".py"):  # otherwise Python would import the parent package
+    if script_command(module) is not None:  # otherwise Python would import the parent package
         raise UnknownName(f"{subject} must be an existing module, got {module}{_module_hint(module)}")
     add_to_path(Path.cwd())
     is_first, threads = module not in sys.modules, num_unforkable_threads()

@@ -28,7 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 from trainables.custom.extensions import BadName, describe_error, import_named, shadowed_file_hint
 from trainables.custom.function import Evaluate, Evaluation, FunctionWorkload
 from trainables.custom.script import Script, find_script
-from trainables.custom.source_files import SCRIPT
+from trainables.custom.source_files import script_command
 from trainables.metrics import Metric, parse_metrics
 from trainables.protocol import Job, Workload
 
@@ -57,13 +57,14 @@ def load(path: str) -> Trainable:
     """Return the trainable at `module:name`, or in a script.
 
     Args:
-        path: `module:name`, or the path of a script, which ends with `.py`.
+        path: `module:name`, or the path of a script, which ends with `.py`, and its subcommands.
 
     Raises:
         ValueError: There is no usable trainable; the message is one sentence.
     """
-    if path.endswith(SCRIPT):
-        return Trainable(path, partial(FunctionWorkload, Script(find_script(path))))
+    if (command := script_command(path)) is not None:
+        file, subcommands = command
+        return Trainable(path, partial(FunctionWorkload, Script(find_script(file), subcommands)))
     module_name, _, name = path.partition(":")
     try:
         module = import_named(module_name, "a trainable's module", with_siblings=True)

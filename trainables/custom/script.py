@@ -3,6 +3,8 @@
 A script whose function has the decorator `@hydra.main` receives Hydra's overrides instead, such as `lr=0.1`,
 and so does a script that calls `OmegaConf.from_cli()`.
 
+Subcommands in `trainable`, as in `main.py fit`, come before the flags.
+
 A script reports by `haltsweep.current_trial().report(step, metrics)`. Alternatively it appends one line of
 JSON per report to `metrics.jsonl` in its working folder: {"step": 1, "valid/loss": 0.5}. These lines are read
 each time the script opens the file, and when its last line has run; exit handlers and threads run too late.
@@ -26,7 +28,7 @@ from trainables.custom.extensions import add_to_path
 from trainables.custom.function import FunctionTrial, is_at_most
 from trainables.custom.generator_state import process_and_thread
 from trainables.custom.open_files import flush_open_files
-from trainables.custom.source_files import SCRIPT, source_files
+from trainables.custom.source_files import SCRIPT, script_command, source_files
 
 METRICS: Final = "metrics.jsonl"
 REMOVALS: Final = frozenset({"os.remove", "os.rename", "os.rmdir"})
@@ -79,9 +81,9 @@ class Script:
     )
     """Remedy for a script without reports, for messages."""
 
-    def __init__(self, file: Path) -> None:
-        """Store the path of the script, which is read when it runs."""
-        self._file = file
+    def __init__(self, file: Path, subcommands: Sequence[str] = ()) -> None:
+        """Store the path of the script, which is read when it runs, and its arguments before all flags."""
+        self._file, self._subcommands = file, subcommands
 
     def _arguments(self, settings: Mapping[str, Any], seed: int, sources: Sequence[str]) -> list[str]:
         is_hydra = HYDRA_MAIN.search(self._file.read_text(encoding="utf-8", errors="replace"))
@@ -100,7 +102,8 @@ class Script:
             settings: Values of its flags.
             trial: Trial that receives the reports.
         """
-        arguments = self._arguments(settings, trial.seed, _read_sources(self._file))
+        flags_of_settings = self._arguments(settings, trial.seed, _read_sources(self._file))
+        arguments = [*self._subcommands, *flags_of_settings]
         reader = MetricsReader(Path.cwd() / METRICS, trial)
         sys.addaudithook(reader.opened)
         previous_argv = sys.argv
@@ -130,7 +133,7 @@ def _read_sources(script: Path) -> list[str]:
 def default_of_omitted_flag(script: str, setting: str) -> Any:
     """Return the default that counts if a setting is null; None if the script declares no literal default."""
     try:
-        sources = _read_sources(find_script(script))
+        sources = _read_sources(find_script((script_command(script) or (script, []))[0]))
         default = _declared(_flag(setting, sources), sources).get("default", "None")
         return ast.literal_eval(default)
     except (OSError, ValueError, SyntaxError, TypeError):

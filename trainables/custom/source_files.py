@@ -1,6 +1,7 @@
 """Find the source files of user code. Only the packages that contain the module are imported."""
 
 import ast
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ OURS = ("haltsweep", "orchestrator", "search_spaces", "trainables")
 """Packages of haltsweep."""
 SCRIPT = ".py"
 """Suffix of the path of a script, which a spec may name instead of a module."""
+_SCRIPT_COMMAND = re.compile(r"(.+\.py)((?: [\w-]+)*)")
+"""Matches the path of a script and the subcommands after it."""
 _SUFFIXES = (SCRIPT, *EXTENSION_SUFFIXES)
 _INSTALLED = {"site-packages", "dist-packages"}
 _SENT = "py_modules_files"
@@ -29,6 +32,16 @@ class CodeParts:
     """
     installed: bool = False
     """Whether the module is in a folder of installed packages."""
+
+
+def script_command(trainable: str) -> tuple[str, list[str]] | None:
+    """Return the path of a script and the subcommands that it gets, as in `main.py fit`.
+
+    Returns:
+        None if `trainable` names no script.
+    """
+    match = _SCRIPT_COMMAND.fullmatch(trainable)
+    return (match[1], match[2].split()) if match else None
 
 
 def names_file(name: str | Path) -> bool:
@@ -60,10 +73,10 @@ def find_code_parts(module: str) -> CodeParts:
 
     Imports of modules and packages are followed, except those of haltsweep and of installed packages. A
     folder without `__init__.py` may contain unrelated files, so only the named module in it counts. The
-    result is empty if no such file exists. `module` may also be the path of a script.
+    result is empty if no such file exists. `module` may also be the path of a script, with subcommands.
     """
-    if module.endswith(SCRIPT):
-        script = Path(module).resolve()
+    if (command := script_command(module)) is not None:
+        script = Path(command[0]).resolve()
         return CodeParts(_follow_imports(script, script.parent)) if script.is_file() else CodeParts()
     top = _module_file(module.partition(".")[0])
     file = top or _module_file(module)

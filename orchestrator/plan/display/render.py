@@ -41,7 +41,7 @@ from search_spaces.dimensions import Assignment, Float, Predicate, Space, contai
 from search_spaces.paths import MISSING, leaves, lookup
 from search_spaces.wording import amount as counted
 from trainables.custom.extensions import started_threads
-from trainables.custom.source_files import SCRIPT
+from trainables.custom.source_files import script_command
 from trainables.metrics import split_and_quantity
 
 MEANT_FALSE = {"no", "off", "false"}
@@ -101,7 +101,7 @@ def _check_sentence(plan: Plan) -> str:
             f"Not checked: whether the arms of {plan.trainable} differ in more than their settings; "
             "`haltsweep check --run` compares their first reports."
         )
-        if plan.trainable.endswith(SCRIPT):
+        if script_command(plan.trainable) is not None:
             return unchecked
         return (
             f"{unchecked} To check it before the launch, define haltsweep = {{'build': build, 'example': "

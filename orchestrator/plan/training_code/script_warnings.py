@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 
 from orchestrator.plan.types import Arm
 from trainables.custom.script import METRICS, Script, default_of_omitted_flag
-from trainables.custom.source_files import OURS, SCRIPT, source_contains
+from trainables.custom.source_files import OURS, script_command, source_contains
 
 
 def script_warnings(trainable: str, arms: Sequence[Arm]) -> Iterator[str]:
     """Yield warnings about a trainable that is a script; none for other trainables."""
-    if trainable.endswith(SCRIPT):
+    if script_command(trainable) is not None:
         yield from _missing_report_warnings(trainable, arms)
         yield from _omitted_flag_warnings(trainable, arms)
 

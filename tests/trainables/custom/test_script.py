@@ -129,9 +129,11 @@ def start_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "work" / "metrics.jsonl").write_text('{"step": 9, "valid/loss": 9}\n')
     monkeypatch.chdir(tmp_path / "work")
 
-    def start(code: str, **settings: Any):
+    def start(code: str, *subcommands: str, **settings: Any):
         (tmp_path / "fit.py").write_text(dedent(code))
-        return outside.load(str(tmp_path / "fit.py")).workload(Job(settings, seed=7))
+        return outside.load(" ".join([str(tmp_path / "fit.py"), *subcommands])).workload(
+            Job(settings, seed=7)
+        )
 
     with importable_files(tmp_path, {"beside.py": "def double(x): return 2 * x"}):
         yield start
@@ -303,6 +305,13 @@ def test_script_with_omegaconf_gets_overrides_and_the_seed(start_script) -> None
 def test_failed_script_raises_its_error(start_script, code: str, kind: type, expected: str) -> None:
     workload = start_script(code, lr=0.5)
     with pytest.raises(kind, match=expected):
+        workload.advance()
+    workload.close()
+
+
+def test_subcommands_come_before_the_flags(start_script) -> None:
+    workload = start_script("import sys\nraise OSError(sys.argv[1:])", "fit", "large", lr=0.5)
+    with pytest.raises(OSError, match=re.escape("['fit', 'large', '--lr=0.5']")):
         workload.advance()
     workload.close()
 
