@@ -520,7 +520,7 @@ class CustomSpec(Spec):
     trainable: Trainable
     """Custom trainable: a class or function as package.module:name, or the path of a script.
 
-    The path may be followed by subcommands of the script, as in `main.py fit`.
+    Arguments that the script needs before its flags, such as a subcommand, follow the path: `main.py fit`.
     """
     baseline: Mapping[str, Json]  # type: ignore[assignment]
     """Settings of the baseline, with which every arm is compared."""

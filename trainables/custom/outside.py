@@ -57,14 +57,14 @@ def load(path: str) -> Trainable:
     """Return the trainable at `module:name`, or in a script.
 
     Args:
-        path: `module:name`, or the path of a script, which ends with `.py`, and its subcommands.
+        path: `module:name`, or the path of a script, which ends with `.py`, and its first arguments.
 
     Raises:
         ValueError: There is no usable trainable; the message is one sentence.
     """
     if (command := script_command(path)) is not None:
-        file, subcommands = command
-        return Trainable(path, partial(FunctionWorkload, Script(find_script(file), subcommands)))
+        file, first_arguments = command
+        return Trainable(path, partial(FunctionWorkload, Script(find_script(file), first_arguments)))
     module_name, _, name = path.partition(":")
     try:
         module = import_named(module_name, "a trainable's module", with_siblings=True)

@@ -3,7 +3,7 @@
 A script whose function has the decorator `@hydra.main` receives Hydra's overrides instead, such as `lr=0.1`,
 and so does a script that calls `OmegaConf.from_cli()`.
 
-Subcommands in `trainable`, as in `main.py fit`, come before the flags.
+Arguments in `trainable`, such as the subcommand in `main.py fit`, come before the flags.
 
 A script reports by `haltsweep.current_trial().report(step, metrics)`. Alternatively it appends one line of
 JSON per report to `metrics.jsonl` in its working folder: {"step": 1, "valid/loss": 0.5}. These lines are read
@@ -81,9 +81,9 @@ class Script:
     )
     """Remedy for a script without reports, for messages."""
 
-    def __init__(self, file: Path, subcommands: Sequence[str] = ()) -> None:
+    def __init__(self, file: Path, first_arguments: Sequence[str] = ()) -> None:
         """Store the path of the script, which is read when it runs, and its arguments before all flags."""
-        self._file, self._subcommands = file, subcommands
+        self._file, self._first_arguments = file, first_arguments
 
     def _arguments(self, settings: Mapping[str, Any], seed: int, sources: Sequence[str]) -> list[str]:
         is_hydra = HYDRA_MAIN.search(self._file.read_text(encoding="utf-8", errors="replace"))
@@ -103,7 +103,7 @@ class Script:
             trial: Trial that receives the reports.
         """
         flags_of_settings = self._arguments(settings, trial.seed, _read_sources(self._file))
-        arguments = [*self._subcommands, *flags_of_settings]
+        arguments = [*self._first_arguments, *flags_of_settings]
         reader = MetricsReader(Path.cwd() / METRICS, trial)
         sys.addaudithook(reader.opened)
         previous_argv = sys.argv

@@ -14,8 +14,8 @@ OURS = ("haltsweep", "orchestrator", "search_spaces", "trainables")
 """Packages of haltsweep."""
 SCRIPT = ".py"
 """Suffix of the path of a script, which a spec may name instead of a module."""
-_SCRIPT_COMMAND = re.compile(r"(.+\.py)((?: [\w-]+)*)")
-"""Matches the path of a script and the subcommands after it."""
+_SCRIPT_COMMAND = re.compile(r"([^:]+?\.py)((?: [^\s:]+)*)")
+"""Matches the path of a script and the arguments after it."""
 _SUFFIXES = (SCRIPT, *EXTENSION_SUFFIXES)
 _INSTALLED = {"site-packages", "dist-packages"}
 _SENT = "py_modules_files"
@@ -35,7 +35,7 @@ class CodeParts:
 
 
 def script_command(trainable: str) -> tuple[str, list[str]] | None:
-    """Return the path of a script and the subcommands that it gets, as in `main.py fit`.
+    """Return the path of a script and its arguments before all flags, as in `main.py fit` or `main.py data`.
 
     Returns:
         None if `trainable` names no script.
@@ -73,7 +73,7 @@ def find_code_parts(module: str) -> CodeParts:
 
     Imports of modules and packages are followed, except those of haltsweep and of installed packages. A
     folder without `__init__.py` may contain unrelated files, so only the named module in it counts. The
-    result is empty if no such file exists. `module` may also be the path of a script, with subcommands.
+    result is empty if no such file exists. `module` may also be the path of a script, with arguments.
     """
     if (command := script_command(module)) is not None:
         script = Path(command[0]).resolve()

@@ -129,11 +129,9 @@ def start_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "work" / "metrics.jsonl").write_text('{"step": 9, "valid/loss": 9}\n')
     monkeypatch.chdir(tmp_path / "work")
 
-    def start(code: str, *subcommands: str, **settings: Any):
+    def start(code: str, *arguments: str, **settings: Any):
         (tmp_path / "fit.py").write_text(dedent(code))
-        return outside.load(" ".join([str(tmp_path / "fit.py"), *subcommands])).workload(
-            Job(settings, seed=7)
-        )
+        return outside.load(" ".join([str(tmp_path / "fit.py"), *arguments])).workload(Job(settings, seed=7))
 
     with importable_files(tmp_path, {"beside.py": "def double(x): return 2 * x"}):
         yield start
@@ -309,9 +307,9 @@ def test_failed_script_raises_its_error(start_script, code: str, kind: type, exp
     workload.close()
 
 
-def test_subcommands_come_before_the_flags(start_script) -> None:
-    workload = start_script("import sys\nraise OSError(sys.argv[1:])", "fit", "large", lr=0.5)
-    with pytest.raises(OSError, match=re.escape("['fit', 'large', '--lr=0.5']")):
+def test_arguments_of_the_trainable_come_before_the_flags(start_script) -> None:
+    workload = start_script("import sys\nraise OSError(sys.argv[1:])", "fit", "../data.py", lr=0.5)
+    with pytest.raises(OSError, match=re.escape("['fit', '../data.py', '--lr=0.5']")):
         workload.advance()
     workload.close()
 
