@@ -87,7 +87,7 @@ def _is_number(value: Any) -> bool:
 def _is_outside(root: str, written_values: list[Written]) -> bool:
     """Return whether any task or model that the spec names is custom, not built-in."""
     names = {value for _, path, value in written_values if path == f"{root}.name" and isinstance(value, str)}
-    return root in _KINDS and any(catalog.is_outside(_KINDS[root], name) for name in names)
+    return root in _KINDS and any(catalog.is_custom(_KINDS[root], name) for name in names)
 
 
 def _written_values(data: Mapping[str, Any]) -> Iterator[Written]:

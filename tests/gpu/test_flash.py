@@ -36,8 +36,8 @@ def passes(backend: Backend, lengths: tuple[int, ...], *, causal: bool, cross: b
     q, queries = packed(lengths, 0)
     others = tuple(reversed(lengths)) if cross else lengths
     (k, keys), (v, _) = packed(others, 1), packed(others, 2)
-    reach = queries.column + 1 if causal else None
-    out = attend_packed(q, KeysValues.of(k, v, keys), queries, reach=reach, backend=backend)
+    num_visible = queries.column + 1 if causal else None
+    out = attend_packed(q, KeysValues.of(k, v, keys), queries, num_visible=num_visible, backend=backend)
     grads = torch.autograd.grad(out.float().square().sum(), (q, k, v))
     return [each.detach().float() for each in (out, *grads)]
 
@@ -58,9 +58,9 @@ def test_dropped_weights_depend_on_the_key(kernel: flash.FlashKernel) -> None:
     (q, packing), (k, _), (v, _) = (packed(LENGTHS["ragged"], seed) for seed in range(3))
 
     def dropped(key: int) -> Tensor:
-        drop = WeightDropout(KeyedDropout(0.5), key, packing.padded_index)
+        dropout = WeightDropout(KeyedDropout(0.5), key, packing.padded_index)
         seen = KeysValues.of(k, v, packing)
-        return attend_packed(q, seen, packing, drop=drop, backend="flash").detach()
+        return attend_packed(q, seen, packing, dropout=dropout, backend="flash").detach()
 
     assert torch.equal(dropped(1), dropped(1))
     assert not torch.equal(dropped(1), dropped(2))

@@ -72,7 +72,7 @@ class Encoder(Chunked):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.config = config
-        self.block = Block(config, config.size_of_gate, recalls=True)
+        self.block = Block(config, config.size_of_gate, has_cross_attention=True)
         self.halt = halting_function(config)
 
     def forward(self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> Encoded:

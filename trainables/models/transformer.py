@@ -20,8 +20,8 @@ from trainables.layers.block_costs import (
     block_activation_bytes,
     block_flops,
     cross_attention_layer_bytes,
+    cross_attention_layer_flops,
     project_kv_flops,
-    recalling_flops,
 )
 from trainables.layers.boundaries import PooledSettings, Pooling, boundaries, positions
 from trainables.layers.linear import LayerNorm
@@ -75,7 +75,7 @@ class Decoder(StepwiseDecoder):
         super().__init__()
         self.num_layers = config.layers
         self.config = config
-        self.blocks = nn.ModuleList(Block(config, recalls=True) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(Block(config, has_cross_attention=True) for _ in range(config.layers))
         self.final_norm = LayerNorm(config.width)
 
     def forward(
@@ -150,7 +150,7 @@ def activation_bytes(config: Config, rows: int, length: int) -> float:
 
 def decoder_flops(config: Config, length: int, memory_length: int, layers: int) -> float:
     """Return the decoder FLOPs of an answer of `length` tokens on which `layers` layers are run."""
-    block = recalling_flops(config, None, length, memory_length)
+    block = cross_attention_layer_flops(config, None, length, memory_length)
     return layers * (block + project_kv_flops(config, memory_length))
 
 

@@ -54,8 +54,8 @@ from trainables.layers.block_costs import (
     block_activation_bytes,
     block_flops,
     cross_attention_layer_bytes,
+    cross_attention_layer_flops,
     project_kv_flops,
-    recalling_flops,
 )
 from trainables.layers.boundaries import PooledSettings, boundaries, positions
 from trainables.layers.linear import LayerNorm
@@ -115,7 +115,7 @@ class Decoder(StepwiseDecoder):
         super().__init__()
         self.num_layers = config.max_layers
         self.config = config.model_copy(update={"causal": True})
-        self.block = Block(config, config.size_of_gate, recalls=True)
+        self.block = Block(config, config.size_of_gate, has_cross_attention=True)
         self.halt = halting_function(config)
         self.final_norm = LayerNorm(config.width)
 
@@ -195,7 +195,7 @@ def activation_bytes(config: Config, rows: int, length: int) -> float:
 
 def decoder_flops(config: Config, length: int, memory_length: int, layers: int) -> float:
     """Return the decoder FLOPs of an answer of `length` tokens on which `layers` layers are run."""
-    flops = layers * recalling_flops(config, config.size_of_gate, length, memory_length)
+    flops = layers * cross_attention_layer_flops(config, config.size_of_gate, length, memory_length)
     halting = halting_flops(config.model_copy(update={"causal": True}), length, layers)
     return project_kv_flops(config, memory_length) + flops + halting
 

@@ -21,7 +21,7 @@ from trainables.layers.host import copy_to_host, upload
 from trainables.layers.linear import Vector
 from trainables.layers.packing import Packing, put_rows, take
 from trainables.layers.recomputing import run_recomputable
-from trainables.layers.tokens import Placed, packed_places
+from trainables.layers.tokens import PlacedVectors, packed_places
 from trainables.recurrence.active_units import (
     PER_TOKEN,
     PER_UNIT,
@@ -95,7 +95,7 @@ class ComposingRows(ActiveUnits):
         behind = packing.counts.index_select(0, packing.row) - packing.column
         zeros = torch.zeros_like(packing.counts)
         return cls(
-            tokens=Placed(packing, packed_places(packing)),
+            tokens=PlacedVectors(packing, packed_places(packing)),
             per_token=False,
             source=source,
             origin=rows,

@@ -91,7 +91,7 @@ class DepthRecurrence:
         """Repeat the layer on all tokens of a batch until each unit has halted."""
         cap = torch.full_like(tokens.packing.counts, self.max_layers)
         caps = np.full(tokens.packing.num_rows, self.max_layers)
-        if self.length_bounds and tokens.reach is None:
+        if self.length_bounds and tokens.num_visible is None:
             cap = torch.minimum(cap, tokens.packing.counts + 1)
             if self.early_exit != "none":
                 caps = np.minimum(caps, tokens.packing.host_counts + 1)
@@ -125,11 +125,11 @@ class Proposal:
         """Input of the halting function from the proposed states, (units, width)."""
         return self.states if self.means is None else self.means
 
-    def of_active(self, picked: Selection) -> "Proposal":
+    def of_active(self, selection: Selection) -> "Proposal":
         """Return the proposal of the remaining units."""
-        means = None if self.means is None else take(self.means, picked.units)
-        side = tuple(take(each, picked.tokens) for each in self.side)
-        return Proposal(take(self.states, picked.tokens), means, side)
+        means = None if self.means is None else take(self.means, selection.units)
+        side = tuple(take(each, selection.tokens) for each in self.side)
+        return Proposal(take(self.states, selection.tokens), means, side)
 
 
 @dataclass
@@ -156,13 +156,13 @@ class DepthPass:
         proposed = self._propose() if transition else None
         decision = self._decide(number, proposed)
         if undo:
-            picked = self._remove_units(decision.keeps, stale=not transition)
+            selection = self._remove_units(decision.keeps, stale=not transition)
             if self.over:
                 return
             if self.recurrence.early_exit == "compact":
-                decision = decision.of_remaining(None if picked is None else picked.units)
-            if picked is not None and proposed is not None:
-                proposed = proposed.of_active(picked)
+                decision = decision.of_remaining(None if selection is None else selection.units)
+            if selection is not None and proposed is not None:
+                proposed = proposed.of_active(selection)
         made = self._propose() if proposed is None else proposed
         self.units = self.units.step(made.states, made.features, decision)
         self.record_outputs(number, decision, made)
@@ -220,7 +220,7 @@ class DepthPass:
         if self.cache is None:
             self.cache = KeyValueCache(made, np.arange(made.both.shape[0]))
         else:
-            self.cache = self.cache.write(self.cache.known, made)
+            self.cache = self.cache.write(self.cache.host_masks, made)
         return self.cache.seen
 
     def _keys_values(self, units: DepthUnits) -> KeysValues:
@@ -249,14 +249,14 @@ class DepthPass:
         if self.recurrence.per_token and self.cache is None:
             self._context()
             stale = False
-        picked, left = self.units.pick(host_mask), self.units.pick(~host_mask)
-        units = self.units.with_halted(left.known[TOKENS])
-        self.units, removed_units = units.select(picked), units.select(left)
+        selection, left = self.units.select_indices(host_mask), self.units.select_indices(~host_mask)
+        units = self.units.with_halted(left.host_masks[TOKENS])
+        self.units, removed_units = units.select(selection), units.select(left)
         if self.cache is not None:
             if stale:
                 # Active tokens still attend to the final states of halted tokens.
-                places = self.cache.known[left.known[TOKENS]]
+                places = self.cache.host_masks[left.host_masks[TOKENS]]
                 self.cache = self.cache.write(places, self._keys_values(removed_units))
-            self.cache = self.cache.of_active(picked)
+            self.cache = self.cache.of_active(selection)
         self.halted.add(removed_units.ended())
-        return picked
+        return selection

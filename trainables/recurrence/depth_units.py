@@ -91,11 +91,11 @@ class DepthUnits(ActiveUnits):
         `states` if `halted_as_given`.
         """
         if self.halted_sum is not None:
-            assert self.tokens.reach is not None
+            assert self.tokens.num_visible is not None
             if not halted_as_given:
                 states = torch.where(self.halting.active[:, None], states, self.states)
             total = self.halted_sum + self.packing.running_sum(states)
-            return total / self.tokens.reach.to(total.dtype)[:, None]
+            return total / self.tokens.num_visible.to(total.dtype)[:, None]
         return None if self.per_token else self.packing.mean(states)
 
     def at_tokens(self, value: Tensor) -> Tensor:
@@ -192,7 +192,7 @@ class KeyValueCache:
     """Keys and values of full rows; the entries of halted tokens are no longer updated."""
 
     seen: KeysValues
-    known: Int[np.ndarray, " M"]
+    host_masks: Int[np.ndarray, " M"]
     """Indices of the active tokens among the keys, on the host."""
 
     def write(self, slots: Int[np.ndarray, " K"], new_keys_values: KeysValues) -> "KeyValueCache":
@@ -200,8 +200,8 @@ class KeyValueCache:
         places = upload(slots, self.seen.both.device)
         return replace(self, seen=self.seen.with_rows(places, new_keys_values))
 
-    def of_active(self, picked: Selection) -> "KeyValueCache":
+    def of_active(self, selection: Selection) -> "KeyValueCache":
         """Return the cache of the rows with remaining tokens, with only these tokens as active ones."""
-        host_numbers, packing = self.known[picked.known[TOKENS]], self.seen.packing
-        is_staying = np.repeat(np.isin(np.arange(packing.num_rows), picked.rows), packing.host_counts)
-        return KeyValueCache(self.seen.select_rows(picked.rows), (is_staying.cumsum() - 1)[host_numbers])
+        host_numbers, packing = self.host_masks[selection.host_masks[TOKENS]], self.seen.packing
+        is_staying = np.repeat(np.isin(np.arange(packing.num_rows), selection.rows), packing.host_counts)
+        return KeyValueCache(self.seen.select_rows(selection.rows), (is_staying.cumsum() - 1)[host_numbers])

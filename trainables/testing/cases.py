@@ -114,7 +114,7 @@ def batch(lengths: Sequence[int] = LENGTHS, width: int | None = None) -> Batch:
     return Batch(torch.where(mask, padded, SHAPE.pad_id), mask, labels)
 
 
-def embedded(model: nn.Module, batch: Batch) -> Tensor:
+def embed_tokens(model: nn.Module, batch: Batch) -> Tensor:
     """Return the embeddings of the tokens, without dropout."""
     return nn.functional.embedding(batch.tokens, model.embedding())  # type: ignore[operator]
 

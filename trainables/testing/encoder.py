@@ -3,7 +3,7 @@
 import torch
 
 from trainables import costs
-from trainables.assembly import build_model, drawn_by_constructors, model_config
+from trainables.assembly import build_model, find_unseeded_tensors, model_config
 from trainables.layers.dropout import set_dropout_context
 from trainables.testing.arms import Raw, with_fields
 from trainables.testing.cases import (
@@ -14,7 +14,7 @@ from trainables.testing.cases import (
     batch,
     check_bounds,
     check_same,
-    embedded,
+    embed_tokens,
     run_training_pass,
 )
 from trainables.testing.contract import check, check_close
@@ -43,7 +43,7 @@ class EncoderContract(ModelCases):
         """Check `trainables.types.Encoded`; depth and work must have no gradient."""
         model = self.built(arm).eval()
         inputs = batch()
-        encoded = model.encoder(embedded(model, inputs), inputs.mask)
+        encoded = model.encoder(embed_tokens(model, inputs), inputs.mask)
         rows, width = len(LENGTHS), vars(model_config(arm))["width"]
         pooled, states = tuple(encoded.pooled.shape), tuple(encoded.states.shape)
         check(pooled == (rows, width), f"pooled must be of shape {(rows, width)}, got {pooled}")
@@ -57,10 +57,10 @@ class EncoderContract(ModelCases):
         """Check that neither content nor amount of padding changes any other value."""
         model = self.built(arm).eval()
         samples, wider_samples = batch(), batch(width=WIDER)
-        x = embedded(model, samples)
+        x = embed_tokens(model, samples)
         expected_output = model.encoder(x, samples.mask)
         noisy = model.encoder(torch.where(samples.mask[..., None], x, x + 100), samples.mask)
-        wide = model.encoder(embedded(model, wider_samples), wider_samples.mask)
+        wide = model.encoder(embed_tokens(model, wider_samples), wider_samples.mask)
         columns = expected_output.states.shape[1]
         # States of padding are never used. Only a model with additional positions can identify its padding.
         read_mask = (
@@ -78,7 +78,7 @@ class EncoderContract(ModelCases):
     def test_a_sample_does_not_depend_on_its_batch(self, arm: Raw) -> None:
         """Check that each row gives equal results alone and in a batch."""
         model, samples = self.built(arm).eval(), batch()
-        x = embedded(model, samples)
+        x = embed_tokens(model, samples)
         batch_output = model.encoder(x, samples.mask)
         for row in range(len(LENGTHS)):
             single_output = model.encoder(x[row : row + 1], samples.mask[row : row + 1])
@@ -141,7 +141,7 @@ class EncoderContract(ModelCases):
         )
         differs = any(not torch.equal(first_weights[name], other_weights[name]) for name in first_weights)
         check(differs, "another seed must give other weights, got the same")
-        constructed = drawn_by_constructors(model_config(arm), SHAPE)
+        constructed = find_unseeded_tensors(model_config(arm), SHAPE)
         check(
             not constructed,
             "all that is drawn must be drawn by the method reset_parameters of the module it belongs to, got "
@@ -169,15 +169,16 @@ class EncoderContract(ModelCases):
 
     def test_meta_model_has_equal_parameters_and_no_storage(self, arm: Raw) -> None:
         """Check that a plan can build every arm without memory."""
-        real, ghost = (build_model(arm, SHAPE, SEED, device=device) for device in ("cpu", "meta"))
+        real, meta_model = (build_model(arm, SHAPE, SEED, device=device) for device in ("cpu", "meta"))
         shapes, meta_shapes = (
-            {name: p.shape for name, p in built_model.named_parameters()} for built_model in (real, ghost)
+            {name: p.shape for name, p in built_model.named_parameters()}
+            for built_model in (real, meta_model)
         )
         check(
             shapes == meta_shapes,
             f"parameters must be the same on the device meta, got {shapes} and {meta_shapes}",
         )
-        check(all(p.is_meta for p in ghost.parameters()), "nothing may be allocated on the device meta")
+        check(all(p.is_meta for p in meta_model.parameters()), "nothing may be allocated on the device meta")
 
     def test_sums_stay_in_32_bits_under_autocast(self, arm: Raw) -> None:
         """Check that losses and costs are not 16-bit numbers and are close to those in 32 bits."""

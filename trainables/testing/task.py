@@ -17,7 +17,7 @@ import torch
 
 from trainables import catalog, task_catalog
 from trainables.data.split import Split, content_hash
-from trainables.field_effects import AffectsSplits, in_splits
+from trainables.field_effects import AffectsSplits, find_split_mark
 from trainables.protocol import Job
 from trainables.settings import Settings
 from trainables.task_protocol import SplitInfo
@@ -194,14 +194,14 @@ class TaskContract(Contract):
         config = task_catalog.task_config(form)
         tests = {info.name for info in task_catalog.splits(config) if info.role == "test"}
         for field, changed in increased_fields(config):
-            mark = in_splits(type(config), field)
+            mark = find_split_mark(type(config), field)
             if mark is None:
                 touched = touched_splits(form, changed)
                 first_touched = next(touched, None)
                 message = f"{field} changes tests alone: mark it with AffectsSplits and their names"
                 check(first_touched not in tests or any(name not in tests for name in touched), message)
             else:
-                strange = {*touched_splits(form, changed, _not_among(mark))}
+                strange = {*touched_splits(form, changed, _affects_none(mark))}
                 message = f"{field} is marked by AffectsSplits{mark.patterns}, and changes {sorted(strange)}"
                 check(not strange, message)
 
@@ -374,14 +374,14 @@ def increased_fields(config: Settings) -> Iterator[tuple[str, Raw]]:
                 yield field, raw
 
 
-def _not_among(mark: AffectsSplits) -> Callable[[str], bool]:
-    return lambda name: not mark.among([name])
+def _affects_none(mark: AffectsSplits) -> Callable[[str], bool]:
+    return lambda name: not mark.affects_any([name])
 
 
 def touched_splits(
-    settings: Raw, changed_settings: Raw, among: Callable[[str], bool] = lambda _: True
+    settings: Raw, changed_settings: Raw, is_compared: Callable[[str], bool] = lambda _: True
 ) -> Iterator[str]:
-    """Yield the names of stored splits that differ between two settings; `among` selects compared splits.
+    """Yield the names of stored splits that differ between two settings, of those that pass `is_compared`.
 
     Training comes before tests, because a split is built when it is compared.
     """
@@ -392,7 +392,7 @@ def touched_splits(
         if not info.streamed
     }
     infos = {name: info for name, (info, _) in splits_before.items()} | splits_after
-    for name in sorted(filter(among, infos), key=lambda name: ORDER.index(infos[name].role)):
+    for name in sorted(filter(is_compared, infos), key=lambda name: ORDER.index(infos[name].role)):
         if (
             name not in splits_after
             or name not in splits_before

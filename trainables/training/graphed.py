@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from trainables.layers.attention.attend import seeded_generator
-from trainables.layers.batch_parts import BatchPart, running_on
+from trainables.layers.batch_parts import BatchPart, declare_part
 from trainables.layers.constant_shapes import ConstantShapes
 from trainables.layers.dropout import set_dropout_context
 from trainables.seeds import derive
@@ -217,7 +217,7 @@ class GraphedPasses:
         set_dropout_context(learner.model, learner.seed, step)
         filled_part = replace(part, rows=part.rows + self._filler.rows)
         running = shapes.warming() if keys is None else shapes.capturing(keys)
-        with running_on(filled_part), running, learner.autocast(caches=False):
+        with declare_part(filled_part), running, learner.autocast(caches=False):
             total, sums = weighted_objective(_first_rows(learner.model(filled), part.rows), learner, share)
         # Run outside of the context, because CUDA runs backward passes in separate threads.
         gradients = torch.autograd.grad(total, self._weights, allow_unused=True)

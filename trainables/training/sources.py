@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from trainables.assembly import build_model, model_config, ungraphed
-from trainables.catalog import is_outside
+from trainables.catalog import is_custom
 from trainables.data.conformity import check_batch
 from trainables.data.draws import permutation
 from trainables.data.order import Bucketed, TokenBatches, batch_indices, evaluation_batches
@@ -140,7 +140,7 @@ class Sources:
     def _draw(self, step: int) -> Batch:
         """Return a streamed batch. Raises ValueError if a custom task violates its declarations."""
         batch = stream(self.task, self._config.batch_size, self._job.seed, step)
-        if is_outside("tasks", task_name(self.task)):
+        if is_custom("tasks", task_name(self.task)):
             check_batch(batch, task_shape(self.task), self._train_info)
         return batch
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from trainables.assembly import batch_norm, batch_statistics
 from trainables.checkpoint import weights
-from trainables.layers.batch_parts import BatchPart, running_on
+from trainables.layers.batch_parts import BatchPart, declare_part
 from trainables.layers.dropout import set_dropout_context
 from trainables.layers.plain import evaluation_stream
 from trainables.layers.recomputing import can_recompute, recompute
@@ -194,7 +194,7 @@ def _backward_of_parts(learner: Learner, batch: Batch, step: int, numbers: range
     totals = torch.zeros(4, dtype=torch.float64, device=learner.device)
     for number, part in enumerate(split_batch(batch, min(learner.config.parts, num_rows))):
         if number in numbers:
-            with running_on(part):
+            with declare_part(part):
                 rows = batch.rows(part.first_row, part.first_row + part.rows)
                 sums = _backward_of_part(learner, rows, step, number, part.rows / num_rows)
             totals += torch.stack([value.double() for value in sums])

@@ -8,9 +8,9 @@ from tests.oracles.solvers.listops_solver import SMALL
 from trainables import task_catalog
 from trainables.data import inventory
 from trainables.data.inventory import DataFile, inspect
-from trainables.data.progress import Watcher, watched_by
+from trainables.data.progress import Watcher, report_to
 from trainables.data.store import open_split, split_path
-from trainables.locks import locked
+from trainables.locks import hold_lock
 from trainables.tasks import listops
 
 CONFIG = task_catalog.task_config(SMALL)
@@ -51,7 +51,7 @@ def test_split_under_construction_is_not_touched(tmp_path: Path) -> None:
     path = split_path(config, "length-512-ignore-0.8", tmp_path)
     path.parent.mkdir(parents=True)
     path.with_name(f".{path.name}.7-abc123.tmp").write_text("half")
-    with locked(path.with_suffix(".lock"), 0.0, print):
+    with hold_lock(path.with_suffix(".lock"), 0.0, print):
         assert set(verdicts(tmp_path).values()) == {"being built"}
     assert set(verdicts(tmp_path).values()) == {"unsealed"}
 
@@ -78,7 +78,7 @@ def test_published_files_in_the_data_folder_are_one_entry_and_kept(valid: Path, 
 def test_inspection_writes_nothing_and_reports_progress(valid: Path, tmp_path: Path) -> None:
     progress: list[tuple[str, int, int]] = []
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    with watched_by(Watcher(lambda *each: progress.append(each))):
+    with report_to(Watcher(lambda *each: progress.append(each))):
         (entry,) = inspect(tmp_path)
     assert entry == DataFile(valid, "whole", "", entry.content_hash, entry.size)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before

@@ -54,10 +54,10 @@ def test_hash_is_equal_for_equal_examples_only(first: list[Row], second: list[Ro
 def test_repeated_inputs_are_counted_independent_of_labels_and_type(one: list[Row], other: list[Row]) -> None:
     first_split = Split(table(one), PAD, "")
     second_split = Split(table([(tokens, 0) for tokens, _ in other], pa.large_list(pa.int32())), PAD, "")
-    assert first_split.repeated_in(second_split) == sum(
+    assert first_split.num_repeated_in(second_split) == sum(
         any(tokens == each for each, _ in other) for tokens, _ in one
     )
-    assert first_split.repeated_in(first_split) == len(one)
+    assert first_split.num_repeated_in(first_split) == len(one)
 
 
 TargetRow = list[tuple[int, int]]

@@ -19,9 +19,9 @@ from tests.support.specs.examples import examples
 from tests.support.specs.splits import open_valid
 from trainables import task_catalog
 from trainables.data import store
-from trainables.data.progress import Watcher, watched_by
+from trainables.data.progress import Watcher, report_to
 from trainables.data.store import DataError, open_split, split_path
-from trainables.locks import locked
+from trainables.locks import hold_lock
 from trainables.tasks import listops
 
 CONFIG = task_catalog.task_config(SMALL)
@@ -167,16 +167,16 @@ def test_damaged_split_is_built_again(name, content, tmp_path, builds, caplog):
 
 def test_waiting_process_reports_the_builder(tmp_path, monkeypatch):
     """The process builds if the other one fails."""
-    monkeypatch.setattr(store, "WAIT_SHOWN_S", 0.1)
+    monkeypatch.setattr(store, "SILENT_WAIT_S", 0.1)
     path = split_path(CONFIG, "valid", tmp_path)
     path.parent.mkdir(parents=True)
     heard, messages = threading.Event(), list[str]()
 
     def open_watched() -> None:
-        with watched_by(Watcher(on_wait=lambda text: (messages.append(text), heard.set()))):
+        with report_to(Watcher(on_wait=lambda text: (messages.append(text), heard.set()))):
             open_split(CONFIG, "valid", tmp_path)
 
-    with locked(path.with_suffix(".lock"), 0.0, print):
+    with hold_lock(path.with_suffix(".lock"), 0.0, print):
         waiting = threading.Thread(target=open_watched)
         waiting.start()
         assert heard.wait(60)

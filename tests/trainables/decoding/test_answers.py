@@ -8,7 +8,7 @@ from torch import Tensor
 
 from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
-from trainables.decoding.hypotheses import Recomputing
+from trainables.decoding.hypotheses import RecomputedHypotheses
 from trainables.decoding.search import answers
 from trainables.testing.arms import base, with_fields
 from trainables.testing.cases import SEED, enliven
@@ -128,7 +128,7 @@ def test_decoding_with_a_cache_equals_decoding_without(
     assert single_answers == fast
     monkeypatch.setattr(
         "trainables.decoding.search.hypotheses_of",
-        lambda model, memory, mask, width, _: Recomputing(model, memory, mask, width),
+        lambda model, memory, mask, width, _: RecomputedHypotheses(model, memory, mask, width),
     )
     assert answers(model, batch, config) == fast
 

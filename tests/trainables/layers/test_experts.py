@@ -14,7 +14,7 @@ from trainables.layers import experts
 from trainables.layers.dropout import set_dropout_context
 from trainables.layers.experts import ExpertFeedForward, ExpertLinear, ExpertRows, FeedforwardSettings
 from trainables.layers.packing import Packing
-from trainables.layers.tokens import Placed, packed_places
+from trainables.layers.tokens import PlacedVectors, packed_places
 
 WIDTH = 6
 
@@ -24,10 +24,10 @@ def built(module: nn.Module) -> Any:
     return module.double().eval()
 
 
-def tokens(number: int, seed: int = 0) -> tuple[Tensor, Placed]:
+def tokens(number: int, seed: int = 0) -> tuple[Tensor, PlacedVectors]:
     x = torch.randn(number, WIDTH, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     packing = Packing.of_lengths(torch.tensor([number]), number)
-    return x.requires_grad_(), Placed(packing, packed_places(packing))
+    return x.requires_grad_(), PlacedVectors(packing, packed_places(packing))
 
 
 def rows_of(counts: list[int]) -> ExpertRows:
@@ -123,10 +123,10 @@ def test_drawn_experts_have_shares_equal_to_their_probabilities() -> None:
     module = built(ExpertFeedForward(WIDTH, mixture, 0.0, 0.0))
     module.router.outer.weight.data.mul_(3.0)
     x = tokens(1)[0].detach().expand(number, -1)
-    placed = tokens(number)[1]
-    expected, _ = module(x, placed)
+    place_slots = tokens(number)[1]
+    expected, _ = module(x, place_slots)
     set_dropout_context(module.train(), 1, 0)
-    routing = module.router(x, placed)
+    routing = module.router(x, place_slots)
     p = routing.log_probabilities[0].exp().tolist()
     best, *drawn_experts = sorted(range(5), key=lambda e: -p[e])
     assert (routing.chosen[:, 0] == best).all()
@@ -145,7 +145,7 @@ def test_drawn_experts_have_shares_equal_to_their_probabilities() -> None:
     torch.testing.assert_close(
         routing.gates, chosen_probabilities / (chosen_probabilities.sum(1, keepdim=True) + 1e-6)
     )
-    assert torch.equal(module.eval()(x, placed)[0], expected), "evaluation must draw no experts"
+    assert torch.equal(module.eval()(x, place_slots)[0], expected), "evaluation must draw no experts"
 
 
 @pytest.mark.parametrize(("active", "sampled", "fault"), [(4, 0, "active=4"), (2, 3, "sampled=3")])

@@ -114,8 +114,8 @@ def test_threshold_test_equals_the_sum_of_probabilities(threshold: float, dtype:
     )
     halting = HaltingState.begin(torch.full_like(survival, 9).long(), dtype)
     halting = replace(halting, survival=survival)
-    goes_on = decide(halting, torch.zeros_like(survival), threshold, "undo").goes_on
-    assert torch.equal(goes_on, 1 - survival < threshold)
+    continues = decide(halting, torch.zeros_like(survival), threshold, "undo").continues
+    assert torch.equal(continues, 1 - survival < threshold)
 
 
 def select_by_hand(x: Tensor, units: list[int]) -> list[float]:
@@ -139,7 +139,7 @@ def test_removing_halted_units_does_not_change_the_others() -> None:
         p = torch.rand(4, generator=stream, dtype=torch.float64) * 0.6
         all_units = next_state(all_units, decide(all_units, p, 0.7, "undo"))
         decision = decide(active_units, p[indices], 0.7, "undo")
-        active_rows = decision.goes_on.nonzero().squeeze(1)
+        active_rows = decision.continues.nonzero().squeeze(1)
         indices, active_units = indices[active_rows], active_units.select(active_rows)
         active_units = next_state(active_units, decision.of_remaining(active_rows))
         for name in ("survival", "ponder", "active", "num_kept"):
@@ -158,11 +158,11 @@ def by_equations(halting: HaltingState, decision: Decision, states: States) -> t
     weight = halting.survival * decision.p
     new_values = (
         halting.survival * (1 - decision.p),
-        halting.spent + weight * (halting.num_kept + halting.delay),
+        halting.charged_layers + weight * (halting.num_kept + halting.delay),
         states.mixed + at_tokens(weight) * states.before,
         states.after,
     )
-    before = (halting.survival, halting.spent, states.mixed, states.before)
+    before = (halting.survival, halting.charged_layers, states.mixed, states.before)
     kept, column = decision.keeps, at_tokens(decision.keeps)
     return tuple(
         torch.where(kept if new.dim() == 1 else column, new, old)
@@ -187,14 +187,16 @@ def test_step_has_the_gradients_of_its_equations(rule: Rule, per_token: bool) ->
     active = torch.arange(units) % 5 != 4
 
     def step_arguments(
-        survival: Tensor, spent: Tensor, p: Tensor, *states: Tensor
+        survival: Tensor, charged_layers: Tensor, p: Tensor, *states: Tensor
     ) -> tuple[HaltingState, Decision, States]:
-        halting = replace(start, survival=survival, spent=spent, active=active, num_kept=kept)
+        halting = replace(
+            start, survival=survival, charged_layers=charged_layers, active=active, num_kept=kept
+        )
         return halting, decide(halting, p, 0.7, rule), States(*states, packing)
 
     def run_keep(*inputs: Tensor) -> tuple[Tensor, ...]:
         books, mixed, after = keep(*step_arguments(*inputs))
-        return books.survival, books.spent, mixed, after
+        return books.survival, books.charged_layers, mixed, after
 
     values, expected = run_keep(*inputs), by_equations(*step_arguments(*inputs))
     for actual, expected_value in zip(values, expected, strict=True):

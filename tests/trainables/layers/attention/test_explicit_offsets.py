@@ -37,7 +37,7 @@ class OffsetRows:
         mask = self.packings[1].mask[:, None, None]
         if causal:
             mask = mask & (torch.arange(keys) <= torch.arange(queries)[:, None])
-        self.barred = additive_mask(mask, torch.float64).expand(-1, 1 if causal else HEADS, -1, -1)
+        self.logit_mask = additive_mask(mask, torch.float64).expand(-1, 1 if causal else HEADS, -1, -1)
         keep = torch.rand(rows, HEADS, queries, keys, generator=self.stream) < 0.7
         self.kept = KeptWeights(keep, 1 / 0.7) if drops else None
 
@@ -50,11 +50,11 @@ class OffsetRows:
             torch.where(real, each, 0) for real, each in ((self.real, q), (self.seen, k), (self.seen, v))
         )
         bias = OffsetBias(offset_logits, self.offset) if self.biased else None
-        return torch.where(self.real, explicit(q, k, v, self.packings, bias, self.barred, self.kept), 0)
+        return torch.where(self.real, explicit(q, k, v, self.packings, bias, self.logit_mask, self.kept), 0)
 
     def run_padded(self, q: Tensor, k: Tensor, v: Tensor, offset_logits: Tensor) -> Tensor:
         """Run the padded form by the formula."""
-        logits = q @ k.mT * WIDTH**-0.5 + self.barred
+        logits = q @ k.mT * WIDTH**-0.5 + self.logit_mask
         if self.biased:
             logits = logits + OffsetBias(offset_logits, self.offset).table()
         weights = logits.softmax(-1)

@@ -57,9 +57,9 @@ def test_pytorch_operator_gets_rows_without_padding(causal: bool, monkeypatch: p
     packing = Packing.of_lengths(torch.tensor(LENGTHS), max(LENGTHS))
     stream = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(sum(LENGTHS), 2, 8, generator=stream) for _ in range(3))
-    reach = packing.column + 1 if causal else None
+    num_visible = packing.column + 1 if causal else None
     output, expected = (
-        attend_packed(q, KeysValues.of(k, v, packing), packing, reach=reach, backend=backend)
+        attend_packed(q, KeysValues.of(k, v, packing), packing, num_visible=num_visible, backend=backend)
         for backend in ("flash", "math")
     )
     torch.testing.assert_close(output, expected)
