@@ -85,9 +85,9 @@ def _write_module(trainable: Any, module: ModuleType | None, sweep: str) -> str:
     content = {"trainable": trainable}
     if isinstance(declaration := getattr(module, DECLARATION_NAME, None), Mapping):
         content[DECLARATION_NAME] = declaration
-    by_value = module is not None and module.__name__ != "__main__"
+    is_pickled_by_value = module is not None and module.__name__ != "__main__"
     try:
-        if by_value:
+        if is_pickled_by_value:
             cloudpickle.register_pickle_by_value(module)
         code = b64encode(cloudpickle.dumps(content)).decode()
     except Exception as error:
@@ -96,7 +96,7 @@ def _write_module(trainable: Any, module: ModuleType | None, sweep: str) -> str:
             "connections inside of the function"
         ) from error
     finally:
-        if by_value:
+        if is_pickled_by_value:
             cloudpickle.unregister_pickle_by_value(module)
     name = f"{PACKAGE}.{sweep.replace('-', '_')}"
     file = Path.cwd() / PACKAGE / f"{sweep.replace('-', '_')}.py"

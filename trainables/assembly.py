@@ -400,8 +400,8 @@ def initialise(model: nn.Module, seed: int) -> None:
     ]
     if uninitialised_names:
         raise ValueError(
-            f"every parameter must be initialized, got {', '.join(uninitialised_names)} with NaNs; initialize "
-            "it in the method reset_parameters of its module"
+            f"every parameter must be initialized, got {', '.join(uninitialised_names)} with NaNs; "
+            "initialize it in the method reset_parameters of its module"
         )
 
 

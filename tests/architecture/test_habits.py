@@ -17,7 +17,7 @@ from tests.architecture.source import (
     with_tests,
 )
 from trainables import catalog
-from trainables.training.measured import declared_metrics
+from trainables.training.metric_catalog import declared_metrics
 
 LONGEST_FILE = 420
 LONGEST_FUNCTION = 60

@@ -34,7 +34,7 @@ from trainables.assembly import build_model, model_config
 from trainables.testing.exits import modes_of
 from trainables.training import step
 from trainables.training.config import train_config
-from trainables.training.step import Learner, one_step
+from trainables.training.step import Learner, run_step
 from trainables.types import Batch
 
 DEPTHS = ("max_layers", "layers", "test_layers", "loops")
@@ -83,7 +83,7 @@ def passes(model: nn.Module, batch: Batch) -> Callable[[], None]:
 def update(model: nn.Module, batch: Batch) -> DeviceCounts:
     """Count the work of clipping and weight update, in the second step, because the first one allocates."""
     learner = Learner(model, train_config({"steps": 2}), seed=0)
-    one_step(learner, batch, 0)
+    run_step(learner, batch, 0)
     passes(model, batch)()
     return count_kernels(lambda: step._update(learner, 1))
 

@@ -17,10 +17,10 @@ from trainables.data.synthetic import synthetic_batch
 from trainables.decoding.search import answers
 from trainables.testing.arms import with_fields
 from trainables.testing.cases import LENGTHS, SEED, SHAPE, batch, check_same, run_training_pass
-from trainables.testing.decoder import WRITTEN
+from trainables.testing.decoder import ANSWER_SHAPE
 from trainables.training.config import train_config
 from trainables.training.evaluate import evaluate
-from trainables.training.step import Learner, one_step
+from trainables.training.step import Learner, run_step
 from trainables.types import Batch, Encoded, Output, TaskShape
 
 ARMS, EXITS, WRITERS = all_arms("arm"), all_arms("exiting"), all_arms("writing")
@@ -30,7 +30,7 @@ HEADS = {
     "classify": SHAPE,
     "pair": TaskShape("pair", 7, 5, pad_id=6, length_max=20, separator_id=5),
     "positions": TaskShape("positions", 7, 5, pad_id=6, length_max=20, causal=True),
-    "sequence": WRITTEN,
+    "sequence": ANSWER_SHAPE,
 }
 TRAIN = {"steps": 2, "ema": 0.9, "clip": 1.0}
 
@@ -94,7 +94,7 @@ def test_training_and_evaluation_keep_tensors_on_the_device(head: str) -> None:
 
 
 def evaluate_on_gpu(learner: Learner, batch_: Batch) -> dict[str, float]:
-    step = one_step(learner, batch_, 0)
+    step = run_step(learner, batch_, 0)
     return {"training_loss": float(step.loss), "norm": float(step.gradient_norm)} | evaluate(
         learner, [batch_]
     )
@@ -105,8 +105,8 @@ def evaluate_on_gpu(learner: Learner, batch_: Batch) -> dict[str, float]:
     [pytest.param(raw, 1 + number % 2, id=label) for number, (label, raw) in enumerate(WRITERS.items())],
 )
 def test_decoding_keeps_tensors_on_the_device(raw: dict[str, Any], beam: int) -> None:
-    batch_ = synthetic_batch(WRITTEN, n=3, length=6, seed=SEED)
-    model = built(raw, WRITTEN).eval()
+    batch_ = synthetic_batch(ANSWER_SHAPE, n=3, length=6, seed=SEED)
+    model = built(raw, ANSWER_SHAPE).eval()
     config = train_config({"steps": 1, "beam_size": beam, "decode_length_max": 5})
     expected = answers(model, batch_, config)
     with PretendedGpu(), torch.inference_mode():

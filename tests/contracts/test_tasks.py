@@ -19,7 +19,7 @@ import pytest
 
 from trainables import catalog, task_catalog
 from trainables.testing import TaskContract, task_contract
-from trainables.testing.task import Raw, rows, stored
+from trainables.testing.task import Raw, rows, stored_splits
 from trainables.types import Batch
 
 TASKS = catalog.names("tasks")
@@ -55,12 +55,12 @@ class BoxContract(TaskContract):
         assert [info.role for info in infos].count("train") == 1
 
     def test_no_example_occurs_twice_in_a_split(self, form: Raw) -> None:
-        for info, split in stored(form).items():
+        for info, split in stored_splits(form).items():
             assert len(set(rows(split))) == len(split) or any(self.every_streamed()), info
 
     def test_every_class_is_trained_on(self, form: Raw) -> None:
         shape = task_catalog.shape(task_catalog.task_config(form))
-        for info, split in stored(form).items():
+        for info, split in stored_splits(form).items():
             if info.role == "train" and shape.end_id is None:
                 assert set(split.label_histogram) == set(range(shape.num_classes))
 
@@ -105,7 +105,7 @@ def form_key(task: str, form: str) -> str:
 def hashes_of(raw: Raw) -> dict[str, object]:
     """Return the hashes that identify all data of a form, byte for byte."""
     config = task_catalog.task_config(raw)
-    hashes = {info.name: split.content_hash for info, split in stored(raw).items()}
+    hashes = {info.name: split.content_hash for info, split in stored_splits(raw).items()}
     for info in task_catalog.splits(config):
         for seed, step in DRAWN if info.streamed else ():
             batch = task_catalog.stream(config, 16, seed, step)

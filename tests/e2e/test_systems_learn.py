@@ -12,7 +12,7 @@ from trainables.assembly import build_model
 from trainables.data.split import Split, content_hash
 from trainables.testing import model_contract
 from trainables.training.config import train_config
-from trainables.training.step import Learner, one_step
+from trainables.training.step import Learner, run_step
 from trainables.types import Batch, TaskShape
 
 TASKS: dict[str, dict[str, Any]] = {
@@ -131,7 +131,7 @@ def test_model_fits_a_small_batch(name: str, case: Case) -> None:
     settings = {"steps": case.steps, "lr": 5e-3, "weight_decay": 0.0, "ponder_weight": 0.01}
     learner = Learner(model, train_config(settings), seed=1)
     for step in range(case.steps):
-        result = one_step(learner, batch, step)
+        result = run_step(learner, batch, step)
         if result.hits == result.counts:
             break
     assert result.hits == result.counts, (

@@ -39,7 +39,7 @@ LEARNT_SHARE = 0.95
 """An arm has learnt its training data if its mean accuracy at training lengths is at least this share of the
 published one. Written on 29 November 2026, after all studies of that day."""
 NO_VERDICT = "no verdict"
-WRITTEN = {"before": "before the data", "after": "after the data", "with": "committed with the data"}
+ANSWER_SHAPE = {"before": "before the data", "after": "after the data", "with": "committed with the data"}
 
 
 class Bounds(BaseModel):
@@ -240,7 +240,7 @@ def row(study: Path, claim: Claim) -> tuple[str, ...]:
             f"`{arm}` {mean:.3f}{'' if has_learnt else ' (not learnt)'}"
             for arm, (mean, has_learnt) in learnt.items()
         ),
-        WRITTEN[claim.written],
+        ANSWER_SHAPE[claim.written],
         *(f"**{each}**" for each in verdicts),
         f"[{study.name}](findings/{study.name}/report.md), {hours:.1f} core hours",
     )

@@ -13,7 +13,7 @@ from trainables.testing.graphs import LENGTHS, RunningEngine, step_values
 from trainables.testing.recorded import RecordingEngine
 from trainables.training.config import train_config
 from trainables.training.graphed import CudaEngine, Engine, Filler, GraphedPasses
-from trainables.training.step import Learner, one_step
+from trainables.training.step import Learner, run_step
 
 CASES: dict[str, dict[str, Any]] = {
     "gut": {"name": "universal", "attention": "math"},
@@ -59,7 +59,7 @@ def test_graphed_steps_learn_like_ordinary_steps(case: dict[str, Any], device: s
         one, other = learner(raw, device, engine_on(device), **train), learner(raw, device, **train)
         for step in range(8):
             given = batch(LENGTHS[step % len(LENGTHS)])
-            found, expected = one_step(one, given, step), one_step(other, given.to(other.device), step)
+            found, expected = run_step(one, given, step), run_step(other, given.to(other.device), step)
             close = (
                 {"rtol": 1e-2, "atol": 1e-3} if case["precision"] == "fp32" else {"rtol": 0.2, "atol": 0.2}
             )
@@ -72,5 +72,5 @@ def test_replay_does_not_advance_the_generator() -> None:
     one = learner(CASES["gut, fused attention that drops"], "cuda", engine_on("cuda"))
     before = torch.cuda.get_rng_state()
     for step in range(3):
-        one_step(one, batch(LENGTHS[0]), step)
+        run_step(one, batch(LENGTHS[0]), step)
     assert torch.equal(torch.cuda.get_rng_state(), before)

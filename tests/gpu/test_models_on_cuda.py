@@ -17,7 +17,7 @@ from trainables.testing import cases
 from trainables.testing.arms import with_fields
 from trainables.testing.cases import LENGTHS, SEED, SHAPE, batch, check_same
 from trainables.training.config import train_config
-from trainables.training.step import Learner, one_step
+from trainables.training.step import Learner, run_step
 from trainables.types import Batch, Encoded, Output
 
 UNIT = "universal, halt.unit=token"
@@ -69,7 +69,7 @@ def test_training_steps_lower_the_loss(case: dict[str, Any], device: str, precis
         build_model(with_fields(case, dropout=0.0), SHAPE, SEED, device=device), settings, seed=SEED
     )
     examples = moved(synthetic_batch(SHAPE, n=8, length=9, seed=SEED), device)
-    losses = [float(one_step(learner, examples, step).loss) for step in range(20)]
+    losses = [float(run_step(learner, examples, step).loss) for step in range(20)]
     assert all(loss < float("inf") for loss in losses)
     assert min(losses[-3:]) < losses[0]
 
@@ -88,10 +88,10 @@ def test_memory_use_is_close_to_the_estimate(case: dict[str, Any]) -> None:
     )
     examples = moved(synthetic_batch(SHAPE, n=rows, length=length, seed=SEED), "cuda")
     set_dropout_context(learner.model, SEED, 0)
-    one_step(learner, examples, 0)
+    run_step(learner, examples, 0)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
-    one_step(learner, examples, 1)
+    run_step(learner, examples, 1)
     torch.cuda.synchronize()
     peak_memory_bytes = torch.cuda.max_memory_allocated() - before
     assert peak_memory_bytes < GPU_MEMORY_FACTOR * estimate + WORKSPACES

@@ -19,7 +19,7 @@ from trainables.layers.linear import Linear, Vector
 from trainables.layers.packing import put_rows
 from trainables.layers.tokens import batch_places
 from trainables.metrics import Metric
-from trainables.recurrence.watching import record_answers
+from trainables.recurrence.pass_records import record_answers
 from trainables.settings import ModelSettings
 from trainables.types import NOT_ASKED, Batch, Encoded, Output, TaskShape, sum_dtype
 

@@ -28,7 +28,7 @@ from trainables.layers.packing import Packing
 from trainables.layers.recomputing import RecomputableLayer
 from trainables.layers.tokens import KeysValues, PlacedVectors, packed_places
 from trainables.layers.xpos import sinusoids
-from trainables.settings import DEPTH, MOST_UNSHARED, Settings, Small
+from trainables.settings import DEPTH, UNSHARED_LAYERS_MAX, Settings, Small
 
 
 class MemorySettings(Settings):
@@ -36,7 +36,7 @@ class MemorySettings(Settings):
 
     slots: Annotated[int, Small(3)] = Field(default=20, ge=1)
     """Number of memory vectors."""
-    update_layers: Annotated[int, Field(ge=1, le=MOST_UNSHARED), DEPTH, Small(1, 2)] = 1
+    update_layers: Annotated[int, Field(ge=1, le=UNSHARED_LAYERS_MAX), DEPTH, Small(1, 2)] = 1
     """Number of layers, with separate weights, that update the slots from a chunk."""
     start: Literal["zeros", "random"] = "zeros"
     """Initial values of the learned slots: all zero, which keeps them equal, or N(0, 1)."""

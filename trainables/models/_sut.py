@@ -27,8 +27,8 @@ from trainables.layers.xpos import halved_sinusoids, sinusoids
 from trainables.recurrence.active_units import EarlyExit, exit_mode
 from trainables.recurrence.depth import DepthRecurrence
 from trainables.recurrence.depth_units import LayerOutputs, SideOutputs
+from trainables.recurrence.pass_records import start_record
 from trainables.recurrence.result import RecurrenceResult
-from trainables.recurrence.watching import start_record
 from trainables.settings import AnswerSettings, Settings, SharedDepth, Small
 from trainables.types import sum_dtype
 
@@ -228,7 +228,7 @@ def depth_recurrence(
         rule="undo",
         origin=1,
         per_token=True,
-        running=False,
+        uses_running_means=False,
         transition=False,
         sees_mixture=True,
         early_exit=exit_mode(config.early_exit, halt.outer.weight.device.type),

@@ -56,8 +56,8 @@ from trainables.recurrence.composition import (
     Composition,
     CompositionResult,
     Scorer,
-    balanced,
-    left_to_right,
+    compose_balanced,
+    compose_left_to_right,
 )
 from trainables.recurrence.neighbours import Retriever
 from trainables.settings import ModelSettings, Reach, Settings, Small
@@ -188,9 +188,9 @@ class Encoder(nn.Module):
         vectors, packing = pack(x, mask)
         leaf_states = self.cell.begin(vectors)
         if self.start is None:
-            states = balanced(self.cell, leaf_states, packing)
+            states = compose_balanced(self.cell, leaf_states, packing)
         else:
-            states = left_to_right(self.cell, self.start(), leaf_states, packing)
+            states = compose_left_to_right(self.cell, self.start(), leaf_states, packing)
         hidden_states = self.cell.hidden(states)
         levels = [_levels(self.config, length) for length in packing.counts.tolist()]
         depth = torch.tensor(levels, dtype=x.dtype, device=x.device)

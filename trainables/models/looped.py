@@ -61,7 +61,14 @@ from trainables.recurrence.active_units import (
     full_batch_indices,
 )
 from trainables.recurrence.result import RecurrenceResult
-from trainables.settings import DEPTH, MOST_SHARED, MOST_UNSHARED, SharedDepth, Small, UnsharedDepth
+from trainables.settings import (
+    DEPTH,
+    SHARED_LAYERS_MAX,
+    UNSHARED_LAYERS_MAX,
+    SharedDepth,
+    Small,
+    UnsharedDepth,
+)
 from trainables.types import Encoded, Guide, TaskShape
 
 FEEDFORWARD_RATIO = 4
@@ -89,7 +96,9 @@ class Config(BlockSettings):
     """Add the embeddings to the input of each loop after the first."""
     final_norm: Literal["loop", "end"] = "loop"
     """A layer norm at the end of each loop, or only after the last one."""
-    stop: Literal["oracle", "batch", "instance"] | Annotated[int, Field(ge=1, le=MOST_SHARED)] = "oracle"
+    stop: Literal["oracle", "batch", "instance"] | Annotated[int, Field(ge=1, le=SHARED_LAYERS_MAX)] = (
+        "oracle"
+    )
     """Stopping rule in evaluation. oracle: as many loops as in training. batch, instance: the loop of
     `max_loops` with the most confident answers, on average over the inputs of equal length in a batch, or for
     each input. A number: this number of loops. If weights are not shared, loops are at most as many as in
@@ -118,11 +127,11 @@ class Config(BlockSettings):
         if (
             self.recurrence == "unshared"
             and self.loops != "task"
-            and self.loops * self.layers > MOST_UNSHARED
+            and self.loops * self.layers > UNSHARED_LAYERS_MAX
         ):
             raise ValueError(
-                f"recurrence: unshared must make at most {MOST_UNSHARED:,} layers, got loops={self.loops}"
-                f" and layers={self.layers}; use fewer"
+                f"recurrence: unshared must make at most {UNSHARED_LAYERS_MAX:,} layers, got "
+                f"loops={self.loops} and layers={self.layers}; use fewer"
             )
         return self
 

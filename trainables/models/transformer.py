@@ -110,7 +110,9 @@ class Decoder(StepwiseDecoder):
         for number, block in enumerate(self.blocks):
             assert isinstance(block, Block)
             layers[number] = layers[number].with_token(block.keys_values(states, tokens))
-            states = block(states, replace(tokens, cross_kv=decoding.cross_kv[number]), layers[number].seen)
+            states = block(
+                states, replace(tokens, cross_kv=decoding.cross_kv[number]), layers[number].keys_values
+            )
         return self.final_norm(states), replace(decoding, layers=tuple(layers), length=decoding.length + 1)
 
     def cross_kv(self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"]) -> list[KeysValues]:

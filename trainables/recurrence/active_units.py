@@ -128,12 +128,12 @@ class ActiveUnits:
     def _entries(self) -> Iterator[tuple[str, str, Any]]:
         """Yield name, axis and value of every field with an entry for each token or unit."""
         values = self.__dict__
-        for each in fields(self):
-            value, axis = values[each.name], each.metadata.get(_AXIS)
+        for entry in fields(self):
+            value, axis = values[entry.name], entry.metadata.get(_AXIS)
             if value is not None and axis is not None:
-                yield each.name, axis, value
+                yield entry.name, axis, value
             else:
-                assert not isinstance(value, Tensor), f"{each.name} must be declared PER_TOKEN or PER_UNIT"
+                assert not isinstance(value, Tensor), f"{entry.name} must be declared PER_TOKEN or PER_UNIT"
 
 
 def full_batch_indices(packing: Packing) -> tuple[Int[np.ndarray, " M"], Int[np.ndarray, " B"]]:
@@ -167,9 +167,9 @@ class HaltedResults(Generic[Removed]):
         if len(self.removed_units) == 1:
             return [value(self.removed_units[0]) for value in values]
         host_order = np.concatenate([part.source for part in self.removed_units])
-        wholes = [torch.cat([value(part) for part in self.removed_units]) for value in values]
-        source = upload(host_order, wholes[0].device)
-        return [put_rows(values, source, values.shape[0]) for values in wholes]
+        all_values = [torch.cat([value(part) for part in self.removed_units]) for value in values]
+        source = upload(host_order, all_values[0].device)
+        return [put_rows(values, source, values.shape[0]) for values in all_values]
 
     def per_unit(self, *values: Callable[[Removed], Shaped[Tensor, "U ..."]]) -> list[Tensor]:
         """Return each of `values` for all units, in the order of the full batch."""

@@ -28,8 +28,8 @@ from trainables.layers.memory import (
 )
 from trainables.layers.packing import Packing, put_rows, take
 from trainables.layers.tokens import PlacedVectors, Tokens
+from trainables.recurrence.pass_records import record_parts
 from trainables.recurrence.result import RecurrenceResult
-from trainables.recurrence.watching import in_parts
 from trainables.settings import CausalSettings, Small
 from trainables.types import Encoded
 
@@ -135,8 +135,8 @@ class Chunked(nn.Module):
             bound: Maximum number of layers on a chunk.
         """
         states, packing = self.boundaries(x, mask)
-        carry = self._carry if constant_shapes() is None else self._carry_padded
-        result, slots = carry(states, packing, layers, bound)
+        run_chunks = self._run_chunks if constant_shapes() is None else self._run_padded_chunks
+        result, slots = run_chunks(states, packing, layers, bound)
         return Encoded(
             states=self.boundaries.padded(result.states, packing, x),
             pooled=self._read_out(result.states, packing, slots),
@@ -155,7 +155,7 @@ class Chunked(nn.Module):
             case how:
                 return pool(states, packing, how)
 
-    def _carry(
+    def _run_chunks(
         self, states: Float[Tensor, "M D"], packing: Packing, layers: Layers, bound: int
     ) -> tuple[RecurrenceResult, Float[Tensor, "B S D"]]:
         """Run all chunks in order; depths and costs of a row are means over its chunks."""
@@ -163,31 +163,33 @@ class Chunked(nn.Module):
         layout = ChunkLayout.of(packing, config.chunk, causal=config.causal)
         tokens = layout.tokens(config.size_of_head, states.dtype, causal=config.causal)
         all_slots = self.memory.begin(rows_in_all)
-        finals: list[Tensor] = []
+        chunk_results: list[Tensor] = []
         totals: list[Float[Tensor, " B"]] = []
         chunks = layout.chunks()
         parts = ChunkPart.of_all(layout, chunks, tokens, self.memory, self.memory.places(packing))
         chunk_states = torch.split(
             take(states, layout.order), [chunk.packing.row.shape[0] for chunk in chunks]
         )
-        with in_parts(packing) as next_part:
+        with record_parts(packing) as next_part:
             for number, (chunk, part) in enumerate(zip(chunks, parts, strict=True)):
                 next_part(chunk.tokens)
                 slots = all_slots if chunk.is_in_all_rows else take(all_slots, chunk.rows)
                 memory = self.memory.with_positions(slots)
                 result = layers(chunk_states[number], part.tokens, memory, number)
                 if isinstance(result, RecurrenceResult):
-                    finals.append(result.states)
+                    chunk_results.append(result.states)
                     costs = torch.stack((result.depth, result.ponder, result.computed), 1)
                     totals.append(costs if chunk.is_in_all_rows else put_rows(costs, chunk.rows, rows_in_all))
                 else:
-                    finals.append(result)
-                updated = self.memory.update(memory, part.slots, finals[-1], chunk.packing).to(slots.dtype)
+                    chunk_results.append(result)
+                updated = self.memory.update(memory, part.slots, chunk_results[-1], chunk.packing).to(
+                    slots.dtype
+                )
                 all_slots = updated if chunk.is_in_all_rows else all_slots.index_copy(0, chunk.rows, updated)
-        final = put_rows(torch.cat(finals), layout.order, states.shape[0])
-        return _mean_over_chunks(final, totals, layout.counts, packing, bound), all_slots
+        row_states = put_rows(torch.cat(chunk_results), layout.order, states.shape[0])
+        return _mean_over_chunks(row_states, totals, layout.counts, packing, bound), all_slots
 
-    def _carry_padded(
+    def _run_padded_chunks(
         self, states: Float[Tensor, "M D"], packing: Packing, layers: Layers, bound: int
     ) -> tuple[RecurrenceResult, Float[Tensor, "B S D"]]:
         """Run all chunks with constant shapes; rows without a chunk run without an effect."""
@@ -197,7 +199,7 @@ class Chunked(nn.Module):
         )
         slots, places = memory.begin(packing.num_rows), memory.places(packing)
         parts = [ChunkPart(chunk.tokens, memory.place_slots(places, chunk.tokens)) for chunk in layout.chunks]
-        finals: list[Tensor] = []
+        chunk_results: list[Tensor] = []
         totals: list[Float[Tensor, "B 3"]] = []
         for number, (chunk_states, part) in enumerate(zip(layout.parts(states), parts, strict=True)):
             exists, with_positions = layout.chunks[number].exists[:, None], memory.with_positions(slots)
@@ -205,10 +207,12 @@ class Chunked(nn.Module):
             if isinstance(result, RecurrenceResult):
                 costs = torch.stack((result.depth, result.ponder, result.computed), 1)
                 totals.append(torch.where(exists, costs, 0))
-            finals.append(result.states if isinstance(result, RecurrenceResult) else result)
-            updated = memory.update(with_positions, part.slots, finals[-1], part.tokens.packing)
+            chunk_results.append(result.states if isinstance(result, RecurrenceResult) else result)
+            updated = memory.update(with_positions, part.slots, chunk_results[-1], part.tokens.packing)
             slots = torch.where(exists[..., None], updated.to(slots.dtype), slots)
-        return _mean_over_chunks(layout.join_parts(finals), totals, layout.counts, packing, bound), slots
+        return _mean_over_chunks(
+            layout.join_parts(chunk_results), totals, layout.counts, packing, bound
+        ), slots
 
 
 def _mean_over_chunks(

@@ -47,8 +47,8 @@ class EncoderContract(ModelCases):
         rows, width = len(LENGTHS), vars(model_config(arm))["width"]
         pooled, states = tuple(encoded.pooled.shape), tuple(encoded.states.shape)
         check(pooled == (rows, width), f"pooled must be of shape {(rows, width)}, got {pooled}")
-        shaped = len(states) == 3 and (states[0], states[2]) == (rows, width)
-        check(shaped, f"states must be of shape ({rows}, positions, {width}), got {states}")
+        has_shape = len(states) == 3 and (states[0], states[2]) == (rows, width)
+        check(has_shape, f"states must be of shape ({rows}, positions, {width}), got {states}")
         check_bounds(encoded)
         loss = model(inputs).loss
         check(loss.isfinite().all(), f"the loss must be finite, got {loss}")
@@ -59,16 +59,16 @@ class EncoderContract(ModelCases):
         samples, wider_samples = batch(), batch(width=WIDER)
         x = embed_tokens(model, samples)
         expected_output = model.encoder(x, samples.mask)
-        noisy = model.encoder(torch.where(samples.mask[..., None], x, x + 100), samples.mask)
-        wide = model.encoder(embed_tokens(model, wider_samples), wider_samples.mask)
+        noisy_output = model.encoder(torch.where(samples.mask[..., None], x, x + 100), samples.mask)
+        wide_output = model.encoder(embed_tokens(model, wider_samples), wider_samples.mask)
         columns = expected_output.states.shape[1]
         # States of padding are never used. Only a model with additional positions can identify its padding.
         read_mask = (
             samples.mask if columns == samples.mask.shape[1] else samples.mask.new_ones(len(LENGTHS), columns)
         )
         for actual, subject in (
-            (noisy, "vectors under padding must not matter: where mask is false, x is not zero"),
-            (wide, "more padding must not matter"),
+            (noisy_output, "vectors under padding must not matter: where mask is false, x is not zero"),
+            (wide_output, "more padding must not matter"),
         ):
             check_close(
                 actual.states[:, :columns][read_mask], expected_output.states[read_mask], f"{subject}: states"
@@ -96,12 +96,15 @@ class EncoderContract(ModelCases):
         model = self.built(with_fields(arm, dropout=0.1, attention_dropout=0.1))
         _, gradients = run_training_pass(model, batch([*LENGTHS, 7]))
         parameters_without_gradient = [name for name, _ in model.named_parameters() if name not in gradients]
-        zero = [name for name, gradient in gradients.items() if not gradient.any()]
+        zero_names = [name for name, gradient in gradients.items() if not gradient.any()]
         check(
             not parameters_without_gradient,
             f"every parameter must get a gradient, got none for {', '.join(parameters_without_gradient)}",
         )
-        check(not zero, f"every parameter must get a gradient, got zeros alone for {', '.join(zero)}")
+        check(
+            not zero_names,
+            f"every parameter must get a gradient, got zeros alone for {', '.join(zero_names)}",
+        )
 
     def test_dropout_is_a_function_of_seed_and_step(self, arm: Raw) -> None:
         """Check that dropout is repeatable, so that resumed trials and paired arms use equal masks."""
@@ -155,7 +158,7 @@ class EncoderContract(ModelCases):
         shared_names = [
             name
             for name in modules.keys() & small_modules.keys()
-            if _kind(modules[name]) == _kind(small_modules[name])
+            if _module_kind(modules[name]) == _module_kind(small_modules[name])
         ]
         check(shared_names, "an arm must keep a module of the small version, got none that is the same")
         for name in shared_names:
@@ -169,10 +172,10 @@ class EncoderContract(ModelCases):
 
     def test_meta_model_has_equal_parameters_and_no_storage(self, arm: Raw) -> None:
         """Check that a plan can build every arm without memory."""
-        real, meta_model = (build_model(arm, SHAPE, SEED, device=device) for device in ("cpu", "meta"))
+        real_model, meta_model = (build_model(arm, SHAPE, SEED, device=device) for device in ("cpu", "meta"))
         shapes, meta_shapes = (
             {name: p.shape for name, p in built_model.named_parameters()}
-            for built_model in (real, meta_model)
+            for built_model in (real_model, meta_model)
         )
         check(
             shapes == meta_shapes,
@@ -209,7 +212,7 @@ class EncoderContract(ModelCases):
             check(fewest_layers <= layers <= most_layers, message)
 
 
-def _kind(module: torch.nn.Module) -> tuple[object, ...]:
+def _module_kind(module: torch.nn.Module) -> tuple[object, ...]:
     """Return class, sizes and constants of a module; modules of two arms are the same if these are equal."""
     constants = {name: value for name, value in vars(module).items() if isinstance(value, int | float | str)}
     return (

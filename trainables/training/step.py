@@ -138,7 +138,7 @@ def objective(output: Output, config: TrainConfig) -> Float[Tensor, ""]:
     return total if auxiliary is None else total + weight * auxiliary.mean()
 
 
-def one_step(learner: Learner, batch: Batch, step: int) -> StepResult:
+def run_step(learner: Learner, batch: Batch, step: int) -> StepResult:
     """Run forward, backward, clip and update on `batch` as optimiser step number `step`, counted from 0.
 
     The rate, beta1 and dropout depend on `step` alone, so a step can be repeated anywhere. The step checks
@@ -167,7 +167,7 @@ def compute_gradients(learner: Learner, batch: Batch, step: int) -> tuple[Tensor
     learner.optimizer.zero_grad(set_to_none=True)
     if learner.ranks is not None:
         learner.ranks.begin(step)
-        return learner.ranks.gather(_share(learner, batch, step, 0)).unbind()
+        return learner.ranks.gather(_share_sums(learner, batch, step, 0)).unbind()
     if learner.graphs is not None:
         return learner.graphs.backward(batch, step)
     parts = min(learner.config.parts, len(batch.labels))
@@ -180,10 +180,10 @@ def share_of_step(learner: Learner, batch: Batch, step: int, rank: int) -> Float
     """Run backward passes on the parts of a batch that belong to rank number `rank`; return their sums."""
     with cpu_threads(learner.config.threads):
         learner.optimizer.zero_grad(set_to_none=True)
-        return _share(learner, batch, step, rank)
+        return _share_sums(learner, batch, step, rank)
 
 
-def _share(learner: Learner, batch: Batch, step: int, rank: int) -> Float[Tensor, " 4"]:
+def _share_sums(learner: Learner, batch: Batch, step: int, rank: int) -> Float[Tensor, " 4"]:
     count = learner.config.accumulate
     return _backward_of_parts(learner, batch, step, range(rank * count, (rank + 1) * count))
 

@@ -115,7 +115,7 @@ def _print_metrics(task: str, heads: "Sequence[HeadKind]") -> None:
 
     Without a head, print the metrics of all of them.
     """
-    from trainables.training.measured import declared_metrics
+    from trainables.training.metric_catalog import declared_metrics
 
     declared = declared_metrics([task], heads) if heads else declared_metrics([task])
     print_line("\nmetrics, e.g. valid/accuracy; those of training are of the split train alone:")

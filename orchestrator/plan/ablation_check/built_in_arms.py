@@ -28,7 +28,7 @@ from orchestrator.plan.types import ArmCheck
 from search_spaces.dimensions import equality_key
 from search_spaces.paths import MISSING, leaves, lookup, with_value
 from trainables.assembly import batch_cost, build_model
-from trainables.settings import shallower
+from trainables.settings import limit_depth
 from trainables.training.step import find_misfit
 
 DIGITS = 4
@@ -127,7 +127,7 @@ def _require_training(system: System, probe: Probe) -> None:
 def _run_with(system: System, run: System) -> dict[str, Any]:
     """Return the settings in which the model that was run is smaller than the model of `system`."""
     original_fields = dict(leaves(system.settings["model"], "model."))
-    run_fields = shallower(run.model, LAYERS).model_dump(mode="json")
+    run_fields = limit_depth(run.model, LAYERS).model_dump(mode="json")
     return {path: value for path, value in leaves(run_fields, "model.") if original_fields.get(path) != value}
 
 

@@ -28,7 +28,7 @@ from orchestrator.plan.training_code.settings import System, common_factor, divi
 from trainables import catalog
 from trainables.assembly import build_model, find_unseeded_tensors
 from trainables.field_effects import TrialFacts, normal_forms
-from trainables.settings import shallower
+from trainables.settings import limit_depth
 from trainables.threads import cpu_threads
 from trainables.training.evaluate import halting
 
@@ -202,7 +202,7 @@ def _require_streams(system: System, structure: Structure) -> None:
     """
     if not structure.plain:
         return
-    drawn_streams = find_unseeded_tensors(shallower(system.model, LAYERS), system.shape)
+    drawn_streams = find_unseeded_tensors(limit_depth(system.model, LAYERS), system.shape)
     if drawn_streams:
         raise ValueError(
             f"{drawn_streams[0]} must be initialized in the method reset_parameters of its module, so that "
@@ -236,6 +236,6 @@ def _require_repeated(system: System, *models: nn.Module) -> None:
 
 
 def _built(system: System) -> nn.Module:
-    model = shallower(system.model, LAYERS)
+    model = limit_depth(system.model, LAYERS)
     with cpu_threads(1):
         return build_model(model, system.shape, SEED, "cpu", build_model(model, system.shape, SEED, "meta"))

@@ -12,8 +12,8 @@ from trainables.decoding.hypotheses import RecomputedHypotheses
 from trainables.decoding.search import answers
 from trainables.testing.arms import base, with_fields
 from trainables.testing.cases import SEED, enliven
+from trainables.testing.decoder import ANSWER_SHAPE as SHAPE
 from trainables.testing.decoder import LENGTH, unpadded_answers
-from trainables.testing.decoder import WRITTEN as SHAPE
 from trainables.training.config import TrainConfig, train_config
 from trainables.types import NOT_ASKED, Batch
 

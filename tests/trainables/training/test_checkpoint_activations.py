@@ -14,8 +14,8 @@ from tests.trainables.training.support.steps import (
     assert_same_step,
     cases,
     learner,
-    run_step,
     small_settings,
+    take_step,
 )
 from trainables import costs
 from trainables.assembly import model_config
@@ -42,7 +42,9 @@ def test_recomputed_layers_have_the_same_gradients(name: str, head: str) -> None
     shape = SHAPES[head]
     raw = small_settings(name, shape)
     batch = synthetic_batch(shape, ROWS, 9, seed=1)
-    assert_same_step(run_step(learner(raw, shape, **RECOMPUTED), batch), run_step(learner(raw, shape), batch))
+    assert_same_step(
+        take_step(learner(raw, shape, **RECOMPUTED), batch), run_step(learner(raw, shape), batch)
+    )
 
 
 def stored_bytes(raw: dict[str, Any], *, is_recomputed: bool) -> int:

@@ -14,7 +14,7 @@ from trainables.testing.recorded import RecordingEngine
 from trainables.testing.resuming import TASK
 from trainables.training import Training
 from trainables.training.graphed import MOST_SHAPES, Engine, Filler, GraphedPasses
-from trainables.training.step import Learner, one_step
+from trainables.training.step import Learner, run_step
 from trainables.types import Batch
 
 SHAPE = SHAPES["classify"]
@@ -52,7 +52,7 @@ def test_graphed_steps_lead_to_the_same_weights(train: dict[str, Any]) -> None:
     graphed_learner, plain_learner = graphed(lr=0.01, **train), learner(GUT, SHAPE, lr=0.01, **train)
     for step in range(8):
         data = batch(BATCHES[step % len(BATCHES)])
-        result, expected = (one_step(each, data, step) for each in (graphed_learner, plain_learner))
+        result, expected = (run_step(each, data, step) for each in (graphed_learner, plain_learner))
         torch.testing.assert_close(result.row(), expected.row(), rtol=1e-6, atol=1e-9)
     assert graphed_learner.graphs.captured == (3 if "accumulate" in train else 2)
     for (name, weight), expected_weight in zip(
@@ -103,5 +103,5 @@ def test_autocast_casts_weights_in_each_replay() -> None:
     for each in learners:
         each.model.float()
     for step in range(4):
-        result, expected = (one_step(each, batch(BATCHES[0]), step) for each in learners)
+        result, expected = (run_step(each, batch(BATCHES[0]), step) for each in learners)
         torch.testing.assert_close(result.row(), expected.row(), rtol=0.03, atol=0.03)

@@ -11,7 +11,7 @@ from tests.trainables.training.support.fakes import BagOfWords, some_batch
 from trainables.training.config import TrainConfig, train_config
 from trainables.training.optimizers import AdamW, Ranger, make_optimizer
 from trainables.training.state import TrainingProgress, TrainingState
-from trainables.training.step import Learner, one_step
+from trainables.training.step import Learner, run_step
 
 RATE, DECAY, BETA1, BETA2, EPS = 0.05, 0.1, 0.9, 0.98, 1e-8
 
@@ -55,7 +55,7 @@ def test_resumed_optimizer_is_identical(tmp_path: Path) -> None:
 
     def run(found: Learner, steps: range) -> None:
         for step in steps:
-            one_step(found, some_batch(step), step)
+            run_step(found, some_batch(step), step)
 
     original, restored = learner(), learner()
     run(original, range(saved_at))

@@ -18,7 +18,7 @@ from trainables.protocol import Job
 from trainables.testing.resuming import TASK
 from trainables.training.config import train_config
 from trainables.training.ranks import RankFailed
-from trainables.training.step import Learner, one_step, share_of_step
+from trainables.training.step import Learner, run_step, share_of_step
 from trainables.training.workload import Training
 
 MODEL = {"name": "universal", "width": 8, "heads": 2, "max_layers": 4, "dropout": 0.2}
@@ -119,7 +119,7 @@ def test_shares_of_ranks_sum_to_the_step(rows: int) -> None:
     """Some ranks may have no rows."""
     batch, config = some_batch(rows=rows), train_config({"steps": 9, "clip": None})
     whole = Learner(BagOfWords().double(), config, seed=0)
-    result = one_step(whole, batch, 0)
+    result = run_step(whole, batch, 0)
     shared = train_config({"steps": 9, "clip": None, "ranks": 4})
     ranks = [Learner(BagOfWords().double(), shared, seed=0) for _ in range(4)]
     numbers = sum(share_of_step(each, batch, 0, rank) for rank, each in enumerate(ranks))

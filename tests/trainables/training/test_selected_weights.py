@@ -14,7 +14,7 @@ from trainables.training import Training, workload
 from trainables.training.config import train_config
 from trainables.training.selected_weights import ScoredWeights, best_candidates, copy_tensors, mean_weights
 from trainables.training.state import read_selected
-from trainables.training.step import Learner, one_step
+from trainables.training.step import Learner, run_step
 
 SETTINGS = {"lr": 0.5, "steps": 9, "report_every": 1}
 
@@ -29,7 +29,7 @@ def test_moving_average_weighs_all_earlier_weights() -> None:
     learner = Learner(model, train_config({"steps": 5, "lr": 0.1, "ema": decay}), seed=0)
     history = [copy_tensors(weights(model))]
     for step in range(5):
-        one_step(learner, some_batch(step), step)
+        run_step(learner, some_batch(step), step)
         history.append(copy_tensors(weights(model)))
     shares = [decay**5, *((1 - decay) * decay ** (4 - step) for step in range(5))]
     for name, average in learner.average.items():

@@ -13,7 +13,7 @@ from tests.support.specs.examples import examples
 from tests.trainables.training.support.fakes import BagOfWords, some_batch
 from trainables.training.config import train_config
 from trainables.training.schedule import learning_rate
-from trainables.training.step import Learner, objective, one_step
+from trainables.training.step import Learner, objective, run_step
 
 
 def by_hand(model: BagOfWords, batch: object, beta: float) -> tuple[float, dict[str, np.ndarray]]:
@@ -60,7 +60,7 @@ def test_steps_equal_adamw(clip: float | None, beta: float, decay: float, cycle:
         batch = some_batch(seed + step)
         total, grads = by_hand(model, batch, beta)
         norm = math.sqrt(sum((grad**2).sum() for grad in grads.values()))
-        result = one_step(learner, batch, step)
+        result = run_step(learner, batch, step)
         assert float(result.gradient_norm) == pytest.approx(norm, rel=1e-9)
         assert float(result.loss + beta * result.ponder) == pytest.approx(total, rel=1e-9)
         scale = 1.0 if clip is None else min(1.0, clip / (norm + 1e-6))
@@ -82,7 +82,7 @@ def test_step_result_counts_the_batch() -> None:
     learner = Learner(model, train_config({"steps": 1}), seed=0)
     with torch.no_grad():
         output = model(batch)
-    result = one_step(learner, batch, 0)
+    result = run_step(learner, batch, 0)
     values = [output.loss.mean(), output.encoded.ponder.mean(), result.gradient_norm, output.hits.sum(), 5]
     expected = torch.tensor([*map(float, values), float(batch.mask.sum())], dtype=torch.float64)
     torch.testing.assert_close(result.row(), expected)
@@ -91,7 +91,7 @@ def test_step_result_counts_the_batch() -> None:
 def test_step_depends_only_on_its_number_and_seed() -> None:
     def weights(seed: int, step: int) -> list[torch.Tensor]:
         model = BagOfWords(dropout=0.5)
-        one_step(Learner(model, train_config({"steps": 9}), seed=seed), some_batch(), step)
+        run_step(Learner(model, train_config({"steps": 9}), seed=seed), some_batch(), step)
         return [p.detach() for p in model.parameters()]
 
     def same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
@@ -134,7 +134,7 @@ def test_loss_scaling_changes_only_overflowing_steps() -> None:
         return learner_
 
     plain, scaled, overflowing = learner(None), learner(2.0**12), learner(3e38)
-    norms = [one_step(each, some_batch(), 0).gradient_norm for each in (plain, scaled, overflowing)]
+    norms = [run_step(each, some_batch(), 0).gradient_norm for each in (plain, scaled, overflowing)]
     torch.testing.assert_close(norms[0], norms[1])
     assert not math.isfinite(norms[2])
     for actual, expected in zip(scaled.model.parameters(), plain.model.parameters(), strict=True):

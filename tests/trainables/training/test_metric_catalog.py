@@ -8,7 +8,7 @@ from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
 from trainables.metrics import Metric, look_up
 from trainables.training.evaluate import halting
-from trainables.training.measured import declared_metrics
+from trainables.training.metric_catalog import declared_metrics
 from trainables.training.workload import EPOCH_SECONDS
 from trainables.types import HeadKind
 
