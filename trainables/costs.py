@@ -13,9 +13,8 @@ Further functions are optional:
 - `states_between(config)`: states stored per layer and position when layers are recomputed in the backward
   pass, if more than one.
 - `most_layers(config, length)`: greatest number of layers, if the sequence length also limits it.
-- `bound_layers(config)`: number of layers of which depths are given as shares, if it differs from the
-  greatest
-  number in `depth_range`.
+- `bound_layers(config)`: number of layers of an evaluation without halting, if it differs from the greatest
+  number in `depth_range`. Shares of executed layers refer to it.
 
 Costs without a function are counted (`trainables.counting`). For a number of layers that differs from the
 counted run, FLOPs are assumed to be proportional to the layers.
@@ -216,8 +215,7 @@ def peak_memory_bytes(
         length: Tokens per sequence.
         weights: Number of parameters if already known; else the model is built on the device `meta`.
         recomputes: Whether layers are recomputed in the backward pass. Then only the states between layers
-            and the
-            tensors of one layer at a time are stored.
+            and the tensors of one layer at a time are stored.
     """
     assert isinstance(config, ModelSettings)
     if weights is None:

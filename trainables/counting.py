@@ -31,7 +31,7 @@ LENGTH_MAX: Final = 64
 MEASURED_LENGTHS: Final = (16, 32, LENGTH_MAX)
 """Lengths in tokens through which the parabola is fitted."""
 WEIGHT_COPIES: Final = 3
-"""Copies of the weights in memory: as built, as drawn, and as computed on the way."""
+"""Greatest number of copies of the weights in memory while a model is built, initialised and run."""
 SEED: Final = 0
 
 

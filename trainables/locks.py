@@ -23,8 +23,7 @@ def hold_lock(path: Path, patience_s: float, on_wait: Callable[[str], None]) -> 
 
     Raises:
         OSError: The file cannot be created, or `path` is not a regular file. Links are refused because the
-            lock
-            writes to the file, and pipes because opening one can block.
+            lock writes to the file, and pipes because opening one can block.
     """
     descriptor = _open_lock_file(path)
     try:

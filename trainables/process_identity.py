@@ -27,7 +27,7 @@ class ProcessState(Enum):
     ALIVE = auto()
     DEAD = auto()
     UNKNOWN = auto()
-    """The other process ran in another container or on another machine, or the system hides it."""
+    """The other process ran in another container or on another machine, or the system hides its state."""
 
 
 @dataclass(frozen=True, slots=True)

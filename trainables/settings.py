@@ -102,16 +102,15 @@ class ModelSettings(Settings):
     dropout: float = Field(default=0.1, ge=0, lt=1)
     """Share of elements dropped after embedding, attention and inside feed-forwards."""
     readout_dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Share of elements dropped of what the readout reads, and again inside it."""
+    """Share of elements dropped from the input of the readout, and again inside it."""
 
 
 class AnswerSettings(ModelSettings):
     """Settings of models that can generate answers token by token."""
 
     tied_output: bool = False
-    """Answer tokens share input and output embeddings, as in translation, in place of a readout of their own:
-    logits are products of the decoder's states with the embeddings. Only for tasks of written
-    answers."""
+    """Logits of answer tokens are products of the decoder's states with the input embeddings, as in
+    translation, instead of the results of a readout. Only for tasks with decoded answers."""
 
 
 class HeadSettings(ModelSettings):
@@ -148,5 +147,5 @@ class CausalSettings(ModelSettings):
     """Settings of models that also have a causal form."""
 
     causal: bool = False
-    """No token sees a later one, in attention, means or halting: for predicting what comes next. There are no
-    START and END then. A decoder always is."""
+    """No token depends on a later one, in attention, means or halting, as prediction of the next token needs.
+    A causal encoder adds no START and END. Decoders are always causal."""

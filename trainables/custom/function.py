@@ -218,12 +218,12 @@ class FunctionWorkload:
             return
         seconds = 0.0 if self._last_report is None else self._last_report.seconds
         measurement = Measurement(step, seconds + perf_counter() - self._started_at, metrics)
-        assert self._running.parent is not None, "a function that runs was switched to"
+        assert self._running.parent is not None, "a running function must have a parent greenlet"
         self._running.parent.switch(measurement)
 
     def save(self, folder: Path) -> None:
         """Write the files of the function and its last step into the empty `folder`."""
-        assert self._last_report is not None, "what is saved has been reported"
+        assert self._last_report is not None, "a trial must report before it is saved"
         _copy(self._folder, folder / FILES_FOLDER)
         self._generators.save(folder / GENERATORS_FILE)
         last_report = {"step": int(self._last_report.step), "seconds": self._last_report.seconds}

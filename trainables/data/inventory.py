@@ -40,7 +40,7 @@ class DataFile:
 
     def remove(self) -> None:
         """Delete the file, its seal first, so that an interrupted removal leaves nothing trusted."""
-        assert self.verdict in REMOVABLE, f"only what is {sorted(REMOVABLE)} is deleted, got {self.verdict}"
+        assert self.verdict in REMOVABLE, f"state must be one of {sorted(REMOVABLE)}, got {self.verdict}"
         if self.path.suffix == DATA:
             self.path.with_suffix(SEAL).unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)

@@ -69,7 +69,7 @@ def open_split(config: Settings, split: str, data_dir: Path) -> Split:
                 if table is None:
                     _write(_build(config, split, path), path, address(config))
                     table, fault = open_sealed(path)
-                    assert table is not None, f"what was just written must be readable: {path}: {fault}"
+                    assert table is not None, f"a new split must be readable: {path}: {fault}"
     except OSError as error:
         raise DataError(
             "--data must be a folder with free space that can be written, got "

@@ -10,9 +10,7 @@ from trainables.streams import torch_stream
 from trainables.types import NOT_ASKED, Batch, TaskShape
 
 PAIR_LENGTH_MIN = 5
-"""Least number of tokens in a batch of pairs: the shortest row has half as many, two words and a
-separator.
-"""
+"""Least number of tokens of the longest row in a batch of pairs. A shortest row then has 3 tokens."""
 
 
 def synthetic_batch(shape: TaskShape, n: int, length: int, seed: int) -> Batch:
@@ -47,7 +45,7 @@ def answer_length(shape: TaskShape, length: int) -> int:
     training answers can be that long.
     """
     longest = shape.answer_length_max
-    assert longest is not None, "only written answers have a length"
+    assert longest is not None, "only decoded answers have a length"
     return min(longest, max(2, math.ceil(longest * length / shape.length_max)))
 
 

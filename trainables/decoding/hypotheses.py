@@ -62,7 +62,7 @@ class CachedHypotheses:
 
 
 class RecomputedHypotheses:
-    """Hypotheses of any decoder, which runs on the full hypothesis again for each token."""
+    """Hypotheses of a decoder without a cache: it runs on the full hypothesis for each token."""
 
     def __init__(
         self,

@@ -14,9 +14,7 @@ SEPARATOR = len(WORDS)
 RELATIONS = ("#", "=", "<", ">", "^", "|", "v")
 """Labels in order: independent, equivalent, entails, is entailed, negation, alternation, cover."""
 BUCKETS = 13
-"""Number of groups of pairs by the greater number of operators; the last group contains all
-larger numbers.
-"""
+"""Number of groups of pairs by the greater number of operators; the last group has no upper bound."""
 SENTENCE_VARIABLES = 4
 TRAIN_SHARE_PERCENT = 85
 ROUND = 20_000

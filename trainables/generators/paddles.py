@@ -13,9 +13,7 @@ import numpy as np
 LENGTH = 2
 """Pixels from the tail of a paddle to its head."""
 MARGIN = 1
-"""Distance in pixels of a paddle from the ends of other paddles of its contour, and from all
-other contours.
-"""
+"""Distance in pixels of a paddle from other paddles of its contour, and from all other contours."""
 FINE_SCALE = 2
 """Antialias scale: lines are drawn at this scale, one fine pixel thick, and then reduced."""
 REACH = 3

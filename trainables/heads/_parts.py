@@ -32,7 +32,7 @@ ACCURACY_WHOLE = Metric(
     meaning="share of examples with every answer right",
     shown=("table",),
 )
-"""Metric computed by `Asked.output`."""
+"""Metric computed by `TargetPositions.output`."""
 
 
 class Readout(nn.Module):

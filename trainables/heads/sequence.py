@@ -68,7 +68,7 @@ class SequenceModel(nn.Module):
         self, encoder: nn.Module, decoder: nn.Module, config: ModelSettings, shape: TaskShape
     ) -> None:
         super().__init__()
-        assert shape.end_id is not None, "a task of written answers must say what ends them"
+        assert shape.end_id is not None, "a task with decoded answers must have an end_id"
         self.shape = shape
         self.end_id = shape.end_id
         self.embedding = Vector(shape.vocabulary_size, config.width, std=EMBEDDING_STD)

@@ -39,7 +39,7 @@ class _Stream:
     calls: int = 0
     """Number of keys drawn so far."""
     prepared_mask: tuple[Tensor, Tensor] | None = None
-    """Mask of the last counted call, if it was drawn before that call, and the places that it is for."""
+    """Mask of the last counted call if it was drawn in advance, and the places of its tokens."""
 
 
 StreamState = tuple[_Stream | None, int]
@@ -166,7 +166,7 @@ class KeyedDropout(KeyedModule):
         return result
 
     def take_mask(self, positions: Int[Tensor, "*M"], columns: int) -> Bool[Tensor, "*M C"]:
-        """Return the mask of the next call, which counts as made."""
+        """Return the mask of the next call, and count the call."""
         prepared_mask = _current_stream(self).prepared_mask
         if prepared_mask is None or prepared_mask[0] is not positions:
             self.discard_mask()

@@ -93,7 +93,7 @@ class GlobalStream(KeyedModule):
         # For a captured pass the generator is seeded beforehand.
         if model.training and self._stream is not None and constant_shapes() is None:
             key, device = self.draw(), next(model.parameters()).device
-            assert isinstance(key, int), "modules that draw from the global generator are of one model"
+            assert isinstance(key, int), "modules that draw from the global generator must not be captured"
             self._open_contexts.enter_context(global_stream(key, device))
 
     def _end(self, *_: Any) -> None:

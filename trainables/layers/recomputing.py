@@ -34,7 +34,7 @@ class RecomputableLayer(Recomputable):
         return self.use(super().__call__, *inputs, **keywords)
 
     def use(self, run: Callable[..., Result], *inputs: Any, **keywords: Any) -> Result:
-        """Return `run(*inputs, **named)`, a pass through this layer or a part of it."""
+        """Return `run(*inputs, **keywords)`, a pass through this layer or a part of it."""
         return run_recomputable(self, run, *inputs, **keywords)
 
 

@@ -2,7 +2,7 @@
 
 Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Alg. 4: the
 recursion of GUT (`models.universal`, with all its settings) inside the loop over chunks of TLB
-(`models.tlb`). Halting starts anew in every chunk; its mixture of states updates the memory. Depth and ponder
+(`models.tlb`). Halting restarts in every chunk; its mixture of states updates the memory. Depth and ponder
 cost of a sequence are means over its chunks.
 
 Published systems as settings (settings that are not listed have their defaults: GUTLB on ListOps):

@@ -4,8 +4,8 @@ Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dyn
 Pre-norm blocks without a final norm, as in the published runs; by default the readout uses the mean over
 START, tokens and END. The causal form, as in the published flip-flop runs, has neither START nor END.
 
-The decoder is not in that paper. It follows Vaswani et al., Attention Is All You Need, s. 3.1: as many causal
-blocks of the same kind, each with cross-attention to the encoded input, and a final norm, which tied
+The decoder is not in that paper. It follows Vaswani et al., Attention Is All You Need, s. 3.1. It has as many
+blocks as the encoder, causal and with cross-attention to the encoded input. A final norm follows, which tied
 embeddings require after pre-norm blocks. Only self-attention has positions.
 """
 

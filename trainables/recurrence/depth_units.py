@@ -59,7 +59,7 @@ class DepthUnits(ActiveUnits):
             tokens: Packing and places of the tokens.
             row_cap: Maximum number of steps that the units of each row may keep.
             per_token: Whether units are tokens; otherwise they are rows.
-            uses_running_means: Whether each token halts by the mean over its row so far. Requires causal rows.
+            uses_running_means: Whether each token halts by the mean over its row so far; needs causal rows.
             delay: Layers charged for each halting decision.
         """
         source, rows = full_batch_indices(tokens.packing)

@@ -8,7 +8,7 @@ can be shortened as in Tan et al., "Sparse Universal Transformer", sec. 4.2.
                   train.tgt   their queries, line by line
                   dev.src  dev.tgt  test.src  test.tgt
                   vocab.src  vocab.tgt   optional: the words in the order of their ids, one per line
-    <folder>/MCD2/..., <folder>/MCD3/...   each needed only for its own `division`
+    <folder>/MCD2/..., <folder>/MCD3/...   each needed only for its `division`
 
 Without vocabulary files, the vocabulary consists of the words of the training files, most common first, ties
 by code point. Every question ends with `</s>`, as in fairseq, with which the published systems were trained.

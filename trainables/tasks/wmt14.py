@@ -4,9 +4,8 @@ Bojar et al. 2014, "Findings of the 2014 Workshop on Statistical Machine Transla
 Liu et al. 2020, "Very Deep Transformers for Neural Machine Translation", with one vocabulary for both
 languages. Metrics are as in Tan et al., "Sparse Universal Transformer", sec. 4.1.
 
-    <folder>/train.en  train.de   sentences, one per line: tokens of Moses, divided by BPE, with `@@` at the
-        end
-                                  of all pieces of a token but the last
+    <folder>/train.en  train.de   sentences, one per line: tokens of Moses, divided by BPE; every piece of a
+                                  token but the last ends with `@@`
              valid.en  valid.de  test.en  test.de
              dict.txt             the pieces of both languages in the order of their ids, one per line, with
                                   their counts: fairseq's dict.en.txt, which is identical to its dict.de.txt

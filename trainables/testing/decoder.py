@@ -99,13 +99,13 @@ class DecoderContract(ModelCases):
         expected_output = model.decoder(y, y_mask, memory, memory_mask)
         pad = nn.functional.pad
         variants = {
-            "what stands in padding": (
+            "the content of padding": (
                 torch.where(y_mask[..., None], y, y + 100),
                 y_mask,
                 torch.where(memory_mask[..., None], memory, memory + 100),
                 memory_mask,
             ),
-            "how much padding there is": (
+            "the amount of padding": (
                 *(pad(y, (0, 0, 0, 3)), pad(y_mask, (0, 3))),
                 *(pad(memory, (0, 0, 0, 2)), pad(memory_mask, (0, 2))),
             ),

@@ -119,11 +119,11 @@ class EncoderContract(ModelCases):
         first_loss, other_loss, repeated_loss = losses
         check(
             torch.equal(first_loss, repeated_loss),
-            f"one step must drop the same again, got losses {first_loss}, {repeated_loss}",
+            f"a repeated step must use the same dropout masks, got losses {first_loss}, {repeated_loss}",
         )
         check(
             not torch.equal(first_loss, other_loss),
-            f"steps must drop differently, got the losses {first_loss} twice",
+            f"different steps must use different dropout masks, got the losses {first_loss} twice",
         )
 
     def test_building_is_a_function_of_the_seed_alone(self, arm: Raw) -> None:
@@ -147,7 +147,7 @@ class EncoderContract(ModelCases):
         constructed = find_unseeded_tensors(model_config(arm), SHAPE)
         check(
             not constructed,
-            "all that is drawn must be drawn by the method reset_parameters of the module it belongs to, got "
+            "constructors must not draw weights; draw them in reset_parameters of their module, got "
             f"{', '.join(constructed)} from a constructor",
         )
 
@@ -167,7 +167,7 @@ class EncoderContract(ModelCases):
             ):
                 check(
                     torch.equal(parameter, small_parameter),
-                    f"{name} must begin as in the small version, and does not",
+                    f"initial weights of {name} must equal those of the small version",
                 )
 
     def test_meta_model_has_equal_parameters_and_no_storage(self, arm: Raw) -> None:
@@ -181,7 +181,9 @@ class EncoderContract(ModelCases):
             shapes == meta_shapes,
             f"parameters must be the same on the device meta, got {shapes} and {meta_shapes}",
         )
-        check(all(p.is_meta for p in meta_model.parameters()), "nothing may be allocated on the device meta")
+        check(
+            all(p.is_meta for p in meta_model.parameters()), "a model on the device meta must have no storage"
+        )
 
     def test_sums_stay_in_32_bits_under_autocast(self, arm: Raw) -> None:
         """Check that losses and costs are not 16-bit numbers and are close to those in 32 bits."""

@@ -48,7 +48,7 @@ class EarlyExitContract(ModelCases):
             return
         encoded = self.built(exiting_arm).eval()(batch((5, 1, 9, 3, 8, 2))).encoded
         surplus = float((encoded.computed - encoded.depth).max())
-        check(surplus <= 1, f"at most one layer may be run in vain, got {surplus} of {encoded.computed}")
+        check(surplus <= 1, f"at most one layer may be discarded, got {surplus} of {encoded.computed}")
 
     def _build_exiting(self, raw: Raw, mode: str) -> Any:
         return self.built(with_fields(raw, **{EXIT: mode}, **DROPOUT_RATES))

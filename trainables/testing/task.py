@@ -164,7 +164,9 @@ class TaskContract(Contract):
         """Check the normalised settings of the task's function `settled`."""
         config = task_catalog.task_config(form)
         settled = task_catalog.settled(config)
-        check(task_catalog.settled(settled) == settled, f"what is settled must stay so, got {settled!r}")
+        check(
+            task_catalog.settled(settled) == settled, f"settled must keep settled settings, got {settled!r}"
+        )
         task_catalog.task_config(settled.model_dump(mode="json"))
         check(
             task_catalog.shape(settled) == task_catalog.shape(config), "settled settings have another shape"

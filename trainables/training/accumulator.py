@@ -62,8 +62,7 @@ class Accumulator:
             self._skipped += 1
             values["gradient_norm"] = 0.0
         if not all(map(math.isfinite, values.values())):
-            # Steps count from 0 internally and from 1 in messages: "after step 1" is the end of the first
-            # step.
+            # Steps count from 0 internally and from 1 in messages.
             raise Diverged(step + 1, values["loss"], values["gradient_norm"])
         for name, value in values.items():
             self._sums[name] += value

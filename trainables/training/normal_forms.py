@@ -11,11 +11,11 @@ from typing import Any
 from trainables.field_effects import TrialFacts, effective_limit
 
 ROUNDING_LOSS = 2.0**-25
-"""Relative change of a float32 that is lost in rounding."""
+"""Relative change of a 32-bit number that rounding removes."""
 RADAM_LENGTH_MIN = 5.0
 """Length of the moving average of the second moment from which RAdam divides by the second moment."""
 CLIP_MAX = 1e6
-"""Gradient norm that only diverged trainings reach: a larger limit clips nothing."""
+"""Gradient norm that only diverged trainings exceed. A limit above it clips nothing."""
 
 EPS_MIN = 1e-16
 """Smallest effective `eps`. A smaller value is lost in rounding next to the root of the second moment, except

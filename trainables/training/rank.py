@@ -26,7 +26,7 @@ from trainables.training.step import Learner, share_of_step
 
 def main() -> None:
     """Work until the trial ends."""
-    # Ctrl-C must first let the trial save its state, which then ends this process
+    # Ctrl-C also reaches the trial, which saves its state and then ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     messages: SimpleQueue[dict[str, Any]] = SimpleQueue()
     threading.Thread(target=_read_messages, args=(messages,), daemon=True).start()

@@ -131,7 +131,7 @@ def objective(output: Output, config: TrainConfig) -> Float[Tensor, ""]:
     """
     main, smoothing = output.loss.mean(), config.label_smoothing
     if smoothing:
-        assert output.uniform is not None, "a head that is to be smoothed must say what all classes cost"
+        assert output.uniform is not None, "label smoothing needs a head that returns the uniform loss"
         main = (1 - smoothing) * main + smoothing * output.uniform.mean()
     total = main + config.ponder_weight * output.encoded.ponder.mean()
     weight, auxiliary = config.auxiliary_weight, output.encoded.auxiliary

@@ -4,17 +4,13 @@ The examples are a fixed part of the test splits, the same in every trial, at th
 Tallies of operators need a task with token classes (`task_catalog.token_classes`); in other tasks all tokens
 have one class. The records are JSON values:
 
-    kind "lengths"    `split`, and bins of its examples by tokens, of about equal size: fewest and most
-        tokens,
-                      examples, mean, 10th and 90th percentile of the depth, correct answers, answers with a
-                      target, mean depth without halting
+    kind "lengths"    `split`, and bins of its examples by tokens, of about equal size. Columns of a bin:
+                      fewest and most tokens, examples, mean, 10th and 90th percentile of the depth, correct
+                      answers, answers with a target, mean depth without halting.
     kind "operators"  the same by number of operators, in bins that are identical for all splits
-    kind "experts"    mixtures, over all splits: `name`; `classes`; `uses`, for each class how often each
-        expert
-                      was chosen, over all layers that a token retained; `layers`, for each layer how often
-                          each
-                      expert was chosen there, over all classes; and `words`, for each expert the words that
-                      chose it most often, each with its count, over all layers
+    kind "experts"    a mixture, over all splits. `uses` counts the choices of each expert by token class,
+                      over all layers that a token retained; `classes` names these classes. `layers` counts
+                      the choices by layer. `words` lists for each expert the words that chose it most often.
 """
 
 from collections import Counter

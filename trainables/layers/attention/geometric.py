@@ -87,10 +87,10 @@ class Portion:
 class _NearestMatch(Function):
     """Sum of the values, weighted by the probability that their key is the nearest match.
 
-    Logits are products of `q` and `k` plus `near`, and plus `more` where a key comes later. Results at
-    padding are undefined. With l the logits in the order in which keys are tried, the logarithm of A is l_j -
-    sum_{k<=j} log(1 + exp(l_k)), because log C = l + log (1 - C). The logit and the weight of each pair are
-    stored for the backward pass.
+    Logits are products of `q` and `k` plus `bias_near`, and plus `bias_later` where a key comes later.
+    Results at padding are undefined. With l the logits in the order in which keys are tried, the logarithm of
+    A is l_j - sum_{k<=j} log(1 + exp(l_k)), because log C = l + log (1 - C). The logit and the weight of each
+    pair are stored for the backward pass.
     """
 
     @staticmethod
