@@ -73,7 +73,7 @@ def closure(root: Path, start: str) -> set[Path]:
 def _imported(file: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(file.read_bytes())):
         if isinstance(node, ast.Import):
-            yield from (each.name for each in node.names)
+            yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
             yield from (f"{node.module}.{each.name}" for each in node.names)

@@ -166,7 +166,7 @@ def test_repository_mentions_only_the_product(subject):
 
 def test_orchestrator_has_no_names_of_metrics():
     """Facts about a metric are declared next to the code that computes it, and looked up."""
-    names = {each.name for each in declared_metrics(catalog.names("tasks"))}
+    names = {declared_metric.name for declared_metric in declared_metrics(catalog.names("tasks"))}
     files = tuple(path for path in packaged() if path.parts[0] == "orchestrator")
     said = [
         (place.rpartition(":")[0], place, node.value.rpartition("/")[2])

@@ -48,7 +48,7 @@ SIZES = {"width": 64, "heads": 4, "batch": 32, "length": 100, "bound": 10}
 def bounded(raw: dict[str, Any], options: argparse.Namespace, **more: Any) -> dict[str, Any]:
     """Return the settings of a model under the bound, with defaults for all other fields."""
     fields = catalog.load("models", raw["name"]).Config.model_fields
-    depths = [each for each in DEPTHS if each != "layers" or raw["name"] not in STACKED]
+    depths = [depth for depth in DEPTHS if depth != "layers" or raw["name"] not in STACKED]
     equal = {"width": options.width, "heads": options.heads, **dict.fromkeys(depths, options.bound)}
     return raw | {name: value for name, value in equal.items() if name in fields} | more
 

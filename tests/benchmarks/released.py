@@ -151,8 +151,8 @@ def measure(label: str, code: ModuleType, options: argparse.Namespace) -> dict[s
         "released ms": 1e3 * released,
         "ours ms": 1e3 * seconds["ours"],
         "speed-up": released / seconds["ours"],
-        "parameters: released": sum(each.numel() for each in theirs.parameters()),
-        "ours": sum(each.numel() for each in mine.parameters()),
+        "parameters: released": sum(parameter.numel() for parameter in theirs.parameters()),
+        "ours": sum(parameter.numel() for parameter in mine.parameters()),
     }
 
 

@@ -126,7 +126,7 @@ def virtual(root: Path, args: argparse.Namespace) -> None:
     for how in ("--from-events", ""):
         command = [sys.executable, "-m", "tests.benchmarks.scale", "--reopen", str(folder.root), how]
         outputs = [subprocess.check_output([*filter(None, command)], text=True) for _ in range(REPEATS)]
-        found = [json.loads(each) for each in outputs]
+        found = [json.loads(output) for output in outputs]
         medians = {name: statistics.median(each[name] for each in found) for name in found[0]}
         print_figures("reopened from events" if how else "reopened from a snapshot", **medians)
 

@@ -118,7 +118,7 @@ def batches(options: argparse.Namespace) -> Batch:
 def listops_lengths() -> Tensor:
     """Return the lengths of 2,000 training inputs of ListOps-O."""
     config = listops.Config(near_iid_examples=2_500, valid_examples=1)
-    lengths = np.array([len(each) for each in listops.build(config, "near-iid")["tokens"].to_pylist()])
+    lengths = np.array([len(value) for value in listops.build(config, "near-iid")["tokens"].to_pylist()])
     return torch.from_numpy(lengths[lengths <= config.train_length_max][:2_000])
 
 

@@ -118,8 +118,8 @@ class Sweep:
     def endings(self) -> dict[str, tuple[OutcomeKind, str]]:
         """Return kind and reason of every final end."""
         ends = [
-            (each.trial_id or "", (OutcomeKind(each.payload["kind"]), each.payload["reason"]))
-            for each in self.events(EventKind.ENDED)
+            (event.trial_id or "", (OutcomeKind(event.payload["kind"]), event.payload["reason"]))
+            for event in self.events(EventKind.ENDED)
         ]
         finals = [(trial_id, end) for trial_id, end in ends if end[0].final]
         assert len(finals) == len(dict(finals)), "a trial must end once"
@@ -202,7 +202,9 @@ class TestDriver:
     def test_seeds_are_paired_across_arms(self, finished_sweep):
         """Confirm trials of two arms with one seed use the same random stream."""
         histories = content(finished_sweep.events()).values()
-        confirmed = [each for each in histories if each.asked["phase"] == "confirm" and each.measured]
+        confirmed = [
+            history for history in histories if history.asked["phase"] == "confirm" and history.measured
+        ]
         chains = {
             (each.asked["arm"], each.asked["seed"]): [
                 step["metrics"]["train/chain"] for step in each.measured
@@ -235,9 +237,9 @@ class TestDriver:
             assert (history.asked, history.measured) == (theirs[trial_id].asked, theirs[trial_id].measured)
 
     def test_only_confirmed_trials_keep_their_checkpoints(self, finished_sweep):
-        left = {each.name for each in SweepFolder(finished_sweep.root).checkpoint_folder.iterdir()}
+        left = {path.name for path in SweepFolder(finished_sweep.root).checkpoint_folder.iterdir()}
         endings = finished_sweep.endings()
-        confirmed = {each.trial_id for each in finished_sweep.plan.trials if each.phase == "confirm"}
+        confirmed = {trial.trial_id for trial in finished_sweep.plan.trials if trial.phase == "confirm"}
         assert left == {each for each in confirmed if endings[each][0] is OutcomeKind.FINISHED}
         assert finished_sweep.changes >= len(finished_sweep.plan.trials), "changes must be announced"
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.specs.box import MODELS, all_arms, built
 from trainables.testing.cases import batch, enliven
-from trainables.testing.causality import LIVELIER, inputs
+from trainables.testing.causality import HALTING_FACTOR, inputs
 
 globals().update({f"Test{name.capitalize()}": contract for name, contract in MODELS.items()})
 
@@ -42,7 +42,7 @@ def test_positions_halt_at_different_depths(name: str) -> None:
     differ = []
     for raw in halting("causal")[name]:
         model = built(raw).eval()
-        enliven(model, LIVELIER)
+        enliven(model, HALTING_FACTOR)
         x, mask = inputs(model)
         depths = [
             model.encoder(x[:, :length], mask[:, :length]).depth.sum().item() / length for length in (1, 4, 9)

@@ -32,7 +32,7 @@ def test_reference_has_every_command_with_its_options(pages: ModuleType) -> None
     for name, command in commands_by_name(typer.main.get_command(app)).items():
         _, _, section = text.partition(f"# `haltsweep {name}`\n")
         section = re.split(r"^##", section, maxsplit=1, flags=re.MULTILINE)[0]
-        options = {each for param in command.params for each in param.opts if each.startswith("--")}
+        options = {opt for param in command.params for opt in param.opts if opt.startswith("--")}
         assert options <= set(re.findall(r"--[a-z-]+", section)), name
 
 
@@ -57,9 +57,9 @@ def split_row(line: str) -> list[str]:
 def test_reference_has_every_error_and_outcome(pages: ModuleType) -> None:
     text = pages.exit_codes()
     raised = {
-        each.__name__
-        for each in vars(errors).values()
-        if isinstance(each, type) and issubclass(each, errors.HaltsweepError)
+        var.__name__
+        for var in vars(errors).values()
+        if isinstance(var, type) and issubclass(var, errors.HaltsweepError)
     }
     assert {name for name in raised if f"| `{name}` | " not in text} == set()
     assert {each for each in OutcomeKind if f"| `{each}` | " not in text} == set()

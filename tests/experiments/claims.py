@@ -39,7 +39,7 @@ LEARNT_SHARE = 0.95
 """An arm has learnt its training data if its mean accuracy at training lengths is at least this share of the
 published one. Written on 29 November 2026, after all studies of that day."""
 NO_VERDICT = "no verdict"
-ANSWER_SHAPE = {"before": "before the data", "after": "after the data", "with": "committed with the data"}
+COMMIT_TIMES = {"before": "before the data", "after": "after the data", "with": "committed with the data"}
 
 
 class Bounds(BaseModel):
@@ -106,7 +106,7 @@ class Claims(BaseModel):
 
 def studies() -> list[Path]:
     """Return the folders of all finished studies, by name."""
-    return sorted(each.parent for each in FINDINGS.glob("*/sweep"))
+    return sorted(path.parent for path in FINDINGS.glob("*/sweep"))
 
 
 @cache
@@ -187,7 +187,7 @@ def _effect(found: Report, claim: Claim) -> Effect:
 
 def _cell(found: Report, arm: str, metric: str, setting: str) -> Cell:
     cells = found.posthoc if setting else found.cells
-    matching = [each for each in cells if (each.arm, each.metric, each.setting) == (arm, metric, setting)]
+    matching = [cell for cell in cells if (cell.arm, cell.metric, cell.setting) == (arm, metric, setting)]
     if not matching:
         raise LookupError(f"no {metric} of {arm} with {setting!r}")
     return matching[0]
@@ -217,7 +217,7 @@ def row(study: Path, claim: Claim) -> tuple[str, ...]:
     """Return one line of the table."""
     found, family = report(study), family_of(study)
     known = measured(found, claim, family)
-    hours = sum(each.seconds for each in found.tallies) / SECONDS_PER_HOUR
+    hours = sum(tally.seconds for tally in found.tallies) / SECONDS_PER_HOUR
     what = f"`{claim.arm}`"
     if claim.over:
         what += f" / `{claim.over}`"
@@ -240,7 +240,7 @@ def row(study: Path, claim: Claim) -> tuple[str, ...]:
             f"`{arm}` {mean:.3f}{'' if has_learnt else ' (not learnt)'}"
             for arm, (mean, has_learnt) in learnt.items()
         ),
-        ANSWER_SHAPE[claim.written],
+        COMMIT_TIMES[claim.written],
         *(f"**{each}**" for each in verdicts),
         f"[{study.name}](findings/{study.name}/report.md), {hours:.1f} core hours",
     )

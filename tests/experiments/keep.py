@@ -28,10 +28,12 @@ def keep(sweep: Path, study: Path) -> None:
     for name in (source.plan.name, MANIFEST):
         shutil.copyfile(source.root / name, kept.root / name)
     records = [
-        replace(each, provenance={key: each.provenance[key] for key in each.provenance.keys() - PRIVATE})
-        for each in read_records(source)
+        replace(
+            record, provenance={key: record.provenance[key] for key in record.provenance.keys() - PRIVATE}
+        )
+        for record in read_records(source)
     ]
-    table = pa.Table.from_pylist([to_row(each) for each in records], schema=RECORDS)
+    table = pa.Table.from_pylist([to_row(record) for record in records], schema=RECORDS)
     Projections(kept).put(kept.records, TableFile(kept.records, table, 0).encoded())
     text = (source.report / "report.md").read_text()
     (study / "report.md").write_text(re.sub(r"!\[[^\n]*\]\(values-\d+\.png\)\n\n?", "", text))

@@ -105,11 +105,11 @@ def quoted(row: Published, split: str) -> list[Entry]:
         return []
     column = said.column or COLUMNS.get((said.paper, said.table), {}).get(split)
     return [
-        each
-        for each in entries()
-        if (each.paper, each.table, each.system, each.variant, each.column)
+        entry
+        for entry in entries()
+        if (entry.paper, entry.table, entry.system, entry.variant, entry.column)
         == (said.paper, said.table, said.system, said.variant or "", column)
-        and row.metric in METRICS.get(each.unit, ((), 1, ""))[0]
+        and row.metric in METRICS.get(entry.unit, ((), 1, ""))[0]
     ]
 
 

@@ -88,10 +88,10 @@ def test_every_number_is_quoted_or_has_a_reason() -> None:
         if LOOPED.get(name) in (None, each.task)
     )
     lost = [
-        each
-        for each in entries()
-        if each not in used and each.file not in UNLISTED and each.unit not in {*UNLISTED_UNITS, *SIZES}
-        if (each.system, each.variant) != ("SUT base", "full")  # which is SUT base of Table 1
+        entry
+        for entry in entries()
+        if entry not in used and entry.file not in UNLISTED and entry.unit not in {*UNLISTED_UNITS, *SIZES}
+        if (entry.system, entry.variant) != ("SUT base", "full")  # which is SUT base of Table 1
     ]
     assert lost == []
     partly = {each.file for each in used}.intersection(UNLISTED)
@@ -100,9 +100,9 @@ def test_every_number_is_quoted_or_has_a_reason() -> None:
 
 def test_published_sizes_equal_those_of_the_models() -> None:
     printed = {
-        (each.paper, each.table, each.system, each.variant, SIZES[each.unit]): float(each.value) * 1e6
-        for each in entries()
-        if each.unit in SIZES and (each.system, each.variant) != ("SUT base", "full")
+        (entry.paper, entry.table, entry.system, entry.variant, SIZES[entry.unit]): float(entry.value) * 1e6
+        for entry in entries()
+        if entry.unit in SIZES and (entry.system, entry.variant) != ("SUT base", "full")
     }
     quoted_sizes = {
         (

@@ -65,7 +65,7 @@ def test_sweep_is_run_changed_and_resumed(folder):
         zip(report.trials["trial_id"].to_pylist(), report.trials["metric.test/loss"].to_pylist(), strict=True)
     )
     assert sorted(losses.values()) == pytest.approx([5.01, 5.02, 5.03, 6.01, 6.02, 6.03])
-    assert any("one" in each.line for each in report.summary.verdicts)
+    assert any("one" in verdict.line for verdict in report.summary.verdicts)
     assert (folder / "runs" / "mine" / "report" / "report.html").is_file()
     assert Sweep(SPEC, make_train(5)).run("inline", tracking="none").exit_code == 0  # all trials have ended
     with pytest.raises(InputError, match="mine"):

@@ -33,4 +33,4 @@ def test_failed_write_keeps_the_old_file_and_leaves_no_other(tmp_path: Path) -> 
     write_atomically(tmp_path / "file", b"old")
     with pytest.raises(UnicodeEncodeError):
         write_atomically(tmp_path / "file", "\udc80")
-    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("file", b"old")]
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("file", b"old")]

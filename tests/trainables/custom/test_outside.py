@@ -48,7 +48,7 @@ def test_function_can_have_its_own_declaration(write_module):
     write_module("mine", dedent(code))
     assert load("mine:first").several_gpus
     assert load("mine:first").metrics == ()
-    assert [each.name for each in load("mine:second").metrics] == ["score"]
+    assert [metric.name for metric in load("mine:second").metrics] == ["score"]
 
 
 def test_dataclass_validates_settings(write_module):

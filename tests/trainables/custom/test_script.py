@@ -71,7 +71,8 @@ def test_settings_become_overrides_of_a_hydra_application() -> None:
     ]
     hydra = pytest.importorskip("hydra.core.override_parser.overrides_parser")
     parsed = {
-        each.key_or_group: each.value() for each in hydra.OverridesParser.create().parse_overrides(arguments)
+        parse_override.key_or_group: parse_override.value()
+        for parse_override in hydra.OverridesParser.create().parse_overrides(arguments)
     }
     assert parsed == {"model.width": 8, "model.act": "true"} | {
         k: v for k, v in settings.items() if k != "model"

@@ -35,7 +35,7 @@ def test_valid_splits_are_listed_with_hash_and_size(valid: Path, tmp_path: Path)
     open_split(CONFIG, "near-iid", tmp_path)
     entries = {each.path.stem: each for each in inspect(tmp_path)}
     assert set(entries) == {"valid", "near-iid"}
-    assert {each.verdict for each in entries.values()} == {"whole"}
+    assert {entry.verdict for entry in entries.values()} == {"whole"}
     assert entries["valid"].content_hash == open_split(CONFIG, "valid", tmp_path).content_hash
     assert entries["valid"].size == valid.stat().st_size
 

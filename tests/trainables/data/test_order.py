@@ -23,12 +23,12 @@ def test_epoch_reads_every_example_once(n: int, batch_size: int, seed: int) -> N
 def test_batch_of_a_step_is_independent_of_earlier_steps(
     n: int, batch_size: int, seed: int, steps: list[int]
 ) -> None:
-    get_cached = {step: batch_indices(n, batch_size, seed, step).tolist() for step in sorted(set(steps))}
+    batches_by_step = {step: batch_indices(n, batch_size, seed, step).tolist() for step in sorted(set(steps))}
     order._shuffle.cache_clear()
     for step in steps:
         batch = batch_indices(n, batch_size, seed, step)
         assert batch.shape == (batch_size,)
-        assert batch.tolist() == get_cached[step]
+        assert batch.tolist() == batches_by_step[step]
 
 
 def test_order_is_unchanged() -> None:

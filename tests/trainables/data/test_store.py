@@ -59,7 +59,7 @@ def test_complete_split_is_read_without_writing(tmp_path, monkeypatch):
     open_split(CONFIG, "valid", tmp_path)
     split_path(CONFIG, "valid", tmp_path).with_suffix(".lock").unlink()
     before = file_names(split_path(CONFIG, "valid", tmp_path).parent)
-    monkeypatch.setattr(store, "locked", None)
+    monkeypatch.setattr(store, "hold_lock", None)
     open_split(CONFIG, "valid", tmp_path)
     assert file_names(split_path(CONFIG, "valid", tmp_path).parent) == before
 

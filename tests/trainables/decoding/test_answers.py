@@ -123,7 +123,7 @@ def test_decoding_with_a_cache_equals_decoding_without(
     assert len({tuple(answer) for answer in fast}) > 1, "the test needs different answers"
     parts = (batch.tokens, batch.mask, batch.labels)
     single_answers = [
-        answers(model, Batch(*(each[row : row + 1] for each in parts)), config)[0] for row in range(4)
+        answers(model, Batch(*(part[row : row + 1] for part in parts)), config)[0] for row in range(4)
     ]
     assert single_answers == fast
     monkeypatch.setattr(
@@ -153,7 +153,10 @@ def test_answers_have_at_most_twice_the_length_of_training_answers() -> None:
         synthetic_batch(SHAPE, 2, 9, 4),
     )
     model.readout.outer.bias.data[SHAPE.end_id] = -1e9
-    assert [len(each) for each in answers(model, batch, train_config({"steps": 1}))] == [15, 15]
-    assert [len(each) for each in answers(model, batch, settings(decode_length_max=3))] == [2, 2]
-    assert [len(each) for each in answers(model, batch, settings(decode_length_max=1))] == [0, 0]
-    assert [len(each) for each in answers(model, batch, settings(beam_size=4, decode_length_max=3))] == [2, 2]
+    assert [len(answer) for answer in answers(model, batch, train_config({"steps": 1}))] == [15, 15]
+    assert [len(answer) for answer in answers(model, batch, settings(decode_length_max=3))] == [2, 2]
+    assert [len(answer) for answer in answers(model, batch, settings(decode_length_max=1))] == [0, 0]
+    assert [len(answer) for answer in answers(model, batch, settings(beam_size=4, decode_length_max=3))] == [
+        2,
+        2,
+    ]

@@ -176,5 +176,5 @@ def test_dropout_adds_its_output_to_a_tensor() -> None:
 def test_large_products_with_masks_equal_small_ones(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
     x, keep = torch.randn(50, 3), torch.rand(50, 3) < 0.7
     small = scaled(x, keep, scale)
-    monkeypatch.setattr(dropout, "MIXED", 10)
+    monkeypatch.setattr(dropout, "MIXED_PRODUCT_MAX", 10)
     assert torch.equal(scaled(x, keep, scale), small)

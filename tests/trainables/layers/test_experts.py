@@ -79,9 +79,9 @@ def test_gradients_of_experts_without_rows_are_zero_whatever_the_kernel_writes(
     monkeypatch.setattr(experts.F, "grouped_mm", careless)
     maps = built(ExpertLinear(3, 8, 8, bias=True)).float()
     maps(torch.randn(5, 8), rows_of([2, 0, 3])).square().sum().backward()
-    for each in maps.parameters():
-        assert each.grad.isfinite().all()
-        assert not each.grad[1].any()
+    for parameter in maps.parameters():
+        assert parameter.grad.isfinite().all()
+        assert not parameter.grad[1].any()
 
 
 @pytest.mark.parametrize(
@@ -123,10 +123,10 @@ def test_drawn_experts_have_shares_equal_to_their_probabilities() -> None:
     module = built(ExpertFeedForward(WIDTH, mixture, 0.0, 0.0))
     module.router.outer.weight.data.mul_(3.0)
     x = tokens(1)[0].detach().expand(number, -1)
-    place_slots = tokens(number)[1]
-    expected, _ = module(x, place_slots)
+    placed_tokens = tokens(number)[1]
+    expected, _ = module(x, placed_tokens)
     set_dropout_context(module.train(), 1, 0)
-    routing = module.router(x, place_slots)
+    routing = module.router(x, placed_tokens)
     p = routing.log_probabilities[0].exp().tolist()
     best, *drawn_experts = sorted(range(5), key=lambda e: -p[e])
     assert (routing.chosen[:, 0] == best).all()
@@ -145,7 +145,7 @@ def test_drawn_experts_have_shares_equal_to_their_probabilities() -> None:
     torch.testing.assert_close(
         routing.gates, chosen_probabilities / (chosen_probabilities.sum(1, keepdim=True) + 1e-6)
     )
-    assert torch.equal(module.eval()(x, place_slots)[0], expected), "evaluation must draw no experts"
+    assert torch.equal(module.eval()(x, placed_tokens)[0], expected), "evaluation must draw no experts"
 
 
 @pytest.mark.parametrize(("active", "sampled", "fault"), [(4, 0, "active=4"), (2, 3, "sampled=3")])

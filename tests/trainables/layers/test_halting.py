@@ -127,7 +127,7 @@ def test_selected_units_have_unchanged_states() -> None:
     decision = decide(halting, torch.tensor([0.2, 0.99, 0.4], dtype=torch.float64), 0.9, "undo")
     halting = next_state(halting, decision)
     selected = halting.select(torch.tensor([0, 2]))
-    for name in ("survival", "spent", "num_kept", "cap", "active"):
+    for name in ("survival", "charged_layers", "num_kept", "cap", "active"):
         assert getattr(selected, name).tolist() == select_by_hand(getattr(halting, name), [0, 2])
 
 
@@ -159,10 +159,10 @@ def by_equations(halting: HaltingState, decision: Decision, states: States) -> t
     new_values = (
         halting.survival * (1 - decision.p),
         halting.charged_layers + weight * (halting.num_kept + halting.delay),
-        states.mixed + at_tokens(weight) * states.before,
-        states.after,
+        states.mixed + at_tokens(weight) * states.states_before,
+        states.states_after,
     )
-    before = (halting.survival, halting.charged_layers, states.mixed, states.before)
+    before = (halting.survival, halting.charged_layers, states.mixed, states.states_before)
     kept, column = decision.keeps, at_tokens(decision.keeps)
     return tuple(
         torch.where(kept if new.dim() == 1 else column, new, old)
@@ -195,13 +195,13 @@ def test_step_has_the_gradients_of_its_equations(rule: Rule, per_token: bool) ->
         return halting, decide(halting, p, 0.7, rule), States(*states, packing)
 
     def run_keep(*inputs: Tensor) -> tuple[Tensor, ...]:
-        books, mixed, after = keep(*step_arguments(*inputs))
-        return books.survival, books.charged_layers, mixed, after
+        halting_after, mixed, after = keep(*step_arguments(*inputs))
+        return halting_after.survival, halting_after.charged_layers, mixed, after
 
     values, expected = run_keep(*inputs), by_equations(*step_arguments(*inputs))
     for actual, expected_value in zip(values, expected, strict=True):
         torch.testing.assert_close(actual, expected_value)
-    weights = [torch.rand(each.shape, generator=stream, dtype=torch.float64) for each in values]
+    weights = [torch.rand(value.shape, generator=stream, dtype=torch.float64) for value in values]
     grads, expected_grads = (torch.autograd.grad(each, inputs, weights) for each in (values, expected))
     for actual, expected_value in zip(grads, expected_grads, strict=True):
         torch.testing.assert_close(actual, expected_value)

@@ -13,7 +13,7 @@ from trainables.testing.contract import run_interrupted, run_uninterrupted
 from trainables.testing.recorded import RecordingEngine
 from trainables.testing.resuming import TASK
 from trainables.training import Training
-from trainables.training.graphed import MOST_SHAPES, Engine, Filler, GraphedPasses
+from trainables.training.graphed import SHAPES_MAX, Engine, Filler, GraphedPasses
 from trainables.training.step import Learner, run_step
 from trainables.types import Batch
 
@@ -73,7 +73,7 @@ def test_filler_limits_the_number_of_shapes() -> None:
             assert filled_batch.mask.any(1).all()
             assert torch.equal(filled_batch.mask[:rows, :length], mask)
             totals.add(int(filled_batch.mask.sum()))
-        assert len(totals) <= MOST_SHAPES + 1
+        assert len(totals) <= SHAPES_MAX + 1
 
 
 def test_resumed_graphed_training_is_identical(tmp_path: Path) -> None:

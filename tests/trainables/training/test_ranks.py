@@ -127,4 +127,4 @@ def test_shares_of_ranks_sum_to_the_step(rows: int) -> None:
     torch.testing.assert_close(numbers, expected.double())
     for name, parameter in whole.model.named_parameters():
         grads = [dict(each.model.named_parameters())[name].grad for each in ranks]
-        torch.testing.assert_close(sum(each for each in grads if each is not None), parameter.grad)
+        torch.testing.assert_close(sum(grad for grad in grads if grad is not None), parameter.grad)

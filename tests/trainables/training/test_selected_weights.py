@@ -72,7 +72,7 @@ def test_best_candidates_prefer_earlier_ones_of_equal_score() -> None:
     candidates: list[ScoredWeights] = []
     for step, accuracy in enumerate([0.5, 0.7, 0.5, 0.9, 0.7, 0.1]):
         candidates = best_candidates([*candidates, ScoredWeights(accuracy, step, {})], 3)
-    assert [(each.step, each.score) for each in candidates] == [(1, 0.7), (3, 0.9), (4, 0.7)]
+    assert [(candidate.step, candidate.score) for candidate in candidates] == [(1, 0.7), (3, 0.9), (4, 0.7)]
 
 
 def test_mean_weights_average_each_element() -> None:

@@ -85,9 +85,9 @@ def test_unfinished_checkpoint_of_a_killed_worker_is_hidden_and_deleted(tmp_path
 
 
 def test_files_are_flushed_before_the_rename_and_the_folder_after_it(tmp_path, monkeypatch):
-    flush_subnormals = []
-    monkeypatch.setattr(checkpoints, "to_disk", lambda path: flush_subnormals.append(path.name))
+    flushed = []
+    monkeypatch.setattr(checkpoints, "to_disk", lambda path: flushed.append(path.name))
     write(tmp_path, measurement_at(5), write_state)
     expected = {"weights.bin", "deep", "position.json", "state", "checkpoint.json"}
-    assert expected <= set(flush_subnormals[:-1])
-    assert flush_subnormals[-1] == tmp_path.name
+    assert expected <= set(flushed[:-1])
+    assert flushed[-1] == tmp_path.name

@@ -5,10 +5,10 @@ import torch
 from torch import Tensor
 
 from trainables.layers.attention.attend import additive_mask
-from trainables.layers.attention.explicit import NARROW, KeptWeights, OffsetBias, explicit
+from trainables.layers.attention.explicit import NARROW_COLUMNS, KeptWeights, OffsetBias, explicit
 from trainables.layers.packing import Packing
 
-ROWS, HEADS, QUERIES, KEYS, OFFSETS = 2, 3, NARROW + 3, NARROW + 1, 4
+ROWS, HEADS, QUERIES, KEYS, OFFSETS = 2, 3, NARROW_COLUMNS + 3, NARROW_COLUMNS + 1, 4
 SHARE = 0.75
 
 
@@ -25,7 +25,7 @@ def masks(*, causal: bool) -> Tensor:
     return additive_mask(is_visible, torch.float64).expand(-1, HEADS, -1, -1)
 
 
-@pytest.mark.parametrize("width", [4, NARROW])
+@pytest.mark.parametrize("width", [4, NARROW_COLUMNS])
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("causal", [False, True, None])
 @pytest.mark.parametrize("dropping", [False, True])

@@ -30,7 +30,7 @@ class OffsetRows:
             Packing.of_counts(np.array(num_keys), CPU),
         )
         rows, queries, keys = len(num_queries), max(num_queries), max(num_keys)
-        self.real, self.seen = (each.mask[:, None, :, None] for each in self.packings)
+        self.real, self.seen = (packing.mask[:, None, :, None] for packing in self.packings)
         sizes = (queries, WIDTH), (keys, WIDTH), (keys, WIDTH), (queries, OFFSETS)
         self.inputs = [self.random(rows, HEADS, *size).requires_grad_() for size in sizes]
         self.offset = torch.randint(0, OFFSETS, (rows, queries, keys), generator=self.stream)

@@ -16,7 +16,7 @@ from trainables.layers.attention.geometric import (
     Portion,
     attend_nearest,
     mask_keys,
-    portions_of,
+    split_portions,
 )
 from trainables.layers.packing import Packing
 
@@ -62,8 +62,8 @@ def outputs_and_grads(lengths: Sequence[int], *, has_host_counts: bool, directio
     """Return the outputs of the tokens, and all gradients."""
     stream = torch.Generator().manual_seed(0)
     module = GeometricAttention(6, 2, 5, 0.0, direction=direction, normalise=True).double()
-    for each in module.parameters():
-        torch.nn.init.normal_(each, generator=stream)
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, generator=stream)
     x = torch.randn(sum(lengths), 6, generator=stream, dtype=torch.float64, requires_grad=True)
     counts = torch.tensor(lengths)
     packing = (
@@ -84,7 +84,7 @@ def test_portions_of_sorted_rows_equal_all_rows_at_once(
     lengths = (3, 9, 2, 7, 7, 4)
     expected = outputs_and_grads(lengths, has_host_counts=False, direction=direction)
     monkeypatch.setattr(geometric, "MAX_PAIRS", max_pairs)
-    portions = portions_of(Packing.of_counts(np.array(lengths), CPU), 2, torch.float64)
+    portions = split_portions(Packing.of_counts(np.array(lengths), CPU), 2, torch.float64)
     assert sum(part.logit_mask.shape[0] for part in portions) == len(lengths)
     assert (len(portions) > 1) == (max_pairs < 1 << 17)
     for actual, expected_value in zip(
