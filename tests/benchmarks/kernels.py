@@ -45,12 +45,12 @@ STACKED = ("looped", "tlb")
 SIZES = {"width": 64, "heads": 4, "batch": 32, "length": 100, "bound": 10}
 
 
-def bounded(raw: dict[str, Any], options: argparse.Namespace, **more: Any) -> dict[str, Any]:
+def limit_layers(raw: dict[str, Any], options: argparse.Namespace, **changes: Any) -> dict[str, Any]:
     """Return the settings of a model under the bound, with defaults for all other fields."""
     fields = catalog.load("models", raw["name"]).Config.model_fields
     depths = [depth for depth in DEPTHS if depth != "layers" or raw["name"] not in STACKED]
     equal = {"width": options.width, "heads": options.heads, **dict.fromkeys(depths, options.bound)}
-    return raw | {name: value for name, value in equal.items() if name in fields} | more
+    return raw | {name: value for name, value in equal.items() if name in fields} | changes
 
 
 def without_dropout(raw: dict[str, Any]) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def cases(raw: dict[str, Any], options: argparse.Namespace) -> dict[tuple[str, s
     """Return the settings of each case, by the use of dropout and the mode of early exit."""
     settings_by_case = {}
     for dropout, change in {"on": dict, "off": without_dropout}.items():
-        full = change(bounded(raw, options))
+        full = change(limit_layers(raw, options))
         modes = modes_of(model_config(full)) if systems.early_exit(full) is not None else ()
         for mode in modes or ("",):
             settings_by_case[dropout, mode or "-"] = full | ({"early_exit": mode} if mode else {})

@@ -81,9 +81,9 @@ class BoxContract(TaskContract):
         task_catalog.require_files(task_catalog.task_config(config))
         if "folder" in module.Config.model_fields:
             nowhere = module.Config(folder="/nowhere/at all")
-            for ask in (task_catalog.require_files, module.source_digest):
+            for read_files in (task_catalog.require_files, module.source_digest):
                 with pytest.raises(ValueError, match="folder"):
-                    ask(nowhere)
+                    read_files(nowhere)
 
 
 def contract(name: str) -> type[TaskContract]:
@@ -94,7 +94,9 @@ def contract(name: str) -> type[TaskContract]:
 
 
 CONTRACTS = {name: contract(name) for name in TASKS}
-globals().update({f"Test{name.title().replace('_', '')}": each for name, each in CONTRACTS.items()})
+globals().update(
+    {f"Test{name.title().replace('_', '')}": contract_class for name, contract_class in CONTRACTS.items()}
+)
 
 
 def form_key(task: str, form: str) -> str:
@@ -124,13 +126,17 @@ def digest(batch: Batch) -> str:
 def all_hashes() -> dict[str, Any]:
     return {
         form_key(name, form): hashes_of(raw)
-        for name, each in CONTRACTS.items()
-        for form, raw in each().every_form().items()
+        for name, contract_class in CONTRACTS.items()
+        for form, raw in contract_class().every_form().items()
     }
 
 
 def test_recorded_hashes_have_only_existing_forms() -> None:
-    forms = {form_key(name, form) for name, each in CONTRACTS.items() for form in each().every_form()}
+    forms = {
+        form_key(name, form)
+        for name, contract_class in CONTRACTS.items()
+        for form in contract_class().every_form()
+    }
     assert set(json.loads(HASHES.read_text())) == forms
 
 

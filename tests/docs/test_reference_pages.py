@@ -21,9 +21,11 @@ from trainables.protocol import Job
 
 @pytest.fixture(scope="module")
 def pages() -> ModuleType:
-    found = importlib.util.spec_from_file_location("reference_pages", ROOT / "docs" / "reference_pages.py")
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    module_spec = importlib.util.spec_from_file_location(
+        "reference_pages", ROOT / "docs" / "reference_pages.py"
+    )
+    module = importlib.util.module_from_spec(module_spec)
+    module_spec.loader.exec_module(module)
     return module
 
 
@@ -38,10 +40,10 @@ def test_reference_has_every_command_with_its_options(pages: ModuleType) -> None
 
 def test_reference_explains_every_key_of_a_spec(pages: ModuleType) -> None:
     text = pages.spec()
-    whole = text.partition("## `")[0]
+    header = text.partition("## `")[0]
     keys = json_schema()["$defs"]["built-in"]["properties"]
     rows = {
-        row[1].strip(" `"): row[-2].strip() for row in map(split_row, whole.splitlines()) if len(row) == 5
+        row[1].strip(" `"): row[-2].strip() for row in map(split_row, header.splitlines()) if len(row) == 5
     }
     assert keys.keys() <= rows.keys()
     undescribed = [key for key in keys if not rows[key]]

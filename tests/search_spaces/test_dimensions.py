@@ -89,7 +89,7 @@ def test_powers_have_the_expected_values(domain: Powers, values: tuple[float, ..
     assert domain.values == values
     assert all(contains(domain, value) for value in values)
     assert not contains(domain, values[0] * 1.5)
-    assert not any(contains(domain, each) for each in (True, "16", None))
+    assert not any(contains(domain, value) for value in (True, "16", None))
 
 
 def test_lists_and_mappings_of_a_choice_are_distinct() -> None:

@@ -33,4 +33,4 @@ def test_evaluation_leaves_the_checkpoint_unchanged(tmp_path: Any) -> None:
         assert workload.advance().metrics == {"test/x": 3.0}
         workload.close()
     assert [path.name for path in tmp_path.iterdir()] == ["weights"]
-    assert not any(each.exists() for each in folders)
+    assert not any(folder_.exists() for folder_ in folders)

@@ -71,7 +71,7 @@ def train(settings, trial):
 
 
 @pytest.fixture(autouse=True)
-def lit(tmp_path: Path) -> Iterator[None]:
+def lit_module(tmp_path: Path) -> Iterator[None]:
     with importable_files(tmp_path, {"lit.py": CODE}):
         yield
 

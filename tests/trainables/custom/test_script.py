@@ -106,7 +106,7 @@ it.join()
 EXPECTED = [(step, {"valid/loss": 1.0, "valid/seed": 7}) for step in (1, 2, 3)]
 
 
-def reported(measurements: list[Measurement]) -> list[tuple[int, Any]]:
+def step_metrics(measurements: list[Measurement]) -> list[tuple[int, Any]]:
     return [(measurement.step, measurement.metrics) for measurement in measurements]
 
 
@@ -140,7 +140,7 @@ def test_json_lines_become_reports(start_script, keeps_open: str, writes: str, c
     workload = start_script(LINES.format(keeps_open=keeps_open, writes=writes, calls=calls), lr=0.5)
     measurements = list(iter(workload.advance, None))
     workload.close()
-    assert reported(measurements) == EXPECTED
+    assert step_metrics(measurements) == EXPECTED
 
 
 @pytest.mark.parametrize("operator", ["+=", "="], ids=["all lines", "last line"])
@@ -153,7 +153,7 @@ def test_rewritten_file_reports_each_line_once(start_script, operator: str) -> N
                 log.write(lines)
     """
     workload = start_script(code)
-    assert [each.step for each in iter(workload.advance, None)] == [1, 2, 3]
+    assert [measurement.step for measurement in iter(workload.advance, None)] == [1, 2, 3]
     workload.close()
 
 
@@ -165,7 +165,7 @@ def test_file_that_stays_open_is_read_to_its_end(start_script) -> None:
             log.write('{"step": STEP, "valid/loss": 1}\\n'.replace("STEP", str(step)))
     """
     workload = start_script(code)
-    assert [each.step for each in iter(workload.advance, None)] == list(range(1, 1001))
+    assert [measurement.step for measurement in iter(workload.advance, None)] == list(range(1, 1001))
     workload.close()
 
 
@@ -195,7 +195,7 @@ def test_lines_of_a_folder_that_is_gone_at_the_end_are_reported(start_script, en
                 log.write(f'{{{{"step": {{step}}, "valid/loss": 1}}}}\\n')
         {ends}
     """)
-    assert [each.step for each in iter(workload.advance, None)] == [1, 2, 3]
+    assert [measurement.step for measurement in iter(workload.advance, None)] == [1, 2, 3]
     workload.close()
 
 
@@ -206,7 +206,7 @@ def test_lines_before_a_failure_are_reported(start_script, ends: str) -> None:
             log.write('{{"step": 1, "valid/loss": 1}}\\n')
         {ends}
     """)
-    assert reported([workload.advance()]) == [(1, {"valid/loss": 1})]
+    assert step_metrics([workload.advance()]) == [(1, {"valid/loss": 1})]
     with pytest.raises((KeyError, SystemExit)):
         workload.advance()
     workload.close()
@@ -229,7 +229,7 @@ def test_script_reports_by_the_current_trial(start_script) -> None:
         sys.exit()
     """
     workload = start_script(code, lr=0.25)
-    assert reported([workload.advance()]) == [(1, {"valid/loss": 0.25, "valid/seed": 7})]
+    assert step_metrics([workload.advance()]) == [(1, {"valid/loss": 0.25, "valid/seed": 7})]
     assert workload.advance() is None
     workload.close()
 
@@ -258,7 +258,7 @@ def test_hydra_application_gets_overrides_and_the_seed(
     for name, width in (("small", 4), ("large", 8)):
         (tmp_path / "conf" / "model" / f"{name}.yaml").write_text(f"width: {width}\n")
     workload = start_script(HYDRA, lr=0.5, model="large")
-    assert reported([workload.advance()]) == [(1, {"valid/loss": 8.5, "valid/seed": 7})]
+    assert step_metrics([workload.advance()]) == [(1, {"valid/loss": 8.5, "valid/seed": 7})]
     workload.close()
     state.clear()
 
@@ -276,7 +276,7 @@ def test_script_with_omegaconf_gets_overrides_and_the_seed(start_script) -> None
         lr=0.5,
         model={"width": 8},
     )
-    assert reported([workload.advance()]) == [(1, {"valid/loss": 8.5, "valid/seed": 7})]
+    assert step_metrics([workload.advance()]) == [(1, {"valid/loss": 8.5, "valid/seed": 7})]
     workload.close()
 
 

@@ -19,7 +19,7 @@ from trainables.layers.tokens import PlacedVectors, packed_places
 WIDTH = 6
 
 
-def built(module: nn.Module) -> Any:
+def initialise_double(module: nn.Module) -> Any:
     initialise(module, 3)
     return module.double().eval()
 
@@ -47,7 +47,7 @@ GROUPED = {
 def test_grouped_products_equal_one_product_for_each_expert(
     counts: list[int], bias: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    maps = built(ExpertLinear(4, 16, 24, bias=bias)).to(dtype)
+    maps = initialise_double(ExpertLinear(4, 16, 24, bias=bias)).to(dtype)
     stream = torch.Generator().manual_seed(1)
     x = torch.randn(sum(counts), 16, generator=stream).to(dtype).requires_grad_()
     grad = torch.randn(sum(counts), 24, generator=stream).to(dtype)
@@ -58,12 +58,14 @@ def test_grouped_products_equal_one_product_for_each_expert(
         passes.append([y, *torch.autograd.grad(y, (x, *maps.parameters()), grad)])
     # In few bits, a product and its bias are rounded together on one side and one after the other here.
     close = {} if dtype == torch.float32 else {"rtol": 0.016, "atol": 1e-3}
-    for one, other in zip(*passes, strict=True):
-        torch.testing.assert_close(one, other, **close)
+    for actual, expected_tensor in zip(*passes, strict=True):
+        torch.testing.assert_close(actual, expected_tensor, **close)
     if not bias:
         return
     for gradient in passes[0][-2:]:
-        assert [bool(each.any()) for each in gradient] == [count > 0 for count in counts]
+        assert [bool(gradient_of_expert.any()) for gradient_of_expert in gradient] == [
+            count > 0 for count in counts
+        ]
 
 
 def test_gradients_of_experts_without_rows_are_zero_whatever_the_kernel_writes(
@@ -71,13 +73,13 @@ def test_gradients_of_experts_without_rows_are_zero_whatever_the_kernel_writes(
 ) -> None:
     product = F.grouped_mm
 
-    def careless(one: Tensor, other: Tensor, *, offs: Tensor) -> Tensor:
-        found = product(one, other, offs=offs)
-        return found.index_fill(0, torch.tensor([1]), float("nan")) if found.dim() == 3 else found
+    def fill_with_nan(actual: Tensor, expected_tensor: Tensor, *, offs: Tensor) -> Tensor:
+        result = product(actual, expected_tensor, offs=offs)
+        return result.index_fill(0, torch.tensor([1]), float("nan")) if result.dim() == 3 else result
 
     monkeypatch.setattr(experts, "has_grouped_kernel", lambda *_: True)
-    monkeypatch.setattr(experts.F, "grouped_mm", careless)
-    maps = built(ExpertLinear(3, 8, 8, bias=True)).float()
+    monkeypatch.setattr(experts.F, "grouped_mm", fill_with_nan)
+    maps = initialise_double(ExpertLinear(3, 8, 8, bias=True)).float()
     maps(torch.randn(5, 8), rows_of([2, 0, 3])).square().sum().backward()
     for parameter in maps.parameters():
         assert parameter.grad.isfinite().all()
@@ -120,7 +122,7 @@ def test_drawn_experts_have_shares_equal_to_their_probabilities() -> None:
     """Four experts are drawn without replacement; the standard errors of their shares are below 0.0056."""
     number = 8000
     mixture = FeedforwardSettings(experts=5, active=3, sampled=2, width=2)
-    module = built(ExpertFeedForward(WIDTH, mixture, 0.0, 0.0))
+    module = initialise_double(ExpertFeedForward(WIDTH, mixture, 0.0, 0.0))
     module.router.outer.weight.data.mul_(3.0)
     x = tokens(1)[0].detach().expand(number, -1)
     placed_tokens = tokens(number)[1]

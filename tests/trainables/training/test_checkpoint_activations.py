@@ -50,19 +50,19 @@ def test_recomputed_layers_have_the_same_gradients(name: str, head: str) -> None
 def stored_bytes(raw: dict[str, Any], *, is_recomputed: bool) -> int:
     """Return the bytes of all tensors that are alive after a forward pass."""
     shape = SHAPES["classify"]
-    built = learner(raw, shape, checkpoint_activations=is_recomputed)
+    recomputing_learner = learner(raw, shape, checkpoint_activations=is_recomputed)
     batch = synthetic_batch(shape, 4, TOKENS, seed=1)
-    set_dropout_context(built.model, 0, 0)
+    set_dropout_context(recomputing_learner.model, 0, 0)
     with TensorMemory() as memory:
-        total = objective(built.model(batch), built.config)
+        total = objective(recomputing_learner.model(batch), recomputing_learner.config)
     assert total.requires_grad
     return memory.now
 
 
-@pytest.mark.parametrize("which", DEEP_ARMS)
-def test_recomputed_layer_stores_only_its_states(which: str) -> None:
-    name, _, label = which.partition(", ")
-    field, settings, max_states = DEEP_ARMS[which]
+@pytest.mark.parametrize("case", DEEP_ARMS)
+def test_recomputed_layer_stores_only_its_states(case: str) -> None:
+    name, _, label = case.partition(", ")
+    field, settings, max_states = DEEP_ARMS[case]
     raw = with_fields(single_change(name, label), **WIDE_SETTINGS, **settings)
     state = 4 * (TOKENS + NUM_BOUNDARIES) * WIDE_SETTINGS["width"] * torch.float64.itemsize
 
@@ -76,10 +76,10 @@ def test_recomputed_layer_stores_only_its_states(which: str) -> None:
     assert growth(is_recomputed=True) < min(max_states, growth(is_recomputed=False) / 3)
 
 
-@pytest.mark.parametrize("which", DEEP_ARMS)
-def test_memory_estimate_covers_one_layer_and_all_states(which: str) -> None:
-    name, _, label = which.partition(", ")
-    field, settings, _ = DEEP_ARMS[which]
+@pytest.mark.parametrize("case", DEEP_ARMS)
+def test_memory_estimate_covers_one_layer_and_all_states(case: str) -> None:
+    name, _, label = case.partition(", ")
+    field, settings, _ = DEEP_ARMS[case]
     shape = SHAPES["classify"]
     config = model_config(with_fields(single_change(name, label), **WIDE_SETTINGS, **settings, **{field: 12}))
     rows = (64, TOKENS, 0)

@@ -91,8 +91,8 @@ def test_early_exit_records_the_same_layers(model: dict[str, Any]) -> None:
 
 def test_recorded_weights_are_survival_probabilities() -> None:
     """The weights of a token follow from the output of the halting gate."""
-    trained = learner({"name": "sut", "width": 16, "early_exit": "none"}, spread=False)
-    (part,) = record_example(trained, tree(5), TREES)["parts"]
+    gate_learner = learner({"name": "sut", "width": 16, "early_exit": "none"}, spread=False)
+    (part,) = record_example(gate_learner, tree(5), TREES)["parts"]
     # The initial gate halts half of the remaining probability at every state but the embeddings.
     assert part["running"] == [[100, 50, 25, 12, 6, 3]] * (5 + NUM_BOUNDARIES)
 

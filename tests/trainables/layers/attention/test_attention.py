@@ -149,7 +149,7 @@ def test_kernels_on_cuda_equal_the_explicit_product(backend: Backend) -> None:
     torch.testing.assert_close(out.double().cpu(), expected, rtol=2e-2, atol=2e-2)
 
 
-def dropping(key: int, device: str) -> WeightDropout:
+def make_weight_dropout(key: int, device: str) -> WeightDropout:
     return WeightDropout(KeyedDropout(0.5), key, torch.zeros(1, 1, dtype=torch.long, device=device))
 
 
@@ -162,11 +162,11 @@ def test_kernel_stream_draws_by_its_key_and_restores_the_generator(device: str) 
         torch.manual_seed(3)
         by_key = draw()
         torch.manual_seed(1)
-        undisturbed = torch.cat([draw(), draw()])
+        expected_numbers = torch.cat([draw(), draw()])
         torch.manual_seed(1)
         first = draw()
-        with attention._kernel_stream(dropping(3, device)):
+        with attention._kernel_stream(make_weight_dropout(3, device)):
             torch.testing.assert_close(draw(), by_key, rtol=0, atol=0)
-        with pytest.raises(ZeroDivisionError), attention._kernel_stream(dropping(4, device)):
+        with pytest.raises(ZeroDivisionError), attention._kernel_stream(make_weight_dropout(4, device)):
             raise ZeroDivisionError
-        torch.testing.assert_close(torch.cat([first, draw()]), undisturbed, rtol=0, atol=0)
+        torch.testing.assert_close(torch.cat([first, draw()]), expected_numbers, rtol=0, atol=0)

@@ -34,7 +34,7 @@ def by_rows(rows: PackedRows) -> Tensor:
     out = []
     for row in range(len(first_q) - 1):
         q = rows.q[first_q[row] : first_q[row + 1]]
-        k, v = (each[first_k[row] : first_k[row + 1]] for each in (rows.k, rows.v))
+        k, v = (tensor[first_k[row] : first_k[row + 1]] for tensor in (rows.k, rows.v))
         assert len(q) <= widest_q
         logits = torch.einsum("qhe,khe->hqk", q, k) / q.shape[-1] ** 0.5
         if rows.causal:
@@ -66,7 +66,7 @@ def test_pytorch_operator_gets_rows_without_padding(causal: bool, monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("device", "dtype", "dropping", "biased", "name"),
+    ("device", "dtype", "has_dropout", "has_bias", "name"),
     [
         ("cuda", torch.bfloat16, False, False, PYTORCH_KERNEL),
         ("cuda", torch.bfloat16, True, False, PYTORCH_KERNEL),
@@ -89,7 +89,7 @@ def test_chosen_kernel_is_named_with_a_reason(
     [
         ({}, "device=cpu"),
         ({"has_all_tokens": False}, "early_exit: batch"),
-        ({"biased": True}, "sdpa or math"),
+        ({"has_bias": True}, "sdpa or math"),
     ],
 )
 def test_flash_that_cannot_run_raises_an_error(options: dict[str, bool], fault: str) -> None:

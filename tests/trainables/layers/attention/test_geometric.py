@@ -39,15 +39,17 @@ def weights(logits: Tensor, length: int | None = None) -> Tensor:
 
 
 @examples(20)
-@given(size=st.integers(2, 9), more=st.integers(0, 4), seed=st.integers(0, 1000))
-def test_weights_sum_to_the_probability_of_a_match_without_padding(size: int, more: int, seed: int) -> None:
+@given(size=st.integers(2, 9), num_padding=st.integers(0, 4), seed=st.integers(0, 1000))
+def test_weights_sum_to_the_probability_of_a_match_without_padding(
+    size: int, num_padding: int, seed: int
+) -> None:
     stream = torch.Generator().manual_seed(seed)
-    logits = 4 * torch.randn(size + more, size + more, generator=stream, dtype=torch.float64)
+    logits = 4 * torch.randn(size + num_padding, size + num_padding, generator=stream, dtype=torch.float64)
     table = weights(logits, size)
     assert (table[:, size:] == 0).all()
     torch.testing.assert_close(table[:size, :size], weights(logits[:size, :size]))
-    off = ~torch.eye(size, dtype=torch.bool)
-    misses = torch.where(off, torch.sigmoid(-logits[:size, :size]), 1.0).prod(-1)
+    off_diagonal = ~torch.eye(size, dtype=torch.bool)
+    misses = torch.where(off_diagonal, torch.sigmoid(-logits[:size, :size]), 1.0).prod(-1)
     torch.testing.assert_close(table[:size, :size].sum(-1), 1 - misses)
 
 
@@ -71,9 +73,9 @@ def outputs_and_grads(lengths: Sequence[int], *, has_host_counts: bool, directio
         if has_host_counts
         else Packing.of_lengths(counts, max(lengths))
     )
-    answers = module(x, packing, torch.arange(x.shape[0]))
-    answers.backward(torch.randn(answers.shape, generator=stream, dtype=torch.float64))
-    return [answers, *(each.grad for each in (x, *module.parameters()) if each.grad is not None)]
+    outputs = module(x, packing, torch.arange(x.shape[0]))
+    outputs.backward(torch.randn(outputs.shape, generator=stream, dtype=torch.float64))
+    return [outputs, *(tensor.grad for tensor in (x, *module.parameters()) if tensor.grad is not None)]
 
 
 @pytest.mark.parametrize("direction", [True, False])

@@ -23,8 +23,8 @@ ROWS = 7
 """Number of rows that no tested number of parts divides."""
 
 
-def small_settings(name: str, shape: TaskShape, **more: Any) -> dict[str, Any]:
-    raw = with_fields(MODELS[name]().every_arm()["small"], **DROPOUT_RATES, **more)
+def small_settings(name: str, shape: TaskShape, **changes: Any) -> dict[str, Any]:
+    raw = with_fields(MODELS[name]().every_arm()["small"], **DROPOUT_RATES, **changes)
     return with_fields(raw, causal=True) if shape.causal else raw
 
 
