@@ -237,11 +237,11 @@ def row(study: Path, claim: Claim) -> tuple[str, ...]:
     verdicts = direction(estimate_, claim.expected), size(estimate_, claim.published_value)
     if not all(has_learnt for _, has_learnt in learnt.values()):
         verdicts = (NO_VERDICT, NO_VERDICT)
+    sign = "+" if claim.minus else ""
     return (
         f"{claim.claim} ({claim.source})",
         claim.published,
-        f"{description}, {claim.metric}{reading}: "
-        f"{format_interval(estimate_, '+' if claim.minus else '')}{mark}",
+        f"{description}, {claim.metric}{reading}: {format_interval(estimate_, sign)}{mark}",
         str(estimate_.n),
         ", ".join(
             f"`{arm}` {mean:.3f}{'' if has_learnt else ' (not learnt)'}"

@@ -20,18 +20,18 @@ HALTING_FACTOR = 3.0
 
 
 class CausalContract(ModelCases):
-    """Tests each arm of a model with a field or property `causal_arm` in its causal form.
+    """Tests each arm of a model with a field or property `causal` in its causal form.
 
     The encoding of a prefix may depend on the full length of the sequence, although not on later tokens. The
     `Config` of such a model has a property `given_length` that is true.
     """
 
-    def test_no_output_depends_on_a_later_token(self, causal_arm: Raw) -> None:
+    def test_no_output_depends_on_a_later_token(self, causal: Raw) -> None:
         """Check that outputs ignore later tokens, also in training with constant dropout masks."""
         prefix_length = LENGTH // 2
         for dropout in (0.0, 0.2):
             model, outputs = (
-                self._build_causal(with_fields(causal_arm, dropout=dropout, attention_dropout=dropout)),
+                self._build_causal(with_fields(causal, dropout=dropout, attention_dropout=dropout)),
                 [],
             )
             x, mask = inputs(model)
@@ -45,9 +45,9 @@ class CausalContract(ModelCases):
             )
             check_close(outputs[0], outputs[1], requirement)
 
-    def test_no_gradient_reaches_a_later_token(self, causal_arm: Raw) -> None:
+    def test_no_gradient_reaches_a_later_token(self, causal: Raw) -> None:
         """Check the gradient of the states of the first half, which must reach only the first half."""
-        model, half = self._build_causal(causal_arm), LENGTH // 2
+        model, half = self._build_causal(causal), LENGTH // 2
         x, mask = inputs(model)
         x.requires_grad_()
         (gradient,) = torch.autograd.grad(model.encoder(x, mask).states[:, :half].sum(), x)
@@ -58,11 +58,11 @@ class CausalContract(ModelCases):
             f"the first {half} states must depend on these tokens, got {positions_reached}",
         )
 
-    def test_causal_encoder_ignores_later_tokens(self, causal_arm: Raw) -> None:
+    def test_causal_encoder_ignores_later_tokens(self, causal: Raw) -> None:
         """Check that a prefix is encoded alike with and without the rest of its sequence."""
-        if getattr(model_config(causal_arm), "given_length", False):
+        if getattr(model_config(causal), "given_length", False):
             return
-        model = self._build_causal(causal_arm)
+        model = self._build_causal(causal)
         x, mask = inputs(model)
         all_states = model.encoder(x, mask).states
         for prefix_length in PREFIX_LENGTHS:
@@ -73,9 +73,9 @@ class CausalContract(ModelCases):
                 f"{prefix_length} tokens must be encoded as the beginning of {LENGTH}",
             )
 
-    def test_a_causal_model_has_no_start_and_end(self, causal_arm: Raw) -> None:
+    def test_a_causal_model_has_no_start_and_end(self, causal: Raw) -> None:
         """Check that there is one state per token; an END would reveal that no token follows."""
-        model = self._build_causal(causal_arm)
+        model = self._build_causal(causal)
         x, mask = inputs(model)
         actual_shape = tuple(model.encoder(x, mask).states.shape)
         check(

@@ -21,12 +21,12 @@ class EarlyExitContract(ModelCases):
     Modes are the values of its `Literal` except `auto`. The mode `none` runs all layers.
     """
 
-    def test_early_exit_changes_no_result_and_no_gradient(self, exiting_arm: Raw) -> None:
+    def test_early_exit_changes_no_result_and_no_gradient(self, exiting: Raw) -> None:
         """Check in training with dropout that outputs, costs and gradients equal those of `none`."""
-        modes = [mode for mode in modes_of(model_config(exiting_arm)) if mode != "none"]
-        full_output, gradients = run_training_pass(self._build_exiting(exiting_arm, "none"), batch(LENGTHS))
+        modes = [mode for mode in modes_of(model_config(exiting)) if mode != "none"]
+        full_output, gradients = run_training_pass(self._build_exiting(exiting, "none"), batch(LENGTHS))
         for mode in modes:
-            output, exit_gradients = run_training_pass(self._build_exiting(exiting_arm, mode), batch(LENGTHS))
+            output, exit_gradients = run_training_pass(self._build_exiting(exiting, mode), batch(LENGTHS))
             requirement = f"{EXIT}: {mode} must change no result"
             check_close(output.loss, full_output.loss, f"{requirement}: loss")
             check_same(output.encoded, full_output.encoded, requirement, without=("computed",))
@@ -38,15 +38,15 @@ class EarlyExitContract(ModelCases):
                 exit_gradient = exit_gradients.get(name, torch.zeros_like(gradient))
                 check_close(exit_gradient, gradient, f"{requirement}: gradient of {name}")
 
-    def test_no_layer_runs_for_halted_units(self, exiting_arm: Raw) -> None:
+    def test_no_layer_runs_for_halted_units(self, exiting: Raw) -> None:
         """Check that a unit runs at most one layer more than it keeps, in the mode that saves most.
 
         Arms that do not support all modes are skipped.
         """
-        config = model_config(exiting_arm)
+        config = model_config(exiting)
         if modes_of(config) != _all_modes(config):
             return
-        encoded = self.built(exiting_arm).eval()(batch((5, 1, 9, 3, 8, 2))).encoded
+        encoded = self.built(exiting).eval()(batch((5, 1, 9, 3, 8, 2))).encoded
         surplus = float((encoded.computed - encoded.depth).max())
         check(surplus <= 1, f"at most one layer may be discarded, got {surplus} of {encoded.computed}")
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.trainables.training.support.fakes import BagOfWords, FakeSources, some_batch
-from tests.trainables.training.test_workload import final_weights, job, repeatable, run
+from tests.trainables.training.test_workload import final_weights, job, repeatable_metrics, run
 from trainables.checkpoint import weights
 from trainables.training import Training, workload
 from trainables.training.config import train_config
@@ -65,7 +65,7 @@ def test_resumed_average_is_identical(tmp_path: Path) -> None:
     interrupted.save(tmp_path)
     resumed.restore(tmp_path)
     measurements += run(resumed)
-    assert list(map(repeatable, measurements)) == list(map(repeatable, expected))
+    assert list(map(repeatable_metrics, measurements)) == list(map(repeatable_metrics, expected))
     selected, resumed_selected = uninterrupted._state.selected, resumed._state.selected
     assert all(torch.equal(selected[name], resumed_selected[name]) for name in selected)
 
@@ -129,7 +129,7 @@ def test_resumed_best_weights_are_identical(reports: int, tmp_path: Path) -> Non
     interrupted.save(tmp_path)
     resumed.restore(tmp_path)
     measurements += run(resumed)
-    assert list(map(repeatable, measurements)) == list(map(repeatable, expected))
+    assert list(map(repeatable_metrics, measurements)) == list(map(repeatable_metrics, expected))
     best, resumed_best = uninterrupted._state.best, resumed._state.best
     assert all(torch.equal(best[name], resumed_best[name]) for name in best)
 
