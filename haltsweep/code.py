@@ -13,7 +13,7 @@ import cloudpickle
 
 from orchestrator.errors import InputError
 from trainables.custom.extensions import add_to_path
-from trainables.custom.outside import DECLARES
+from trainables.custom.outside import DECLARATION_NAME
 
 PACKAGE = "haltsweep_code"
 """Folder in the current directory for training code from notebooks."""
@@ -83,11 +83,11 @@ def _is_file_of(module: str, source: ModuleType) -> bool:
 def _write_module(trainable: Any, module: ModuleType | None, sweep: str) -> str:
     """Write a function and the objects that it uses to a module; return the `module:name` of the function."""
     content = {"trainable": trainable}
-    if isinstance(declaration := getattr(module, DECLARES, None), Mapping):
-        content[DECLARES] = declaration
-    by_value = module is not None and module.__name__ != "__main__"
+    if isinstance(declaration := getattr(module, DECLARATION_NAME, None), Mapping):
+        content[DECLARATION_NAME] = declaration
+    is_pickled_by_value = module is not None and module.__name__ != "__main__"
     try:
-        if by_value:
+        if is_pickled_by_value:
             cloudpickle.register_pickle_by_value(module)
         code = b64encode(cloudpickle.dumps(content)).decode()
     except Exception as error:
@@ -96,7 +96,7 @@ def _write_module(trainable: Any, module: ModuleType | None, sweep: str) -> str:
             "connections inside of the function"
         ) from error
     finally:
-        if by_value:
+        if is_pickled_by_value:
             cloudpickle.unregister_pickle_by_value(module)
     name = f"{PACKAGE}.{sweep.replace('-', '_')}"
     file = Path.cwd() / PACKAGE / f"{sweep.replace('-', '_')}.py"

@@ -81,7 +81,7 @@ class Sweep:
         Raises:
             InputError: The spec or the training code is invalid; the message lists every error.
         """
-        return self._planned()[1]
+        return self._read_plan()[1]
 
     def run(
         self,
@@ -118,7 +118,7 @@ class Sweep:
         from orchestrator.plan.serialise import read_plan
         from orchestrator.spec.load import to_yaml
 
-        source, plan = self._planned()
+        source, plan = self._read_plan()
         folder = SweepFolder(self._runs / plan.name)
         watch = Listeners(on_end=partial(_write_report, folder))
         on_fenced = report_fenced if take_over else None
@@ -156,7 +156,7 @@ class Sweep:
             raise InputError("a spec must have a name, got none; write name: my-sweep")
         return str(spec_content["name"])
 
-    def _planned(self) -> "tuple[SpecFile, Plan]":
+    def _read_plan(self) -> "tuple[SpecFile, Plan]":
         from orchestrator.plan.planner import plan_file
 
         if is_importing():
@@ -190,7 +190,7 @@ class Sweep:
 def _plain(spec: Mapping[str, Any]) -> Any:
     """Return `spec` with tuples, paths and NumPy values converted to lists, strings and numbers."""
 
-    def value_of(value: Any) -> Any:
+    def to_plain_value(value: Any) -> Any:
         if callable(getattr(value, "tolist", None)):
             return value.tolist()
         if isinstance(value, os.PathLike):
@@ -201,7 +201,7 @@ def _plain(spec: Mapping[str, Any]) -> Any:
             f"a spec must consist of mappings, lists, strings and numbers, got {type(value).__name__}"
         )
 
-    return json.loads(json.dumps(spec, default=value_of))
+    return json.loads(json.dumps(spec, default=to_plain_value))
 
 
 def _write_report(folder: SweepFolder) -> "ArmSummary":

@@ -35,9 +35,9 @@ class Trial(FunctionTrial):
         """
         self.reports: list[dict[str, Any]] = []
         """One row per report: `step` and the metrics."""
-        place = Path(tempfile.mkdtemp(prefix="trial-")) if folder is None else Path(folder)
+        trial_folder = Path(tempfile.mkdtemp(prefix="trial-")) if folder is None else Path(folder)
         job = Job({}, seed or 0, "confirm" if splits else "search", tuple(splits), Path(data))
-        super().__init__(job, place, self._collect)
+        super().__init__(job, trial_folder, self._collect)
         if seed is not None:
             seed_generators(seed)
 
@@ -53,9 +53,9 @@ def current_trial() -> FunctionTrial:
     The stand-in is a `Trial` that seeds no generators, since the script has its own seed. Every call returns
     the same object.
     """
-    return running_trial() or _stand_in()
+    return running_trial() or _stand_in_trial()
 
 
 @cache
-def _stand_in() -> Trial:
+def _stand_in_trial() -> Trial:
     return Trial(seed=None)

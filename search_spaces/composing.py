@@ -12,7 +12,7 @@ from search_spaces.dimensions import Choice, Dimension, Float, Space
 _DROPOUTS = "Modeling Hierarchical Structures with Continuous Recursive Neural Networks, released search"
 _THRESHOLDS = "released settings of both papers: 0.01 of the first, 0.1 of the second"
 _RATES = Choice((0.1, 0.2, 0.3, 0.4))
-_AROUND = Float(0.0, 0.5)
+_WIDE_RATES = Float(0.0, 0.5)
 
 published = Space(
     (
@@ -24,9 +24,9 @@ published = Space(
 )
 wide = Space(
     (
-        Dimension("model.dropout", _AROUND, source="none to a little above the published"),
-        Dimension("model.cell_dropout", _AROUND, source="none to a little above the published"),
-        Dimension("model.readout_dropout", _AROUND, source="none to a little above the published"),
+        Dimension("model.dropout", _WIDE_RATES, source="none to a little above the published"),
+        Dimension("model.cell_dropout", _WIDE_RATES, source="none to a little above the published"),
+        Dimension("model.readout_dropout", _WIDE_RATES, source="none to a little above the published"),
         Dimension(
             "model.halt.threshold", Float(0.001, 0.5, log=True), source="a decade and half a one around"
         ),

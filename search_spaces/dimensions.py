@@ -37,7 +37,7 @@ class Float:
 
     def __post_init__(self) -> None:
         finite = math.isfinite(self.low) and math.isfinite(self.high)
-        _refuse(
+        _raise_problems(
             "" if finite else f"bounds must be finite, got low={self.low}, high={self.high}",
             _range_problem(self.low, self.high),
             _width_problem(self.low, self.high, self.step) if finite else "",
@@ -59,7 +59,7 @@ class Int:
     kind: Literal["int"] = field(default="int", repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        _refuse(
+        _raise_problems(
             _range_problem(self.low, self.high),
             f"log needs low >= 1, got low={self.low}" if self.log and self.low < 1 else "",
             f"step must be >= 1, got step={self.step}" if self.step < 1 else "",
@@ -78,24 +78,24 @@ class Powers:
     kind: Literal["powers"] = field(default="powers", repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        _refuse(
+        _raise_problems(
             _range_problem(self.low, self.high),
             f"step: x{self.factor} needs low > 0, got low={self.low}" if self.low <= 0 else "",
             f"step must be x2, x3, ... with a whole number, got x{self.factor}" if self.factor < 2 else "",
         )
         if not math.isclose(self.values[-1], self.high, rel_tol=1e-9):
-            last, beyond = self.values[-1], self.values[-1] * self.factor
+            last, next_power = self.values[-1], self.values[-1] * self.factor
             raise ValueError(
                 f"step: x{self.factor} from {self.low} must lead to the high end, got {self.high}: end at "
-                f"{last:g} or {beyond:g}"
+                f"{last:g} or {next_power:g}"
             )
 
     @property
     def values(self) -> tuple[float | int, ...]:
         """Return all values in ascending order."""
         powers = [self.low]
-        while (following := _times(powers[-1], self.factor)) <= self.high * (1 + 1e-9):
-            powers.append(following)
+        while (next_value := _times(powers[-1], self.factor)) <= self.high * (1 + 1e-9):
+            powers.append(next_value)
         return tuple(powers)
 
     @property
@@ -117,8 +117,8 @@ class Choice:
     kind: Literal["choice"] = field(default="choice", repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        repeated_values = sorted(map(shown, _repeated(self.values)))
-        _refuse(
+        repeated_values = sorted(map(shown, _repeated_values(self.values)))
+        _raise_problems(
             "" if self.values else "a choice must have at least one value, got none",
             f"values of a choice must differ, got {', '.join(repeated_values)} more than once"
             if repeated_values
@@ -135,7 +135,7 @@ class Fixed:
     kind: Literal["fixed"] = field(default="fixed", repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        _refuse("" if _is_finite(self.value) else f"a fixed value must be finite, got {self.value}")
+        _raise_problems("" if _is_finite(self.value) else f"a fixed value must be finite, got {self.value}")
 
 
 Domain = Float | Int | Powers | Choice | Fixed
@@ -150,7 +150,7 @@ class When:
     values: tuple[Value, ...]
 
     def __post_init__(self) -> None:
-        _refuse(
+        _raise_problems(
             path_problem(self.path) or "",
             "" if self.values else f"a condition must list at least one value of {self.path}, got none",
         )
@@ -167,10 +167,10 @@ class Dimension:
     """Origin of the range, e.g. a section of a paper."""
 
     def __post_init__(self) -> None:
-        itself = any(condition.path == self.path for condition in self.when)
-        _refuse(
+        depends_on_itself = any(condition.path == self.path for condition in self.when)
+        _raise_problems(
             path_problem(self.path) or "",
-            f"a dimension must not depend on itself, got {self.path}" if itself else "",
+            f"a dimension must not depend on itself, got {self.path}" if depends_on_itself else "",
         )
 
 
@@ -188,7 +188,7 @@ class Constraint:
     """A path or a number."""
 
     def __post_init__(self) -> None:
-        _refuse(
+        _raise_problems(
             path_problem(self.left) or "",
             ""
             if self.op in OPERATORS
@@ -261,7 +261,7 @@ class Space:
 
     def __post_init__(self) -> None:
         repeated_paths = [path for path, count in Counter(self.paths).items() if count > 1]
-        _refuse(
+        _raise_problems(
             f"a space must have each path once, got {', '.join(repeated_paths)} twice"
             if repeated_paths
             else ""
@@ -308,7 +308,7 @@ def is_continuous(domain: "Domain") -> bool:
     return isinstance(domain, Float) and domain.step is None
 
 
-def _repeated(values: Iterable[Value]) -> Iterator[Value]:
+def _repeated_values(values: Iterable[Value]) -> Iterator[Value]:
     """Yield every value that equals an earlier one."""
     seen: set[Hashable] = set()
     for value in values:
@@ -393,7 +393,7 @@ def _is_finite(value: Any) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-def _refuse(*problems: str) -> None:
+def _raise_problems(*problems: str) -> None:
     """Raise a ValueError that lists all non-empty `problems`."""
     faults = [problem for problem in problems if problem]
     if faults:

@@ -73,7 +73,7 @@ def parse_formula(text: str) -> ParsedFormula:
         fields[name] = path
         return f" {name} "
 
-    def translated(match: re.Match[str]) -> str:
+    def translate_token(match: re.Match[str]) -> str:
         if (quoted := match["quoted"]) is not None:
             return name_of(quoted)
         if (number := match["number"]) is not None:
@@ -85,7 +85,7 @@ def parse_formula(text: str) -> ParsedFormula:
         return _CONSTANTS[word] if word in _CONSTANTS else name_of(word)
 
     try:
-        tree = ast.parse(_TOKEN.sub(translated, text).strip(), mode="eval").body
+        tree = ast.parse(_TOKEN.sub(translate_token, text).strip(), mode="eval").body
         _check(tree)
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise BadFormula(f"must be a condition made of {_ALLOWED}, got {text!r}") from error
@@ -148,8 +148,8 @@ def _check(tree: ast.expr) -> None:
             pass
         case ast.UnaryOp(op=ast.Not() | ast.USub() | ast.UAdd(), operand=operand):
             parts = [operand]
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _CALCULATE:
-            parts = [left, right]
+        case ast.BinOp(left=left, op=op, right=right_value) if type(op) in _CALCULATE:
+            parts = [left, right_value]
         case ast.Call(func=ast.Name(id=name), args=parts, keywords=[]) if name in _FUNCTIONS and parts:
             pass
         case _:
@@ -167,23 +167,23 @@ def _value(tree: ast.expr, values: Mapping[str, Any]) -> Any:  # noqa: PLR0911 -
         case ast.List(elts=parts) | ast.Tuple(elts=parts):
             return [_value(part, values) for part in parts]
         case ast.BoolOp(op=op, values=parts):
-            every = all if isinstance(op, ast.And) else any
-            return every(_value(part, values) for part in parts)
+            combine = all if isinstance(op, ast.And) else any
+            return combine(_value(part, values) for part in parts)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return not _value(operand, values)
         case ast.UnaryOp(op=op, operand=operand):
             number = _number(_value(operand, values))
             return -number if isinstance(op, ast.USub) else number
-        case ast.BinOp(left=left, op=op, right=right):
-            return _CALCULATE[type(op)](_number(_value(left, values)), _number(_value(right, values)))
+        case ast.BinOp(left=left, op=op, right=right_value):
+            return _CALCULATE[type(op)](_number(_value(left, values)), _number(_value(right_value, values)))
         case ast.Call(func=ast.Name(id=name), args=parts):
             return _FUNCTIONS[name](*(_number(_value(part, values)) for part in parts))
         case ast.Compare(left=left, ops=operators, comparators=others):
             first = _value(left, values)
             for sign, second in zip(operators, others, strict=True):
-                if not _COMPARE[type(sign)](first, right := _value(second, values)):
+                if not _COMPARE[type(sign)](first, right_value := _value(second, values)):
                     return False
-                first = right
+                first = right_value
             return True
     raise AssertionError("a formula must be validated before it is evaluated")
 

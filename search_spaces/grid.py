@@ -47,7 +47,7 @@ def finite_values(domain: Domain) -> Sequence[Value]:
             assert step is not None, "a float without a step has no list of values"
             first, stride = Decimal(repr(low)), Decimal(repr(step))
             last = greatest(domain)
-            return [min(float(first + place * stride), last) for place in range(count_values(domain))]
+            return [min(float(first + index * stride), last) for index in range(count_values(domain))]
         case _:
             return range(domain.low, domain.high + 1, domain.step)
 

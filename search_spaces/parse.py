@@ -27,7 +27,7 @@ FACTOR_PATTERN: Final = r"^x([1-9][0-9]{0,8})$"
 _FACTOR: Final = re.compile(FACTOR_PATTERN)
 
 
-_Made = TypeVar("_Made")
+_Built = TypeVar("_Built")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,9 @@ class _Reader:
     def dimension(self, form: Any) -> Dimension | None:
         num_problems_before = len(self.problems)
         if not isinstance(form, Mapping):
-            self._note(f"must be a range like {{float: [1.0e-4, 1.0e-2], log: true}}, got {shown(form)}")
+            self._add_problem(
+                f"must be a range like {{float: [1.0e-4, 1.0e-2], log: true}}, got {shown(form)}"
+            )
             return None
         domain = self._domain(form)
         when = self._when(form.get("when", {}))
@@ -125,14 +127,16 @@ class _Reader:
                 if not given_forms
                 else ""
             )
-            question = f". {hint(unknown, FORMS)}" if unknown else ""
-            self._note(f"must have exactly one of float, int, choice and fixed, got {shown_forms}{question}")
+            suggestion = f". {hint(unknown, FORMS)}" if unknown else ""
+            self._add_problem(
+                f"must have exactly one of float, int, choice and fixed, got {shown_forms}{suggestion}"
+            )
             return None
         (kind,) = given_forms
         allowed = {kind, "when", *FORMS[kind]}
         for key in form:
             if key not in allowed:
-                self._note(f"{key!r} does not go with {kind}. {hint(key, sorted(allowed))}", key)
+                self._add_problem(f"{key!r} does not go with {kind}. {hint(key, sorted(allowed))}", key)
         match kind:
             case "float":
                 return self._float(form)
@@ -152,7 +156,7 @@ class _Reader:
                 step, "float", None if bounds is None else (float(bounds[0]), float(bounds[1])), log
             )
         if step is not None and not _is_number(step):
-            self._note(f"must be a number > 0, or a factor like x10, got {shown(step)}", "step")
+            self._add_problem(f"must be a number > 0, or a factor like x10, got {shown(step)}", "step")
             return None
         if bounds is None or log is None:
             return None
@@ -166,7 +170,7 @@ class _Reader:
         if isinstance(step, str):
             return self._powers(step, "int", bounds, log)
         if not _is_int(step):
-            self._note(f"must be an integer >= 1, or a factor like x2, got {shown(step)}", "step")
+            self._add_problem(f"must be an integer >= 1, or a factor like x2, got {shown(step)}", "step")
             return None
         if bounds is None or log is None:
             return None
@@ -178,10 +182,14 @@ class _Reader:
     ) -> Powers | None:
         factor = _FACTOR.fullmatch(step)
         if factor is None:
-            self._note(f"must be a number, or a whole factor like x2 or x10, got {shown(step)}", "step")
+            self._add_problem(
+                f"must be a number, or a whole factor like x2 or x10, got {shown(step)}", "step"
+            )
             return None
         if log:
-            self._note("log and step exclude each other: a factor spreads values evenly already", "log")
+            self._add_problem(
+                "log and step exclude each other: a factor spreads values evenly already", "log"
+            )
             return None
         if bounds is None or log is None:
             return None
@@ -189,7 +197,7 @@ class _Reader:
         return self._construct(partial(Powers, low, high, int(factor[1])), form)
 
     def _choice(self, values: Any) -> Choice | None:
-        listed = self._listed(values, "choice")
+        listed = self._value_list(values, "choice")
         return None if listed is None else self._construct(partial(Choice, listed), "choice")
 
     def _fixed(self, value: Any) -> Fixed | None:
@@ -199,49 +207,51 @@ class _Reader:
         self, value: Any, key: str, allowed: Callable[[Any], bool], expected: str
     ) -> tuple[Any, Any] | None:
         if not isinstance(value, list | tuple) or len(value) != 2:
-            self._note(f"must be {expected}, got {shown(value)}", key)
+            self._add_problem(f"must be {expected}, got {shown(value)}", key)
             return None
         invalid_bounds = [(position, bound) for position, bound in enumerate(value) if not allowed(bound)]
         for position, bound in invalid_bounds:
-            self._note(f"must be one of {expected}, got {shown(bound)}", key, position)
+            self._add_problem(f"must be one of {expected}, got {shown(bound)}", key, position)
         return None if invalid_bounds else (value[0], value[1])
 
     def _log(self, form: Mapping[str, Any]) -> bool | None:
         log = form.get("log", False)
         if isinstance(log, bool):
             return log
-        self._note(f"must be true or false, got {shown(log)}", "log")
+        self._add_problem(f"must be true or false, got {shown(log)}", "log")
         return None
 
     def _when(self, value: Any) -> tuple[When, ...]:
         if not isinstance(value, Mapping):
-            self._note(f"must be a mapping from field path to a list of values, got {shown(value)}", "when")
+            self._add_problem(
+                f"must be a mapping from field path to a list of values, got {shown(value)}", "when"
+            )
             return ()
         conditions: list[When] = []
         for path, values in value.items():
-            when_values = self._listed(values, "when", path)
+            when_values = self._value_list(values, "when", path)
             if problem := self.path_problem(str(path)):
-                self._note(problem, "when", path)
+                self._add_problem(problem, "when", path)
             elif when_values is not None:
                 condition = self._construct(partial(When, path, when_values), "when", path)
                 conditions.extend([condition] if condition is not None else [])
         return tuple(conditions)
 
-    def _listed(self, values: Any, *at: str | int) -> tuple[Value, ...] | None:
+    def _value_list(self, values: Any, *keys: str | int) -> tuple[Value, ...] | None:
         if isinstance(values, list | tuple):
             return tuple(values)
-        self._note(f"must be a list of values, got {shown(values)}", *at)
+        self._add_problem(f"must be a list of values, got {shown(values)}", *keys)
         return None
 
-    def _construct(self, make: Callable[[], _Made], *at: str | int) -> _Made | None:
+    def _construct(self, make: Callable[[], _Built], *keys: str | int) -> _Built | None:
         try:
             return make()
         except ValueError as error:
-            self._note(str(error), *at)
+            self._add_problem(str(error), *keys)
             return None
 
-    def _note(self, message: str, *at: str | int) -> None:
-        self.problems.append(Problem((self.path, *at), message))
+    def _add_problem(self, message: str, *keys: str | int) -> None:
+        self.problems.append(Problem((self.path, *keys), message))
 
 
 def _is_number(value: Any) -> bool:

@@ -38,10 +38,10 @@ def built_in_problem(path: str) -> str | None:
     root, *fields = path.split(".")
     if root not in ROOTS:
         similar_root = nearest(root, ROOTS)
-        question = (
+        suggestion = (
             f". Did you mean {'.'.join([similar_root, *fields])!r}?" if similar_root is not None else ""
         )
-        return f"a path must begin with task, model or train, got {path!r}{question}"
+        return f"a path must begin with task, model or train, got {path!r}{suggestion}"
     if not fields:
         return f"a path must name a field, e.g. '{root}.name', got {path!r}"
     if not all(_PART.fullmatch(part) for part in fields):
@@ -80,7 +80,7 @@ def lookup(settings: Mapping[str, Any], path: str) -> Any:
     keys = find_keys(settings, path)
     if keys is None:
         return MISSING
-    return _at(settings, keys)
+    return _value_at(settings, keys)
 
 
 def leaves(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -103,20 +103,20 @@ def with_value(settings: Mapping[str, Any], path: str, value: Any) -> dict[str, 
     if keys is None:
         outer, dot, key = path.rpartition(".")
         parent = find_keys(settings, outer) if dot else ()
-        if parent is None or not isinstance(_at(settings, parent), Mapping):
-            raise ValueError(f"{path} does not exist: {_obstacle(settings, path)}")
+        if parent is None or not isinstance(_value_at(settings, parent), Mapping):
+            raise ValueError(f"{path} does not exist: {_describe_obstacle(settings, path)}")
         keys = (*parent, key)
     changed: dict[str, Any] = _replace(settings, keys, value)
     return changed
 
 
-def _at(value: Any, keys: Sequence[str | int]) -> Any:
+def _value_at(value: Any, keys: Sequence[str | int]) -> Any:
     for key in keys:
         value = value[key]
     return value
 
 
-def _obstacle(settings: Mapping[str, Any], path: str) -> str:
+def _describe_obstacle(settings: Mapping[str, Any], path: str) -> str:
     """Return a text about the first part of `path` that is missing or cannot contain fields."""
     parts = path.split(".")
     for end in range(1, len(parts)):
@@ -131,15 +131,15 @@ def _obstacle(settings: Mapping[str, Any], path: str) -> str:
     return f"{path} is not there"
 
 
-def _replace(inside: Any, keys: Sequence[str | int], value: Any) -> Any:
-    """Return a copy of `inside` with `value` at `keys`; all other values are shared with `inside`."""
+def _replace(container: Any, keys: Sequence[str | int], value: Any) -> Any:
+    """Return a copy of `container` with `value` at `keys`; all other values are shared with `container`."""
     if not keys:
         return value
     head, *rest = keys
-    if isinstance(inside, Mapping):
-        return {**inside, head: _replace(inside.get(head), rest, value)}
+    if isinstance(container, Mapping):
+        return {**container, head: _replace(container.get(head), rest, value)}
     assert isinstance(head, int), "items of lists are found by position"
-    return [*inside[:head], _replace(inside[head], rest, value), *inside[head + 1 :]]
+    return [*container[:head], _replace(container[head], rest, value), *container[head + 1 :]]
 
 
 def with_values(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,7 +158,7 @@ class Paths:
     """An ordered set of paths with a fast search for overlapping ones."""
 
     def __init__(self, paths: Iterable[str] = ()) -> None:
-        self._inside: dict[str, dict[str, int]] = {}
+        self._members_below: dict[str, dict[str, int]] = {}
         """By path, the members of the set that equal it or are below it, with their positions."""
         self._places: dict[str, int] = {}
         for path in paths:
@@ -166,20 +166,20 @@ class Paths:
 
     def add(self, path: str) -> None:
         """Append `path` unless the set contains it."""
-        place = self._places.setdefault(path, len(self._places))
-        for part in _from_root(path):
-            self._inside.setdefault(part, {})[path] = place
+        position = self._places.setdefault(path, len(self._places))
+        for part in _ancestors(path):
+            self._members_below.setdefault(part, {})[path] = position
 
     def overlapping(self, path: str) -> list[str]:
         """Return the paths of the set that `overlap` with `path`, in the order in which they were added."""
-        places = dict(self._inside.get(path, {}))
-        places |= {part: self._places[part] for part in _from_root(path) if part in self._places}
+        places = dict(self._members_below.get(path, {}))
+        places |= {part: self._places[part] for part in _ancestors(path) if part in self._places}
         return sorted(places, key=places.__getitem__)
 
 
-def _from_root(path: str) -> Iterator[str]:
+def _ancestors(path: str) -> Iterator[str]:
     """Yield every ancestor of `path` from the root, and `path` itself."""
-    dots = [place for place, letter in enumerate(path) if letter == "."]
+    dots = [position for position, letter in enumerate(path) if letter == "."]
     yield from (path[:end] for end in [*dots, len(path)])
 
 

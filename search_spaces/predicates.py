@@ -43,14 +43,14 @@ def predicate_at(target: str) -> Callable[..., bool]:
 
 
 def _model_predicate(model: Any) -> Callable[[dict[str, Any]], bool]:
-    def validates(settings: dict[str, Any]) -> bool:
+    def accepts(settings: dict[str, Any]) -> bool:
         try:
             model.model_validate(settings)
         except Exception:  # a user's validator may raise any exception
             return False
         return True
 
-    return validates
+    return accepts
 
 
 def admits_settings(name: str, target: str, settings: Mapping[str, Any], trainable: str = "") -> bool:

@@ -11,14 +11,14 @@ from search_spaces.dimensions import Choice, Constraint, Dimension, Float, Int, 
 
 _TABLES = "On the Design Space Between Transformers and Recursive Neural Nets, tables 2 and 3"
 _RELEASED = "The Neural Data Router, released settings for ListOps"
-_GATED = (When("model.gate", (True,)),)
+_IF_GATED = (When("model.gate", (True,)),)
 _LIMITS = (Constraint("model.layers", "<=", "model.test_layers"),)
 
 published = Space(
     (
         Dimension("model.layers", Choice((15, 20)), source=_TABLES),
         Dimension("model.test_layers", Choice((15, 24, 30, 48)), source=_TABLES),
-        Dimension("model.gate_dropout", Choice((0.05,)), _GATED, _RELEASED),
+        Dimension("model.gate_dropout", Choice((0.05,)), _IF_GATED, _RELEASED),
     ),
     _LIMITS,
 )
@@ -26,7 +26,7 @@ wide = Space(
     (
         Dimension("model.layers", Int(4, 32), source="a few steps to twice the published"),
         Dimension("model.test_layers", Int(4, 64), source="up to a third more than the published"),
-        Dimension("model.gate_dropout", Float(0.0, 0.2), _GATED, "none to four times the published"),
+        Dimension("model.gate_dropout", Float(0.0, 0.2), _IF_GATED, "none to four times the published"),
     ),
     _LIMITS,
 )

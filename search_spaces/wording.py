@@ -8,8 +8,8 @@ from math import log10
 from typing import Any
 
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
-_MARKED = re.compile(r"[\\`*<>&|~$]|(?<![^\W_])_|_(?![^\W_])|!(?=\[)|\](?=[(\[:])")
-_MARKED_START = re.compile(r"^(\s*\d*)([#+=.)-])")
+_MARKUP = re.compile(r"[\\`*<>&|~$]|(?<![^\W_])_|_(?![^\W_])|!(?=\[)|\](?=[(\[:])")
+_MARKUP_AT_START = re.compile(r"^(\s*\d*)([#+=.)-])")
 
 
 def nearest(name: str, known_names: Iterable[str]) -> str | None:
@@ -39,16 +39,16 @@ def _initials(name: str) -> str | None:
     return f"{part}{dot}{''.join(word[0] for word in words)}" if len(words) > 1 else None
 
 
-def hint(name: str, known_names: Iterable[str], likely: str | None = None) -> str:
+def hint(name: str, known_names: Iterable[str], suggested_name: str | None = None) -> str:
     """Return the end of a message about an unknown name: "Did you mean 'lr'? Known: beta, lr".
 
     Args:
         name: The unknown name.
         known_names: All known names.
-        likely: Name to suggest; by default the most similar known name.
+        suggested_name: Name to suggest; by default the most similar known name.
     """
     listed = tuple(known_names)
-    similar_names = likely or nearest(name, listed)
+    similar_names = suggested_name or nearest(name, listed)
     question = f"Did you mean {similar_names!r}? " if similar_names is not None else ""
     return f"{question}Known: {', '.join(listed) or 'none'}"
 
@@ -85,12 +85,14 @@ def one_line(text: str) -> str:
 
 def markdown_text(text: str) -> str:
     """Return `text` escaped for Markdown: no mark-up, HTML, formulas or invisible characters."""
-    return "\n".join(_MARKED_START.sub(r"\1\\\2", markdown_line(line)) for line in visible(text).split("\n"))
+    return "\n".join(
+        _MARKUP_AT_START.sub(r"\1\\\2", markdown_line(line)) for line in visible(text).split("\n")
+    )
 
 
 def markdown_line(text: str) -> str:
     """Return text escaped for a single line of Markdown, such as a table cell."""
-    return _MARKED.sub(lambda match: _ENTITIES.get(match[0], f"\\{match[0]}"), visible(text))
+    return _MARKUP.sub(lambda match: _ENTITIES.get(match[0], f"\\{match[0]}"), visible(text))
 
 
 def shown(value: Any) -> str:
@@ -101,19 +103,19 @@ def shown(value: Any) -> str:
         case bool():
             return str(value).lower()
         case Mapping():
-            return "an empty mapping" if not value else f"a mapping with {_first(value)}"
+            return "an empty mapping" if not value else f"a mapping with {_first_keys(value)}"
         case list() | tuple():
             return "an empty list" if not value else f"a list of {len(value)}"
         case str():
-            return f"the text {_cut(value)!r}"
+            return f"the text {_truncate(value)!r}"
         case _:
-            return _cut(str(value))
+            return _truncate(str(value))
 
 
-def _cut(text: str) -> str:
+def _truncate(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _first(value: Mapping[str, Any]) -> str:
-    keys = [_cut(str(key)) for key in value]
+def _first_keys(value: Mapping[str, Any]) -> str:
+    keys = [_truncate(str(key)) for key in value]
     return ", ".join(keys[:3]) + (", ..." if len(keys) > 3 else "")

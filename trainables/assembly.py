@@ -21,7 +21,7 @@ from torch.nn.parameter import is_lazy
 from trainables import catalog
 from trainables.custom.extensions import describe_error, error_location
 from trainables.layers.linear import Initialised
-from trainables.layers.plain import GlobalStream, global_stream, has_plain, is_plain, reset
+from trainables.layers.plain import GlobalStream, global_stream, has_plain, is_plain, redraw_parameters
 from trainables.seeds import derive
 from trainables.settings import Settings
 from trainables.streams import torch_stream
@@ -32,7 +32,7 @@ BATCH_NORMS: Final = (nn.modules.batchnorm._BatchNorm,)
 """Modules in which the output for a sample depends on the other samples of its batch, and in which every
 forward pass updates running averages.
 """
-NEEDS_VALUES: Final = ("meta tensor", "meta device", "on meta")
+META_TENSOR_ERRORS: Final = ("meta tensor", "meta device", "on meta")
 """Parts of PyTorch's error messages on reading values of a tensor on the device `meta`."""
 
 
@@ -60,7 +60,7 @@ def build_model(
     shape: TaskShape,
     seed: int,
     device: torch.device | str = "cpu",
-    ghost: nn.Module | None = None,
+    meta_model: nn.Module | None = None,
 ) -> nn.Module:
     """Return the model of `model_settings` with the head for `shape`, in training mode, on `device`.
 
@@ -72,7 +72,7 @@ def build_model(
         shape: Shape of the task.
         seed: Root of the streams of the initial weights.
         device: Device of the model.
-        ghost: The same model on `meta`. Its modules are reused where possible; do not use it afterwards.
+        meta_model: The same model on `meta`. Its modules are reused where possible; do not use it afterwards.
 
     Raises:
         ValueError: The model cannot do the task, or `model_config` raises it.
@@ -80,9 +80,9 @@ def build_model(
     config = model_settings if isinstance(model_settings, Settings) else model_config(model_settings)
     if (reason := misfit(config, shape)) is not None:
         raise ValueError(f"model {reason}")
-    is_plain = ghost is None or has_plain(ghost)
-    if ghost is not None and not is_plain:
-        model = _allocated(ghost)
+    is_plain = meta_model is None or has_plain(meta_model)
+    if meta_model is not None and not is_plain:
+        model = _allocate(meta_model)
     else:
         model = _construct(config, partial(_build_with_head, config, shape), device)
     if is_plain and has_plain(model):
@@ -106,7 +106,7 @@ def build_part(config: Settings, part: Part, device: torch.device | str) -> nn.M
     return model
 
 
-def drawn_by_constructors(config: Settings, shape: TaskShape) -> tuple[str, ...]:
+def find_unseeded_tensors(config: Settings, shape: TaskShape) -> tuple[str, ...]:
     """Return the names of parameters and buffers whose values differ between two builds with the same seed.
 
     Their constructors draw these values, so arms with equal seeds would start with different ones.
@@ -117,9 +117,9 @@ def drawn_by_constructors(config: Settings, shape: TaskShape) -> tuple[str, ...]
     if not has_plain(build_model(config, shape, seed=0, device="meta")):
         return ()
     construct = partial(_build_with_head, config, shape)
-    with _nothing_left_over():
+    with _fill_new_memory_with_nan():
         first_model, second_model = (
-            _construct(config, construct, "cpu", constructing) for constructing in (1, 2)
+            _construct(config, construct, "cpu", constructor_seed) for constructor_seed in (1, 2)
         )
     for model in (first_model, second_model):
         initialise(model, seed=0)
@@ -129,11 +129,11 @@ def drawn_by_constructors(config: Settings, shape: TaskShape) -> tuple[str, ...]
     return tuple(
         name
         for (name, first_tensor), (_, second_tensor) in zip(*tensors, strict=True)
-        if not _equal(first_tensor.detach(), second_tensor.detach())
+        if not _are_equal(first_tensor.detach(), second_tensor.detach())
     )
 
 
-def _equal(first: torch.Tensor, second: torch.Tensor) -> bool:
+def _are_equal(first: torch.Tensor, second: torch.Tensor) -> bool:
     """Return whether two tensors have equal values; NaN counts as equal to NaN."""
     return torch.equal(first, second) or (
         first.shape == second.shape and bool(((first == second) | (first.isnan() & second.isnan())).all())
@@ -141,17 +141,17 @@ def _equal(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 
 @contextmanager
-def _nothing_left_over() -> Iterator[None]:
+def _fill_new_memory_with_nan() -> Iterator[None]:
     """Make PyTorch fill newly allocated memory with NaN inside the block."""
     memory: Any = torch.utils.deterministic  # the module has no type annotations
-    mode, fills = torch.get_deterministic_debug_mode(), memory.fill_uninitialized_memory
+    previous_mode, previous_fill = torch.get_deterministic_debug_mode(), memory.fill_uninitialized_memory
     memory.fill_uninitialized_memory = True
     torch.use_deterministic_algorithms(mode=True, warn_only=True)
     try:
         yield
     finally:
-        torch.set_deterministic_debug_mode(mode)
-        memory.fill_uninitialized_memory = fills
+        torch.set_deterministic_debug_mode(previous_mode)
+        memory.fill_uninitialized_memory = previous_fill
 
 
 def _build_with_head(config: Settings, shape: TaskShape) -> nn.Module:
@@ -165,39 +165,42 @@ def _build_with_head(config: Settings, shape: TaskShape) -> nn.Module:
 
 
 def _construct(
-    config: Settings, construct: Callable[[], nn.Module], device: torch.device | str, constructing: int = 0
+    config: Settings,
+    construct: Callable[[], nn.Module],
+    device: torch.device | str,
+    constructor_seed: int = 0,
 ) -> nn.Module:
     """Return the module that `construct` builds; its parameters are not initialised yet.
 
     Plain modules are built on the CPU, because their constructors may set values that no later method sets.
-    Their constructors draw from the stream `constructing`.
+    Their constructors draw from the stream of `constructor_seed`.
     """
-    ghost, construct = torch.device(device).type == "meta", partial(_fit_to_train, construct)
+    meta_model, construct = torch.device(device).type == "meta", partial(_build_trainable, construct)
     try:
         with torch.device("meta"):
             model = construct()
     except (RuntimeError, OverflowError) as error:
-        if not any(word in str(error).lower() for word in NEEDS_VALUES):
-            with as_fault(config, "be built"):
+        if not any(word in str(error).lower() for word in META_TENSOR_ERRORS):
+            with convert_model_errors(config, "be built"):
                 if "overflow" not in str(error).lower():
                     raise
             # The size in bytes exceeds 64 bits.
             raise ValueError(f"a model must fit into memory, got a larger one: {error}") from error
-        with as_fault(config, "be built"), global_stream(constructing):
+        with convert_model_errors(config, "be built"), global_stream(constructor_seed):
             model = construct()
-        return model.to("meta") if ghost else model
+        return model.to("meta") if meta_model else model
     except Exception:
-        with as_fault(config, "be built"):
+        with convert_model_errors(config, "be built"):
             raise
-    if ghost:
+    if meta_model:
         return model
     if has_plain(model):
-        with as_fault(config, "be built"), global_stream(constructing):
+        with convert_model_errors(config, "be built"), global_stream(constructor_seed):
             return construct()
-    return _allocated(model)
+    return _allocate(model)
 
 
-def _fit_to_train(construct: Callable[[], nn.Module]) -> nn.Module:
+def _build_trainable(construct: Callable[[], nn.Module]) -> nn.Module:
     """Return the module that `construct` builds, after checking that it can be trained.
 
     Raises:
@@ -219,21 +222,21 @@ def _fit_to_train(construct: Callable[[], nn.Module]) -> nn.Module:
     return model
 
 
-def _allocated(ghost: nn.Module) -> nn.Module:
-    """Allocate uninitialised CPU memory for every tensor of `ghost`, a model on `meta`, and return it."""
+def _allocate(meta_model: nn.Module) -> nn.Module:
+    """Return `meta_model`, a model on `meta`, with uninitialised CPU memory for each of its tensors."""
     # Module.to_empty calls empty_like on meta tensors, which takes PyTorch a second of imports.
-    ghost._apply(lambda meta: torch.empty(meta.shape, dtype=meta.dtype))  # type: ignore[no-untyped-call]
-    return ghost
+    meta_model._apply(lambda meta: torch.empty(meta.shape, dtype=meta.dtype))  # type: ignore[no-untyped-call]
+    return meta_model
 
 
 @contextmanager
-def as_fault(config: Settings, subject: str) -> Iterator[None]:
+def convert_model_errors(config: Settings, subject: str) -> Iterator[None]:
     """Convert errors of the block to a ValueError with file and line, if the model is not built-in."""
     try:
         yield
     except Exception as error:
         name = vars(config)["name"]
-        if not catalog.is_outside("models", name) or (
+        if not catalog.is_custom("models", name) or (
             isinstance(error, ValueError) and not error_location(error)
         ):
             raise
@@ -250,10 +253,10 @@ def misfit(config: Settings, shape: TaskShape) -> str | None:
     model_misfit: Callable[[Settings, TaskShape], str | None] = getattr(
         _file(config), "misfit", lambda *_: None
     )
-    return _cannot_write(config, shape) or _sees_answers(config, shape) or model_misfit(config, shape)
+    return _decoder_misfit(config, shape) or _causality_misfit(config, shape) or model_misfit(config, shape)
 
 
-def _cannot_write(config: Settings, shape: TaskShape) -> str | None:
+def _decoder_misfit(config: Settings, shape: TaskShape) -> str | None:
     name = vars(config)["name"]
     if shape.head != "sequence":
         if not getattr(config, "tied_output", False):
@@ -271,7 +274,7 @@ def _cannot_write(config: Settings, shape: TaskShape) -> str | None:
     )
 
 
-def _sees_answers(config: Settings, shape: TaskShape) -> str | None:
+def _causality_misfit(config: Settings, shape: TaskShape) -> str | None:
     if not shape.causal or getattr(config, "causal", False):
         return None
     causal_models = [name for name, _ in catalog.usable("models") if _can_be_causal(name)]
@@ -293,8 +296,8 @@ def batch_cost(config: Settings) -> str | None:
     In a batch that is run in parts this cost is computed for each part. A model declares it in the function
     `batch_cost(config)` in its file.
     """
-    model_cost: Callable[[Settings], str | None] = getattr(_file(config), "batch_cost", lambda _: None)
-    return model_cost(config)
+    find_cost: Callable[[Settings], str | None] = getattr(_file(config), "batch_cost", lambda _: None)
+    return find_cost(config)
 
 
 def reads_steps(config: Settings) -> bool:
@@ -303,9 +306,9 @@ def reads_steps(config: Settings) -> bool:
     A model declares it in the function `reads_steps(config)` in its file.
     """
     file = _file(config)
-    guided = bool(getattr(file.Encoder, "guided", False))
-    reads: Callable[[Settings], bool] = getattr(file, "reads_steps", lambda _: guided)
-    return reads(config)
+    is_guided = bool(getattr(file.Encoder, "guided", False))
+    find_reads_steps: Callable[[Settings], bool] = getattr(file, "reads_steps", lambda _: is_guided)
+    return find_reads_steps(config)
 
 
 def batch_statistics(model: nn.Module) -> str | None:
@@ -339,8 +342,8 @@ def ungraphed(config: Settings, shape: TaskShape) -> str | None:
             "must be false for a task that does not ask for one class of each sequence, got the head "
             f"{shape.head!r}; drop train.graph"
         )
-    of_these: Callable[[Settings], str | None] = getattr(file, "ungraphed", lambda _: None)
-    reason = of_these(config)
+    find_reason: Callable[[Settings], str | None] = getattr(file, "ungraphed", lambda _: None)
+    reason = find_reason(config)
     if getattr(file, "GRAPHED", False) and reason is None and not reads_steps(config):
         return None
     graphed_models = [name for name, module in catalog.usable("models") if getattr(module, "GRAPHED", False)]
@@ -377,22 +380,28 @@ def initialise(model: nn.Module, seed: int) -> None:
     submodules, as in constructors. Without this method its parameters retain the values from its constructor.
     """
     modules = dict(model.named_modules())
-    drawing = {name: module for name, module in modules.items() if isinstance(module, Initialised)}
+    initialised_modules = {
+        name: module for name, module in modules.items() if isinstance(module, Initialised)
+    }
     with torch.no_grad():
-        for module in drawing.values():
+        for module in initialised_modules.values():
             for parameter in module.parameters(recurse=False):
                 parameter.fill_(torch.nan)
-    for name, module in drawing.items():
-        module.initialise(lambda own, name=name: torch_stream(seed, "init", f"{name}.{own}"))  # type: ignore[misc]
+    for name, module in initialised_modules.items():
+        module.initialise(
+            lambda part, name=name: torch_stream(seed, "init", f"{name}.{part}")  # type: ignore[misc]
+        )
     for name, module in reversed(modules.items()):
         if is_plain(module):
             with global_stream(derive(seed, "init", name)):
-                reset(module)
-    missed = [name for name, parameter in model.named_parameters() if _has_nan(parameter.detach())]
-    if missed:
+                redraw_parameters(module)
+    uninitialised_names = [
+        name for name, parameter in model.named_parameters() if _has_nan(parameter.detach())
+    ]
+    if uninitialised_names:
         raise ValueError(
-            f"every parameter must be initialized, got {', '.join(missed)} with NaNs; initialize it in "
-            "the method reset_parameters of its module"
+            f"every parameter must be initialized, got {', '.join(uninitialised_names)} with NaNs; "
+            "initialize it in the method reset_parameters of its module"
         )
 
 

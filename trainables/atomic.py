@@ -10,7 +10,7 @@ from typing import IO
 PUBLIC = 0o644
 PRIVATE = 0o600
 """Mode of a file that may contain a password."""
-_UNFINISHED = ".tmp"
+_TEMPORARY_SUFFIX = ".tmp"
 
 
 def write_atomically(path: Path, data: str | bytes, *, mode: int = PUBLIC) -> None:
@@ -19,30 +19,30 @@ def write_atomically(path: Path, data: str | bytes, *, mode: int = PUBLIC) -> No
     The file never has more permissions than `mode` less the umask, and is flushed to disk before it gets its
     name.
     """
-    with replacing(path, mode=mode) as stream:
+    with open_replacement(path, mode=mode) as stream:
         stream.write(data.encode() if isinstance(data, str) else data)
 
 
 @contextmanager
-def replacing(path: Path, *, mode: int = PUBLIC) -> Iterator[IO[bytes]]:
+def open_replacement(path: Path, *, mode: int = PUBLIC) -> Iterator[IO[bytes]]:
     """Yield a file that replaces `path` once it is complete and flushed, or is deleted on an error."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}{_UNFINISHED}")
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    temporary_path = path.with_name(f".{path.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}{_TEMPORARY_SUFFIX}")
+    descriptor = os.open(temporary_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
-        with os.fdopen(handle, "wb") as stream:
+        with os.fdopen(descriptor, "wb") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        fresh.replace(path)
+        temporary_path.replace(path)
     except BaseException:
         with suppress(OSError):
-            fresh.unlink()
+            temporary_path.unlink()
         raise
 
 
 def clear_unfinished(path: Path) -> None:
     """Delete unfinished replacements of `path` by killed processes; no process may be replacing it."""
-    for orphan in path.parent.glob(f".{path.name}.*{_UNFINISHED}"):
+    for orphan in path.parent.glob(f".{path.name}.*{_TEMPORARY_SUFFIX}"):
         # Leave folders and links alone, even if their name matches.
         if orphan.is_file() and not orphan.is_symlink():
             with suppress(OSError):
@@ -51,8 +51,8 @@ def clear_unfinished(path: Path) -> None:
 
 def flush(path: Path) -> None:
     """Flush a file, or the directory entries of a folder, to disk. Raises OSError."""
-    handle = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        os.fsync(descriptor)
     finally:
-        os.close(handle)
+        os.close(descriptor)

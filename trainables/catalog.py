@@ -34,18 +34,18 @@ def _files(kind: Kind) -> tuple[str, ...]:
     return tuple(sorted(entry.name for entry in modules if not entry.name.startswith("_")))
 
 
-def _needs(kind: Kind) -> Needs:
+def _requirements(kind: Kind) -> Needs:
     """Return the required attributes of a module of another package."""
     from trainables.settings import ModelSettings, Settings
 
-    def derived(base: type) -> tuple[Callable[[Any], bool], str]:
+    def require_subclass(base: type) -> tuple[Callable[[Any], bool], str]:
         return lambda value: isinstance(value, type) and issubclass(value, base), (
             f"a class derived from trainables.settings.{base.__name__}"
         )
 
     if kind == "models":
         encoder = (lambda value: isinstance(value, type), "a class that is built as Encoder(config)")
-        return {"Config": derived(ModelSettings), "Encoder": encoder}
+        return {"Config": require_subclass(ModelSettings), "Encoder": encoder}
     functions = {
         "shape": "shape(config)",
         "splits": "splits(config)",
@@ -53,9 +53,9 @@ def _needs(kind: Kind) -> Needs:
         "decode": "decode(tokens)",
     }
     return {
-        "Config": derived(Settings),
+        "Config": require_subclass(Settings),
         "VERSION": (lambda value: type(value) is int, "a whole number"),
-        **{name: (callable, f"a function {words}") for name, words in functions.items()},
+        **{name: (callable, f"a function {description}") for name, description in functions.items()},
     }
 
 
@@ -65,7 +65,7 @@ CATALOGUES: Mapping[Kind, Catalogue] = {
         f"haltsweep.{kind}",
         f"trainables.{kind}",
         partial(_files, kind),
-        partial(_needs, kind),
+        partial(_requirements, kind),
     )
     for kind in KINDS
 }
@@ -91,7 +91,7 @@ def load(kind: Kind, name: str) -> ModuleType:
     return CATALOGUES[kind].load(name)
 
 
-def is_outside(kind: Kind, name: str) -> bool:
+def is_custom(kind: Kind, name: str) -> bool:
     """Return whether `name` is not built-in."""
     return name not in _files(kind)
 
@@ -109,17 +109,19 @@ def config_class(kind: Kind, name: str) -> "type[Settings]":
     """Return the settings class of `name`; its field `name` admits only this value. Raises as `load`."""
     module = load(kind, name)
     config: type[Settings] = module.Config
-    return config if name in _files(kind) and "name" in config.model_fields else _called(config, name)
+    return (
+        config if name in _files(kind) and "name" in config.model_fields else _with_fixed_name(config, name)
+    )
 
 
-def outside_sources(kind: Kind, name: str) -> "list[Path]":
+def custom_sources(kind: Kind, name: str) -> "list[Path]":
     """Return the source files of `name`; empty if it is built-in. Raises the errors of `load`."""
     module = load(kind, name)
     return [] if name in _files(kind) else source_files(module.__name__)
 
 
 @cache
-def _called(config: "type[Settings]", name: str) -> "type[Settings]":
+def _with_fixed_name(config: "type[Settings]", name: str) -> "type[Settings]":
     """Return a subclass of `config` whose field `name` allows only the value `name`."""
     from pydantic import Field, create_model
 

@@ -13,9 +13,8 @@ Further functions are optional:
 - `states_between(config)`: states stored per layer and position when layers are recomputed in the backward
   pass, if more than one.
 - `most_layers(config, length)`: greatest number of layers, if the sequence length also limits it.
-- `bound_layers(config)`: number of layers of which depths are given as shares, if it differs from the
-  greatest
-  number in `depth_range`.
+- `bound_layers(config)`: number of layers of an evaluation without halting, if it differs from the greatest
+  number in `depth_range`. Shares of executed layers refer to it.
 
 Costs without a function are counted (`trainables.counting`). For a number of layers that differs from the
 counted run, FLOPs are assumed to be proportional to the layers.
@@ -50,7 +49,7 @@ GROUPS = (
     "start",
     "readout",
 )
-BACKWARD = 3
+STEP_TO_FORWARD_FLOPS = 3
 """FLOPs of a training step relative to its forward pass: the backward pass costs twice the forward pass."""
 STATES_BETWEEN = 1.0
 """States per position that are stored between recomputed layers, unless the model's file states the number.
@@ -61,7 +60,7 @@ ADAM_COPIES = 4
 
 def passes(*, recomputes: bool) -> int:
     """Return the number of forward passes that cost as much as one training step."""
-    return BACKWARD + recomputes
+    return STEP_TO_FORWARD_FLOPS + recomputes
 
 
 def parameters(model: nn.Module) -> int:
@@ -73,7 +72,7 @@ def parameters_by_group(model: nn.Module) -> dict[str, int]:
     """Return the number of parameters in each kind of part; the numbers add up to `parameters(model)`."""
     sizes = dict.fromkeys((*GROUPS, "other"), 0)
     for name, parameter in model.named_parameters():
-        sizes[_group(name)] += parameter.numel()
+        sizes[_group_of(name)] += parameter.numel()
     assert sum(sizes.values()) == parameters(model)
     return {group: count for group, count in sizes.items() if count}
 
@@ -84,9 +83,11 @@ def depth_range(config: Settings, length: int) -> tuple[int, int]:
     A last layer whose result is discarded counts too. For a model without a stated range the greatest number
     is measured in a run. The least number is then 1 if the model halts.
     """
-    stated: Callable[[Settings, int], tuple[int, int]] | None = _stated(config, "depth_range")
-    if stated is not None:
-        return stated(config, length)
+    cost_function: Callable[[Settings, int], tuple[int, int]] | None = _find_cost_function(
+        config, "depth_range"
+    )
+    if cost_function is not None:
+        return cost_function(config, length)
     counts = _measured_cost(config, "Encoder", length)
     most_steps = max(1, math.ceil(counts.bound))
     return (1 if counts.halts else most_steps), most_steps
@@ -94,14 +95,14 @@ def depth_range(config: Settings, length: int) -> tuple[int, int]:
 
 def most_layers(config: Settings, length: int) -> int:
     """Return the greatest number of layers for a sequence of `length` tokens, limited also by its length."""
-    stated: Callable[[Settings, int], int] | None = _stated(config, "most_layers")
-    return depth_range(config, length)[1] if stated is None else stated(config, length)
+    cost_function: Callable[[Settings, int], int] | None = _find_cost_function(config, "most_layers")
+    return depth_range(config, length)[1] if cost_function is None else cost_function(config, length)
 
 
 def bound_layers(config: Settings, length: int) -> int:
     """Return the number of layers that corresponds to the depth bound in an evaluation of `length` tokens."""
-    stated: Callable[[Settings], int] | None = _stated(config, "bound_layers")
-    return depth_range(config, length)[1] if stated is None else stated(config)
+    cost_function: Callable[[Settings], int] | None = _find_cost_function(config, "bound_layers")
+    return depth_range(config, length)[1] if cost_function is None else cost_function(config)
 
 
 def flops(config: Settings, shape: TaskShape, length: int, layers: int) -> float:
@@ -125,54 +126,64 @@ def flops(config: Settings, shape: TaskShape, length: int, layers: int) -> float
 def _answer_flops(config: ModelSettings, shape: TaskShape, length: int, layers: int) -> float:
     tokens = answer_length(shape, length)
     decoder = _decoder_flops(config, tokens, _memory_length(config, length), layers)
-    inner = 0.0 if getattr(config, "tied_output", False) else linear_flops(tokens, config.width, config.width)
-    return decoder + inner + linear_flops(tokens, config.width, shape.num_classes)
+    inner_flops = (
+        0.0 if getattr(config, "tied_output", False) else linear_flops(tokens, config.width, config.width)
+    )
+    return decoder + inner_flops + linear_flops(tokens, config.width, shape.num_classes)
 
 
 def _memory_length(config: Settings, length: int) -> int:
-    stated: Callable[[Settings, int], int] | None = _stated(config, "memory_length")
-    if stated is not None:
-        return stated(config, length)
-    if _stated(config, "forward_flops") is not None:  # a model that states FLOPs would state this too
+    cost_function: Callable[[Settings, int], int] | None = _find_cost_function(config, "memory_length")
+    if cost_function is not None:
+        return cost_function(config, length)
+    if (
+        _find_cost_function(config, "forward_flops") is not None
+    ):  # a model that states FLOPs would state this too
         return length
     return round(_measured_cost(config, "Encoder", length).positions)
 
 
 def _forward_flops(config: Settings, length: int, layers: int) -> float:
-    stated: Callable[[Settings, int, int], float] | None = _stated(config, "forward_flops")
-    if stated is not None:
-        return stated(config, length, layers)
-    return _at_layers(_measured_cost(config, "Encoder", length), layers)
+    cost_function: Callable[[Settings, int, int], float] | None = _find_cost_function(config, "forward_flops")
+    if cost_function is not None:
+        return cost_function(config, length, layers)
+    return _scale_to_layers(_measured_cost(config, "Encoder", length), layers)
 
 
 def _decoder_flops(config: Settings, length: int, memory_length: int, layers: int) -> float:
-    stated: Callable[[Settings, int, int, int], float] | None = _stated(config, "decoder_flops")
-    if stated is not None:
-        return stated(config, length, memory_length, layers)
-    return _at_layers(_measured_cost(config, "Decoder", length, memory_length), layers)
+    cost_function: Callable[[Settings, int, int, int], float] | None = _find_cost_function(
+        config, "decoder_flops"
+    )
+    if cost_function is not None:
+        return cost_function(config, length, memory_length, layers)
+    return _scale_to_layers(_measured_cost(config, "Decoder", length, memory_length), layers)
 
 
-def _at_layers(counts: MeasuredCost, layers: int) -> float:
+def _scale_to_layers(counts: MeasuredCost, layers: int) -> float:
     return counts.flops * layers / counts.computed if counts.computed else counts.flops
 
 
 def _activation_bytes(config: Settings, rows: int, length: int) -> float:
-    stated: Callable[[Settings, int, int], float] | None = _stated(config, "activation_bytes")
+    cost_function: Callable[[Settings, int, int], float] | None = _find_cost_function(
+        config, "activation_bytes"
+    )
     return (
         rows * _measured_cost(config, "Encoder", length).activation_bytes
-        if stated is None
-        else stated(config, rows, length)
+        if cost_function is None
+        else cost_function(config, rows, length)
     )
 
 
 def _decoder_activation_bytes(config: Settings, rows: int, length: int, memory_length: int) -> float:
-    stated: Callable[[Settings, int, int, int], float] | None = _stated(config, "decoder_activation_bytes")
-    if stated is not None:
-        return stated(config, rows, length, memory_length)
+    cost_function: Callable[[Settings, int, int, int], float] | None = _find_cost_function(
+        config, "decoder_activation_bytes"
+    )
+    if cost_function is not None:
+        return cost_function(config, rows, length, memory_length)
     return rows * _measured_cost(config, "Decoder", length, memory_length).activation_bytes
 
 
-def _stated(config: Settings, function_name: str) -> Any:
+def _find_cost_function(config: Settings, function_name: str) -> Any:
     """Return the function `function_name` of the model's file; None if the file does not define it."""
     return getattr(catalog.load("models", vars(config)["name"]), function_name, None)
 
@@ -204,29 +215,28 @@ def peak_memory_bytes(
         length: Tokens per sequence.
         weights: Number of parameters if already known; else the model is built on the device `meta`.
         recomputes: Whether layers are recomputed in the backward pass. Then only the states between layers
-            and the
-            tensors of one layer at a time are stored.
+            and the tensors of one layer at a time are stored.
     """
     assert isinstance(config, ModelSettings)
     if weights is None:
         weights = parameters(build_model(config, shape, seed=0, device="meta"))
     copies = ADAM_COPIES * FLOAT_BYTES * weights
-    embedded = 3 * FLOAT_BYTES * batch_size * length * config.width
+    embedding_bytes = 3 * FLOAT_BYTES * batch_size * length * config.width
     rows, tokens = _rows(shape, length)
     activation_bytes = _activation_bytes(config, rows * batch_size, tokens)
     if recomputes:
-        activation_bytes = _between(config, activation_bytes, rows * batch_size, tokens)
+        activation_bytes = _recomputed_bytes(config, activation_bytes, rows * batch_size, tokens)
     if shape.head == "sequence":
         activation_bytes += _answer_bytes(config, shape, batch_size, length, recomputes=recomputes)
-    return round(copies + embedded + activation_bytes)
+    return round(copies + embedding_bytes + activation_bytes)
 
 
-def _between(config: ModelSettings, saved: float, rows: int, length: int) -> float:
+def _recomputed_bytes(config: ModelSettings, activation_bytes: float, rows: int, length: int) -> float:
     """Return the bytes that are stored if layers are recomputed: one layer, and the states between layers."""
     layers = depth_range(config, length)[1]
-    stated: Callable[[Settings], float] | None = _stated(config, "states_between")
-    states = STATES_BETWEEN if stated is None else stated(config)
-    return saved / layers + layers * states * FLOAT_BYTES * rows * length * config.width
+    cost_function: Callable[[Settings], float] | None = _find_cost_function(config, "states_between")
+    states = STATES_BETWEEN if cost_function is None else cost_function(config)
+    return activation_bytes / layers + layers * states * FLOAT_BYTES * rows * length * config.width
 
 
 def _answer_bytes(
@@ -237,7 +247,7 @@ def _answer_bytes(
     memory = _memory_length(config, length)
     decoder = _decoder_activation_bytes(config, batch_size, tokens, memory)
     if recomputes:
-        decoder = _between(config, decoder, batch_size, tokens)
+        decoder = _recomputed_bytes(config, decoder, batch_size, tokens)
     readout = (6 * config.width + 2 * shape.num_classes) * tokens * batch_size
     return decoder + FLOAT_BYTES * readout
 
@@ -247,7 +257,7 @@ def _rows(shape: TaskShape, length: int) -> tuple[int, int]:
     return (2, (length - 1) // 2) if shape.head == "pair" else (1, length)
 
 
-def _group(name: str) -> str:
+def _group_of(name: str) -> str:
     parts = name.split(".")
     if any(part.endswith("norm") for part in parts):
         return "norm"

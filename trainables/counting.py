@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from trainables.assembly import Part, as_fault, build_part
+from trainables.assembly import Part, build_part, convert_model_errors
 from trainables.layers.dropout import set_dropout_context
 from trainables.layers.plain import global_stream
 from trainables.settings import ModelSettings
@@ -28,10 +28,10 @@ from trainables.threads import cpu_threads
 from trainables.types import Encoded
 
 LENGTH_MAX: Final = 64
-LENGTHS: Final = (16, 32, LENGTH_MAX)
+MEASURED_LENGTHS: Final = (16, 32, LENGTH_MAX)
 """Lengths in tokens through which the parabola is fitted."""
-COPIES: Final = 3
-"""Copies of the weights in memory: as built, as drawn, and as computed on the way."""
+WEIGHT_COPIES: Final = 3
+"""Greatest number of copies of the weights in memory while a model is built, initialised and run."""
 SEED: Final = 0
 
 
@@ -65,7 +65,7 @@ def measure_cost(config: ModelSettings, part: Part, length: int, memory_length: 
     if scale <= 1:
         return _measure_without_extrapolation(config, part, length, memory_length)
     # Use three points between zero and the requested size; the larger of both sizes is at most LENGTH_MAX.
-    shares = [size / (LENGTH_MAX * scale) for size in LENGTHS]
+    shares = [size / (LENGTH_MAX * scale) for size in MEASURED_LENGTHS]
     counts = [
         _measure_without_extrapolation(
             config, part, max(1, round(length * share)), round(memory_length * share)
@@ -104,10 +104,10 @@ def _measure_rows(
     config: ModelSettings, part: Part, length: int, memory_length: int, rows: int
 ) -> MeasuredCost:
     model = _small_enough_model(config, part)
-    inputs = _rows(config.width, rows, length)
+    inputs = _random_rows(config.width, rows, length)
     if memory_length:
-        inputs += _rows(config.width, rows, memory_length)
-    with cpu_threads(1), as_fault(config, f"run on {length} tokens"), global_stream(SEED):
+        inputs += _random_rows(config.width, rows, memory_length)
+    with cpu_threads(1), convert_model_errors(config, f"run on {length} tokens"), global_stream(SEED):
         set_dropout_context(model, SEED, 0)
         with only_counted_kernels(), FlopCounterMode(display=False) as counter:
             model(*inputs)
@@ -133,7 +133,7 @@ def _small_enough_model(config: ModelSettings, part: Part) -> nn.Module:
         weight.numel() * weight.itemsize for weight in build_part(config, part, "meta").parameters()
     )
     free_bytes = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if COPIES * weight_bytes > free_bytes:
+    if WEIGHT_COPIES * weight_bytes > free_bytes:
         raise ValueError(
             f"model must fit into memory for its costs to be counted, got weights of {weight_bytes:,} bytes "
             f"where {free_bytes:,} are free; make it smaller, or state its costs in its file "
@@ -142,7 +142,7 @@ def _small_enough_model(config: ModelSettings, part: Part) -> nn.Module:
     return build_part(config, part, "cpu")
 
 
-def _rows(width: int, rows: int, length: int) -> list[Tensor]:
+def _random_rows(width: int, rows: int, length: int) -> list[Tensor]:
     """Return `rows` rows of `length` random vectors, and a mask without padding."""
     x = torch.randn(rows, length, width, generator=torch_stream(SEED, "counting", length))
     return [x.requires_grad_(), torch.ones(rows, length, dtype=torch.bool)]

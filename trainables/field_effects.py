@@ -106,7 +106,7 @@ class AffectsSplits:
         wanted_splits = set(splits)
         return [item for item in value if self.each(item) in wanted_splits]
 
-    def among(self, splits: Iterable[str]) -> bool:
+    def affects_any(self, splits: Iterable[str]) -> bool:
         """Return whether the marked field changes one of `splits`."""
         return any(fnmatchcase(split, pattern) for split in splits for pattern in self.patterns)
 
@@ -138,7 +138,7 @@ def running(config: type[Settings]) -> frozenset[str]:
     return frozenset(name for name, field in fields if Affects("running") in field.metadata)
 
 
-def in_splits(config: type[Settings], field: str) -> AffectsSplits | None:
+def find_split_mark(config: type[Settings], field: str) -> AffectsSplits | None:
     """Return the splits that the `field` of `config` changes; None if it has no declaration."""
     metadata = config.model_fields[field].metadata
     return next((mark for mark in metadata if isinstance(mark, AffectsSplits)), None)
@@ -155,10 +155,10 @@ def effective_task_values(
     splits, dumped = tuple(evaluated_splits), config.model_dump(mode="json")
     task_values: dict[str, Any] = {}
     for name, field in type(config).model_fields.items():
-        mark = in_splits(type(config), name)
+        mark = find_split_mark(type(config), name)
         if any(isinstance(mark, AffectsSteps) for mark in field.metadata) and not counts_steps:
             continue
-        if mark is None or mark.among(splits):
+        if mark is None or mark.affects_any(splits):
             task_values[name] = dumped[name] if mark is None else mark.read(dumped[name], splits)
     return task_values
 

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-LOOK_S = 0.05
+RETRY_INTERVAL_S = 0.05
 """Seconds between two attempts."""
-NOTE_BYTES = 300
+HOLDER_NAME_BYTES = 300
 
 
 @contextmanager
-def locked(path: Path, patience_s: float, on_wait: Callable[[str], None]) -> Iterator[None]:
+def hold_lock(path: Path, patience_s: float, on_wait: Callable[[str], None]) -> Iterator[None]:
     """Hold the exclusive lock at `path`, and write the name of this process into that file.
 
     A process that has waited for `patience_s` seconds calls `on_wait` once with a description of the holder.
@@ -23,16 +23,18 @@ def locked(path: Path, patience_s: float, on_wait: Callable[[str], None]) -> Ite
 
     Raises:
         OSError: The file cannot be created, or `path` is not a regular file. Links are refused because the
-            lock
-            writes to the file, and pipes because opening one can block.
+            lock writes to the file, and pipes because opening one can block.
     """
-    descriptor = _opened(path)
+    descriptor = _open_lock_file(path)
     try:
-        until = time.monotonic() + patience_s
-        while not (has_lock := _try(descriptor)) and time.monotonic() < until:
-            time.sleep(LOOK_S)
+        deadline = time.monotonic() + patience_s
+        while not (has_lock := _try_lock(descriptor)) and time.monotonic() < deadline:
+            time.sleep(RETRY_INTERVAL_S)
         if not has_lock:
-            on_wait(os.pread(descriptor, NOTE_BYTES, 0).decode(errors="replace").strip() or "another process")
+            on_wait(
+                os.pread(descriptor, HOLDER_NAME_BYTES, 0).decode(errors="replace").strip()
+                or "another process"
+            )
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         with suppress(OSError):  # on a full disk the note cannot be written, but the lock is held
             os.truncate(descriptor, 0)
@@ -48,12 +50,12 @@ def is_held(path: Path) -> bool:
         return False
     try:
         with path.open("rb") as file:
-            return not _try(file.fileno(), fcntl.LOCK_SH)
+            return not _try_lock(file.fileno(), fcntl.LOCK_SH)
     except FileNotFoundError:
         return False
 
 
-def _opened(path: Path) -> int:
+def _open_lock_file(path: Path) -> int:
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     descriptor = os.open(path, flags, 0o666)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -62,7 +64,7 @@ def _opened(path: Path) -> int:
     raise FileExistsError(f"the lock {str(path)!r} must be a file")
 
 
-def _try(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
+def _try_lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -134,10 +134,12 @@ def parse_metrics(description: object) -> tuple[Metric, ...]:
         ValueError: The declaration is invalid; the message lists all faults.
     """
     if isinstance(description, Mapping):
-        described = [(name, properties) for name, properties in description.items() if _is_name(name)]
-        faults = [_misnamed(name) for name in description if not _is_name(name)]
-        faults += [fault for name, properties in described for fault in _misdescribed(name, properties)]
-        metrics = [] if faults else [_metric(name, properties) for name, properties in described]
+        descriptions = [(name, properties) for name, properties in description.items() if _is_name(name)]
+        faults = [_name_error(name) for name in description if not _is_name(name)]
+        faults += [
+            fault for name, properties in descriptions for fault in _description_faults(name, properties)
+        ]
+        metrics = [] if faults else [_metric(name, properties) for name, properties in descriptions]
     else:
         declarations = tuple(description) if isinstance(description, Iterable) else (None,)
         if not all(isinstance(item, Metric) for item in declarations):
@@ -145,7 +147,7 @@ def parse_metrics(description: object) -> tuple[Metric, ...]:
         metrics = [
             replace(metric, low=_bound(metric.low), high=_bound(metric.high)) for metric in declarations
         ]
-        faults = [_misnamed(metric.name) for metric in metrics if not _is_name(metric.name)]
+        faults = [_name_error(metric.name) for metric in metrics if not _is_name(metric.name)]
     metrics_with_name = [metric for metric in metrics if _is_name(metric.name)]
     faults += [fault for metric in metrics_with_name for fault in _faults(metric)]
     counts = Counter((metric.name, metric.split) for metric in metrics_with_name)
@@ -165,11 +167,11 @@ def _is_name(name: object) -> bool:
     )
 
 
-def _misnamed(name: object) -> str:
+def _name_error(name: object) -> str:
     """Return the error message for an invalid name."""
     quantity = split_and_quantity(name)[1] if isinstance(name, str) else ""
-    what_to_do = f"; write {quantity!r}, for all splits" if quantity else ""
-    return f"a metric must be declared by its name without a split, got {name!r}{what_to_do}"
+    remedy = f"; write {quantity!r}, for all splits" if quantity else ""
+    return f"a metric must be declared by its name without a split, got {name!r}{remedy}"
 
 
 def _faults(metric: Metric) -> Iterator[str]:
@@ -191,7 +193,7 @@ def _faults(metric: Metric) -> Iterator[str]:
         yield f"a metric must be shown in some of {places}, got {unknown_places[0]!r} for {name}"
 
 
-def _misdescribed(name: str, description: Any) -> Iterator[str]:
+def _description_faults(name: str, description: Any) -> Iterator[str]:
     """Yield all faults that prevent a description from being parsed."""
     if not isinstance(description, Mapping):
         yield f"a metric must be described by {', '.join(KEYS)}, got {description!r} for {name}"

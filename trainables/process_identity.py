@@ -27,7 +27,7 @@ class ProcessState(Enum):
     ALIVE = auto()
     DEAD = auto()
     UNKNOWN = auto()
-    """The other process ran in another container or on another machine, or the system hides it."""
+    """The other process ran in another container or on another machine, or the system hides its state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class ProcessIdentity:
         """Return whether the process is alive."""
         if (self.host, self.boot_id) != (socket.gethostname(), boot_id()):
             return ProcessState.UNKNOWN
-        return _state_here(self.pid, lambda started_at: started_at == self.process_started_at)
+        return _local_state(self.pid, lambda started_at: started_at == self.process_started_at)
 
 
 def this_process() -> ProcessIdentity:
@@ -83,7 +83,7 @@ def state_of_label(text: str) -> ProcessState | None:
     pid, label_origin, start = match.groups()
     if label_origin != origin():
         return ProcessState.UNKNOWN
-    return _state_here(int(pid), lambda started_at: _shorten(started_at, 2) == start)
+    return _local_state(int(pid), lambda started_at: _shorten(started_at, 2) == start)
 
 
 def boot_id() -> str:
@@ -108,17 +108,17 @@ def process_start(pid: int) -> float | None:
     return _start_from_proc(str(pid))
 
 
-def _state_here(pid: int, is_start: Callable[[float], bool]) -> ProcessState:
+def _local_state(pid: int, is_start: Callable[[float], bool]) -> ProcessState:
     """Return the state of process `pid` of this namespace; DEAD if `is_start` rejects its start time."""
     try:
         started_at = process_start(pid)
     except OSError:
         # Signal 0 finds hidden processes too, so only an unknown id means that the process has ended.
-        return ProcessState.UNKNOWN if _exists(pid) else ProcessState.DEAD
+        return ProcessState.UNKNOWN if _process_exists(pid) else ProcessState.DEAD
     return ProcessState.ALIVE if started_at is not None and is_start(started_at) else ProcessState.DEAD
 
 
-def _exists(pid: int) -> bool:
+def _process_exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)  # signal 0 only checks that the process exists
     except ProcessLookupError:

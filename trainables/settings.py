@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 DEPTH: Final = "bounds the number of layers that are run"
-"""Mark of the fields that `shallower` limits to make a model cheap to run."""
+"""Mark of the fields that `limit_depth` limits to make a model cheap to run."""
 
 LATER: Final = "left out of a plan as long as it has its default"
 """Mark of fields that were added after stored plans were written. A field with its default value is omitted
@@ -19,27 +19,26 @@ from a plan, so that stored plans retain their content and their ids.
 class Small:
     """Marks a field with its value in the small versions of a model that contract tests build.
 
-    The further values `others` are tested as separate arms. For an unmarked field these are all possible
-    values if it is a switch or a choice among words. A field that a subclass declares again inherits the mark
-    of its base class.
+    The contract tests each of `other_values` as a separate arm. For an unmarked switch or choice among words
+    these are all possible values. A field that a subclass declares again inherits the mark of its base class.
     """
 
-    def __init__(self, value: Any, *others: Any) -> None:
+    def __init__(self, value: Any, *other_values: Any) -> None:
         self.value = value
-        self.others = others
+        self.other_values = other_values
 
 
 MOST: Final = 10**9
 """Upper bound of integers in settings except seeds, and of all other numbers in settings of built-in tasks
 and models.
 """
-MOST_UNSHARED: Final = 1_000
+UNSHARED_LAYERS_MAX: Final = 1_000
 """Greatest number of layers with separate weights; building that many takes a second."""
-MOST_SHARED: Final = 10_000
+SHARED_LAYERS_MAX: Final = 10_000
 """Greatest number of times that the same weights are applied."""
-UnsharedDepth = Annotated[int, Field(ge=1, le=MOST_UNSHARED), DEPTH, Small(2)]
+UnsharedDepth = Annotated[int, Field(ge=1, le=UNSHARED_LAYERS_MAX), DEPTH, Small(2)]
 """Number of layers with separate weights."""
-SharedDepth = Annotated[int, Field(ge=1, le=MOST_SHARED), DEPTH, Small(6)]
+SharedDepth = Annotated[int, Field(ge=1, le=SHARED_LAYERS_MAX), DEPTH, Small(6)]
 """Number of times that the same weights are applied."""
 DEPTHS: Final = frozenset(
     {"layers", "loops", "max_layers", "max_loops", "memory.update_layers", "test_layers"}
@@ -60,12 +59,12 @@ class Settings(BaseModel):
 class Reach:
     """Marks a field that limits the range over which positions are distinguished.
 
-    A range beyond the input has no effect, because the weights for it are never used. `most` returns, for the
-    longest input in tokens, the largest value that still has an effect.
+    A range beyond the input has no effect, because the weights for it are never used. `limit_of` receives the
+    number of tokens of the longest input and returns the largest value that still has an effect.
     """
 
     def __init__(self, limit_of: Callable[[int], int]) -> None:
-        self.most = limit_of
+        self.limit_of = limit_of
 
 
 def limit_to_length(config: Settings, longest: int) -> Settings:
@@ -76,12 +75,16 @@ def limit_to_length(config: Settings, longest: int) -> Settings:
         if isinstance(value, Settings) and (inner := limit_to_length(value, longest)) is not value:
             changed[name] = inner
         for mark in field.metadata:
-            if isinstance(mark, Reach) and isinstance(value, int) and value > (limit := mark.most(longest)):
+            if (
+                isinstance(mark, Reach)
+                and isinstance(value, int)
+                and value > (limit := mark.limit_of(longest))
+            ):
                 changed[name] = limit
     return config.model_copy(update=changed) if changed else config
 
 
-def shallower(config: Settings, limit: int) -> Settings:
+def limit_depth(config: Settings, limit: int) -> Settings:
     """Return `config` with every number of layers or loops at most `limit`; itself if none is larger."""
     deep_fields = {
         name: limit
@@ -99,16 +102,15 @@ class ModelSettings(Settings):
     dropout: float = Field(default=0.1, ge=0, lt=1)
     """Share of elements dropped after embedding, attention and inside feed-forwards."""
     readout_dropout: float = Field(default=0.0, ge=0, lt=1)
-    """Share of elements dropped of what the readout reads, and again inside it."""
+    """Share of elements dropped from the input of the readout, and again inside it."""
 
 
 class AnswerSettings(ModelSettings):
     """Settings of models that can generate answers token by token."""
 
     tied_output: bool = False
-    """Answer tokens share input and output embeddings, as in translation, in place of a readout of their own:
-    logits are products of the decoder's states with the embeddings. Only for tasks of written
-    answers."""
+    """Logits of answer tokens are products of the decoder's states with the input embeddings, as in
+    translation, instead of the results of a readout. Only for tasks with decoded answers."""
 
 
 class HeadSettings(ModelSettings):
@@ -145,5 +147,5 @@ class CausalSettings(ModelSettings):
     """Settings of models that also have a causal form."""
 
     causal: bool = False
-    """No token sees a later one, in attention, means or halting: for predicting what comes next. There are no
-    START and END then. A decoder always is."""
+    """No token depends on a later one, in attention, means or halting, as prediction of the next token needs.
+    A causal encoder adds no START and END. Decoders are always causal."""

@@ -57,7 +57,7 @@ def splits(config: Settings) -> tuple[SplitInfo, ...]:
         ValueError: The task's `splits` returns invalid values.
     """
     infos = task_module(task_name(config)).splits(config)
-    for fault in _splits_faults(infos):
+    for fault in _split_faults(infos):
         raise ValueError(f"splits(config) of the task {task_name(config)} must return {fault}")
     return tuple(infos)
 
@@ -82,15 +82,15 @@ def _shape_faults(shape: object) -> Iterator[str]:
             yield f"with an id below vocabulary_size={shape.vocabulary_size} as {name}, got {value!r}"
 
 
-def _splits_faults(value: Any) -> Iterator[str]:
+def _split_faults(value: Any) -> Iterator[str]:
     """Yield a message for each fault of splits; the message continues the words "must return"."""
-    listed: list[Any] = list(value) if isinstance(value, list | tuple) else []
-    strange = [item for item in listed if not isinstance(item, SplitInfo)]
-    if strange or not isinstance(value, list | tuple):
-        kind = type(strange[0] if strange else value).__name__
+    infos: list[Any] = list(value) if isinstance(value, list | tuple) else []
+    invalid_items = [item for item in infos if not isinstance(item, SplitInfo)]
+    if invalid_items or not isinstance(value, list | tuple):
+        kind = type(invalid_items[0] if invalid_items else value).__name__
         yield f"a tuple of trainables.task_protocol.SplitInfo, got {kind}"
         return
-    for info in listed:
+    for info in infos:
         if info.role not in get_args(Role):
             yield f"splits with a role of {', '.join(get_args(Role))}, got {info.role!r} for {info.name!r}"
         bounds = (info.length_min, info.length_max)
@@ -98,13 +98,13 @@ def _splits_faults(value: Any) -> Iterator[str]:
             yield f"lengths that are whole numbers from 1 and go up, got {bounds} for {info.name!r}"
         if info.streamed and info.role != "train":
             yield f"no streamed split but that to train on, got {info.name!r} with the role {info.role!r}"
-    names = [info.name for info in listed]
+    names = [info.name for info in infos]
     if not all(isinstance(name, str) and name and "/" not in name for name in names):
         yield f"splits with names without a slash, got {names}"
     elif len({*names}) < len(names):
         yield f"splits with different names, got {names}"
     for role in ("train", "valid"):
-        if (num_splits := sum(info.role == role for info in listed)) != 1:
+        if (num_splits := sum(info.role == role for info in infos)) != 1:
             yield f"one split of the role {role}, got {num_splits}"
 
 
@@ -175,9 +175,9 @@ def token_classes(config: Settings) -> tuple[str, ...]:
 def decode(config: Settings, tokens: Sequence[int]) -> str:
     """Return one input as readable text."""
     module = task_module(task_name(config))
-    own_words = "config" in inspect.signature(module.decode).parameters
+    has_config = "config" in inspect.signature(module.decode).parameters
     decode_tokens: Callable[..., str] = module.decode
-    return decode_tokens(tokens, config) if own_words else decode_tokens(tokens)
+    return decode_tokens(tokens, config) if has_config else decode_tokens(tokens)
 
 
 def picture(config: Settings, tokens: Sequence[int]) -> str:

@@ -86,11 +86,11 @@ class Batch:
         if device.type == self.tokens.device.type:
             return self
 
-        def moved(part: Tensor) -> Tensor:
+        def move(part: Tensor) -> Tensor:
             return (part.pin_memory() if device.type == "cuda" else part).to(device, non_blocking=True)
 
-        steps = None if self.steps is None else moved(self.steps)
-        return Batch(moved(self.tokens), moved(self.mask), moved(self.labels), steps)
+        steps = None if self.steps is None else move(self.steps)
+        return Batch(move(self.tokens), move(self.mask), move(self.labels), steps)
 
 
 @dataclass(frozen=True, slots=True)

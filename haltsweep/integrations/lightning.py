@@ -31,11 +31,11 @@ class LightningTrialCallback(Callback):
             trial: Second argument of the training function.
         """
         self._trial = trial
-        self._validated = False
-        self._before: set[str] = set()
+        self._has_validated = False
+        self._earlier_names: set[str] = set()
         """Names of metrics that were logged before a validation."""
-        self._of_validation: set[str] = set()
-        self._reported = -1
+        self._validation_names: set[str] = set()
+        self._last_step = -1
         """Step of the last report."""
 
     @property
@@ -46,26 +46,26 @@ class LightningTrialCallback(Callback):
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - as Lightning calls it
         """Store the names of the metrics that were logged before this validation."""
-        self._before = set(trainer.callback_metrics)
+        self._earlier_names = set(trainer.callback_metrics)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - as Lightning calls it
         """Report a validation within an epoch; `on_train_epoch_end` reports one after the last batch."""
-        self._of_validation |= set(trainer.callback_metrics) - self._before
+        self._validation_names |= set(trainer.callback_metrics) - self._earlier_names
         if trainer.sanity_checking or trainer.state.fn != "fit":
             return
-        self._validated = True
+        self._has_validated = True
         if not trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
-            self._report(trainer, self._of_validation)
+            self._report(trainer, self._validation_names)
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002 - as Lightning calls it
         """Save a checkpoint, then report the logged metrics."""
         trainer.save_checkpoint(self._trial.folder / CHECKPOINT)
-        if self._validated or not trainer.enable_validation:
+        if self._has_validated or not trainer.enable_validation:
             self._report(trainer, trainer.callback_metrics)
 
     def _report(self, trainer: Any, names: Iterable[str]) -> None:
-        self._validated = False
-        if trainer.global_step > self._reported:
-            self._reported = trainer.global_step
+        self._has_validated = False
+        if trainer.global_step > self._last_step:
+            self._last_step = trainer.global_step
             metrics = {name: trainer.callback_metrics[name].item() for name in sorted(names)}
             self._trial.report(trainer.global_step, metrics)

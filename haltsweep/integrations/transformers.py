@@ -33,8 +33,8 @@ class TransformersTrialCallback(TrainerCallback):
             trial: Second argument of the training function.
         """
         self._trial = trial
-        self._trains = False
-        self._measured: dict[str, float] = {}
+        self._is_training = False
+        self._pending_metrics: dict[str, float] = {}
         """Metrics of the evaluation whose checkpoint is not saved yet."""
 
     @property
@@ -45,7 +45,7 @@ class TransformersTrialCallback(TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Enable reports, since training has begun."""
-        self._trains = True
+        self._is_training = True
 
     def on_evaluate(
         self,
@@ -56,10 +56,10 @@ class TransformersTrialCallback(TrainerCallback):
         **kwargs: Any,  # noqa: ARG002
     ) -> None:
         """Report an evaluation, or store it until its checkpoint is saved."""
-        if not self._trains:
+        if not self._is_training:
             return
-        self._measured |= {
-            _with_split(name): value for name, value in metrics.items() if isinstance(value, float | int)
+        self._pending_metrics |= {
+            _split_prefix(name): value for name, value in metrics.items() if isinstance(value, float | int)
         }
         if not control.should_save:
             self._report(state)
@@ -71,15 +71,15 @@ class TransformersTrialCallback(TrainerCallback):
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
         """Report the last evaluation. Evaluations after training are not reported."""
         self._report(state)
-        self._trains = False
+        self._is_training = False
 
     def _report(self, state: Any) -> None:
-        if metrics := self._measured:
-            self._measured = {}
+        if metrics := self._pending_metrics:
+            self._pending_metrics = {}
             self._trial.report(state.global_step, metrics)
 
 
-def _with_split(name: str) -> str:
+def _split_prefix(name: str) -> str:
     """Return the metric's name with a slash after the split: `eval/loss` for `eval_loss`."""
     for prefix in PREFIXES:
         if name.startswith(prefix):

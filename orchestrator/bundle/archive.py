@@ -18,7 +18,7 @@ from typing import IO, Final
 
 from orchestrator.errors import InputError
 from orchestrator.files.regular_files import describe_non_file, open_regular
-from trainables.atomic import replacing
+from trainables.atomic import open_replacement
 
 MAX_FILES: Final = 2000
 MAX_BYTES: Final = 4 * 1024**3
@@ -66,7 +66,7 @@ def write(path: Path, files: Mapping[str, bytes | Path]) -> None:
         InputError: `unpack` would refuse the files.
     """
     _refuse_unreadable(files)
-    with replacing(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+    with open_replacement(path) as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(files):
             assert _NAME.fullmatch(name), f"{name} must be a name that is unpacked again"
             member = zipfile.ZipInfo(name, _EPOCH)

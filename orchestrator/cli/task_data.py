@@ -15,7 +15,7 @@ from orchestrator.spec.overrides import BadOverride, parse
 from search_spaces.paths import with_value
 from trainables import catalog
 from trainables.custom.extensions import BadName
-from trainables.custom.source_files import names_file
+from trainables.custom.source_files import is_existing_file
 from trainables.settings import Settings
 from trainables.task_catalog import splits, task_config, task_name
 from trainables.task_protocol import SplitInfo
@@ -58,7 +58,7 @@ def subjects(
     Raises:
         InputError: The argument is neither a task nor a spec, or a setting is invalid.
     """
-    is_file = names_file(task_or_spec)
+    is_file = is_existing_file(task_or_spec)
     is_known = task_or_spec in catalog.names("tasks") or (
         catalog.is_named("tasks", task_or_spec) and not is_file
     )

@@ -19,7 +19,7 @@ from orchestrator.trials import Record
 from search_spaces.wording import amount
 from trainables import catalog
 from trainables.custom.extensions import BadName
-from trainables.custom.source_files import OURS, source_files
+from trainables.custom.source_files import OWN_PACKAGES, source_files
 
 MISSING_REMEDY = "install it again, or put its folder on PYTHONPATH"
 """Advice in errors about missing custom code."""
@@ -77,7 +77,7 @@ def custom_modules(workload: str, tasks: Iterable[Mapping[str, Any]], models: It
     task_types = [catalog.load("tasks", name) for name in task_names(tasks)]
     task_types += [catalog.load("models", name) for name in models]
     modules = (workload.partition(":")[0], *(module_type.__name__ for module_type in task_types))
-    return [module for module in modules if module.partition(".")[0] not in OURS]
+    return [module for module in modules if module.partition(".")[0] not in OWN_PACKAGES]
 
 
 def require_same_code(plan: Plan, records: Sequence[Record], origin: Mapping[str, Any]) -> None:
@@ -126,14 +126,14 @@ def _contents(files: Iterable[Path]) -> dict[Path, bytes]:
 def _sources(kind: catalog.Kind, names: Iterable[str]) -> Iterator[Path]:
     try:
         for name in names:
-            yield from catalog.outside_sources(kind, name)
+            yield from catalog.custom_sources(kind, name)
     except BadName as error:
         raise InputError(f"{error}. The sweep was launched with it: {MISSING_REMEDY}") from error
 
 
 def _built_in() -> dict[Path, bytes]:
     digests = {}
-    for package in OURS:
+    for package in OWN_PACKAGES:
         spec = importlib.util.find_spec(package)
         if spec is None or spec.origin is None:
             raise InputError(f"the package {package} is not installed")
@@ -143,4 +143,4 @@ def _built_in() -> dict[Path, bytes]:
 
 def _source_files(module: str) -> list[Path]:
     """Return the source files of a custom trainable; empty for the built-in trainable."""
-    return [] if module.partition(".")[0] in OURS else source_files(module)
+    return [] if module.partition(".")[0] in OWN_PACKAGES else source_files(module)

@@ -14,7 +14,7 @@ from orchestrator.plan.types import Plan
 from orchestrator.tracking.inputs import Input, data_read, split_digest_set, split_digests
 from orchestrator.trials import Record
 from search_spaces.wording import amount
-from trainables.data.progress import Watcher, watched_by
+from trainables.data.progress import Watcher, report_to
 
 if TYPE_CHECKING:
     from trainables.data.split import Split
@@ -47,7 +47,7 @@ def build_datasets(
     from trainables.task_catalog import task_name
 
     dataset_keys = list(_stored_splits(arm_tasks(plan), plan.test_splits))
-    with watched_by(watcher or Watcher()):
+    with report_to(watcher or Watcher()):
         for ready, (config, name) in enumerate(dataset_keys):
             if on_data is not None:
                 on_data(task_name(config), name, ready, len(dataset_keys))
@@ -69,17 +69,17 @@ def warn_about_repeated_inputs(plan: Plan, data_dir: Path) -> Iterator[str]:
 
     Only custom tasks are checked, since splits of built-in tasks share no examples by contract.
     """
-    from trainables.catalog import is_outside
+    from trainables.catalog import is_custom
     from trainables.task_catalog import task_name
 
     for config, infos in tasks_with_splits((arm.settings["task"] for arm in plan.arms), plan.test_splits):
         train_info = next(info for info in infos if info.role == "train")
-        if train_info.streamed or not is_outside("tasks", task_name(config)):
+        if train_info.streamed or not is_custom("tasks", task_name(config)):
             continue
         train = open_or_build_split(config, train_info.name, data_dir)
         for name in (info.name for info in infos if info is not train_info and not info.streamed):
             split = open_or_build_split(config, name, data_dir)
-            if num_shared := split.repeated_in(train):
+            if num_shared := split.num_repeated_in(train):
                 yield (
                     f"Warning: {task_name(config)}: {num_shared:,} of {amount(len(split), 'input')} of "
                     f"{name} are in {train_info.name} too: what is measured there may be remembered"

@@ -20,7 +20,7 @@ from trainables.assembly import build_model
 from trainables.costs import passes, peak_memory_bytes
 from trainables.data.synthetic import synthetic_batch
 from trainables.threads import cpu_threads
-from trainables.training.step import Learner, one_step
+from trainables.training.step import Learner, run_step
 
 BYTES_PER_NUMBER = 4
 """Bytes per stored number."""
@@ -109,6 +109,6 @@ def _time_step(learner: Learner, system: System, examples: int) -> float:
     seconds = []
     for step in range(1 + TIMED_STEPS):
         begin = perf_counter()
-        float(one_step(learner, batch, step).loss)
+        float(run_step(learner, batch, step).loss)
         seconds.append(perf_counter() - begin)
     return median(seconds[1:])

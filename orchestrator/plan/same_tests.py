@@ -7,7 +7,7 @@ from orchestrator.errors import FaultCode
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
 from orchestrator.spec.types import Spec
-from trainables.field_effects import in_splits, presentation_fields
+from trainables.field_effects import find_split_mark, presentation_fields
 from trainables.settings import Settings
 from trainables.task_catalog import settled, source_digest, splits, task_module, task_name, training_only
 
@@ -77,10 +77,10 @@ def changed_splits(
     old, new = (settled(task).model_dump(mode="json") for task in (old_settings, new_settings))
     irrelevant_fields = training_only(new_settings) | presentation_fields(new_settings)
     for field in [name for name in old if name not in irrelevant_fields]:
-        mark = in_splits(type(new_settings), field)
+        mark = find_split_mark(type(new_settings), field)
         names = _measured_splits(new_settings, tests)
         if mark is not None:
-            names = [name for name in names if mark.among([name])]
+            names = [name for name in names if mark.affects_any([name])]
             if mark.read(old[field], names) == mark.read(new[field], names):
                 continue
         if names and old[field] != new[field]:

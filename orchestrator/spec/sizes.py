@@ -11,7 +11,7 @@ from orchestrator.spec.types import names_trainable
 from search_spaces.parse import FORMS
 from search_spaces.paths import ROOTS
 from trainables import catalog
-from trainables.settings import DEPTHS, MOST, MOST_SHARED
+from trainables.settings import DEPTHS, MOST, SHARED_LAYERS_MAX
 
 Written = tuple[Keys, str, Any]
 """Place of a value in the spec, path of the field that it is for, and the value."""
@@ -63,7 +63,7 @@ def _max_number(path: str, built_in_names: set[str]) -> int | None:
     if root not in built_in_names or not field or path.endswith("seed"):
         return None
     if root == "model" and field in DEPTHS:
-        return MOST_SHARED
+        return SHARED_LAYERS_MAX
     return None if root == "train" and field in _fractions() else MOST
 
 
@@ -87,7 +87,7 @@ def _is_number(value: Any) -> bool:
 def _is_outside(root: str, written_values: list[Written]) -> bool:
     """Return whether any task or model that the spec names is custom, not built-in."""
     names = {value for _, path, value in written_values if path == f"{root}.name" and isinstance(value, str)}
-    return root in _KINDS and any(catalog.is_outside(_KINDS[root], name) for name in names)
+    return root in _KINDS and any(catalog.is_custom(_KINDS[root], name) for name in names)
 
 
 def _written_values(data: Mapping[str, Any]) -> Iterator[Written]:

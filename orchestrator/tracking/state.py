@@ -16,7 +16,7 @@ from orchestrator.files.regular_files import describe_non_file, read_regular
 from orchestrator.identity import SweepFolder
 from search_spaces.wording import amount
 from trainables.atomic import clear_unfinished, write_atomically
-from trainables.locks import is_held, locked
+from trainables.locks import hold_lock, is_held
 
 STATE = "tracking.json"
 LOCK = ".tracking.lock"
@@ -83,7 +83,7 @@ def projection_lock(root: Path, wait_s: float) -> Iterator[None]:
         )
 
     file = root / LOCK
-    lock = locked(file, wait_s, refuse)
+    lock = hold_lock(file, wait_s, refuse)
     try:
         lock.__enter__()
     except OSError as error:

@@ -66,24 +66,26 @@ def closure(root: Path, start: str) -> set[Path]:
         file = unread_files.pop()
         if file not in files:
             files.add(file)
-            unread_files += [each for name in _imported(file) if (each := _file_of(root, name)) is not None]
+            unread_files += [
+                source for name in _imported(file) if (source := _file_of(root, name)) is not None
+            ]
     return files
 
 
 def _imported(file: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(file.read_bytes())):
         if isinstance(node, ast.Import):
-            yield from (each.name for each in node.names)
+            yield from (name.name for name in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
-            yield from (f"{node.module}.{each.name}" for each in node.names)
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def _file_of(root: Path, module: str) -> Path | None:
     if module.partition(".")[0] not in PACKAGES[:-1]:
         return None
     path = root.joinpath(*module.split("."))
-    return next((each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file()), None)
+    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
 
 
 def report(root: Path) -> Iterator[str]:

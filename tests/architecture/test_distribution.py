@@ -42,8 +42,8 @@ def wheel(tmp_path_factory):
     )
     assert completed.returncode == 0, completed.stderr
     (file,) = target.glob("*.whl")
-    with zipfile.ZipFile(file) as opened:
-        yield opened
+    with zipfile.ZipFile(file) as wheel:
+        yield wheel
 
 
 def test_wheel_has_every_module_and_nothing_else(wheel):

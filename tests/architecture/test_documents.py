@@ -49,7 +49,7 @@ def test_named_commands_exist(document):
         verb = first_two_words if first_two_words in commands else first
         assert verb in commands, f"haltsweep {line}"
         known_options = {
-            name for each in commands[verb].params for name in (*each.opts, *each.secondary_opts)
+            name for param in commands[verb].params for name in (*param.opts, *param.secondary_opts)
         }
         assert set(re.findall(r"--[a-z-]+", line)) <= known_options, f"haltsweep {line}"
 

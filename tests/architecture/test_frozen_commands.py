@@ -24,8 +24,8 @@ def command_summary():
 
 
 def _argument(parameter):
-    many, optional = "..." if parameter.nargs == -1 else "", "" if parameter.required else " (optional)"
-    return f"  {parameter.name}{many}{optional}"
+    suffix, optional = "..." if parameter.nargs == -1 else "", "" if parameter.required else " (optional)"
+    return f"  {parameter.name}{suffix}{optional}"
 
 
 def _option(parameter):

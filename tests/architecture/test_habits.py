@@ -17,7 +17,7 @@ from tests.architecture.source import (
     with_tests,
 )
 from trainables import catalog
-from trainables.training.measured import declared_metrics
+from trainables.training.metric_catalog import declared_metrics
 
 LONGEST_FILE = 420
 LONGEST_FUNCTION = 60
@@ -79,11 +79,13 @@ def test_reader_of_published_pickles_runs_nothing():
         for _, node in nodes_of_kind(ast.ClassDef, among=(Path(RESTRICTED_READER),))
         if "pickle.Unpickler" in map(ast.unparse, node.bases)
     ]
-    assert "find_class" in {each.name for each in reader.body if isinstance(each, FUNCTIONS)}
+    assert "find_class" in {statement.name for statement in reader.body if isinstance(statement, FUNCTIONS)}
 
 
 def test_weights_are_loaded_with_weights_only():
-    loads = [(place, given.get("weights_only")) for place, name, given in calls() if name == "torch.load"]
+    loads = [
+        (place, keywords.get("weights_only")) for place, name, keywords in calls() if name == "torch.load"
+    ]
     assert not [place for place, flag in loads if not (isinstance(flag, ast.Constant) and flag.value is True)]
 
 
@@ -94,7 +96,7 @@ def test_forbidden_functions_are_never_called(forbidden):
 
 def test_print_always_names_a_stream():
     """`print` without a stream would mix with output for scripts."""
-    assert not [place for place, name, given in calls() if name == "print" and "file" not in given]
+    assert not [place for place, name, keywords in calls() if name == "print" and "file" not in keywords]
 
 
 def test_randomness_comes_from_named_streams():
@@ -119,7 +121,7 @@ def test_exceptions_are_not_ignored_silently():
         for place, node in nodes_of_kind(ast.ExceptHandler)
         if node.type is not None and ast.unparse(node.type) in {"Exception", "BaseException"}
     ]
-    assert not [place for place, body in broad if all(isinstance(each, ast.Pass) for each in body)]
+    assert not [place for place, body in broad if all(isinstance(statement, ast.Pass) for statement in body)]
 
 
 def test_files_are_small():
@@ -133,12 +135,15 @@ def test_class_names_are_unique():
     places = {}
     for place, node in nodes_of_kind(ast.ClassDef):
         places.setdefault(node.name, []).append(place)
-    assert not {name: each for name, each in places.items() if len(each) > 1 and name not in looked_for}
+    assert not {
+        name: statement for name, statement in places.items() if len(statement) > 1 and name not in looked_for
+    }
 
 
 def test_functions_are_small():
     lengths = {
-        f"{place} {node.name}": _length(node) - sum(_length(each) for each in node.body[:1] if _is_text(each))
+        f"{place} {node.name}": _length(node)
+        - sum(_length(statement) for statement in node.body[:1] if _is_text(statement))
         for place, node in nodes_of_kind(*FUNCTIONS, among=with_tests())
     }
     assert not {name: length for name, length in lengths.items() if length > LONGEST_FUNCTION}
@@ -166,7 +171,7 @@ def test_repository_mentions_only_the_product(subject):
 
 def test_orchestrator_has_no_names_of_metrics():
     """Facts about a metric are declared next to the code that computes it, and looked up."""
-    names = {each.name for each in declared_metrics(catalog.names("tasks"))}
+    names = {declared_metric.name for declared_metric in declared_metrics(catalog.names("tasks"))}
     files = tuple(path for path in packaged() if path.parts[0] == "orchestrator")
     said = [
         (place.rpartition(":")[0], place, node.value.rpartition("/")[2])

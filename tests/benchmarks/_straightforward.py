@@ -39,7 +39,7 @@ class Straightforward(nn.Module):
 
     def _think(self, encoder: nn.Module, h: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         survival = h.new_ones(h.shape[0])
-        mixed, ponder, kept = torch.zeros_like(h), torch.zeros_like(survival), torch.zeros_like(survival)
+        mixed, ponder, num_kept = torch.zeros_like(h), torch.zeros_like(survival), torch.zeros_like(survival)
         active = torch.ones_like(survival, dtype=torch.bool)
         for _ in range(self.config.max_layers):
             new = self._block(encoder.block, h, mask)
@@ -49,11 +49,11 @@ class Straightforward(nn.Module):
                 break
             keep = active[:, None, None]
             mixed = torch.where(keep, mixed + (survival * p)[:, None, None] * h, mixed)
-            kept = kept + active
-            ponder = torch.where(active, ponder + survival * p * kept, ponder)
+            num_kept = num_kept + active
+            ponder = torch.where(active, ponder + survival * p * num_kept, ponder)
             survival = torch.where(active, survival * (1 - p), survival)
             h = torch.where(keep, new, h)
-        return mixed + survival[:, None, None] * h, ponder + survival * kept
+        return mixed + survival[:, None, None] * h, ponder + survival * num_kept
 
     def _block(self, block: nn.Module, x: Tensor, mask: Tensor) -> Tensor:
         rate, z = self.config.dropout, block.attention_norm(x)
@@ -80,9 +80,9 @@ def _mean(h: Tensor, mask: Tensor) -> Tensor:
 def _xpos(x: Tensor, sign: int) -> Tensor:
     width, size = x.shape[1], x.shape[-1]
     i = torch.arange(size // 2, device=x.device)
-    where = torch.arange(width, device=x.device)[:, None]
-    angle = where * 10_000 ** (-2 * i / size)
-    scale = ((2 * i + 0.4 * size) / (1.4 * size)) ** (sign * (where - width // 2) / 512)
+    positions = torch.arange(width, device=x.device)[:, None]
+    angle = positions * 10_000 ** (-2 * i / size)
+    scale = ((2 * i + 0.4 * size) / (1.4 * size)) ** (sign * (positions - width // 2) / 512)
     cos, sin = ((turn * scale)[:, None] for turn in (angle.cos(), angle.sin()))
     even, odd = x[..., 0::2], x[..., 1::2]
     return torch.stack((even * cos - odd * sin, odd * cos + even * sin), -1).flatten(-2)

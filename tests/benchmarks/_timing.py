@@ -34,7 +34,7 @@ def timed(steps: dict[str, Callable[[], object]], options: argparse.Namespace) -
             _wait(options.device)
             if number >= options.warm_up:
                 seconds[name].append(clock() - begin)
-    return {name: statistics.median(each) for name, each in seconds.items()}
+    return {name: statistics.median(samples) for name, samples in seconds.items()}
 
 
 def _wait(device: str) -> None:

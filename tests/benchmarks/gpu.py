@@ -51,10 +51,10 @@ def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> dic
     model = systems.build(full, options.device)
     set_dropout_context(model, seed=0, step=0)
     encoded = with_autocast(lambda: model(batch).encoded, options)()
-    plain = systems.yardstick(raw, options, round(float(encoded.computed.max())))
+    baseline = systems.yardstick(raw, options, round(float(encoded.computed.max())))
     steps = {
         "ours": steps_of(model, batch, options),
-        "plain": steps_of(plain, batch, options),
+        "plain": steps_of(baseline, batch, options),
         "inference": with_autocast(systems.inference(model, batch), options),
     }
     if systems.early_exit(full) is not None:

@@ -34,7 +34,7 @@ from trainables.assembly import build_model, model_config
 from trainables.testing.exits import modes_of
 from trainables.training import step
 from trainables.training.config import train_config
-from trainables.training.step import Learner, one_step
+from trainables.training.step import Learner, run_step
 from trainables.types import Batch
 
 DEPTHS = ("max_layers", "layers", "test_layers", "loops")
@@ -45,12 +45,12 @@ STACKED = ("looped", "tlb")
 SIZES = {"width": 64, "heads": 4, "batch": 32, "length": 100, "bound": 10}
 
 
-def bounded(raw: dict[str, Any], options: argparse.Namespace, **more: Any) -> dict[str, Any]:
+def limit_layers(raw: dict[str, Any], options: argparse.Namespace, **changes: Any) -> dict[str, Any]:
     """Return the settings of a model under the bound, with defaults for all other fields."""
     fields = catalog.load("models", raw["name"]).Config.model_fields
-    depths = [each for each in DEPTHS if each != "layers" or raw["name"] not in STACKED]
+    depths = [depth for depth in DEPTHS if depth != "layers" or raw["name"] not in STACKED]
     equal = {"width": options.width, "heads": options.heads, **dict.fromkeys(depths, options.bound)}
-    return raw | {name: value for name, value in equal.items() if name in fields} | more
+    return raw | {name: value for name, value in equal.items() if name in fields} | changes
 
 
 def without_dropout(raw: dict[str, Any]) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def cases(raw: dict[str, Any], options: argparse.Namespace) -> dict[tuple[str, s
     """Return the settings of each case, by the use of dropout and the mode of early exit."""
     settings_by_case = {}
     for dropout, change in {"on": dict, "off": without_dropout}.items():
-        full = change(bounded(raw, options))
+        full = change(limit_layers(raw, options))
         modes = modes_of(model_config(full)) if systems.early_exit(full) is not None else ()
         for mode in modes or ("",):
             settings_by_case[dropout, mode or "-"] = full | ({"early_exit": mode} if mode else {})
@@ -83,7 +83,7 @@ def passes(model: nn.Module, batch: Batch) -> Callable[[], None]:
 def update(model: nn.Module, batch: Batch) -> DeviceCounts:
     """Count the work of clipping and weight update, in the second step, because the first one allocates."""
     learner = Learner(model, train_config({"steps": 2}), seed=0)
-    one_step(learner, batch, 0)
+    run_step(learner, batch, 0)
     passes(model, batch)()
     return count_kernels(lambda: step._update(learner, 1))
 

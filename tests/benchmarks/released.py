@@ -75,10 +75,12 @@ def fused(
 ) -> Tensor:
     """The released attention by PyTorch's fused kernel; shapes are (inputs, tokens, heads, head width)."""
     k, v = kv.unbind(2)
-    q, k, v = (each.transpose(1, 2) for each in (q, k, v))
+    q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
     rate = attention.config["attn_dropout"] if attention.training else 0.0
-    seen = key_padding_mask.bool()[:, None, None]
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, dropout_p=rate, scale=attention.scaling)
+    is_visible = key_padding_mask.bool()[:, None, None]
+    out = F.scaled_dot_product_attention(
+        q, k, v, attn_mask=is_visible, dropout_p=rate, scale=attention.scaling
+    )
     return out.transpose(1, 2)
 
 
@@ -136,13 +138,13 @@ def with_kernel(
 
 def measure(label: str, code: ModuleType, options: argparse.Namespace) -> dict[str, Any]:
     """Return one row of the table."""
-    batch, mine = systems.batches(options), build_haltsweep_model(label, options)
-    theirs = Released(label, code, options).to(options.device)
-    theirs_step = training_step(theirs, lambda: theirs(batch))
+    batch, own_model = systems.batches(options), build_haltsweep_model(label, options)
+    released_model = Released(label, code, options).to(options.device)
+    theirs_step = training_step(released_model, lambda: released_model(batch))
     steps = {
         "fused": with_kernel(theirs_step, code, fused),
         "explicit": with_kernel(theirs_step, code, explicit),
-        "ours": training_step(mine, systems.objective(mine, batch)),
+        "ours": training_step(own_model, systems.objective(own_model, batch)),
     }
     seconds = _timing.timed(steps, options)
     released = min(seconds["fused"], seconds["explicit"])
@@ -151,18 +153,18 @@ def measure(label: str, code: ModuleType, options: argparse.Namespace) -> dict[s
         "released ms": 1e3 * released,
         "ours ms": 1e3 * seconds["ours"],
         "speed-up": released / seconds["ours"],
-        "parameters: released": sum(each.numel() for each in theirs.parameters()),
-        "ours": sum(each.numel() for each in mine.parameters()),
+        "parameters: released": sum(parameter.numel() for parameter in released_model.parameters()),
+        "ours": sum(parameter.numel() for parameter in own_model.parameters()),
     }
 
 
 def main() -> None:
-    found = _timing.parser(__doc__, width=128, heads=4, batch=32, length=100, repeats=5)
-    found.add_argument("--code", type=Path, required=True, help="checkout of the released code")
-    found.add_argument("--only", nargs="+", choices=sorted(SYSTEMS), default=list(SYSTEMS))
-    found.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    systems.add_short(found)
-    options = found.parse_args()
+    parser = _timing.parser(__doc__, width=128, heads=4, batch=32, length=100, repeats=5)
+    parser.add_argument("--code", type=Path, required=True, help="checkout of the released code")
+    parser.add_argument("--only", nargs="+", choices=sorted(SYSTEMS), default=list(SYSTEMS))
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    systems.add_short(parser)
+    options = parser.parse_args()
     torch.set_num_threads(options.threads)
     code = load_released_code(options.code)
     _timing.print_results([measure(label, code, options) for label in options.only], options)

@@ -88,9 +88,9 @@ def main() -> None:
 
 def search_plan(name: str, trials: int, arms: int, sampler: str, reports: int) -> Plan:
     """Return a plan that consists of a search."""
-    made = [make_arm(f"arm-{number}", steps=reports) for number in range(arms)]
+    arm_list = [make_arm(f"arm-{number}", steps=reports) for number in range(arms)]
     resources = Resources(cpus=1, checkpoint_seconds=30.0)
-    plan = make_plan(made, trials_per_arm=trials // arms, sampler=sampler, seeds=(), resources=resources)
+    plan = make_plan(arm_list, trials_per_arm=trials // arms, sampler=sampler, seeds=(), resources=resources)
     return replace(plan, name=name)
 
 
@@ -123,12 +123,12 @@ def virtual(root: Path, args: argparse.Namespace) -> None:
         peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         ledger_mb=folder.ledger.stat().st_size / 1e6,
     )
-    for how in ("--from-events", ""):
-        command = [sys.executable, "-m", "tests.benchmarks.scale", "--reopen", str(folder.root), how]
+    for option in ("--from-events", ""):
+        command = [sys.executable, "-m", "tests.benchmarks.scale", "--reopen", str(folder.root), option]
         outputs = [subprocess.check_output([*filter(None, command)], text=True) for _ in range(REPEATS)]
-        found = [json.loads(each) for each in outputs]
-        medians = {name: statistics.median(each[name] for each in found) for name in found[0]}
-        print_figures("reopened from events" if how else "reopened from a snapshot", **medians)
+        timings = [json.loads(output) for output in outputs]
+        medians = {name: statistics.median(timing[name] for timing in timings) for name in timings[0]}
+        print_figures("reopened from events" if option else "reopened from a snapshot", **medians)
 
 
 def drive(recorder: Recorder, in_flight: int) -> tuple[list[float], list[float]]:
@@ -170,9 +170,9 @@ def reopened(plan: Plan, folder: SweepFolder, *, from_events: bool = False) -> f
 
 def measure_reopening(folder: SweepFolder, *, from_events: bool) -> None:
     """Print seconds, processor time and memory of this process as JSON."""
-    plan, before = read_plan(folder), time.process_time()
+    plan, started_at = read_plan(folder), time.process_time()
     took = reopened(plan, folder, from_events=from_events)
-    cpu_s = time.process_time() - before
+    cpu_s = time.process_time() - started_at
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({"seconds": took, "cpu_s": cpu_s, "peak_mib": peak_mib}))
 
@@ -223,15 +223,17 @@ class StatusWatch:
         command += ["--runs", str(self._folder.root.parent)]
         while not self._ended.wait(STATUS_EVERY_S):
             began = time.perf_counter()
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode == 0:  # the command fails before the sweep exists
+            process = subprocess.run(command, capture_output=True, text=True, check=False)
+            if process.returncode == 0:  # the command fails before the sweep exists
                 self.took.append(time.perf_counter() - began)
 
 
-def print_figures(what: str, **figures: Any) -> None:
+def print_figures(title: str, **figures: Any) -> None:
     """Print one line of JSON."""
-    shown = {name: round(value, 3) if isinstance(value, float) else value for name, value in figures.items()}
-    print(json.dumps({"what": what, **shown, "load": round(os.getloadavg()[0], 1)}), flush=True)
+    rounded_figures = {
+        name: round(value, 3) if isinstance(value, float) else value for name, value in figures.items()
+    }
+    print(json.dumps({"what": title, **rounded_figures, "load": round(os.getloadavg()[0], 1)}), flush=True)
 
 
 if __name__ == "__main__":

@@ -59,16 +59,16 @@ def rows() -> Iterator[Row]:
     """Yield all rows with a baseline and at least one arm."""
     for table, baseline in TABLES.items():
         with (PUBLISHED / table).open(encoding="utf-8", newline="") as file:
-            known = [each for each in csv.DictReader(file) if float(each["std"] or 0) > 0]
-        for split in dict.fromkeys((each["task"], each["split"]) for each in known):
-            found = [
+            entries = [each for each in csv.DictReader(file) if float(each["std"] or 0) > 0]
+        for split in dict.fromkeys((each["task"], each["split"]) for each in entries):
+            task_entries = [
                 each
-                for each in known
+                for each in entries
                 if (each["task"], each["split"]) == split and not each["variant"].startswith("prior")
             ]
-            first = [each for each in found if _is_baseline(each, baseline)]
-            if len(first) == 1 and len(found) > 1:
-                ordered = [*first, *(each for each in found if each is not first[0])]
+            first = [each for each in task_entries if _is_baseline(each, baseline)]
+            if len(first) == 1 and len(task_entries) > 1:
+                ordered = [*first, *(each for each in task_entries if each is not first[0])]
                 means, spreads = (
                     np.array([float(each[key]) for each in ordered]) for key in ("value", "std")
                 )
@@ -108,13 +108,15 @@ def study(row: Row) -> StudyResult:
     shape = (STUDIES, SEEDS, len(row.means))
     values = np.clip(rng.normal(size=shape) * row.spreads + row.means, 0.0, 100.0)
     truth = row.means[1:] - row.means[0]
-    found = paired_differences(values)
-    shown = decided_verdicts(found)
+    task_entries = paired_differences(values)
+    shown = decided_verdicts(task_entries)
     fixed = _verdict(
-        found.mean(1), shown, intervals_within_margin(found, 0.0, LEVEL, MARGIN) & ~interval_rejections(found)
+        task_entries.mean(1),
+        shown,
+        intervals_within_margin(task_entries, 0.0, LEVEL, MARGIN) & ~interval_rejections(task_entries),
     )
     early, excluded, used = simulate_looks(values, margin=MARGIN)
-    last = np.take_along_axis(np.cumsum(found, 1), used[:, None, :] - 1, 1)[:, 0] / used
+    last = np.take_along_axis(np.cumsum(task_entries, 1), used[:, None, :] - 1, 1)[:, 0] / used
     with_looks = _verdict(last, early, excluded)
     best = values[:, :NAIVE].max(1)
     naive = np.sign(best[:, 1:] - best[:, :1])
@@ -163,18 +165,20 @@ HEADERS = (
 
 def main() -> None:
     print("| " + " | ".join(HEADERS) + " |\n" + "|---" * len(HEADERS) + "|")
-    found = [(row, study(row)) for row in rows()]
-    for row, each in found:
+    task_entries = [(row, study(row)) for row in rows()]
+    for row, each in task_entries:
         shares = (each.seeds_of_arms, each.seeds, each.reached, each.reached_with_looks, each.same)
         errors = (each.wrong, each.wrong_with_looks, each.wrong_naive)
         numbers = [f"{share:.2f}" for share in shares] + [f"{share:.3f}" for share in errors]
         print(f"| {row.table.removesuffix('.csv')} | {row.split} | {each.arms} | {' | '.join(numbers)} |")
-    weights = [each.arms for _, each in found]
-    mean = lambda name: np.average([getattr(each, name) for _, each in found], weights=weights)  # noqa: E731
-    fixed = sum(SEEDS * (1 + each.arms) for _, each in found)
-    total = sum(each.seeds * SEEDS * (1 + each.arms) for _, each in found) / fixed
-    effects = np.concatenate([np.abs(row.means[1:] - row.means[0]) / _pooled(row) for row, _ in found])
-    print(f"\n{len(found)} rows, {sum(weights)} arms; effects in standard deviations of a run: ", end="")
+    weights = [each.arms for _, each in task_entries]
+    mean = lambda name: np.average([getattr(each, name) for _, each in task_entries], weights=weights)  # noqa: E731
+    fixed = sum(SEEDS * (1 + each.arms) for _, each in task_entries)
+    total = sum(each.seeds * SEEDS * (1 + each.arms) for _, each in task_entries) / fixed
+    effects = np.concatenate([np.abs(row.means[1:] - row.means[0]) / _pooled(row) for row, _ in task_entries])
+    print(
+        f"\n{len(task_entries)} rows, {sum(weights)} arms; effects in standard deviations of a run: ", end=""
+    )
     print(", ".join(f"{np.quantile(effects, share):.1f} ({share:.0%})" for share in (0.25, 0.5, 0.75, 0.9)))
     print(f"confirm compute: {total:.2f} of the fixed design's (goal {GOAL}), naive {NAIVE / SEEDS:.2f}")
     print(f"of the arms alone: {mean('seeds_of_arms'):.2f}; looks after {[*sequential.looks(SEEDS)]}")

@@ -30,7 +30,7 @@ def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> dic
     variants = {"all": full, "none": full | dict.fromkeys(rates, 0.0)}
     if ATTENTION in rates:
         variants["without attention's"] = full | {ATTENTION: 0.0}
-    steps = {name: _step(each, batch, options) for name, each in variants.items()}
+    steps = {name: _step(variant, batch, options) for name, variant in variants.items()}
     seconds = _timing.timed(steps, options)
     total = seconds["all"]
     shares = {

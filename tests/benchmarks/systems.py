@@ -65,8 +65,8 @@ MEBI, GIGA = 1 << 20, 1e9
 
 def systems() -> dict[str, dict[str, Any]]:
     """Return settings by label, with every model file at least once."""
-    known = {raw["name"] for raw in SYSTEMS.values()}
-    return SYSTEMS | {name: {"name": name} for name in catalog.names("models") if name not in known}
+    names = {raw["name"] for raw in SYSTEMS.values()}
+    return SYSTEMS | {name: {"name": name} for name in catalog.names("models") if name not in names}
 
 
 def chosen(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
@@ -74,11 +74,11 @@ def chosen(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     return {label: raw for label, raw in systems().items() if label in (options.only or systems())}
 
 
-def settings(raw: dict[str, Any], options: argparse.Namespace, **more: Any) -> dict[str, Any]:
+def settings(raw: dict[str, Any], options: argparse.Namespace, **changes: Any) -> dict[str, Any]:
     """Return all settings of a model: equal sizes, and no attention dropout, for the fused kernel."""
     fields = catalog.load("models", raw["name"]).Config.model_fields
     equal = {"width": options.width, "heads": options.heads, "attention_dropout": 0.0}
-    return {name: value for name, value in equal.items() if name in fields} | raw | more
+    return {name: value for name, value in equal.items() if name in fields} | raw | changes
 
 
 def build(raw: dict[str, Any], device: str = "cpu") -> nn.Module:
@@ -99,8 +99,8 @@ def batches(options: argparse.Namespace) -> Batch:
     """Return sequences of a tenth to all of the length, or with `--short` of the lengths of ListOps-O."""
     stream = torch.Generator().manual_seed(1)
     if getattr(options, "short", False):
-        real = listops_lengths()
-        lengths = real[torch.randint(len(real), (options.batch,), generator=stream)]
+        all_lengths = listops_lengths()
+        lengths = all_lengths[torch.randint(len(all_lengths), (options.batch,), generator=stream)]
     else:
         least = max(1, options.length // 10)
         lengths = torch.randint(least, options.length + 1, (options.batch,), generator=stream)
@@ -118,7 +118,7 @@ def batches(options: argparse.Namespace) -> Batch:
 def listops_lengths() -> Tensor:
     """Return the lengths of 2,000 training inputs of ListOps-O."""
     config = listops.Config(near_iid_examples=2_500, valid_examples=1)
-    lengths = np.array([len(each) for each in listops.build(config, "near-iid")["tokens"].to_pylist()])
+    lengths = np.array([len(value) for value in listops.build(config, "near-iid")["tokens"].to_pylist()])
     return torch.from_numpy(lengths[lengths <= config.train_length_max][:2_000])
 
 
@@ -190,12 +190,12 @@ def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> dic
     set_dropout_context(model, seed=0, step=0)
     encoded = model(batch).encoded
     halts = early_exit(full) is not None
-    plain = yardstick(raw, options, ceil(float(encoded.computed.max())))
+    baseline = yardstick(raw, options, ceil(float(encoded.computed.max())))
     steps = {
         "ours": training_step(model, objective(model, batch)),
-        "plain": training_step(plain, objective(plain, batch)),
+        "plain": training_step(baseline, objective(baseline, batch)),
         "inference": inference(model, batch),
-        "plain inference": inference(plain, batch),
+        "plain inference": inference(baseline, batch),
     }
     if halts:
         slow = build(settings(raw, options, early_exit="none"), options.device)

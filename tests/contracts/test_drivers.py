@@ -118,15 +118,15 @@ class Sweep:
     def endings(self) -> dict[str, tuple[OutcomeKind, str]]:
         """Return kind and reason of every final end."""
         ends = [
-            (each.trial_id or "", (OutcomeKind(each.payload["kind"]), each.payload["reason"]))
-            for each in self.events(EventKind.ENDED)
+            (event.trial_id or "", (OutcomeKind(event.payload["kind"]), event.payload["reason"]))
+            for event in self.events(EventKind.ENDED)
         ]
-        finals = [(trial_id, end) for trial_id, end in ends if end[0].final]
-        assert len(finals) == len(dict(finals)), "a trial must end once"
-        return dict(finals)
+        final_ends = [(trial_id, end) for trial_id, end in ends if end[0].final]
+        assert len(final_ends) == len(dict(final_ends)), "a trial must end once"
+        return dict(final_ends)
 
 
-def whole_plan() -> Plan:
+def plan_with_all_endings() -> Plan:
     """Return a plan with every phase and ending: a model-based search, early stopping, every fault."""
     arms = [make_arm("baseline", tally=True), make_arm("twin", tally=True)]
     arms += [make_arm(f"always-{fault}", fault=fault, fault_at=1) for fault in FAULTS]
@@ -160,7 +160,9 @@ def driver(request):
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
     """A sweep that the inline driver runs without interruption; other drivers are compared with it."""
-    return Sweep(inline, whole_plan(), tmp_path_factory.mktemp("reference") / "sweep with a space").run()
+    return Sweep(
+        inline, plan_with_all_endings(), tmp_path_factory.mktemp("reference") / "sweep with a space"
+    ).run()
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +170,9 @@ def finished_sweep(driver, reference, tmp_path_factory):
     """The same sweep, run by the tested driver."""
     if driver is inline:
         return reference
-    return Sweep(driver, whole_plan(), tmp_path_factory.mktemp("whole") / "sweep with a space").run()
+    return Sweep(
+        driver, plan_with_all_endings(), tmp_path_factory.mktemp("whole") / "sweep with a space"
+    ).run()
 
 
 class TestDriver:
@@ -202,7 +206,9 @@ class TestDriver:
     def test_seeds_are_paired_across_arms(self, finished_sweep):
         """Confirm trials of two arms with one seed use the same random stream."""
         histories = content(finished_sweep.events()).values()
-        confirmed = [each for each in histories if each.asked["phase"] == "confirm" and each.measured]
+        confirmed = [
+            history for history in histories if history.asked["phase"] == "confirm" and history.measured
+        ]
         chains = {
             (each.asked["arm"], each.asked["seed"]): [
                 step["metrics"]["train/chain"] for step in each.measured
@@ -213,32 +219,44 @@ class TestDriver:
 
     def test_only_trials_after_the_search_use_the_test_split(self, finished_sweep):
         for history in content(finished_sweep.events()).values():
-            read = any("test/score" in each["metrics"] for each in history.measured)
+            has_test_metrics = any("test/score" in each["metrics"] for each in history.measured)
             finished = history.ended["kind"] == "finished"
-            assert read == (finished and history.asked["phase"] != "search")
+            assert has_test_metrics == (finished and history.asked["phase"] != "search")
 
     def test_re_evaluation_starts_from_the_confirmed_checkpoint(self, finished_sweep):
         histories = content(finished_sweep.events())
-        rereads = [
-            reread for reread in histories.values() if reread.asked["phase"] == "posthoc" and reread.measured
+        re_evaluations = [
+            re_evaluation
+            for re_evaluation in histories.values()
+            if re_evaluation.asked["phase"] == "posthoc" and re_evaluation.measured
         ]
-        assert len(rereads) == 4
-        for reread in rereads:
-            (again,), source = reread.measured, histories[reread.asked["source_id"]].measured[-1]
-            assert again["step"] == source["step"]
-            assert again["metrics"]["valid/score"] == pytest.approx(source["metrics"]["valid/score"] + 0.5)
+        assert len(re_evaluations) == 4
+        for re_evaluation in re_evaluations:
+            (measurement,), source = (
+                re_evaluation.measured,
+                histories[re_evaluation.asked["source_id"]].measured[-1],
+            )
+            assert measurement["step"] == source["step"]
+            assert measurement["metrics"]["valid/score"] == pytest.approx(
+                source["metrics"]["valid/score"] + 0.5
+            )
 
     def test_driver_writes_the_same_events_as_the_inline_driver(self, finished_sweep, reference):
-        ours, theirs = content(finished_sweep.events()), content(reference.events())
-        assert list(ours) == list(theirs), "trials must start in the same order"
-        for trial_id, history in ours.items():
-            assert (history.asked, history.measured) == (theirs[trial_id].asked, theirs[trial_id].measured)
+        events, expected_events = content(finished_sweep.events()), content(reference.events())
+        assert list(events) == list(expected_events), "trials must start in the same order"
+        for trial_id, history in events.items():
+            assert (history.asked, history.measured) == (
+                expected_events[trial_id].asked,
+                expected_events[trial_id].measured,
+            )
 
     def test_only_confirmed_trials_keep_their_checkpoints(self, finished_sweep):
-        left = {each.name for each in SweepFolder(finished_sweep.root).checkpoint_folder.iterdir()}
+        stored_ids = {path.name for path in SweepFolder(finished_sweep.root).checkpoint_folder.iterdir()}
         endings = finished_sweep.endings()
-        confirmed = {each.trial_id for each in finished_sweep.plan.trials if each.phase == "confirm"}
-        assert left == {each for each in confirmed if endings[each][0] is OutcomeKind.FINISHED}
+        confirmed = {trial.trial_id for trial in finished_sweep.plan.trials if trial.phase == "confirm"}
+        assert stored_ids == {
+            trial_id for trial_id in confirmed if endings[trial_id][0] is OutcomeKind.FINISHED
+        }
         assert finished_sweep.changes >= len(finished_sweep.plan.trials), "changes must be announced"
 
     @pytest.mark.slow
@@ -269,8 +287,8 @@ class TestDriver:
         assert content(sweep.run().events()) == content(uninterrupted.events())
         steps = (sweep.root / "data/steps.txt").read_text().splitlines()
         assert len(steps) == len(set(steps)), "a resumed trial must not repeat a step"
-        closed = [event.payload["reason"] for event in sweep.events(EventKind.CLOSED)]
-        assert closed == ["interrupted"] * len(stops) + ["done"]
+        reasons = [event.payload["reason"] for event in sweep.events(EventKind.CLOSED)]
+        assert reasons == ["interrupted"] * len(stops) + ["done"]
         num_started = len(sweep.events(EventKind.STARTED))
         assert len(sweep.run().events(EventKind.STARTED)) == num_started, "a finished sweep starts no trial"
 

@@ -58,10 +58,10 @@ def test_early_exit_changes_no_result(
         results[mode] = run_training_pass(model, batch(sizes), step=seed)
     output, gradients = results["none"]
     for mode in ("batch", "compact"):
-        other, other_gradients = results[mode]
-        torch.testing.assert_close(other.loss, output.loss)
-        check_same(other.encoded, output.encoded, mode, without=("computed",))
-        assert (other.encoded.computed <= output.encoded.computed + 1e-9).all()
+        actual, other_gradients = results[mode]
+        torch.testing.assert_close(actual.loss, output.loss)
+        check_same(actual.encoded, output.encoded, mode, without=("computed",))
+        assert (actual.encoded.computed <= output.encoded.computed + 1e-9).all()
         # A parameter that no computation uses has no gradient instead of a zero gradient.
         for name, gradient in gradients.items():
             torch.testing.assert_close(other_gradients.get(name, torch.zeros_like(gradient)), gradient)

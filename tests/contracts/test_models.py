@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.specs.box import MODELS, all_arms, built
+from tests.support.specs.box import MODELS, all_arms, build_arm
 from trainables.testing.cases import batch, enliven
-from trainables.testing.causality import LIVELIER, inputs
+from trainables.testing.causality import HALTING_FACTOR, inputs
 
 globals().update({f"Test{name.capitalize()}": contract for name, contract in MODELS.items()})
 
@@ -30,22 +30,22 @@ def test_models_of_all_kinds_exist() -> None:
 
 @pytest.mark.parametrize("name", halting("exiting"))
 def test_inputs_halt_at_different_depths(name: str) -> None:
-    differ = [
-        built(raw).eval()(batch([5, 1, 9, 3, 8, 2])).encoded.depth.unique().numel() > 1
+    are_different = [
+        build_arm(raw).eval()(batch([5, 1, 9, 3, 8, 2])).encoded.depth.unique().numel() > 1
         for raw in halting("exiting")[name]
     ]
-    assert sum(differ) >= MIN_SHARE * len(differ)
+    assert sum(are_different) >= MIN_SHARE * len(are_different)
 
 
 @pytest.mark.parametrize("name", halting("causal"))
 def test_positions_halt_at_different_depths(name: str) -> None:
-    differ = []
+    are_different = []
     for raw in halting("causal")[name]:
-        model = built(raw).eval()
-        enliven(model, LIVELIER)
+        model = build_arm(raw).eval()
+        enliven(model, HALTING_FACTOR)
         x, mask = inputs(model)
         depths = [
             model.encoder(x[:, :length], mask[:, :length]).depth.sum().item() / length for length in (1, 4, 9)
         ]
-        differ.append(len({round(depth, 6) for depth in depths}) > 1)
-    assert sum(differ) >= MIN_SHARE * len(differ)
+        are_different.append(len({round(depth, 6) for depth in depths}) > 1)
+    assert sum(are_different) >= MIN_SHARE * len(are_different)

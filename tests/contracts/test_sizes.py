@@ -8,7 +8,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from orchestrator.spec.document import Document, Origin
 from orchestrator.spec.sizes import check
 from trainables import catalog
-from trainables.settings import DEPTH, DEPTHS, MOST, MOST_SHARED
+from trainables.settings import DEPTH, DEPTHS, MOST, SHARED_LAYERS_MAX
 from trainables.training.config import TrainConfig
 
 NAMED = [(kind, name) for kind in catalog.KINDS for name in catalog.names(kind)]
@@ -58,9 +58,9 @@ def test_built_in_fields_have_the_limits_that_are_checked_without_code(kind, nam
         is_depth = DEPTH in field.metadata
         assert is_depth == (root == "model" and path in DEPTHS), f"{path}: {DEPTHS=} must name every depth"
         if is_depth:
-            assert not accepts(field, MOST_SHARED + 1)
-            assert error_message(root, path, MOST_SHARED + 1)
-            assert not error_message(root, path, MOST_SHARED)
+            assert not accepts(field, SHARED_LAYERS_MAX + 1)
+            assert error_message(root, path, SHARED_LAYERS_MAX + 1)
+            assert not error_message(root, path, SHARED_LAYERS_MAX)
         else:
             assert not error_message(root, path, MOST)
 
@@ -69,7 +69,7 @@ def test_greatest_depth_is_that_of_a_model():
     models = [catalog.config_class("models", name) for name in catalog.names("models")]
     depths = [(path, field) for model in models for path, field in fields(model) if path in DEPTHS]
     assert {path for path, _ in depths} == DEPTHS
-    assert any(accepts(field, MOST_SHARED) for _, field in depths)
+    assert any(accepts(field, SHARED_LAYERS_MAX) for _, field in depths)
 
 
 def test_only_whole_numbers_of_training_have_a_largest_value():

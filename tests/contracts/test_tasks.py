@@ -19,7 +19,7 @@ import pytest
 
 from trainables import catalog, task_catalog
 from trainables.testing import TaskContract, task_contract
-from trainables.testing.task import Raw, rows, stored
+from trainables.testing.task import Raw, rows, stored_splits
 from trainables.types import Batch
 
 TASKS = catalog.names("tasks")
@@ -55,12 +55,12 @@ class BoxContract(TaskContract):
         assert [info.role for info in infos].count("train") == 1
 
     def test_no_example_occurs_twice_in_a_split(self, form: Raw) -> None:
-        for info, split in stored(form).items():
+        for info, split in stored_splits(form).items():
             assert len(set(rows(split))) == len(split) or any(self.every_streamed()), info
 
     def test_every_class_is_trained_on(self, form: Raw) -> None:
         shape = task_catalog.shape(task_catalog.task_config(form))
-        for info, split in stored(form).items():
+        for info, split in stored_splits(form).items():
             if info.role == "train" and shape.end_id is None:
                 assert set(split.label_histogram) == set(range(shape.num_classes))
 
@@ -81,9 +81,9 @@ class BoxContract(TaskContract):
         task_catalog.require_files(task_catalog.task_config(config))
         if "folder" in module.Config.model_fields:
             nowhere = module.Config(folder="/nowhere/at all")
-            for ask in (task_catalog.require_files, module.source_digest):
+            for read_files in (task_catalog.require_files, module.source_digest):
                 with pytest.raises(ValueError, match="folder"):
-                    ask(nowhere)
+                    read_files(nowhere)
 
 
 def contract(name: str) -> type[TaskContract]:
@@ -94,7 +94,9 @@ def contract(name: str) -> type[TaskContract]:
 
 
 CONTRACTS = {name: contract(name) for name in TASKS}
-globals().update({f"Test{name.title().replace('_', '')}": each for name, each in CONTRACTS.items()})
+globals().update(
+    {f"Test{name.title().replace('_', '')}": contract_class for name, contract_class in CONTRACTS.items()}
+)
 
 
 def form_key(task: str, form: str) -> str:
@@ -105,7 +107,7 @@ def form_key(task: str, form: str) -> str:
 def hashes_of(raw: Raw) -> dict[str, object]:
     """Return the hashes that identify all data of a form, byte for byte."""
     config = task_catalog.task_config(raw)
-    hashes = {info.name: split.content_hash for info, split in stored(raw).items()}
+    hashes = {info.name: split.content_hash for info, split in stored_splits(raw).items()}
     for info in task_catalog.splits(config):
         for seed, step in DRAWN if info.streamed else ():
             batch = task_catalog.stream(config, 16, seed, step)
@@ -124,13 +126,17 @@ def digest(batch: Batch) -> str:
 def all_hashes() -> dict[str, Any]:
     return {
         form_key(name, form): hashes_of(raw)
-        for name, each in CONTRACTS.items()
-        for form, raw in each().every_form().items()
+        for name, contract_class in CONTRACTS.items()
+        for form, raw in contract_class().every_form().items()
     }
 
 
 def test_recorded_hashes_have_only_existing_forms() -> None:
-    forms = {form_key(name, form) for name, each in CONTRACTS.items() for form in each().every_form()}
+    forms = {
+        form_key(name, form)
+        for name, contract_class in CONTRACTS.items()
+        for form in contract_class().every_form()
+    }
     assert set(json.loads(HASHES.read_text())) == forms
 
 

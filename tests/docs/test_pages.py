@@ -71,22 +71,22 @@ def add(block: CodeBlock, shell: Shell) -> None:
     """Check a part of a spec inside the spec to which it belongs; the file does not change."""
     spec = yaml.safe_load((shell.folder / block.what).read_text("utf-8"))
     for key, value in yaml.safe_load(block.body).items():
-        both = isinstance(spec.get(key), Mapping) and isinstance(value, Mapping)
-        spec[key] = spec[key] | value if both else value
+        are_mappings = isinstance(spec.get(key), Mapping) and isinstance(value, Mapping)
+        spec[key] = spec[key] | value if are_mappings else value
     (shell.folder / "block.yaml").write_text(yaml.safe_dump(spec, sort_keys=False), encoding="utf-8")
     checked(block, shell, "block.yaml")
 
 
 def checked(block: CodeBlock, shell: Shell, file: str) -> None:
-    done = shell.run("check", file)
-    assert done.code == 0, f"{block.place}: {done.err}"
+    result = shell.run("check", file)
+    assert result.code == 0, f"{block.place}: {result.err}"
 
 
 def execute(block: CodeBlock, shell: Shell) -> None:
     file = shell.folder / "block.py"
     file.write_text(block.body, encoding="utf-8")
-    done = answer(Forked(run_file, file, folder=shell.folder, variables=shell.environment))
-    assert done.code == 0, f"{block.place}: {done.err}"
+    result = answer(Forked(run_file, file, folder=shell.folder, variables=shell.environment))
+    assert result.code == 0, f"{block.place}: {result.err}"
 
 
 def run_file(file: Path) -> None:
@@ -111,15 +111,15 @@ def command(block: CodeBlock, shell: Shell) -> None:
             assert code == 0, f"{block.place}: {out[-4000:]}{err}"
             continue
         if program == "python":
-            done = answer(
+            result = answer(
                 Forked(run_file, Path(arguments[0]), folder=shell.folder, variables=shell.environment)
             )
         else:
             assert program == "haltsweep", f"{block.place}: a test cannot run {line}"
-            done = shell.run(*arguments, *shortened(arguments, shell))
-        assert done.code == 0, f"{block.place}: {line}: {done.out[-2000:]}{done.err}"
+            result = shell.run(*arguments, *shortened(arguments, shell))
+        assert result.code == 0, f"{block.place}: {line}: {result.out[-2000:]}{result.err}"
         if target is not None:
-            (shell.folder / target).write_text(done.out, encoding="utf-8")
+            (shell.folder / target).write_text(result.out, encoding="utf-8")
 
 
 def shortened(arguments: list[str], shell: Shell) -> list[str]:
@@ -129,9 +129,9 @@ def shortened(arguments: list[str], shell: Shell) -> list[str]:
     if arguments[0] != "launch":
         return []
     spec: dict[str, Any] = yaml.safe_load((shell.folder / arguments[1]).read_text("utf-8"))
-    found: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
     if search := spec.get("search"):
-        found |= {"search.trials_per_arm": 1} | ({"search.repeats": 1} if "repeats" in search else {})
+        overrides |= {"search.trials_per_arm": 1} | ({"search.repeats": 1} if "repeats" in search else {})
     if "trainable" not in spec:
-        found |= {f"baseline.{name}": value for name, value in SHORT_TRAINING.items()}
-    return [f"{name}={value}" for name, value in found.items()] + ["--driver", "inline"]
+        overrides |= {f"baseline.{name}": value for name, value in SHORT_TRAINING.items()}
+    return [f"{name}={value}" for name, value in overrides.items()] + ["--driver", "inline"]

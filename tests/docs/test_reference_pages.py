@@ -21,9 +21,11 @@ from trainables.protocol import Job
 
 @pytest.fixture(scope="module")
 def pages() -> ModuleType:
-    found = importlib.util.spec_from_file_location("reference_pages", ROOT / "docs" / "reference_pages.py")
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    module_spec = importlib.util.spec_from_file_location(
+        "reference_pages", ROOT / "docs" / "reference_pages.py"
+    )
+    module = importlib.util.module_from_spec(module_spec)
+    module_spec.loader.exec_module(module)
     return module
 
 
@@ -32,16 +34,16 @@ def test_reference_has_every_command_with_its_options(pages: ModuleType) -> None
     for name, command in commands_by_name(typer.main.get_command(app)).items():
         _, _, section = text.partition(f"# `haltsweep {name}`\n")
         section = re.split(r"^##", section, maxsplit=1, flags=re.MULTILINE)[0]
-        options = {each for param in command.params for each in param.opts if each.startswith("--")}
+        options = {opt for param in command.params for opt in param.opts if opt.startswith("--")}
         assert options <= set(re.findall(r"--[a-z-]+", section)), name
 
 
 def test_reference_explains_every_key_of_a_spec(pages: ModuleType) -> None:
     text = pages.spec()
-    whole = text.partition("## `")[0]
+    header = text.partition("## `")[0]
     keys = json_schema()["$defs"]["built-in"]["properties"]
     rows = {
-        row[1].strip(" `"): row[-2].strip() for row in map(split_row, whole.splitlines()) if len(row) == 5
+        row[1].strip(" `"): row[-2].strip() for row in map(split_row, header.splitlines()) if len(row) == 5
     }
     assert keys.keys() <= rows.keys()
     undescribed = [key for key in keys if not rows[key]]
@@ -57,9 +59,9 @@ def split_row(line: str) -> list[str]:
 def test_reference_has_every_error_and_outcome(pages: ModuleType) -> None:
     text = pages.exit_codes()
     raised = {
-        each.__name__
-        for each in vars(errors).values()
-        if isinstance(each, type) and issubclass(each, errors.HaltsweepError)
+        var.__name__
+        for var in vars(errors).values()
+        if isinstance(var, type) and issubclass(var, errors.HaltsweepError)
     }
     assert {name for name in raised if f"| `{name}` | " not in text} == set()
     assert {each for each in OutcomeKind if f"| `{each}` | " not in text} == set()

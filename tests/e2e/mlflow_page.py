@@ -77,9 +77,9 @@ def open_from_list(page: "Page", server: str, experiment: str) -> "Page":
     # the link's role.
     link = page.locator("a", has_text=re.compile(r"^open$")).first
     link.wait_for(state="attached")
-    with page.context.expect_page() as opened:
+    with page.context.expect_page() as new_page:
         link.evaluate("link => link.click()")
-    return opened.value
+    return new_page.value
 
 
 def close_assistant(page: "Page") -> None:
@@ -166,11 +166,11 @@ def _scroll(page: "Page", top: int) -> None:
 
 def _cells(grid: "Locator") -> list[tuple[float, float, str]]:
     """Return left, top and text of the drawn cells."""
-    found: list[tuple[float, float, str]] = grid.evaluate(
+    cells: list[tuple[float, float, str]] = grid.evaluate(
         """grid => [...grid.firstElementChild.children].map(
             cell => [parseFloat(cell.style.left), parseFloat(cell.style.top), cell.innerText.trim()])"""
     )
-    return found
+    return cells
 
 
 def columns(page: "Page") -> list[str]:

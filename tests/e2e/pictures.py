@@ -82,7 +82,7 @@ class Pictures:
 
 def run_example_sweep(root: Path, name: str, changes: Iterable[str]) -> Sweep:
     """Run the example sweep with `changes`, which name it `name`, through the command line below `root`."""
-    shell = Shell.at(root, tracked=True, drawn=True)
+    shell = Shell.at(root, tracked=True, draws_figures=True)
     (shell.folder / EXAMPLE_SPEC.name).write_text(EXAMPLE_SPEC.read_text(encoding="utf-8"), encoding="utf-8")
     with shell.started("launch", EXAMPLE_SPEC.name, *changes, "--driver", "inline") as process:
         _, errors = process.communicate()

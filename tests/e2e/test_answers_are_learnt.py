@@ -13,8 +13,8 @@ from trainables.data.split import Split, content_hash
 from trainables.decoding.search import answers
 from trainables.tasks import logical_inference
 from trainables.training.config import train_config
-from trainables.training.step import Learner, one_step
-from trainables.training.writing import right_answers
+from trainables.training.step import Learner, run_step
+from trainables.training.writing import reference_answers
 from trainables.types import NOT_ASKED, Batch, TaskShape
 
 EXAMPLES, STEPS, CHECK_EVERY = 12, 250, 40
@@ -80,10 +80,10 @@ def test_model_fits_a_small_batch_of_answers(model_name: str, task: Any) -> None
     learner = Learner(build_model(raw, shape, seed=1), train_config(train), seed=1)
     # Beam search may still find a likelier wrong answer when greedy decoding is right.
     decoding_configs = [train_config(train | {"beam_size": size, "length_penalty": 0.4}) for size in (1, 4)]
-    right_tokens = right_answers(batch)
+    right_tokens = reference_answers(batch)
     decoded: list[list[list[int]]] = []
     for step in range(STEPS):
-        one_step(learner, batch, step)
+        run_step(learner, batch, step)
         if (step + 1) % CHECK_EVERY == 0:
             learner.model.eval()
             decoded = [answers(learner.model, batch, decoding_config) for decoding_config in decoding_configs]

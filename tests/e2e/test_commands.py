@@ -26,7 +26,7 @@ ONE_ARM_DIVERGES = "arms.too-fast={why: cannot learn, set: {train.ponder_weight:
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory):
-    return Shell.at(tmp_path_factory.mktemp("commands"), tracked=True, drawn=True)
+    return Shell.at(tmp_path_factory.mktemp("commands"), tracked=True, draws_figures=True)
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +92,9 @@ def sync_if_needed(answer, shell):
 
 def assert_finished(folder):
     """Check that every planned trial ended once and measured each step once."""
-    ended = Counter(trial for kind, trial, payload in trial_events(folder) if kind is EventKind.ENDED
+    num_ends = Counter(trial for kind, trial, payload in trial_events(folder) if kind is EventKind.ENDED
                     and payload["kind"] != "stopped")  # fmt: skip
-    assert ended == Counter(planned_ids(folder))
+    assert num_ends == Counter(planned_ids(folder))
     steps = Counter(
         (trial, payload["step"])
         for kind, trial, payload in trial_events(folder)
@@ -123,23 +123,23 @@ class TestFinishedSweep:
         assert_finished(folder)
 
     def test_second_launch_is_refused(self, launched, shell):
-        before = tree_without_journals(shell.folder)
+        state_before = tree_without_journals(shell.folder)
         second_launch = shell.run("launch", "tiny.yaml", *INLINE, *PLACES)
         assert second_launch.code == 2
-        assert tree_without_journals(shell.folder) == before
+        assert tree_without_journals(shell.folder) == state_before
         (remedy,) = re.findall(r"`haltsweep (.*)`", second_launch.err)
         assert sync_if_needed(shell.run(*shlex.split(remedy), *INLINE), shell).code == 0
 
     def test_continued_launch_of_a_finished_sweep_runs_no_trial(self, launched, shell):
-        before, runs = trial_events(sweep_of(shell)), mlflow_runs(shell)
-        resumed = shell.run("launch", "tiny.yaml", "--continue", *INLINE, *PLACES)
-        assert sync_if_needed(resumed, shell).code == 0, resumed.err
-        assert trial_events(sweep_of(shell)) == before
+        state_before, runs = trial_events(sweep_of(shell)), mlflow_runs(shell)
+        resume_result = shell.run("launch", "tiny.yaml", "--continue", *INLINE, *PLACES)
+        assert sync_if_needed(resume_result, shell).code == 0, resume_result.err
+        assert trial_events(sweep_of(shell)) == state_before
         assert mlflow_runs(shell) == runs
 
     def test_status_json_has_arms_and_trials(self, launched, shell):
-        shown = shell.run("status", "tiny", "--runs", RUNS, "--json")
-        status = json.loads(shown.out)
+        output = shell.run("status", "tiny", "--runs", RUNS, "--json")
+        status = json.loads(output.out)
         assert (status["sweep"], status["state"]) == ("tiny", "finished")
         assert [(arm["arm"], arm["ended"], arm["planned"]) for arm in status["arms"]] == [
             ("baseline", 4, 4),
@@ -164,16 +164,16 @@ class TestFinishedSweep:
         assert first.code == 0
         # Print the leftovers of an earlier session, which are rare and no part of this test.
         print(first.out, (sweep_of(shell).root / "tracking.log").read_text())
-        before = mlflow_runs(shell)
+        state_before = mlflow_runs(shell)
         second = shell.run("sync", "tiny", "--runs", RUNS)
         assert (second.code, second.out) == (0, "tiny: all was up to date\n")
-        assert mlflow_runs(shell) == before
+        assert mlflow_runs(shell) == state_before
 
 
 class TestPlanning:
     def test_dry_run_prints_the_plan_and_writes_nothing(self, untracked_shell):
         options = ("tiny.yaml", "baseline.train.steps=6", "--profile", "short")
-        before = tree(untracked_shell.folder), tree(untracked_shell.home)
+        state_before = tree(untracked_shell.folder), tree(untracked_shell.home)
         plan = untracked_shell.run("plan", *options)
         dry_run = untracked_shell.run("launch", *options, "--dry-run", *PLACES)
         assert plan.code == dry_run.code == 0
@@ -181,7 +181,7 @@ class TestPlanning:
         assert_plain(plan)
         assert "minus-gate" in plan.out
         assert "train.steps 6" in plan.out
-        assert (tree(untracked_shell.folder), tree(untracked_shell.home)) == before
+        assert (tree(untracked_shell.folder), tree(untracked_shell.home)) == state_before
 
     @pytest.mark.parametrize(
         ("verb", "options"), [("check", ()), ("plan", ()), ("launch", (*INLINE, *PLACES))]
@@ -191,14 +191,14 @@ class TestPlanning:
     ):
         monkeypatch.setenv("HOME", str(tmp_path))
         (tmp_path / "tiny.yaml").write_text(TINY.replace("gate: false", "gaet: false"))
-        before = tree(tmp_path)
-        shown = haltsweep(verb, "tiny.yaml", *options)
-        assert shown.code == 2
-        assert shown.out == ""
-        assert_plain(shown)
-        assert shown.err.startswith("tiny.yaml:10: arms.minus-gate.set.model.gaet: ")
-        assert "'gate'" in shown.err
-        assert tree(tmp_path) == before
+        state_before = tree(tmp_path)
+        output = haltsweep(verb, "tiny.yaml", *options)
+        assert output.code == 2
+        assert output.out == ""
+        assert_plain(output)
+        assert output.err.startswith("tiny.yaml:10: arms.minus-gate.set.model.gaet: ")
+        assert "'gate'" in output.err
+        assert tree(tmp_path) == state_before
 
 
 @pytest.mark.slow
@@ -207,14 +207,14 @@ class TestFailures:
         """The sweep stores its ledger at another place."""
         storage = ("--storage", f"sqlite:///{untracked_shell.folder / 'team.db'}")
         options = ("--profile", "short", ONE_ARM_DIVERGES, *storage)
-        done = untracked_shell.run("launch", "tiny.yaml", *options, *INLINE, *PLACES)
-        assert done.code == 1, done.err
-        assert_plain(done)
-        assert "2 diverged, 4 finished" in done.out
-        assert re.search(r"│ too-fast +│ 0 of 2 finished │", done.out)
+        result = untracked_shell.run("launch", "tiny.yaml", *options, *INLINE, *PLACES)
+        assert result.code == 1, result.err
+        assert_plain(result)
+        assert "2 diverged, 4 finished" in result.out
+        assert re.search(r"│ too-fast +│ 0 of 2 finished │", result.out)
         assert not sweep_of(untracked_shell).ledger.exists()
-        shown = untracked_shell.run("status", "tiny", "--runs", RUNS)
-        assert re.search(r"failed: too-fast confirm 0 \(\w+\): diverged: \S.* finite", shown.out)
+        output = untracked_shell.run("status", "tiny", "--runs", RUNS)
+        assert re.search(r"failed: too-fast confirm 0 \(\w+\): diverged: \S.* finite", output.out)
 
 
 @pytest.mark.slow
@@ -230,22 +230,22 @@ class TestInterruptedSweep:
             )
             running = json.loads(fresh_shell.run("status", "tiny", "--runs", RUNS, "--json").out)
             interrupt(process)
-            stopped = answer(process)
+            stop_result = answer(process)
 
         assert running["state"] == "running"
         assert [arm["running"] for arm in running["arms"]] in ([1, 0], [0, 1])
-        assert stopped.code == 130
-        assert "haltsweep resume tiny --runs 'my runs'" in stopped.err
-        assert_plain(stopped)
-        (trial_id,) = [one.name for one in folder.checkpoint_folder.iterdir()]
+        assert stop_result.code == 130
+        assert "haltsweep resume tiny --runs 'my runs'" in stop_result.err
+        assert_plain(stop_result)
+        (trial_id,) = [path.name for path in folder.checkpoint_folder.iterdir()]
         assert list(folder.checkpoint(trial_id).iterdir())
-        shown = fresh_shell.run("status", "tiny", "--runs", RUNS)
-        assert "haltsweep resume tiny --runs 'my runs'" in shown.out
+        output = fresh_shell.run("status", "tiny", "--runs", RUNS)
+        assert "haltsweep resume tiny --runs 'my runs'" in output.out
 
-        command = shlex.split(shown.out.partition("continue with: ")[2].splitlines()[0])
-        resumed = fresh_shell.run(*command[1:], *INLINE)
-        assert resumed.code == 0, resumed.err
-        assert "trials: 2 finished" in resumed.out
+        command = shlex.split(output.out.partition("continue with: ")[2].splitlines()[0])
+        resume_result = fresh_shell.run(*command[1:], *INLINE)
+        assert resume_result.code == 0, resume_result.err
+        assert "trials: 2 finished" in resume_result.out
         assert_finished(folder)
         assert Counter(mlflow_runs(fresh_shell).values()) == {"FINISHED": 1 + 2 + 2}
 
@@ -258,11 +258,11 @@ class TestInterruptedSweep:
             interrupt(process)
             assert "stopping" in process.stderr.readline()
             interrupt(process)
-            stopped = answer(process)
-        assert stopped.code == 130
-        assert_plain(stopped)
-        shown = json.loads(untracked_shell.run("status", "tiny", "--runs", RUNS, "--json").out)
-        assert shown["state"] == "unfinished"
+            stop_result = answer(process)
+        assert stop_result.code == 130
+        assert_plain(stop_result)
+        output = json.loads(untracked_shell.run("status", "tiny", "--runs", RUNS, "--json").out)
+        assert output["state"] == "unfinished"
 
 
 @pytest.mark.slow
@@ -270,21 +270,21 @@ def test_ray_driver_runs_the_same_trials(untracked_shell, launched, shell):
     """Ray runs trials with the same params and, on the CPU, the same metrics as the inline driver. A private
     Ray ignores the address of another one."""
     options = ("--driver", "ray", "--cpus", "1", *PLACES)
-    done = untracked_shell.run("launch", "tiny.yaml", *options, RAY_ADDRESS="ray://127.0.0.1:1")
-    assert done.code == 0, done.err
-    assert_plain(done)
-    assert "trials: 8 finished" in done.out
+    result = untracked_shell.run("launch", "tiny.yaml", *options, RAY_ADDRESS="ray://127.0.0.1:1")
+    assert result.code == 0, result.err
+    assert_plain(result)
+    assert "trials: 8 finished" in result.out
     assert_finished(sweep_of(untracked_shell))
     assert deterministic_results(untracked_shell) == deterministic_results(shell)
 
 
 def deterministic_results(shell):
     """Return params and deterministic metrics of each trial."""
-    shown = json.loads(shell.run("status", "tiny", "--runs", RUNS, "--json").out)
+    output = json.loads(shell.run("status", "tiny", "--runs", RUNS, "--json").out)
     return {
         trial["trial_id"]: (
             trial["assignment"],
             {name: value for name, value in trial["metrics"].items() if name not in NONDETERMINISTIC_METRICS},
         )
-        for trial in shown["trials"]
+        for trial in output["trials"]
     }

@@ -10,7 +10,7 @@ from trainables.data.split import Split, content_hash
 from trainables.tasks import logical_inference
 from trainables.training.config import train_config
 from trainables.training.evaluate import evaluate
-from trainables.training.step import Learner, one_step
+from trainables.training.step import Learner, run_step
 from trainables.types import Batch
 
 CONFIG = logical_inference.Config.model_validate({"pairs": 10_000, "test_pairs": 10_000})
@@ -46,7 +46,7 @@ def test_lower_threshold_after_training_saves_steps() -> None:
     batch = Split(table, SHAPE.pad_id, content_hash(table)).batch(np.arange(examples))
     student = learner({}, batch_size=examples, ponder_weight=0.002)
     for step in range(steps):
-        one_step(student, batch, step)
+        run_step(student, batch, step)
     thresholds = [number / 10 for number in range(1, 10)]
     evaluations = [evaluate_at_threshold(student, threshold, batch) for threshold in (*thresholds, 0.999)]
     saved_shares = [evaluation["saved"] for evaluation in evaluations]

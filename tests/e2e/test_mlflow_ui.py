@@ -101,11 +101,13 @@ def confirmed_values(sweep: Sweep, field: str) -> dict[str, str]:
     }
 
 
-def assert_shows(shown: Mapping[str, Mapping[str, str]], wanted: Mapping[str, Mapping[str, float]]) -> None:
+def assert_shows(
+    displayed: Mapping[str, Mapping[str, str]], expected: Mapping[str, Mapping[str, float]]
+) -> None:
     """Compare metrics with the three decimals that MLflow shows."""
-    for metric, by_arm in wanted.items():
+    for metric, by_arm in expected.items():
         for arm, value in by_arm.items():
-            assert float(shown[metric][arm]) == pytest.approx(value, abs=0.0005 + 1e-9), (metric, arm)
+            assert float(displayed[metric][arm]) == pytest.approx(value, abs=0.0005 + 1e-9), (metric, arm)
 
 
 def test_mlflow_ui_compares_the_arms(comparison_sweep: Sweep, pictures: Pictures) -> None:
@@ -143,7 +145,7 @@ def test_mlflow_ui_compares_the_arms(comparison_sweep: Sweep, pictures: Pictures
     for comparison in (selected, linked):
         assert_shows(comparison.metrics, expected_metrics(comparison_sweep))
     if not pictures.is_published:
-        wanted = {name_: dict(zip(ARMS, values, strict=True)) for name_, values in DIFFERING_PARAMS.items()}
-        assert differing == wanted | {"model.x": confirmed_values(comparison_sweep, "model.x")}
+        expected = {name_: dict(zip(ARMS, values, strict=True)) for name_, values in DIFFERING_PARAMS.items()}
+        assert differing == expected | {"model.x": confirmed_values(comparison_sweep, "model.x")}
     for picture in ("arms", "comparison"):
         assert (pictures.folder / f"mlflow-{picture}.png").stat().st_size > 10_000

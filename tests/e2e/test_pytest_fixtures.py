@@ -98,8 +98,8 @@ assert len(sweep_spec("walks.yaml", ["search=null"]).trials) == 8
 @pytest.mark.slow
 def test_snapshot_stores_and_compares_the_expansion(repository: pytest.Pytester) -> None:
     body = 'sweep_spec("walks.yaml").check_snapshot()'
-    written = run(repository, body, "--snapshot-update")
-    written.assert_outcomes(passed=1)
+    result = run(repository, body, "--snapshot-update")
+    result.assert_outcomes(passed=1)
     snapshot = repository.path / "snapshots" / "test_walks.test_it.walks.txt"
     text = snapshot.read_text()
     assert "minus-drift  nothing pulls" in text

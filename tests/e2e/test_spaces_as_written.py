@@ -92,7 +92,7 @@ def test_fields_and_arms_accept_names_with_special_characters(haltsweep: Run, fo
     search = {"also": also, "trials_per_arm": 2, "constraints": ["`weight-decay` <= 0.5"]}
     launch_spec(haltsweep, folder, baseline, search, arms=arms)
     records = record_rows(haltsweep)
-    assert {each["arm"] for each in records} == {"baseline", *arms}
+    assert {record["arm"] for record in records} == {"baseline", *arms}
     for row in records:
         settings, arm = json.loads(row["settings"]), arms.get(row["arm"], {"set": {}})
         assert settings.keys() == baseline.keys()
@@ -123,12 +123,12 @@ def test_choices_can_be_lists_mappings_and_null(haltsweep: Run, folder: Path) ->
     first = [{"hidden": [128, 64]}]
     search = {"also": also, "trials_per_arm": 12, "sampler": "grid", "first": first}
     launch_spec(haltsweep, folder, baseline, search)
-    settings = [json.loads(each["settings"]) for each in record_rows(haltsweep)]
+    settings = [json.loads(record_row["settings"]) for record_row in record_rows(haltsweep)]
     assert settings[0] == {**baseline, "hidden": [128, 64]}
     for name, values in (("hidden", hidden), ("optimizer", optimizers), ("dropout", [None, 0.5])):
-        assert all(each[name] in values for each in settings)
-        assert len({json.dumps(each[name]) for each in settings}) == len(values)
-    assert len({json.dumps(each, sort_keys=True) for each in settings}) == 12
+        assert all(setting[name] in values for setting in settings)
+        assert len({json.dumps(setting[name]) for setting in settings}) == len(values)
+    assert len({json.dumps(setting, sort_keys=True) for setting in settings}) == 12
     assert yaml.safe_load(haltsweep("best", "one").out)["baseline"] == settings[0]
     (folder / "again.yaml").write_text((folder / "one.yaml").read_text().replace("name: one", "name: two"))
     plan = haltsweep("plan", "again.yaml", "search.first=[{from: one}]")
@@ -142,11 +142,11 @@ def test_infeasible_trials_are_reported_and_not_counted(haltsweep: Run, folder: 
     search_section = {"also": HEADS, "trials_per_arm": 12, "sampler": "random"}
     launch_spec(haltsweep, folder, {"width": 64, "heads": 4}, search_section, trainable="spaces_job:narrow")
     records = record_rows(haltsweep)
-    outcomes = [each["outcome"] for each in records]
+    outcomes = [record["outcome"] for record in records]
     assert outcomes.count("finished") == 12
     assert outcomes.count("infeasible") == len(records) - 12 > 0
-    reasons = [each["reason"] for each in records if each["outcome"] == "infeasible"]
-    assert all(each.startswith("width ") for each in reasons)
+    reasons = [record["reason"] for record in records if record["outcome"] == "infeasible"]
+    assert all(reason.startswith("width ") for reason in reasons)
     status = haltsweep("status", "one")
     assert status.code == 0
     assert f"{len(reasons)} infeasible" in status.out

@@ -12,7 +12,7 @@ from trainables.assembly import build_model
 from trainables.data.split import Split, content_hash
 from trainables.testing import model_contract
 from trainables.training.config import train_config
-from trainables.training.step import Learner, one_step
+from trainables.training.step import Learner, run_step
 from trainables.types import Batch, TaskShape
 
 TASKS: dict[str, dict[str, Any]] = {
@@ -126,12 +126,12 @@ def small_batch(task: str) -> tuple[Batch, TaskShape]:
 def test_model_fits_a_small_batch(name: str, case: Case) -> None:
     batch, shape = small_batch(case.task)
     config = catalog.load("models", name).Config
-    no_dropout = {each: 0.0 for each in config.model_fields if each.endswith("dropout")}
+    no_dropout = {model_field: 0.0 for model_field in config.model_fields if model_field.endswith("dropout")}
     model = build_model({"name": name, "width": 32} | no_dropout | case.model, shape, seed=1)
     settings = {"steps": case.steps, "lr": 5e-3, "weight_decay": 0.0, "ponder_weight": 0.01}
     learner = Learner(model, train_config(settings), seed=1)
     for step in range(case.steps):
-        result = one_step(learner, batch, step)
+        result = run_step(learner, batch, step)
         if result.hits == result.counts:
             break
     assert result.hits == result.counts, (

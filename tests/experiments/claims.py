@@ -39,7 +39,7 @@ LEARNT_SHARE = 0.95
 """An arm has learnt its training data if its mean accuracy at training lengths is at least this share of the
 published one. Written on 29 November 2026, after all studies of that day."""
 NO_VERDICT = "no verdict"
-WRITTEN = {"before": "before the data", "after": "after the data", "with": "committed with the data"}
+COMMIT_TIMES = {"before": "before the data", "after": "after the data", "with": "committed with the data"}
 
 
 class Bounds(BaseModel):
@@ -75,7 +75,7 @@ class Claim(BaseModel):
     show when it was written."""
 
     @model_validator(mode="after")
-    def _one_way(self) -> Self:
+    def _divides_or_subtracts(self) -> Self:
         if self.over and self.minus:
             raise ValueError(f"a claim is of a ratio or of a difference, got {self.over=} and {self.minus=}")
         return self
@@ -106,7 +106,7 @@ class Claims(BaseModel):
 
 def studies() -> list[Path]:
     """Return the folders of all finished studies, by name."""
-    return sorted(each.parent for each in FINDINGS.glob("*/sweep"))
+    return sorted(path.parent for path in FINDINGS.glob("*/sweep"))
 
 
 @cache
@@ -122,16 +122,18 @@ def report(study: Path) -> Report:
     return summarise(read_plan(folder), read_records(folder))
 
 
-def is_primary(found: Report, claim: Claim) -> bool:
+def is_primary(study_report: Report, claim: Claim) -> bool:
     """Return whether the report itself corrects the interval: a primary outcome that was not extended."""
-    return claim.minus == "reference" and claim.metric in found.outcomes and not found.extensions
+    return (
+        claim.minus == "reference" and claim.metric in study_report.outcomes and not study_report.extensions
+    )
 
 
-def measured(found: Report, claim: Claim, family: int) -> Estimate:
+def estimate_claim(study_report: Report, claim: Claim, family: int) -> Estimate:
     """Return the number of a claim, with an interval over seeds.
 
     Args:
-        found: The report of the study.
+        study_report: The report of the study.
         claim: A claim about the study.
         family: By how much the level of an exploratory interval is divided (Bonferroni). The report corrects
             intervals of primary outcomes.
@@ -139,28 +141,32 @@ def measured(found: Report, claim: Claim, family: int) -> Estimate:
     Raises:
         LookupError: The study has no such number.
     """
-    if is_primary(found, claim):
-        return _effect(found, claim).estimate
-    own = dict(_cell(found, claim.arm, claim.metric, claim.setting).by_seed)
+    if is_primary(study_report, claim):
+        return _effect(study_report, claim).estimate
+    values_by_seed = dict(_cell(study_report, claim.arm, claim.metric, claim.setting).by_seed)
     low, high = (0.0, 1.0) if "accuracy" in claim.metric else (-inf, inf)
     if claim.over:
-        other = dict(_cell(found, claim.over, claim.metric, claim.setting).by_seed)
-        values = [own[seed] / other[seed] for seed in sorted(own.keys() & other.keys())]
+        divisors = dict(_cell(study_report, claim.over, claim.metric, claim.setting).by_seed)
+        values = [
+            values_by_seed[seed] / divisors[seed] for seed in sorted(values_by_seed.keys() & divisors.keys())
+        ]
     elif claim.minus:
-        arm = claim.arm if claim.minus == "as trained" else _effect(found, claim).reference
-        other = dict(_cell(found, arm, claim.metric, "").by_seed)
-        values = [own[seed] - other[seed] for seed in sorted(own.keys() & other.keys())]
+        arm = claim.arm if claim.minus == "as trained" else _effect(study_report, claim).reference
+        divisors = dict(_cell(study_report, arm, claim.metric, "").by_seed)
+        values = [
+            values_by_seed[seed] - divisors[seed] for seed in sorted(values_by_seed.keys() & divisors.keys())
+        ]
         low, high = low - high, high - low
     else:
-        values = [value for _, value in sorted(own.items())]
+        values = [value for _, value in sorted(values_by_seed.items())]
     return estimate(values, level=1 - LEVEL / family, span=(low, high))
 
 
 def family_of(study: Path) -> int:
     """Return the number of exploratory claims of a study, times the number of looks if it was extended."""
-    found = report(study)
-    looks = max(1, len(found.extensions))  # a line an extension, and one more that counts the looks
-    return looks * sum(not is_primary(found, each) for each in claims(study).claim)
+    study_report = report(study)
+    looks = max(1, len(study_report.extensions))  # a line an extension, and one more that counts the looks
+    return looks * sum(not is_primary(study_report, verdict) for verdict in claims(study).claim)
 
 
 def at_training_lengths(study: Path, claim: Claim) -> dict[str, tuple[float, bool]]:
@@ -168,80 +174,81 @@ def at_training_lengths(study: Path, claim: Claim) -> dict[str, tuple[float, boo
     learnt = claims(study).learnt
     if not claim.on_longer_inputs or learnt is None:
         return {}
-    found = report(study)
-    other = _effect(found, claim).reference if claim.minus == "reference" else claim.over
+    study_report = report(study)
+    other_arm = _effect(study_report, claim).reference if claim.minus == "reference" else claim.over
     means = {
-        arm: _cell(found, arm, learnt.metric, "").estimate.mean
-        for arm in dict.fromkeys((claim.arm, other))
+        arm: _cell(study_report, arm, learnt.metric, "").estimate.mean
+        for arm in dict.fromkeys((claim.arm, other_arm))
         if arm
     }
     return {arm: (mean, mean >= LEARNT_SHARE * learnt.published[arm]) for arm, mean in means.items()}
 
 
-def _effect(found: Report, claim: Claim) -> Effect:
-    effect = found.effect(claim.arm, claim.metric)
+def _effect(study_report: Report, claim: Claim) -> Effect:
+    effect = study_report.effect(claim.arm, claim.metric)
     if effect is None:
         raise LookupError(f"no difference of {claim.arm} in {claim.metric}")
     return effect
 
 
-def _cell(found: Report, arm: str, metric: str, setting: str) -> Cell:
-    cells = found.posthoc if setting else found.cells
-    matching = [each for each in cells if (each.arm, each.metric, each.setting) == (arm, metric, setting)]
+def _cell(study_report: Report, arm: str, metric: str, setting: str) -> Cell:
+    cells = study_report.posthoc if setting else study_report.cells
+    matching = [cell for cell in cells if (cell.arm, cell.metric, cell.setting) == (arm, metric, setting)]
     if not matching:
         raise LookupError(f"no {metric} of {arm} with {setting!r}")
     return matching[0]
 
 
-def direction(known: Estimate, expected: Bounds) -> str:
+def direction(estimate_: Estimate, expected: Bounds) -> str:
     """Return agrees or contradicts where the whole interval does, else undecided."""
-    if known.low is None or known.high is None:
+    if estimate_.low is None or estimate_.high is None:
         return "undecided"
-    if known.low >= expected.at_least and known.high <= expected.at_most:
+    if estimate_.low >= expected.at_least and estimate_.high <= expected.at_most:
         return "agrees"
-    if known.high < expected.at_least or known.low > expected.at_most:
+    if estimate_.high < expected.at_least or estimate_.low > expected.at_most:
         return "contradicts"
     return "undecided"
 
 
-def size(known: Estimate, published: float | None) -> str:
+def size(estimate_: Estimate, published: float | None) -> str:
     """Return whether the published number lies inside the interval."""
     if published is None:
         return "not printed"
-    if known.low is None or known.high is None:
+    if estimate_.low is None or estimate_.high is None:
         return "undecided"
-    return "inside" if known.low <= published <= known.high else "outside"
+    return "inside" if estimate_.low <= published <= estimate_.high else "outside"
 
 
 def row(study: Path, claim: Claim) -> tuple[str, ...]:
     """Return one line of the table."""
-    found, family = report(study), family_of(study)
-    known = measured(found, claim, family)
-    hours = sum(each.seconds for each in found.tallies) / SECONDS_PER_HOUR
-    what = f"`{claim.arm}`"
+    study_report, family = report(study), family_of(study)
+    estimate_ = estimate_claim(study_report, claim, family)
+    hours = sum(tally.seconds for tally in study_report.tallies) / SECONDS_PER_HOUR
+    description = f"`{claim.arm}`"
     if claim.over:
-        what += f" / `{claim.over}`"
+        description += f" / `{claim.over}`"
     elif claim.minus == "as trained":
-        what += " minus the same as trained"
+        description += " minus the same as trained"
     elif claim.minus:
-        what += f" minus `{_effect(found, claim).reference}`"
+        description += f" minus `{_effect(study_report, claim).reference}`"
     reading = f", {claim.setting}" if claim.setting else ""
-    mark = "" if is_primary(found, claim) else f" (exploratory, level {LEVEL:g}/{family})"
+    mark = "" if is_primary(study_report, claim) else f" (exploratory, level {LEVEL:g}/{family})"
     learnt = at_training_lengths(study, claim)
-    verdicts = direction(known, claim.expected), size(known, claim.published_value)
+    verdicts = direction(estimate_, claim.expected), size(estimate_, claim.published_value)
     if not all(has_learnt for _, has_learnt in learnt.values()):
         verdicts = (NO_VERDICT, NO_VERDICT)
+    sign = "+" if claim.minus else ""
     return (
         f"{claim.claim} ({claim.source})",
         claim.published,
-        f"{what}, {claim.metric}{reading}: {format_interval(known, '+' if claim.minus else '')}{mark}",
-        str(known.n),
+        f"{description}, {claim.metric}{reading}: {format_interval(estimate_, sign)}{mark}",
+        str(estimate_.n),
         ", ".join(
             f"`{arm}` {mean:.3f}{'' if has_learnt else ' (not learnt)'}"
             for arm, (mean, has_learnt) in learnt.items()
         ),
-        WRITTEN[claim.written],
-        *(f"**{each}**" for each in verdicts),
+        COMMIT_TIMES[claim.written],
+        *(f"**{verdict}**" for verdict in verdicts),
         f"[{study.name}](findings/{study.name}/report.md), {hours:.1f} core hours",
     )
 

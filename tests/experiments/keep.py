@@ -21,18 +21,20 @@ PRIVATE = frozenset({"command", "directory", "host", "jobs"})
 """Parts of provenance with names of a machine and its folders."""
 
 
-def keep(sweep: Path, study: Path) -> None:
+def copy_study(sweep: Path, study: Path) -> None:
     """Copy the data of the report and of the claims into `study`."""
-    source, kept = SweepFolder(sweep), SweepFolder(study / "sweep")
-    kept.root.mkdir(parents=True, exist_ok=True)
+    source, target = SweepFolder(sweep), SweepFolder(study / "sweep")
+    target.root.mkdir(parents=True, exist_ok=True)
     for name in (source.plan.name, MANIFEST):
-        shutil.copyfile(source.root / name, kept.root / name)
+        shutil.copyfile(source.root / name, target.root / name)
     records = [
-        replace(each, provenance={key: each.provenance[key] for key in each.provenance.keys() - PRIVATE})
-        for each in read_records(source)
+        replace(
+            record, provenance={key: record.provenance[key] for key in record.provenance.keys() - PRIVATE}
+        )
+        for record in read_records(source)
     ]
-    table = pa.Table.from_pylist([to_row(each) for each in records], schema=RECORDS)
-    Projections(kept).put(kept.records, TableFile(kept.records, table, 0).encoded())
+    table = pa.Table.from_pylist([to_row(record) for record in records], schema=RECORDS)
+    Projections(target).put(target.records, TableFile(target.records, table, 0).encoded())
     text = (source.report / "report.md").read_text()
     (study / "report.md").write_text(re.sub(r"!\[[^\n]*\]\(values-\d+\.png\)\n\n?", "", text))
     for picture in (*source.report.glob("outcome-*.png"), *source.report.glob("difference-*.png")):
@@ -40,4 +42,4 @@ def keep(sweep: Path, study: Path) -> None:
 
 
 if __name__ == "__main__":
-    keep(*map(Path, sys.argv[1:]))
+    copy_study(*map(Path, sys.argv[1:]))

@@ -38,18 +38,22 @@ def ratio(metric: str, arm: str, bound: int) -> str:
         for cell in report(FINDINGS / "gut-runtime").cells
         if cell.metric == metric
     }
-    ours, unit = (values[f"{name}[model.max_layers={most}]"] for name, most in ((arm, bound), UNIT))
-    return format_interval(estimate([ours[seed] / unit[seed] for seed in sorted(ours)]))
+    arm_values, unit_values = (
+        values[f"{name}[model.max_layers={layer_bound}]"] for name, layer_bound in ((arm, bound), UNIT)
+    )
+    return format_interval(estimate([arm_values[seed] / unit_values[seed] for seed in sorted(arm_values)]))
 
 
 def table() -> str:
     """Return the Markdown table."""
-    paper = published()
+    published_seconds = published()
     rows = [
         (
             f"`{arm}`",
             str(bound),
-            f"{paper[arm, bound] / paper[UNIT]:.2f}" if (arm, bound) in paper else "",
+            f"{published_seconds[arm, bound] / published_seconds[UNIT]:.2f}"
+            if (arm, bound) in published_seconds
+            else "",
             ratio(SECONDS, arm, bound),
             ratio(FLOPS, arm, bound),
         )

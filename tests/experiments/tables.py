@@ -87,49 +87,49 @@ class Entry:
 @cache
 def entries() -> tuple[Entry, ...]:
     """Return all numbers of all tables."""
-    found = []
+    all_entries = []
     for path in sorted(TABLES.glob("*.csv")):
         with path.open(newline="", encoding="utf-8") as file:
             for line in csv.DictReader(file):
-                said = [line[name] for name in ("paper", "table", "system", "variant", "task")]
-                found.append(
-                    Entry(path.name, *said, line["split"], line["metric"], line["value"], line["std"])
+                fields = [line[name] for name in ("paper", "table", "system", "variant", "task")]
+                all_entries.append(
+                    Entry(path.name, *fields, line["split"], line["metric"], line["value"], line["std"])
                 )
-    return tuple(found)
+    return tuple(all_entries)
 
 
-def quoted(row: Published, split: str) -> list[Entry]:
+def find_quoted_entries(row: Published, split: str) -> list[Entry]:
     """Return the numbers that `row` quotes for `split`, by paper, table, row and column."""
-    said = row.reference
-    if said is None:
+    reference = row.reference
+    if reference is None:
         return []
-    column = said.column or COLUMNS.get((said.paper, said.table), {}).get(split)
+    column = reference.column or COLUMNS.get((reference.paper, reference.table), {}).get(split)
     return [
-        each
-        for each in entries()
-        if (each.paper, each.table, each.system, each.variant, each.column)
-        == (said.paper, said.table, said.system, said.variant or "", column)
-        and row.metric in METRICS.get(each.unit, ((), 1, ""))[0]
+        entry
+        for entry in entries()
+        if (entry.paper, entry.table, entry.system, entry.variant, entry.column)
+        == (reference.paper, reference.table, reference.system, reference.variant or "", column)
+        and row.metric in METRICS.get(entry.unit, ((), 1, ""))[0]
     ]
 
 
 def problems(row: Published, problem_of: str | None = None) -> Iterator[str]:
     """Yield the faults of a row; `problem_of` selects a task of the table of looped models."""
-    for split, ours in row.values.items():
-        found = [each for each in quoted(row, split) if problem_of in (None, each.task)]
-        if len(found) != 1:
-            yield f"{split}: {len(found)} numbers of the tables are quoted, must be one"
+    for split, quoted_value in row.values.items():
+        matches = [entry for entry in find_quoted_entries(row, split) if problem_of in (None, entry.task)]
+        if len(matches) != 1:
+            yield f"{split}: {len(matches)} numbers of the tables are quoted, must be one"
         else:
-            yield from (f"{split}: {problem}" for problem in _differs(row, ours, found[0]))
+            yield from (f"{split}: {problem}" for problem in _find_differences(row, quoted_value, matches[0]))
 
 
-def _differs(row: Published, ours: PublishedValue, entry: Entry) -> Iterator[str]:
+def _find_differences(row: Published, quoted_value: PublishedValue, entry: Entry) -> Iterator[str]:
     _, scale, statistic = METRICS[entry.unit]
-    if Decimal(repr(ours.value)) != Decimal(entry.value) / scale:
-        yield f"must be {Decimal(entry.value) / scale}, got {ours.value}"
+    if Decimal(repr(quoted_value.value)) != Decimal(entry.value) / scale:
+        yield f"must be {Decimal(entry.value) / scale}, got {quoted_value.value}"
     std = Decimal(entry.std) / scale if entry.std else None
-    if (None if ours.std is None else Decimal(repr(ours.std))) != std:
-        yield f"std must be {std}, got {ours.std}"
+    if (None if quoted_value.std is None else Decimal(repr(quoted_value.std))) != std:
+        yield f"std must be {std}, got {quoted_value.std}"
     if row.statistic != statistic:
         yield f"must be a {statistic}, got a {row.statistic}"
 

@@ -37,8 +37,8 @@ def test_table_of_times_equals_the_records():
 
 
 def test_enough_claims_are_decided():
-    found = [row(study, claim) for study in studies() for claim in claims(study).claim]
-    directions = [each[6].strip("*") for each in found]
+    rows = [row(study, claim) for study in studies() for claim in claims(study).claim]
+    directions = [each[6].strip("*") for each in rows]
     assert sum(each in {"agrees", "contradicts"} for each in directions) >= DECIDED
 
 
@@ -47,8 +47,8 @@ def test_claims_on_longer_inputs_require_learnt_training_data(study):
     for claim in claims(study).claim:
         learnt = at_training_lengths(study, claim)
         assert bool(learnt) == claim.metric.startswith("length-")
-        judged = row(study, claim)[6] != f"**{NO_VERDICT}**"
-        assert judged == all(has_learnt for _, has_learnt in learnt.values())
+        has_verdict = row(study, claim)[6] != f"**{NO_VERDICT}**"
+        assert has_verdict == all(has_learnt for _, has_learnt in learnt.values())
 
 
 @pytest.mark.parametrize("name", STUDIES)

@@ -177,8 +177,10 @@ def test_searches_start_with_the_published_settings(name: str) -> None:
     spec = {"listops": "listops-o"}.get(task, task)
     label = {"gut": "gut" if task == "flipflop" else "baseline"}.get(model, model)
     published = arms(spec)["baseline" if (spec, label) == ("flipflop", "tlb") else label]
-    ours, first = arms(name)["as-published"], read_spec(EXPERIMENTS / f"{name}.yaml").spec.search
+    arm_settings, first = arms(name)["as-published"], read_spec(EXPERIMENTS / f"{name}.yaml").spec.search
     assert {path: lookup(published, path) for path in first.first[0]} == dict(first.first[0])
-    assert ours["model"] == published["model"]
-    same = [path for path in published["train"] if path != "ponder_weight" or model != "tlb"]
-    assert {path: ours["train"][path] for path in same} == {path: published["train"][path] for path in same}
+    assert arm_settings["model"] == published["model"]
+    compared_fields = [path for path in published["train"] if path != "ponder_weight" or model != "tlb"]
+    assert {path: arm_settings["train"][path] for path in compared_fields} == {
+        path: published["train"][path] for path in compared_fields
+    }

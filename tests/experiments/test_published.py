@@ -12,7 +12,7 @@ from orchestrator.plan.faults import Faults
 from orchestrator.spec.load import load_spec, profile_names, read_spec
 from orchestrator.spec.types import Published
 from search_spaces.paths import lookup, with_value
-from tests.experiments.tables import EXPERIMENTS, SYSTEMS, entries, problems, quoted
+from tests.experiments.tables import EXPERIMENTS, SYSTEMS, entries, find_quoted_entries, problems
 
 SPECS = sorted(EXPERIMENTS.glob("*.yaml"))
 LOOPED = {
@@ -80,29 +80,31 @@ def test_small_profiles_have_no_published_values(path: Path) -> None:
 
 
 def test_every_number_is_quoted_or_has_a_reason() -> None:
-    used = Counter(
+    quoted_entries = Counter(
         each
         for name, row in rows()
         for split in row.values
-        for each in quoted(row, split)
+        for each in find_quoted_entries(row, split)
         if LOOPED.get(name) in (None, each.task)
     )
-    lost = [
-        each
-        for each in entries()
-        if each not in used and each.file not in UNLISTED and each.unit not in {*UNLISTED_UNITS, *SIZES}
-        if (each.system, each.variant) != ("SUT base", "full")  # which is SUT base of Table 1
+    unquoted = [
+        entry
+        for entry in entries()
+        if entry not in quoted_entries
+        and entry.file not in UNLISTED
+        and entry.unit not in {*UNLISTED_UNITS, *SIZES}
+        if (entry.system, entry.variant) != ("SUT base", "full")  # which is SUT base of Table 1
     ]
-    assert lost == []
-    partly = {each.file for each in used}.intersection(UNLISTED)
-    assert partly == {"p001_table1_listops.csv", "p001_table2_logical_inference.csv"}
+    assert unquoted == []
+    partly_quoted = {each.file for each in quoted_entries}.intersection(UNLISTED)
+    assert partly_quoted == {"p001_table1_listops.csv", "p001_table2_logical_inference.csv"}
 
 
 def test_published_sizes_equal_those_of_the_models() -> None:
-    printed = {
-        (each.paper, each.table, each.system, each.variant, SIZES[each.unit]): float(each.value) * 1e6
-        for each in entries()
-        if each.unit in SIZES and (each.system, each.variant) != ("SUT base", "full")
+    published_sizes = {
+        (entry.paper, entry.table, entry.system, entry.variant, SIZES[entry.unit]): float(entry.value) * 1e6
+        for entry in entries()
+        if entry.unit in SIZES and (entry.system, entry.variant) != ("SUT base", "full")
     }
     quoted_sizes = {
         (
@@ -117,7 +119,7 @@ def test_published_sizes_equal_those_of_the_models() -> None:
         for key in SIZES.values()
         if (size := getattr(row, key)) is not None
     }
-    assert quoted_sizes == printed
+    assert quoted_sizes == published_sizes
 
 
 GOOD = {

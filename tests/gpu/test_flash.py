@@ -13,7 +13,7 @@ from trainables.layers.tokens import KeysValues
 
 HEADS, SIZE = 4, 64
 LENGTHS = {"ragged": (17, 1, 64, 5), "dense": (32, 32), "one": (1,)}
-KERNELS = {each.name: each for each in flash.flash_kernels()}
+KERNELS = {tensor.name: tensor for tensor in flash.flash_kernels()}
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason=REASON)]
 
 
@@ -36,10 +36,10 @@ def passes(backend: Backend, lengths: tuple[int, ...], *, causal: bool, cross: b
     q, queries = packed(lengths, 0)
     others = tuple(reversed(lengths)) if cross else lengths
     (k, keys), (v, _) = packed(others, 1), packed(others, 2)
-    reach = queries.column + 1 if causal else None
-    out = attend_packed(q, KeysValues.of(k, v, keys), queries, reach=reach, backend=backend)
+    num_visible = queries.column + 1 if causal else None
+    out = attend_packed(q, KeysValues.of(k, v, keys), queries, num_visible=num_visible, backend=backend)
     grads = torch.autograd.grad(out.float().square().sum(), (q, k, v))
-    return [each.detach().float() for each in (out, *grads)]
+    return [tensor.detach().float() for tensor in (out, *grads)]
 
 
 @pytest.mark.usefixtures("kernel")
@@ -58,9 +58,9 @@ def test_dropped_weights_depend_on_the_key(kernel: flash.FlashKernel) -> None:
     (q, packing), (k, _), (v, _) = (packed(LENGTHS["ragged"], seed) for seed in range(3))
 
     def dropped(key: int) -> Tensor:
-        drop = WeightDropout(KeyedDropout(0.5), key, packing.padded_index)
-        seen = KeysValues.of(k, v, packing)
-        return attend_packed(q, seen, packing, drop=drop, backend="flash").detach()
+        dropout = WeightDropout(KeyedDropout(0.5), key, packing.padded_index)
+        keys_values = KeysValues.of(k, v, packing)
+        return attend_packed(q, keys_values, packing, dropout=dropout, backend="flash").detach()
 
     assert torch.equal(dropped(1), dropped(1))
     assert not torch.equal(dropped(1), dropped(2))

@@ -40,5 +40,5 @@ def test_grouped_products_are_those_of_each_expert(
         pytest.skip("PyTorch has no kernel of grouped products for this GPU")
     grouped = passes(maps, counts, waits="error")
     monkeypatch.setattr(experts, "has_grouped_kernel", lambda *_: False)
-    for one, other in zip(grouped, passes(maps, counts), strict=True):
-        torch.testing.assert_close(one, other, rtol=0.02, atol=2e-3)
+    for actual, expected in zip(grouped, passes(maps, counts), strict=True):
+        torch.testing.assert_close(actual, expected, rtol=0.02, atol=2e-3)

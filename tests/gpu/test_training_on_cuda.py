@@ -28,22 +28,22 @@ def test_resumed_training_equals_an_undisturbed_one(precision: str, tmp_path: Pa
     train = {"steps": 6, "batch_size": 8, "lr": 0.01, "report_every": 2, "precision": precision}
     job = Job({"task": TASK, "model": GUT, "train": train}, seed=1, data_dir=tmp_path / "data")
     expected = measurements(Training(job))
-    before, folder = Training(job), tmp_path / "checkpoint"
-    before.advance()
+    interrupted, folder = Training(job), tmp_path / "checkpoint"
+    interrupted.advance()
     folder.mkdir()
-    before.save(folder)
-    after = Training(job)
-    after.restore(folder)
-    for found, other in zip(measurements(after), expected[1:], strict=True):
-        assert found.step == other.step
-        assert comparable(found) == pytest.approx(comparable(other), rel=0.05, abs=0.05)
+    interrupted.save(folder)
+    resumed_training = Training(job)
+    resumed_training.restore(folder)
+    for actual, expected_measurement in zip(measurements(resumed_training), expected[1:], strict=True):
+        assert actual.step == expected_measurement.step
+        assert comparable(actual) == pytest.approx(comparable(expected_measurement), rel=0.05, abs=0.05)
 
 
 def measurements(training: Training) -> list[Measurement]:
-    found = []
+    reports = []
     while not training.finished:
-        found.append(training.advance())
-    return found
+        reports.append(training.advance())
+    return reports
 
 
 def comparable(measurement: Measurement) -> dict[str, Any]:

@@ -42,9 +42,9 @@ def test_local_function_is_planned_and_faults_name_the_spec(folder):
     sweep = Sweep(SPEC, make_train(0))
     assert sweep.plan().trainable == "haltsweep_code.mine:trainable"
     assert [arm.name for arm in sweep.plan().arms] == ["baseline", "one"]
-    wrong = Sweep(SPEC | {"arms": {"one": {"why": "a slip", "set": {"y": 1}}}}, make_train(0))
+    invalid_sweep = Sweep(SPEC | {"arms": {"one": {"why": "a slip", "set": {"y": 1}}}}, make_train(0))
     with pytest.raises(InputError, match=r"^spec: arms\.one\.set\.y: "):
-        wrong.plan()
+        invalid_sweep.plan()
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_sweep_is_run_changed_and_resumed(folder):
         zip(report.trials["trial_id"].to_pylist(), report.trials["metric.test/loss"].to_pylist(), strict=True)
     )
     assert sorted(losses.values()) == pytest.approx([5.01, 5.02, 5.03, 6.01, 6.02, 6.03])
-    assert any("one" in each.line for each in report.summary.verdicts)
+    assert any("one" in verdict.line for verdict in report.summary.verdicts)
     assert (folder / "runs" / "mine" / "report" / "report.html").is_file()
     assert Sweep(SPEC, make_train(5)).run("inline", tracking="none").exit_code == 0  # all trials have ended
     with pytest.raises(InputError, match="mine"):
@@ -92,7 +92,7 @@ GUARD
 def test_function_of_a_script_is_imported_from_its_file(folder):
     code = SCRIPT.replace("GUARD", 'if __name__ == "__main__":').replace("DRIVER", "ray")
     (folder / "study.py").write_text(code)
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "study.py"],
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,
@@ -100,7 +100,9 @@ def test_function_of_a_script_is_imported_from_its_file(folder):
         timeout=300,
         check=False,
     )
-    assert done.stdout.splitlines()[-2:] == ["study:train 0", "[0.01, 0.02, 0.03, 1.01, 1.02, 1.03]"], done
+    assert process.stdout.splitlines()[-2:] == ["study:train 0", "[0.01, 0.02, 0.03, 1.01, 1.02, 1.03]"], (
+        process
+    )
 
 
 def test_script_that_starts_a_sweep_on_import_is_refused(folder):

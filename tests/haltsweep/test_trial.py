@@ -24,7 +24,7 @@ def train(settings, trial):
 def test_stand_in_collects_reports(tmp_path: Path) -> None:
     trial = Trial(seed=3, splits=["test"], folder=tmp_path)
     train({}, trial)
-    assert [each["step"] for each in trial.reports] == [1, 2]
+    assert [report["step"] for report in trial.reports] == [1, 2]
     assert trial.reports[-1].keys() >= {"valid/torch", "test/seed"}
     assert (trial.phase, trial.folder) == ("confirm", tmp_path)
     same_seed = Trial(seed=3, splits=["test"])

@@ -43,7 +43,7 @@ def run(p: Parameters, config: dict[str, Any], x: Tensor) -> NaiveOutput:
         states += final
         depths.append(depth)
         ponders.append(ponder)
-    pooled_state = read(p, config["readout"], memory, states)
+    pooled_state = read_out(p, config["readout"], memory, states)
     return NaiveOutput(
         states, pooled_state, sum(depths) / len(depths), sum(ponders[1:], ponders[0]) / len(ponders)
     )
@@ -71,7 +71,7 @@ def update(p: Parameters, at: str, memory: Vectors, final: Vectors, heads: int) 
     return [state + feedforward(p, f"{at}.feedforward", z) for state, z in zip(attended, normed, strict=True)]
 
 
-def read(p: Parameters, readout: str, memory: Vectors, states: Vectors) -> Tensor:
+def read_out(p: Parameters, readout: str, memory: Vectors, states: Vectors) -> Tensor:
     if readout not in ("slots", "last-slot"):
         return pool(states, readout)
     normed = [layer_norm(p, "memory.readout_norm", slot) for slot in memory]

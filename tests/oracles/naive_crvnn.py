@@ -57,7 +57,7 @@ def _latent(p: Parameters, config: dict[str, Any], x: Tensor) -> NaiveOutput:
     exist, taken = [ONE] * (n + 2), [ZERO] * (n + 2)
     steps, finished = 0, False
     while steps < n and not finished:
-        left, right = _left(exist, config["retriever"]), _right(exist, config["retriever"])
+        left, right = _left_weights(exist, config["retriever"]), _right_weights(exist, config["retriever"])
         visible = [state[:width] for state in states]
         scores = _scores(p, config, (visible, taken), left, right)
         selected = _select(config, scores, left, right)
@@ -78,7 +78,7 @@ def _latent(p: Parameters, config: dict[str, Any], x: Tensor) -> NaiveOutput:
     return NaiveOutput(visible, visible[n], steps, penalty)
 
 
-def _right(exist: Vectors, retriever: str) -> list[list[Tensor]]:
+def _right_weights(exist: Vectors, retriever: str) -> list[list[Tensor]]:
     """Return R_ij: the probability that j is the first existing position to the right of i."""
     size = len(exist)
     rows = [[ZERO] * size for _ in exist]
@@ -98,8 +98,8 @@ def _right(exist: Vectors, retriever: str) -> list[list[Tensor]]:
     return rows
 
 
-def _left(exist: Vectors, retriever: str) -> list[list[Tensor]]:
-    mirrored = _right(list(exist)[::-1], retriever)
+def _left_weights(exist: Vectors, retriever: str) -> list[list[Tensor]]:
+    mirrored = _right_weights(list(exist)[::-1], retriever)
     return [row[::-1] for row in mirrored[::-1]]
 
 
@@ -115,10 +115,10 @@ def _scores(
     right: list[list[Tensor]],
 ) -> list[Tensor]:
     visible, taken = states_and_taken
-    window, before, after = [list(visible)], visible, visible
+    window, left_states, right_states = [list(visible)], visible, visible
     for _ in range(config["window"] // 2):
-        before, after = _gather(left, before), _gather(right, after)
-        window = [before, *window, after]
+        left_states, right_states = _gather(left, left_states), _gather(right, right_states)
+        window = [left_states, *window, right_states]
     scores = []
     for i in range(len(visible)):
         features = torch.cat([neighbours[i] for neighbours in window])
@@ -165,8 +165,8 @@ def leaf_state(p: Parameters, config: dict[str, Any], x: Tensor) -> Tensor:
 def compose(p: Parameters, config: dict[str, Any], left: Tensor, right: Tensor) -> Tensor:
     if config["cell"] == "lstm":
         width = left.shape[0] // 2
-        both = torch.cat([left[:width], right[:width]])
-        f1, f2, i, o, new = (p["cell.outer.weight"] @ both + p["cell.outer.bias"]).reshape(5, width)
+        hidden_states = torch.cat([left[:width], right[:width]])
+        f1, f2, i, o, new = (p["cell.outer.weight"] @ hidden_states + p["cell.outer.bias"]).reshape(5, width)
         memory = torch.sigmoid(f1) * left[width:] + torch.sigmoid(f2) * right[width:]
         memory = memory + torch.sigmoid(i) * torch.tanh(new)
         return torch.cat([torch.sigmoid(o) * torch.tanh(memory), memory])

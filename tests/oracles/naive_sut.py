@@ -176,11 +176,11 @@ def _layer(
     config: dict[str, Any],
     h: Tensor,
     t: int,
-    shown: KeysAndValues,
+    keys_and_values: KeysAndValues,
     cross_kv: KeysAndValues | None,
     record: RoutingContext,
 ) -> Tensor:
-    """Return the next state of the token at position `t`, which attends to `shown` and `cross_kv`."""
+    """Return the next state of the token at position `t`, given keys and values."""
     pre, sizes = config["norm"] == "pre", config["attention"]
 
     def sublayer(name: str, x: Tensor, function: Any) -> Tensor:
@@ -189,7 +189,9 @@ def _layer(
             return x + function(layer_norm(p, norm, x))
         return layer_norm(p, norm, x + function(x))
 
-    x = sublayer("attention", h, lambda z: _attention(p, "block.attention", sizes, z, shown, t, record))
+    x = sublayer(
+        "attention", h, lambda z: _attention(p, "block.attention", sizes, z, keys_and_values, t, record)
+    )
     if cross_kv is not None:
         x = sublayer("recall", x, lambda z: _attention(p, "block.recall", sizes, z, cross_kv, None, record))
     return sublayer("feedforward", x, lambda z: _experts(p, config["feedforward"], z, record))
@@ -246,8 +248,8 @@ def _route(
         # Expert e gets an exponential time of rate p(e), so that e is first with probability p(e).
         numbers = record.numbers(at)
         times = {e: -math.log(numbers[e]) / float(q.detach()) for e, q in enumerate(probabilities)}
-        drawn = sorted(times.keys() - {*chosen}, key=times.__getitem__)
-        chosen = chosen + drawn[: sizes["sampled"]]
+        drawn_experts = sorted(times.keys() - {*chosen}, key=times.__getitem__)
+        chosen = chosen + drawn_experts[: sizes["sampled"]]
     record.choices.append(RoutingChoice(at, probabilities, chosen, record.weight))
     total = sum(probabilities[e] for e in chosen) + 1e-6
     return [(e, probabilities[e] / total) for e in chosen]

@@ -70,8 +70,8 @@ def test_decoder_equals_the_naive_implementation(arm: str) -> None:
         naive_decoder.run(parameters, config, row[:length], encoded[:source])
         for row, length, encoded, source in zip(y, ANSWERS, memory, INPUTS, strict=True)
     ]
-    both = {"y": y, "memory": memory}
-    expected = gradients(decoder, both, naive_objective(naive_outputs))
+    module_inputs = {"y": y, "memory": memory}
+    expected = gradients(decoder, module_inputs, naive_objective(naive_outputs))
     options: list[dict[str, str]] = [{}]
     if config.get("halt") is not None:
         assert len({output.depth for output in naive_outputs}) > 1, "the test needs different depths"
@@ -79,4 +79,4 @@ def test_decoder_equals_the_naive_implementation(arm: str) -> None:
     for option in options:
         decoder, _ = build(arm, **option)
         output = decoder(y, y_mask, memory, memory_mask)
-        assert_equal_outputs(decoder, both, output, naive_outputs, expected)
+        assert_equal_outputs(decoder, module_inputs, output, naive_outputs, expected)

@@ -123,7 +123,9 @@ def naive_stop(model: nn.Module, batch: Batch, groups: Sequence[Sequence[int]]) 
 
 
 SINGLE_ROWS = [[row] for row in range(len(ROWS))]
-ROWS_BY_LENGTH = [[row for row, length in enumerate(ROWS) if length == each] for each in (3, 4, 5)]
+ROWS_BY_LENGTH = [
+    [row for row, length in enumerate(ROWS) if length == row_length] for row_length in (3, 4, 5)
+]
 
 
 @pytest.mark.parametrize("classes", [2, 4])

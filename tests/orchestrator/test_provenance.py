@@ -96,13 +96,16 @@ def test_changes_of_the_code_are_stored_without_secrets_and_within_limits(checko
 def test_changes_of_the_code_do_not_depend_on_git_settings_and_may_be_any_bytes(checkout, monkeypatch):
     code = commit_package_file(checkout, monkeypatch)
     code.write_bytes(b"x = 2\ny = '\xff'\n")
-    plain = provenance(checkout)
-    assert "+x = 2\n+y = '\N{REPLACEMENT CHARACTER}'" in plain.code_diff
+    first_provenance = provenance(checkout)
+    assert "+x = 2\n+y = '\N{REPLACEMENT CHARACTER}'" in first_provenance.code_diff
     git(checkout, "config", "color.ui", "always")
     git(checkout, "config", "diff.external", "echo")
     git(checkout, "config", "diff.noprefix", "true")
     collected = provenance(checkout)
-    assert (collected.code_diff, collected.code_changes) == (plain.code_diff, plain.code_changes)
+    assert (collected.code_diff, collected.code_changes) == (
+        first_provenance.code_diff,
+        first_provenance.code_changes,
+    )
 
 
 def test_all_installed_packages_are_listed():

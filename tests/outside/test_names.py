@@ -39,8 +39,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_entry_points_are_listed_with_their_origin(haltsweep: Run, installed: Path) -> None:
     install_gru_kit(installed)
-    assert "\ngru " in (shown := haltsweep("models").out)
-    assert shown.count("[from gru-kit 0.1]") == 1
+    assert "\ngru " in (output := haltsweep("models").out)
+    assert output.count("[from gru-kit 0.1]") == 1
     assert "[from gru-kit 0.1]" in haltsweep("tasks").out
     assert haltsweep("spaces").out.count("[from gru-kit 0.1]") == 2
 
@@ -61,8 +61,8 @@ def test_ambiguous_name_is_refused_with_both_origins(installed: Path) -> None:
     install_package(installed, "other-kit", project_memory)
     with pytest.raises(BadModule, match=r"'gru'.*gru_kit\.gru of gru-kit 0\.1"):
         catalog.load("models", "gru")
-    both = r"trainables\.models\.transformer .*other\.transformer of other-kit 0\.1"
-    with pytest.raises(BadModule, match=both):
+    pattern = r"trainables\.models\.transformer .*other\.transformer of other-kit 0\.1"
+    with pytest.raises(BadModule, match=pattern):
         catalog.load("models", "transformer")
 
 
@@ -82,10 +82,10 @@ def test_unusable_module_is_reported_with_file_and_line(
         catalog.load("models", "broken")
     spec = installed / "spec.yaml"
     spec.write_text(SPEC.read_text().replace("majority}", "listops}").replace("gru,", "broken,"))
-    answer = haltsweep("plan", str(spec), "search.spaces=[optimiser]")
-    assert answer.code == 2
-    assert "spec.yaml:6: baseline.model.name: " in answer.err
-    assert "Traceback" not in answer.err
+    result = haltsweep("plan", str(spec), "search.spaces=[optimiser]")
+    assert result.code == 2
+    assert "spec.yaml:6: baseline.model.name: " in result.err
+    assert "Traceback" not in result.err
     assert "'broken' of broken-kit 0.1" in haltsweep("models").out
 
 
@@ -101,11 +101,11 @@ def test_unknown_name_gets_a_suggestion(installed: Path) -> None:
 
 def test_workers_get_the_code_that_the_spec_names(installed: Path) -> None:
     install_gru_kit(installed)
-    before = code_parts(WORKLOAD, ["majority"], ["gru"])
-    assert before != code_parts(WORKLOAD, [], ["transformer"])
+    parts_before = code_parts(WORKLOAD, ["majority"], ["gru"])
+    assert parts_before != code_parts(WORKLOAD, [], ["transformer"])
     with (installed / "gru_kit" / "__init__.py").open("a") as file:
         file.write("CHANGED = True\n")
-    assert before != code_parts(WORKLOAD, ["majority"], ["gru"])
+    assert parts_before != code_parts(WORKLOAD, ["majority"], ["gru"])
     with pytest.raises(InputError):
         code_parts(WORKLOAD, [], ["nowhere"])
 

@@ -76,7 +76,7 @@ def test_weights_of_plain_modules_depend_only_on_seed_and_name() -> None:
         initialise(modules, 5)
         return modules
 
-    before = torch.random.get_rng_state()
+    state_before = torch.random.get_rng_state()
     kinds = {
         "gru": lambda: nn.GRU(4, 4),
         "norm": lambda: nn.BatchNorm1d(4),
@@ -96,7 +96,7 @@ def test_weights_of_plain_modules_depend_only_on_seed_and_name() -> None:
     assert not separate_modules["attention"][
         "attention"
     ].out_proj.bias.any()  # the initial value of its constructor
-    torch.random.set_rng_state(before)
+    torch.random.set_rng_state(state_before)
     nn.Linear(4, 4)
 
 
@@ -107,13 +107,13 @@ def test_building_leaves_the_global_generator_and_buffers_unchanged(site: Path) 
         "        self.lstm = nn.LSTM(8, 8, batch_first=True)\n"
         "\n    def states(self, x, mask):\n        return self.lstm(x)[0] * self.scale + self.steps.sum()\n",
     )
-    before = torch.random.get_rng_state()
-    one, same, other = (build_model(settings, SHAPE, seed) for seed in (1, 1, 2))
-    assert torch.equal(before, torch.random.get_rng_state())
-    assert one.encoder.steps.tolist() == [0, 1, 2]
-    assert one.encoder.scale == 2
-    assert torch.equal(one.encoder.lstm.weight_hh_l0, same.encoder.lstm.weight_hh_l0)
-    assert not torch.equal(one.encoder.lstm.weight_hh_l0, other.encoder.lstm.weight_hh_l0)
+    state_before = torch.random.get_rng_state()
+    first_model, same_model, other_model = (build_model(settings, SHAPE, seed) for seed in (1, 1, 2))
+    assert torch.equal(state_before, torch.random.get_rng_state())
+    assert first_model.encoder.steps.tolist() == [0, 1, 2]
+    assert first_model.encoder.scale == 2
+    assert torch.equal(first_model.encoder.lstm.weight_hh_l0, same_model.encoder.lstm.weight_hh_l0)
+    assert not torch.equal(first_model.encoder.lstm.weight_hh_l0, other_model.encoder.lstm.weight_hh_l0)
     assert all(weight.is_meta for weight in build_model(settings, SHAPE, 1, "meta").parameters())
 
 
@@ -124,7 +124,7 @@ def test_plain_dropout_depends_only_on_seed_and_step(site: Path) -> None:
         "\n    def states(self, x, mask):\n        return self.drop(self.inner(x))\n",
     )
     built, batch = build_model(settings, SHAPE, 3), synthetic_batch(SHAPE, 4, 9, 0)
-    before = torch.random.get_rng_state()
+    state_before = torch.random.get_rng_state()
 
     def loss(step: int) -> torch.Tensor:
         set_dropout_context(built, 3, step)
@@ -132,7 +132,7 @@ def test_plain_dropout_depends_only_on_seed_and_step(site: Path) -> None:
 
     assert torch.equal(loss(1), loss(1))
     assert not torch.equal(loss(1), loss(2))
-    assert torch.equal(before, torch.random.get_rng_state())
+    assert torch.equal(state_before, torch.random.get_rng_state())
 
 
 def test_undeclared_costs_are_counted(site: Path) -> None:
@@ -149,8 +149,8 @@ def test_undeclared_costs_are_counted(site: Path) -> None:
     for length in (9, 300):
         expected = length * 4 * 2 * 8 * 8 + 2 * 2 * length * length * 8
         assert costs.flops(attention, SHAPE, length, 2) == pytest.approx(expected + readout)
-    few, more = (costs.peak_memory_bytes(lstm, SHAPE, rows, 40) for rows in (1, 11))
-    assert more - few >= 10 * 40 * 8 * 4
+    few_rows_bytes, many_rows_bytes = (costs.peak_memory_bytes(lstm, SHAPE, rows, 40) for rows in (1, 11))
+    assert many_rows_bytes - few_rows_bytes >= 10 * 40 * 8 * 4
 
 
 @pytest.mark.parametrize(
@@ -173,9 +173,9 @@ def test_faults_of_a_model_are_reported_by_the_plan(
 ) -> None:
     install_gru_kit(site)
     model(site, body)
-    answer = haltsweep(
+    result = haltsweep(
         "plan", str(SPEC), "baseline.model={name: mine.model, width: 8}", "arms={}", "search=null"
     )
-    assert answer.code == 2, answer
-    assert message in answer.err
-    assert "Traceback" not in answer.err
+    assert result.code == 2, result
+    assert message in result.err
+    assert "Traceback" not in result.err

@@ -30,8 +30,8 @@ def test_dimension_exists_while_its_conditions_hold() -> None:
     assert exists(SIZE, {}, SETTINGS)
     assert exists(SIZE, {"model.chunk.by": "both"}, SETTINGS)
     assert not exists(SIZE, {"model.chunk.by": "count"}, SETTINGS)
-    twice = Dimension("model.b", Int(1, 2), (*SIZE.when, When("model.halt.unit", ("token",))))
-    assert not exists(twice, {}, SETTINGS)
+    two_conditions = Dimension("model.b", Int(1, 2), (*SIZE.when, When("model.halt.unit", ("token",))))
+    assert not exists(two_conditions, {}, SETTINGS)
     assert exists(Dimension("model.c", Int(1, 2), (When("model.halt", (None,)),)), {}, SETTINGS)
     assert not exists(Dimension("model.d", Int(1, 2), (When("model.none", (None,)),)), {}, SETTINGS)
 
@@ -63,10 +63,10 @@ def test_later_space_overrides_and_nothing_is_lost() -> None:
 
 
 def test_cycle_of_conditions_is_reported() -> None:
-    one = Dimension("model.a", Int(1, 2), (When("model.b", (1,)),))
-    two = Dimension("model.b", Int(1, 2), (When("model.a", (1,)),))
+    first_dimension = Dimension("model.a", Int(1, 2), (When("model.b", (1,)),))
+    second_dimension = Dimension("model.b", Int(1, 2), (When("model.a", (1,)),))
     with pytest.raises(CyclicSpace):
-        merge(Space((one,)), Space((two,)))
+        merge(Space((first_dimension,)), Space((second_dimension,)))
 
 
 @given(count=st.integers(1, 12), seed=st.integers(0, 10**6))
@@ -76,17 +76,21 @@ def test_order_follows_only_dependence(count: int, seed: int) -> None:
         Dimension(
             f"model.d{place}",
             Choice((0, 1)),
-            tuple(When(f"model.d{one}", (1,)) for one in range(place) if rng.random() < 0.3),
+            tuple(
+                When(f"model.d{first_dimension}", (1,))
+                for first_dimension in range(place)
+                if rng.random() < 0.3
+            ),
         )
         for place in range(count)
     ]
     assert order_dimensions(dimensions) == tuple(dimensions)
     shuffled = rng.sample(dimensions, count)
-    found = [dimension.path for dimension in order_dimensions(shuffled)]
-    assert sorted(found) == sorted(dimension.path for dimension in dimensions)
+    paths = [dimension.path for dimension in order_dimensions(shuffled)]
+    assert sorted(paths) == sorted(dimension.path for dimension in dimensions)
     for dimension in dimensions:
         for condition in dimension.when:
-            assert found.index(condition.path) < found.index(dimension.path)
+            assert paths.index(condition.path) < paths.index(dimension.path)
 
 
 def test_condition_can_refer_to_a_sampled_mapping() -> None:
@@ -96,7 +100,7 @@ def test_condition_can_refer_to_a_sampled_mapping() -> None:
     space = merge(Space((momentum, Dimension("optimizer", Choice(optimizers)))))
     assert space.paths == ("optimizer", "momentum")
     settings = {"optimizer": {"name": "adam"}, "momentum": 0.5}
-    drawn = list(combinations(space, settings))
-    assert drawn == [{"optimizer": optimizers[0]}, {"optimizer": optimizers[1], "momentum": 0.9}]
+    params_list = list(combinations(space, settings))
+    assert params_list == [{"optimizer": optimizers[0]}, {"optimizer": optimizers[1], "momentum": 0.9}]
     only_sgd = Formula("optimizer.name == 'sgd'")
-    assert [admits(only_sgd, each, settings) for each in drawn] == [False, True]
+    assert [admits(only_sgd, params, settings) for params in params_list] == [False, True]

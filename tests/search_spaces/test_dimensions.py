@@ -87,9 +87,9 @@ def test_lattice_contains_its_points(low: float, step: float, count: int, data: 
 )
 def test_powers_have_the_expected_values(domain: Powers, values: tuple[float, ...]) -> None:
     assert domain.values == values
-    assert all(contains(domain, each) for each in values)
+    assert all(contains(domain, value) for value in values)
     assert not contains(domain, values[0] * 1.5)
-    assert not any(contains(domain, each) for each in (True, "16", None))
+    assert not any(contains(domain, value) for value in (True, "16", None))
 
 
 def test_lists_and_mappings_of_a_choice_are_distinct() -> None:

@@ -43,14 +43,14 @@ def test_combinations_satisfy_conditions_and_constraints():
     params_list = list(combinations(SPACE, settings))
     assert params_list[0] == {"model.unit": "token", "model.threshold": 0.0, "model.layers": 1}
     assert params_list[-1] == {"model.unit": None, "model.layers": 2}
-    assert len(params_list) == len({repr(each) for each in params_list}) == (3 + 1 + 1) * 2
+    assert len(params_list) == len({repr(params) for params in params_list}) == (3 + 1 + 1) * 2
     assert count_combinations(SPACE, settings) == len(params_list)
 
 
 def test_huge_spaces_are_counted_without_a_list():
-    wide = Space(tuple(Dimension(f"model.x{place}", Int(1, 100)) for place in range(6)))
-    assert count_combinations(wide, {}) == 100**6 > COUNTED_MAX
-    assert next(combinations(wide, {})) == {f"model.x{place}": 1 for place in range(6)}
+    huge_space = Space(tuple(Dimension(f"model.x{place}", Int(1, 100)) for place in range(6)))
+    assert count_combinations(huge_space, {}) == 100**6 > COUNTED_MAX
+    assert next(combinations(huge_space, {})) == {f"model.x{place}": 1 for place in range(6)}
 
 
 def test_ranges_longer_than_any_list_are_counted() -> None:

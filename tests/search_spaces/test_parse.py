@@ -42,13 +42,13 @@ def domains(draw: st.DrawFn) -> Domain:
 
 @st.composite
 def spaces(draw: st.DrawFn) -> tuple[Dimension, ...]:
-    free = draw(st.lists(paths, min_size=1, max_size=4, unique=True))
+    paths_ = draw(st.lists(paths, min_size=1, max_size=4, unique=True))
     values = st.lists(scalars, min_size=1, max_size=3).map(tuple)
-    found = []
-    for place, path in enumerate(free):
-        when = [When(other, draw(values)) for other in free[:place] if draw(st.booleans())]
-        found.append(Dimension(path, draw(domains()), tuple(when)))
-    return tuple(found)
+    dimensions = []
+    for place, path in enumerate(paths_):
+        when = [When(parent_path, draw(values)) for parent_path in paths_[:place] if draw(st.booleans())]
+        dimensions.append(Dimension(path, draw(domains()), tuple(when)))
+    return tuple(dimensions)
 
 
 @given(spaces())
@@ -67,10 +67,10 @@ keys = st.sampled_from(["float", "int", "choice", "fixed", "log", "step", "when"
 @given(
     st.dictionaries(paths | st.text(max_size=6), json | st.dictionaries(keys, json, max_size=4), max_size=3)
 )
-def test_any_mapping_is_parsed_or_refused(written: dict[str, Any]) -> None:
-    dimensions, problems = parse_space(written)
-    right = {dimension.path for dimension in dimensions}
-    assert right | {problem.path[0] for problem in problems if problem.path} == set(written)
+def test_any_mapping_is_parsed_or_refused(mapping: dict[str, Any]) -> None:
+    dimensions, problems = parse_space(mapping)
+    valid_paths = {dimension.path for dimension in dimensions}
+    assert valid_paths | {problem.path[0] for problem in problems if problem.path} == set(mapping)
     assert all(problem.message for problem in problems)
 
 

@@ -77,8 +77,10 @@ def test_path_through_a_missing_field_is_refused(path, parent):
 @given(st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(".".join), unique=True))
 def test_touching_paths_equal_those_of_a_full_comparison(paths: list[str]) -> None:
     for number, path in enumerate(paths):
-        before = paths[:number]
-        assert Paths(before).overlapping(path) == [other for other in before if overlap(path, other)]
+        earlier_paths = paths[:number]
+        assert Paths(earlier_paths).overlapping(path) == [
+            earlier_path for earlier_path in earlier_paths if overlap(path, earlier_path)
+        ]
     for path in paths:
         assert path in Paths(paths).overlapping(path)
 

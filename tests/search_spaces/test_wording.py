@@ -37,7 +37,7 @@ class VisibleText(HTMLParser):
         self.tags.add("comment")
 
 
-def read(markdown: str) -> VisibleText:
+def render_markdown(markdown: str) -> VisibleText:
     text = VisibleText()
     text.feed(MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).render(markdown))
     text.close()
@@ -54,7 +54,7 @@ def words(text: str) -> str:
 @example("- - -")
 @example("__0__")
 def test_markdown_shows_the_written_text(text: str) -> None:
-    rendered = read(markdown_text(text))
+    rendered = render_markdown(markdown_text(text))
     assert rendered.tags <= {"p", "br", "pre", "code"}
     assert words(rendered.shown) == words(visible(text))
 
@@ -71,12 +71,12 @@ def test_visible_text_has_no_control_characters(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "known", "found"),
+    ("name", "known", "expected"),
     [
         ("train.learning_rate", ("train.length_penalty", "train.lr"), "train.lr"),
         ("model.learning_rate", ("train.lr",), None),
         ("rate", ("rates", "r"), "rates"),
     ],
 )
-def test_name_is_suggested_by_its_initials(name, known, found):
-    assert nearest(name, known) == found
+def test_name_is_suggested_by_its_initials(name, known, expected):
+    assert nearest(name, known) == expected

@@ -27,25 +27,25 @@ class Tied(nn.Module):
 
 
 def test_weights_are_restored_exactly_and_tied_weights_are_stored_once(tmp_path: Path) -> None:
-    model, other = Tied(), Tied()
+    model, other_model = Tied(), Tied()
     assert sorted(weights(model)) == ["first.bias", "first.weight", "steps", "view"]
     write_tensors(tmp_path / "w.safetensors", weights(model))
-    load_weights(other, read_tensors(tmp_path / "w.safetensors"), tmp_path)
+    load_weights(other_model, read_tensors(tmp_path / "w.safetensors"), tmp_path)
     for name, tensor in weights(model).items():
-        assert torch.equal(weights(other)[name], tensor), name
+        assert torch.equal(weights(other_model)[name], tensor), name
 
 
 def test_wrong_names_and_shapes_are_refused_without_changes() -> None:
     model = Tied()
-    before = {name: tensor.clone() for name, tensor in weights(model).items()}
-    given = {name: tensor + 1 for name, tensor in weights(model).items()}
+    weights_before = {name: tensor.clone() for name, tensor in weights(model).items()}
+    new_weights = {name: tensor + 1 for name, tensor in weights(model).items()}
     with pytest.raises(CheckpointError, match=r"here .*missing=\[\'steps\'\]"):
-        load_weights(model, {name: t for name, t in given.items() if name != "steps"}, Path("here"))
+        load_weights(model, {name: t for name, t in new_weights.items() if name != "steps"}, Path("here"))
     with pytest.raises(CheckpointError, match=r"unexpected=\[\'third\'\]"):
-        load_weights(model, given | {"third": torch.zeros(1)}, Path("here"))
+        load_weights(model, new_weights | {"third": torch.zeros(1)}, Path("here"))
     with pytest.raises(CheckpointError, match=r"\(3, 2\) and model_shape=\(2, 3\) for weight 'view'"):
-        load_weights(model, given | {"view": torch.zeros(3, 2)}, Path("here"))
-    assert all(torch.equal(tensor, before[name]) for name, tensor in weights(model).items())
+        load_weights(model, new_weights | {"view": torch.zeros(3, 2)}, Path("here"))
+    assert all(torch.equal(tensor, weights_before[name]) for name, tensor in weights(model).items())
 
 
 def test_numbers_are_restored_exactly(tmp_path: Path) -> None:

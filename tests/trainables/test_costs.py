@@ -81,8 +81,8 @@ def test_crvnn_has_the_expected_parameters() -> None:
     assert sum(expected.values()) == 513_803
     raw = {"name": "crvnn", "transition_features": features, "shared_norm": True}
     first = costs.parameters_by_group(build_model(raw, LISTOPS, seed=0, device="meta"))
-    more = features * width + 2 * features
-    assert first == expected | {"scorer": expected["scorer"] + more, "norm": 2 * width}
+    additional_parameters = features * width + 2 * features
+    assert first == expected | {"scorer": expected["scorer"] + additional_parameters, "norm": 2 * width}
 
 
 def test_sparse_universal_transformer_has_the_expected_parameters() -> None:
@@ -116,10 +116,10 @@ def test_sparse_universal_transformer_has_the_expected_parameters() -> None:
     assert round((encoder_and_decoder - 2 * encoder_groups["halt"]) / 1e6) == 65
 
 
-def small_version(name: str, **more: Any) -> dict[str, Any]:
+def small_version(name: str, **changes: Any) -> dict[str, Any]:
     """Return the small version of a model, a little wider; its contract counts the costs of all arms."""
     raw = MODELS[name]().every_arm()["small"]
-    return with_fields(raw, width=24, feedforward_width=40, early_exit="none", **more)
+    return with_fields(raw, width=24, feedforward_width=40, early_exit="none", **changes)
 
 
 def batch(rows: int, length: int) -> Batch:
@@ -137,7 +137,7 @@ def test_flops_equal_the_count_of_pytorch(name: str) -> None:
     assert costs.flops(config, LISTOPS, 9, layers) == counter.get_total_flops()
 
 
-def saved_bytes(model: torch.nn.Module, given: Batch) -> tuple[int, int]:
+def saved_bytes(model: torch.nn.Module, batch_: Batch) -> tuple[int, int]:
     """Return the bytes that autograd stores besides the weights, and the bytes of the weights."""
     set_dropout_context(model, seed=0, step=0)
     storages: dict[int, int] = {}
@@ -147,7 +147,7 @@ def saved_bytes(model: torch.nn.Module, given: Batch) -> tuple[int, int]:
         return x
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
-        output = model(given)
+        output = model(batch_)
     assert output.loss.requires_grad
     weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     stored = sum(size for pointer, size in storages.items() if pointer not in weights)

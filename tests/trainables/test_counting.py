@@ -12,9 +12,9 @@ CONFIG = transformer.Config(width=16, heads=2, feedforward_width=32, layers=2)
 @pytest.mark.parametrize("gradient_mode", [torch.inference_mode, torch.no_grad])
 def test_count_is_the_same_without_gradients(gradient_mode) -> None:
     measure_cost.cache_clear()
-    before = measure_cost(CONFIG, "Encoder", 7)
-    assert before.flops > 0
-    assert before.activation_bytes > 0
+    cost_before = measure_cost(CONFIG, "Encoder", 7)
+    assert cost_before.flops > 0
+    assert cost_before.activation_bytes > 0
     measure_cost.cache_clear()
     with gradient_mode():
-        assert measure_cost(CONFIG, "Encoder", 7) == before
+        assert measure_cost(CONFIG, "Encoder", 7) == cost_before

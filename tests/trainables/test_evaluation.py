@@ -32,5 +32,5 @@ def test_evaluation_leaves_the_checkpoint_unchanged(tmp_path: Any) -> None:
         workload = Evaluation(evaluate, Job({}, 0, "posthoc", source=tmp_path))
         assert workload.advance().metrics == {"test/x": 3.0}
         workload.close()
-    assert [each.name for each in tmp_path.iterdir()] == ["weights"]
-    assert not any(each.exists() for each in folders)
+    assert [path.name for path in tmp_path.iterdir()] == ["weights"]
+    assert not any(folder_.exists() for folder_ in folders)

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from trainables.locks import is_held, locked
+from trainables.locks import hold_lock, is_held
 
 HOLDER_CODE = """
 import sys, time
@@ -35,12 +35,12 @@ def test_waiting_process_gets_the_holder_and_death_releases_the_lock(tmp_path):
         assert is_held(path)
         with (
             pytest.raises(LockTimeout, match=rf"^process {holder.pid} on {socket.gethostname()}$"),
-            locked(path, 0.1, refuse),
+            hold_lock(path, 0.1, refuse),
         ):
             pass
         holder.send_signal(signal.SIGKILL)
     assert not is_held(path)
-    with locked(path, 0.0, refuse):
+    with hold_lock(path, 0.0, refuse):
         assert path.read_text() == f"process {os.getpid()} on {socket.gethostname()}"
 
 
@@ -57,6 +57,6 @@ def test_link_or_pipe_as_lock_file_is_refused(tmp_path, kind):
     else:
         os.mkfifo(path)
     assert not is_held(path), "a link or a pipe must not count as held"
-    with pytest.raises(OSError, match=r"symbolic links|must be a file"), locked(path, 0.0, refuse):
+    with pytest.raises(OSError, match=r"symbolic links|must be a file"), hold_lock(path, 0.0, refuse):
         pass
     assert target.read_text() == "unchanged"

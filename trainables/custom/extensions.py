@@ -26,19 +26,18 @@ from types import ModuleType
 from typing import Any, Final, NoReturn
 
 from trainables.custom.fork_safety import num_unforkable_threads
-from trainables.custom.source_files import OURS as OUR_PACKAGES
-from trainables.custom.source_files import names_file, script_command
+from trainables.custom.source_files import OWN_PACKAGES, is_existing_file, script_command
 
-OURS: Final = "haltsweep"
+BUILT_IN_ORIGIN: Final = "haltsweep"
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """Pattern of valid names of entry points. A name with a dot would be the name of a module."""
-LIBRARIES: Final = frozenset({"site-packages", "dist-packages"})
-_STARTED: Final[dict[str, int]] = {}
-_NAMED: Final[set[str]] = set()
+LIBRARY_FOLDERS: Final = frozenset({"site-packages", "dist-packages"})
+_NUM_THREADS_BY_MODULE: Final[dict[str, int]] = {}
+_SPEC_MODULES: Final[set[str]] = set()
 """Modules that specs named and this process has imported."""
-_IMPORTING: Final[list[str]] = []
+_UNFINISHED_IMPORTS: Final[list[str]] = []
 """Modules of specs whose import has not finished yet."""
-LOOKED_IN: Final = "where packages are installed, on PYTHONPATH and in the current directory"
+SEARCHED_PLACES: Final = "where packages are installed, on PYTHONPATH and in the current directory"
 
 
 class BadName(LookupError):
@@ -99,22 +98,24 @@ class Catalogue:
             return importlib.import_module(f"{self.package}.{name}")
         places = self._places(name)
         if len(places) > 1:
-            listed = " and ".join(f"{entry.module} of {entry.distribution}" for entry in places)
+            definitions = " and ".join(f"{entry.module} of {entry.distribution}" for entry in places)
             raise BadModule(
-                f"the {self.noun} {name!r} must have a single definition, got {listed}; uninstall one, or "
-                "give the full dotted name of the module"
+                f"the {self.noun} {name!r} must have a single definition, got {definitions}; uninstall one, "
+                "or give the full dotted name of the module"
             )
         if places or is_module_name(name):
             subject = f"the {self.noun} {name!r}" + (f" of {places[0].distribution}" if places else "")
             module = import_named(places[0].module if places else name, subject)
-            _require(module, subject, self.needs())
+            _require_attributes(module, subject, self.needs())
             return module
         similar_names = difflib.get_close_matches(name, self.names(), n=1)
         hint = _file_hint(name) or (f" Did you mean {similar_names[0]!r}?" if similar_names else "")
         raise UnknownName(f"no {self.noun} named {name!r}.{hint} Known: {', '.join(self.names())}")
 
     def _places(self, name: str) -> list[EntryPoint]:
-        built_in = [EntryPoint(OURS, f"{self.package}.{name}")] if name in self.built_in_names() else []
+        built_in = (
+            [EntryPoint(BUILT_IN_ORIGIN, f"{self.package}.{name}")] if name in self.built_in_names() else []
+        )
         return built_in + list(self._entry_points().get(name, ()))
 
     def _entry_points(self) -> Mapping[str, tuple[EntryPoint, ...]]:
@@ -122,7 +123,7 @@ class Catalogue:
 
 
 @cache
-def _installed(path: tuple[str, ...]) -> Any:  # noqa: ARG001 part of the cache key
+def _installed_entry_points(path: tuple[str, ...]) -> Any:  # noqa: ARG001 part of the cache key
     return metadata.entry_points()
 
 
@@ -130,7 +131,7 @@ def _installed(path: tuple[str, ...]) -> Any:  # noqa: ARG001 part of the cache 
 def _entry_points(group: str, path: tuple[str, ...]) -> Mapping[str, tuple[EntryPoint, ...]]:
     """Return the entry points of `group` by name, except those with a name that a spec cannot contain."""
     by_name: dict[str, tuple[EntryPoint, ...]] = {}
-    for entry in _installed(path).select(group=group):
+    for entry in _installed_entry_points(path).select(group=group):
         if not NAME.fullmatch(entry.name):
             continue
         distribution = "?" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
@@ -161,14 +162,14 @@ def import_named(module: str, subject: str, *, with_siblings: bool = False) -> M
     if script_command(module) is not None:  # otherwise Python would import the parent package
         raise UnknownName(f"{subject} must be an existing module, got {module}{_module_hint(module)}")
     add_to_path(Path.cwd())
-    is_first, threads = module not in sys.modules, num_unforkable_threads()
-    arguments, sys.argv = sys.argv, [module]
-    _IMPORTING.append(module)
+    is_first_import, threads = module not in sys.modules, num_unforkable_threads()
+    previous_argv, sys.argv = sys.argv, [module]
+    _UNFINISHED_IMPORTS.append(module)
     try:
-        with exits_raised():
+        with raise_instead_of_exit():
             if module not in sys.modules and (spec := find_spec(module)) is not None and spec.origin:
                 sys.argv = [spec.origin]
-                if with_siblings and not LIBRARIES.intersection(Path(spec.origin).parts):
+                if with_siblings and not LIBRARY_FOLDERS.intersection(Path(spec.origin).parts):
                     add_to_path(Path(spec.origin).parent)
             result = importlib.import_module(module)
     except KeyboardInterrupt:
@@ -176,43 +177,43 @@ def import_named(module: str, subject: str, *, with_siblings: bool = False) -> M
     except ModuleNotFoundError as error:
         if error.name is not None and f"{module}.".startswith(f"{error.name}."):
             raise UnknownName(
-                f"{subject} must be an existing module, got {module}; it is looked for {LOOKED_IN}"
+                f"{subject} must be an existing module, got {module}; it is looked for {SEARCHED_PLACES}"
                 f"{_module_hint(module)}"
             ) from error
         raise _import_error(subject, error) from error
     except BaseException as error:  # user code may raise anything
         raise _import_error(subject, error) from error
     finally:
-        sys.argv = arguments
-        _IMPORTING.pop()
-    _NAMED.add(module)
-    if is_first:
+        sys.argv = previous_argv
+        _UNFINISHED_IMPORTS.pop()
+    _SPEC_MODULES.add(module)
+    if is_first_import:
         # Other threads may have ended during the import, so the difference can be negative.
-        _STARTED[module] = max(0, num_unforkable_threads() - threads)
+        _NUM_THREADS_BY_MODULE[module] = max(0, num_unforkable_threads() - threads)
     return result
 
 
-def started_threads(module: str) -> int:
+def num_started_threads(module: str) -> int:
     """Return the number of threads that the first import of `module` in this process has left running."""
-    return _STARTED.get(module, 0)
+    return _NUM_THREADS_BY_MODULE.get(module, 0)
 
 
 def is_importing() -> bool:
     """Return whether this process is importing a module of a spec."""
-    return bool(_IMPORTING)
+    return bool(_UNFINISHED_IMPORTS)
 
 
 @contextmanager
-def exits_raised() -> Iterator[None]:
+def raise_instead_of_exit() -> Iterator[None]:
     """Make `os._exit` in this thread raise SystemExit inside the block, so that it can be reported."""
     original_exit, thread, process = os._exit, threading.get_ident(), os.getpid()
 
-    def exit_seen(status: int) -> NoReturn:
+    def raise_exit(status: int) -> NoReturn:
         if (threading.get_ident(), os.getpid()) != (thread, process):
             original_exit(status)
         raise SystemExit(f"os._exit({status!r})")
 
-    os._exit = exit_seen
+    os._exit = raise_exit
     try:
         yield
     finally:
@@ -248,7 +249,7 @@ def shadowed_file_hint(module: ModuleType) -> str:
 def _file_hint(name: str) -> str:
     """Return a hint with the module name of a file that `name`, a name without a dot, may refer to."""
     file = Path(name if name.endswith(".py") else f"{name}.py")
-    if not names_file(file) or not all(part.isidentifier() for part in file.with_suffix("").parts):
+    if not is_existing_file(file) or not all(part.isidentifier() for part in file.with_suffix("").parts):
         return ""
     dotted = ".".join(file.with_suffix("").parts)
     if "." in dotted:
@@ -259,7 +260,7 @@ def _file_hint(name: str) -> str:
 def _module_hint(module: str) -> str:
     """Return a hint for a missing module: a similar name, or the required form of the name."""
     parent = module.rpartition(".")[0]
-    if module.endswith(".py") and names_file(module):
+    if module.endswith(".py") and is_existing_file(module):
         return f". Name the module, not its file: {module.removesuffix('.py')}"
     if parent in sys.modules and not hasattr(sys.modules[parent], "__path__"):
         return f". {parent} is a module and no package: give its name alone"
@@ -295,7 +296,7 @@ def error_remedy(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name:
         return (
             f"install {error.name}, or set PYTHONPATH to the folder that holds it "
-            f"(looked {LOOKED_IN}, and in the folder of the trainable)"
+            f"(looked {SEARCHED_PLACES}, and in the folder of the trainable)"
         )
     return ""
 
@@ -332,14 +333,16 @@ def custom_code_error(error: BaseException) -> str:
 def _custom_paths() -> set[Path]:
     """Return the folders and files of modules named by specs."""
     paths: set[Path] = set()
-    for name in _NAMED:
+    for name in _SPEC_MODULES:
         # Do not use getattr: a module's `__getattr__` may have raised the error.
-        top, attributes = (vars(sys.modules.get(module, object)) for module in (name.partition(".")[0], name))
-        if top.get("__file__") is not None and (folders := top.get("__path__")):
+        top_attributes, attributes = (
+            vars(sys.modules.get(module, object)) for module in (name.partition(".")[0], name)
+        )
+        if top_attributes.get("__file__") is not None and (folders := top_attributes.get("__path__")):
             paths.update(map(Path, folders))
         elif (file := attributes.get("__file__")) is not None:
             # A folder of installed libraries also contains unrelated packages.
-            paths.add(Path(file) if LIBRARIES.intersection(Path(file).parts) else Path(file).parent)
+            paths.add(Path(file) if LIBRARY_FOLDERS.intersection(Path(file).parts) else Path(file).parent)
     return paths
 
 
@@ -355,10 +358,12 @@ def _is_known(file: str) -> bool:
     """Return whether `file` belongs to haltsweep, Python or PyTorch."""
     path = Path(file)
     torch = getattr(sys.modules.get("torch"), "__file__", None)
-    package_folders = (Path(__file__).parents[2] / package for package in OUR_PACKAGES)
+    package_folders = (Path(__file__).parents[2] / package for package in OWN_PACKAGES)
     libraries = [*package_folders, *([Path(torch).parent] if torch else [])]
-    of_python = path.is_relative_to(sysconfig.get_path("stdlib")) and "site-packages" not in path.parts
-    return file.startswith("<frozen ") or of_python or any(map(path.is_relative_to, libraries))
+    is_standard_library = (
+        path.is_relative_to(sysconfig.get_path("stdlib")) and "site-packages" not in path.parts
+    )
+    return file.startswith("<frozen ") or is_standard_library or any(map(path.is_relative_to, libraries))
 
 
 def display_path(file: str | Path) -> str:
@@ -367,15 +372,15 @@ def display_path(file: str | Path) -> str:
     return str(path.relative_to(working_folder) if path.is_relative_to(working_folder) else path)
 
 
-def _require(module: ModuleType, subject: str, needs: Needs) -> None:
+def _require_attributes(module: ModuleType, subject: str, needs: Needs) -> None:
     """Raise BadModule for the first required attribute that `module`, described by `subject`, lacks."""
-    for name, (is_valid, words) in needs.items():
+    for name, (is_valid, description) in needs.items():
         value = getattr(module, name, None)
         if is_valid(value):
             continue
         shown_value = "nothing of that name" if value is None else repr(value)
         raise BadModule(
-            f"{subject} must have {name}, {words}, got {shown_value} ({_definition(module, value)})"
+            f"{subject} must have {name}, {description}, got {shown_value} ({_definition(module, value)})"
         )
 
 

@@ -36,9 +36,9 @@ from trainables.protocol import TRIALS, Infeasible, Job, Measurement
 from trainables.seeds import derive
 
 Train = Callable[[Mapping[str, Any], "FunctionTrial"], object]
-FILES, REPORTED, GENERATORS = "files", "reported.json", "generators.json"
+FILES_FOLDER, REPORT_FILE, GENERATORS_FILE = "files", "reported.json", "generators.json"
 """Names in a checkpoint: files of the function, its last report, states of global generators."""
-LOST_BYTES = 64
+LOST_STEP_BYTES = 64
 """Size of the memory that forked processes share for the step of a lost report."""
 Evaluate = Callable[[Mapping[str, Any], Path], Mapping[str, float]]
 
@@ -46,7 +46,9 @@ Evaluate = Callable[[Mapping[str, Any], Path], Mapping[str, float]]
 class FunctionTrial:
     """The second argument of a training function: describes the trial and records its metrics."""
 
-    def __init__(self, job: Job, folder: Path, hand_over: Callable[[int, Mapping[str, float]], None]) -> None:
+    def __init__(
+        self, job: Job, folder: Path, record_report: Callable[[int, Mapping[str, float]], None]
+    ) -> None:
         self.seed: int = job.seed
         """Seed of the trial; paired trials of different arms have the same seed."""
         self.phase: str = job.phase
@@ -57,7 +59,7 @@ class FunctionTrial:
         """Folder for datasets, shared by all trials of a machine; it may not exist yet."""
         self.folder: Path = folder
         """Files in this folder at a report are saved, and restored when the trial is resumed."""
-        self._hand_over = hand_over
+        self._record_report = record_report
 
     @property
     def device(self) -> str:
@@ -114,14 +116,14 @@ class FunctionTrial:
         """
         if not isinstance(metrics, Mapping):
             raise TypeError(_report_error(step, metrics))
-        self._hand_over(step, metrics)
+        self._record_report(step, metrics)
 
 
-def _shown_step(step: object) -> str:
-    return str(step)[: LOST_BYTES // 4]
+def _format_step(step: object) -> str:
+    return str(step)[: LOST_STEP_BYTES // 4]
 
 
-def _misplaced_report(step: str) -> RuntimeError:
+def _misplaced_report_error(step: str) -> RuntimeError:
     return RuntimeError(
         "trial.report must be called in the process and the thread that the training function was called in, "
         f"and the report of step {step} was in another one; pass the measurements to the first one"
@@ -154,17 +156,17 @@ class FunctionWorkload:
         self.finished = False
         """Whether the function has returned."""
         self._folder, self._is_temporary = _folder_for(job), job.folder is None
-        self._began = perf_counter()
+        self._started_at = perf_counter()
         self._last_report: Measurement | None = None
         self._reported_until: int | None = None
         """Reports up to this step were made before the trial was resumed."""
         self._generators = GeneratorFiles(self._folder)
-        self._runs_in = (0, 0)
+        self._caller = (0, 0)
         """Process and thread of the function; a report from any other one cannot suspend it."""
-        self._lost_step = mmap.mmap(-1, LOST_BYTES)
+        self._lost_step = mmap.mmap(-1, LOST_STEP_BYTES)
         """Step of a report in another thread or forked process, where its error may remain unnoticed."""
         self._how_to_report = getattr(train, "how_to_report", "call trial.report(step, metrics)")
-        trial = FunctionTrial(job, self._folder, self._reported)
+        trial = FunctionTrial(job, self._folder, self._handle_report)
         # The function receives a copy, so that changes to it leave the settings of the trial unchanged.
         self._running = greenlet(lambda: _run_function(train, copy.deepcopy(dict(job.settings)), trial))
 
@@ -178,8 +180,8 @@ class FunctionWorkload:
         """
         # Reports, return values and exceptions of the function are passed to the parent greenlet.
         self._running.parent = getcurrent()
-        self._runs_in = self._generators.runs_in = process_and_thread()
-        self._began = perf_counter()
+        self._caller = self._generators.caller = process_and_thread()
+        self._started_at = perf_counter()
         reported = self._running.switch()
         if not self._running.dead:
             self._last_report = reported
@@ -201,37 +203,37 @@ class FunctionWorkload:
 
         A forked process that returns from the function continues with the reports of its parent.
         """
-        lost_step = self._lost_step[:LOST_BYTES].rstrip(b"\0").decode()
-        if lost_step and (self._last_report is None or lost_step != _shown_step(self._last_report.step)):
-            raise _misplaced_report(lost_step)
-        self._lost_step[:] = bytes(LOST_BYTES)
+        lost_step = self._lost_step[:LOST_STEP_BYTES].rstrip(b"\0").decode()
+        if lost_step and (self._last_report is None or lost_step != _format_step(self._last_report.step)):
+            raise _misplaced_report_error(lost_step)
+        self._lost_step[:] = bytes(LOST_STEP_BYTES)
 
-    def _reported(self, step: int, metrics: Mapping[str, float]) -> None:
-        if process_and_thread() != self._runs_in:
-            shown_step = _shown_step(step)
-            self._lost_step[:] = shown_step.encode().ljust(LOST_BYTES, b"\0")
-            raise _misplaced_report(shown_step)
+    def _handle_report(self, step: int, metrics: Mapping[str, float]) -> None:
+        if process_and_thread() != self._caller:
+            shown_step = _format_step(step)
+            self._lost_step[:] = shown_step.encode().ljust(LOST_STEP_BYTES, b"\0")
+            raise _misplaced_report_error(shown_step)
         self._generators.reported()
         if self._reported_until is not None and is_at_most(step, self._reported_until):
             return
         seconds = 0.0 if self._last_report is None else self._last_report.seconds
-        measurement = Measurement(step, seconds + perf_counter() - self._began, metrics)
-        assert self._running.parent is not None, "a function that runs was switched to"
+        measurement = Measurement(step, seconds + perf_counter() - self._started_at, metrics)
+        assert self._running.parent is not None, "a running function must have a parent greenlet"
         self._running.parent.switch(measurement)
 
     def save(self, folder: Path) -> None:
         """Write the files of the function and its last step into the empty `folder`."""
-        assert self._last_report is not None, "what is saved has been reported"
-        _copy(self._folder, folder / FILES)
-        self._generators.save(folder / GENERATORS)
+        assert self._last_report is not None, "a trial must report before it is saved"
+        _copy(self._folder, folder / FILES_FOLDER)
+        self._generators.save(folder / GENERATORS_FILE)
         last_report = {"step": int(self._last_report.step), "seconds": self._last_report.seconds}
-        (folder / REPORTED).write_text(json.dumps(last_report), encoding="utf-8")
+        (folder / REPORT_FILE).write_text(json.dumps(last_report), encoding="utf-8")
 
     def restore(self, folder: Path) -> None:
         """Restore the files of the function before it starts."""
-        last_report = json.loads((folder / REPORTED).read_text(encoding="utf-8"))
-        _copy(folder / FILES, self._folder)
-        self._generators.restore(folder / GENERATORS)
+        last_report = json.loads((folder / REPORT_FILE).read_text(encoding="utf-8"))
+        _copy(folder / FILES_FOLDER, self._folder)
+        self._generators.restore(folder / GENERATORS_FILE)
         self._reported_until = last_report["step"]
         self._last_report = Measurement(last_report["step"], last_report["seconds"], {})
 
@@ -246,27 +248,27 @@ class FunctionWorkload:
                 shutil.rmtree(self._folder, ignore_errors=True)
 
 
-_RUNNING: list["FunctionTrial"] = []
+_RUNNING_TRIALS: list["FunctionTrial"] = []
 
 
 def running_trial() -> FunctionTrial | None:
     """Return the trial whose function this process runs, or None."""
-    return _RUNNING[-1] if _RUNNING else None
+    return _RUNNING_TRIALS[-1] if _RUNNING_TRIALS else None
 
 
 def _run_function(train: Train, settings: dict[str, Any], trial: FunctionTrial) -> object:
     """Return the result of `train`; a script may also end by `sys.exit()` or `sys.exit(0)`."""
-    _RUNNING.append(trial)
+    _RUNNING_TRIALS.append(trial)
     try:
         return train(settings, trial)
     except BaseException as error:
         if isinstance(error, SystemExit) and error.code in (None, 0):
             return None
-        if what_to_do := error_remedy(error):
-            error.add_note(what_to_do)
+        if remedy := error_remedy(error):
+            error.add_note(remedy)
         raise
     finally:
-        _RUNNING.remove(trial)
+        _RUNNING_TRIALS.remove(trial)
 
 
 def _folder_for(job: Job) -> Path:
@@ -290,12 +292,12 @@ def _copy(source: Path, target: Path) -> None:
     """Copy the contents of the folder `source`; links to folders, perhaps of data, stay links."""
     links: list[Path] = []
 
-    def linked(folder: str, names: list[str]) -> list[str]:
+    def find_folder_links(folder: str, names: list[str]) -> list[str]:
         folders = [path for path in map(Path(folder).joinpath, names) if path.is_symlink() and path.is_dir()]
         links.extend(folders)
         return [path.name for path in folders]
 
-    shutil.copytree(source, target, ignore=linked, dirs_exist_ok=True)
+    shutil.copytree(source, target, ignore=find_folder_links, dirs_exist_ok=True)
     for link in links:
         (target / link.relative_to(source)).symlink_to(link.readlink())
 
@@ -317,17 +319,17 @@ class Evaluation:
         Raises:
             ValueError: The function returns no metrics.
         """
-        began = perf_counter()
-        reported = self._source / REPORTED
-        of_function = reported.is_file()
-        step = json.loads(reported.read_text(encoding="utf-8"))["step"] if of_function else 0
+        started_at = perf_counter()
+        reported = self._source / REPORT_FILE
+        is_of_function = reported.is_file()
+        step = json.loads(reported.read_text(encoding="utf-8"))["step"] if is_of_function else 0
         # Copy the checkpoint, because it must still match its digest for later re-evaluations.
-        _copy(self._source / FILES if of_function else self._source, self._folder)
+        _copy(self._source / FILES_FOLDER if is_of_function else self._source, self._folder)
         metrics = self._evaluate(self._settings, self._folder)
         self.finished = True
         if isinstance(metrics, Mapping) and not metrics:  # the worker reports any other error
             raise ValueError("evaluate(settings, folder) must return at least one metric, got none")
-        return Measurement(step, perf_counter() - began, metrics)
+        return Measurement(step, perf_counter() - started_at, metrics)
 
     def save(self, folder: Path) -> None:
         """Do nothing: an evaluation has no state."""

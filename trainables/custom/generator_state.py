@@ -34,8 +34,8 @@ def seed_generators(seed: int) -> None:
         seed: Seed of the trial. Each library gets a separate seed that is derived from this seed.
     """
     random.seed(derive(seed, STREAM, "random"))
-    _when_loaded("numpy", lambda numpy: numpy.random.seed(derive(seed, STREAM, "numpy") % SEED_END))
-    _when_loaded("torch", lambda torch: torch.manual_seed(derive(seed, STREAM, "torch") % SEED_END))
+    _call_when_imported("numpy", lambda numpy: numpy.random.seed(derive(seed, STREAM, "numpy") % SEED_END))
+    _call_when_imported("torch", lambda torch: torch.manual_seed(derive(seed, STREAM, "torch") % SEED_END))
 
 
 def generator_state() -> State:
@@ -69,9 +69,9 @@ def restore_generators(state: State) -> None:
     version, words, gauss = state["random"]
     random.setstate((version, tuple(words), gauss))
     if "numpy" in state:
-        _when_loaded("numpy", lambda numpy: numpy.random.set_state(tuple(state["numpy"])))
+        _call_when_imported("numpy", lambda numpy: numpy.random.set_state(tuple(state["numpy"])))
     if "torch" in state:
-        _when_loaded("torch", restore_torch)
+        _call_when_imported("torch", restore_torch)
 
 
 def _as_text(tensor: Any) -> str:
@@ -115,7 +115,7 @@ class GeneratorFiles:
         Args:
             folder: Folder whose files belong to the trial.
         """
-        self.runs_in = (0, 0)
+        self.caller = (0, 0)
         """Process and thread of the trial; files opened by other processes and threads are ignored."""
         self._folder = os.path.realpath(folder)
         self._states: list[State] = []
@@ -123,14 +123,14 @@ class GeneratorFiles:
         """Files by path relative to the folder."""
         self._steps = 0
         """Number of optimizer steps in this process."""
-        self._resumes = False
+        self._is_resumed = False
         """Whether the trial was resumed and has neither reported nor trained since."""
         self._restored_index: int | None = None
         """Index of the newest state of a file that the resumed trial has read."""
         self._undo: list[Callable[[], object]] = []
-        _WATCHED.append(self)
+        _OPEN_GENERATOR_FILES.append(self)
         _watch_files()
-        _when_loaded("torch", self._follow_torch)
+        _call_when_imported("torch", self._follow_torch)
 
     def save(self, file: Path) -> None:
         """Write the states of all files in the folder.
@@ -138,7 +138,7 @@ class GeneratorFiles:
         Args:
             file: JSON file to write.
         """
-        indices = {self._name(str(path)): self._state_of(path) for path in Path(self._folder).rglob("*")}
+        indices = {self._name(str(path)): self._state_index(path) for path in Path(self._folder).rglob("*")}
         used_indices = sorted(set(indices.values()))
         states = [self._states[index] for index in used_indices]
         files = {name: used_indices.index(index) for name, index in indices.items()}
@@ -156,14 +156,14 @@ class GeneratorFiles:
         for name, state in saved_states["files"].items():
             path = Path(self._folder, name)
             self._files[name] = _File(state, UNREAD, path.lstat().st_mtime_ns if path.exists() else 0)
-        self._resumes = True
+        self._is_resumed = True
 
     def reported(self) -> None:
         """Record that the trial has reported."""
         self._end_resumption()
         latest = [file for file in self._files.values() if file.steps == self._steps]
         if self._steps and latest:
-            index = self._index_of_now()
+            index = self._current_state_index()
             for file in latest:
                 file.state = index
 
@@ -171,10 +171,10 @@ class GeneratorFiles:
         """Stop recording and restoring states."""
         while self._undo:
             self._undo.pop()()
-        if self in _WATCHED:
-            _WATCHED.remove(self)
+        if self in _OPEN_GENERATOR_FILES:
+            _OPEN_GENERATOR_FILES.remove(self)
 
-    def opened(self, path: str, flags: int) -> None:
+    def handle_open(self, path: str, flags: int) -> None:
         """Record or restore a state when a file is opened.
 
         Args:
@@ -182,20 +182,20 @@ class GeneratorFiles:
             flags: Flags of `os.open`.
         """
         name = self._name(os.path.realpath(path))
-        if name.startswith("..") or process_and_thread() != self.runs_in:
+        if name.startswith("..") or process_and_thread() != self.caller:
             return
-        if self._resumes and flags & (os.O_WRONLY | os.O_TRUNC | os.O_APPEND) == 0:
+        if self._is_resumed and flags & (os.O_WRONLY | os.O_TRUNC | os.O_APPEND) == 0:
             file = self._files.get(name)
             if file is not None and file.steps == UNREAD:
                 file.steps = READ
                 self._restored_index = max(
                     file.state, -1 if self._restored_index is None else self._restored_index
                 )
-                self._restore_read()
+                self._restore_newest_read_state()
         if flags & (os.O_WRONLY | os.O_RDWR):
-            self._files[name] = _File(self._index_of_now(), self._steps)
+            self._files[name] = _File(self._current_state_index(), self._steps)
 
-    def renamed(self, source: str, destination: str) -> None:
+    def handle_rename(self, source: str, destination: str) -> None:
         """Transfer the states of files when a file or its folder is renamed.
 
         Args:
@@ -203,39 +203,39 @@ class GeneratorFiles:
             destination: Path afterwards.
         """
         old_name, new_name = (self._name(os.path.realpath(path)) for path in (source, destination))
-        if new_name.startswith("..") or process_and_thread() != self.runs_in:
+        if new_name.startswith("..") or process_and_thread() != self.caller:
             return
         names = [path for path in self._files if path == old_name or path.startswith(old_name + os.sep)]
         for name in names:
             self._files[new_name + name.removeprefix(old_name)] = self._files.pop(name)
         if not names:  # the file comes from outside of the folder
-            self._files[new_name] = _File(self._index_of_now(), self._steps)
+            self._files[new_name] = _File(self._current_state_index(), self._steps)
 
     def _name(self, path: str) -> str:
         return os.path.relpath(path, self._folder)
 
-    def _state_of(self, path: Path) -> int:
+    def _state_index(self, path: Path) -> int:
         """Return the index of a file's state, or of the current state if native code wrote the file."""
         file = self._files.get(self._name(str(path)))
         if file is None or (file.steps < 0 and path.lstat().st_mtime_ns != file.changed_at):
-            return self._index_of_now()
+            return self._current_state_index()
         return file.state
 
-    def _index_of_now(self) -> int:
+    def _current_state_index(self) -> int:
         state = generator_state()
         if not self._states or self._states[-1] != state:
             self._states.append(state)
         return len(self._states) - 1
 
-    def _restore_read(self) -> None:
+    def _restore_newest_read_state(self) -> None:
         if self._restored_index is not None:
             restore_generators(self._states[self._restored_index])
 
     def _end_resumption(self) -> None:
         """Stop restoring states, because the trial now draws new random numbers."""
-        self._resumes, self._restored_index = False, None
+        self._is_resumed, self._restored_index = False, None
 
-    def _stepped(self, *_: object) -> None:
+    def _handle_step(self, *_: object) -> None:
         """Count an optimizer step."""
         self._end_resumption()
         self._steps += 1
@@ -243,14 +243,14 @@ class GeneratorFiles:
     def _follow_torch(self, torch: Any) -> None:
         from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-        if self not in _WATCHED:
+        if self not in _OPEN_GENERATOR_FILES:
             return
-        self._undo.append(register_optimizer_step_pre_hook(self._stepped).remove)
+        self._undo.append(register_optimizer_step_pre_hook(self._handle_step).remove)
         for kind in (torch.nn.Module, torch.optim.Optimizer):
-            self._undo.append(_call_after(kind, "load_state_dict", self._restore_read))
+            self._undo.append(_call_after(kind, "load_state_dict", self._restore_newest_read_state))
 
 
-_WATCHED: Final[list[GeneratorFiles]] = []
+_OPEN_GENERATOR_FILES: Final[list[GeneratorFiles]] = []
 
 
 def process_and_thread() -> tuple[int, int]:
@@ -263,12 +263,12 @@ def _call_after(owner: Any, name: str, callback: Callable[[], None]) -> Callable
     original = getattr(owner, name)
 
     @functools.wraps(original)
-    def called(*args: Any, **kwargs: Any) -> Any:
-        answer = original(*args, **kwargs)
+    def call_both(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
         callback()
-        return answer
+        return result
 
-    setattr(owner, name, called)
+    setattr(owner, name, call_both)
     return lambda: setattr(owner, name, original)
 
 
@@ -277,22 +277,22 @@ def _watch_files() -> None:
     """Install an audit hook for opened and renamed files. Python cannot remove audit hooks."""
 
     def handle_event(event: str, arguments: tuple[Any, ...]) -> None:
-        if not _WATCHED or event not in ("open", "os.rename"):
+        if not _OPEN_GENERATOR_FILES or event not in ("open", "os.rename"):
             return
         if event == "os.rename":
-            for files in _WATCHED:
-                files.renamed(os.fsdecode(arguments[0]), os.fsdecode(arguments[1]))
+            for files in _OPEN_GENERATOR_FILES:
+                files.handle_rename(os.fsdecode(arguments[0]), os.fsdecode(arguments[1]))
         elif not isinstance(arguments[0], int):
-            for files in _WATCHED:
-                files.opened(os.fsdecode(arguments[0]), arguments[2])
+            for files in _OPEN_GENERATOR_FILES:
+                files.handle_open(os.fsdecode(arguments[0]), arguments[2])
 
     sys.addaudithook(handle_event)
     write = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    _when_loaded("torch", lambda torch: _raise_audit_events(torch, "save", 1, "f", write))
-    _when_loaded(
+    _call_when_imported("torch", lambda torch: _raise_audit_events(torch, "save", 1, "f", write))
+    _call_when_imported(
         "safetensors.torch", lambda library: _raise_audit_events(library, "save_file", 1, "filename", write)
     )
-    _when_loaded(
+    _call_when_imported(
         "safetensors.torch",
         lambda library: _raise_audit_events(library, "load_file", 0, "filename", os.O_RDONLY),
     )
@@ -303,53 +303,53 @@ def _raise_audit_events(library: Any, name: str, position: int, argument: str, f
     original = getattr(library, name)
 
     @functools.wraps(original)
-    def announced(*args: Any, **kwargs: Any) -> Any:
+    def call_with_event(*args: Any, **kwargs: Any) -> Any:
         file = args[position] if len(args) > position else kwargs.get(argument)
         if isinstance(file, str | os.PathLike):
             sys.audit("open", os.fspath(file), None, flags)
         return original(*args, **kwargs)
 
-    setattr(library, name, announced)
+    setattr(library, name, call_with_event)
 
 
-_WAITING: Final[dict[str, list[Callable[[Any], object]]]] = {}
+_IMPORT_CALLBACKS: Final[dict[str, list[Callable[[Any], object]]]] = {}
 """Functions to call right after the import of a library."""
 
 
-def _when_loaded(library: str, action: Callable[[Any], object]) -> None:
+def _call_when_imported(library: str, action: Callable[[Any], object]) -> None:
     """Call `action` with the library, now if it is imported, else right after its import."""
     if library in sys.modules:
         action(sys.modules[library])
         return
     if not any(isinstance(finder, _LibraryFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _LibraryFinder())
-    _WAITING.setdefault(library, []).append(action)
+    _IMPORT_CALLBACKS.setdefault(library, []).append(action)
 
 
 class _LibraryFinder:
-    """Import finder that calls the functions in `_WAITING` for a library right after its import."""
+    """Import finder that calls the functions in `_IMPORT_CALLBACKS` for a library right after its import."""
 
     def __init__(self) -> None:
-        self._asks_others = False
+        self._is_searching = False
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:  # noqa: ARG002
         """Return the spec of the other finders, with a loader that also calls the waiting functions."""
-        if name not in _WAITING or self._asks_others:
+        if name not in _IMPORT_CALLBACKS or self._is_searching:
             return None
-        self._asks_others = True
+        self._is_searching = True
         try:
             spec = find_spec(name)
         finally:
-            self._asks_others = False
+            self._is_searching = False
         if spec is None or spec.loader is None:
             return spec
         loader: Any = spec.loader
-        execute = loader.exec_module
+        execute_module = loader.exec_module
 
-        def execute_then(module: Any) -> None:
-            execute(module)
-            for action in _WAITING.pop(name, ()):
+        def execute_and_call(module: Any) -> None:
+            execute_module(module)
+            for action in _IMPORT_CALLBACKS.pop(name, ()):
                 action(module)
 
-        loader.exec_module = execute_then
+        loader.exec_module = execute_and_call
         return spec

@@ -32,7 +32,7 @@ from trainables.custom.source_files import script_command
 from trainables.metrics import Metric, parse_metrics
 from trainables.protocol import Job, Workload
 
-DECLARES: Final = "haltsweep"
+DECLARATION_NAME: Final = "haltsweep"
 """Name of the mapping that declares more about the trainables of a module."""
 METHODS = ("advance", "save", "restore", "close")
 
@@ -75,7 +75,7 @@ def load(path: str) -> Trainable:
         for part in name.split("."):
             target = getattr(target, part)
     except AttributeError:
-        names = _names(module)
+        names = _public_names(module)
         hint = "".join(
             f"Did you mean {similar_name!r}? " for similar_name in get_close_matches(name, names, n=1)
         )
@@ -87,7 +87,7 @@ def load(path: str) -> Trainable:
             f"must be a class or a function, got {type(target).__name__} at {path}"
         )
 
-    declaration = _declared_by(target, module, path)
+    declaration = _find_declaration(target, module, path)
     functions = {key: declaration.get(key) for key in ("build", "example", "evaluate")}
     for key, function in functions.items():
         if function is not None and not callable(function):
@@ -120,9 +120,9 @@ def config_admits(settings: Mapping[str, Any], path: str) -> bool:
     return True
 
 
-def _declared_by(target: Any, module: Any, path: str) -> Mapping[str, Any]:
+def _find_declaration(target: Any, module: Any, path: str) -> Mapping[str, Any]:
     """Return the mapping `haltsweep` of `target`, else of its module; empty if neither declares one."""
-    declaration = getattr(target, DECLARES, getattr(module, DECLARES, None))
+    declaration = getattr(target, DECLARATION_NAME, getattr(module, DECLARATION_NAME, None))
     if declaration is None or inspect.ismodule(declaration) or callable(declaration):
         return {}
     field_names = [
@@ -130,7 +130,7 @@ def _declared_by(target: Any, module: Any, path: str) -> Mapping[str, Any]:
     ]
     if not isinstance(declaration, Mapping):
         raise ValueError(  # noqa: TRY004 - a fault of a spec
-            f"{DECLARES} of {path} must be a mapping with some of {', '.join(field_names)}, got "
+            f"{DECLARATION_NAME} of {path} must be a mapping with some of {', '.join(field_names)}, got "
             f"{declaration!r}; give it "
             "another name if it is for something else"
         )
@@ -141,7 +141,7 @@ def _declared_by(target: Any, module: Any, path: str) -> Mapping[str, Any]:
                 for similar_name in get_close_matches(str(key), field_names, n=1)
             )
             raise ValueError(
-                f"{DECLARES} of {path} must have some of {', '.join(field_names)}, got {key!r}.{hint}"
+                f"{DECLARATION_NAME} of {path} must have some of {', '.join(field_names)}, got {key!r}.{hint}"
             )
     return declaration
 
@@ -159,11 +159,11 @@ def dropped_fields(raw: Any, parsed: Any, path: str) -> Iterator[str]:
             else:
                 yield item_path
     elif isinstance(raw, list | tuple) and isinstance(parsed, list | tuple) and len(raw) == len(parsed):
-        for place, (raw_item, parsed_item) in enumerate(zip(raw, parsed, strict=True)):
-            yield from dropped_fields(raw_item, parsed_item, f"{path}.{place}")
+        for position, (raw_item, parsed_item) in enumerate(zip(raw, parsed, strict=True)):
+            yield from dropped_fields(raw_item, parsed_item, f"{path}.{position}")
 
 
-def _names(module: Any) -> list[str]:
+def _public_names(module: Any) -> list[str]:
     public_callables = {
         name: value for name, value in vars(module).items() if callable(value) and name[0] != "_"
     }
@@ -226,14 +226,16 @@ def _workload(target: Any, path: str, evaluate: Evaluate | None) -> Callable[[Jo
     return make_workload if evaluate is None else partial(_phase_workload, make_workload, evaluate)
 
 
-def _phase_workload(trains: Callable[[Job], Workload], evaluate: Evaluate, job: Job) -> Workload:
-    return Evaluation(evaluate, job) if job.phase == "posthoc" else trains(job)
+def _phase_workload(make_training: Callable[[Job], Workload], evaluate: Evaluate, job: Job) -> Workload:
+    return Evaluation(evaluate, job) if job.phase == "posthoc" else make_training(job)
 
 
 def _check_class(target: type, path: str) -> None:
     if inspect.isabstract(target):
-        lacks = ", ".join(sorted(getattr(target, "__abstractmethods__", ())))
-        raise ValueError(f"{path} must be a class that can be instantiated, but {lacks} is abstract")
+        abstract_methods = ", ".join(sorted(getattr(target, "__abstractmethods__", ())))
+        raise ValueError(
+            f"{path} must be a class that can be instantiated, but {abstract_methods} is abstract"
+        )
     if callable(getattr(target, "finished", None)):
         raise ValueError(  # noqa: TRY004 - a fault of a spec
             f"finished of {path} must be a bool, but is a method, which is always true: write @property "
@@ -277,10 +279,10 @@ def _kind_of_iterator(function: Any) -> str:
     return next(matches, "")
 
 
-def _check_call(called: Any, path: str, call: str, arguments: int) -> None:
+def _check_call(function: Any, path: str, call: str, num_arguments: int) -> None:
     try:
         # Check the wrapper's signature, because a decorator may pass other arguments to the wrapped function.
-        inspect.signature(called, follow_wrapped=False).bind(*[object()] * arguments)
+        inspect.signature(function, follow_wrapped=False).bind(*[object()] * num_arguments)
     except TypeError as error:
         raise ValueError(
             f"{path} cannot be called as {call}: {error}; name a script that "

@@ -65,8 +65,8 @@ def find_script(path: str) -> Path:
     Raises:
         ValueError: The script does not exist.
     """
-    for place in (Path.cwd(), *map(Path, sys.path)):
-        if (file := place / path).is_file():
+    for folder in (Path.cwd(), *map(Path, sys.path)):
+        if (file := folder / path).is_file():
             add_to_path(file.parent)
             return file.resolve()
     raise ValueError(f"must be an existing script, got {path}; it is looked for from {Path.cwd()}")
@@ -105,7 +105,7 @@ class Script:
         flags_of_settings = self._arguments(settings, trial.seed, _read_sources(self._file))
         arguments = [*self._first_arguments, *flags_of_settings]
         reader = MetricsReader(Path.cwd() / METRICS, trial)
-        sys.addaudithook(reader.opened)
+        sys.addaudithook(reader.handle_open)
         previous_argv = sys.argv
         sys.argv = [str(self._file), *arguments]
         try:
@@ -134,7 +134,7 @@ def default_of_omitted_flag(script: str, setting: str) -> Any:
     """Return the default that counts if a setting is null; None if the script declares no literal default."""
     try:
         sources = _read_sources(find_script((script_command(script) or (script, []))[0]))
-        default = _declared(_flag(setting, sources), sources).get("default", "None")
+        default = _declaration_keywords(_flag(setting, sources), sources).get("default", "None")
         return ast.literal_eval(default)
     except (OSError, ValueError, SyntaxError, TypeError):
         return None
@@ -157,9 +157,9 @@ def flags(settings: Mapping[str, Any], sources: Sequence[str]) -> Iterator[str]:
         if isinstance(value, Mapping):
             yield from flags({f"{name}.{key}": item for key, item in value.items()}, sources)
         elif isinstance(value, list | tuple):
-            yield from _list(flag, value, sources)
+            yield from _list_flags(flag, value, sources)
         elif isinstance(value, bool):
-            yield from _boolean(flag, value, sources)
+            yield from _boolean_flags(flag, value, sources)
         elif value is not None:
             yield f"{flag}={value}"
 
@@ -202,7 +202,7 @@ def _seed_flags(sources: Sequence[str]) -> list[str]:
         return ["seed_everything"]
     has_fields = any(FIELDS_AS_FLAGS.search(source) for source in sources)
     has_seed = (
-        _has("--seed", sources)
+        _has_flag("--seed", sources)
         or (has_fields and any(map(SEED_FIELD.search, sources)))
         or any("seed" in _parameters_as_flags(source) for source in sources)
         or _absl_kind("--seed", sources) != ""
@@ -218,7 +218,7 @@ def _parameters_as_flags(source: str) -> set[str]:
         nodes = list(ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError):
         return set()
-    passed = {
+    command_names = {
         argument.id
         for node in nodes
         if isinstance(node, ast.Call) and PARAMETERS_AS_FLAGS.match(f"{ast.unparse(node.func)}(")
@@ -229,21 +229,24 @@ def _parameters_as_flags(source: str) -> set[str]:
         argument.arg
         for node in nodes
         if isinstance(node, ast.FunctionDef)
-        and (node.name in passed or any(".command" in ast.unparse(each) for each in node.decorator_list))
+        and (
+            node.name in command_names
+            or any(".command" in ast.unparse(decorator) for decorator in node.decorator_list)
+        )
         for argument in (*node.args.args, *node.args.kwonlyargs)
     }
 
 
-def _list(flag: str, values: Sequence[Any], sources: Sequence[str]) -> Iterator[str]:
-    declared = _declared(flag, sources)
-    appends = "append" in declared.get("action", "") and "nargs" not in declared
+def _list_flags(flag: str, values: Sequence[Any], sources: Sequence[str]) -> Iterator[str]:
+    keywords = _declaration_keywords(flag, sources)
+    appends = "append" in keywords.get("action", "") and "nargs" not in keywords
     kind = _absl_kind(flag, sources)
-    reads_yaml = "nargs" not in declared and any(READS_YAML.search(source) for source in sources)
+    reads_yaml = "nargs" not in keywords and any(READS_YAML.search(source) for source in sources)
     if reads_yaml or any(FIRE.search(source) for source in sources):
         yield f"{flag}={list(values)}"  # fire would take a second value for another argument
     elif kind in ABSL_SEPARATORS:
         yield f"{flag}={ABSL_SEPARATORS[kind].join(map(str, values))}"
-    elif appends or declared.get("multiple") == "True" or _uses_typer(sources) or kind.startswith("multi"):
+    elif appends or keywords.get("multiple") == "True" or _uses_typer(sources) or kind.startswith("multi"):
         yield from (f"{flag}={value}" for value in values)
     else:
         yield from (flag, *map(str, values))
@@ -259,29 +262,32 @@ def _uses_typer(sources: Sequence[str]) -> bool:
     return any(TYPER.search(source) for source in sources)
 
 
-def _boolean(flag: str, value: bool, sources: Sequence[str]) -> Iterator[str]:
-    declared = _declared(flag, sources)
-    if not declared and any("tyro.cli(" in source for source in sources):
-        declared = {"action": "BooleanOptionalAction"}
-    if not declared and _uses_typer(sources):  # an explicitly named option has no `--no-name`
-        declared = {"action": "store_true" if _has(flag, sources) else "BooleanOptionalAction"}
-    if not declared and any("docopt(" in source for source in sources):
+def _boolean_flags(flag: str, value: bool, sources: Sequence[str]) -> Iterator[str]:
+    keywords = _declaration_keywords(flag, sources)
+    if not keywords and any("tyro.cli(" in source for source in sources):
+        keywords = {"action": "BooleanOptionalAction"}
+    if not keywords and _uses_typer(sources):  # an explicitly named option has no `--no-name`
+        keywords = {"action": "store_true" if _has_flag(flag, sources) else "BooleanOptionalAction"}
+    if not keywords and any("docopt(" in source for source in sources):
         takes_value = any(re.search(rf"{re.escape(flag)}[ =](<|[A-Z])", source) for source in sources)
-        declared = {} if takes_value else {"action": "store_true"}
-    action = declared.get("action", declared.get("is_flag"))
+        keywords = {} if takes_value else {"action": "store_true"}
+    action = keywords.get("action", keywords.get("is_flag"))
     if action is None:
-        is_converted_by_bool = declared.get("type") == "bool"  # bool("False") is true
+        is_converted_by_bool = keywords.get("type") == "bool"  # bool("False") is true
         yield f"{flag}=" if is_converted_by_bool and not value else f"{flag}={value}"
     elif value:
         yield flag
-    elif _has(no := f"--no-{flag.removeprefix('--')}", sources) or "BooleanOptionalAction" in action:
-        yield no
+    elif (
+        _has_flag(negative_flag := f"--no-{flag.removeprefix('--')}", sources)
+        or "BooleanOptionalAction" in action
+    ):
+        yield negative_flag
 
 
-def _declared(flag: str, sources: Sequence[str]) -> dict[str, str]:
+def _declaration_keywords(flag: str, sources: Sequence[str]) -> dict[str, str]:
     """Return the keyword arguments (source text) of the call that declares `flag`; empty if no call does."""
     for source in sources:
-        if not _has(flag, [source]):
+        if not _has_flag(flag, [source]):
             continue
         try:
             nodes = list(ast.walk(ast.parse(source)))
@@ -291,7 +297,9 @@ def _declared(flag: str, sources: Sequence[str]) -> dict[str, str]:
             if not isinstance(node, ast.Call):
                 continue
             names = [part.value for part in node.args if isinstance(part, ast.Constant)]
-            if any(_has(flag, [name]) for name in names if isinstance(name, str) and name.startswith("-")):
+            if any(
+                _has_flag(flag, [name]) for name in names if isinstance(name, str) and name.startswith("-")
+            ):
                 keywords = {part.arg: ast.unparse(part.value) for part in node.keywords if part.arg}
                 is_pair = any("/" in name for name in names if isinstance(name, str))  # of click
                 return {"is_flag": "True", **keywords} if is_pair else keywords
@@ -301,10 +309,10 @@ def _declared(flag: str, sources: Sequence[str]) -> dict[str, str]:
 def _flag(name: str, sources: Sequence[str]) -> str:
     """Return `--name` with `_` or `-` as in the sources."""
     forms = (f"--{name}", f"--{name.replace('_', '-')}", f"--{name.replace('-', '_')}")
-    return next((form for form in forms if _has(form, sources)), forms[1 if _uses_typer(sources) else 0])
+    return next((form for form in forms if _has_flag(form, sources)), forms[1 if _uses_typer(sources) else 0])
 
 
-def _has(flag: str, sources: Sequence[str]) -> bool:
+def _has_flag(flag: str, sources: Sequence[str]) -> bool:
     return any(re.search(rf"{re.escape(flag)}(?![\w-])", source) for source in sources)
 
 
@@ -324,13 +332,13 @@ class _MetricsFile:
     last_step: Any = None
 
     @classmethod
-    def at(cls, path: str) -> "_MetricsFile":
+    def from_path(cls, path: str) -> "_MetricsFile":
         """Return the file at `path`; lines that it already contains count as read."""
         is_file = os.path.isfile(path)  # noqa: PTH113 - called for every opened file
         status = os.stat(path) if is_file else None  # noqa: PTH116 - as above
         return cls(path) if status is None else cls(path, status.st_size, status.st_ino)
 
-    def unread(self, *, is_complete: bool) -> tuple[bytes, Any]:
+    def read_new(self, *, is_complete: bool) -> tuple[bytes, Any]:
         """Return the text that was not read yet, and the step until which its lines were reported.
 
         Args:
@@ -366,13 +374,13 @@ class MetricsReader:
         self.is_open = True
         """Whether the script is running."""
         self._trial = trial
-        self._runs_in = (*process_and_thread(), getcurrent())
+        self._caller = (*process_and_thread(), getcurrent())
         """Process, thread and greenlet of the script, which alone can report."""
-        self._files = {str(file): _MetricsFile.at(str(file))}
+        self._files = {str(file): _MetricsFile.from_path(str(file))}
         self._reported_lines: set[int] = set()
         """Hashes of all reported lines; a copy of a file has no new ones."""
 
-    def opened(self, event: str, arguments: tuple[Any, ...]) -> None:
+    def handle_open(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Read the files whenever the script opens one of them or deletes or renames anything.
 
         This function is an audit hook. Lines of other threads and of forked processes wait until the script
@@ -386,14 +394,14 @@ class MetricsReader:
         if path not in self._files:
             if not path.endswith(f"/{METRICS}") or not _is_write_mode(arguments[1]):
                 return
-            self._files[path] = _MetricsFile.at(path)
+            self._files[path] = _MetricsFile.from_path(path)
         if self._is_in_script():
             self.read()
             if isinstance(arguments[2], int) and arguments[2] & os.O_TRUNC:
                 self._files[path].read_bytes = 0
 
     def _is_in_script(self) -> bool:
-        return (*process_and_thread(), getcurrent()) == self._runs_in
+        return (*process_and_thread(), getcurrent()) == self._caller
 
     def read(self) -> None:
         """Report all complete lines that were not reported yet.
@@ -406,7 +414,7 @@ class MetricsReader:
         for file in tuple(self._files.values()):
             was_open, self.is_open = self.is_open, False
             try:
-                text, reported_until = file.unread(is_complete=not was_open)
+                text, reported_until = file.read_new(is_complete=not was_open)
             finally:
                 self.is_open = was_open
             for line in filter(None, map(bytes.strip, text.split(b"\n"))):

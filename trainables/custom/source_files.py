@@ -10,15 +10,15 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 from pathlib import Path
 
-OURS = ("haltsweep", "orchestrator", "search_spaces", "trainables")
+OWN_PACKAGES = ("haltsweep", "orchestrator", "search_spaces", "trainables")
 """Packages of haltsweep."""
 SCRIPT = ".py"
 """Suffix of the path of a script, which a spec may name instead of a module."""
 _SCRIPT_COMMAND = re.compile(r"([^:]+?\.py)((?: [^\s:]+)*)")
 """Matches the path of a script and the arguments after it."""
 _SUFFIXES = (SCRIPT, *EXTENSION_SUFFIXES)
-_INSTALLED = {"site-packages", "dist-packages"}
-_SENT = "py_modules_files"
+_LIBRARY_FOLDERS = {"site-packages", "dist-packages"}
+_RAY_FOLDER = "py_modules_files"
 """Folder of Ray that contains each sent module or package in a separate folder."""
 
 
@@ -44,7 +44,7 @@ def script_command(trainable: str) -> tuple[str, list[str]] | None:
     return (match[1], match[2].split()) if match else None
 
 
-def names_file(name: str | Path) -> bool:
+def is_existing_file(name: str | Path) -> bool:
     """Return whether a file exists at this path; False for a name that is too long for a path."""
     try:
         return Path(name).is_file()
@@ -85,7 +85,7 @@ def find_code_parts(module: str) -> CodeParts:
     root = file.parents[0 if top else module.count(".")]
     if top is not None and top.name == "__init__.py":
         file, root = top.parent, top.parents[1]
-    if _INSTALLED.intersection(root.parts):
+    if _LIBRARY_FOLDERS.intersection(root.parts):
         return CodeParts({file: file.relative_to(root)}, installed=True)
     return CodeParts(_follow_imports(file, root))
 
@@ -107,7 +107,7 @@ def _files_of(part: Path) -> list[Path]:
 
 def _follow_imports(script: Path, root: Path) -> dict[Path, Path]:
     """Map `script` and the local code that it imports, also indirectly, to paths below import folders."""
-    sent_folders = [path for path in map(Path, sys.path) if _SENT in path.parts]
+    sent_folders = [path for path in map(Path, sys.path) if _RAY_FOLDER in path.parts]
     # The folder of a trainable's file is searched too, see `trainables.custom.extensions.import_named`.
     roots = (
         sent_folders
@@ -132,10 +132,10 @@ def _local_imports(file: Path, root: Path, roots: list[Path]) -> Iterator[tuple[
     for level, names in _imports(file, file.stat().st_mtime_ns):
         start = file.parents[level - 1] if 0 < level <= len(file.parents) else None
         if start is None or start == root:
-            looked = [(search_root, search_root) for search_root in roots]
+            search_folders = [(search_root, search_root) for search_root in roots]
         else:
-            looked = [(start, root)] if start.is_relative_to(root) else []
-        for folder, home in looked:
+            search_folders = [(start, root)] if start.is_relative_to(root) else []
+        for folder, home in search_folders:
             module_file = _first_module(folder, names)
             if module_file is not None and (folder != home or _is_found_in(home, names[0])):
                 yield module_file, module_file.relative_to(home), home
@@ -181,4 +181,4 @@ def _imports(file: Path, changed_at: int) -> list[tuple[int, tuple[str, ...]]]: 
         elif isinstance(node, ast.ImportFrom):
             start = node.module.split(".") if node.module else []
             imports += [(node.level, (*start, alias.name)) for alias in node.names]
-    return [(level, names) for level, names in imports if level or names[0] not in OURS]
+    return [(level, names) for level, names in imports if level or names[0] not in OWN_PACKAGES]

@@ -36,9 +36,9 @@ def content_digest(folder: Path, names: Iterable[str]) -> str:
     Raises:
         ValueError: A file cannot be read.
     """
-    listed = list(names)
-    key = str(folder.resolve()), _state(folder, listed)
-    return _digests.get(key) or _store_digest(key, _join_contents(folder, listed))
+    name_list = list(names)
+    key = str(folder.resolve()), _state(folder, name_list)
+    return _digests.get(key) or _store_digest(key, _join_contents(folder, name_list))
 
 
 def source_folder(folder: str | Path | None, names: Iterable[str], content: str, remedy: str = "") -> Path:
@@ -55,9 +55,10 @@ def source_folder(folder: str | Path | None, names: Iterable[str], content: str,
     """
     if folder is None:
         raise ValueError(f"folder must name a folder that holds {content}, got none; set it{remedy}")
-    if lacking := [name for name in names if not (Path(folder) / name).exists()]:
+    if missing_names := [name for name in names if not (Path(folder) / name).exists()]:
         raise ValueError(
-            f"folder must hold {content}, got {folder} without {', '.join(lacking)}; put them there{remedy}"
+            f"folder must hold {content}, got {folder} without {', '.join(missing_names)}; put them "
+            f"there{remedy}"
         )
     return Path(folder)
 

@@ -40,7 +40,7 @@ class DataFile:
 
     def remove(self) -> None:
         """Delete the file, its seal first, so that an interrupted removal leaves nothing trusted."""
-        assert self.verdict in REMOVABLE, f"only what is {sorted(REMOVABLE)} is deleted, got {self.verdict}"
+        assert self.verdict in REMOVABLE, f"state must be one of {sorted(REMOVABLE)}, got {self.verdict}"
         if self.path.suffix == DATA:
             self.path.with_suffix(SEAL).unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)
@@ -54,7 +54,7 @@ def inspect(data_dir: Path) -> Iterator[DataFile]:
     by_entry: dict[Path, list[Path]] = {}
     for path in sorted(path for path in data_dir.rglob("*") if path.is_file()):
         by_entry.setdefault(data_dir / path.relative_to(data_dir).parts[0], []).append(path)
-    data_files = {path for files in by_entry.values() for path in files if _is_ours(path, data_dir)}
+    data_files = {path for files in by_entry.values() for path in files if _is_store_file(path, data_dir)}
     total, bytes_read = sum(map(_size, data_files)), 0
     for top, files in by_entry.items():
         if data_files.isdisjoint(files):
@@ -71,7 +71,7 @@ def inspect(data_dir: Path) -> Iterator[DataFile]:
                 yield state
 
 
-def _is_ours(path: Path, data_dir: Path) -> bool:
+def _is_store_file(path: Path, data_dir: Path) -> bool:
     """Return whether `path` is named like a file of the store: <task>/<digest>/<file>."""
     parts = path.relative_to(data_dir).parts
     return len(parts) == 3 and FOLDER.fullmatch(parts[1]) is not None

@@ -131,9 +131,9 @@ def evaluation_batches(
 
 def padding_share(lengths: np.ndarray, batches: Sequence[np.ndarray]) -> float:
     """Return the share of positions in right-padded `batches` that are padding."""
-    real = sum(int(lengths[batch].sum()) for batch in batches)
+    num_real = sum(int(lengths[batch].sum()) for batch in batches)
     num_padded = sum(len(batch) * int(lengths[batch].max()) for batch in batches)
-    return 1 - real / num_padded
+    return 1 - num_real / num_padded
 
 
 @lru_cache(maxsize=4)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 T = TypeVar("T")
-COUNTED_AT_ONCE = 1000
+REPORT_INTERVAL = 1000
 """Number of items between two reports."""
 
 
@@ -25,7 +25,7 @@ _WATCHER: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 
 @contextmanager
-def watched_by(watcher: Watcher) -> Iterator[None]:
+def report_to(watcher: Watcher) -> Iterator[None]:
     """Send the progress of every build of this thread to `watcher` inside the block."""
     token = _WATCHER.set(watcher)
     try:
@@ -34,17 +34,17 @@ def watched_by(watcher: Watcher) -> Iterator[None]:
         _WATCHER.reset(token)
 
 
-def report(subject: str, done: int, total: int) -> None:
-    """Report that `done` of `total` items are built; cheap, and without effect if there is no watcher."""
+def report(subject: str, num_done: int, total: int) -> None:
+    """Report that `num_done` of `total` items are built; cheap, and without effect if there is no watcher."""
     watcher = _WATCHER.get()
     if watcher is not None:
-        watcher.on_progress(subject, done, total)
+        watcher.on_progress(subject, num_done, total)
 
 
 def report_each(items: Iterable[T], subject: str, total: int) -> Iterator[T]:
-    """Yield the `total` items of `items`; report progress every `COUNTED_AT_ONCE` items."""
+    """Yield the `total` items of `items`; report progress every `REPORT_INTERVAL` items."""
     for number, item in enumerate(items):
-        if number % COUNTED_AT_ONCE == 0:
+        if number % REPORT_INTERVAL == 0:
             report(subject, number, total)
         yield item
 

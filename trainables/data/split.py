@@ -12,7 +12,7 @@ import torch
 from trainables.data.ragged import positions
 from trainables.types import NOT_ASKED, Batch
 
-HASHED_AT_ONCE = 1 << 22
+HASH_BLOCK = 1 << 22
 
 
 class Split:
@@ -63,8 +63,8 @@ class Split:
     def majority_rate(self) -> float:
         """Return the share of the most common label or full answer: the accuracy of always predicting it."""
         if self._kind == "answer":
-            marks = np.fromiter(_row_hashes(self._answers, self._bounds), np.uint64, len(self))
-            return float(np.unique(marks, return_counts=True)[1].max()) / len(self)
+            hashes = np.fromiter(_row_hashes(self._answers, self._bounds), np.uint64, len(self))
+            return float(np.unique(hashes, return_counts=True)[1].max()) / len(self)
         return max(self.label_histogram.values()) / sum(self.label_histogram.values())
 
     def batch(self, indices: np.ndarray) -> Batch:
@@ -89,7 +89,7 @@ class Split:
             labels[np.arange(len(labels)), lengths] = self._end_id
         return labels
 
-    def repeated_in(self, other: "Split") -> int:
+    def num_repeated_in(self, other: "Split") -> int:
         """Return the number of examples whose tokens are identical to those of an example of `other`."""
         hashes, other_hashes = (
             np.fromiter(_row_hashes(split._values.astype(np.int64), split._offsets), np.uint64, len(split))
@@ -108,14 +108,14 @@ def content_hash(table: pa.Table) -> str:
     offsets = _numpy(tokens.offsets).astype("<i8")
     values = _numpy(tokens.values)[offsets[0] : offsets[-1]]
     kind = _kind(table)
-    mark = "" if kind == "label" else f"/{kind}"
-    digest = hashlib.blake2b(f"{values.dtype}/{len(table)}{mark}".encode(), digest_size=16)
+    kind_suffix = "" if kind == "label" else f"/{kind}"
+    digest = hashlib.blake2b(f"{values.dtype}/{len(table)}{kind_suffix}".encode(), digest_size=16)
     digest.update(np.diff(offsets).data)
     digest.update(np.ascontiguousarray(values).data)
     answers, bounds = _answers(table)
     if kind == "answer":
         digest.update(np.diff(bounds).astype("<i8").data)
-    for part in _pieces(answers):
+    for part in _hash_blocks(answers):
         digest.update(part.astype("<u4" if kind == "answer" else "<i2").data)
     if "steps" in table.column_names:
         digest.update(_numpy(_column(table, "steps")).astype("<i4").data)
@@ -169,6 +169,6 @@ def _numpy(column: pa.Array) -> np.ndarray:
     return np.from_dlpack(column)
 
 
-def _pieces(values: np.ndarray) -> Iterator[np.ndarray]:
-    """Return an iterator over consecutive parts of `values`, of at most `HASHED_AT_ONCE` values each."""
-    return (values[start : start + HASHED_AT_ONCE] for start in range(0, len(values), HASHED_AT_ONCE))
+def _hash_blocks(values: np.ndarray) -> Iterator[np.ndarray]:
+    """Return an iterator over consecutive parts of `values`, of at most `HASH_BLOCK` values each."""
+    return (values[start : start + HASH_BLOCK] for start in range(0, len(values), HASH_BLOCK))

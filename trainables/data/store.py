@@ -20,13 +20,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from trainables.atomic import clear_unfinished, flush, replacing, write_atomically
-from trainables.catalog import is_outside
+from trainables.atomic import clear_unfinished, flush, open_replacement, write_atomically
+from trainables.catalog import is_custom
 from trainables.data.conformity import check_table
 from trainables.data.files import file_digest
 from trainables.data.progress import report_waiting
 from trainables.data.split import Split, content_hash
-from trainables.locks import locked
+from trainables.locks import hold_lock
 from trainables.settings import Settings
 from trainables.task_catalog import shape as task_shape
 from trainables.task_catalog import source_digest, task_module, task_name
@@ -37,7 +37,7 @@ FORMAT = 1
 """Version of the file layout; part of the address."""
 HASH_KEY = b"haltsweep.content_hash"
 SEAL_DIGEST = "seal_digest"
-WAIT_SHOWN_S = 2.0
+SILENT_WAIT_S = 2.0
 """Seconds to wait for another builder before the wait is reported."""
 LOCK = ".lock"
 
@@ -61,7 +61,7 @@ def open_split(config: Settings, split: str, data_dir: Path) -> Split:
         table, _ = open_sealed(path)
         if table is None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with locked(path.with_suffix(LOCK), WAIT_SHOWN_S, partial(_report_wait, path)):
+            with hold_lock(path.with_suffix(LOCK), SILENT_WAIT_S, partial(_report_wait, path)):
                 # Another process may have built the split during the wait.
                 table, fault = open_sealed(path)
                 if fault:
@@ -69,7 +69,7 @@ def open_split(config: Settings, split: str, data_dir: Path) -> Split:
                 if table is None:
                     _write(_build(config, split, path), path, address(config))
                     table, fault = open_sealed(path)
-                    assert table is not None, f"what was just written must be readable: {path}: {fault}"
+                    assert table is not None, f"a new split must be readable: {path}: {fault}"
     except OSError as error:
         raise DataError(
             "--data must be a folder with free space that can be written, got "
@@ -77,7 +77,7 @@ def open_split(config: Settings, split: str, data_dir: Path) -> Split:
             "--data"
         ) from error
     # the declarations of such a task may change without a new VERSION
-    if is_outside("tasks", task_name(config)):
+    if is_custom("tasks", task_name(config)):
         _check(table, config, split)
     shape = task_shape(config)
     return Split(table, shape.pad_id, _stored_hash(table), shape.end_id)
@@ -201,7 +201,7 @@ def _write(table: pa.Table, path: Path, made_from: Mapping[str, Any]) -> None:
     table = table.combine_chunks()
     digest = content_hash(table)
     table = table.replace_schema_metadata({HASH_KEY: digest.encode()})
-    with replacing(path) as file, pa.ipc.new_file(file, table.schema) as writer:
+    with open_replacement(path) as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table, max_chunksize=max(1, len(table)))
     flush(path.parent)
     seal = {

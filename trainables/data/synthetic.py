@@ -9,10 +9,8 @@ from torch import Tensor
 from trainables.streams import torch_stream
 from trainables.types import NOT_ASKED, Batch, TaskShape
 
-LEAST_PAIR = 5
-"""Least number of tokens in a batch of pairs: the shortest row has half as many, two words and a
-separator.
-"""
+PAIR_LENGTH_MIN = 5
+"""Least number of tokens of the longest row in a batch of pairs. A shortest row then has 3 tokens."""
 
 
 def synthetic_batch(shape: TaskShape, n: int, length: int, seed: int) -> Batch:
@@ -23,7 +21,7 @@ def synthetic_batch(shape: TaskShape, n: int, length: int, seed: int) -> Batch:
     decoded answer has the length `answer_length`. A task with step counts has one step per token, within its
     bound.
     """
-    shortest = 1 if shape.separator_id is None else LEAST_PAIR
+    shortest = 1 if shape.separator_id is None else PAIR_LENGTH_MIN
     assert n > 0, f"a batch must hold at least one row, got {n=}"
     assert length >= shortest, f"a row must hold at least {shortest} token(s), got {length=}"
     stream = torch_stream(seed, "synthetic")
@@ -35,7 +33,7 @@ def synthetic_batch(shape: TaskShape, n: int, length: int, seed: int) -> Batch:
     if shape.separator_id is not None:
         words = torch.where(columns == (lengths // 2)[:, None], shape.separator_id, words)
     mask = columns < lengths[:, None]
-    labels = _labels(shape, lengths, length, stream)
+    labels = _random_labels(shape, lengths, length, stream)
     steps = None if shape.steps_max is None else lengths.clamp(max=shape.steps_max)
     return Batch(words.masked_fill(~mask, shape.pad_id), mask, labels, steps)
 
@@ -47,11 +45,11 @@ def answer_length(shape: TaskShape, length: int) -> int:
     training answers can be that long.
     """
     longest = shape.answer_length_max
-    assert longest is not None, "only written answers have a length"
+    assert longest is not None, "only decoded answers have a length"
     return min(longest, max(2, math.ceil(longest * length / shape.length_max)))
 
 
-def _labels(
+def _random_labels(
     shape: TaskShape, lengths: Int[Tensor, " N"], length: int, stream: torch.Generator
 ) -> Int[Tensor, "N ..."]:
     n = lengths.shape[0]

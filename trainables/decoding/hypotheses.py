@@ -27,7 +27,7 @@ class Hypotheses(Protocol):
         """Keep the hypotheses of `inputs`, in this order, and drop those of all other inputs."""
 
 
-class Cached:
+class CachedHypotheses:
     """Hypotheses of a decoder with a cache.
 
     The decoder has `begin(memory, memory_mask, width, length_max)` and `extend(y, decoding)`.
@@ -61,8 +61,8 @@ class Cached:
         self._decoding = self._decoding.keep(inputs)
 
 
-class Recomputing:
-    """Hypotheses of any decoder, which runs on the full hypothesis again for each token."""
+class RecomputedHypotheses:
+    """Hypotheses of a decoder without a cache: it runs on the full hypothesis for each token."""
 
     def __init__(
         self,
@@ -80,9 +80,9 @@ class Recomputing:
     def next(self, tokens: Int[Tensor, " R"]) -> Float[Tensor, "R C"]:
         """Append one token to each row, run the decoder and return log-probabilities of the next token."""
         self._prefixes = torch.cat((self._prefixes, tokens[:, None]), 1)
-        everything = torch.ones_like(self._prefixes, dtype=torch.bool)
+        token_mask = torch.ones_like(self._prefixes, dtype=torch.bool)
         y = self._model.answer(self._prefixes)
-        encoded = self._model.decoder(y, everything, self._memory, self._memory_mask)
+        encoded = self._model.decoder(y, token_mask, self._memory, self._memory_mask)
         return _log_probabilities(self._model, encoded.pooled)
 
     def reorder(self, rows: Int[Tensor, " R"]) -> None:
@@ -107,8 +107,8 @@ def hypotheses_of(
 ) -> Hypotheses:
     """Build the fastest kind of hypotheses that the decoder of `model` supports."""
     if hasattr(model.decoder, "extend"):
-        return Cached(model, memory, memory_mask, width, length_max)
-    return Recomputing(model, memory, memory_mask, width)
+        return CachedHypotheses(model, memory, memory_mask, width, length_max)
+    return RecomputedHypotheses(model, memory, memory_mask, width)
 
 
 def _log_probabilities(model: SequenceModel, states: Float[Tensor, "R D"]) -> Float[Tensor, "R C"]:

@@ -26,7 +26,7 @@ from trainables.decoding.hypotheses import Hypotheses, hypotheses_of
 from trainables.heads.sequence import SequenceModel
 from trainables.types import Batch, TaskShape
 
-NEVER = float("-inf")
+NEG_INF = float("-inf")
 
 
 def beam_search(
@@ -59,11 +59,11 @@ def beam_search(
         if parents is None:
             break
         hypotheses.reorder(parents)
-        staying = beam.remove_done()
+        remaining_inputs = beam.remove_done()
         if not beam.unfinished:
             break
-        if staying is not None:
-            hypotheses.keep(staying)
+        if remaining_inputs is not None:
+            hypotheses.keep(remaining_inputs)
     return [answer for _, answer in beam.best]
 
 
@@ -79,15 +79,17 @@ class _Beam:
     """Score and tokens of the best finished answer to each input."""
 
     def __post_init__(self) -> None:
-        self.best = [(NEVER, [])] * self.num_inputs
+        self.best = [(NEG_INF, [])] * self.num_inputs
         self.unfinished = list(range(self.num_inputs))
         self.finished = [0] * self.num_inputs
-        self.best_open: list[float] = []
+        self.best_unfinished: list[float] = []
         """Score of the best unfinished hypothesis for each unfinished input."""
         rows = self.num_inputs * self.size
         self.tokens = torch.full((rows, 1), self.end_id, device=self.device)
         # All hypotheses of an input are initially equal: only the first of them counts.
-        self.scores = torch.full((self.num_inputs, self.size), NEVER, device=self.device, dtype=torch.float64)
+        self.scores = torch.full(
+            (self.num_inputs, self.size), NEG_INF, device=self.device, dtype=torch.float64
+        )
         self.scores[:, 0] = 0
 
     @property
@@ -111,12 +113,12 @@ class _Beam:
         """
         classes = log_p.shape[1]
         inputs = len(self.unfinished)
-        total = self.scores[..., None] + log_p.view(inputs, self.size, classes)
+        total_scores = self.scores[..., None] + log_p.view(inputs, self.size, classes)
         if must_end:
             is_not_end = torch.arange(classes, device=log_p.device) != self.end_id
-            total = total.masked_fill(is_not_end, NEVER)
-        values, places = _best(total.flatten(1), min(2 * self.size, self.size * classes))
-        parent, token = places // classes, places % classes
+            total_scores = total_scores.masked_fill(is_not_end, NEG_INF)
+        values, flat_indices = _best(total_scores.flatten(1), min(2 * self.size, self.size * classes))
+        parent, token = flat_indices // classes, flat_indices % classes
         is_end = token == self.end_id
         divisor = float(length) ** penalty
         self._finish(values, parent, is_end, divisor)
@@ -125,36 +127,38 @@ class _Beam:
         # Select the first `size` unfinished continuations, in the order of their scores.
         order = is_end.to(torch.int8).argsort(dim=1, stable=True)[:, : self.size]
         self.scores, parent, token = (tensor.gather(1, order) for tensor in (values, parent, token))
-        self.best_open = (self.scores[:, 0] / divisor).tolist()
+        self.best_unfinished = (self.scores[:, 0] / divisor).tolist()
         rows = (torch.arange(inputs, device=parent.device)[:, None] * self.size + parent).flatten()
         self.tokens = torch.cat((self.tokens.index_select(0, rows), token.flatten()[:, None]), 1)
         return rows
 
     def _finish(self, values: Tensor, parent: Tensor, is_end: Tensor, divisor: float) -> None:
         """Record the answers that end among the best; `values` are their log-probabilities."""
-        is_finished = is_end[:, : self.size] & (values[:, : self.size] > NEVER)
+        is_finished = is_end[:, : self.size] & (values[:, : self.size] > NEG_INF)
         for row, rank in is_finished.nonzero().tolist():
-            number = self.unfinished[row]
-            self.finished[number] += 1
+            input_index = self.unfinished[row]
+            self.finished[input_index] += 1
             score = float(values[row, rank]) / divisor
-            if score > self.best[number][0]:
+            if score > self.best[input_index][0]:
                 hypothesis = row * self.size + int(parent[row, rank])
-                self.best[number] = score, self.tokens[hypothesis, 1:].tolist()
+                self.best[input_index] = score, self.tokens[hypothesis, 1:].tolist()
 
     def remove_done(self) -> Int[Tensor, " K"] | None:
         """Remove inputs that are done; return the indices of the remaining inputs, or None if all remain."""
-        going = [
+        active_rows = [
             place
-            for place, (number, score) in enumerate(zip(self.unfinished, self.best_open, strict=True))
-            if self.finished[number] < self.size or score > self.best[number][0]
+            for place, (input_index, score) in enumerate(
+                zip(self.unfinished, self.best_unfinished, strict=True)
+            )
+            if self.finished[input_index] < self.size or score > self.best[input_index][0]
         ]
-        if len(going) == len(self.unfinished):
+        if len(active_rows) == len(self.unfinished):
             return None
-        inputs = torch.tensor(going, device=self.device, dtype=torch.int64)
+        inputs = torch.tensor(active_rows, device=self.device, dtype=torch.int64)
         shape = (len(self.unfinished), self.size, self.tokens.shape[1])
         self.tokens = self.tokens.view(shape).index_select(0, inputs).flatten(0, 1)
         self.scores = self.scores.index_select(0, inputs)
-        self.unfinished = [self.unfinished[place] for place in going]
+        self.unfinished = [self.unfinished[place] for place in active_rows]
         return inputs
 
 
@@ -168,8 +172,8 @@ def _best(scores: Float[Tensor, "N K"], count: int) -> tuple[Float[Tensor, "N c"
     rank = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(torch.int64)
     place = torch.arange(scores.shape[1], device=scores.device)
     keys = (rank << 31) | (0x7FFFFFFF - place)
-    places = keys.topk(count, dim=1).indices
-    return scores.gather(1, places), places
+    flat_indices = keys.topk(count, dim=1).indices
+    return scores.gather(1, flat_indices), flat_indices
 
 
 def length_max(config: DecodeConfig, shape: TaskShape) -> int:

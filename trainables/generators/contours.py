@@ -77,7 +77,7 @@ class _Contours:
     @classmethod
     def start(cls, tail: np.ndarray, direction: np.ndarray) -> "_Contours":
         """Return contours that consist of a first paddle, given start (N x 2) and direction (N)."""
-        return cls(tail + paddles().pivot[direction], direction, _band(tail, direction))
+        return cls(tail + paddles().pivot[direction], direction, _cover_bands(tail, direction))
 
     def take(self, indices: np.ndarray) -> "_Contours":
         """Return the contours at `indices`."""
@@ -87,7 +87,7 @@ class _Contours:
         """Append to the contours at `indices` their paddles in `head` (N x 3)."""
         self.pivot[indices] += paddles().step[self.direction[indices]]
         self.direction[indices] = head[indices, 2]
-        self.last[indices] = _band(head[indices, :2], head[indices, 2])
+        self.last[indices] = _cover_bands(head[indices, :2], head[indices, 2])
 
 
 @cache
@@ -99,26 +99,26 @@ def paddles() -> PaddleTables:
 def drawings(contour_length: int, data_seed: int, split: str) -> Iterator[Drawings]:
     """Yield rounds of images without end; their long contours have `contour_length` paddles."""
     yield _first_round(contour_length, data_seed, split)
-    yield from (_round(contour_length, data_seed, split, turn) for turn in count(1))
+    yield from (_draw_round(contour_length, data_seed, split, round_index) for round_index in count(1))
 
 
 @lru_cache(maxsize=KEPT_ROUNDS)
 def _first_round(contour_length: int, data_seed: int, split: str) -> Drawings:
     """Return the first round as read-only arrays; it is cached, because splits of any size begin with it."""
-    first_drawings = _round(contour_length, data_seed, split, 0)
+    first_drawings = _draw_round(contour_length, data_seed, split, 0)
     for field in fields(first_drawings):
         getattr(first_drawings, field.name).flags.writeable = False
     return first_drawings
 
 
-def _round(contour_length: int, data_seed: int, split: str, turn: int) -> Drawings:
+def _draw_round(contour_length: int, data_seed: int, split: str, round_index: int) -> Drawings:
     """Draw `ROUND` pairs of contours; return one image for each pair without a dead end."""
-    stream = numpy_stream(data_seed, "pathfinder", contour_length, split, turn)
-    targets, tails, occupied = _pairs(stream, contour_length)
+    stream = numpy_stream(data_seed, "pathfinder", contour_length, split, round_index)
+    targets, tails, occupied = _draw_pairs(stream, contour_length)
     n = len(targets)
     distractor_length = contour_length // 3
     distractors = [
-        _distractor(stream, occupied, distractor_length)
+        _draw_distractors(stream, occupied, distractor_length)
         for _ in range(DISTRACTOR_PADDLES // distractor_length)
     ]
     return Drawings(
@@ -132,8 +132,8 @@ def _round(contour_length: int, data_seed: int, split: str, turn: int) -> Drawin
 
 def render(drawings: Drawings) -> np.ndarray:
     """Return the images, uint8, N x SIDE x SIDE."""
-    wide = SIDE + 2 * EDGE
-    images = np.zeros((len(drawings), wide, wide), dtype=np.uint8)
+    padded_side = SIDE + 2 * EDGE
+    images = np.zeros((len(drawings), padded_side, padded_side), dtype=np.uint8)
     for contour in range(2):
         for paddle in np.moveaxis(drawings.targets[:, contour], 1, 0):
             _brighten(images, paddle, TARGET_GREY)
@@ -141,11 +141,14 @@ def render(drawings: Drawings) -> np.ndarray:
         with_distractor = np.flatnonzero(contours[:, 0, 2] >= 0)
         for paddle in np.moveaxis(contours[with_distractor], 1, 0):
             _brighten(images, paddle, DISTRACTOR_GREY, with_distractor)
-    every = np.arange(len(drawings))
+    image_indices = np.arange(len(drawings))
     other_contour = np.where(drawings.labels == 1, drawings.marked, 1 - drawings.marked)
     stamp = disc(MARKER_RADIUS_HALVES)[None]
-    for place in (drawings.tails[every, drawings.marked], drawings.targets[every, other_contour, -1, :2]):
-        _lighten(images, every, place, stamp, MARKER_GREY)
+    for place in (
+        drawings.tails[image_indices, drawings.marked],
+        drawings.targets[image_indices, other_contour, -1, :2],
+    ):
+        _lighten(images, image_indices, place, stamp, MARKER_GREY)
     return images[:, EDGE:-EDGE, EDGE:-EDGE]
 
 
@@ -164,9 +167,9 @@ def _lighten(
     images[pixels] = np.maximum(images[pixels], (stamp.astype(np.uint16) * grey // 255).astype(np.uint8))
 
 
-def _pairs(stream: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _draw_pairs(stream: np.random.Generator, length: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return two contours of `length` paddles per image, their starts, and all pixels that they occupy."""
-    settled = _occupancy_without_contours(ROUND)
+    blocked_pixels = _occupancy_without_contours(ROUND)
     span = SIDE - 4 * SEED_DISTANCE
     first_tail = 2 * SEED_DISTANCE + np.stack(
         [draw_integers(stream, ROUND, span), draw_integers(stream, ROUND, span)], axis=1
@@ -179,50 +182,54 @@ def _pairs(stream: np.random.Generator, length: int) -> tuple[np.ndarray, np.nda
     for contour in range(2):
         direction = draw_integers(stream, ROUND, DEGREES)
         contours[:, contour, 0] = np.column_stack([tails[:, contour], direction])
-        occupied = settled if contour == 0 else settled | growing[0].last
-        can_grow &= ~_conflict(occupied, tails[:, contour], direction, np.arange(ROUND))
+        occupied = blocked_pixels if contour == 0 else blocked_pixels | growing[0].last
+        can_grow &= ~_find_conflicts(occupied, tails[:, contour], direction, np.arange(ROUND))
         growing.append(_Contours.start(tails[:, contour], direction))
     image = np.arange(ROUND)
     for paddle in range(1, length):
         for contour in range(2):
             surviving = np.flatnonzero(can_grow)
-            image, settled, growing = (
+            image, blocked_pixels, growing = (
                 image[surviving],
-                settled[surviving],
+                blocked_pixels[surviving],
                 [contours.take(surviving) for contours in growing],
             )
-            can_grow, head = _extend(stream, settled | growing[1 - contour].last, growing[contour])
+            can_grow, head = _draw_next_paddle(
+                stream, blocked_pixels | growing[1 - contour].last, growing[contour]
+            )
             surviving = np.flatnonzero(can_grow)
-            settled[surviving] |= growing[contour].last[surviving]
+            blocked_pixels[surviving] |= growing[contour].last[surviving]
             contours[image[surviving], contour, paddle] = head[surviving]
             growing[contour].move(surviving, head)
-    occupied = settled | growing[0].last | growing[1].last
+    occupied = blocked_pixels | growing[0].last | growing[1].last
     surviving = np.flatnonzero(can_grow)
     return contours[image[surviving]], tails[image[surviving]].astype(np.int16), occupied[surviving]
 
 
-def _distractor(stream: np.random.Generator, occupied: np.ndarray, length: int) -> np.ndarray:
+def _draw_distractors(stream: np.random.Generator, occupied: np.ndarray, length: int) -> np.ndarray:
     """Draw a short contour into each image and `occupied`: int16, N x `length` x 3, -1 where none fits."""
     contours = np.full((len(occupied), length, 3), -1, dtype=np.int16)
     for _ in range(DISTRACTOR_ATTEMPTS):
         unplaced = np.flatnonzero(contours[:, 0, 2] < 0)
-        new_contours, added = _attempt(stream, occupied[unplaced], length)
+        new_contours, added = _try_contours(stream, occupied[unplaced], length)
         success = new_contours[:, -1, 2] >= 0
         contours[unplaced[success]] = new_contours[success]
         occupied[unplaced[success]] |= added[success]
     return contours
 
 
-def _attempt(stream: np.random.Generator, occupied: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+def _try_contours(
+    stream: np.random.Generator, occupied: np.ndarray, length: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Try to draw a contour in each image; return its paddles (the last is -1 if it failed) and pixels."""
     contours = np.full((len(occupied), length, 3), -1, dtype=np.int16)
     direction = draw_integers(stream, len(occupied), DEGREES)
-    tail, images = _free_place(stream, occupied, direction)
+    tail, images = _draw_starts(stream, occupied, direction)
     growing = _Contours.start(tail[images], direction[images])
     contours[images, 0] = np.column_stack([tail[images], direction[images]])
     covered = np.zeros_like(occupied)
     for paddle in range(1, length):
-        can_grow, head = _extend(stream, occupied[images] | covered[images], growing)
+        can_grow, head = _draw_next_paddle(stream, occupied[images] | covered[images], growing)
         surviving = np.flatnonzero(can_grow)
         images, head, growing = images[surviving], head[surviving], growing.take(surviving)
         covered[images] |= growing.last
@@ -239,7 +246,7 @@ def _occupancy_without_contours(n: int) -> np.ndarray:
     return np.tile(rows, (n, 1))
 
 
-def _extend(
+def _draw_next_paddle(
     stream: np.random.Generator, occupied: np.ndarray, contours: _Contours
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return whether each contour has space for another paddle, and the drawn paddle (int64, N x 3)."""
@@ -247,17 +254,17 @@ def _extend(
     heads = (contours.pivot + paddles().step[contours.direction])[:, None] + RING
     weights = paddles().weights[contours.direction]
     inside = ((heads >= PADDING) & (heads < SIDE - PADDING)).all(axis=2)
-    image, way = np.nonzero(inside & (weights > 0))
-    blocked = _conflict(occupied, heads[image, way], DEGREES + way, image)
+    image, ring_position = np.nonzero(inside & (weights > 0))
+    blocked = _find_conflicts(occupied, heads[image, ring_position], DEGREES + ring_position, image)
     allowed = np.zeros((n, ring), dtype=bool)
-    allowed[image, way] = ~blocked
+    allowed[image, ring_position] = ~blocked
     chances = np.cumsum(weights * allowed, axis=1)
     thresholds = (uniform(stream, n) * chances[:, -1]).astype(np.int64)
     ring_index = np.minimum((chances <= thresholds[:, None]).sum(axis=1), ring - 1)
     return chances[:, -1] > 0, np.column_stack([heads[np.arange(n), ring_index], DEGREES + ring_index])
 
 
-def _conflict(
+def _find_conflicts(
     occupied: np.ndarray, anchors: np.ndarray, direction: np.ndarray, image: np.ndarray
 ) -> np.ndarray:
     """Return whether paddles anchored at `anchors` (M x 2) would cover occupied pixels in `image` (M)."""
@@ -269,7 +276,7 @@ def _conflict(
     return conflicts
 
 
-def _band(anchors: np.ndarray, direction: np.ndarray) -> np.ndarray:
+def _cover_bands(anchors: np.ndarray, direction: np.ndarray) -> np.ndarray:
     """Return the pixels that paddles and their margins cover (uint64, N x rows)."""
     rows = np.zeros((len(anchors), SIDE + 2 * EDGE), dtype=np.uint64)
     shift = (anchors[:, 1] + EDGE - REACH).astype(np.uint64)
@@ -278,7 +285,7 @@ def _band(anchors: np.ndarray, direction: np.ndarray) -> np.ndarray:
     return rows
 
 
-def _free_place(
+def _draw_starts(
     stream: np.random.Generator, occupied: np.ndarray, direction: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return uniform random starts of first paddles (int64, N x 2), and the images that have a free start."""

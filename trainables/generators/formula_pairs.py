@@ -14,9 +14,7 @@ SEPARATOR = len(WORDS)
 RELATIONS = ("#", "=", "<", ">", "^", "|", "v")
 """Labels in order: independent, equivalent, entails, is entailed, negation, alternation, cover."""
 BUCKETS = 13
-"""Number of groups of pairs by the greater number of operators; the last group contains all
-larger numbers.
-"""
+"""Number of groups of pairs by the greater number of operators; the last group has no upper bound."""
 SENTENCE_VARIABLES = 4
 TRAIN_SHARE_PERCENT = 85
 ROUND = 20_000
@@ -61,23 +59,23 @@ def unique_pairs(num_draws: int, data_seed: int) -> tuple[Pairs, ...]:
     """Return the different pairs of each bucket among the first `num_draws` draws, in this order."""
     parts: list[tuple[Pairs, np.ndarray]] = []
     num_wanted = num_draws
-    for turn in count():
-        formulas, operators = _draw(numpy_stream(data_seed, "logical_inference", turn))
+    for round_index in count():
+        formulas, operators = _draw_round(numpy_stream(data_seed, "logical_inference", round_index))
         selected = np.arange(min(num_wanted, len(formulas)))
         parts.append((formulas.take(selected), operators[selected]))
         num_wanted -= len(selected)
         report("pairs", num_draws - num_wanted, num_draws)
         if not num_wanted:
             break
-    everything = concatenate([part for part, _ in parts])
+    all_pairs = concatenate([part for part, _ in parts])
     bucket = np.minimum(np.concatenate([operators for _, operators in parts]), BUCKETS - 1)
     # Duplicates have equal operators, so pairs that are unique in total are unique in their bucket.
-    unique = np.zeros(len(everything), dtype=bool)
-    unique[list({row: index for index, row in reversed([*enumerate(everything.rows())])}.values())] = True
-    return tuple(everything.take(np.flatnonzero(unique & (bucket == number))) for number in range(BUCKETS))
+    unique = np.zeros(len(all_pairs), dtype=bool)
+    unique[list({row: index for index, row in reversed([*enumerate(all_pairs.rows())])}.values())] = True
+    return tuple(all_pairs.take(np.flatnonzero(unique & (bucket == number))) for number in range(BUCKETS))
 
 
-def _draw(stream: np.random.Generator) -> tuple[Pairs, np.ndarray]:
+def _draw_round(stream: np.random.Generator) -> tuple[Pairs, np.ndarray]:
     """Draw a round of pairs over four of six variables; return contingent ones, and operators per pair."""
     keys = stream.bit_generator.random_raw(ROUND * VARIABLES).reshape(ROUND, VARIABLES)
     variables = np.argsort(keys, axis=1, kind="stable")[:, :SENTENCE_VARIABLES]
@@ -104,11 +102,11 @@ def has_pattern(pairs: Pairs, pattern: str) -> np.ndarray:
 
     A is `( and ( not a ) )`; B is the same with any formula for a; C also admits `or`.
     """
-    token = pairs.tokens
-    next_tokens = [np.append(token[shift:], np.zeros(shift, dtype=token.dtype)) for shift in (1, 2, 3)]
-    matches = (token == AND) & (next_tokens[0] == OPEN) & (next_tokens[1] == NOT)
+    tokens = pairs.tokens
+    next_tokens = [np.append(tokens[shift:], np.zeros(shift, dtype=tokens.dtype)) for shift in (1, 2, 3)]
+    matches = (tokens == AND) & (next_tokens[0] == OPEN) & (next_tokens[1] == NOT)
     if pattern == "A":
         matches &= next_tokens[2] == A
     if pattern == "C":
-        matches |= (token == OR) & (next_tokens[0] == OPEN) & (next_tokens[1] == NOT)
+        matches |= (tokens == OR) & (next_tokens[0] == OPEN) & (next_tokens[1] == NOT)
     return np.logical_or.reduceat(matches, pairs.offsets[:-1])

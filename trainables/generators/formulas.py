@@ -79,8 +79,8 @@ def _render(levels: list[_Level]) -> Formulas:
         sizes_below.append(sizes)
         branching = nodes.branching
         truth = _evaluate(nodes, truth)
-        operators = _sums(branching, operators) + branching + nodes.negated
-        sizes = _sums(branching, sizes) + np.where(branching, 5, 1) + 3 * nodes.negated
+        operators = _sum_children(branching, operators) + branching + nodes.negated
+        sizes = _sum_children(branching, sizes) + np.where(branching, 5, 1) + 3 * nodes.negated
     offsets = row_offsets(sizes)
     tokens = np.empty(offsets[-1], dtype=np.uint8)
     starts = offsets[:-1]
@@ -89,7 +89,7 @@ def _render(levels: list[_Level]) -> Formulas:
     return Formulas(tokens, offsets, truth, operators)
 
 
-def _sums(branching: np.ndarray, below_values: np.ndarray) -> np.ndarray:
+def _sum_children(branching: np.ndarray, below_values: np.ndarray) -> np.ndarray:
     """Return the sum of `below_values` over both children of each node; 0 for a variable."""
     totals = np.zeros(len(branching), dtype=np.int64)
     totals[branching] = below_values[0::2] + below_values[1::2]
@@ -100,27 +100,29 @@ def _evaluate(nodes: _Level, below_truth: np.ndarray) -> np.ndarray:
     truth = np.empty(len(nodes.symbol), dtype=np.uint64)
     branching = nodes.branching
     truth[~branching] = WORLDS[nodes.symbol[~branching] - A]
-    left_truth, right = below_truth[0::2], below_truth[1::2]
-    truth[branching] = np.where(nodes.symbol[branching] == AND, left_truth & right, left_truth | right)
+    left_truth, right_truth = below_truth[0::2], below_truth[1::2]
+    truth[branching] = np.where(
+        nodes.symbol[branching] == AND, left_truth & right_truth, left_truth | right_truth
+    )
     return np.where(nodes.negated, ~truth, truth)
 
 
 def _write(tokens: np.ndarray, nodes: _Level, starts: np.ndarray, below_sizes: np.ndarray) -> np.ndarray:
     """Write the tokens of `nodes`, not of their children; return the index of each child's first token."""
     branching, negated = nodes.branching, nodes.negated
-    begin = starts + 2 * negated
-    left_sizes, right = below_sizes[0::2], below_sizes[1::2]
-    inner = np.ones(len(begin), dtype=np.int64)
-    inner[branching] = 5 + left_sizes + right
+    body_starts = starts + 2 * negated
+    left_sizes, right_sizes = below_sizes[0::2], below_sizes[1::2]
+    inner_sizes = np.ones(len(body_starts), dtype=np.int64)
+    inner_sizes[branching] = 5 + left_sizes + right_sizes
     tokens[starts[negated]] = OPEN
     tokens[starts[negated] + 1] = NOT
-    tokens[(begin + inner)[negated]] = CLOSE
-    tokens[begin[~branching]] = nodes.symbol[~branching]
-    inner_begin = begin[branching]
+    tokens[(body_starts + inner_sizes)[negated]] = CLOSE
+    tokens[body_starts[~branching]] = nodes.symbol[~branching]
+    inner_begin = body_starts[branching]
     middle = inner_begin + 1 + left_sizes
     tokens[inner_begin] = tokens[middle] = OPEN
     tokens[middle + 1] = nodes.symbol[branching]
-    tokens[middle + 2 + right] = tokens[middle + 3 + right] = CLOSE
+    tokens[middle + 2 + right_sizes] = tokens[middle + 3 + right_sizes] = CLOSE
     return np.stack([inner_begin + 1, middle + 2], axis=1).ravel()
 
 

@@ -17,7 +17,7 @@ from trainables.generators.listops_trees import CLOSE, MIN, OPERATORS, Law, Leve
 from trainables.streams import numpy_stream
 
 ARGUMENTS_MAX = 5
-P = 0.3
+OPERATOR_PROBABILITY = 0.3
 """Probability that a node is an operator."""
 COUNTED_MAX = 50
 """Greatest token count of a tree, as published, which includes one extra token per operator."""
@@ -35,7 +35,7 @@ class DepthLaw:
 
     def levels(self) -> Law:
         """Return the distribution of trees before they become arguments of new operators."""
-        return Law(self.deepest, ARGUMENTS_MAX, P)
+        return Law(self.deepest, ARGUMENTS_MAX, OPERATOR_PROBABILITY)
 
     def examples_per_depth(self, count: int) -> np.ndarray:
         """Return the number of trees of each dependency depth (index), out of `count` trees."""
@@ -80,8 +80,8 @@ def draw_balanced(law: DepthLaw, num_wanted: int, data_seed: int, name: str, see
     """Return `num_wanted` different trees outside `seen`, in equal numbers for each dependency depth."""
     num_wanted_by_depth = law.examples_per_depth(num_wanted)
     parts: list[Trees] = []
-    for turn in count():
-        candidates = draw(numpy_stream(data_seed, "listops_dependency", name, turn), law, ROUND)
+    for round_index in count():
+        candidates = draw(numpy_stream(data_seed, "listops_dependency", name, round_index), law, ROUND)
         candidates = candidates.take(np.flatnonzero(num_wanted_by_depth[candidates.dependency]))
         unseen = np.asarray(find_new(candidates.trees.rows(), seen, len(candidates)), dtype=np.int64)
         by_depth = [
@@ -104,7 +104,7 @@ def draw(stream: np.random.Generator, law: DepthLaw, n: int) -> MeasuredTrees:
         finished.append(unfinished.take(np.flatnonzero(is_deep_enough)))
         unfinished = unfinished.take(np.flatnonzero(~is_deep_enough))
         if len(unfinished):
-            unfinished = wrap(stream, unfinished, Law(law.deepest - 1, ARGUMENTS_MAX, P))
+            unfinished = wrap(stream, unfinished, Law(law.deepest - 1, ARGUMENTS_MAX, OPERATOR_PROBABILITY))
     return concatenate(finished)
 
 
@@ -128,7 +128,7 @@ def measure(forest: list[Level]) -> MeasuredTrees:
     """Return the trees whose roots are the first level, evaluated and written out."""
     values = dependency = depth = np.zeros(0, dtype=np.int64)
     for nodes in reversed(forest):
-        dependency = _dependency(nodes, values, dependency)
+        dependency = _dependency_depth(nodes, values, dependency)
         depth = _depth(nodes, depth)
         values = trees.evaluate(nodes, values)
     return MeasuredTrees(trees.render(forest), depth, dependency)
@@ -151,8 +151,8 @@ def _sprout(
         arity[uniform(stream, len(owner)) >= law.operator_probability] = 0
         if depth == law.depth_max:
             arity[:] = 0
-        spent = np.where(arity > 0, arity + COUNTED_OPERATOR - 1, 0)
-        num_tokens += np.bincount(owner, spent, minlength=len(num_tokens)).astype(np.int64)
+        used_tokens = np.where(arity > 0, arity + COUNTED_OPERATOR - 1, 0)
+        num_tokens += np.bincount(owner, used_tokens, minlength=len(num_tokens)).astype(np.int64)
         levels.append(level(stream, arity))
         owners.append(owner)
         owner = np.repeat(owner, arity)
@@ -177,7 +177,7 @@ def _join(root: Level, arguments: MeasuredTrees) -> MeasuredTrees:
     return MeasuredTrees(
         Trees(tokens, offsets, trees.evaluate(root, values).astype(np.int16)),
         _depth(root, arguments.depth),
-        _dependency(root, values, arguments.dependency),
+        _dependency_depth(root, values, arguments.dependency),
     )
 
 
@@ -190,7 +190,7 @@ def _depth(nodes: Level, below_depth: np.ndarray) -> np.ndarray:
     return depth
 
 
-def _dependency(nodes: Level, below_values: np.ndarray, below_dependency: np.ndarray) -> np.ndarray:
+def _dependency_depth(nodes: Level, below_values: np.ndarray, below_dependency: np.ndarray) -> np.ndarray:
     """Return the dependency depth of each node's subtree, given values and depths of its arguments."""
     dependencies = np.ones(len(nodes.arity), dtype=np.int64)
     first_children = row_offsets(nodes.arity)[:-1]

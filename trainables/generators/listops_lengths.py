@@ -32,7 +32,7 @@ class LengthLaw:
         tree = digit
         sums: list[list[np.ndarray]] = []
         for _ in range(law.depth_max - 1):
-            sums.append(_sums(tree, law.arguments_max))
+            sums.append(_sum_distributions(tree, law.arguments_max))
             tree = digit * (1 - law.operator_probability)
             for total in sums[-1][2:]:
                 tree[2:] += share * total[:-2]
@@ -45,24 +45,24 @@ class LengthLaw:
         """Return `n` independent trees of `shortest` to `longest` tokens (inclusive)."""
         allowed = self.tree[shortest : longest + 1]
         assert allowed.any(), f"the law must make trees of {shortest} to {longest} tokens"
-        lengths = shortest + _choose(np.cumsum(allowed), uniform(stream, n))
+        lengths = shortest + _draw_indices(np.cumsum(allowed), uniform(stream, n))
         levels: list[Level] = []
         for sums in [*self.sums, None]:
             if sums is None or not (lengths > 1).any():
                 levels.append(level(stream, np.zeros(len(lengths), dtype=np.int64)))
                 break
-            arity = _arities(stream, sums, lengths)
+            arity = _draw_arities(stream, sums, lengths)
             levels.append(level(stream, arity))
             inner = arity > 0
             lengths = _split_lengths(stream, sums, lengths[inner] - 2, arity[inner])
         return render(levels)
 
 
-def _sums(tree: np.ndarray, arguments_max: int) -> list[np.ndarray]:
+def _sum_distributions(tree: np.ndarray, arguments_max: int) -> list[np.ndarray]:
     """Return distributions of the total length of 0, 1, .. `arguments_max` subtrees, given that of one."""
-    nothing = np.zeros_like(tree)
-    nothing[0] = 1.0
-    totals = [nothing, tree]
+    zeros = np.zeros_like(tree)
+    zeros[0] = 1.0
+    totals = [zeros, tree]
     for _ in range(arguments_max - 1):
         total = np.zeros_like(tree)
         for length in np.flatnonzero(tree).tolist():
@@ -71,17 +71,17 @@ def _sums(tree: np.ndarray, arguments_max: int) -> list[np.ndarray]:
     return totals
 
 
-def _choose(cumulative: np.ndarray, u: np.ndarray) -> np.ndarray:
+def _draw_indices(cumulative: np.ndarray, uniform_numbers: np.ndarray) -> np.ndarray:
     """Return indices drawn in proportion to the weights whose running sum is `cumulative`, by inversion."""
-    # Rounding must not turn a `u` just below one into the total, which is after the last weight.
+    # Rounding must not turn a number just below one into the total, which is after the last weight.
     below_total = np.nextafter(cumulative[-1], 0.0)
     indices: np.ndarray = np.searchsorted(
-        cumulative, np.minimum(u * cumulative[-1], below_total), side="right"
+        cumulative, np.minimum(uniform_numbers * cumulative[-1], below_total), side="right"
     )
     return indices
 
 
-def _arities(stream: np.random.Generator, sums: list[np.ndarray], lengths: np.ndarray) -> np.ndarray:
+def _draw_arities(stream: np.random.Generator, sums: list[np.ndarray], lengths: np.ndarray) -> np.ndarray:
     """Draw the number of arguments of each node, given the length of its subtree; 0 for a digit."""
     arity = np.zeros(len(lengths), dtype=np.int64)
     inner = np.flatnonzero(lengths > 1)
@@ -103,22 +103,22 @@ def _split_lengths(
         is_last = arity == num_split + 1
         lengths[first_children[is_last] + num_split] = remaining[is_last]
         unsplit = np.flatnonzero(arity > num_split + 1)
-        share = _first_lengths(stream, sums, arity[unsplit] - num_split, remaining[unsplit])
+        share = _draw_first_lengths(stream, sums, arity[unsplit] - num_split, remaining[unsplit])
         lengths[first_children[unsplit] + num_split] = share
         remaining[unsplit] -= share
     return lengths
 
 
-def _first_lengths(
+def _draw_first_lengths(
     stream: np.random.Generator, sums: list[np.ndarray], count: np.ndarray, remaining: np.ndarray
 ) -> np.ndarray:
     """Draw the length of the first of `count` subtrees that have `remaining` tokens in total."""
-    u = uniform(stream, len(remaining))
+    uniform_numbers = uniform(stream, len(remaining))
     lengths = np.empty(len(remaining), dtype=np.int64)
     order = np.lexsort((remaining, count))
     changes = np.flatnonzero(np.diff(count[order]) | np.diff(remaining[order])) + 1
     for group in np.split(order, changes) if len(order) else []:
         num_others, total = int(count[group[0]]) - 1, int(remaining[group[0]])
         weights = sums[1][: total + 1] * sums[num_others][total::-1]
-        lengths[group] = _choose(np.cumsum(weights), u[group])
+        lengths[group] = _draw_indices(np.cumsum(weights), uniform_numbers[group])
     return lengths

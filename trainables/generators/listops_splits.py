@@ -56,7 +56,7 @@ def generate(split: SplitLaw, data_seed: int, name: tuple[str, ...], seen: set[H
     if split.nesting is not None:
         roots = DRAW_TOKENS // longest  # most draws are discarded, independent of the requested number
     lengths = _length_law(split.law, longest)
-    streams = (numpy_stream(data_seed, *name, turn) for turn in count())
+    streams = (numpy_stream(data_seed, *name, round_index) for round_index in count())
     draws = (lengths.draw(stream, roots, shortest, longest) for stream in streams)
     return first_unique((_filter_nesting(trees, split.nesting) for trees in draws), split.examples, seen)
 

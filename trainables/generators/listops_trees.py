@@ -113,7 +113,7 @@ def render(levels: list[Level]) -> Trees:
     all_sizes: list[np.ndarray] = []
     for nodes in reversed(levels):
         values = evaluate(nodes, values)
-        sizes = _sizes(nodes, sizes)
+        sizes = _subtree_sizes(nodes, sizes)
         all_sizes.append(sizes)
     offsets = row_offsets(sizes)
     tokens = np.empty(offsets[-1], dtype=np.uint8)
@@ -141,7 +141,7 @@ def evaluate(nodes: Level, below_values: np.ndarray) -> np.ndarray:
     return values
 
 
-def _sizes(nodes: Level, below_sizes: np.ndarray) -> np.ndarray:
+def _subtree_sizes(nodes: Level, below_sizes: np.ndarray) -> np.ndarray:
     """Return the number of tokens of each subtree: operator, arguments and bracket, or one digit."""
     bounds = row_offsets(below_sizes)[row_offsets(nodes.arity)]
     sizes: np.ndarray = np.diff(bounds) + np.where(nodes.arity > 0, 2, 1)
@@ -150,7 +150,7 @@ def _sizes(nodes: Level, below_sizes: np.ndarray) -> np.ndarray:
 
 def child_starts(arity: np.ndarray, parent_starts: np.ndarray, child_sizes: np.ndarray) -> np.ndarray:
     """Return the index of each child's first token: after its parent's operator and its earlier siblings."""
-    elder = row_offsets(child_sizes)[:-1]
+    elder_sizes = row_offsets(child_sizes)[:-1]
     first_children = row_offsets(arity)[:-1]
-    starts: np.ndarray = np.repeat(parent_starts + 1 - elder[first_children], arity) + elder
+    starts: np.ndarray = np.repeat(parent_starts + 1 - elder_sizes[first_children], arity) + elder_sizes
     return starts

@@ -13,10 +13,8 @@ import numpy as np
 LENGTH = 2
 """Pixels from the tail of a paddle to its head."""
 MARGIN = 1
-"""Distance in pixels of a paddle from the ends of other paddles of its contour, and from all
-other contours.
-"""
-FINE = 2
+"""Distance in pixels of a paddle from other paddles of its contour, and from all other contours."""
+FINE_SCALE = 2
 """Antialias scale: lines are drawn at this scale, one fine pixel thick, and then reduced."""
 REACH = 3
 """Number of pixels of a stamp on each side of its anchor."""
@@ -24,8 +22,8 @@ SIZE = 2 * REACH + 1
 DEGREES = 360
 """Number of directions of a first paddle, in integer degrees. The directions of the ring follow them."""
 _SCALE = 2**20
-_TENT = np.asarray([1, 2, 1])
-_VISIBLE = 3
+_TRIANGULAR_WEIGHTS = np.asarray([1, 2, 1])
+_COVERAGE_MIN = 3
 """Least coverage, of 16, of a pixel that belongs to a paddle."""
 
 RING = np.asarray(
@@ -64,11 +62,11 @@ def tables() -> PaddleTables:
     """Return the tables; first paddles of a contour are anchored at their tail, all others at their head."""
     unit = np.asarray([*map(_unit_vector, range(DEGREES)), *map(_normalise, RING.tolist())])
     is_first_half = np.arange(len(unit)) < DEGREES
-    line = np.where(is_first_half[:, None], 1, -1) * _round(FINE * LENGTH * unit)
+    line = np.where(is_first_half[:, None], 1, -1) * _round(FINE_SCALE * LENGTH * unit)
     images, inks, bands = zip(*map(_stamp, line.tolist()), strict=True)
     # Add products one by one, because a matrix product may be rounded differently on another machine.
-    turn = unit[:, None, 0] * unit[DEGREES:, 0] + unit[:, None, 1] * unit[DEGREES:, 1]
-    ahead = np.maximum(turn, 0.0)
+    turn_cosines = unit[:, None, 0] * unit[DEGREES:, 0] + unit[:, None, 1] * unit[DEGREES:, 1]
+    forward_cosines = np.maximum(turn_cosines, 0.0)
     from_head = np.concatenate([np.zeros((DEGREES, 2), dtype=np.int64), RING])
     return PaddleTables(
         pivot=np.where(is_first_half[:, None], -_round(MARGIN * unit), -from_head),
@@ -77,18 +75,18 @@ def tables() -> PaddleTables:
         image=np.stack(images),
         ink=np.stack(inks),
         band=np.stack(bands),
-        weights=_round(ahead * ahead * _SCALE),
+        weights=_round(forward_cosines * forward_cosines * _SCALE),
     )
 
 
 def disc(radius_halves: int) -> np.ndarray:
     """Return a filled circle of `radius_halves` / 2 pixels, uint8, SIZE x SIZE."""
-    fine = np.zeros((FINE * SIZE + 1, FINE * SIZE + 1), dtype=np.int64)
-    for y in range(-FINE * REACH, FINE * REACH + 1):
-        for x in range(-FINE * REACH, FINE * REACH + 1):
+    fine = np.zeros((FINE_SCALE * SIZE + 1, FINE_SCALE * SIZE + 1), dtype=np.int64)
+    for y in range(-FINE_SCALE * REACH, FINE_SCALE * REACH + 1):
+        for x in range(-FINE_SCALE * REACH, FINE_SCALE * REACH + 1):
             # In fine pixels the radius is FINE * radius_halves / 2.
-            fine[_fine(y), _fine(x)] = 4 * (y * y + x * x) <= (FINE * radius_halves) ** 2
-    return _brightness(_smaller(fine))
+            fine[_fine_index(y), _fine_index(x)] = 4 * (y * y + x * x) <= (FINE_SCALE * radius_halves) ** 2
+    return _brightness(_reduce(fine))
 
 
 def circle(degree: int, radius: int) -> tuple[int, int]:
@@ -113,20 +111,20 @@ def _round(values: np.ndarray) -> np.ndarray:
     return np.floor(values + 0.5).astype(np.int64)
 
 
-def _fine(pixel: int) -> int:
+def _fine_index(pixel: int) -> int:
     """Return the array index of a fine pixel that is given relative to the middle of a stamp."""
-    return pixel + FINE * REACH + 1
+    return pixel + FINE_SCALE * REACH + 1
 
 
 def _stamp(line: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draw a line from the anchor to fine pixel `line`; return brightness, pixels, and pixels with margin."""
-    fine = np.zeros((FINE * SIZE + 1, FINE * SIZE + 1), dtype=np.int64)
+    fine = np.zeros((FINE_SCALE * SIZE + 1, FINE_SCALE * SIZE + 1), dtype=np.int64)
     steps = max(map(abs, line))
     for step in range(steps + 1):
         down, right = ((2 * step * end + steps) // (2 * steps) for end in line)
-        fine[_fine(down), _fine(right)] = 1
-    coverage = _smaller(fine)
-    ink = coverage >= _VISIBLE
+        fine[_fine_index(down), _fine_index(right)] = 1
+    coverage = _reduce(fine)
+    ink = coverage >= _COVERAGE_MIN
     band = np.zeros_like(ink)
     for y in range(-MARGIN, MARGIN + 1):
         for x in range(-MARGIN, MARGIN + 1):
@@ -136,12 +134,16 @@ def _stamp(line: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return _brightness(coverage), _rows(ink), _rows(band)
 
 
-def _smaller(fine: np.ndarray) -> np.ndarray:
+def _reduce(fine: np.ndarray) -> np.ndarray:
     """Reduce fine pixels to pixels: sums with triangular weights, 16 where all fine pixels are set."""
     total = np.zeros((SIZE, SIZE), dtype=np.int64)
-    for y, down in enumerate(_TENT.tolist()):
-        for x, right in enumerate(_TENT.tolist()):
-            total += down * right * fine[y : y + FINE * SIZE : FINE, x : x + FINE * SIZE : FINE]
+    for y, down in enumerate(_TRIANGULAR_WEIGHTS.tolist()):
+        for x, right in enumerate(_TRIANGULAR_WEIGHTS.tolist()):
+            total += (
+                down
+                * right
+                * fine[y : y + FINE_SCALE * SIZE : FINE_SCALE, x : x + FINE_SCALE * SIZE : FINE_SCALE]
+            )
     return total
 
 

@@ -19,7 +19,7 @@ FACTOR_DIGITS_MAX = 2
 """Greatest number of digits of the first factor in a multiplication; the least is one."""
 
 
-class Dice:
+class IntegerStream:
     """Integers from raw generator output, the only part of a generator that NumPy never changes."""
 
     def __init__(self, stream: np.random.Generator) -> None:
@@ -40,7 +40,7 @@ class AlgorithmicProblem:
 
     symbols: tuple[str, ...]
     """Words that answers are made of."""
-    query: Callable[[Dice, int], Words]
+    query: Callable[[IntegerStream, int], Words]
     """Function that returns a random query of length n."""
     answer: Callable[[Words], Words]
     answer_max: Callable[[Words], int]
@@ -58,16 +58,20 @@ class AlgorithmicProblem:
     """Greatest T(n) / n."""
 
 
-def _sequence(alphabet: tuple[str, ...], dice: Dice, n: int) -> Words:
-    return dice.words(alphabet, n)
+def _draw_sequence(alphabet: tuple[str, ...], integers: IntegerStream, n: int) -> Words:
+    return integers.words(alphabet, n)
 
 
-def _sum_of_two(dice: Dice, n: int) -> Words:
-    return [*dice.words(BITS, n), "+", *dice.words(BITS, n)]
+def _draw_sum(integers: IntegerStream, n: int) -> Words:
+    return [*integers.words(BITS, n), "+", *integers.words(BITS, n)]
 
 
-def _product_of_two(dice: Dice, n: int) -> Words:
-    return [*dice.words(BITS, 1 + dice.draw_integer(FACTOR_DIGITS_MAX)), "x", *dice.words(BITS, n)]
+def _draw_product(integers: IntegerStream, n: int) -> Words:
+    return [
+        *integers.words(BITS, 1 + integers.draw_integer(FACTOR_DIGITS_MAX)),
+        "x",
+        *integers.words(BITS, n),
+    ]
 
 
 def _operands(query: Words, operator: str) -> tuple[Words, Words]:
@@ -89,7 +93,7 @@ def _multiply(query: Words) -> Words:
     return list(f"{_number(first) * _number(second):0{len(first) + len(second)}b}"[::-1])
 
 
-def _loops_of_product(query: Words) -> int:
+def _product_steps(query: Words) -> int:
     first, second = _operands(query, "x")
     return len(first) * len(second)
 
@@ -97,7 +101,7 @@ def _loops_of_product(query: Words) -> int:
 PROBLEMS: dict[Name, AlgorithmicProblem] = {
     "parity": AlgorithmicProblem(
         symbols=BITS,
-        query=partial(_sequence, BITS),
+        query=partial(_draw_sequence, BITS),
         answer=lambda query: [str(query.count("1") % 2)],
         answer_max=lambda _: 1,
         words=lambda n: (n, 1),
@@ -108,7 +112,7 @@ PROBLEMS: dict[Name, AlgorithmicProblem] = {
     ),
     "copy": AlgorithmicProblem(
         symbols=BITS,
-        query=partial(_sequence, BITS),
+        query=partial(_draw_sequence, BITS),
         answer=list,
         answer_max=len,
         words=lambda n: (n, n),
@@ -119,7 +123,7 @@ PROBLEMS: dict[Name, AlgorithmicProblem] = {
     ),
     "addition": AlgorithmicProblem(
         symbols=BITS,
-        query=_sum_of_two,
+        query=_draw_sum,
         answer=_add,
         answer_max=lambda query: len(query) // 2 + 1,
         words=lambda n: (2 * n + 1, n + 1),
@@ -130,7 +134,7 @@ PROBLEMS: dict[Name, AlgorithmicProblem] = {
     ),
     "binary_sum": AlgorithmicProblem(
         symbols=BITS,
-        query=partial(_sequence, BITS),
+        query=partial(_draw_sequence, BITS),
         answer=lambda query: list(f"{query.count('1'):b}"[::-1]),
         answer_max=lambda query: len(query).bit_length(),
         words=lambda n: (n, n.bit_length()),
@@ -141,11 +145,11 @@ PROBLEMS: dict[Name, AlgorithmicProblem] = {
     ),
     "multiplication": AlgorithmicProblem(
         symbols=BITS,
-        query=_product_of_two,
+        query=_draw_product,
         answer=_multiply,
         answer_max=lambda query: len(query) - 1,
         words=lambda n: (n + FACTOR_DIGITS_MAX + 1, n + FACTOR_DIGITS_MAX),
-        steps=_loops_of_product,
+        steps=_product_steps,
         length_max=11,
         interval=500,
         test_lengths=(12, 14, 16),
@@ -153,7 +157,7 @@ PROBLEMS: dict[Name, AlgorithmicProblem] = {
     ),
     "unique_set": AlgorithmicProblem(
         symbols=ALPHABET,
-        query=partial(_sequence, ALPHABET),
+        query=partial(_draw_sequence, ALPHABET),
         answer=lambda query: list(dict.fromkeys(query)),
         answer_max=len,
         words=lambda n: (n, n),

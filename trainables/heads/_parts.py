@@ -19,12 +19,12 @@ from trainables.layers.linear import Linear, Vector
 from trainables.layers.packing import put_rows
 from trainables.layers.tokens import batch_places
 from trainables.metrics import Metric
-from trainables.recurrence.watching import record_answers
+from trainables.recurrence.pass_records import record_answers
 from trainables.settings import ModelSettings
 from trainables.types import NOT_ASKED, Batch, Encoded, Output, TaskShape, sum_dtype
 
 EMBEDDING_STD = 0.02
-WHOLE = Metric(
+ACCURACY_WHOLE = Metric(
     "accuracy_whole",
     "max",
     low=0.0,
@@ -32,7 +32,7 @@ WHOLE = Metric(
     meaning="share of examples with every answer right",
     shown=("table",),
 )
-"""Metric computed by `Asked.output`."""
+"""Metric computed by `TargetPositions.output`."""
 
 
 class Readout(nn.Module):
@@ -65,16 +65,16 @@ class TokenModel(nn.Module):
             features * config.width, config.width, shape.num_logits, config.readout_dropout
         )
 
-    def read_by_encoder(self, batch: Batch) -> tuple[Int[Tensor, "M S"], Bool[Tensor, "M S"]]:
+    def encoder_inputs(self, batch: Batch) -> tuple[Int[Tensor, "M S"], Bool[Tensor, "M S"]]:
         """Return the sequences that the encoder reads, and their mask."""
         return batch.tokens, batch.mask
 
     def embed(self, tokens: Int[Tensor, "N S"]) -> Float[Tensor, "N S D"]:
         """Return the embedded input of the encoder."""
-        return embedded(tokens, self.embedding, self.embedding_dropout)
+        return embed_tokens(tokens, self.embedding, self.embedding_dropout)
 
 
-def embedded(tokens: Int[Tensor, "N S"], table: Vector, dropout: KeyedDropout) -> Float[Tensor, "N S D"]:
+def embed_tokens(tokens: Int[Tensor, "N S"], table: Vector, dropout: KeyedDropout) -> Float[Tensor, "N S D"]:
     """Return the embeddings of `tokens` from `table`, with dropout."""
     x: Tensor = dropout(F.embedding(tokens, table()), batch_places(tokens))
     return x
@@ -102,16 +102,16 @@ def predict(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Predicti
     if logits.shape[1] == 1:
         logit = logits[:, 0]
         loss = F.binary_cross_entropy_with_logits(logit, labels.to(logit.dtype), reduction="none")
-        mean, right = logit / 2, logit * labels
+        mean, correct_logit = logit / 2, logit * labels
         most_probable = (logit > 0).to(labels.dtype)
         record_answers(most_probable)
-        return Prediction(loss, most_probable, loss + right - mean)
+        return Prediction(loss, most_probable, loss + correct_logit - mean)
     loss = F.cross_entropy(logits, labels, reduction="none")
-    right = logits.gather(1, labels[:, None]).squeeze(1)
+    correct_logit = logits.gather(1, labels[:, None]).squeeze(1)
     most_probable = logits.argmax(1)
     record_answers(most_probable)
     # loss + right is the log-sum-exp of the logits, which need not be computed again.
-    return Prediction(loss, most_probable, loss + right - logits.mean(1))
+    return Prediction(loss, most_probable, loss + correct_logit - logits.mean(1))
 
 
 @dataclass(frozen=True)

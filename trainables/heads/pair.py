@@ -27,14 +27,14 @@ class PairModel(TokenModel):
 
     def forward(self, batch: Batch) -> Output:
         """Return loss and hits of each pair."""
-        tokens, mask = self.read_by_encoder(batch)
+        tokens, mask = self.encoder_inputs(batch)
         encoded = self.encoder(self.embed(tokens), mask)
         logits = self.readout(compare(encoded.pooled))
         predicted = predict(logits.to(sum_dtype(logits.dtype)), batch.labels)
         hits = (predicted.most_probable == batch.labels).to(predicted.loss.dtype)
         return Output(predicted.loss, hits, hits.new_ones(hits.shape), _per_pair(encoded), predicted.uniform)
 
-    def read_by_encoder(self, batch: Batch) -> tuple[Int[Tensor, "M S"], Bool[Tensor, "M S"]]:
+    def encoder_inputs(self, batch: Batch) -> tuple[Int[Tensor, "M S"], Bool[Tensor, "M S"]]:
         """Return all first sentences, then all second ones, and their mask."""
         return sentences(batch.tokens, batch.mask, self.separator_id)
 

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from trainables.heads._parts import WHOLE, TargetPositions, TokenModel, uncertainty
+from trainables.heads._parts import ACCURACY_WHOLE, TargetPositions, TokenModel, uncertainty
 from trainables.layers.packing import take
 from trainables.metrics import Metric
 from trainables.settings import ModelSettings
@@ -33,7 +33,7 @@ metrics = (
         floor_from="floor",
         floor_name="most common label",
     ),
-    WHOLE,
+    ACCURACY_WHOLE,
     Metric(
         "uncertainty",
         unit="nats",
@@ -58,17 +58,17 @@ class PositionsModel(TokenModel):
         logits = self._logits(encoded.states, targets)
         output, hits = targets.output(logits, batch.labels, encoded)
         shares = {
-            "accuracy_last": _hits_of_last(hits, targets.mask),
+            "accuracy_last": _last_hits(hits, targets.mask),
             **output.shares,
             "uncertainty": targets.mean(uncertainty(logits.detach())),
         }
         return replace(output, shares=shares)
 
-    def _guide(self, steps: Int[Tensor, " N"] | None, predicted: TargetPositions) -> Guide:
+    def _guide(self, steps: Int[Tensor, " N"] | None, targets: TargetPositions) -> Guide:
         """Return the values that an encoder may use; labels are excluded to prevent leaks."""
 
         def mean_uncertainty(states: Float[Tensor, "N P D"]) -> Float[Tensor, " N"]:
-            return predicted.mean(uncertainty(self._logits(states, predicted)))
+            return targets.mean(uncertainty(self._logits(states, targets)))
 
         return Guide(steps, mean_uncertainty)
 
@@ -82,7 +82,7 @@ class PositionsModel(TokenModel):
         return logits.to(sum_dtype(logits.dtype))
 
 
-def _hits_of_last(hits: Float[Tensor, "N S"], mask: Bool[Tensor, "N S"]) -> Float[Tensor, " N"]:
+def _last_hits(hits: Float[Tensor, "N S"], mask: Bool[Tensor, "N S"]) -> Float[Tensor, " N"]:
     """Return whether the last prediction of each sample is correct."""
     columns = torch.arange(1, mask.shape[1] + 1, device=mask.device)
     return hits.gather(1, (mask * columns).argmax(1, keepdim=True)).squeeze(1)

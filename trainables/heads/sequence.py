@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainables.heads._parts import EMBEDDING_STD, WHOLE, Readout, TargetPositions, embedded
+from trainables.heads._parts import ACCURACY_WHOLE, EMBEDDING_STD, Readout, TargetPositions, embed_tokens
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.linear import Vector
 from trainables.layers.packing import take
@@ -27,7 +27,7 @@ from trainables.types import NOT_ASKED, Batch, Encoded, Output, TaskShape
 FEATURES = 1
 """Size of the readout's input, in decoder widths."""
 metrics = (
-    WHOLE,
+    ACCURACY_WHOLE,
     *(Metric(f"depth_{part}", unit="layers", low=0.0, shown=()) for part in ("encoder", "decoder")),
 )
 
@@ -42,7 +42,7 @@ class Embedding(nn.Module):
 
     def forward(self, tokens: Int[Tensor, "N T"]) -> Float[Tensor, "N T D"]:
         """Return the vectors of `tokens`."""
-        return embedded(tokens, self.embedding, self.dropout)
+        return embed_tokens(tokens, self.embedding, self.dropout)
 
 
 def commonest_tokens(labels: list[Int[Tensor, "_ _"]]) -> float:
@@ -68,7 +68,7 @@ class SequenceModel(nn.Module):
         self, encoder: nn.Module, decoder: nn.Module, config: ModelSettings, shape: TaskShape
     ) -> None:
         super().__init__()
-        assert shape.end_id is not None, "a task of written answers must say what ends them"
+        assert shape.end_id is not None, "a task with decoded answers must have an end_id"
         self.shape = shape
         self.end_id = shape.end_id
         self.embedding = Vector(shape.vocabulary_size, config.width, std=EMBEDDING_STD)
@@ -79,9 +79,9 @@ class SequenceModel(nn.Module):
             table = Vector(shape.num_classes, config.width, std=EMBEDDING_STD)
         self.answer = Embedding(table, config.dropout)
         self.decoder = decoder
-        tied = getattr(config, "tied_output", False)
+        is_tied = getattr(config, "tied_output", False)
         self.readout = None
-        if not tied:
+        if not is_tied:
             self.readout = Readout(config.width, config.width, shape.num_classes, config.readout_dropout)
 
     def forward(self, batch: Batch) -> Output:
@@ -103,7 +103,7 @@ class SequenceModel(nn.Module):
 
         START and END, if added by the encoder, count as tokens.
         """
-        x = embedded(tokens, self.embedding, self.embedding_dropout)
+        x = embed_tokens(tokens, self.embedding, self.embedding_dropout)
         encoded: Encoded = self.encoder(x, mask)
         positions = encoded.states.shape[1]
         lengths = mask.sum(1) + (positions - tokens.shape[1])

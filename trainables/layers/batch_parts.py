@@ -32,7 +32,7 @@ _PART: ContextVar[BatchPart | None] = ContextVar("part", default=None)
 
 
 @contextmanager
-def running_on(part: BatchPart) -> Iterator[None]:
+def declare_part(part: BatchPart) -> Iterator[None]:
     """Declare that forward passes of this thread process `part` of their batch within the context."""
     token = _PART.set(part)
     try:

@@ -13,12 +13,12 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainables.layers.attention.attend import Backend, WeightDropout, attend_among, attend_packed
+from trainables.layers.attention.attend import Backend, WeightDropout, attend_packed, attend_within_rows
 from trainables.layers.dropout import DropoutGroup, KeyedDropout, drop_both
-from trainables.layers.linear import LayerNorm, Linear, XavierLinear, joined
+from trainables.layers.linear import LayerNorm, Linear, XavierLinear, join_weights
 from trainables.layers.packing import Packing
 from trainables.layers.recomputing import RecomputableLayer
-from trainables.layers.tokens import KeysValues, Placed, Tokens
+from trainables.layers.tokens import KeysValues, PlacedVectors, Tokens
 from trainables.layers.xpos import BOTH, KEYS, QUERIES
 from trainables.settings import HeadSettings, Small
 
@@ -62,7 +62,7 @@ class _Heads(nn.Module):
         self.backend: Backend = config.attention
 
     def _project(
-        self, z: Float[Tensor, "M D"], placed_tokens: Placed | None, *maps: nn.Linear
+        self, z: Float[Tensor, "M D"], placed_tokens: PlacedVectors | None, *maps: nn.Linear
     ) -> Float[Tensor, "M P H E"]:
         """Return the results of several maps of `z`, computed as one product.
 
@@ -72,26 +72,35 @@ class _Heads(nn.Module):
         if len(maps) > 1:
 
             def join() -> Tensor:
-                return joined(*(each.weight for each in maps))
+                return join_weights(*(linear_map.weight for linear_map in maps))
 
-            weight = join() if placed_tokens is None else placed_tokens.once(maps, join)
+            weight = join() if placed_tokens is None else placed_tokens.get_cached(maps, join)
         return F.linear(z, weight).view(z.shape[0], len(maps), self.heads, -1)
 
-    def _gather(
-        self, queries: Tensor, tokens: Placed, keys_values: KeysValues, reach: Int[Tensor, " M"] | None
+    def _attend(
+        self,
+        queries: Tensor,
+        tokens: PlacedVectors,
+        keys_values: KeysValues,
+        num_visible: Int[Tensor, " M"] | None,
     ) -> Float[Tensor, "M H E"]:
-        drop = self._drop(tokens)
+        dropout = self._make_dropout(tokens)
         return attend_packed(
-            queries.squeeze(1), keys_values, tokens.packing, reach=reach, drop=drop, backend=self.backend
+            queries.squeeze(1),
+            keys_values,
+            tokens.packing,
+            num_visible=num_visible,
+            dropout=dropout,
+            backend=self.backend,
         )
 
-    def _answer(
-        self, gathered: Float[Tensor, "M H E"], tokens: Placed, residual: Float[Tensor, "M D"] | None
+    def _project_output(
+        self, gathered: Float[Tensor, "M H E"], tokens: PlacedVectors, residual: Float[Tensor, "M D"] | None
     ) -> Float[Tensor, "M D"]:
         result: Tensor = self.output_dropout(self.output(gathered.flatten(1)), tokens.place, residual)
         return result
 
-    def _drop(self, tokens: Placed) -> WeightDropout | None:
+    def _make_dropout(self, tokens: PlacedVectors) -> WeightDropout | None:
         dropout = self.weight_dropout
         return WeightDropout(dropout, dropout.draw(), tokens.padded_place) if dropout.active else None
 
@@ -100,7 +109,7 @@ class CrossAttention(_Heads):
     """Attention to unordered rows of vectors: without rotary positions, never causal."""
 
     def project_kv(
-        self, z: Float[Tensor, "M D"], packing: Packing, placed_tokens: Placed | None = None
+        self, z: Float[Tensor, "M D"], packing: Packing, placed_tokens: PlacedVectors | None = None
     ) -> KeysValues:
         """Return keys and values of rows of normed vectors `z`; `placed_tokens` identifies the pass."""
         return KeysValues(self._project(z, placed_tokens, self.key, self.value), packing)
@@ -108,7 +117,7 @@ class CrossAttention(_Heads):
     def forward(
         self,
         z: Float[Tensor, "M D"],
-        placed_tokens: Placed,
+        placed_tokens: PlacedVectors,
         keys_values: KeysValues,
         residual: Float[Tensor, "M D"] | None = None,
     ) -> Float[Tensor, "M D"]:
@@ -120,10 +129,10 @@ class CrossAttention(_Heads):
             keys_values: Keys and values.
             residual: Residual, (tokens, width).
         """
-        gathered = self._gather(
-            self._project(z, placed_tokens, self.query), placed_tokens, keys_values, reach=None
+        gathered = self._attend(
+            self._project(z, placed_tokens, self.query), placed_tokens, keys_values, num_visible=None
         )
-        return self._answer(gathered, placed_tokens, residual)
+        return self._project_output(gathered, placed_tokens, residual)
 
 
 class Attention(_Heads):
@@ -150,13 +159,17 @@ class Attention(_Heads):
         """
         if keys_values is None:
             qkv = tokens.rotate(self._project(z, tokens, self.query, self.key, self.value), BOTH)
-            gathered = attend_among(
-                qkv, tokens.packing, reach=tokens.reach, drop=self._drop(tokens), backend=self.backend
+            gathered = attend_within_rows(
+                qkv,
+                tokens.packing,
+                num_visible=tokens.num_visible,
+                dropout=self._make_dropout(tokens),
+                backend=self.backend,
             )
         else:
             queries = tokens.rotate(self._project(z, tokens, self.query), QUERIES)
-            gathered = self._gather(queries, tokens, keys_values, tokens.reach)
-        return self._answer(gathered, tokens, residual)
+            gathered = self._attend(queries, tokens, keys_values, tokens.num_visible)
+        return self._project_output(gathered, tokens, residual)
 
 
 class FeedForward(nn.Module):
@@ -172,14 +185,20 @@ class FeedForward(nn.Module):
         self.outer_dropout = KeyedDropout(dropout, width)
 
     def forward(
-        self, z: Float[Tensor, "M D"], placed_tokens: Placed, residual: Float[Tensor, "M D"] | None = None
+        self,
+        z: Float[Tensor, "M D"],
+        placed_tokens: PlacedVectors,
+        residual: Float[Tensor, "M D"] | None = None,
     ) -> Float[Tensor, "M D"]:
         """Return the feed-forward of each vector, added to `residual` if given."""
         inner = F.gelu(self.inner_dropout(self.inner(z), placed_tokens.place))
         return self.project_out(inner, placed_tokens, residual)
 
     def project_out(
-        self, inner: Float[Tensor, "M I"], placed_tokens: Placed, residual: Float[Tensor, "M D"] | None = None
+        self,
+        inner: Float[Tensor, "M I"],
+        placed_tokens: PlacedVectors,
+        residual: Float[Tensor, "M D"] | None = None,
     ) -> Float[Tensor, "M D"]:
         """Return the output of the hidden layer `inner`, added to `residual` if given."""
         result: Tensor = self.outer_dropout(self.outer(inner), placed_tokens.place, residual)
@@ -190,7 +209,7 @@ def run_both(
     first: FeedForward,
     second: FeedForward,
     z: Float[Tensor, "M D"],
-    placed_tokens: Placed,
+    placed_tokens: PlacedVectors,
     residual: Float[Tensor, "M D"],
 ) -> tuple[Float[Tensor, "M D"], Float[Tensor, "M D"]]:
     """Run two feed-forwards on the same vectors, and add `residual` to the result of `first`.
@@ -198,30 +217,35 @@ def run_both(
     Their hidden layers are computed as one product.
     """
     layers, dropouts = (first.inner, second.inner), (first.inner_dropout, second.inner_dropout)
-    weight, bias = placed_tokens.once(
+    weight, bias = placed_tokens.get_cached(
         layers,
-        lambda: (joined(*(layer.weight for layer in layers)), joined(*(layer.bias for layer in layers))),
+        lambda: (
+            join_weights(*(layer.weight for layer in layers)),
+            join_weights(*(layer.bias for layer in layers)),
+        ),
     )
     inner = F.gelu(drop_both(dropouts, F.linear(z, weight, bias), placed_tokens.place))
-    own, other = inner.split_with_sizes([layer.out_features for layer in layers], 1)
-    return first.project_out(own, placed_tokens, residual), second.project_out(other, placed_tokens)
+    first_hidden, second_hidden = inner.split_with_sizes([layer.out_features for layer in layers], 1)
+    return first.project_out(first_hidden, placed_tokens, residual), second.project_out(
+        second_hidden, placed_tokens
+    )
 
 
 class Block(RecomputableLayer):
     """One layer; with `gate_width` its result is mixed with its input by a learned gate.
 
-    A layer with `recalls` attends to `Tokens.cross_kv` after its own row (Alg. 2 and 4). The feed-forwards of
-    such layers start from PyTorch's default distribution, as in the published runs.
+    With `has_cross_attention` it attends to its own row, then to `Tokens.cross_kv` (Alg. 2 and 4). The
+    feed-forwards of such layers start from PyTorch's default distribution, as in the published runs.
     """
 
     def __init__(
-        self, config: BlockSettings, gate_width: int | None = None, *, recalls: bool = False
+        self, config: BlockSettings, gate_width: int | None = None, *, has_cross_attention: bool = False
     ) -> None:
         super().__init__()
-        width, linear = config.width, Linear if recalls else XavierLinear
+        width, linear = config.width, Linear if has_cross_attention else XavierLinear
         self.attention_norm = LayerNorm(width)
         self.attention = Attention(config)
-        self.recall = NormedCrossAttention(config) if recalls else None
+        self.recall = NormedCrossAttention(config) if has_cross_attention else None
         self.feedforward_norm = LayerNorm(width)
         self.feedforward = FeedForward(width, config.size_of_feedforward, config.dropout, linear)
         self.gate = None if gate_width is None else FeedForward(width, gate_width, config.dropout, linear)
@@ -265,13 +289,13 @@ class NormedCrossAttention(nn.Module):
         self.attention = CrossAttention(config)
 
     def project_kv(
-        self, x: Float[Tensor, "M D"], packing: Packing, placed_tokens: Placed | None = None
+        self, x: Float[Tensor, "M D"], packing: Packing, placed_tokens: PlacedVectors | None = None
     ) -> KeysValues:
         """Return keys and values of rows of vectors `x`; `placed_tokens` identifies the pass."""
         return self.attention.project_kv(self.source_norm(x), packing, placed_tokens)
 
     def forward(
-        self, x: Float[Tensor, "M D"], placed_tokens: Placed, keys_values: KeysValues
+        self, x: Float[Tensor, "M D"], placed_tokens: PlacedVectors, keys_values: KeysValues
     ) -> Float[Tensor, "M D"]:
         """Return each vector in `x` plus its attention output over its row of `keys_values`."""
         result: Tensor = self.attention(self.query_norm(x), placed_tokens, keys_values, x)

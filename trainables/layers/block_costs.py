@@ -71,9 +71,9 @@ def cross_attention_activation_bytes(config: BlockSettings, rows: int, queries: 
         sources: Number of sources of each row.
     """
     inner = config.heads * config.size_of_head
-    asking = FLOAT_BYTES * (3 * config.width + 2 * inner) + (config.width if config.dropout else 0)
-    offering = FLOAT_BYTES * (2 * config.width + 2 * inner)
-    return rows * (queries * (asking + _weight_bytes(config, sources)) + sources * offering)
+    query_bytes = FLOAT_BYTES * (3 * config.width + 2 * inner) + (config.width if config.dropout else 0)
+    source_bytes = FLOAT_BYTES * (2 * config.width + 2 * inner)
+    return rows * (queries * (query_bytes + _weight_bytes(config, sources)) + sources * source_bytes)
 
 
 def _weight_bytes(config: BlockSettings, keys: int) -> float:
@@ -83,7 +83,9 @@ def _weight_bytes(config: BlockSettings, keys: int) -> float:
     return float(config.heads * keys * (FLOAT_BYTES + bool(config.attention_dropout)))
 
 
-def recalling_flops(config: BlockSettings, gate_width: int | None, length: int, memory_length: int) -> float:
+def cross_attention_layer_flops(
+    config: BlockSettings, gate_width: int | None, length: int, memory_length: int
+) -> float:
     """Return the FLOPs of one block on an answer of `length` tokens attending to `memory_length` states."""
     return block_flops(config, gate_width, length) + cross_attention_flops(config, length, memory_length)
 

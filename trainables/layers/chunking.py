@@ -68,16 +68,16 @@ class Chunk:
     rows: Int[Tensor, " B"]
     """Indices of the rows in the full batch."""
     packing: Packing
-    in_all: bool
+    is_in_all_rows: bool
     """Whether every row of the batch has this chunk."""
 
 
 @dataclass(frozen=True)
-class Cut:
+class ChunkLayout:
     """The M packed tokens of a full batch of B rows, cut into chunks."""
 
     packing: Packing
-    number: Int[np.ndarray, " M"]
+    chunk_index: Int[np.ndarray, " M"]
     """Index of the chunk that holds each token."""
     column: Int[Tensor, " M"]
     """Column of each token in its chunk."""
@@ -89,7 +89,7 @@ class Cut:
     """Number of tokens of the longest chunk."""
 
     @classmethod
-    def of(cls, packing: Packing, settings: ChunkSettings, *, causal: bool) -> "Cut":
+    def of(cls, packing: Packing, settings: ChunkSettings, *, causal: bool) -> "ChunkLayout":
         """Cut the tokens of `packing` as set in `settings`."""
         totals = packing.host_counts
         length = settings.length(totals, causal=causal)
@@ -112,22 +112,22 @@ class Cut:
         Tokens attend to no other chunk.
         """
         table = rotation_table(self.longest, head_width, dtype, self.column.device)
-        reach = self.column + 1 if causal else None
-        return Tokens(self.packing, packed_places(self.packing), self.column, table, reach)
+        num_visible = self.column + 1 if causal else None
+        return Tokens(self.packing, packed_places(self.packing), self.column, table, num_visible)
 
     def chunks(self) -> list[Chunk]:
         """Return one `Chunk` for each index of chunks within their row, counted from 0."""
         chunks = []
-        for number in range(self.num_chunks_max):
-            tokens, rows, packing = self.packing.select(self.number == number)
-            in_all = rows.shape[0] == self.packing.num_rows
-            chunks.append(Chunk(tokens, upload(rows, tokens.device), packing, in_all))
+        for chunk_index in range(self.num_chunks_max):
+            tokens, rows, packing = self.packing.select(self.chunk_index == chunk_index)
+            is_in_all_rows = rows.shape[0] == self.packing.num_rows
+            chunks.append(Chunk(tokens, upload(rows, tokens.device), packing, is_in_all_rows))
         return chunks
 
     @cached_property
     def order(self) -> Int[Tensor, " M"]:
         """Token indices of the full batch sorted by chunk."""
-        return upload(np.argsort(self.number, kind="stable"), self.packing.row.device)
+        return upload(np.argsort(self.chunk_index, kind="stable"), self.packing.row.device)
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class PaddedRows(Packing):
     """Rows that keep padding among their packed tokens: only the first `counts` of each row are real."""
 
     @property
-    def by_host(self) -> bool:
+    def has_host_counts(self) -> bool:
         """False: tables are computed on the device, also if the host knows the lengths."""
         return False
 
@@ -170,7 +170,7 @@ class PaddedChunk:
 
 
 @dataclass(frozen=True)
-class PaddedCut:
+class PaddedChunkLayout:
     """The M packed tokens of a full batch of B rows, cut into C chunks of L places in each row."""
 
     chunks: list[PaddedChunk]
@@ -184,7 +184,7 @@ class PaddedCut:
     @classmethod
     def of(
         cls, packing: Packing, settings: ChunkSettings, head_width: int, dtype: torch.dtype, *, causal: bool
-    ) -> "PaddedCut":
+    ) -> "PaddedChunkLayout":
         """Cut the tokens as set in `settings`.
 
         Sizes are the largest that a row of at most `packing.width` tokens can need.
@@ -194,20 +194,23 @@ class PaddedCut:
         num_chunks_max, longest = int((-(-totals // lengths)).max()), int(np.minimum(lengths, totals).max())
         length, columns = settings.length(packing.counts, causal=causal), torch.arange(longest, device=device)
         chunk_starts = length * torch.arange(num_chunks_max, device=device)[:, None]
-        inside = torch.minimum(chunk_starts[..., None] + columns, packing.counts[:, None] - 1)
-        packed_to_padded = (packing.starts[:-1, None] + inside).flatten(1)
+        clipped_columns = torch.minimum(chunk_starts[..., None] + columns, packing.counts[:, None] - 1)
+        packed_to_padded = (packing.starts[:-1, None] + clipped_columns).flatten(1)
         counts = torch.minimum(packing.counts - chunk_starts, length).clamp(min=1)
         places = packed_places(packing).index_select(0, packed_to_padded.flatten()).view(num_chunks_max, -1)
         row = upload(np.repeat(np.arange(rows), longest), device)
         column = columns.repeat(rows)
-        table, reach = rotation_table(longest, head_width, dtype, device), column + 1 if causal else None
+        table, num_visible = (
+            rotation_table(longest, head_width, dtype, device),
+            column + 1 if causal else None,
+        )
         chunks = [
-            PaddedChunk(Tokens(PaddedRows(row, count, longest), place, column, table, reach), exists)
+            PaddedChunk(Tokens(PaddedRows(row, count, longest), place, column, table, num_visible), exists)
             for count, place, exists in zip(counts, places, chunk_starts < packing.counts, strict=True)
         ]
         packed_length = length.index_select(0, packing.row)
-        number = torch.div(packing.column, packed_length, rounding_mode="floor")
-        padded_to_packed = (number * rows + packing.row) * longest + packing.column % packed_length
+        chunk_index = torch.div(packing.column, packed_length, rounding_mode="floor")
+        padded_to_packed = (chunk_index * rows + packing.row) * longest + packing.column % packed_length
         return cls(chunks, -(-packing.counts // length), packed_to_padded.flatten(), padded_to_packed)
 
     def parts(self, x: Float[Tensor, "M D"]) -> list[Float[Tensor, "B_L D"]]:

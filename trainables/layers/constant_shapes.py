@@ -23,7 +23,7 @@ from torch import Tensor
 
 from trainables.seeds import derive
 
-Made = TypeVar("Made")
+Value = TypeVar("Value")
 StreamName = tuple[str | int, ...]
 _ACTIVE: ContextVar["ConstantShapes | None"] = ContextVar("constant shapes", default=None)
 
@@ -51,17 +51,17 @@ def copy_to(table: Shaped[np.ndarray, "..."], device: torch.device) -> Shaped[Te
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
-def cached_constants(maxsize: int | None) -> Callable[[Callable[..., Made]], Callable[..., Made]]:
+def cached_constants(maxsize: int | None) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
     """Return a decorator for functions whose tensors depend only on the arguments; it caches the tensors.
 
     A captured graph reads such tensors at their addresses, so its constant shapes keep a reference to each.
     """
 
-    def decorate(make: Callable[..., Made]) -> Callable[..., Made]:
+    def decorate(make: Callable[..., Value]) -> Callable[..., Value]:
         cached = lru_cache(maxsize=maxsize)(torch.inference_mode(mode=False)(torch.no_grad()(make)))
 
         @wraps(make)
-        def constants(*arguments: Any) -> Made:
+        def constants(*arguments: Any) -> Value:
             shapes = _ACTIVE.get()
             if shapes is None:
                 return cached(*arguments)
@@ -94,7 +94,7 @@ class DropoutKeys:
         if buffer is None:
             self._names = []
 
-    def note(self, key: int, name: StreamName, call: int) -> None:
+    def record_key(self, key: int, name: StreamName, call: int) -> None:
         """Record that `key` is the key of call number `call` of the stream `name`."""
         number = self._numbers[key] = len(self._numbers)
         if self._buffer is None:
@@ -127,7 +127,7 @@ class ConstantShapes:
         self._tables: list[tuple[np.ndarray, Tensor]] = []
         self._constants: dict[Any, Any] = {}
         self._number = 0
-        self._captures = False
+        self._is_capturing = False
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -140,18 +140,18 @@ class ConstantShapes:
     @contextmanager
     def warming(self) -> Iterator[None]:
         """Let a forward pass build its tables and constants, or check that they are unchanged."""
-        with self._running(captures=False, buffer=None):
+        with self._activate(captures=False, buffer=None):
             yield
 
     @contextmanager
     def capturing(self, buffer: Int[Tensor, "K 2"]) -> Iterator[None]:
         """Let a forward pass read the tables of warming passes, and its dropout keys from `buffer`."""
-        with self._running(captures=True, buffer=buffer):
+        with self._activate(captures=True, buffer=buffer):
             yield
 
     @contextmanager
-    def _running(self, *, captures: bool, buffer: Tensor | None) -> Iterator[None]:
-        self._captures, self._number = captures, 0
+    def _activate(self, *, captures: bool, buffer: Tensor | None) -> Iterator[None]:
+        self._is_capturing, self._number = captures, 0
         self.keys.begin(buffer)
         token = _ACTIVE.set(self)
         try:
@@ -162,7 +162,7 @@ class ConstantShapes:
     def table(self, table: Shaped[np.ndarray, "..."], device: torch.device) -> Shaped[Tensor, "..."]:
         """Copy `table` to `device`. Raise BatchDependentError if earlier passes had another table here."""
         number, self._number = self._number, self._number + 1
-        if number == len(self._tables) and not self._captures:
+        if number == len(self._tables) and not self._is_capturing:
             self._tables.append((table.copy(), copy_to(table, device)))
         host_table, device_table = self._tables[number] if number < len(self._tables) else (np.zeros(0), None)
         if device_table is None or not np.array_equal(host_table, table):
@@ -175,18 +175,18 @@ class ConstantShapes:
 
     def count(self, tokens: Int[Tensor, " N"]) -> int:
         """Return the sum of `tokens`. Raise BatchDependentError if an earlier batch had another sum."""
-        if not self._captures:
+        if not self._is_capturing:
             self.table(total := np.array([int(tokens.sum())]), tokens.device)
             return int(total[0])
         total = self._tables[self._number][0] if self._number < len(self._tables) else np.zeros(1)
         self.table(total, tokens.device)
         return int(total[0])
 
-    def constant(self, key: Any, make: Callable[[], Made]) -> Made:
+    def constant(self, key: Any, make: Callable[[], Value]) -> Value:
         """Return the tensors cached for `key`; only a warming pass may call `make` to create them."""
         if key not in self._constants:
-            if self._captures:
+            if self._is_capturing:
                 raise BatchDependentError(f"cached tensors must be created during warm-up, got {key} later")
             self._constants[key] = make()
-        constant: Made = self._constants[key]
+        constant: Value = self._constants[key]
         return constant

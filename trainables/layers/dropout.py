@@ -38,18 +38,18 @@ class _Stream:
     name: tuple[str | int, ...]
     calls: int = 0
     """Number of keys drawn so far."""
-    ready: tuple[Tensor, Tensor] | None = None
-    """Mask of the last counted call, if it was drawn before that call, and the places that it is for."""
+    prepared_mask: tuple[Tensor, Tensor] | None = None
+    """Mask of the last counted call if it was drawn in advance, and the places of its tokens."""
 
 
-Drawn = tuple[_Stream | None, int]
+StreamState = tuple[_Stream | None, int]
 """A stream (None before `begin`) and its number of calls."""
 
 
-class Keyed(nn.Module):
+class KeyedModule(nn.Module):
     """A module that draws random numbers in a forward pass, with a separate key for each call."""
 
-    by_place: ClassVar[bool] = True
+    draws_by_place: ClassVar[bool] = True
     """Whether draws for an example depend on its place in the full batch, so that they are the same in any
     part of the batch."""
 
@@ -65,16 +65,16 @@ class Keyed(nn.Module):
     def skip_to(self, call: int) -> None:
         """Make the next call number `call`."""
         if self._stream is not None:
-            self._stream.calls, self._stream.ready = call, None
+            self._stream.calls, self._stream.prepared_mask = call, None
 
     @property
-    def drawn(self) -> Drawn:
+    def stream_state(self) -> StreamState:
         """State of the stream; assigning an earlier state repeats the draws that followed it."""
         stream = self._stream
-        return (None, 0) if stream is None else (stream, stream.calls - (stream.ready is not None))
+        return (None, 0) if stream is None else (stream, stream.calls - (stream.prepared_mask is not None))
 
-    @drawn.setter
-    def drawn(self, state: Drawn) -> None:
+    @stream_state.setter
+    def stream_state(self, state: StreamState) -> None:
         self._stream, calls = state
         self.skip_to(calls)
 
@@ -84,11 +84,11 @@ class Keyed(nn.Module):
         call, stream.calls = stream.calls, stream.calls + 1
         key = derive(stream.seed, *stream.name, call)
         if (shapes := constant_shapes()) is not None:
-            shapes.keys.note(key, stream.name, call)
+            shapes.keys.record_key(key, stream.name, call)
         return key
 
 
-def _current_stream(module: Keyed) -> _Stream:
+def _current_stream(module: KeyedModule) -> _Stream:
     if module._stream is None:
         raise ValueError(
             "dropout in training mode needs a random stream, got none;"
@@ -97,7 +97,7 @@ def _current_stream(module: Keyed) -> _Stream:
     return module._stream
 
 
-class KeyedNoise(Keyed):
+class KeyedNoise(KeyedModule):
     """Uniform random numbers between 0 and 1, both excluded."""
 
     def forward(self, positions: Int[Tensor, " M"], columns: int) -> Float[Tensor, "M C"]:
@@ -108,7 +108,7 @@ class KeyedNoise(Keyed):
         return (words.to(torch.float64) + (HALF_WORDS + 0.5)) / (2 * HALF_WORDS)
 
 
-class KeyedDropout(Keyed):
+class KeyedDropout(KeyedModule):
     """Inverted dropout at rate `rate`, rounded to a multiple of 2^-16.
 
     With `columns`, the size of the last axis of its inputs, its masks can be drawn jointly with others.
@@ -166,18 +166,18 @@ class KeyedDropout(Keyed):
         return result
 
     def take_mask(self, positions: Int[Tensor, "*M"], columns: int) -> Bool[Tensor, "*M C"]:
-        """Return the mask of the next call, which counts as made."""
-        ready = _current_stream(self).ready
-        if ready is None or ready[0] is not positions:
-            self.forget()
+        """Return the mask of the next call, and count the call."""
+        prepared_mask = _current_stream(self).prepared_mask
+        if prepared_mask is None or prepared_mask[0] is not positions:
+            self.discard_mask()
             return self.mask(self.draw(), positions[..., None], ((columns + 1) // 2,), columns)
-        _current_stream(self).ready = None
-        return ready[1]
+        _current_stream(self).prepared_mask = None
+        return prepared_mask[1]
 
-    def forget(self) -> None:
+    def discard_mask(self) -> None:
         """Discard a mask drawn in advance, because the next call has other positions than expected."""
         stream = _current_stream(self)
-        if stream.ready is not None:
+        if stream.prepared_mask is not None:
             self.skip_to(stream.calls - 1)
 
 
@@ -196,15 +196,15 @@ class DropoutGroup:
         if not active:
             return
         for dropout in active:
-            dropout.forget()
+            dropout.discard_mask()
         columns = [dropout.columns or 0 for dropout in active]
         counts = tuple([(size + 1) // 2 for size in columns])
         salts = joint_salts(positions.device, [dropout.draw() for dropout in active], counts)
         words = positions[..., None].to(torch.int32) ^ salts
         mix(words)
-        masks = _masks_of(words, counts, [dropout.levels for dropout in active])
+        masks = _split_masks(words, counts, [dropout.levels for dropout in active])
         for dropout, mask, size in zip(active, masks, columns, strict=True):
-            _current_stream(dropout).ready = positions, mask[..., :size] if size % 2 else mask
+            _current_stream(dropout).prepared_mask = positions, mask[..., :size] if size % 2 else mask
 
 
 def drop_both(
@@ -222,7 +222,7 @@ def drop_both(
     return result
 
 
-def _masks_of(
+def _split_masks(
     words: Int[Tensor, "M W"], counts: tuple[int, ...], levels: list[int]
 ) -> Sequence[Bool[Tensor, "M C"]]:
     """Return the masks that consecutive columns of `words` hold, given the number of words of each mask."""
@@ -234,8 +234,8 @@ def _masks_of(
 def joint_salts(device: torch.device, keys: list[int], counts: tuple[int, ...]) -> Int[Tensor, " W"]:
     """Return the salts of one call of several modules, concatenated; `counts` are their numbers of words."""
     if constant_shapes() is not None:
-        each = [call_salts(device, key, (count,)) for key, count in zip(keys, counts, strict=True)]
-        return torch.cat(each)
+        salts_by_key = [call_salts(device, key, (count,)) for key, count in zip(keys, counts, strict=True)]
+        return torch.cat(salts_by_key)
     low, high = np.array([split_key(key) for key in keys]).repeat(counts, 0).T
     salts = (joint_numbers(counts) + low) ^ high
     return upload(salts.astype(np.uint32).view(np.int32), device)
@@ -265,13 +265,13 @@ def set_dropout_context(model: nn.Module, seed: int, step: int, part: int = 0) -
             draw independently of places.
     """
     for name, module in model.named_modules():
-        if isinstance(module, Keyed):
-            module.begin(seed, "dropout", step, 0 if module.by_place else part, name)
+        if isinstance(module, KeyedModule):
+            module.begin(seed, "dropout", step, 0 if module.draws_by_place else part, name)
 
 
-def stream_states(part: nn.Module) -> list[tuple[Keyed, Drawn]]:
+def stream_states(part: nn.Module) -> list[tuple[KeyedModule, StreamState]]:
     """Return every keyed module of `part` with its stream's state."""
-    return [(module, module.drawn) for module in part.modules() if isinstance(module, Keyed)]
+    return [(module, module.stream_state) for module in part.modules() if isinstance(module, KeyedModule)]
 
 
 def skip_dropout_calls(model: nn.Module, call: int) -> None:
@@ -280,11 +280,11 @@ def skip_dropout_calls(model: nn.Module, call: int) -> None:
     This is needed where the number of calls depends on other rows of a batch, because masks must not.
     """
     for module in model.modules():
-        if isinstance(module, Keyed):
+        if isinstance(module, KeyedModule):
             module.skip_to(call)
 
 
-MIXED = 1 << 21
+MIXED_PRODUCT_MAX = 1 << 21
 """Maximum number of elements of a product of floats and bytes on a CPU; for more elements bytes are converted
 first, because memory traffic dominates."""
 
@@ -312,7 +312,7 @@ def scaled(x: Float[Tensor, "*K"], keep: Bool[Tensor, "*K"], scale: float) -> Fl
         return torch.ops.aten.native_dropout_backward(x, keep, scale)  # type: ignore[no-any-return]
     # On a CPU, converting bytes to floats takes a tenth of the time of converting booleans.
     keep_bytes = keep.view(torch.uint8)
-    if x.numel() > MIXED:
+    if x.numel() > MIXED_PRODUCT_MAX:
         keep_bytes = keep_bytes.to(x.dtype)
         return keep_bytes.mul_(x) if scale == 1 else torch.addcmul(_zero(x.dtype), x, keep_bytes, value=scale)
     return x * keep_bytes if scale == 1 else torch.addcmul(_zero(x.dtype), x, keep_bytes, value=scale)

@@ -29,7 +29,7 @@ from trainables.layers.host import Function
 from trainables.layers.linear import Initialised, Linear, Stream, dtype_of_products
 from trainables.layers.mask_draws import hash_numbers
 from trainables.layers.packing import reorder
-from trainables.layers.tokens import Placed
+from trainables.layers.tokens import PlacedVectors
 from trainables.settings import Settings, Small
 from trainables.types import sum_dtype
 
@@ -138,7 +138,7 @@ GROUPED_MAJORS = (9, 10)
 """Major compute capabilities for which PyTorch 2.10 to 2.13 have a kernel of grouped products."""
 GROUPED_ALIGNMENT = 8
 """Divisor of the sizes of grouped products: 16 bytes in bfloat16."""
-MOST_GROUPED = 1023
+GROUPED_EXPERTS_MAX = 1023
 """Greatest number of experts in one kernel."""
 
 
@@ -152,7 +152,7 @@ def has_grouped_kernel(weight: Float[Tensor, "E O I"], dtype: torch.dtype) -> bo
     return (
         dtype == torch.bfloat16
         and weight.is_cuda
-        and experts <= MOST_GROUPED
+        and experts <= GROUPED_EXPERTS_MAX
         and all(size % GROUPED_ALIGNMENT == 0 for size in sizes)
         and _device_has_grouped_kernel(weight.device)
     )
@@ -174,12 +174,12 @@ class _Linears(Function):
         ctx.save_for_backward(x, weight)
         ctx.counts, ctx.has_bias = counts, bias is not None
         output = x.new_empty((x.shape[0], weight.shape[1]))
-        for expert, part, into in _shares(counts, x, output):
+        for expert, part, target_rows in _rows_by_expert(counts, x, output):
             columns = weight[expert].t()
             if bias is None:
-                torch.mm(part, columns, out=into)
+                torch.mm(part, columns, out=target_rows)
             else:
-                torch.addmm(bias[expert], part, columns, out=into)
+                torch.addmm(bias[expert], part, columns, out=target_rows)
         return output
 
     @staticmethod
@@ -189,13 +189,13 @@ class _Linears(Function):
         # An expert without tokens has a gradient of zero.
         weight_gradient = (torch.empty_like if all(counts) else torch.zeros_like)(weight)
         bias_gradient = weight.new_zeros(weight.shape[:2]) if ctx.has_bias else None
-        for expert, part, part_gradient in _shares(counts, x, grad):
+        for expert, part, part_gradient in _rows_by_expert(counts, x, grad):
             torch.mm(part_gradient.t(), part, out=weight_gradient[expert])
             if bias_gradient is not None:
                 torch.sum(part_gradient, 0, out=bias_gradient[expert])
         if input_gradient is not None:
-            for expert, into, part_gradient in _shares(counts, input_gradient, grad):
-                torch.mm(part_gradient, weight[expert], out=into)
+            for expert, target_rows, part_gradient in _rows_by_expert(counts, input_gradient, grad):
+                torch.mm(part_gradient, weight[expert], out=target_rows)
         return input_gradient, weight_gradient, bias_gradient, None
 
 
@@ -219,7 +219,7 @@ class _GroupedLinears(Function):
         (x, weight), groups = ctx.saved_tensors, ctx.groups
         grad = grads[0].contiguous()
 
-        def of_experts(rows: Tensor) -> Tensor:
+        def sum_by_expert(rows: Tensor) -> Tensor:
             # With other strides the kernel requires that each group has rows.
             sums = F.grouped_mm(grad.t(), rows, offs=groups.ends)
             return sums.masked_fill_((groups.counts == 0)[:, None, None], 0)
@@ -228,11 +228,11 @@ class _GroupedLinears(Function):
         bias_gradient = None
         if ctx.has_bias:
             # A product with ones sums the rows of each expert.
-            bias_gradient = of_experts(grad.new_ones(grad.shape[0], GROUPED_ALIGNMENT))[..., 0]
-        return input_gradient, of_experts(x), bias_gradient, None
+            bias_gradient = sum_by_expert(grad.new_ones(grad.shape[0], GROUPED_ALIGNMENT))[..., 0]
+        return input_gradient, sum_by_expert(x), bias_gradient, None
 
 
-def _shares(counts: list[int], first: Tensor, second: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+def _rows_by_expert(counts: list[int], first: Tensor, second: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
     """Yield for each expert with rows its index, its rows of `first` and its rows of `second`."""
     shares = zip(torch.split(first, counts), torch.split(second, counts), strict=True)
     return ((expert, *parts) for expert, parts in enumerate(shares) if counts[expert])
@@ -286,29 +286,29 @@ class Routing:
         return self.chosen.flatten().argsort(stable=True)
 
     @cached_property
-    def back(self) -> Int[Tensor, " P"]:
+    def inverse_order(self) -> Int[Tensor, " P"]:
         """Index of each pair within `order`: its inverse permutation."""
         return self.order.argsort()
 
     def dispatch(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "P D"]:
         """Copy each token once for each of its experts; return the copies sorted by expert."""
-        copies: Tensor = _Dispatch.run(x, self.order, self.back, self.active)
+        copies: Tensor = _Dispatch.run(x, self.order, self.inverse_order, self.active)
         return copies
 
     def sort(self, x: Float[Tensor, "M k D"]) -> Float[Tensor, "P D"]:
         """Sort values of (token, expert) pairs by expert."""
-        return reorder(x.flatten(0, 1), self.order, self.back)
+        return reorder(x.flatten(0, 1), self.order, self.inverse_order)
 
     def collect(self, y: Float[Tensor, "P D"]) -> Float[Tensor, "M k D"]:
         """Return the outputs of the experts in the order of the tokens."""
-        return reorder(y, self.back, self.order).view(*self.chosen.shape, -1)
+        return reorder(y, self.inverse_order, self.order).view(*self.chosen.shape, -1)
 
     def mix(self, y: Float[Tensor, "P D"]) -> Float[Tensor, "M D"]:
         """Return the sum of the outputs of the experts of each token, weighted by the gates."""
         return (self.gates[..., None].to(y.dtype) * self.collect(y)).sum(1)
 
 
-def pair_places(placed_tokens: Placed, active: int) -> Int[Tensor, "M k"]:
+def pair_places(placed_tokens: PlacedVectors, active: int) -> Int[Tensor, "M k"]:
     """Return the place of each (token, active expert) pair, from which its dropout masks are computed."""
 
     def build() -> tuple[Tensor, Tensor]:
@@ -316,8 +316,10 @@ def pair_places(placed_tokens: Placed, active: int) -> Int[Tensor, "M k"]:
         return placed_tokens.place, hash_numbers(placed_tokens.place.to(torch.int32)[:, None] ^ slots)
 
     # The cache keeps a reference to `place`, so that no other tensor can have the same `id`.
-    found: Tensor = placed_tokens.packing.once(("pair places", active, id(placed_tokens.place)), build)[1]
-    return found
+    places: Tensor = placed_tokens.packing.get_cached(
+        ("pair places", active, id(placed_tokens.place)), build
+    )[1]
+    return places
 
 
 @cached_constants(maxsize=None)
@@ -331,38 +333,47 @@ class Router(nn.Module):
 
     def __init__(self, width: int, mixture: MixtureSettings, dropout: float) -> None:
         super().__init__()
-        chooses = mixture.experts > 1
-        self.inner = Linear(width, width) if chooses else None
-        self.outer = Linear(width, mixture.experts, bias=False) if chooses else None
-        self.dropout = KeyedDropout(dropout if chooses else 0.0, width)
+        has_choice = mixture.experts > 1
+        self.inner = Linear(width, width) if has_choice else None
+        self.outer = Linear(width, mixture.experts, bias=False) if has_choice else None
+        self.dropout = KeyedDropout(dropout if has_choice else 0.0, width)
         self.noise = KeyedNoise()
         self.active = mixture.active
         self.sampled = mixture.sampled
 
-    def forward(self, x: Float[Tensor, "M D"], placed_tokens: Placed) -> Routing:
+    def forward(self, x: Float[Tensor, "M D"], placed_tokens: PlacedVectors) -> Routing:
         """Select `active` experts per token: the likeliest ones; in training, `sampled` of them are drawn."""
-        exact = sum_dtype(x.dtype)
+        score_dtype = sum_dtype(x.dtype)
         if self.inner is None or self.outer is None:
-            sure = torch.zeros(x.shape[0], 1, dtype=exact, device=x.device)
-            return Routing(sure, torch.zeros_like(sure, dtype=torch.int64), torch.ones_like(sure))
+            fixed_experts = torch.zeros(x.shape[0], 1, dtype=score_dtype, device=x.device)
+            return Routing(
+                fixed_experts,
+                torch.zeros_like(fixed_experts, dtype=torch.int64),
+                torch.ones_like(fixed_experts),
+            )
         logits = self.outer(self.dropout(self.inner(x).tanh(), placed_tokens.place))
-        log_probabilities = logits.to(exact).log_softmax(-1)
+        log_probabilities = logits.to(score_dtype).log_softmax(-1)
         likeliest, chosen_experts = log_probabilities.exp().topk(self.active, dim=1)
         if self.training and self.sampled:
-            chosen_experts = self._partly_drawn(log_probabilities.detach(), chosen_experts, placed_tokens)
+            chosen_experts = self._sample_last_experts(
+                log_probabilities.detach(), chosen_experts, placed_tokens
+            )
             likeliest = log_probabilities.exp().gather(1, chosen_experts)
         gates = likeliest / (likeliest.sum(1, keepdim=True) + GATE_EPSILON)
         return Routing(log_probabilities, chosen_experts, gates)
 
-    def _partly_drawn(
-        self, log_probabilities: Float[Tensor, "M E"], likeliest: Int[Tensor, "M k"], placed_tokens: Placed
+    def _sample_last_experts(
+        self,
+        log_probabilities: Float[Tensor, "M E"],
+        likeliest: Int[Tensor, "M k"],
+        placed_tokens: PlacedVectors,
     ) -> Int[Tensor, "M k"]:
         """Return `likeliest` (experts per token), its last `sampled` columns replaced by sampled experts."""
-        sure = likeliest[:, : self.active - self.sampled]
+        fixed_experts = likeliest[:, : self.active - self.sampled]
         # The largest sums of log-probability and Gumbel noise are samples according to the probabilities.
         noise = -(-self.noise(placed_tokens.place, log_probabilities.shape[1]).log()).log()
-        left = (log_probabilities + noise).scatter(1, sure, float("-inf"))
-        return torch.cat((sure, left.topk(self.sampled, dim=1).indices), 1)
+        noisy_scores = (log_probabilities + noise).scatter(1, fixed_experts, float("-inf"))
+        return torch.cat((fixed_experts, noisy_scores.topk(self.sampled, dim=1).indices), 1)
 
 
 class ExpertFeedForward(nn.Module):
@@ -377,7 +388,9 @@ class ExpertFeedForward(nn.Module):
         self.outer = ExpertLinear(mixture.experts, mixture.width, width, bias=True)
         self.inner_dropout = KeyedDropout(dropout)
 
-    def forward(self, x: Float[Tensor, "M D"], placed_tokens: Placed) -> tuple[Float[Tensor, "M D"], Routing]:
+    def forward(
+        self, x: Float[Tensor, "M D"], placed_tokens: PlacedVectors
+    ) -> tuple[Float[Tensor, "M D"], Routing]:
         """Return the outputs of the selected experts, mixed for each token, and the routing."""
         routing: Routing = self.router(x, placed_tokens)
         inner = F.gelu(self.inner(routing.dispatch(x), routing.groups))
@@ -388,7 +401,7 @@ class ExpertFeedForward(nn.Module):
 
 
 @dataclass(frozen=True)
-class Use:
+class MixtureUse:
     """Routing of M tokens by one mixture in one layer."""
 
     log_probabilities: Float[Tensor, "M E"]
@@ -397,7 +410,7 @@ class Use:
     """Survival probability of each token, 0 for halted tokens."""
 
 
-def mutual_information_loss(routings: list[Use]) -> Float[Tensor, ""]:
+def mutual_information_loss(routings: list[MixtureUse]) -> Float[Tensor, ""]:
     """Return H(e | x) - H(e) = -I(e; x), between -log E and 0, over all tokens x and layers of a mixture.
 
     Source: Tan et al., Sparse Universal Transformer, Eq. 1. It is minimised, although the text says maximised
@@ -411,7 +424,7 @@ def mutual_information_loss(routings: list[Use]) -> Float[Tensor, ""]:
     return loss
 
 
-def switch_loss(routings: list[Use]) -> Float[Tensor, ""]:
+def switch_loss(routings: list[MixtureUse]) -> Float[Tensor, ""]:
     """Return E sum_e f_e P_e: shares of choices times mean probabilities, over active tokens of all layers.
 
     Source: Fedus et al., Switch Transformers, Eq. 4, over the k choices of each token. The value is 1 for
@@ -424,7 +437,7 @@ def switch_loss(routings: list[Use]) -> Float[Tensor, ""]:
     return experts * (choices / choices.sum() * probability / probability.sum()).sum()
 
 
-def _active(routing: Use) -> Float[Tensor, "M 1"]:
+def _active(routing: MixtureUse) -> Float[Tensor, "M 1"]:
     return (routing.weight > 0).to(routing.weight.dtype)[:, None]
 
 

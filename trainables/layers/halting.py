@@ -41,7 +41,7 @@ class HaltingState:
 
     survival: Float[Tensor, " U"]
     """1 - C, the survival probability: that none of the kept states so far was the last."""
-    spent: Float[Tensor, " U"]
+    charged_layers: Float[Tensor, " U"]
     """sum a_j (j + delay) over the kept steps."""
     num_kept: Int[Tensor, " U"]
     """K: number of kept steps."""
@@ -63,7 +63,7 @@ class HaltingState:
         """Return the halting state of the units at `units`."""
         return HaltingState(
             take(self.survival, units),
-            take(self.spent, units),
+            take(self.charged_layers, units),
             self.num_kept.index_select(0, units),
             self.computed,
             self.cap.index_select(0, units),
@@ -78,7 +78,7 @@ class HaltingState:
     @property
     def ponder(self) -> Float[Tensor, " U"]:
         """Cost so far in layers, including the remaining mass."""
-        return self.spent + self.survival * self.num_kept
+        return self.charged_layers + self.survival * self.num_kept
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Decision:
     """Probability of halting on the state before this step."""
     keeps: Bool[Tensor, " U"]
     """Units that keep this step."""
-    goes_on: Bool[Tensor, " U"]
+    continues: Bool[Tensor, " U"]
     """Units whose C_l has not reached the threshold."""
     all_keep: bool = False
     """Whether all units are known to keep this step."""
@@ -114,63 +114,77 @@ def decide(halting: HaltingState, p: Float[Tensor, " U"], threshold: float, rule
     p = p.to(halting.survival.dtype)
     with torch.no_grad():
         reaches = 1 - halting.survival * (1 - p) >= threshold
-        goes_on = halting.active & ~reaches
-    return Decision(p, goes_on if rule == "undo" else halting.active, goes_on)
+        continues = halting.active & ~reaches
+    return Decision(p, continues if rule == "undo" else halting.active, continues)
 
 
 @dataclass(frozen=True)
 class States:
     """States of M tokens before and after a step, and the mixture of the earlier states."""
 
-    before: Float[Tensor, "M D"]
-    after: Float[Tensor, "M D"]
+    states_before: Float[Tensor, "M D"]
+    states_after: Float[Tensor, "M D"]
     mixed: Float[Tensor, "M D"]
     packing: Packing | None
     """Rows whose tokens halt together; None if each token is a unit."""
 
 
-class _Keep(Function):
+class _KeepStep(Function):
     """Update of sums and states after a step; the backward pass launches a third of autograd's kernels."""
 
     @staticmethod
     def forward(  # noqa: PLR0917 autograd takes no keywords
         ctx: Any,
         survival: Tensor,
-        spent: Tensor,
+        charged_layers: Tensor,
         p: Tensor,
         mixed: Tensor,
-        before: Tensor,
-        after: Tensor,
+        states_before: Tensor,
+        states_after: Tensor,
         keeps: Tensor | None,
         cost: Tensor,
         packing: Packing | None,
     ) -> tuple[Tensor, ...]:
-        weight, survives = survival * p, survival * (1 - p)
+        weight, survival_after = survival * p, survival * (1 - p)
         if keeps is not None:
             weight *= keeps
-            survives = torch.where(keeps, survives, survival)
-        ctx.save_for_backward(survival, p, weight, before, keeps, cost)
+            survival_after = torch.where(keeps, survival_after, survival)
+        ctx.save_for_backward(survival, p, weight, states_before, keeps, cost)
         ctx.packing = packing
-        mixture = torch.addcmul(mixed, _at_tokens(weight, packing), before)
-        sums = survives, torch.addcmul(spent, weight, cost), mixture
-        return sums if keeps is None else (*sums, torch.where(_at_tokens(keeps, packing), after, before))
+        mixture = torch.addcmul(mixed, _at_tokens(weight, packing), states_before)
+        sums = survival_after, torch.addcmul(charged_layers, weight, cost), mixture
+        return (
+            sums
+            if keeps is None
+            else (*sums, torch.where(_at_tokens(keeps, packing), states_after, states_before))
+        )
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        survival, p, weight, before, keeps, cost = ctx.saved_tensors
-        survives, spent, mixture, *after = grads
-        by_weight = (mixture * before).sum(-1)
+        survival, p, weight, states_before, keeps, cost = ctx.saved_tensors
+        survival_after, charged_layers, mixture, *states_after = grads
+        grad_weight = (mixture * states_before).sum(-1)
         if ctx.packing is not None:
-            by_weight = ctx.packing.pad(by_weight).sum(1)
+            grad_weight = ctx.packing.pad(grad_weight).sum(1)
         # Gradient with respect to the mass that halts here instead of surviving.
-        by_mass = torch.addcmul(by_weight - survives, spent, cost)
-        by_before, by_after = _at_tokens(weight, ctx.packing) * mixture, None
+        grad_mass = torch.addcmul(grad_weight - survival_after, charged_layers, cost)
+        grad_before, grad_after = _at_tokens(weight, ctx.packing) * mixture, None
         if keeps is not None:
-            by_mass *= keeps
-            by_after = after[0] * _at_tokens(keeps, ctx.packing)
-            by_before += after[0] - by_after
-        by_survival = torch.addcmul(survives, by_mass, p)
-        return by_survival, spent, by_mass * survival, mixture, by_before, by_after, None, None, None
+            grad_mass *= keeps
+            grad_after = states_after[0] * _at_tokens(keeps, ctx.packing)
+            grad_before += states_after[0] - grad_after
+        grad_survival = torch.addcmul(survival_after, grad_mass, p)
+        return (
+            grad_survival,
+            charged_layers,
+            grad_mass * survival,
+            mixture,
+            grad_before,
+            grad_after,
+            None,
+            None,
+            None,
+        )
 
 
 def _at_tokens(value: Shaped[Tensor, " U"], packing: Packing | None) -> Shaped[Tensor, "M 1"]:
@@ -190,18 +204,20 @@ def keep(
     """
     keeps = None if decision.all_keep else decision.keeps
     cost = (halting.num_kept + halting.delay).to(halting.survival.dtype)
-    survival, spent, mixed, *after = _Keep.run(
+    survival, charged_layers, mixed, *states_after = _KeepStep.run(
         halting.survival,
-        halting.spent,
+        halting.charged_layers,
         decision.p,
         states.mixed,
-        states.before,
-        states.after,
+        states.states_before,
+        states.states_after,
         keeps,
         cost,
         states.packing,
     )
     num_kept = halting.num_kept + (1 if keeps is None else keeps)
-    active = decision.goes_on & (num_kept < halting.cap)
-    updated = replace(halting, survival=survival, spent=spent, num_kept=num_kept, active=active)
-    return updated, mixed, after[0] if after else states.after
+    active = decision.continues & (num_kept < halting.cap)
+    updated = replace(
+        halting, survival=survival, charged_layers=charged_layers, num_kept=num_kept, active=active
+    )
+    return updated, mixed, states_after[0] if states_after else states.states_after

@@ -29,9 +29,9 @@ device."""
 class HeadRows:
     """Indices that convert vectors of heads between the packed and the padded layout."""
 
-    out: Int[Tensor, " P_B_H_T"]
+    padded_to_packed: Int[Tensor, " P_B_H_T"]
     """For each row of the padded layout, its index in the packed layout."""
-    back: Int[Tensor, " M_P_H"]
+    packed_to_padded: Int[Tensor, " M_P_H"]
     """For each row of the packed layout, its index in the padded layout."""
     shape: tuple[int, ...]
     """Parts P, rows B, heads H and columns T."""
@@ -39,8 +39,10 @@ class HeadRows:
     @classmethod
     def of(cls, packing: Packing, heads: int, parts: int = 1) -> "HeadRows":
         """Return the indices for `packing`, computed once for all layers that use it."""
-        found: HeadRows = packing.once(("head rows", heads, parts), lambda: cls._build(packing, heads, parts))
-        return found
+        head_rows: HeadRows = packing.get_cached(
+            ("head rows", heads, parts), lambda: cls._build(packing, heads, parts)
+        )
+        return head_rows
 
     @classmethod
     def sorted(cls, packing: Packing, heads: int) -> "HeadRows":
@@ -51,12 +53,14 @@ class HeadRows:
         def build() -> HeadRows:
             rows, order = cls.of(packing, heads), length_order(packing)
             moves = (order.argsort() - torch.arange(packing.num_rows)) * (heads * packing.width)
-            back = rows.back.view(-1, heads) + moves.index_select(0, packing.row)[:, None]
-            out = rows.out.view(packing.num_rows, -1).index_select(0, order)
-            return cls(out.flatten(), back.flatten(), rows.shape)
+            packed_to_padded = (
+                rows.packed_to_padded.view(-1, heads) + moves.index_select(0, packing.row)[:, None]
+            )
+            padded_to_packed = rows.padded_to_packed.view(packing.num_rows, -1).index_select(0, order)
+            return cls(padded_to_packed.flatten(), packed_to_padded.flatten(), rows.shape)
 
-        found: HeadRows = packing.once(("sorted head rows", heads), build)
-        return found
+        head_rows: HeadRows = packing.get_cached(("sorted head rows", heads), build)
+        return head_rows
 
     @classmethod
     def _build(cls, packing: Packing, heads: int, parts: int) -> "HeadRows":
@@ -64,18 +68,22 @@ class HeadRows:
         head, part = np.arange(heads), np.arange(parts)[:, None]
         shift, begin = (part * heads + head)[:, None, :, None], (part * (rows * heads) + head).ravel() * width
         shape = parts, rows, heads, width
-        if packing.by_host and rows * width * parts * heads <= MAX_HOST_INDICES:
-            out, back = (upload(x, device) for x in _tables(*packing.host_places, shift, begin, shape))
+        if packing.has_host_counts and rows * width * parts * heads <= MAX_HOST_INDICES:
+            padded_to_packed, packed_to_padded = (
+                upload(x, device) for x in _tables(*packing.host_places, shift, begin, shape)
+            )
         else:
             places = packing.padded_index, packing.index
-            out, back = _tables(*places, upload(shift, device), upload(begin, device), shape)
-        return cls(out, back, shape)
+            padded_to_packed, packed_to_padded = _tables(
+                *places, upload(shift, device), upload(begin, device), shape
+            )
+        return cls(padded_to_packed, packed_to_padded, shape)
 
 
 def _tables(
     token: Table, place: Table, shift: Table, begin: Table, shape: tuple[int, ...]
 ) -> tuple[Table, Table]:
-    """Return `HeadRows.out` and `HeadRows.back`, given the indices of one part with one head.
+    """Return the two index tensors of `HeadRows`, given the indices of one part with one head.
 
     Args:
         token: Index of the token at each place of the padded form, (rows, columns).
@@ -85,8 +93,8 @@ def _tables(
         shape: Parts, rows, heads and columns.
     """
     parts, _, heads, width = shape
-    back = place + place // width * ((heads - 1) * width)
-    return (token[:, None] * (parts * heads) + shift).ravel(), (back[:, None] + begin).ravel()
+    packed_to_padded = place + place // width * ((heads - 1) * width)
+    return (token[:, None] * (parts * heads) + shift).ravel(), (packed_to_padded[:, None] + begin).ravel()
 
 
 def sorts_rows(packing: Packing) -> bool:
@@ -95,7 +103,9 @@ def sorts_rows(packing: Packing) -> bool:
     This avoids computation on padding. It is used on a CPU, where one more kernel costs little. The result
     for one packing never changes.
     """
-    sorts: bool = packing.once("sorts rows", lambda: packing.by_host and kernels_are_cheap(packing.row))
+    sorts: bool = packing.get_cached(
+        "sorts rows", lambda: packing.has_host_counts and kernels_are_cheap(packing.row)
+    )
     return sorts
 
 
@@ -106,10 +116,10 @@ def kernels_are_cheap(x: Tensor) -> bool:
 
 def length_order(packing: Packing) -> Int[Tensor, " B"]:
     """Return the indices of the rows, longest first."""
-    found: Tensor = packing.once(
+    order: Tensor = packing.get_cached(
         "by length", lambda: torch.from_numpy(np.argsort(-packing.host_counts, kind="stable"))
     )
-    return found
+    return order
 
 
 WIDTH_STEP = 16
@@ -141,7 +151,9 @@ def spread_parts(x: Float[Tensor, "M P H E"], packing: Packing) -> Float[Tensor,
 
 
 def _padded(x: Float[Tensor, "*M E"], rows: HeadRows) -> Float[Tensor, "P B H T E"]:
-    return reorder(x.reshape(-1, x.shape[-1]), rows.out, rows.back).view(*rows.shape, x.shape[-1])
+    return reorder(x.reshape(-1, x.shape[-1]), rows.padded_to_packed, rows.packed_to_padded).view(
+        *rows.shape, x.shape[-1]
+    )
 
 
 def gather(
@@ -149,7 +161,7 @@ def gather(
 ) -> Float[Tensor, "M H E"]:
     """Return the packed form of `x`, which `spread` has brought into the padded layout."""
     rows = HeadRows.sorted(packing, x.shape[1]) if longest_first else HeadRows.of(packing, x.shape[1])
-    return take(x.reshape(-1, x.shape[-1]), rows.back).view(-1, x.shape[1], x.shape[-1])
+    return take(x.reshape(-1, x.shape[-1]), rows.packed_to_padded).view(-1, x.shape[1], x.shape[-1])
 
 
 @dataclass(frozen=True)
@@ -162,20 +174,20 @@ class RowPart:
     queries: int | None = None
     keys: int | None = None
 
-    def of_queries(self, x: Shaped[Tensor, "N T E"]) -> Shaped[Tensor, "P Q E"]:
+    def slice_queries(self, x: Shaped[Tensor, "N T E"]) -> Shaped[Tensor, "P Q E"]:
         """Return the slice of a tensor with an entry for each query."""
         return x if self.queries is None else x[self.heads, : self.queries]
 
-    def of_keys(self, x: Shaped[Tensor, "N K E"]) -> Shaped[Tensor, "P S E"]:
+    def slice_keys(self, x: Shaped[Tensor, "N K E"]) -> Shaped[Tensor, "P S E"]:
         """Return the slice of a tensor with an entry for each key."""
         return x if self.keys is None else x[self.heads, : self.keys]
 
-    def of_pairs(self, x: Shaped[Tensor, "B H T K"]) -> Shaped[Tensor, "R H Q S"]:
+    def slice_pairs(self, x: Shaped[Tensor, "B H T K"]) -> Shaped[Tensor, "R H Q S"]:
         """Return the slice of a tensor with an entry for each pair of query and key, or for each key."""
         return x if self.keys is None else x[self.rows, :, : self.queries, : self.keys]
 
 
-WHOLE = RowPart(slice(None), slice(None))
+ALL_ROWS = RowPart(slice(None), slice(None))
 
 
 def can_leave_padding(queries: Packing, keys: Packing) -> bool:
@@ -185,17 +197,17 @@ def can_leave_padding(queries: Packing, keys: Packing) -> bool:
 
 def row_parts(queries: Packing, keys: Packing, heads: int, most_pairs: int) -> Iterator[RowPart]:
     """Yield groups of consecutive rows: at most `most_pairs` pairs of queries and keys, or a single row."""
-    asks, sees = queries.host_counts.tolist(), keys.host_counts.tolist()
+    query_counts, key_counts = queries.host_counts.tolist(), keys.host_counts.tolist()
     counts = [
-        (round_up_width(ask, queries.width), round_up_width(see, keys.width))
-        for ask, see in zip(asks, sees, strict=True)
+        (round_up_width(num_queries, queries.width), round_up_width(num_keys, keys.width))
+        for num_queries, num_keys in zip(query_counts, key_counts, strict=True)
     ]
-    begin, most = 0, (0, 0)
-    for row, (ask, see) in enumerate(counts):
-        wider = max(most[0], ask), max(most[1], see)
-        if row > begin and (row + 1 - begin) * heads * wider[0] * wider[1] > most_pairs:
-            yield RowPart(slice(begin, row), slice(begin * heads, row * heads), *most)
-            begin, wider = row, (ask, see)
-        most = wider
+    begin, max_counts = 0, (0, 0)
+    for row, (num_queries, num_keys) in enumerate(counts):
+        wider_counts = max(max_counts[0], num_queries), max(max_counts[1], num_keys)
+        if row > begin and (row + 1 - begin) * heads * wider_counts[0] * wider_counts[1] > most_pairs:
+            yield RowPart(slice(begin, row), slice(begin * heads, row * heads), *max_counts)
+            begin, wider_counts = row, (num_queries, num_keys)
+        max_counts = wider_counts
     if counts:
-        yield RowPart(slice(begin, len(counts)), slice(begin * heads, len(counts) * heads), *most)
+        yield RowPart(slice(begin, len(counts)), slice(begin * heads, len(counts) * heads), *max_counts)

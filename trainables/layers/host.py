@@ -9,7 +9,7 @@ from torch import Tensor
 
 from trainables.layers.constant_shapes import constant_shapes, copy_to, refuse_host_read
 
-_FROM_TORCH: Any = vars(torch._C._FunctionBase)["apply"]
+_TORCH_APPLY: Any = vars(torch._C._FunctionBase)["apply"]
 
 
 def copy_to_host(flags: Bool[Tensor, " U"]) -> Bool[np.ndarray, " U"]:
@@ -31,15 +31,15 @@ class Function(torch.autograd.Function):
     takes `apply` about as long as the rest of its work.
     """
 
-    _at_once: ClassVar[Any]
+    _apply_unchecked: ClassVar[Any]
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
-        cls._at_once = _FROM_TORCH.__get__(None, cls)
+        cls._apply_unchecked = _TORCH_APPLY.__get__(None, cls)
 
     @classmethod
     def run(cls, *value: Any) -> Any:
         """Return the result of `forward`."""
         if torch._C._are_functorch_transforms_active():
             return cls.apply(*value)  # type: ignore[no-untyped-call]
-        return cls._at_once(*value)
+        return cls._apply_unchecked(*value)

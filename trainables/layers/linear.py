@@ -100,7 +100,7 @@ class LayerNorm(nn.LayerNorm, Initialised):
         return torch.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
 
-def joined(*weights: Tensor) -> Tensor:
+def join_weights(*weights: Tensor) -> Tensor:
     """Concatenate weights (or biases) of several maps of the same inputs, in the precision of products.
 
     Autocast caches casts of parameters of a model, but not casts of tensors computed from them.

@@ -26,9 +26,9 @@ from trainables.layers.dropout import DropoutGroup
 from trainables.layers.linear import LayerNorm, Linear, Vector
 from trainables.layers.packing import Packing
 from trainables.layers.recomputing import RecomputableLayer
-from trainables.layers.tokens import KeysValues, Placed, packed_places
+from trainables.layers.tokens import KeysValues, PlacedVectors, packed_places
 from trainables.layers.xpos import sinusoids
-from trainables.settings import DEPTH, MOST_UNSHARED, Settings, Small
+from trainables.settings import DEPTH, UNSHARED_LAYERS_MAX, Settings, Small
 
 
 class MemorySettings(Settings):
@@ -36,7 +36,7 @@ class MemorySettings(Settings):
 
     slots: Annotated[int, Small(3)] = Field(default=20, ge=1)
     """Number of memory vectors."""
-    update_layers: Annotated[int, Field(ge=1, le=MOST_UNSHARED), DEPTH, Small(1, 2)] = 1
+    update_layers: Annotated[int, Field(ge=1, le=UNSHARED_LAYERS_MAX), DEPTH, Small(1, 2)] = 1
     """Number of layers, with separate weights, that update the slots from a chunk."""
     start: Literal["zeros", "random"] = "zeros"
     """Initial values of the learned slots: all zero, which keeps them equal, or N(0, 1)."""
@@ -44,7 +44,7 @@ class MemorySettings(Settings):
     """Add a fixed encoding of its index to each slot before every chunk."""
 
 
-class Update(RecomputableLayer):
+class MemoryUpdate(RecomputableLayer):
     """One layer that updates the slots from the states of a chunk."""
 
     def __init__(self, config: BlockSettings) -> None:
@@ -57,7 +57,7 @@ class Update(RecomputableLayer):
     def forward(
         self,
         slots: Float[Tensor, "K D"],
-        placed_tokens: Placed,
+        placed_tokens: PlacedVectors,
         states: Float[Tensor, "M D"],
         packing: Packing,
     ) -> Float[Tensor, "K D"]:
@@ -75,7 +75,7 @@ class Memory(nn.Module):
         super().__init__()
         self.settings = settings
         self.slots = Vector(settings.slots, config.width, std=0.0 if settings.start == "zeros" else 1.0)
-        self.updates = nn.ModuleList(Update(config) for _ in range(settings.update_layers))
+        self.updates = nn.ModuleList(MemoryUpdate(config) for _ in range(settings.update_layers))
         self.readout_norm = LayerNorm(config.width) if is_read else None
 
     def begin(self, num_rows: int) -> Float[Tensor, "B S D"]:
@@ -87,7 +87,7 @@ class Memory(nn.Module):
             slots = slots.detach()
         return slots.expand(num_rows, -1, -1)
 
-    def marked(self, slots: Float[Tensor, "B S D"]) -> Float[Tensor, "B S D"]:
+    def with_positions(self, slots: Float[Tensor, "B S D"]) -> Float[Tensor, "B S D"]:
         """Return the slots, plus their position vectors if these exist; called before each chunk."""
         if not self.settings.slot_positions:
             return slots
@@ -98,15 +98,15 @@ class Memory(nn.Module):
         slots = self.settings.slots
         return packed_places(slots_packing(packing.num_rows, slots, packing)).view(-1, slots)
 
-    def placed(self, places: Int[Tensor, "B S"], tokens: Placed) -> Placed:
+    def place_slots(self, places: Int[Tensor, "B S"], tokens: PlacedVectors) -> PlacedVectors:
         """Return the packed slots with their dropout `places`; `tokens` are those of the same rows."""
         rows, num_slots = places.shape
-        return Placed(slots_packing(rows, num_slots, tokens.packing), places.flatten())
+        return PlacedVectors(slots_packing(rows, num_slots, tokens.packing), places.flatten())
 
     def update(
         self,
         slots: Float[Tensor, "B S D"],
-        placed_tokens: Placed,
+        placed_tokens: PlacedVectors,
         states: Float[Tensor, "M D"],
         packing: Packing,
     ) -> Float[Tensor, "B S D"]:
@@ -130,7 +130,7 @@ class Memory(nn.Module):
         return normed
 
 
-def project_memory(block: Block, slots: Float[Tensor, "B S D"], tokens: Placed) -> KeysValues:
+def project_memory(block: Block, slots: Float[Tensor, "B S D"], tokens: PlacedVectors) -> KeysValues:
     """Return keys and values of slots, projected by `block`; `tokens` of the same rows attend to them."""
     assert block.recall is not None
     rows, num_slots, _ = slots.shape
@@ -140,7 +140,7 @@ def project_memory(block: Block, slots: Float[Tensor, "B S D"], tokens: Placed) 
 
 def slots_packing(rows: int, num_slots: int, packing: Packing) -> Packing:
     """Return a packing of `num_slots` slots per row, built once for all layers that use `packing`."""
-    packing_of_slots: Packing = packing.once(
+    packing_of_slots: Packing = packing.get_cached(
         ("slots", num_slots), lambda: Packing.of_counts(np.full(rows, num_slots), packing.row.device)
     )
     return packing_of_slots

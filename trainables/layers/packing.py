@@ -102,9 +102,9 @@ class Packing:
     width: int
     """Number of columns of the padded form; at least the largest count."""
     cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
-    """Values cached by `once`."""
+    """Values cached by `get_cached`."""
 
-    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+    def get_cached(self, key: Any, make: Callable[[], Any]) -> Any:
         """Return the result of `make()`, cached under `key` for all layers that run on this packing."""
         if key not in self.cache:
             self.cache[key] = make()
@@ -136,7 +136,7 @@ class Packing:
             refuse_host_read("lengths")
             return np.asarray(self.counts.tolist(), dtype=np.int64)
 
-        counts: np.ndarray = self.once("counts", read)
+        counts: np.ndarray = self.get_cached("counts", read)
         return counts
 
     @property
@@ -145,7 +145,7 @@ class Packing:
         return self.counts.shape[0]
 
     @property
-    def dense(self) -> bool:
+    def is_dense(self) -> bool:
         """Whether the padded form has no padding, as determined from shapes alone."""
         return self.row.shape[0] == self.num_rows * self.width
 
@@ -160,7 +160,7 @@ class Packing:
         return self.starts[:-1], self.starts[1:] - 1
 
     @property
-    def by_host(self) -> bool:
+    def has_host_counts(self) -> bool:
         """Whether the host knows the lengths."""
         return "counts" in self.cache
 
@@ -172,7 +172,7 @@ class Packing:
     @cached_property
     def column(self) -> Int[Tensor, " M"]:
         """Column of each token in the padded form."""
-        if self.by_host:
+        if self.has_host_counts:
             return upload(self.host_places[1] % self.width, self.row.device)
         order = torch.arange(self.row.shape[0], device=self.row.device)
         return order - self.starts.index_select(0, self.row)
@@ -180,14 +180,14 @@ class Packing:
     @cached_property
     def index(self) -> Int[Tensor, " M"]:
         """Index of each token in the flattened padded form."""
-        if self.by_host:
+        if self.has_host_counts:
             return upload(self.host_places[1], self.row.device)
         return self.row * self.width + self.column
 
     @cached_property
     def padded_index(self) -> Int[Tensor, "B T"]:
         """Index of the packed token at each position of the padded form; at padding, the row's last token."""
-        if self.by_host:
+        if self.has_host_counts:
             return upload(self.host_places[0], self.row.device)
         columns = torch.arange(self.width, device=self.row.device)
         last_columns = (self.counts - 1).clamp(min=0)[:, None]
@@ -213,14 +213,14 @@ class Packing:
     def pad(self, x: Shaped[Tensor, "M ..."]) -> Shaped[Tensor, "B T ..."]:
         """Return the padded form of packed `x`, zero at padding."""
         shape = (self.num_rows, self.width, *x.shape[1:])
-        if self.dense:
+        if self.is_dense:
             return x.reshape(shape)
         return put_rows(x, self.index, self.num_rows * self.width).reshape(shape)
 
     def unpad(self, x: Shaped[Tensor, "B T ..."]) -> Shaped[Tensor, "M ..."]:
         """Return the packed form of padded `x`."""
         flat = x.reshape(self.num_rows * self.width, *x.shape[2:])
-        return flat if self.dense else take(flat, self.index)
+        return flat if self.is_dense else take(flat, self.index)
 
     def spread(self, x: Shaped[Tensor, "B ..."]) -> Shaped[Tensor, "M ..."]:
         """Repeat the value of each row for all its tokens; the gradient is a sum in fixed order."""
@@ -231,7 +231,7 @@ class Packing:
     def mean(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "B D"]:
         """Return the mean over the tokens of each row; rows must not be empty."""
         total = self.pad(x).sum(1)
-        counts = self.once(("counts", total.dtype), lambda: self.counts.to(total.dtype)[:, None])
+        counts = self.get_cached(("counts", total.dtype), lambda: self.counts.to(total.dtype)[:, None])
         mean: Tensor = total / counts
         return mean
 

@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 from trainables.layers.constant_shapes import constant_shapes
-from trainables.layers.dropout import Keyed
+from trainables.layers.dropout import KeyedModule
 from trainables.layers.linear import Initialised
 from trainables.seeds import derive
 
-OURS: Final = __name__.partition(".")[0]
+OWN_PACKAGE: Final = __name__.partition(".")[0]
 CONTAINERS: Final = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 """PyTorch modules that compute and draw nothing themselves."""
 
@@ -25,12 +25,12 @@ def is_plain(module: nn.Module) -> bool:
     """Return whether `module` may draw from the global generator when it is built or run."""
     if isinstance(module, Initialised) or type(module) in CONTAINERS:
         return False
-    if type(module).__module__.partition(".")[0] != OURS:
+    if type(module).__module__.partition(".")[0] != OWN_PACKAGE:
         return True
     # Equivalent to `parameters(recurse=False)` and `buffers(recurse=False)` in a tenth of the time; a plan
     # checks thousands of modules.
-    holds = (*module._parameters.values(), *module._buffers.values())
-    return any(attribute is not None for attribute in holds) or hasattr(module, "reset_parameters")
+    tensors = (*module._parameters.values(), *module._buffers.values())
+    return any(attribute is not None for attribute in tensors) or hasattr(module, "reset_parameters")
 
 
 def has_plain(model: nn.Module) -> bool:
@@ -38,7 +38,7 @@ def has_plain(model: nn.Module) -> bool:
     return any(is_plain(module) for module in model.modules())
 
 
-def reset(module: nn.Module) -> bool:
+def redraw_parameters(module: nn.Module) -> bool:
     """Redraw the parameters of a plain module; return False if it has no method for this."""
     for name in ("reset_parameters", "_reset_parameters"):
         if callable(draw := getattr(module, name, None)):
@@ -53,8 +53,8 @@ def global_stream(seed: int, device: torch.device | None = None) -> Iterator[Non
     devices = [device] if device is not None and device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         torch.default_generator.manual_seed(seed)
-        for each in devices:
-            with torch.cuda.device(each):
+        for cuda_device in devices:
+            with torch.cuda.device(cuda_device):
                 torch.cuda.manual_seed(seed)
         yield
 
@@ -78,10 +78,10 @@ def draws_globally(model: nn.Module) -> bool:
     return any(isinstance(module, GlobalStream) for module in model.children())
 
 
-class GlobalStream(Keyed):
+class GlobalStream(KeyedModule):
     """A module that seeds the global generator for each forward pass of a model in training mode."""
 
-    by_place = False
+    draws_by_place = False
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class GlobalStream(Keyed):
         # For a captured pass the generator is seeded beforehand.
         if model.training and self._stream is not None and constant_shapes() is None:
             key, device = self.draw(), next(model.parameters()).device
-            assert isinstance(key, int), "modules that draw from the global generator are of one model"
+            assert isinstance(key, int), "modules that draw from the global generator must not be captured"
             self._open_contexts.enter_context(global_stream(key, device))
 
     def _end(self, *_: Any) -> None:

@@ -13,10 +13,10 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from trainables.layers.dropout import Drawn, Keyed, stream_states
-from trainables.layers.tokens import KeysValues, Placed
+from trainables.layers.dropout import KeyedModule, StreamState, stream_states
+from trainables.layers.tokens import KeysValues, PlacedVectors
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 class Recomputable(nn.Module):
@@ -27,18 +27,18 @@ class Recomputable(nn.Module):
 
 
 class RecomputableLayer(Recomputable):
-    """A module that is recomputed as a unit. Inputs are tensors, tokens (`Placed`) or `KeysValues`."""
+    """A module that is recomputed as a unit. Inputs are tensors, tokens (`PlacedVectors`) or `KeysValues`."""
 
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
         """Run `forward`, with recomputation if enabled."""
         return self.use(super().__call__, *inputs, **keywords)
 
-    def use(self, run: Callable[..., Found], *inputs: Any, **keywords: Any) -> Found:
-        """Return `run(*inputs, **named)`, a pass through this layer or a part of it."""
+    def use(self, run: Callable[..., Result], *inputs: Any, **keywords: Any) -> Result:
+        """Return `run(*inputs, **keywords)`, a pass through this layer or a part of it."""
         return run_recomputable(self, run, *inputs, **keywords)
 
 
-def run_recomputable(part: Recomputable, run: Callable[..., Found], *inputs: Any, **keywords: Any) -> Found:
+def run_recomputable(part: Recomputable, run: Callable[..., Result], *inputs: Any, **keywords: Any) -> Result:
     """Return `run(*inputs, **keywords)`, and store no activations if recomputation is enabled for `part`.
 
     `run` is a pass through modules of `part`. With recomputation, values that layers would share are computed
@@ -48,7 +48,7 @@ def run_recomputable(part: Recomputable, run: Callable[..., Found], *inputs: Any
         return run(*inputs, **keywords)
     stream_states_before, is_first_run = stream_states(part), True
 
-    def run_or_repeat(*value: Any, **value_keywords: Any) -> Found:
+    def run_or_repeat(*value: Any, **value_keywords: Any) -> Result:
         nonlocal is_first_run
         copies, keyword_copies = (
             map(_without_cache, value),
@@ -57,31 +57,31 @@ def run_recomputable(part: Recomputable, run: Callable[..., Found], *inputs: Any
         if is_first_run:
             is_first_run = False
             return run(*copies, **keyword_copies)
-        with _drawing(stream_states_before):
+        with _with_streams(stream_states_before):
             return run(*copies, **keyword_copies)
 
     # No module inside draws from the global generator.
-    result: Found = checkpoint(
+    result: Result = checkpoint(
         run_or_repeat, *inputs, use_reentrant=False, preserve_rng_state=False, **keywords
     )
     return result
 
 
 def _without_cache(value: Any) -> Any:
-    return value.alone() if isinstance(value, Placed | KeysValues) else value
+    return value.without_cache() if isinstance(value, PlacedVectors | KeysValues) else value
 
 
 @contextmanager
-def _drawing(states: list[tuple[Keyed, Drawn]]) -> Iterator[None]:
+def _with_streams(states: list[tuple[KeyedModule, StreamState]]) -> Iterator[None]:
     """Set the random streams of modules to `states` within the context, and restore them afterwards."""
-    present = [(module, module.drawn) for module, _ in states]
+    previous_states = [(module, module.stream_state) for module, _ in states]
     for module, state in states:
-        module.drawn = state
+        module.stream_state = state
     try:
         yield
     finally:
-        for module, state in present:
-            module.drawn = state
+        for module, state in previous_states:
+            module.stream_state = state
 
 
 def recompute(model: nn.Module) -> None:

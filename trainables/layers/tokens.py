@@ -39,7 +39,7 @@ class KeysValues:
         """Padded keys and values for batched products, built once for all queries."""
         return spread_parts(self.both, self.packing)
 
-    def alone(self) -> "KeysValues":
+    def without_cache(self) -> "KeysValues":
         """Return a copy with an empty cache."""
         return replace(self)
 
@@ -58,22 +58,22 @@ class KeysValues:
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedVectors:
     """M packed vectors with their packing in rows and their places in the full batch."""
 
     packing: Packing
     place: Int[Tensor, " M"]
     """Hash of row and position in the full batch. It does not change when other tokens are removed."""
     cache: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False, kw_only=True)
-    """Values cached by `once`."""
+    """Values cached by `get_cached`."""
 
-    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+    def get_cached(self, key: Any, make: Callable[[], Any]) -> Any:
         """Return the result of `make()`, cached under `key` for all layers of a forward pass."""
         if key not in self.cache:
             self.cache[key] = make()
         return self.cache[key]
 
-    def alone(self) -> "Placed":
+    def without_cache(self) -> "PlacedVectors":
         """Return a copy without cached values that depend on weights."""
         return replace(self, cache={})
 
@@ -81,33 +81,38 @@ class Placed:
     def padded_place(self) -> Int[Tensor, "B T"]:
         """Places in the padded form; entries at padding are undefined."""
         packing = self.packing
-        places: Tensor = self._once_for(
+        places: Tensor = self._get_cached_for(
             self.place, lambda: padded_rows(self.place, packing).view(-1, packing.width)
         )
         return places
 
-    def _once_for(self, numbers: Tensor, make: Callable[[], Any]) -> Any:
+    def _get_cached_for(self, numbers: Tensor, make: Callable[[], Any]) -> Any:
         """Return the result of `make()`, cached for all objects that share `numbers` and the packing.
 
         `make` computes the value from one number per token and from the packing.
         """
         # The cache keeps a reference to `numbers`, so that no other tensor can have the same `id`.
-        return self.packing.once(("made for", id(numbers)), lambda: (numbers, make()))[1]
+        return self.packing.get_cached(("made for", id(numbers)), lambda: (numbers, make()))[1]
 
-    def select(self, tokens: Int[Tensor, " K"], rows: Int[np.ndarray, " R"], packing: Packing) -> "Placed":  # noqa: ARG002
+    def select(
+        self,
+        tokens: Int[Tensor, " K"],
+        rows: Int[np.ndarray, " R"],  # noqa: ARG002 for subclasses
+        packing: Packing,
+    ) -> "PlacedVectors":
         """Return only `tokens`, all of which are in `rows`, packed by `packing`."""
         return replace(self, packing=packing, place=self.place.index_select(0, tokens))
 
 
 @dataclass(frozen=True)
-class Tokens(Placed):
+class Tokens(PlacedVectors):
     """Packed tokens with the rotations of their queries and keys, and the keys that they may attend to."""
 
     position: Int[Tensor, " M"]
     """Position of each token in its row of the full batch."""
     rotations: Complex[Tensor, "T 4 half"] | None = None
     """Factors of queries and keys by position (`xpos.rotation_table`); None without rotary positions."""
-    reach: Int[Tensor, " M"] | None = None
+    num_visible: Int[Tensor, " M"] | None = None
     """In causal attention, the number of tokens of its row that each token may attend to: all up to itself.
     None: all tokens of the row. Attention to `cross_kv` is never causal."""
     cross_kv: KeysValues | None = None
@@ -120,17 +125,21 @@ class Tokens(Placed):
         """Return `x` with its first parts, those of (queries, keys) in `parts`, rotated by position."""
         if (table := self.rotations) is None:
             return x
-        factors = self._once_for(self.position, lambda: table.index_select(0, self.position)[:, :, None])
+        factors = self._get_cached_for(
+            self.position, lambda: table.index_select(0, self.position)[:, :, None]
+        )
         return rotate(x, factors, parts)
 
-    def alone(self) -> "Tokens":
+    def without_cache(self) -> "Tokens":
         """Return a copy without cached values that depend on weights, also in `cross_kv`."""
-        return replace(self, cross_kv=None if self.cross_kv is None else self.cross_kv.alone(), cache={})
+        return replace(
+            self, cross_kv=None if self.cross_kv is None else self.cross_kv.without_cache(), cache={}
+        )
 
     @property
-    def cross_placed(self) -> Placed:
+    def cross_placed(self) -> PlacedVectors:
         """The tokens as queries for attention to `cross_kv`."""
-        return self if self.cross_queries is None else Placed(self.cross_queries, self.place)
+        return self if self.cross_queries is None else PlacedVectors(self.cross_queries, self.place)
 
     @classmethod
     def of(cls, packing: Packing, head_width: int, dtype: torch.dtype, *, causal: bool = False) -> "Tokens":
@@ -141,22 +150,24 @@ class Tokens(Placed):
     @classmethod
     def unrotated(cls, packing: Packing, *, causal: bool = False) -> "Tokens":
         """Build all tokens of a full batch for a model without rotary positions."""
-        reach = packing.column + 1 if causal else None
-        return cls(packing, packed_places(packing), packing.column, reach=reach)
+        num_visible = packing.column + 1 if causal else None
+        return cls(packing, packed_places(packing), packing.column, num_visible=num_visible)
 
     def split(self, packings: Sequence[Packing]) -> "list[Tokens]":
         """Split into consecutive groups, one for each of `packings`; `cross_kv` is unchanged."""
         sizes = [packing.row.shape[0] for packing in packings]
-        reach = [None] * len(sizes) if self.reach is None else self.reach.split_with_sizes(sizes)
+        num_visible = (
+            [None] * len(sizes) if self.num_visible is None else self.num_visible.split_with_sizes(sizes)
+        )
         columns = zip(
             packings,
             self.place.split_with_sizes(sizes),
             self.position.split_with_sizes(sizes),
-            reach,
+            num_visible,
             strict=True,
         )
         return [
-            replace(self, packing=packing, place=place, position=position, reach=part)
+            replace(self, packing=packing, place=place, position=position, num_visible=part)
             for packing, place, position, part in columns
         ]
 
@@ -167,14 +178,14 @@ class Tokens(Placed):
             packing=packing,
             place=self.place.index_select(0, tokens),
             position=self.position.index_select(0, tokens),
-            reach=None if self.reach is None else self.reach.index_select(0, tokens),
+            num_visible=None if self.num_visible is None else self.num_visible.index_select(0, tokens),
             cross_kv=None if self.cross_kv is None else self.cross_kv.select_rows(rows),
         )
 
 
 def padded_rows(x: Int[Tensor, " M"], packing: Packing) -> Int[Tensor, " BT"]:
     """Return `x` (one number per token) in the flattened padded form; entries at padding are undefined."""
-    return x if packing.dense else x.index_select(0, packing.padded_index.flatten())
+    return x if packing.is_dense else x.index_select(0, packing.padded_index.flatten())
 
 
 def packed_places(packing: Packing, rows: Int[Tensor, " B"] | None = None) -> Int[Tensor, " M"]:

@@ -33,14 +33,16 @@ class _Rotate(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, factors: Tensor, conjugates: Tensor) -> Tensor:
         ctx.conjugates = conjugates
-        return _rotated(x, factors)
+        return _rotate_parts(x, factors)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        return _rotated(grads[0], ctx.conjugates), None, None
+        return _rotate_parts(grads[0], ctx.conjugates), None, None
 
 
-def _rotated(x: Float[Tensor, "M P H E"], factors: Complex[Tensor, "M R 1 half"]) -> Float[Tensor, "M P H E"]:
+def _rotate_parts(
+    x: Float[Tensor, "M P H E"], factors: Complex[Tensor, "M R 1 half"]
+) -> Float[Tensor, "M P H E"]:
     rotated, dtype = x.clone(memory_format=torch.contiguous_format), factors.dtype.to_real()
     part = rotated[:, : factors.shape[1]]
     exact = part.to(dtype)

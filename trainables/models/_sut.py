@@ -16,7 +16,7 @@ from trainables.layers.dropout import DropoutGroup, KeyedDropout
 from trainables.layers.experts import (
     ExpertFeedForward,
     FeedforwardSettings,
-    Use,
+    MixtureUse,
     mutual_information_loss,
     switch_loss,
 )
@@ -27,8 +27,8 @@ from trainables.layers.xpos import halved_sinusoids, sinusoids
 from trainables.recurrence.active_units import EarlyExit, exit_mode
 from trainables.recurrence.depth import DepthRecurrence
 from trainables.recurrence.depth_units import LayerOutputs, SideOutputs
+from trainables.recurrence.pass_records import start_record
 from trainables.recurrence.result import RecurrenceResult
-from trainables.recurrence.watching import start_record
 from trainables.settings import AnswerSettings, Settings, SharedDepth, Small
 from trainables.types import sum_dtype
 
@@ -106,15 +106,17 @@ class HaltingGate(RecomputableLayer):
 class SparseLayer(RecomputableLayer):
     """Mixtures for self-attention, in a decoder for attention to the source, and for the feed-forward."""
 
-    def __init__(self, config: SparseSettings, *, recalls: bool = False) -> None:
+    def __init__(self, config: SparseSettings, *, has_cross_attention: bool = False) -> None:
         super().__init__()
         sizes, rates = config.attention, (config.attention_dropout, config.gating_dropout)
         self.attention = ExpertSelfAttention(config.width, sizes, *rates, config.kernel)
         self.attention_norm = LayerNorm(config.width)
         self.attention_dropout = KeyedDropout(config.dropout, config.width)
-        self.recall = ExpertAttention(config.width, sizes, *rates, config.kernel) if recalls else None
-        self.recall_norm = LayerNorm(config.width) if recalls else None
-        self.recall_dropout = KeyedDropout(config.dropout if recalls else 0.0, config.width)
+        self.recall = (
+            ExpertAttention(config.width, sizes, *rates, config.kernel) if has_cross_attention else None
+        )
+        self.recall_norm = LayerNorm(config.width) if has_cross_attention else None
+        self.recall_dropout = KeyedDropout(config.dropout if has_cross_attention else 0.0, config.width)
         self.feedforward = ExpertFeedForward(
             config.width, config.feedforward, config.dropout, config.gating_dropout
         )
@@ -132,27 +134,29 @@ class SparseLayer(RecomputableLayer):
     ) -> tuple[Float[Tensor, "M D"], SideOutputs]:
         """Return the next states, and log-probabilities and choices of the router of each mixture."""
         self.dropouts.draw(tokens.place)
-        z = self._before(x, self.attention_norm)
+        z = self._norm_before(x, self.attention_norm)
         if keys_values is None:
             keys_values = self.attention.project_kv(z, tokens.packing)
-        z, first = self.attention(z, tokens, keys_values)
-        x = self._after(self.attention_dropout(z, tokens.place, x), self.attention_norm)
-        routings = [first]
+        z, attention_routing = self.attention(z, tokens, keys_values)
+        x = self._norm_after(self.attention_dropout(z, tokens.place, x), self.attention_norm)
+        routings = [attention_routing]
         if self.recall is not None:
             assert self.recall_norm is not None
             assert tokens.cross_kv is not None
-            z, routing = self.recall(self._before(x, self.recall_norm), tokens.cross_placed, tokens.cross_kv)
-            x = self._after(self.recall_dropout(z, tokens.place, x), self.recall_norm)
+            z, routing = self.recall(
+                self._norm_before(x, self.recall_norm), tokens.cross_placed, tokens.cross_kv
+            )
+            x = self._norm_after(self.recall_dropout(z, tokens.place, x), self.recall_norm)
             routings.append(routing)
-        z, last = self.feedforward(self._before(x, self.feedforward_norm), tokens)
-        x = self._after(self.feedforward_dropout(z, tokens.place, x), self.feedforward_norm)
-        routings.append(last)
+        z, feedforward_routing = self.feedforward(self._norm_before(x, self.feedforward_norm), tokens)
+        x = self._norm_after(self.feedforward_dropout(z, tokens.place, x), self.feedforward_norm)
+        routings.append(feedforward_routing)
         return x, tuple(part for each in routings for part in (each.log_probabilities, each.chosen))
 
-    def _before(self, x: Tensor, norm: nn.Module) -> Tensor:
+    def _norm_before(self, x: Tensor, norm: nn.Module) -> Tensor:
         return norm(x) if self.norm_first else x
 
-    def _after(self, x: Tensor, norm: nn.Module) -> Tensor:
+    def _norm_after(self, x: Tensor, norm: nn.Module) -> Tensor:
         return x if self.norm_first else norm(x)
 
 
@@ -224,7 +228,7 @@ def depth_recurrence(
         rule="undo",
         origin=1,
         per_token=True,
-        running=False,
+        uses_running_means=False,
         transition=False,
         sees_mixture=True,
         early_exit=exit_mode(config.early_exit, halt.outer.weight.device.type),
@@ -236,13 +240,13 @@ def depth_recurrence(
 def _run_all_layers(
     config: SparseSettings, layer: SparseLayer, states: Tensor, tokens: Tokens
 ) -> tuple[RecurrenceResult, Float[Tensor, ""] | None]:
-    outputs, seen = [], start_record(tokens.packing, halts=False)
+    outputs, record = [], start_record(tokens.packing, halts=False)
     for number in range(1, config.max_layers + 1):
         states, side = layer(states, tokens)
-        if seen is not None:
+        if record is not None:
             everything = torch.arange(states.shape[0], device=states.device)
             ones = torch.ones_like(everything)
-            seen.record_layer(number, everything, ones.to(states.dtype), ones.bool(), side)
+            record.record_layer(number, everything, ones.to(states.dtype), ones.bool(), side)
         outputs.append(LayerOutputs(side, torch.ones_like(side[0][:, 0])))
     return RecurrenceResult.of_all(states, tokens.packing, config.max_layers), _balance(config, outputs)
 
@@ -257,10 +261,10 @@ def _balance(config: SparseSettings, outputs: list[LayerOutputs]) -> Float[Tenso
     return torch.stack(losses).sum() if losses else None
 
 
-def _uses(step: LayerOutputs) -> list[Use]:
+def _uses(step: LayerOutputs) -> list[MixtureUse]:
     """Return the routing of tokens by each mixture."""
     pairs = zip(step.side[::2], step.side[1::2], strict=True)
-    return [Use(probabilities, chosen, step.weight) for probabilities, chosen in pairs]
+    return [MixtureUse(probabilities, chosen, step.weight) for probabilities, chosen in pairs]
 
 
 def layer_flops(config: SparseSettings, tokens: int, sources: int | None = None) -> float:
@@ -275,15 +279,22 @@ def layer_flops(config: SparseSettings, tokens: int, sources: int | None = None)
     """
     sizes, experts = config.attention, config.feedforward
     inner = sizes.heads * sizes.head_width
-    asked_tokens = sizes.active * tokens
-    asking = _router_flops(config, sizes.experts, tokens) + 2 * linear_flops(
-        asked_tokens, config.width, inner
+    expert_tokens = sizes.active * tokens
+    query_flops = _router_flops(config, sizes.experts, tokens) + 2 * linear_flops(
+        expert_tokens, config.width, inner
     )
-    own = asking + 2 * linear_flops(tokens, config.width, inner)
-    own += linear_flops(asked_tokens, inner, 2 * tokens + 2 * sizes.window + 1)
-    other = 0.0 if sources is None else asking + 2 * linear_flops(asked_tokens, inner, sources)
-    inside = 2 * linear_flops(experts.active * tokens, config.width, experts.width)
-    return own + other + _router_flops(config, experts.experts, tokens) + inside
+    self_attention_flops = query_flops + 2 * linear_flops(tokens, config.width, inner)
+    self_attention_flops += linear_flops(expert_tokens, inner, 2 * tokens + 2 * sizes.window + 1)
+    source_attention_flops = (
+        0.0 if sources is None else query_flops + 2 * linear_flops(expert_tokens, inner, sources)
+    )
+    feedforward_flops = 2 * linear_flops(experts.active * tokens, config.width, experts.width)
+    return (
+        self_attention_flops
+        + source_attention_flops
+        + _router_flops(config, experts.experts, tokens)
+        + feedforward_flops
+    )
 
 
 def project_kv_flops(config: SparseSettings, sources: int) -> float:
@@ -339,14 +350,21 @@ def layer_activation_bytes(
     """
     width, sizes, experts = config.width, config.attention, config.feedforward
     inner, active = sizes.heads * sizes.head_width, sizes.active
-    attended = active * (2 * width + 6 * inner) + 2 * inner
-    fed = experts.active * (2 * width + 2 * experts.width)
-    routed = sum(2 * width + 3 * each for each in (sizes.experts, experts.experts) if each > 1)
+    attention_floats = active * (2 * width + 6 * inner) + 2 * inner
+    feedforward_floats = experts.active * (2 * width + 2 * experts.width)
+    router_floats = sum(
+        2 * width + 3 * num_experts for num_experts in (sizes.experts, experts.experts) if num_experts > 1
+    )
     weights = active * ((sizes.heads + 2) * tokens + sizes.heads * (2 * sizes.window + 1))
-    floats = 6 * width + attended + fed + routed + weights
+    floats = 6 * width + attention_floats + feedforward_floats + router_floats + weights
     if sources is not None:
-        looks = active * sizes.heads * sources
-        floats += 2 * width + attended + looks + (2 * width + 3 * sizes.experts if sizes.experts > 1 else 0)
+        source_weights = active * sizes.heads * sources
+        floats += (
+            2 * width
+            + attention_floats
+            + source_weights
+            + (2 * width + 3 * sizes.experts if sizes.experts > 1 else 0)
+        )
     halting = 4 * width if config.halt is not None else 0
     masks = (3 * width + experts.active * experts.width) if config.dropout else 0
     masks += active * sizes.heads * (tokens + (sources or 0)) if config.attention_dropout else 0

@@ -85,7 +85,12 @@ class UniversalSettings(BlockSettings, CausalSettings):
     @property
     def runs_halted(self) -> bool:
         """True if layers still run at halted positions, because later tokens read their outputs."""
-        return self.halt is not None and self.halt.halted_proposals and self.halt.transition and self.running
+        return (
+            self.halt is not None
+            and self.halt.halted_proposals
+            and self.halt.transition
+            and self.uses_running_means
+        )
 
     @property
     def size_of_gate(self) -> int | None:
@@ -107,7 +112,7 @@ class UniversalSettings(BlockSettings, CausalSettings):
         return self.halt is not None and (self.halt.unit == "token" or self.causal)
 
     @property
-    def running(self) -> bool:
+    def uses_running_means(self) -> bool:
         """Whether the halting of a token depends on the mean state of the sequence up to it."""
         return self.halt is not None and self.halt.unit == "sequence" and self.causal
 
@@ -186,7 +191,7 @@ def depth_recurrence(
         rule=config.halt.rule,
         origin=config.halt.origin,
         per_token=config.halts_per_token,
-        running=config.running,
+        uses_running_means=config.uses_running_means,
         transition=config.halt.transition,
         sees_mixture=config.sees_mixture,
         early_exit=exit_mode(config.early_exit_setting, halt.outer.weight.device.type),

@@ -56,8 +56,8 @@ from trainables.recurrence.composition import (
     Composition,
     CompositionResult,
     Scorer,
-    balanced,
-    left_to_right,
+    compose_balanced,
+    compose_left_to_right,
 )
 from trainables.recurrence.neighbours import Retriever
 from trainables.settings import ModelSettings, Reach, Settings, Small
@@ -148,16 +148,16 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         self.cell = _cell(config)
-        latent = config.structure == "latent"
-        self.boundaries = Boundaries(config.width) if latent else None
-        self.scorer = _scorer(config) if latent else None
-        ordered = config.structure == "left-to-right"
-        self.start = Constant(self.cell.state_width, value=0.0) if ordered else None
+        is_latent = config.structure == "latent"
+        self.boundaries = Boundaries(config.width) if is_latent else None
+        self.scorer = _scorer(config) if is_latent else None
+        is_left_to_right = config.structure == "left-to-right"
+        self.start = Constant(self.cell.state_width, value=0.0) if is_left_to_right else None
 
     def forward(self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> Encoded:
         """Encode right-padded `x`, (batch, length, width); `mask` is True at tokens."""
         if self.boundaries is None or self.scorer is None:
-            return self._along_a_given_tree(x, mask)
+            return self._compose_fixed_tree(x, mask)
         states, packing = self.boundaries(x, mask)
         halt = self.config.halt
         composition = Composition(
@@ -184,13 +184,13 @@ class Encoder(nn.Module):
             auxiliary=_penalty(result, packing) if halt is not None and halt.penalty else None,
         )
 
-    def _along_a_given_tree(self, x: Tensor, mask: Tensor) -> Encoded:
+    def _compose_fixed_tree(self, x: Tensor, mask: Tensor) -> Encoded:
         vectors, packing = pack(x, mask)
         leaf_states = self.cell.begin(vectors)
         if self.start is None:
-            states = balanced(self.cell, leaf_states, packing)
+            states = compose_balanced(self.cell, leaf_states, packing)
         else:
-            states = left_to_right(self.cell, self.start(), leaf_states, packing)
+            states = compose_left_to_right(self.cell, self.start(), leaf_states, packing)
         hidden_states = self.cell.hidden(states)
         levels = [_levels(self.config, length) for length in packing.counts.tolist()]
         depth = torch.tensor(levels, dtype=x.dtype, device=x.device)
@@ -259,8 +259,8 @@ def forward_flops(config: Config, length: int, layers: int) -> float:
         return length * leaf + layers * cell
     tokens, reach = length + NUM_BOUNDARIES, config.window // 2
     scorer_width = config.window * width + (config.transition_features or 0)
-    looks = (width if config.cell == "grc" else 2 * width) + (max(0, reach - 1) + reach) * width
-    step = linear_flops(tokens, tokens, looks) + tokens * cell
+    neighbour_widths = (width if config.cell == "grc" else 2 * width) + (max(0, reach - 1) + reach) * width
+    step = linear_flops(tokens, tokens, neighbour_widths) + tokens * cell
     return tokens * leaf + layers * (step + linear_flops(tokens, scorer_width + 1, width))
 
 
@@ -288,9 +288,9 @@ def activation_bytes(config: Config, rows: int, length: int) -> float:
     width = config.width
     masks = 5 * width if config.cell == "lstm" else config.size_of_cell
     floats = 17 * width if config.cell == "lstm" else 12 * width + 2 * config.size_of_cell
-    composing = FLOAT_BYTES * floats + (masks if config.cell_dropout else 0)
+    composition_bytes = FLOAT_BYTES * floats + (masks if config.cell_dropout else 0)
     if config.structure != "latent":
-        return float(rows * length * (composing + 3 * FLOAT_BYTES * width))
+        return float(rows * length * (composition_bytes + 3 * FLOAT_BYTES * width))
     tokens = length + NUM_BOUNDARIES
     pairs = tokens * FLOAT_BYTES * (4.0 if config.retriever == "additive" else 10.0)
-    return rows * length * tokens * (composing + FLOAT_BYTES * (config.window + 4) * width + pairs)
+    return rows * length * tokens * (composition_bytes + FLOAT_BYTES * (config.window + 4) * width + pairs)

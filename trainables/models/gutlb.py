@@ -2,7 +2,7 @@
 
 Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dynamic Halt, Alg. 4: the
 recursion of GUT (`models.universal`, with all its settings) inside the loop over chunks of TLB
-(`models.tlb`). Halting starts anew in every chunk; its mixture of states updates the memory. Depth and ponder
+(`models.tlb`). Halting restarts in every chunk; its mixture of states updates the memory. Depth and ponder
 cost of a sequence are means over its chunks.
 
 Published systems as settings (settings that are not listed have their defaults: GUTLB on ListOps):
@@ -72,7 +72,7 @@ class Encoder(Chunked):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.config = config
-        self.block = Block(config, config.size_of_gate, recalls=True)
+        self.block = Block(config, config.size_of_gate, has_cross_attention=True)
         self.halt = halting_function(config)
 
     def forward(self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> Encoded:

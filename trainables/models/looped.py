@@ -61,7 +61,14 @@ from trainables.recurrence.active_units import (
     full_batch_indices,
 )
 from trainables.recurrence.result import RecurrenceResult
-from trainables.settings import DEPTH, MOST_SHARED, MOST_UNSHARED, SharedDepth, Small, UnsharedDepth
+from trainables.settings import (
+    DEPTH,
+    SHARED_LAYERS_MAX,
+    UNSHARED_LAYERS_MAX,
+    SharedDepth,
+    Small,
+    UnsharedDepth,
+)
 from trainables.types import Encoded, Guide, TaskShape
 
 FEEDFORWARD_RATIO = 4
@@ -89,7 +96,9 @@ class Config(BlockSettings):
     """Add the embeddings to the input of each loop after the first."""
     final_norm: Literal["loop", "end"] = "loop"
     """A layer norm at the end of each loop, or only after the last one."""
-    stop: Literal["oracle", "batch", "instance"] | Annotated[int, Field(ge=1, le=MOST_SHARED)] = "oracle"
+    stop: Literal["oracle", "batch", "instance"] | Annotated[int, Field(ge=1, le=SHARED_LAYERS_MAX)] = (
+        "oracle"
+    )
     """Stopping rule in evaluation. oracle: as many loops as in training. batch, instance: the loop of
     `max_loops` with the most confident answers, on average over the inputs of equal length in a batch, or for
     each input. A number: this number of loops. If weights are not shared, loops are at most as many as in
@@ -118,11 +127,11 @@ class Config(BlockSettings):
         if (
             self.recurrence == "unshared"
             and self.loops != "task"
-            and self.loops * self.layers > MOST_UNSHARED
+            and self.loops * self.layers > UNSHARED_LAYERS_MAX
         ):
             raise ValueError(
-                f"recurrence: unshared must make at most {MOST_UNSHARED:,} layers, got loops={self.loops}"
-                f" and layers={self.layers}; use fewer"
+                f"recurrence: unshared must make at most {UNSHARED_LAYERS_MAX:,} layers, got "
+                f"loops={self.loops} and layers={self.layers}; use fewer"
             )
         return self
 
@@ -234,32 +243,38 @@ class Encoder(nn.Module):
         inputs, packing = self.boundaries(x, mask)
         num_test_loops = None if self.training else self.config.num_test_loops
         if num_test_loops is not None:
-            ran = self._run_all(inputs, packing, num_test_loops)
+            test_result = self._run_all(inputs, packing, num_test_loops)
         elif self.training or self.config.stop == "oracle":
-            ran = self._run_counted(inputs, packing, guide)
+            test_result = self._run_counted(inputs, packing, guide)
         else:
-            ran = self._most_confident(inputs, packing, x, guide)
-        depth = ran.depth.to(inputs.dtype)
-        nothing = torch.zeros_like(depth)
-        result = RecurrenceResult(ran.states, depth, ponder=nothing, computed=nothing + ran.computed)
-        return result.encoded(self.boundaries, packing, x, pooling="end", bound=ran.bound)
+            test_result = self._most_confident(inputs, packing, x, guide)
+        depth = test_result.depth.to(inputs.dtype)
+        zeros = torch.zeros_like(depth)
+        result = RecurrenceResult(
+            test_result.states, depth, ponder=zeros, computed=zeros + test_result.computed
+        )
+        return result.encoded(self.boundaries, packing, x, pooling="end", bound=test_result.bound)
 
     def _run_counted(self, inputs: Float[Tensor, "M D"], packing: Packing, guide: Guide | None) -> LoopResult:
         """Run each row for its number of loops, fixed or supplied by the task."""
         steps, stop_steps, bound = self._row_loops(packing, guide)
         mode = exit_mode(self.config.early_exit, inputs.device.type)
-        compact = mode == "compact" or len(stop_steps) == 1
-        live, num_done, halted = LoopingRows.begin(inputs, packing, steps), 0, HaltedResults[LoopingRows]()
+        is_compact = mode == "compact" or len(stop_steps) == 1
+        active_rows, num_done, halted = (
+            LoopingRows.begin(inputs, packing, steps),
+            0,
+            HaltedResults[LoopingRows](),
+        )
         for end in stop_steps:
-            live, num_done = self._advance(live, num_done, end), end
-            if not compact:
-                halted.add(live.select(live.pick(live.steps == end)))
+            active_rows, num_done = self._advance(active_rows, num_done, end), end
+            if not is_compact:
+                halted.add(active_rows.select(active_rows.select_indices(active_rows.steps == end)))
             elif end != stop_steps[-1]:
-                live = halted.release(live, live.steps > end)
-        if compact:
-            halted.add(live)
+                active_rows = halted.release(active_rows, active_rows.steps > end)
+        if is_compact:
+            halted.add(active_rows)
         if mode == "none":
-            self._advance(live, num_done, bound)
+            self._advance(active_rows, num_done, bound)
         (states,) = halted.per_token(lambda rows: rows.states)
         run = {"batch": num_done, "none": bound}.get(mode, steps)
         return LoopResult(self._normed(states), steps, run, bound)
@@ -267,8 +282,8 @@ class Encoder(nn.Module):
     def _run_all(self, inputs: Float[Tensor, "M D"], packing: Packing, loops: int) -> LoopResult:
         """Run every row for the same number of loops."""
         depth = torch.full_like(packing.counts, loops)
-        live = self._advance(LoopingRows.begin(inputs, packing, depth), 0, loops)
-        return LoopResult(self._normed(live.states), depth, loops, loops)
+        active_rows = self._advance(LoopingRows.begin(inputs, packing, depth), 0, loops)
+        return LoopResult(self._normed(active_rows.states), depth, loops, loops)
 
     def _row_loops(self, packing: Packing, guide: Guide | None) -> tuple[Int[Tensor, " N"], list[int], int]:
         """Return how many loops each row runs, these numbers sorted without repetitions, and their bound."""
@@ -285,14 +300,14 @@ class Encoder(nn.Module):
             )
         return guide.steps, stop_steps, max_loops
 
-    def _advance(self, live: LoopingRows, num_done: int, until: int) -> LoopingRows:
+    def _advance(self, active_rows: LoopingRows, num_done: int, until: int) -> LoopingRows:
         """Run loops number `num_done` + 1 to `until`."""
-        states = live.states
+        states = active_rows.states
         for number in range(num_done, until):
             body = self.bodies[number if len(self.bodies) > 1 else 0]
-            injected = self.config.injection and number > 0
-            states = body(states + live.inputs if injected else states, live.tokens)
-        return replace(live, states=states)
+            is_injected = self.config.injection and number > 0
+            states = body(states + active_rows.inputs if is_injected else states, active_rows.tokens)
+        return replace(active_rows, states=states)
 
     def _most_confident(
         self, inputs: Float[Tensor, "M D"], packing: Packing, x: Float[Tensor, "N S D"], guide: Guide | None
@@ -304,22 +319,22 @@ class Encoder(nn.Module):
                 "stop to oracle"
             )
         zero = torch.zeros_like(packing.counts)
-        live = LoopingRows.begin(inputs, packing, zero)
+        active_rows = LoopingRows.begin(inputs, packing, zero)
         best_states, depth = inputs, zero
         least_uncertainty = torch.full(zero.shape, torch.inf, device=x.device)
         for number in range(1, self.config.num_candidate_loops + 1):
-            live = self._advance(live, number - 1, number)
-            states = self._normed(live.states)
+            active_rows = self._advance(active_rows, number - 1, number)
+            states = self._normed(active_rows.states)
             uncertainty = guide.uncertainty(self.boundaries.padded(states, packing, x))
             if self.config.stop == "batch":
                 uncertainty = mean_over_equals(uncertainty, packing.counts)
             # If the first value is NaN, the first loop is selected, so that a divergence is not hidden.
-            better = (uncertainty < least_uncertainty) | (depth == 0)
+            is_better = (uncertainty < least_uncertainty) | (depth == 0)
             least_uncertainty, depth = (
-                torch.where(better, uncertainty, least_uncertainty),
-                torch.where(better, number, depth),
+                torch.where(is_better, uncertainty, least_uncertainty),
+                torch.where(is_better, number, depth),
             )
-            best_states = torch.where(packing.spread(better)[:, None], states, best_states)
+            best_states = torch.where(packing.spread(is_better)[:, None], states, best_states)
         bound = self.config.num_candidate_loops
         return LoopResult(best_states, depth, bound, bound)
 
@@ -367,15 +382,15 @@ def depth_range(config: Config, length: int) -> tuple[int, int]:
     If the task supplies T(n), it is assumed to be at most the number of input tokens, which holds for all
     problems of the paper. `early_exit: auto` is counted as compact.
     """
-    trained = 1, min(config.max_loops, length) if config.early_exit != "batch" else config.max_loops
+    trained_loops = 1, min(config.max_loops, length) if config.early_exit != "batch" else config.max_loops
     if config.loops != "task":
-        trained = config.loops, config.loops
+        trained_loops = config.loops, config.loops
     elif config.early_exit == "none":
-        trained = config.max_loops, config.max_loops
+        trained_loops = config.max_loops, config.max_loops
     if config.stop == "oracle":
-        return trained
+        return trained_loops
     evaluated_loops = config.num_test_loops or config.num_candidate_loops
-    return min(trained[0], evaluated_loops), max(trained[1], evaluated_loops)
+    return min(trained_loops[0], evaluated_loops), max(trained_loops[1], evaluated_loops)
 
 
 def bound_layers(config: Config) -> int:

@@ -138,14 +138,14 @@ class RouterLayer(RecomputableLayer):
         x = self.attention_norm(self.attention_dropout(self.attention(h, packing, positions), positions, h))
         proposed = self.feedforward(x, positions)
         if self.gate is None:
-            return self._bounded(self.feedforward_dropout(proposed, positions, x))
-        opening = self._with_some_closed(self.gate(x, positions).sigmoid(), positions)
-        return torch.addcmul(h, opening, self._bounded(proposed) - h)
+            return self._bound_proposal(self.feedforward_dropout(proposed, positions, x))
+        gate = self._drop_gates(self.gate(x, positions).sigmoid(), positions)
+        return torch.addcmul(h, gate, self._bound_proposal(proposed) - h)
 
-    def _bounded(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M D"]:
+    def _bound_proposal(self, x: Float[Tensor, "M D"]) -> Float[Tensor, "M D"]:
         return x.tanh() if self.feedforward_norm is None else self.feedforward_norm(x)
 
-    def _with_some_closed(self, gate: Tensor, positions: Tensor) -> Tensor:
+    def _drop_gates(self, gate: Tensor, positions: Tensor) -> Tensor:
         """Set the gates of randomly chosen positions to zero; all other gates are not rescaled."""
         if not self.gate_dropout.active:
             return gate

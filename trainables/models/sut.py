@@ -100,7 +100,7 @@ class Encoder(nn.Module):
         result = replace(result, states=self.final_norm(result.states))
         pooling, bound = config.pooling, config.max_layers
         encoded = result.encoded(self.boundaries, packing, x, pooling=pooling, bound=bound)
-        return replace(encoded, auxiliary=_of_each(auxiliary, encoded.depth))
+        return replace(encoded, auxiliary=_repeat_for_rows(auxiliary, encoded.depth))
 
 
 class Decoder(StepwiseDecoder):
@@ -110,7 +110,7 @@ class Decoder(StepwiseDecoder):
         super().__init__()
         self.num_layers = config.max_layers
         self.config = config
-        self.block = SparseLayer(config, recalls=True)
+        self.block = SparseLayer(config, has_cross_attention=True)
         self.halt = halting_gate(config)
         self.final_norm = FinalNorm(config)
 
@@ -139,7 +139,7 @@ class Decoder(StepwiseDecoder):
         result, auxiliary = run_to_halt(config, self.block, self.halt, units, tokens)
         result = replace(result, states=self.final_norm(result.states))
         output = decoder_output(result, packing, y, config.max_layers)
-        return replace(output, auxiliary=_of_each(auxiliary, output.depth))
+        return replace(output, auxiliary=_repeat_for_rows(auxiliary, output.depth))
 
     def extend(
         self, y: Float[Tensor, "R D"], decoding: DecodingState
@@ -158,7 +158,7 @@ class Decoder(StepwiseDecoder):
         return [self.block.recall.project_kv(*pack(memory, memory_mask))]
 
 
-def _of_each(cost: Float[Tensor, ""] | None, like: Float[Tensor, " N"]) -> Float[Tensor, " N"] | None:
+def _repeat_for_rows(cost: Float[Tensor, ""] | None, like: Float[Tensor, " N"]) -> Float[Tensor, " N"] | None:
     """Return the cost of the full batch as a vector with the same cost for each row."""
     return None if cost is None else cost.expand(like.shape)
 
@@ -169,8 +169,8 @@ states_between = states_between_layers
 
 def batch_cost(config: Config) -> str | None:
     """Return the name of the cost computed for a whole batch (expert balance); None if there is none."""
-    chooses = max(config.attention.experts, config.feedforward.experts) > 1
-    return "the balance of experts" if chooses and config.balance != "none" else None
+    has_choice = max(config.attention.experts, config.feedforward.experts) > 1
+    return "the balance of experts" if has_choice and config.balance != "none" else None
 
 
 def depth_range(config: Config, length: int) -> tuple[int, int]:  # noqa: ARG001 the same for all lengths

@@ -59,7 +59,7 @@ class Encoder(Chunked):
     def __init__(self, config: Config) -> None:
         super().__init__(config)
         self.config = config
-        self.blocks = nn.ModuleList(Block(config, recalls=True) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(Block(config, has_cross_attention=True) for _ in range(config.layers))
 
     def forward(self, x: Float[Tensor, "N S D"], mask: Bool[Tensor, "N S"]) -> Encoded:
         """Encode right-padded `x`, (batch, length, width); `mask` is True at tokens."""

@@ -4,8 +4,8 @@ Source: Ray Chowdhury and Caragea, Investigating Recurrent Transformers with Dyn
 Pre-norm blocks without a final norm, as in the published runs; by default the readout uses the mean over
 START, tokens and END. The causal form, as in the published flip-flop runs, has neither START nor END.
 
-The decoder is not in that paper. It follows Vaswani et al., Attention Is All You Need, s. 3.1: as many causal
-blocks of the same kind, each with cross-attention to the encoded input, and a final norm, which tied
+The decoder is not in that paper. It follows Vaswani et al., Attention Is All You Need, s. 3.1. It has as many
+blocks as the encoder, causal and with cross-attention to the encoded input. A final norm follows, which tied
 embeddings require after pre-norm blocks. Only self-attention has positions.
 """
 
@@ -20,8 +20,8 @@ from trainables.layers.block_costs import (
     block_activation_bytes,
     block_flops,
     cross_attention_layer_bytes,
+    cross_attention_layer_flops,
     project_kv_flops,
-    recalling_flops,
 )
 from trainables.layers.boundaries import PooledSettings, Pooling, boundaries, positions
 from trainables.layers.linear import LayerNorm
@@ -75,7 +75,7 @@ class Decoder(StepwiseDecoder):
         super().__init__()
         self.num_layers = config.layers
         self.config = config
-        self.blocks = nn.ModuleList(Block(config, recalls=True) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(Block(config, has_cross_attention=True) for _ in range(config.layers))
         self.final_norm = LayerNorm(config.width)
 
     def forward(
@@ -110,7 +110,9 @@ class Decoder(StepwiseDecoder):
         for number, block in enumerate(self.blocks):
             assert isinstance(block, Block)
             layers[number] = layers[number].with_token(block.keys_values(states, tokens))
-            states = block(states, replace(tokens, cross_kv=decoding.cross_kv[number]), layers[number].seen)
+            states = block(
+                states, replace(tokens, cross_kv=decoding.cross_kv[number]), layers[number].keys_values
+            )
         return self.final_norm(states), replace(decoding, layers=tuple(layers), length=decoding.length + 1)
 
     def cross_kv(self, memory: Float[Tensor, "N P D"], memory_mask: Bool[Tensor, "N P"]) -> list[KeysValues]:
@@ -150,7 +152,7 @@ def activation_bytes(config: Config, rows: int, length: int) -> float:
 
 def decoder_flops(config: Config, length: int, memory_length: int, layers: int) -> float:
     """Return the decoder FLOPs of an answer of `length` tokens on which `layers` layers are run."""
-    block = recalling_flops(config, None, length, memory_length)
+    block = cross_attention_layer_flops(config, None, length, memory_length)
     return layers * (block + project_kv_flops(config, memory_length))
 
 

@@ -31,15 +31,15 @@ In the causal form (App. A, flip-flop) there are no START and END, and tokens do
 global halt becomes one for each position: its features are means over the positions so far, while keys and
 values still come from the states. Two departures from the published runs remain there:
 
-* At a halted position, their mean over the next layer's states uses the layer's output for its final state,
-  which is then discarded. Here it uses the final state itself, so that the position can be removed from the
-  batch. On copied weights outputs differ by 1e-4 to 2e-3. `halt: {halted_proposals: true}` with
-  `early_exit: batch` computes their mean.
-* Their cap is the length + 1 here too. A position does not depend on the length of its sequence, so only
+* The mean over the next layer's states differs at halted positions. The published mean uses the layer's
+  output for the final state, which is then discarded. This model uses the final state itself, so that the
+  position can be removed from the batch. On copied weights outputs differ by 1e-4 to 2e-3.
+  `halt: {halted_proposals: true}` with `early_exit: batch` computes the published mean.
+* The published cap is the length + 1 here too. A position does not depend on its sequence's length, so only
   `max_layers` bounds its layers here. Results differ only on sequences of fewer than `max_layers` - 1 tokens.
 
-The decoder is not in the paper: the causal form over the answer, its one block with cross-attention to the
-encoded input in every layer, and a final norm. Halting is that of the causal form, so that no token's depth
+The decoder is not in the paper. It is the causal form over the answer, with a final norm. Its one block has
+cross-attention to the encoded input. Halting is that of the causal form, so that no token's depth
 depends on later tokens. Keys and values of the input are computed once.
 """
 
@@ -54,8 +54,8 @@ from trainables.layers.block_costs import (
     block_activation_bytes,
     block_flops,
     cross_attention_layer_bytes,
+    cross_attention_layer_flops,
     project_kv_flops,
-    recalling_flops,
 )
 from trainables.layers.boundaries import PooledSettings, boundaries, positions
 from trainables.layers.linear import LayerNorm
@@ -115,7 +115,7 @@ class Decoder(StepwiseDecoder):
         super().__init__()
         self.num_layers = config.max_layers
         self.config = config.model_copy(update={"causal": True})
-        self.block = Block(config, config.size_of_gate, recalls=True)
+        self.block = Block(config, config.size_of_gate, has_cross_attention=True)
         self.halt = halting_function(config)
         self.final_norm = LayerNorm(config.width)
 
@@ -195,7 +195,7 @@ def activation_bytes(config: Config, rows: int, length: int) -> float:
 
 def decoder_flops(config: Config, length: int, memory_length: int, layers: int) -> float:
     """Return the decoder FLOPs of an answer of `length` tokens on which `layers` layers are run."""
-    flops = layers * recalling_flops(config, config.size_of_gate, length, memory_length)
+    flops = layers * cross_attention_layer_flops(config, config.size_of_gate, length, memory_length)
     halting = halting_flops(config.model_copy(update={"causal": True}), length, layers)
     return project_kv_flops(config, memory_length) + flops + halting
 

@@ -25,7 +25,7 @@ RECORD = 1 + COLOURS * PIXELS
 TRAIN, TEST = tuple(f"data_batch_{number}" for number in range(1, 6)), "test_batch"
 
 
-class Refused(ValueError):
+class RefusedPickle(ValueError):
     """A pickle refers to a name that is not admitted."""
 
 
@@ -55,35 +55,35 @@ class _ByteArray:
             ):
                 self.pixels = np.frombuffer(content, dtype=np.uint8).reshape(sizes)
             case _:
-                raise Refused("an array that does not hold as many bytes as it says, row by row")
+                raise RefusedPickle("an array that does not hold as many bytes as it says, row by row")
 
 
 class _Unpickler(pickle.Unpickler):
     """Admits the four names in a pickled array of bytes, each replaced by a function of this module."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return the replacement of an admitted name. Raises `Refused` for any other."""
-        admitted: dict[tuple[str, str], Callable[..., Any]] = {
-            ("numpy", "ndarray"): _no_call,
+        """Return the replacement of an admitted name. Raises `RefusedPickle` for any other."""
+        replacements: dict[tuple[str, str], Callable[..., Any]] = {
+            ("numpy", "ndarray"): _refuse_call,
             ("numpy", "dtype"): _byte_type,
             ("numpy.core.multiarray", "_reconstruct"): _byte_array,
             ("numpy._core.multiarray", "_reconstruct"): _byte_array,
             ("_codecs", "encode"): _encode_latin,
         }
-        if (module, name) not in admitted:
-            raise Refused(f"the name {module}.{name}, which nothing in a batch needs")
-        stand_in = admitted[module, name]
+        if (module, name) not in replacements:
+            raise RefusedPickle(f"the name {module}.{name}, which nothing in a batch needs")
+        replacement = replacements[module, name]
         # Return a new function per call, because a pickle could set attributes of a shared one.
-        return lambda *arguments: stand_in(*arguments)  # noqa: PLW0108
+        return lambda *arguments: replacement(*arguments)  # noqa: PLW0108
 
 
-def _no_call(*_: object) -> None:
-    raise Refused("an array made in another way than batches do")
+def _refuse_call(*_: object) -> None:
+    raise RefusedPickle("an array made in another way than batches do")
 
 
 def _byte_type(code: object = None, *_: object) -> _ByteType:
     if code not in ("u1", b"u1"):
-        raise Refused(f"an array of {code!r} where there are only bytes")
+        raise RefusedPickle(f"an array of {code!r} where there are only bytes")
     return _ByteType()
 
 
@@ -93,7 +93,7 @@ def _byte_array(*_: object) -> _ByteArray:
 
 def _encode_latin(text: object, encoding: object) -> bytes:
     if not isinstance(text, str) or encoding != "latin1":
-        raise Refused("text in an encoding of its own")
+        raise RefusedPickle("text in an encoding of its own")
     return text.encode("latin1")
 
 

@@ -37,8 +37,8 @@ def _read_file(file: Path) -> Pairs:
     for line_number, line in enumerate(text.splitlines(), start=1):
         parts = line.split("\t")
         words = [part.split() for part in parts[1:]]
-        strange = sorted({word for sentence in words for word in sentence} - ids.keys())
-        if len(parts) != 3 or parts[0] not in RELATIONS or strange or not all(words):
+        unknown_words = sorted({word for sentence in words for word in sentence} - ids.keys())
+        if len(parts) != 3 or parts[0] not in RELATIONS or unknown_words or not all(words):
             raise ValueError(
                 f"{file}, line {line_number}: expected a relation ({' '.join(RELATIONS)}) and two "
                 f"sentences of the words {' '.join(WORDS)}, with tabs between the three, got {line[:200]!r}"

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from trainables.data.files import unreadable_error
-from trainables.data.progress import COUNTED_AT_ONCE, report
+from trainables.data.progress import REPORT_INTERVAL, report
 from trainables.data.ragged import list_column
 
 PADDING, END, UNKNOWN = "<pad>", "</s>", "<unk>"
@@ -38,10 +38,10 @@ class _Ids(dict[str, int]):
 class Vocabulary:
     """Words and their ids: first the special entries, including `UNKNOWN`, then the words in their order."""
 
-    def __init__(self, marks: Sequence[str], words: Iterable[str]) -> None:
-        self.entries = (*marks, *words)
+    def __init__(self, special_entries: Sequence[str], words: Iterable[str]) -> None:
+        self.entries = (*special_entries, *words)
         """Entries by id."""
-        numbered = ((word, index) for index, word in enumerate(self.entries) if index >= len(marks))
+        numbered = ((word, index) for index, word in enumerate(self.entries) if index >= len(special_entries))
         self._ids = _Ids(numbered, self.entries.index(UNKNOWN))
 
     def __len__(self) -> int:
@@ -103,7 +103,7 @@ def _pairs(source: Path, target: Path) -> Iterator[tuple[int, list[str], list[st
     size = source.stat().st_size + target.stat().st_size
     with source.open("rb") as sources, target.open("rb") as targets:
         for line_number, (source_line, target_line) in enumerate(zip_longest(sources, targets), start=1):
-            if line_number % COUNTED_AT_ONCE == 0:
+            if line_number % REPORT_INTERVAL == 0:
                 report("bytes", sources.tell() + targets.tell(), size)
             if source_line is None or target_line is None:
                 num_lines = line_number + sum(1 for _ in (targets if source_line is None else sources))
@@ -120,7 +120,7 @@ def _pairs(source: Path, target: Path) -> Iterator[tuple[int, list[str], list[st
             )
 
 
-def read_words(file: Path, marks: Sequence[str]) -> Vocabulary:
+def read_words(file: Path, special_entries: Sequence[str]) -> Vocabulary:
     """Return the vocabulary of a file with one word per line, or with word and count as in fairseq.
 
     Raises:
@@ -129,10 +129,15 @@ def read_words(file: Path, marks: Sequence[str]) -> Vocabulary:
     line_of_word: dict[str, int] = {}
     for line_number, line in read_lines(file):
         word, *count = line.rstrip("\r\n").split(" ")
-        if not word or word in marks or len(count) > 1 or not all(digits.isdecimal() for digits in count):
+        if (
+            not word
+            or word in special_entries
+            or len(count) > 1
+            or not all(digits.isdecimal() for digits in count)
+        ):
             raise ValueError(
                 f"{file}, line {line_number}: expected a word or a word and its count, without "
-                f"{' '.join(marks)}, got {line[:200]!r}"
+                f"{' '.join(special_entries)}, got {line[:200]!r}"
             )
         if word in line_of_word:
             raise ValueError(
@@ -142,7 +147,7 @@ def read_words(file: Path, marks: Sequence[str]) -> Vocabulary:
         line_of_word[word] = line_number
     if not line_of_word:
         raise ValueError(f"{file} must hold a word a line, got an empty file; put the vocabulary there")
-    return Vocabulary(marks, line_of_word)
+    return Vocabulary(special_entries, line_of_word)
 
 
 def warn_unknown(file: Path, column: pa.LargeListArray, unknown: int) -> None:

@@ -108,9 +108,9 @@ def _open(file: Path, side: int) -> tuple[tuple[int, int], str, np.ndarray | Non
     from PIL import Image
 
     try:
-        with Image.open(file, formats=["PNG"]) as opened:
-            right = opened.size == (side, side) and opened.mode == "L"
-            return opened.size, opened.mode, np.asarray(opened) if right else None
+        with Image.open(file, formats=["PNG"]) as image_file:
+            is_expected_form = image_file.size == (side, side) and image_file.mode == "L"
+            return image_file.size, image_file.mode, np.asarray(image_file) if is_expected_form else None
     except OSError as error:
         if error.errno is not None:
             raise unreadable_error(file, error) from error

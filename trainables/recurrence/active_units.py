@@ -20,7 +20,7 @@ from torch import Tensor
 from trainables.layers.constant_shapes import constant_shapes
 from trainables.layers.host import copy_to_host, upload
 from trainables.layers.packing import Packing, put_rows, take
-from trainables.layers.tokens import Placed
+from trainables.layers.tokens import PlacedVectors
 
 ExitMode = Literal["compact", "batch", "none"]
 """Way in which halting saves computation, with equal results: halted units are removed from the batch
@@ -69,7 +69,7 @@ class RemovedUnits(Protocol):
 
 
 Units = TypeVar("Units", bound="ActiveUnits")
-Gone = TypeVar("Gone", bound=RemovedUnits)
+Removed = TypeVar("Removed", bound=RemovedUnits)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Selection:
     rows: Int[np.ndarray, " B"]
     """Rows that have any of the units, on the host."""
     packing: Packing
-    known: dict[str, Bool[np.ndarray, "..."]]
+    host_masks: dict[str, Bool[np.ndarray, "..."]]
     """Masks of the selected units and tokens, on the host."""
 
 
@@ -89,7 +89,7 @@ class Selection:
 class ActiveUnits:
     """State of the current batch; subclasses add fields and declare selected fields by metadata."""
 
-    tokens: Placed
+    tokens: PlacedVectors
     per_token: bool
     """Whether units are tokens; otherwise they are rows."""
     source: Int[np.ndarray, " M"] = field(metadata=PER_TOKEN)
@@ -102,7 +102,7 @@ class ActiveUnits:
         """Packing of the tokens in the batch."""
         return self.tokens.packing
 
-    def pick(self, units: Bool[Tensor, " U"] | Bool[np.ndarray, " U"]) -> Selection:
+    def select_indices(self, units: Bool[Tensor, " U"] | Bool[np.ndarray, " U"]) -> Selection:
         """Return the indices of everything that belongs to `units`; the host waits if `units` is a tensor."""
         host_mask = copy_to_host(units) if isinstance(units, Tensor) else units
         is_staying = host_mask if self.per_token else np.repeat(host_mask, self.packing.host_counts)
@@ -111,15 +111,15 @@ class ActiveUnits:
         units_on = tokens if self.per_token else upload(rows, tokens.device)
         return Selection(units_on, tokens, rows, packing, flags)
 
-    def select(self: Units, picked: Selection) -> Units:
-        """Return a copy with only the units in `picked`."""
-        indices = {TOKENS: picked.tokens, UNITS: picked.units}
+    def select(self: Units, selection: Selection) -> Units:
+        """Return a copy with only the units in `selection`."""
+        indices = {TOKENS: selection.tokens, UNITS: selection.units}
         selected_values: dict[str, Any] = {
-            "tokens": self.tokens.select(picked.tokens, picked.rows, picked.packing)
+            "tokens": self.tokens.select(selection.tokens, selection.rows, selection.packing)
         }
         for name, axis, value in self._entries():
             if isinstance(value, np.ndarray):
-                selected_values[name] = value[picked.known[axis]]
+                selected_values[name] = value[selection.host_masks[axis]]
                 continue
             index = indices[axis]
             selected_values[name] = take(value, index) if isinstance(value, Tensor) else value.select(index)
@@ -128,12 +128,12 @@ class ActiveUnits:
     def _entries(self) -> Iterator[tuple[str, str, Any]]:
         """Yield name, axis and value of every field with an entry for each token or unit."""
         values = self.__dict__
-        for each in fields(self):
-            value, axis = values[each.name], each.metadata.get(_AXIS)
+        for entry in fields(self):
+            value, axis = values[entry.name], entry.metadata.get(_AXIS)
             if value is not None and axis is not None:
-                yield each.name, axis, value
+                yield entry.name, axis, value
             else:
-                assert not isinstance(value, Tensor), f"{each.name} must be declared PER_TOKEN or PER_UNIT"
+                assert not isinstance(value, Tensor), f"{entry.name} must be declared PER_TOKEN or PER_UNIT"
 
 
 def full_batch_indices(packing: Packing) -> tuple[Int[np.ndarray, " M"], Int[np.ndarray, " B"]]:
@@ -142,12 +142,12 @@ def full_batch_indices(packing: Packing) -> tuple[Int[np.ndarray, " M"], Int[np.
 
 
 @dataclass
-class HaltedResults(Generic[Gone]):
+class HaltedResults(Generic[Removed]):
     """Results of units that were removed from the batch, in the order of removal."""
 
-    removed_units: list[Gone] = field(default_factory=list)
+    removed_units: list[Removed] = field(default_factory=list)
 
-    def add(self, units: Gone) -> None:
+    def add(self, units: Removed) -> None:
         """Add units whose results are final."""
         self.removed_units.append(units)
 
@@ -159,19 +159,19 @@ class HaltedResults(Generic[Gone]):
         if host_mask.all():
             return units
         # Separate copies, not parts of one, because added units stay in memory.
-        self.add(units.select(units.pick(~host_mask)))
-        return units.select(units.pick(host_mask))
+        self.add(units.select(units.select_indices(~host_mask)))
+        return units.select(units.select_indices(host_mask))
 
-    def per_token(self, *values: Callable[[Gone], Shaped[Tensor, "M ..."]]) -> list[Tensor]:
+    def per_token(self, *values: Callable[[Removed], Shaped[Tensor, "M ..."]]) -> list[Tensor]:
         """Return each of `values` for all tokens, in the order of the full batch."""
         if len(self.removed_units) == 1:
             return [value(self.removed_units[0]) for value in values]
         host_order = np.concatenate([part.source for part in self.removed_units])
-        wholes = [torch.cat([value(part) for part in self.removed_units]) for value in values]
-        source = upload(host_order, wholes[0].device)
-        return [put_rows(values, source, values.shape[0]) for values in wholes]
+        all_values = [torch.cat([value(part) for part in self.removed_units]) for value in values]
+        source = upload(host_order, all_values[0].device)
+        return [put_rows(values, source, values.shape[0]) for values in all_values]
 
-    def per_unit(self, *values: Callable[[Gone], Shaped[Tensor, "U ..."]]) -> list[Tensor]:
+    def per_unit(self, *values: Callable[[Removed], Shaped[Tensor, "U ..."]]) -> list[Tensor]:
         """Return each of `values` for all units, in the order of the full batch."""
         columns = [[value(part) for part in self.removed_units] for value in values]
         if len(self.removed_units) == 1:

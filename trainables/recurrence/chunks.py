@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from trainables.layers.block import BlockSettings
 from trainables.layers.boundaries import NUM_BOUNDARIES, boundaries, check_pooling, pool
-from trainables.layers.chunking import Chunk, ChunkSettings, Cut, PaddedCut
+from trainables.layers.chunking import Chunk, ChunkLayout, ChunkSettings, PaddedChunkLayout
 from trainables.layers.constant_shapes import constant_shapes
 from trainables.layers.memory import (
     Memory,
@@ -27,9 +27,9 @@ from trainables.layers.memory import (
     update_flops,
 )
 from trainables.layers.packing import Packing, put_rows, take
-from trainables.layers.tokens import Placed, Tokens
+from trainables.layers.tokens import PlacedVectors, Tokens
+from trainables.recurrence.pass_records import record_parts
 from trainables.recurrence.result import RecurrenceResult
-from trainables.recurrence.watching import in_parts
 from trainables.settings import CausalSettings, Small
 from trainables.types import Encoded
 
@@ -92,19 +92,26 @@ class ChunkPart:
     """Tokens of a chunk, and memory slots of its rows."""
 
     tokens: Tokens
-    slots: Placed
+    slots: PlacedVectors
 
     @classmethod
     def of_all(
-        cls, row_cut: Cut, chunks: Sequence[Chunk], tokens: Tokens, memory: Memory, places: Int[Tensor, "B S"]
+        cls,
+        layout: ChunkLayout,
+        chunks: Sequence[Chunk],
+        tokens: Tokens,
+        memory: Memory,
+        places: Int[Tensor, "B S"],
     ) -> "list[ChunkPart]":
         """Build the part of each chunk from all `tokens` of a batch and the `places` of all slots."""
         rows = np.arange(0)  # rows of `cross_kv`, which is None here
-        ordered = tokens.select(row_cut.order, rows, row_cut.packing)
+        ordered = tokens.select(layout.order, rows, layout.packing)
         chunk_tokens = ordered.split([chunk.packing for chunk in chunks])
-        chunk_places = [places if chunk.in_all else places.index_select(0, chunk.rows) for chunk in chunks]
+        chunk_places = [
+            places if chunk.is_in_all_rows else places.index_select(0, chunk.rows) for chunk in chunks
+        ]
         return [
-            cls(tokens_of_chunk, memory.placed(place, tokens_of_chunk))
+            cls(tokens_of_chunk, memory.place_slots(place, tokens_of_chunk))
             for tokens_of_chunk, place in zip(chunk_tokens, chunk_places, strict=True)
         ]
 
@@ -128,8 +135,8 @@ class Chunked(nn.Module):
             bound: Maximum number of layers on a chunk.
         """
         states, packing = self.boundaries(x, mask)
-        carry = self._carry if constant_shapes() is None else self._carry_padded
-        result, slots = carry(states, packing, layers, bound)
+        run_chunks = self._run_chunks if constant_shapes() is None else self._run_padded_chunks
+        result, slots = run_chunks(states, packing, layers, bound)
         return Encoded(
             states=self.boundaries.padded(result.states, packing, x),
             pooled=self._read_out(result.states, packing, slots),
@@ -148,61 +155,63 @@ class Chunked(nn.Module):
             case how:
                 return pool(states, packing, how)
 
-    def _carry(
+    def _run_chunks(
         self, states: Float[Tensor, "M D"], packing: Packing, layers: Layers, bound: int
     ) -> tuple[RecurrenceResult, Float[Tensor, "B S D"]]:
         """Run all chunks in order; depths and costs of a row are means over its chunks."""
         config, rows_in_all = self.chunked, packing.num_rows
-        row_cut = Cut.of(packing, config.chunk, causal=config.causal)
-        tokens = row_cut.tokens(config.size_of_head, states.dtype, causal=config.causal)
+        layout = ChunkLayout.of(packing, config.chunk, causal=config.causal)
+        tokens = layout.tokens(config.size_of_head, states.dtype, causal=config.causal)
         all_slots = self.memory.begin(rows_in_all)
-        finals: list[Tensor] = []
+        chunk_results: list[Tensor] = []
         totals: list[Float[Tensor, " B"]] = []
-        chunks = row_cut.chunks()
-        parts = ChunkPart.of_all(row_cut, chunks, tokens, self.memory, self.memory.places(packing))
+        chunks = layout.chunks()
+        parts = ChunkPart.of_all(layout, chunks, tokens, self.memory, self.memory.places(packing))
         chunk_states = torch.split(
-            take(states, row_cut.order), [chunk.packing.row.shape[0] for chunk in chunks]
+            take(states, layout.order), [chunk.packing.row.shape[0] for chunk in chunks]
         )
-        with in_parts(packing) as next_part:
+        with record_parts(packing) as next_part:
             for number, (chunk, part) in enumerate(zip(chunks, parts, strict=True)):
                 next_part(chunk.tokens)
-                slots = all_slots if chunk.in_all else take(all_slots, chunk.rows)
-                memory = self.memory.marked(slots)
+                slots = all_slots if chunk.is_in_all_rows else take(all_slots, chunk.rows)
+                memory = self.memory.with_positions(slots)
                 result = layers(chunk_states[number], part.tokens, memory, number)
                 if isinstance(result, RecurrenceResult):
-                    finals.append(result.states)
+                    chunk_results.append(result.states)
                     costs = torch.stack((result.depth, result.ponder, result.computed), 1)
-                    totals.append(costs if chunk.in_all else put_rows(costs, chunk.rows, rows_in_all))
+                    totals.append(costs if chunk.is_in_all_rows else put_rows(costs, chunk.rows, rows_in_all))
                 else:
-                    finals.append(result)
-                updated = self.memory.update(memory, part.slots, finals[-1], chunk.packing).to(slots.dtype)
-                all_slots = updated if chunk.in_all else all_slots.index_copy(0, chunk.rows, updated)
-        final = put_rows(torch.cat(finals), row_cut.order, states.shape[0])
-        return _mean_over_chunks(final, totals, row_cut.counts, packing, bound), all_slots
+                    chunk_results.append(result)
+                updated = self.memory.update(memory, part.slots, chunk_results[-1], chunk.packing).to(
+                    slots.dtype
+                )
+                all_slots = updated if chunk.is_in_all_rows else all_slots.index_copy(0, chunk.rows, updated)
+        row_states = put_rows(torch.cat(chunk_results), layout.order, states.shape[0])
+        return _mean_over_chunks(row_states, totals, layout.counts, packing, bound), all_slots
 
-    def _carry_padded(
+    def _run_padded_chunks(
         self, states: Float[Tensor, "M D"], packing: Packing, layers: Layers, bound: int
     ) -> tuple[RecurrenceResult, Float[Tensor, "B S D"]]:
         """Run all chunks with constant shapes; rows without a chunk run without an effect."""
         config, memory = self.chunked, self.memory
-        padded_cut = PaddedCut.of(
+        layout = PaddedChunkLayout.of(
             packing, config.chunk, config.size_of_head, states.dtype, causal=config.causal
         )
         slots, places = memory.begin(packing.num_rows), memory.places(packing)
-        parts = [ChunkPart(chunk.tokens, memory.placed(places, chunk.tokens)) for chunk in padded_cut.chunks]
-        finals: list[Tensor] = []
+        parts = [ChunkPart(chunk.tokens, memory.place_slots(places, chunk.tokens)) for chunk in layout.chunks]
+        chunk_results: list[Tensor] = []
         totals: list[Float[Tensor, "B 3"]] = []
-        for number, (chunk_states, part) in enumerate(zip(padded_cut.parts(states), parts, strict=True)):
-            exists, marked = padded_cut.chunks[number].exists[:, None], memory.marked(slots)
-            result = layers(chunk_states, part.tokens, marked, number)
+        for number, (chunk_states, part) in enumerate(zip(layout.parts(states), parts, strict=True)):
+            exists, with_positions = layout.chunks[number].exists[:, None], memory.with_positions(slots)
+            result = layers(chunk_states, part.tokens, with_positions, number)
             if isinstance(result, RecurrenceResult):
                 costs = torch.stack((result.depth, result.ponder, result.computed), 1)
                 totals.append(torch.where(exists, costs, 0))
-            finals.append(result.states if isinstance(result, RecurrenceResult) else result)
-            updated = memory.update(marked, part.slots, finals[-1], part.tokens.packing)
+            chunk_results.append(result.states if isinstance(result, RecurrenceResult) else result)
+            updated = memory.update(with_positions, part.slots, chunk_results[-1], part.tokens.packing)
             slots = torch.where(exists[..., None], updated.to(slots.dtype), slots)
         return _mean_over_chunks(
-            padded_cut.join_parts(finals), totals, padded_cut.counts, packing, bound
+            layout.join_parts(chunk_results), totals, layout.counts, packing, bound
         ), slots
 
 

@@ -21,7 +21,7 @@ from trainables.layers.host import copy_to_host, upload
 from trainables.layers.linear import Vector
 from trainables.layers.packing import Packing, put_rows, take
 from trainables.layers.recomputing import run_recomputable
-from trainables.layers.tokens import Placed, packed_places
+from trainables.layers.tokens import PlacedVectors, packed_places
 from trainables.recurrence.active_units import (
     PER_TOKEN,
     PER_UNIT,
@@ -32,7 +32,7 @@ from trainables.recurrence.active_units import (
 )
 from trainables.recurrence.cells import Initial, RecursiveCell, gelu, linear
 from trainables.recurrence.neighbours import Retriever, neighbours
-from trainables.recurrence.watching import start_record
+from trainables.recurrence.pass_records import start_record
 from trainables.types import sum_dtype
 
 EPSILON = 1e-8
@@ -78,9 +78,9 @@ class ComposingRows(ActiveUnits):
     states: Float[Tensor, "M C"] = field(metadata=PER_TOKEN)
     exist: Float[Tensor, " M"] = field(metadata=PER_TOKEN)
     """E: existential probability, that a position has not been composed into another position yet."""
-    took: Float[Tensor, " M"] = field(metadata=PER_TOKEN)
+    taken_share: Float[Tensor, " M"] = field(metadata=PER_TOKEN)
     """How much was composed into each position in the last step, in [0, 1]."""
-    free: Bool[Tensor, " M"] = field(metadata=PER_TOKEN)
+    can_compose: Bool[Tensor, " M"] = field(metadata=PER_TOKEN)
     """Positions that can be composed into another: all but START, END and the last token."""
     num_kept: Int[Tensor, " B"] = field(metadata=PER_UNIT)
     run: Int[Tensor, " B"] = field(metadata=PER_UNIT)
@@ -95,14 +95,14 @@ class ComposingRows(ActiveUnits):
         behind = packing.counts.index_select(0, packing.row) - packing.column
         zeros = torch.zeros_like(packing.counts)
         return cls(
-            tokens=Placed(packing, packed_places(packing)),
+            tokens=PlacedVectors(packing, packed_places(packing)),
             per_token=False,
             source=source,
             origin=rows,
             states=states,
             exist=exist,
-            took=torch.zeros_like(exist),
-            free=(packing.column > 0) & (behind > NUM_BOUNDARIES),
+            taken_share=torch.zeros_like(exist),
+            can_compose=(packing.column > 0) & (behind > NUM_BOUNDARIES),
             num_kept=zeros,
             run=zeros,
             active=torch.ones_like(zeros, dtype=torch.bool),
@@ -149,54 +149,54 @@ class Composition:
                 row_indices = upload(composing.source, active.device)
                 record.record_layer(number, row_indices, composing.exist, active)
             composing = self._step(composing)
-            stay = self._staying(composing, number)
-            if not stay.any():
+            continuing = self._continuing_rows(composing, number)
+            if not continuing.any():
                 break
-            composing = halted.release(composing, stay)
+            composing = halted.release(composing, continuing)
         halted.add(composing)
         return CompositionResult(
             *halted.per_token(lambda rows: rows.states, lambda rows: rows.exist),
             *halted.per_unit(lambda rows: rows.num_kept, lambda rows: rows.run, lambda rows: rows.active),
         )
 
-    def _staying(self, composing: ComposingRows, number: int) -> Bool[np.ndarray, " B"]:
+    def _continuing_rows(self, composing: ComposingRows, number: int) -> Bool[np.ndarray, " B"]:
         """Return the rows that continue after step `number`.
 
         The host waits for the halting state only where halting saves computation.
         """
-        unspent: np.ndarray = composing.packing.host_counts - NUM_BOUNDARIES > number
+        has_steps_left: np.ndarray = composing.packing.host_counts - NUM_BOUNDARIES > number
         if self.early_exit == "none" or self.threshold is None:
-            return unspent
-        going: np.ndarray = unspent & copy_to_host(composing.active)
-        if self.early_exit == "compact" or not going.any():
-            return going
-        return unspent
+            return has_steps_left
+        continues: np.ndarray = has_steps_left & copy_to_host(composing.active)
+        if self.early_exit == "compact" or not continues.any():
+            return continues
+        return has_steps_left
 
     def _step(self, composing: ComposingRows) -> ComposingRows:
-        states, exist, took = run_recomputable(self.cell, self._composed, composing)
+        states, exist, taken_share = run_recomputable(self.cell, self._compose_step, composing)
         if self.threshold is not None and self.early_exit != "compact":
-            moving = composing.packing.spread(composing.active)
-            states = torch.where(moving[:, None], states, composing.states)
-            exist, took = (
-                torch.where(moving, exist, composing.exist),
-                torch.where(moving, took, composing.took),
+            is_active = composing.packing.spread(composing.active)
+            states = torch.where(is_active[:, None], states, composing.states)
+            exist, taken_share = (
+                torch.where(is_active, exist, composing.exist),
+                torch.where(is_active, taken_share, composing.taken_share),
             )
-        updated = replace(composing, states=states, exist=exist, took=took)
+        updated = replace(composing, states=states, exist=exist, taken_share=taken_share)
         updated = replace(updated, num_kept=composing.num_kept + composing.active, run=composing.run + 1)
         if self.threshold is None:
             return updated
         return replace(updated, active=composing.active & (updated.surviving(self.threshold) > 1))
 
-    def _composed(self, composing: ComposingRows) -> tuple[Tensor, Tensor, Tensor]:
+    def _compose_step(self, composing: ComposingRows) -> tuple[Tensor, Tensor, Tensor]:
         """Run one step; return states, existential probabilities and degrees of composition after it."""
         packing = composing.packing
         left_weights, right = neighbours(packing.pad(composing.exist), self.retriever)
         left_states, window = self._soft_neighbours(composing.states, packing, left_weights, right)
-        decisions = self._choose(self.scorer(window, composing.took), composing, left_weights, right)
-        took = packing.unpad(_mixed(left_weights, packing.pad(decisions)))
+        decisions = self._choose(self.scorer(window, composing.taken_share), composing, left_weights, right)
+        taken_share = packing.unpad(_mix(left_weights, packing.pad(decisions)))
         composed = self.cell.compose(left_states, composing.states, composing.tokens.place)
-        states = torch.addcmul(composing.states, took[:, None], composed - composing.states)
-        return states, composing.exist * (1 - decisions), took
+        states = torch.addcmul(composing.states, taken_share[:, None], composed - composing.states)
+        return states, composing.exist * (1 - decisions), taken_share
 
     def _soft_neighbours(
         self, states: Tensor, packing: Packing, left: Tensor, right: Tensor
@@ -224,22 +224,24 @@ class Composition:
         """
         packing = composing.packing
         greatest = packing.pad(score.detach()).amax(1).clamp(min=0)
-        weights = torch.where(composing.free, (score - packing.spread(greatest)).exp(), 0.0)
+        weights = torch.where(composing.can_compose, (score - packing.spread(greatest)).exp(), 0.0)
         terms = weights + packing.spread((-greatest).exp()) + 2 * EPSILON
         if self.modulated:
-            wide = packing.pad(weights)
-            terms = terms + packing.unpad(_mixed(left, wide) + _mixed(right, wide)) + 2 * EPSILON
+            padded_weights = packing.pad(weights)
+            terms = (
+                terms + packing.unpad(_mix(left, padded_weights) + _mix(right, padded_weights)) + 2 * EPSILON
+            )
         return weights / terms
 
 
 @dataclass
-class _Order:
+class _TreeOrder:
     """Order of composition in balanced trees: which positions are joined at each height."""
 
     left: list[list[int]] = field(default_factory=list)
     right: list[list[int]] = field(default_factory=list)
 
-    def grow(self, first: int, size: int) -> int:
+    def add_tree(self, first: int, size: int) -> int:
         """Add the tree over `size` tokens from `first` on and return its height.
 
         The root of the tree is at its last token.
@@ -247,7 +249,7 @@ class _Order:
         if size == 1:
             return 0
         half = (size + 1) // 2
-        height = 1 + max(self.grow(first, half), self.grow(first + half, size - half))
+        height = 1 + max(self.add_tree(first, half), self.add_tree(first + half, size - half))
         while len(self.left) < height:
             self.left.append([])
             self.right.append([])
@@ -256,14 +258,16 @@ class _Order:
         return height
 
 
-def balanced(cell: RecursiveCell, states: Float[Tensor, "M C"], packing: Packing) -> Float[Tensor, "M C"]:
+def compose_balanced(
+    cell: RecursiveCell, states: Float[Tensor, "M C"], packing: Packing
+) -> Float[Tensor, "M C"]:
     """Compose the tokens of each row along a balanced binary tree.
 
     If the halves differ, the left one has one token more. The root of each row is at its last token.
     """
-    order, place = _Order(), packed_places(packing)
+    order, place = _TreeOrder(), packed_places(packing)
     for first_node, size in zip(packing.starts.tolist(), packing.counts.tolist(), strict=False):
-        order.grow(first_node, size)
+        order.add_tree(first_node, size)
     for left, right in zip(order.left, order.right, strict=True):
         left_nodes, right_nodes = (torch.tensor(children, device=states.device) for children in (left, right))
         parents = run_recomputable(
@@ -273,7 +277,7 @@ def balanced(cell: RecursiveCell, states: Float[Tensor, "M C"], packing: Packing
     return states
 
 
-def left_to_right(
+def compose_left_to_right(
     cell: RecursiveCell, start: Float[Tensor, " C"], states: Float[Tensor, "M C"], packing: Packing
 ) -> Float[Tensor, "M C"]:
     """Compose each token with the composition of all earlier tokens; rows are removed at their end.
@@ -287,21 +291,21 @@ def left_to_right(
     Returns:
         The composed state at each token, (tokens, state width).
     """
-    place, pieces, row_indices = packed_places(packing), list[Tensor](), list[Tensor]()
+    place, composed_parts, row_indices = packed_places(packing), list[Tensor](), list[Tensor]()
     rows = torch.arange(packing.num_rows, device=states.device)
     states_so_far = start.expand(packing.num_rows, -1).to(states.dtype)
     for column in range(packing.width):
-        stay = (packing.counts[rows] > column).nonzero().squeeze(1)
-        rows, states_so_far = rows[stay], take(states_so_far, stay)
+        continuing = (packing.counts[rows] > column).nonzero().squeeze(1)
+        rows, states_so_far = rows[continuing], take(states_so_far, continuing)
         token_indices = packing.starts[rows] + column
         states_so_far = run_recomputable(
             cell, cell.compose, states_so_far, take(states, token_indices), place[token_indices]
         )
-        pieces.append(states_so_far)
+        composed_parts.append(states_so_far)
         row_indices.append(token_indices)
-    return put_rows(torch.cat(pieces), torch.cat(row_indices), states.shape[0])
+    return put_rows(torch.cat(composed_parts), torch.cat(row_indices), states.shape[0])
 
 
-def _mixed(weights: Float[Tensor, "B T T"], x: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+def _mix(weights: Float[Tensor, "B T T"], x: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
     """Return the matrix product of `weights` and `x`; autocast never computes it in 16 bits."""
     return (weights * x[:, None]).sum(-1)

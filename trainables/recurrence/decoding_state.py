@@ -38,10 +38,12 @@ class LayerCache:
         return replace(self, before=sums_before, after=sums_after)
 
     @property
-    def seen(self) -> KeysValues:
+    def keys_values(self) -> KeysValues:
         """Keys and values of all tokens so far, which the last token of each row attends to."""
         assert self.both is not None
-        return KeysValues(self.both.flatten(0, 1), _even(self.both.shape[0], self.both.shape[1], self.both))
+        return KeysValues(
+            self.both.flatten(0, 1), _equal_rows_packing(self.both.shape[0], self.both.shape[1], self.both)
+        )
 
     def select(self, rows: Int[Tensor, " K"]) -> "LayerCache":
         """Return the cache of the given `rows`; these may be in any order and occur repeatedly."""
@@ -71,11 +73,11 @@ class DecodingState:
         """Return the next token of each row for a model without rotary positions."""
         rows = torch.arange(x.shape[0], device=x.device)
         return Tokens(
-            _even(x.shape[0], 1, x),
+            _equal_rows_packing(x.shape[0], 1, x),
             rows,
             torch.full_like(rows, self.length),
             cross_kv=self.cross_kv[0],
-            cross_queries=_even(x.shape[0] // self.width, self.width, x),
+            cross_queries=_equal_rows_packing(x.shape[0] // self.width, self.width, x),
         )
 
     def reorder(self, rows: Int[Tensor, " R"]) -> "DecodingState":
@@ -91,7 +93,7 @@ class DecodingState:
         return replace(self.reorder(rows), cross_kv=cross_kv)
 
 
-def _even(rows: int, length: int, example: Tensor) -> Packing:
+def _equal_rows_packing(rows: int, length: int, example: Tensor) -> Packing:
     return Packing.of_counts(np.full(rows, length), example.device)
 
 

@@ -24,12 +24,12 @@ from trainables.recurrence.active_units import TOKENS, ExitMode, HaltedResults, 
 from trainables.recurrence.depth_units import (
     DepthResult,
     DepthUnits,
-    EndedUnits,
+    HaltedUnits,
     KeyValueCache,
     LayerOutputs,
     SideOutputs,
 )
-from trainables.recurrence.watching import PassRecord, start_record
+from trainables.recurrence.pass_records import PassRecord, start_record
 
 
 @runtime_checkable
@@ -63,7 +63,7 @@ class DepthRecurrence:
     rule: Rule
     origin: int
     per_token: bool
-    running: bool
+    uses_running_means: bool
     """Whether each token halts by the mean over its row up to itself: global halting in a causal model."""
     transition: bool
     sees_mixture: bool
@@ -78,20 +78,20 @@ class DepthRecurrence:
     of these states. Incompatible with the early exit `compact`, which does not run the layer on them."""
 
     @property
-    def tokens_leave(self) -> bool:
+    def removes_tokens(self) -> bool:
         """Whether a token may be removed from the batch while other tokens of its row remain."""
         return self.per_token and self.early_exit == "compact"
 
     @property
-    def gives_keys(self) -> bool:
+    def has_external_keys(self) -> bool:
         """Whether active tokens attend to keys and values that are not computed from current states."""
-        return self.tokens_leave or self.sees_mixture
+        return self.removes_tokens or self.sees_mixture
 
     def run(self, states: Float[Tensor, "M D"], tokens: Tokens) -> DepthResult:
         """Repeat the layer on all tokens of a batch until each unit has halted."""
         cap = torch.full_like(tokens.packing.counts, self.max_layers)
         caps = np.full(tokens.packing.num_rows, self.max_layers)
-        if self.length_bounds and tokens.reach is None:
+        if self.length_bounds and tokens.num_visible is None:
             cap = torch.minimum(cap, tokens.packing.counts + 1)
             if self.early_exit != "none":
                 caps = np.minimum(caps, tokens.packing.host_counts + 1)
@@ -100,13 +100,13 @@ class DepthRecurrence:
             tokens,
             cap,
             per_token=self.per_token,
-            running=self.running,
+            uses_running_means=self.uses_running_means,
             delay=self.delay,
         )
-        run = DepthPass(self, units, caps, seen=start_record(tokens.packing))
+        run = DepthPass(self, units, caps, record=start_record(tokens.packing))
         for number in range(1, self.max_layers + 1):
             run.step(number)
-            if run.over:
+            if run.is_over:
                 break
         run.end()
         return run.result()
@@ -125,11 +125,11 @@ class Proposal:
         """Input of the halting function from the proposed states, (units, width)."""
         return self.states if self.means is None else self.means
 
-    def of_active(self, picked: Selection) -> "Proposal":
+    def of_active(self, selection: Selection) -> "Proposal":
         """Return the proposal of the remaining units."""
-        means = None if self.means is None else take(self.means, picked.units)
-        side = tuple(take(each, picked.tokens) for each in self.side)
-        return Proposal(take(self.states, picked.tokens), means, side)
+        means = None if self.means is None else take(self.means, selection.units)
+        side = tuple(take(each, selection.tokens) for each in self.side)
+        return Proposal(take(self.states, selection.tokens), means, side)
 
 
 @dataclass
@@ -140,12 +140,12 @@ class DepthPass:
     units: DepthUnits
     row_caps: Int[np.ndarray, " B"]
     """Maximum number of layers that the units of each row may keep."""
-    seen: PassRecord | None = None
+    record: PassRecord | None = None
     """Record of layers for a watcher; None without a watcher."""
-    halted: HaltedResults[EndedUnits] = field(default_factory=HaltedResults)
+    halted: HaltedResults[HaltedUnits] = field(default_factory=HaltedResults)
     layer_outputs: list[LayerOutputs] = field(default_factory=list)
     cache: KeyValueCache | None = None
-    over: bool = False
+    is_over: bool = False
 
     def __post_init__(self) -> None:
         self.caps = set(self.row_caps.tolist())
@@ -156,48 +156,48 @@ class DepthPass:
         proposed = self._propose() if transition else None
         decision = self._decide(number, proposed)
         if undo:
-            picked = self._remove_units(decision.keeps, stale=not transition)
-            if self.over:
+            selection = self._remove_units(decision.keeps, stale=not transition)
+            if self.is_over:
                 return
             if self.recurrence.early_exit == "compact":
-                decision = decision.of_remaining(None if picked is None else picked.units)
-            if picked is not None and proposed is not None:
-                proposed = proposed.of_active(picked)
-        made = self._propose() if proposed is None else proposed
-        self.units = self.units.step(made.states, made.features, decision)
-        self.record_outputs(number, decision, made)
+                decision = decision.of_remaining(None if selection is None else selection.units)
+            if selection is not None and proposed is not None:
+                proposed = proposed.of_active(selection)
+        proposal = self._propose() if proposed is None else proposed
+        self.units = self.units.step(proposal.states, proposal.features, decision)
+        self.record_outputs(number, decision, proposal)
         if number < self.recurrence.max_layers and (not undo or number in self.caps):
             self._remove_units(self.units.halting.active, stale=not undo)
 
     def record_outputs(self, number: int, decision: Decision, proposal: Proposal) -> None:
         """Report a step of all remaining units to the watcher, and store its side outputs."""
-        if self.seen is not None:
+        if self.record is not None:
             weight = self.units.at_tokens(self.units.halting.survival).squeeze(1)
             keeps = self.units.at_tokens(decision.keeps).squeeze(1)
             source_rows = upload(self.units.source, proposal.states.device)
-            self.seen.record_layer(number, source_rows, weight, keeps, proposal.side)
+            self.record.record_layer(number, source_rows, weight, keeps, proposal.side)
         if proposal.side:
             weight = self.units.at_tokens(self.units.halting.survival * decision.keeps).squeeze(1)
             self.layer_outputs.append(LayerOutputs(proposal.side, weight))
 
     def end(self) -> None:
         """Add all remaining units to the halted ones."""
-        self.halted.add(self.units.ended())
+        self.halted.add(self.units.results())
 
     def result(self) -> DepthResult:
         """Return the results of all units; must be called after `end`."""
-        (states,) = self.halted.per_token(lambda ended: ended.states)
+        (states,) = self.halted.per_token(lambda units: units.states)
         ponder, kept, computed = self.halted.per_unit(
-            lambda ended: ended.ponder, lambda ended: ended.num_kept, lambda ended: ended.computed
+            lambda units: units.ponder, lambda units: units.num_kept, lambda units: units.computed
         )
         return DepthResult(states, ponder, kept, computed, self.layer_outputs)
 
     def _propose(self) -> Proposal:
         """Run the layer on all active units."""
         layer, tokens = self.recurrence.layer, self.units.tokens
-        made = layer(self.units.states, tokens, self._context())
-        states, side = made if isinstance(made, tuple) else (made, ())
-        self.units = self.units.counted()
+        outputs = layer(self.units.states, tokens, self._context())
+        states, side = outputs if isinstance(outputs, tuple) else (outputs, ())
+        self.units = self.units.count_step()
         means = self.units.means_of(states, halted_as_given=self.recurrence.halted_proposals)
         return Proposal(states, means, side)
 
@@ -212,16 +212,16 @@ class DepthPass:
 
     def _context(self) -> KeysValues | None:
         """Return the keys and values for active tokens; None if the layer computes them from its input."""
-        if not self.recurrence.gives_keys:
+        if not self.recurrence.has_external_keys:
             return None
-        made = self._keys_values(self.units)
-        if not self.recurrence.tokens_leave:
-            return made
+        keys_values = self._keys_values(self.units)
+        if not self.recurrence.removes_tokens:
+            return keys_values
         if self.cache is None:
-            self.cache = KeyValueCache(made, np.arange(made.both.shape[0]))
+            self.cache = KeyValueCache(keys_values, np.arange(keys_values.both.shape[0]))
         else:
-            self.cache = self.cache.write(self.cache.known, made)
-        return self.cache.seen
+            self.cache = self.cache.write(self.cache.active_indices, keys_values)
+        return self.cache.keys_values
 
     def _keys_values(self, units: DepthUnits) -> KeysValues:
         layer = self.recurrence.layer
@@ -240,23 +240,23 @@ class DepthPass:
         if self.recurrence.early_exit == "none":
             return None
         if self.recurrence.early_exit == "batch":
-            self.over = not bool(keep_mask.any())
+            self.is_over = not bool(keep_mask.any())
             return None
         host_mask = copy_to_host(keep_mask)
-        self.over = not host_mask.any()
-        if self.over or host_mask.all():
+        self.is_over = not host_mask.any()
+        if self.is_over or host_mask.all():
             return None
         if self.recurrence.per_token and self.cache is None:
             self._context()
             stale = False
-        picked, left = self.units.pick(host_mask), self.units.pick(~host_mask)
-        units = self.units.with_halted(left.known[TOKENS])
-        self.units, removed_units = units.select(picked), units.select(left)
+        selection, removed = self.units.select_indices(host_mask), self.units.select_indices(~host_mask)
+        units = self.units.with_halted(removed.host_masks[TOKENS])
+        self.units, removed_units = units.select(selection), units.select(removed)
         if self.cache is not None:
             if stale:
                 # Active tokens still attend to the final states of halted tokens.
-                places = self.cache.known[left.known[TOKENS]]
+                places = self.cache.active_indices[removed.host_masks[TOKENS]]
                 self.cache = self.cache.write(places, self._keys_values(removed_units))
-            self.cache = self.cache.of_active(picked)
-        self.halted.add(removed_units.ended())
-        return picked
+            self.cache = self.cache.of_active(selection)
+        self.halted.add(removed_units.results())
+        return selection

@@ -34,7 +34,7 @@ class DepthUnits(ActiveUnits):
     mixed: Float[Tensor, "M D"] = field(metadata=PER_TOKEN)
     """sum a_j h_j over the earlier states."""
     halting: HaltingState = field(metadata=PER_UNIT)
-    halts_by: Float[Tensor, "U D"] | None = field(default=None, metadata=PER_UNIT)
+    halting_features: Float[Tensor, "U D"] | None = field(default=None, metadata=PER_UNIT)
     """Features that determine halting, if they are not the states of the units: the means over each row, or
     for each token the mean over its row up to that token. Not updated for halted units."""
     halted_sum: Float[Tensor, "M D"] | None = field(default=None, metadata=PER_TOKEN)
@@ -49,7 +49,7 @@ class DepthUnits(ActiveUnits):
         row_cap: Int[Tensor, " B"],
         *,
         per_token: bool,
-        running: bool,
+        uses_running_means: bool,
         delay: int = 1,
     ) -> "DepthUnits":
         """Build the state of all units of a full batch before the first step.
@@ -59,7 +59,7 @@ class DepthUnits(ActiveUnits):
             tokens: Packing and places of the tokens.
             row_cap: Maximum number of steps that the units of each row may keep.
             per_token: Whether units are tokens; otherwise they are rows.
-            running: Whether each token halts by the mean over its row up to itself; requires causal `tokens`.
+            uses_running_means: Whether each token halts by the mean over its row so far; needs causal rows.
             delay: Layers charged for each halting decision.
         """
         source, rows = full_batch_indices(tokens.packing)
@@ -73,14 +73,14 @@ class DepthUnits(ActiveUnits):
             states=states,
             mixed=torch.zeros_like(states, dtype=halting.survival.dtype),
             halting=halting,
-            halted_sum=torch.zeros_like(states) if running else None,
+            halted_sum=torch.zeros_like(states) if uses_running_means else None,
         )
-        return replace(units, halts_by=units.means_of(states))
+        return replace(units, halting_features=units.means_of(states))
 
     @property
     def features(self) -> Float[Tensor, "U D"]:
         """Input of the halting function from the last kept states, (units, width)."""
-        return self.states if self.halts_by is None else self.halts_by
+        return self.states if self.halting_features is None else self.halting_features
 
     def means_of(
         self, states: Float[Tensor, "M D"], *, halted_as_given: bool = False
@@ -91,11 +91,11 @@ class DepthUnits(ActiveUnits):
         `states` if `halted_as_given`.
         """
         if self.halted_sum is not None:
-            assert self.tokens.reach is not None
+            assert self.tokens.num_visible is not None
             if not halted_as_given:
                 states = torch.where(self.halting.active[:, None], states, self.states)
             total = self.halted_sum + self.packing.running_sum(states)
-            return total / self.tokens.reach.to(total.dtype)[:, None]
+            return total / self.tokens.num_visible.to(total.dtype)[:, None]
         return None if self.per_token else self.packing.mean(states)
 
     def at_tokens(self, value: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ class DepthUnits(ActiveUnits):
         """Return s: the sum of a token's states, weighted by their probabilities to be the last."""
         return torch.addcmul(self.mixed, self.at_tokens(self.halting.survival), self.states)
 
-    def counted(self) -> "DepthUnits":
+    def count_step(self) -> "DepthUnits":
         """Return a copy in which every unit has run one more step."""
         return replace(self, halting=self.halting.count_run())
 
@@ -123,13 +123,15 @@ class DepthUnits(ActiveUnits):
             features: Features of these states that determine halting, (units, width).
             decision: Outcome of the halting decision.
         """
-        halts_by = None if features is states else features
+        halting_features = None if features is states else features
         states_around_step = States(self.states, states, self.mixed, None if self.per_token else self.packing)
         halting, mixed, states = keep(self.halting, decision, states_around_step)
-        updated = replace(self, states=states, mixed=mixed, halts_by=halts_by, halting=halting)
+        updated = replace(
+            self, states=states, mixed=mixed, halting_features=halting_features, halting=halting
+        )
         if self.halted_sum is not None:
             # Other tokens of the row may not have kept the step of `features`.
-            updated = replace(updated, halts_by=self.means_of(states))
+            updated = replace(updated, halting_features=self.means_of(states))
         return updated
 
     def with_halted(self, leaving: Bool[np.ndarray, " M"]) -> "DepthUnits":
@@ -140,17 +142,17 @@ class DepthUnits(ActiveUnits):
         halted_sums = self.packing.running_sum(torch.where(is_leaving[:, None], self.states, 0))
         return replace(self, halted_sum=self.halted_sum + halted_sums)
 
-    def ended(self) -> "EndedUnits":
+    def results(self) -> "HaltedUnits":
         """Return the results of these units after they have halted."""
         halting = self.halting
         computed = torch.full_like(halting.num_kept, halting.computed)
-        return EndedUnits(
+        return HaltedUnits(
             self.source, self.origin, self.mixture(), halting.ponder, halting.num_kept, computed
         )
 
 
 @dataclass(frozen=True)
-class EndedUnits:
+class HaltedUnits:
     """Results of M tokens of U halted units, with as little memory as possible."""
 
     source: Int[np.ndarray, " M"]
@@ -191,17 +193,19 @@ class DepthResult:
 class KeyValueCache:
     """Keys and values of full rows; the entries of halted tokens are no longer updated."""
 
-    seen: KeysValues
-    known: Int[np.ndarray, " M"]
+    keys_values: KeysValues
+    active_indices: Int[np.ndarray, " M"]
     """Indices of the active tokens among the keys, on the host."""
 
     def write(self, slots: Int[np.ndarray, " K"], new_keys_values: KeysValues) -> "KeyValueCache":
         """Return the cache with new keys and values in `slots`, indices of keys."""
-        places = upload(slots, self.seen.both.device)
-        return replace(self, seen=self.seen.with_rows(places, new_keys_values))
+        places = upload(slots, self.keys_values.both.device)
+        return replace(self, keys_values=self.keys_values.with_rows(places, new_keys_values))
 
-    def of_active(self, picked: Selection) -> "KeyValueCache":
+    def of_active(self, selection: Selection) -> "KeyValueCache":
         """Return the cache of the rows with remaining tokens, with only these tokens as active ones."""
-        host_numbers, packing = self.known[picked.known[TOKENS]], self.seen.packing
-        is_staying = np.repeat(np.isin(np.arange(packing.num_rows), picked.rows), packing.host_counts)
-        return KeyValueCache(self.seen.select_rows(picked.rows), (is_staying.cumsum() - 1)[host_numbers])
+        host_numbers, packing = self.active_indices[selection.host_masks[TOKENS]], self.keys_values.packing
+        is_staying = np.repeat(np.isin(np.arange(packing.num_rows), selection.rows), packing.host_counts)
+        return KeyValueCache(
+            self.keys_values.select_rows(selection.rows), (is_staying.cumsum() - 1)[host_numbers]
+        )

@@ -35,13 +35,13 @@ class _Additive(Function):
     def forward(ctx: Any, exist: Tensor) -> Tensor:
         all_pairs = exist.new_ones(exist.shape[-1], exist.shape[-1])
         upper = all_pairs.triu(1)
-        wide = exist[:, None] * upper
+        upper_rows = exist[:, None] * upper
         # Sums per row instead of differences of one running sum: sums of exactly one must remain exactly one.
         sum_before = (F.pad(exist[:, :-1], (1, 0))[:, None] * all_pairs.triu(2)).cumsum(-1)
         remainder = 1 - sum_before
-        exceeds = wide > remainder
+        exceeds = upper_rows > remainder
         ctx.save_for_backward(exceeds.logical_not() & upper.bool(), exceeds & (remainder >= 0))
-        return torch.minimum(wide, remainder.clamp_(min=0))
+        return torch.minimum(upper_rows, remainder.clamp_(min=0))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
@@ -70,5 +70,5 @@ def _additive(exist: Tensor) -> Tensor:
 
 
 def _product(exist: Tensor) -> Tensor:
-    wide = exist[:, None].expand(-1, exist.shape[-1], -1).triu(1)
-    return wide * F.pad((1 - wide).cumprod(-1)[..., :-1], (1, 0), value=1.0)
+    upper_rows = exist[:, None].expand(-1, exist.shape[-1], -1).triu(1)
+    return upper_rows * F.pad((1 - upper_rows).cumprod(-1)[..., :-1], (1, 0), value=1.0)

@@ -26,7 +26,7 @@ from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 from trainables.data.progress import report_each
 from trainables.data.split import Split
 from trainables.field_effects import AffectsForm, AffectsSplits, AffectsSteps
-from trainables.generators.problems import ALPHABET, PROBLEMS, AlgorithmicProblem, Dice, Name, Words
+from trainables.generators.problems import ALPHABET, PROBLEMS, AlgorithmicProblem, IntegerStream, Name, Words
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
 from trainables.task_protocol import SplitInfo
@@ -178,34 +178,34 @@ def stream(config: Config, batch_size: int, seed: int, step: int) -> Batch:
 
     Forms and pauses do not change the queries, so arms that differ only in them receive the same queries.
     """
-    dice = Dice(numpy_stream(seed, "algorithms", config.data_seed, "train", step))
-    table = _table(config, _uniform_lengths(dice, max_query_length(config, step), batch_size), dice)
+    integers = IntegerStream(numpy_stream(seed, "algorithms", config.data_seed, "train", step))
+    table = _table(config, _uniform_lengths(integers, max_query_length(config, step), batch_size), integers)
     return Split(table, shape(config).pad_id, "").batch(np.arange(batch_size))
 
 
 def build(config: Config, split: str) -> pa.Table:
     """Return columns `tokens`, `targets` and `steps`."""
     tests = {_test_name(n): n for n in _test_lengths(config)}
-    dice = Dice(numpy_stream(config.data_seed, "algorithms", split))
+    integers = IntegerStream(numpy_stream(config.data_seed, "algorithms", split))
     if split == "valid":
         examples = config.valid_examples
-        lengths: Iterable[int] = _uniform_lengths(dice, _length_max(config), examples)
+        lengths: Iterable[int] = _uniform_lengths(integers, _length_max(config), examples)
     else:
         examples = config.test_examples
         lengths = [tests[split]] * examples
-    return _table(config, report_each(lengths, "samples", examples), dice)
+    return _table(config, report_each(lengths, "samples", examples), integers)
 
 
-def _uniform_lengths(dice: Dice, longest: int, n: int) -> Iterator[int]:
-    return (1 + dice.draw_integer(longest) for _ in range(n))
+def _uniform_lengths(integers: IntegerStream, longest: int, n: int) -> Iterator[int]:
+    return (1 + integers.draw_integer(longest) for _ in range(n))
 
 
-def _table(config: Config, lengths: Iterable[int], dice: Dice) -> pa.Table:
+def _table(config: Config, lengths: Iterable[int], integers: IntegerStream) -> pa.Table:
     """Return a table with one sample for each length."""
     problem, write = _problem(config), _FORMS[config.form]
     tokens, targets, steps = [], [], []
     for n in lengths:
-        query = problem.query(dice, n)
+        query = problem.query(integers, n)
         inputs, answer = write(problem, query, [END_OF_QUERY, *[PAUSE] * config.pause_tokens])
         tokens.append([IDS[word] for word in inputs])
         targets.append([NOT_ASKED] * (len(inputs) - len(answer)) + [IDS[word] for word in answer])
@@ -221,8 +221,10 @@ def _table(config: Config, lengths: Iterable[int], dice: Dice) -> pa.Table:
 
 def _with_prompt(problem: AlgorithmicProblem, query: Words, prompt: Words) -> tuple[Words, Words]:
     """Return the words of the input, and the targets of its last positions, from the end of `prompt` on."""
-    answer, room = problem.answer(query), problem.answer_max(query)
-    return [*query, *prompt, *[END_OF_ANSWER] * room], answer + [END_OF_ANSWER] * (room + 1 - len(answer))
+    answer, answer_room = problem.answer(query), problem.answer_max(query)
+    return [*query, *prompt, *[END_OF_ANSWER] * answer_room], answer + [END_OF_ANSWER] * (
+        answer_room + 1 - len(answer)
+    )
 
 
 def _next_token(problem: AlgorithmicProblem, query: Words, prompt: Words) -> tuple[Words, Words]:

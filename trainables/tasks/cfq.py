@@ -8,7 +8,7 @@ can be shortened as in Tan et al., "Sparse Universal Transformer", sec. 4.2.
                   train.tgt   their queries, line by line
                   dev.src  dev.tgt  test.src  test.tgt
                   vocab.src  vocab.tgt   optional: the words in the order of their ids, one per line
-    <folder>/MCD2/..., <folder>/MCD3/...   each needed only for its own `division`
+    <folder>/MCD2/..., <folder>/MCD3/...   each needed only for its `division`
 
 Without vocabulary files, the vocabulary consists of the words of the training files, most common first, ties
 by code point. Every question ends with `</s>`, as in fairseq, with which the published systems were trained.
@@ -114,14 +114,14 @@ def build(config: Config, split: str) -> pa.Table:
     """Return columns `tokens` and `answer`. Raises `ValueError` for a bad file."""
     files = _files(config)
     words = _vocabulary(config, "src"), _vocabulary(config, "tgt")
-    _must_fit("source_vocabulary_size", config.source_vocabulary_size, words[0])
-    _must_fit("target_vocabulary_size", config.target_vocabulary_size, words[1])
+    _check_vocabulary_size("source_vocabulary_size", config.source_vocabulary_size, words[0])
+    _check_vocabulary_size("target_vocabulary_size", config.target_vocabulary_size, words[1])
     questions, queries = (Rows(len(vocabulary)) for vocabulary in words)
     source, target = (files[f"{PARTS[split]}.{suffix}"] for suffix in ("src", "tgt"))
     for line_number, question, query in read_pairs(source, target):
         answer = _target_words(config, query, target, line_number)
-        _must_be_short("question_words_max", config.question_words_max, question, source, line_number)
-        _must_be_short("query_words_max", config.query_words_max, answer, target, line_number)
+        _check_num_words("question_words_max", config.question_words_max, question, source, line_number)
+        _check_num_words("query_words_max", config.query_words_max, answer, target, line_number)
         questions.append([*words[0].ids(question), SOURCE_MARKS.index(END)])
         queries.append(words[1].ids(answer))
     if not len(questions):
@@ -218,12 +218,12 @@ def _target_words(config: Config, query: list[str], file: Path, line_number: int
         ) from None
 
 
-def _must_fit(field: str, size: int | None, words: Vocabulary) -> None:
+def _check_vocabulary_size(field: str, size: int | None, words: Vocabulary) -> None:
     if size is not None and size < len(words):
         raise ValueError(f"{field} must be at least {len(words)} to hold all words and marks, got {size}")
 
 
-def _must_be_short(field: str, limit: int, words: Sequence[str], file: Path, line_number: int) -> None:
+def _check_num_words(field: str, limit: int, words: Sequence[str], file: Path, line_number: int) -> None:
     if not 0 < len(words) <= limit:
         raise ValueError(
             f"{file}, line {line_number}: expected 1 to {limit} words ({field}), got {len(words)}; correct "

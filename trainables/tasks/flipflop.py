@@ -185,21 +185,26 @@ def _strings(config: Config, split: str) -> tuple[np.ndarray, ...]:
     used_rows: set[Hashable] = set()
     for earlier_split in order[: order.index(split)]:
         if any(part.length in lengths for part in parts[earlier_split]):
-            used_rows |= _marks(config, earlier_split)
+            used_rows |= _string_hashes(config, earlier_split)
     return tuple(
         _unique(
             part,
             used_rows,
-            (numpy_stream(config.data_seed, "flipflop", split, number, turn) for turn in count()),
+            (
+                numpy_stream(config.data_seed, "flipflop", split, number, round_index)
+                for round_index in count()
+            ),
         )
         for number, part in enumerate(parts[split])
     )
 
 
 @lru_cache(maxsize=16)
-def _marks(config: Config, split: str) -> frozenset[bytes]:
+def _string_hashes(config: Config, split: str) -> frozenset[bytes]:
     """Return 8-byte hashes of a split's strings; a hash collision only excludes the later string."""
-    return frozenset(mark for strings in _strings(config, split) for mark in _row_hashes(strings))
+    return frozenset(
+        string_hash for strings in _strings(config, split) for string_hash in _row_hashes(strings)
+    )
 
 
 def _row_hashes(strings: np.ndarray) -> Iterator[bytes]:
@@ -221,12 +226,16 @@ def _unique(part: _Part, seen: set[Hashable], streams: Iterator[np.random.Genera
 
 def _draw(stream: np.random.Generator, part: _Part, n: int) -> np.ndarray:
     """Return `n` random strings."""
-    raw = stream.bit_generator.random_raw(n * part.length // 2).reshape(n, part.length // 2)
-    u = (raw >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    raw_numbers = stream.bit_generator.random_raw(n * part.length // 2).reshape(n, part.length // 2)
+    uniform_numbers = (raw_numbers >> np.uint64(11)).astype(np.float64) * 2.0**-53
     write = part.ignore + (1 - part.ignore) / 2
-    instructions = np.where(u < part.ignore, IGNORE, np.where(u < write, WRITE, READ)).astype(np.uint8)
+    instructions = np.where(
+        uniform_numbers < part.ignore, IGNORE, np.where(uniform_numbers < write, WRITE, READ)
+    ).astype(np.uint8)
     instructions[:, 0], instructions[:, -1] = WRITE, READ
-    bits = (raw & np.uint64(1)).astype(np.uint8)  # the lowest of the eleven bits that `u` does not use
+    bits = (raw_numbers & np.uint64(1)).astype(
+        np.uint8
+    )  # the lowest of the eleven bits that `uniform_numbers` does not use
     columns = np.arange(part.length // 2)
     last_write = np.maximum.accumulate(np.where(instructions == WRITE, columns, 0), axis=1)
     bits = np.where(instructions == READ, np.take_along_axis(bits, last_write, axis=1), bits)

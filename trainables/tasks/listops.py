@@ -213,7 +213,9 @@ def _train_trees(config: Config) -> Trees:
 def _corpus(num_wanted: int, law: Law, data_seed: int, seen: frozenset[Hashable] = frozenset()) -> Trees:
     """Return `num_wanted` unique trees outside `seen`, shuffled because short ones are drawn first."""
     roots = max(1, int(DRAW_TOKENS / law.mean_length()))
-    draws = (grow(numpy_stream(data_seed, "listops", "corpus", turn), law, roots) for turn in count())
+    draws = (
+        grow(numpy_stream(data_seed, "listops", "corpus", round_index), law, roots) for round_index in count()
+    )
     trees = first_unique(draws, num_wanted, set(seen))
     return trees.take(permutation(numpy_stream(data_seed, "listops", "order"), num_wanted))
 

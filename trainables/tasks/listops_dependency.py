@@ -77,10 +77,10 @@ def shortest(law: DepthLaw) -> int:
 def build(config: Config, split: str) -> pa.Table:
     """Return columns `tokens` (uint8) and `label`."""
     if split == "iid":
-        return tree_table(_control(config.test_examples, config.data_seed))
+        return tree_table(_control_trees(config.test_examples, config.data_seed))
     used_rows: set[Hashable] = set()
     if split == "train":
-        used_rows |= set(_control(config.test_examples, config.data_seed).rows())
+        used_rows |= set(_control_trees(config.test_examples, config.data_seed).rows())
     return tree_table(
         draw_balanced(LAWS[split], _examples(config, split), config.data_seed, split, used_rows)
     )
@@ -91,6 +91,6 @@ def _examples(config: Config, split: str) -> int:
 
 
 @lru_cache(maxsize=1)
-def _control(count: int, data_seed: int) -> Trees:
+def _control_trees(count: int, data_seed: int) -> Trees:
     """Return the trees of the split iid, which are excluded from training."""
     return draw_balanced(LAWS["iid"], count, data_seed, "iid", set())

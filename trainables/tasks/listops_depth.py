@@ -38,7 +38,7 @@ VERSION = 1
 TRAINING_ONLY = frozenset({"train_examples"})
 LENGTH_RANGES = ((200, 300), (500, 600), (900, 1000))
 SHORT, MIDDLE, FIFTY = (20, 100), (20, 500), (50, 50)
-P = 0.3
+OPERATOR_PROBABILITY = 0.3
 
 
 class Config(Settings):
@@ -62,15 +62,15 @@ def _laws(config: Config) -> dict[str, SplitLaw]:
     if config.variant == "dg":
         depths = {
             "train": SplitLaw(Law(6, 5), SHORT, num_train),
-            "valid": SplitLaw(Law(10, 5, P), MIDDLE, num_test, (7, 7)),
-            "deeper": SplitLaw(Law(10, 5, P), SHORT, num_test, (8, 9)),
+            "valid": SplitLaw(Law(10, 5, OPERATOR_PROBABILITY), MIDDLE, num_test, (7, 7)),
+            "deeper": SplitLaw(Law(10, 5, OPERATOR_PROBABILITY), SHORT, num_test, (8, 9)),
         }
     else:
         lengths = SHORT if config.variant == "dg2" else FIFTY
         depths = {
-            "train": SplitLaw(Law(6, 5, P), lengths, num_train),
-            "valid": SplitLaw(Law(7, 5, P), lengths, num_test, (6, 6)),
-            "deeper": SplitLaw(Law(9, 5, P), lengths, num_test, (7, 8)),
+            "train": SplitLaw(Law(6, 5, OPERATOR_PROBABILITY), lengths, num_train),
+            "valid": SplitLaw(Law(7, 5, OPERATOR_PROBABILITY), lengths, num_test, (6, 6)),
+            "deeper": SplitLaw(Law(9, 5, OPERATOR_PROBABILITY), lengths, num_test, (7, 8)),
         }
     return {
         **depths,

@@ -32,7 +32,7 @@ from trainables.types import TaskShape
 VERSION = 2
 TRAINING_ONLY = frozenset({"train_examples"})
 LENGTHS = (501, 1999)
-BUILT = ("valid", "test", "train")
+BUILD_ORDER = ("valid", "test", "train")
 """Splits in the order in which they are drawn; each excludes the trees of those before it."""
 
 
@@ -64,7 +64,7 @@ def splits(config: Config) -> tuple[SplitInfo, ...]:
 def build(config: Config, split: str) -> pa.Table:
     """Return columns `tokens` (uint8) and `label`."""
     sizes = {info.name: info.examples or 0 for info in splits(config)}
-    return tree_table(_trees(split, tuple((name, sizes[name]) for name in BUILT), config.data_seed))
+    return tree_table(_trees(split, tuple((name, sizes[name]) for name in BUILD_ORDER), config.data_seed))
 
 
 @lru_cache(maxsize=3)

@@ -7,9 +7,9 @@ order of the files, is the validation split: 45,000, 5,000 and 10,000 pictures.
 Grey is 0.2989 red + 0.5870 green + 0.1140 blue, computed as in TensorFlow: as a share of 255, times 255.5,
 truncated. The computation here uses integers.
 
-Difference from the published runs: the padding token has an id of its own. In the published runs, padding and
-black pixels share one id, whose embedding is never trained. No picture is padded, so results differ in
-nothing else.
+Difference from the published runs: the padding token has a separate id. In the published runs, padding and
+black pixels share one id, whose embedding is never trained. No picture is padded, so there is no other
+difference.
 """
 
 from pathlib import Path

@@ -48,7 +48,7 @@ FILES = {
 }
 LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
 COLUMNS = 5
-SHOWN_EVERY = 1000
+PROGRESS_INTERVAL = 1000
 
 
 class Config(Settings):
@@ -175,7 +175,7 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
             size, bytes_read = file.stat().st_size, 0
             for line_number, line in enumerate(lines, start=1):
                 bytes_read += len(line)
-                if line_number % SHOWN_EVERY == 0:
+                if line_number % PROGRESS_INTERVAL == 0:
                     report("bytes", bytes_read, size)
                 yield line_number, line.removeprefix(BOM_UTF8) if line_number == 1 else line
     except OSError as error:

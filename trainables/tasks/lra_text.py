@@ -160,25 +160,25 @@ def _reviews(folder: Path, part: str) -> list[str]:
     """Return the paths below `folder` of all reviews of a part, sorted by opinion, then by name."""
     reviews: list[str] = []
     for opinion in OPINIONS:
-        place = f"{part}/{opinion}"
+        folder_name = f"{part}/{opinion}"
         try:
-            with os.scandir(folder / place) as entries:
+            with os.scandir(folder / folder_name) as entries:
                 names = sorted(entry.name for entry in entries if entry.name.endswith(".txt"))
         except OSError as error:
-            raise unreadable_error(folder / place, error) from error
+            raise unreadable_error(folder / folder_name, error) from error
         if not names:
             raise ValueError(
-                f"{folder / place} must hold a review in each .txt file, got none; put them there"
+                f"{folder / folder_name} must hold a review in each .txt file, got none; put them there"
             )
-        reviews += [f"{place}/{name}" for name in names]
+        reviews += [f"{folder_name}/{name}" for name in names]
     return reviews
 
 
 def _read_review(file: Path, max_bytes: int) -> bytes:
     """Return the first `max_bytes` bytes of a review."""
     try:
-        with file.open("rb") as opened:
-            text = opened.read(max_bytes)
+        with file.open("rb") as review_file:
+            text = review_file.read(max_bytes)
     except OSError as error:
         raise unreadable_error(file, error) from error
     if not text:

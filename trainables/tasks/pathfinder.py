@@ -80,10 +80,10 @@ class Config(Settings):
 
     @model_validator(mode="after")
     def _sizes_are_for_what_is_generated(self) -> Self:
-        given_sizes = {name: getattr(self, f"{name}_examples") for name in SIZES}
-        if self.folder is not None and any(size is not None for size in given_sizes.values()):
+        sizes_by_split = {name: getattr(self, f"{name}_examples") for name in SIZES}
+        if self.folder is not None and any(size is not None for size in sizes_by_split.values()):
             sizes = ", ".join(
-                f"{name}_examples={size}" for name, size in given_sizes.items() if size is not None
+                f"{name}_examples={size}" for name, size in sizes_by_split.items() if size is not None
             )
             raise ValueError(
                 f"numbers of examples are for generated images, got folder and {sizes}; drop one"
@@ -146,9 +146,11 @@ def source_digest(config: Config) -> str | None:
     """Return a digest of the images and their list; None for generated images. Raises `ValueError`."""
     if config.folder is None:
         return None
-    place = files.image_folder(config.folder, config.contour_length, config.side)
-    lists = [f"metadata/{file.name}" for file in files.metadata(place)]
-    return content_digest(place, [*lists, *(image.path for image in files.listed_images(place))])
+    image_folder = files.image_folder(config.folder, config.contour_length, config.side)
+    lists = [f"metadata/{file.name}" for file in files.metadata(image_folder)]
+    return content_digest(
+        image_folder, [*lists, *(image.path for image in files.listed_images(image_folder))]
+    )
 
 
 def _examples(config: Config, split: str) -> int | None:
@@ -158,14 +160,16 @@ def _examples(config: Config, split: str) -> int | None:
 
 def _read_images(config: Config, folder: str, split: str) -> pa.Table:
     """Return the images of a split: the first tenth (rounded up) is test, the next valid, the rest train."""
-    place = files.image_folder(folder, config.contour_length, config.side)
-    images = files.existing_images(place, files.listed_images(place))
+    image_folder = files.image_folder(folder, config.contour_length, config.side)
+    images = files.existing_images(image_folder, files.listed_images(image_folder))
     tenth = -(-len(images) // 10)
-    cuts = {"test": (0, tenth), "valid": (tenth, 2 * tenth), "train": (2 * tenth, len(images))}
+    bounds = {"test": (0, tenth), "valid": (tenth, 2 * tenth), "train": (2 * tenth, len(images))}
     order = permutation(numpy_stream(config.data_seed, "pathfinder", "order"), len(images))
-    selected = [images[number] for number in order[slice(*cuts[split])]]
+    selected = [images[number] for number in order[slice(*bounds[split])]]
     if not selected:
-        raise ValueError(f"{place} must list at least three images that are not empty, got {len(images)}")
+        raise ValueError(
+            f"{image_folder} must list at least three images that are not empty, got {len(images)}"
+        )
     return image_table(
-        files.read(place, selected, config.side), np.asarray([image.label for image in selected])
+        files.read(image_folder, selected, config.side), np.asarray([image.label for image in selected])
     )

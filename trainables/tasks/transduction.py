@@ -27,7 +27,7 @@ PADDING, END = "<pad>", "<end>"
 MARKS = (PADDING, END)
 """Tokens with ids 0 and 1; the symbols follow in sorting order."""
 SYMBOLS_MAX = 256 - len(MARKS)
-SPARE = 2
+SURPLUS_FACTOR = 2
 """Factor by which possible strings must outnumber requested ones, so that drawing new ones is fast."""
 String = tuple[int, ...]
 FUNCTIONS: dict[str, Callable[[String], String]] = {
@@ -86,18 +86,18 @@ class Config(Settings):
                 f"trained on, got {list(self.test_lengths)}"
             )
         pool = self.train_examples + self.valid_examples + self.test_examples
-        _must_exist(self.symbols, self.length_min, self.length_max, pool)
+        _check_num_strings(self.symbols, self.length_min, self.length_max, pool)
         for length in self.test_lengths:
-            _must_exist(self.symbols, length, length, self.test_examples)
+            _check_num_strings(self.symbols, length, length, self.test_examples)
         return self
 
 
-def _must_exist(symbols: int, shortest: int, longest: int, examples: int) -> None:
+def _check_num_strings(symbols: int, shortest: int, longest: int, examples: int) -> None:
     num_strings = sum(symbols**length for length in range(shortest, longest + 1))
-    if num_strings < SPARE * examples:
+    if num_strings < SURPLUS_FACTOR * examples:
         raise ValueError(
-            f"there must be {SPARE} times as many possible strings as examples, got {num_strings} with "
-            f"{symbols} symbols and "
+            f"there must be {SURPLUS_FACTOR} times as many possible strings as examples, got {num_strings} "
+            f"with {symbols} symbols and "
             f"lengths {shortest} to {longest} for {examples} examples; use more symbols, longer strings or "
             "fewer examples"
         )
@@ -167,7 +167,7 @@ def _strings(config: Config, split: str) -> tuple[String, ...]:
         *(_strings(config, name) for name in earlier_splits if infos[name].length_max == info.length_max)
     )
     assert info.examples is not None, "every split has a number of examples"
-    streams = (numpy_stream(config.data_seed, "transduction", split, turn) for turn in count())
+    streams = (numpy_stream(config.data_seed, "transduction", split, round_index) for round_index in count())
     strings: list[String] = []
     while num_missing := info.examples - len(strings):
         candidates = _draw(next(streams), config.symbols, info, info.examples)

@@ -4,9 +4,8 @@ Bojar et al. 2014, "Findings of the 2014 Workshop on Statistical Machine Transla
 Liu et al. 2020, "Very Deep Transformers for Neural Machine Translation", with one vocabulary for both
 languages. Metrics are as in Tan et al., "Sparse Universal Transformer", sec. 4.1.
 
-    <folder>/train.en  train.de   sentences, one per line: tokens of Moses, divided by BPE, with `@@` at the
-        end
-                                  of all pieces of a token but the last
+    <folder>/train.en  train.de   sentences, one per line: tokens of Moses, divided by BPE; every piece of a
+                                  token but the last ends with `@@`
              valid.en  valid.de  test.en  test.de
              dict.txt             the pieces of both languages in the order of their ids, one per line, with
                                   their counts: fairseq's dict.en.txt, which is identical to its dict.de.txt
@@ -50,7 +49,7 @@ HEADLINE = "bleu"
 MARKS = (PADDING, END, UNKNOWN)
 SPLITS = ("train", "valid", "test")
 DICTIONARY = "dict.txt"
-NEVER_WRITTEN = "<<unk>>"
+UNKNOWN_REFERENCE = "<<unk>>"
 """Placeholder in references for an unknown word, so that no translation matches it by chance."""
 UNBOUNDED = 10**9
 metrics = (
@@ -173,12 +172,12 @@ def score(
 
     vocabulary = _pieces(config)
     hypothesis_tokens = [_tokens(vocabulary, row, UNKNOWN) for row in hypotheses]
-    reference_tokens = [_tokens(vocabulary, row, NEVER_WRITTEN) for row in references]
+    reference_tokens = [_tokens(vocabulary, row, UNKNOWN_REFERENCE) for row in references]
     token_bleu = BLEU(tokenize="none", smooth_method="none", force=True)
     text_bleu, detokenize = BLEU(), MosesDetokenizer(lang="de").detokenize
     return {
         "bleu": token_bleu.corpus_score(
-            [*map(compounds_split, hypothesis_tokens)], [[*map(compounds_split, reference_tokens)]]
+            [*map(split_compounds, hypothesis_tokens)], [[*map(split_compounds, reference_tokens)]]
         ).score,
         "sacrebleu": text_bleu.corpus_score(
             [detokenize(text.split()) for text in hypothesis_tokens],
@@ -187,7 +186,7 @@ def score(
     }
 
 
-def compounds_split(text: str) -> str:
+def split_compounds(text: str) -> str:
     """Return the text with every hyphen inside a word split off as a token, as in fairseq for En-De."""
     return _HYPHEN.sub(r"\1 ##AT##-##AT## \2", text)
 

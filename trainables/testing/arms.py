@@ -53,13 +53,15 @@ def name_change(path: Path, value: Any) -> str:
 def possible_changes(config: Settings) -> Iterator[tuple[Path, Any]]:
     """Yield path and value of every change of one field, also if the value conflicts with other fields."""
     for name, field in type(config).model_fields.items():
-        now, marked = getattr(config, name), mark(type(config), name)
-        other_values = _choices(field.annotation) if marked is None else [marked.value, *marked.others]
+        value_now, field_mark = getattr(config, name), mark(type(config), name)
+        other_values = (
+            _choices(field.annotation) if field_mark is None else [field_mark.value, *field_mark.other_values]
+        )
         for value in dict.fromkeys(other_values):
-            if value != now and name != EXIT:
+            if value != value_now and name != EXIT:
                 yield (name,), value
-        if isinstance(now, Settings):
-            yield from (((name, *path), value) for path, value in possible_changes(now))
+        if isinstance(value_now, Settings):
+            yield from (((name, *path), value) for path, value in possible_changes(value_now))
 
 
 def with_change(raw: Raw, path: Path, value: Any) -> Raw:
@@ -88,7 +90,7 @@ def mark(config: type[Settings], field: str) -> Small | None:
     classes = (
         class_ for class_ in config.__mro__ if issubclass(class_, BaseModel) and field in class_.model_fields
     )
-    marks = (field_mark for each in classes for field_mark in reversed(each.model_fields[field].metadata))
+    marks = (field_mark for class_ in classes for field_mark in reversed(class_.model_fields[field].metadata))
     return next((field_mark for field_mark in marks if isinstance(field_mark, Small)), None)
 
 

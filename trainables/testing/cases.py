@@ -104,17 +104,17 @@ def enliven(model: nn.Module, factor: float, offset: float = 0.0) -> None:
 def batch(lengths: Sequence[int] = LENGTHS, width: int | None = None) -> Batch:
     """Return a batch of random inputs of these lengths, right-padded to `width` tokens or to the longest."""
     stream = torch.Generator().manual_seed(len(lengths))
-    wide = max(lengths)
-    tokens = torch.randint(0, SHAPE.vocabulary_size - 1, (len(lengths), wide), generator=stream)
+    width_max = max(lengths)
+    tokens = torch.randint(0, SHAPE.vocabulary_size - 1, (len(lengths), width_max), generator=stream)
     labels = torch.randint(0, SHAPE.num_classes, (len(lengths),), generator=stream)
-    columns = torch.arange(width or wide)
+    columns = torch.arange(width or width_max)
     mask = columns < torch.tensor(lengths)[:, None]
     padded = torch.full((len(lengths), len(columns)), SHAPE.pad_id)
-    padded[:, :wide] = tokens
+    padded[:, :width_max] = tokens
     return Batch(torch.where(mask, padded, SHAPE.pad_id), mask, labels)
 
 
-def embedded(model: nn.Module, batch: Batch) -> Tensor:
+def embed_tokens(model: nn.Module, batch: Batch) -> Tensor:
     """Return the embeddings of the tokens, without dropout."""
     return nn.functional.embedding(batch.tokens, model.embedding())  # type: ignore[operator]
 

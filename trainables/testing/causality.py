@@ -13,9 +13,9 @@ from trainables.testing.cases import ModelCases, enliven
 from trainables.testing.contract import check, check_close
 
 ROWS, LENGTH = 3, 9
-SEEN: Final = (1, 4, 8)
+PREFIX_LENGTHS: Final = (1, 4, 8)
 """Lengths in tokens of the compared prefixes."""
-LIVELIER = 3.0
+HALTING_FACTOR = 3.0
 """Factor for halting weights, because means over short sequences differ little."""
 
 
@@ -28,19 +28,21 @@ class CausalContract(ModelCases):
 
     def test_no_output_depends_on_a_later_token(self, causal: Raw) -> None:
         """Check that outputs ignore later tokens, also in training with constant dropout masks."""
-        num_seen = LENGTH // 2
+        prefix_length = LENGTH // 2
         for dropout in (0.0, 0.2):
             model, outputs = (
                 self._build_causal(with_fields(causal, dropout=dropout, attention_dropout=dropout)),
                 [],
             )
             x, mask = inputs(model)
-            for later_vectors in (x[:, num_seen:], inputs(model, seed=1)[0][:, num_seen:] * 5):
+            for later_vectors in (x[:, prefix_length:], inputs(model, seed=1)[0][:, prefix_length:] * 5):
                 set_dropout_context(model.train(dropout > 0), seed=2, step=0)
                 with global_stream(2):  # the mask of plain dropout for the full model
-                    encoded = model.encoder(torch.cat((x[:, :num_seen], later_vectors), 1), mask)
-                outputs.append(encoded.states[:, :num_seen])
-            requirement = f"states of the first {num_seen} tokens must not depend on later ones, {dropout=}"
+                    encoded = model.encoder(torch.cat((x[:, :prefix_length], later_vectors), 1), mask)
+                outputs.append(encoded.states[:, :prefix_length])
+            requirement = (
+                f"states of the first {prefix_length} tokens must not depend on later ones, {dropout=}"
+            )
             check_close(outputs[0], outputs[1], requirement)
 
     def test_no_gradient_reaches_a_later_token(self, causal: Raw) -> None:
@@ -63,12 +65,12 @@ class CausalContract(ModelCases):
         model = self._build_causal(causal)
         x, mask = inputs(model)
         all_states = model.encoder(x, mask).states
-        for num_seen in SEEN:
-            states = model.encoder(x[:, :num_seen], mask[:, :num_seen]).states
+        for prefix_length in PREFIX_LENGTHS:
+            states = model.encoder(x[:, :prefix_length], mask[:, :prefix_length]).states
             check_close(
                 states,
-                all_states[:, :num_seen],
-                f"{num_seen} tokens must be encoded as the beginning of {LENGTH}",
+                all_states[:, :prefix_length],
+                f"{prefix_length} tokens must be encoded as the beginning of {LENGTH}",
             )
 
     def test_a_causal_model_has_no_start_and_end(self, causal: Raw) -> None:
@@ -83,7 +85,7 @@ class CausalContract(ModelCases):
 
     def _build_causal(self, raw: Raw) -> Any:
         model = self.built(raw).eval()
-        enliven(model, LIVELIER)
+        enliven(model, HALTING_FACTOR)
         return model
 
 

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 import torch
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
-def in_child(call: Callable[[], Answer]) -> Answer:
+def run_in_child(call: Callable[[], Result]) -> Result:
     """Run `call` in a forked child process; return its result or raise its error.
 
     Without `os.fork`, or if this process uses CUDA, which does not survive a fork, `call` runs in this
@@ -33,44 +33,44 @@ def in_child(call: Callable[[], Answer]) -> Answer:
     # otherwise the first optimizer of each child imports it, which takes a second
     import_module("torch._dynamo")
 
-    reading, writing = Pipe(duplex=False)
+    reader, writer = Pipe(duplex=False)
     sys.stdout.flush()
     sys.stderr.flush()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of forks of processes with threads
         child = os.fork()
     if child == 0:
-        reading.close()
-        _answer(call, writing)
-    writing.close()
-    with reading:
+        reader.close()
+        _send_result(call, writer)
+    writer.close()
+    with reader:
         try:
-            answer, error = reading.recv()
+            result, error = reader.recv()
         except EOFError:
-            answer = error = None
+            result = error = None
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if status:
         end_text = f"signal {-status}" if status < 0 else f"exit code {status}"
         raise AssertionError(f"a trial must return, but its process was ended ({end_text})")
     if error is not None:
         raise error
-    return answer  # type: ignore[no-any-return]
+    return result  # type: ignore[no-any-return]
 
 
-def _answer(call: Callable[[], object], writing: "Connection[Any, Any]") -> None:
+def _send_result(call: Callable[[], object], writer: "Connection[Any, Any]") -> None:
     """Send the result or error of `call`, and end this process."""
     torch.set_num_threads(1)  # threads of OpenMP do not survive a fork
-    answer, raised = None, None
+    result, raised = None, None
     try:
-        answer = call()
+        result = call()
     except BaseException as error:
         error.add_note("".join(traceback.format_exception(error)))
         raised = error
     try:
-        ForkingPickler.loads(ForkingPickler.dumps((answer, raised)))
+        ForkingPickler.loads(ForkingPickler.dumps((result, raised)))
     except Exception:  # errors with custom arguments may fail to unpickle
-        answer, raised = None, AssertionError("".join(traceback.format_exception(raised)))
-    writing.send((answer, raised))
+        result, raised = None, AssertionError("".join(traceback.format_exception(raised)))
+    writer.send((result, raised))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

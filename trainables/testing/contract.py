@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import pytest
 
 Class = TypeVar("Class", bound="type[Contract]")
-Trained = TypeVar("Trained", bound=Workload)
-MOST = 10_000
+AnyWorkload = TypeVar("AnyWorkload", bound=Workload)
+REPORTS_MAX = 10_000
 """Number of reports after which a trial is assumed never to end."""
 
 
@@ -30,11 +30,11 @@ class Contract:
         import pytest
 
         for argument in metafunc.fixturenames:
-            choose = getattr(self, f"every_{argument}", None)
-            if choose is None:
+            list_cases = getattr(self, f"every_{argument}", None)
+            if list_cases is None:
                 continue
             try:
-                cases: Mapping[str, Any] = choose()
+                cases: Mapping[str, Any] = list_cases()
             except (BadName, ValueError) as error:
                 raise pytest.Collector.CollectError(f"{type(self).__name__}: {error}") from error
             skip_mark = pytest.mark.skip(reason=self.none.get(argument, "no case"))
@@ -63,10 +63,10 @@ def contract_class(contract: Class, **attributes: Any) -> Class:
     return type(contract.__name__, (contract,), {**attributes, "__test__": True})  # type: ignore[return-value]
 
 
-def check(holds: object, message: str) -> None:
-    """Fail with `message` unless `holds` is true; pytest explains `assert` in test files only."""
+def check(condition: object, message: str) -> None:
+    """Fail with `message` unless `condition` is true; pytest explains `assert` in test files only."""
     __tracebackhide__ = True
-    if not holds:
+    if not condition:
         raise AssertionError(message)
 
 
@@ -76,20 +76,20 @@ def check_close(actual: torch.Tensor, expected: torch.Tensor, subject: str) -> N
     torch.testing.assert_close(actual, expected, msg=lambda difference: f"{subject}\n{difference}")
 
 
-def run_uninterrupted(make: Callable[[Job], Trained], job: Job) -> tuple[list[Measurement], Trained]:
+def run_uninterrupted(make: Callable[[Job], AnyWorkload], job: Job) -> tuple[list[Measurement], AnyWorkload]:
     """Run a trial without interruption; return its measurements and its workload, which is not closed."""
     workload, measurements = make(job), []
     while not workload.finished:
         if (measurement := workload.advance()) is not None:
             measurements.append(measurement)
-        if len(measurements) > MOST:
-            raise AssertionError(f"a trial must end, got {MOST:,} reports and no end")
+        if len(measurements) > REPORTS_MAX:
+            raise AssertionError(f"a trial must end, got {REPORTS_MAX:,} reports and no end")
     return measurements, workload
 
 
 def run_interrupted(
-    make: Callable[[Job], Trained], job: Job, folder: Path
-) -> tuple[list[Measurement], Trained]:
+    make: Callable[[Job], AnyWorkload], job: Job, folder: Path
+) -> tuple[list[Measurement], AnyWorkload]:
     """Run a trial that is saved, closed and resumed at every report; return measurements and last workload.
 
     Checkpoints are written into the empty `folder`.
@@ -106,6 +106,6 @@ def run_interrupted(
         workload.close()
         workload = make(job)
         workload.restore(checkpoint_folder)
-        if len(measurements) > MOST:
-            raise AssertionError(f"a resumed trial must end, got {MOST:,} reports and no end")
+        if len(measurements) > REPORTS_MAX:
+            raise AssertionError(f"a resumed trial must end, got {REPORTS_MAX:,} reports and no end")
     return measurements, workload

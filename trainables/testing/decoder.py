@@ -15,15 +15,15 @@ from trainables.testing.contract import check, check_close
 from trainables.testing.exits import modes_of
 from trainables.types import Batch, Encoded, TaskShape
 
-WRITTEN = TaskShape(
+ANSWER_SHAPE = TaskShape(
     "sequence", vocabulary_size=9, num_classes=7, pad_id=8, length_max=9, end_id=6, answer_length_max=8
 )
-TIED = TaskShape(
+TIED_SHAPE = TaskShape(
     "sequence", 9, 9, pad_id=8, length_max=9, end_id=6, answer_length_max=8, shared_vocabulary=True
 )
 ROWS, LENGTH, SOURCES = 3, 8, 6
 LENGTHS, SOURCE_LENGTHS = (5, 8, 2), (6, 1, 4)
-DROPPED: Final = {"dropout": 0.2, "attention_dropout": 0.2}
+DROPOUT_RATES: Final = {"dropout": 0.2, "attention_dropout": 0.2}
 Answers = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
@@ -47,7 +47,7 @@ class DecoderContract(ModelCases):
 
     def test_no_answer_depends_on_a_later_token(self, writing: Raw) -> None:
         """Check that answers ignore later tokens, also in training with constant dropout masks."""
-        model = self._build_writer(with_fields(writing, **DROPPED))
+        model = self._build_writer(with_fields(writing, **DROPOUT_RATES))
         y, y_mask, memory, memory_mask = unpadded_answers(_width(model))
         later_answers, outputs = unpadded_answers(_width(model), seed=1)[0] * 5, {}
         for num_seen in (1, 5, LENGTH):
@@ -99,13 +99,13 @@ class DecoderContract(ModelCases):
         expected_output = model.decoder(y, y_mask, memory, memory_mask)
         pad = nn.functional.pad
         variants = {
-            "what stands in padding": (
+            "the content of padding": (
                 torch.where(y_mask[..., None], y, y + 100),
                 y_mask,
                 torch.where(memory_mask[..., None], memory, memory + 100),
                 memory_mask,
             ),
-            "how much padding there is": (
+            "the amount of padding": (
                 *(pad(y, (0, 0, 0, 3)), pad(y_mask, (0, 3))),
                 *(pad(memory, (0, 0, 0, 2)), pad(memory_mask, (0, 2))),
             ),
@@ -137,35 +137,39 @@ class DecoderContract(ModelCases):
         for tied in (False, True):
             raw = with_fields(writing, dropout=0.1, attention_dropout=0.1, tied_output=tied)
             is_tied = getattr(model_config(raw), "tied_output", False)
-            model = self._build_writer(raw, TIED if is_tied else WRITTEN)
+            model = self._build_writer(raw, TIED_SHAPE if is_tied else ANSWER_SHAPE)
             _, gradients = run_training_pass(model, examples(model))
-            zero = [
+            zero_names = [
                 name
                 for name, _ in model.named_parameters()
                 if name not in gradients or not gradients[name].any()
             ]
-            message = f"every parameter must get a gradient with {tied=}, got none for {', '.join(zero)}"
-            check(not zero, message)
+            message = (
+                f"every parameter must get a gradient with {tied=}, got none for {', '.join(zero_names)}"
+            )
+            check(not zero_names, message)
 
     def test_early_exit_changes_no_answer(self, writing: Raw) -> None:
         """Check in training with dropout that losses, costs and gradients equal those of the mode `none`."""
         results = {}
         for mode in modes_of(model_config(writing)):
-            model = self._build_writer(with_fields(writing, **{EXIT: mode}, **DROPPED))
+            model = self._build_writer(with_fields(writing, **{EXIT: mode}, **DROPOUT_RATES))
             results[mode] = run_training_pass(model, examples(model))
         if not results:
             return
         full_output, gradients = results.pop("none")
-        for mode, (output, others) in results.items():
+        for mode, (output, exit_gradients) in results.items():
             requirement = f"{EXIT}: {mode} must change no"
             check_close(output.loss, full_output.loss, f"{requirement} loss")
             check_close(output.encoded.ponder, full_output.encoded.ponder, f"{requirement} cost")
             for name, gradient in gradients.items():
                 check_close(
-                    others.get(name, torch.zeros_like(gradient)), gradient, f"{requirement} gradient: {name}"
+                    exit_gradients.get(name, torch.zeros_like(gradient)),
+                    gradient,
+                    f"{requirement} gradient: {name}",
                 )
 
-    def _build_writer(self, raw: Raw, shape: TaskShape = WRITTEN) -> Any:
+    def _build_writer(self, raw: Raw, shape: TaskShape = ANSWER_SHAPE) -> Any:
         return self.built(raw, shape)
 
 

@@ -3,7 +3,7 @@
 import torch
 
 from trainables import costs
-from trainables.assembly import build_model, drawn_by_constructors, model_config
+from trainables.assembly import build_model, find_unseeded_tensors, model_config
 from trainables.layers.dropout import set_dropout_context
 from trainables.testing.arms import Raw, with_fields
 from trainables.testing.cases import (
@@ -14,7 +14,7 @@ from trainables.testing.cases import (
     batch,
     check_bounds,
     check_same,
-    embedded,
+    embed_tokens,
     run_training_pass,
 )
 from trainables.testing.contract import check, check_close
@@ -43,12 +43,12 @@ class EncoderContract(ModelCases):
         """Check `trainables.types.Encoded`; depth and work must have no gradient."""
         model = self.built(arm).eval()
         inputs = batch()
-        encoded = model.encoder(embedded(model, inputs), inputs.mask)
+        encoded = model.encoder(embed_tokens(model, inputs), inputs.mask)
         rows, width = len(LENGTHS), vars(model_config(arm))["width"]
         pooled, states = tuple(encoded.pooled.shape), tuple(encoded.states.shape)
         check(pooled == (rows, width), f"pooled must be of shape {(rows, width)}, got {pooled}")
-        shaped = len(states) == 3 and (states[0], states[2]) == (rows, width)
-        check(shaped, f"states must be of shape ({rows}, positions, {width}), got {states}")
+        has_shape = len(states) == 3 and (states[0], states[2]) == (rows, width)
+        check(has_shape, f"states must be of shape ({rows}, positions, {width}), got {states}")
         check_bounds(encoded)
         loss = model(inputs).loss
         check(loss.isfinite().all(), f"the loss must be finite, got {loss}")
@@ -57,18 +57,18 @@ class EncoderContract(ModelCases):
         """Check that neither content nor amount of padding changes any other value."""
         model = self.built(arm).eval()
         samples, wider_samples = batch(), batch(width=WIDER)
-        x = embedded(model, samples)
+        x = embed_tokens(model, samples)
         expected_output = model.encoder(x, samples.mask)
-        noisy = model.encoder(torch.where(samples.mask[..., None], x, x + 100), samples.mask)
-        wide = model.encoder(embedded(model, wider_samples), wider_samples.mask)
+        noisy_output = model.encoder(torch.where(samples.mask[..., None], x, x + 100), samples.mask)
+        wide_output = model.encoder(embed_tokens(model, wider_samples), wider_samples.mask)
         columns = expected_output.states.shape[1]
         # States of padding are never used. Only a model with additional positions can identify its padding.
         read_mask = (
             samples.mask if columns == samples.mask.shape[1] else samples.mask.new_ones(len(LENGTHS), columns)
         )
         for actual, subject in (
-            (noisy, "vectors under padding must not matter: where mask is false, x is not zero"),
-            (wide, "more padding must not matter"),
+            (noisy_output, "vectors under padding must not matter: where mask is false, x is not zero"),
+            (wide_output, "more padding must not matter"),
         ):
             check_close(
                 actual.states[:, :columns][read_mask], expected_output.states[read_mask], f"{subject}: states"
@@ -78,7 +78,7 @@ class EncoderContract(ModelCases):
     def test_a_sample_does_not_depend_on_its_batch(self, arm: Raw) -> None:
         """Check that each row gives equal results alone and in a batch."""
         model, samples = self.built(arm).eval(), batch()
-        x = embedded(model, samples)
+        x = embed_tokens(model, samples)
         batch_output = model.encoder(x, samples.mask)
         for row in range(len(LENGTHS)):
             single_output = model.encoder(x[row : row + 1], samples.mask[row : row + 1])
@@ -96,12 +96,15 @@ class EncoderContract(ModelCases):
         model = self.built(with_fields(arm, dropout=0.1, attention_dropout=0.1))
         _, gradients = run_training_pass(model, batch([*LENGTHS, 7]))
         parameters_without_gradient = [name for name, _ in model.named_parameters() if name not in gradients]
-        zero = [name for name, gradient in gradients.items() if not gradient.any()]
+        zero_names = [name for name, gradient in gradients.items() if not gradient.any()]
         check(
             not parameters_without_gradient,
             f"every parameter must get a gradient, got none for {', '.join(parameters_without_gradient)}",
         )
-        check(not zero, f"every parameter must get a gradient, got zeros alone for {', '.join(zero)}")
+        check(
+            not zero_names,
+            f"every parameter must get a gradient, got zeros alone for {', '.join(zero_names)}",
+        )
 
     def test_dropout_is_a_function_of_seed_and_step(self, arm: Raw) -> None:
         """Check that dropout is repeatable, so that resumed trials and paired arms use equal masks."""
@@ -116,11 +119,11 @@ class EncoderContract(ModelCases):
         first_loss, other_loss, repeated_loss = losses
         check(
             torch.equal(first_loss, repeated_loss),
-            f"one step must drop the same again, got losses {first_loss}, {repeated_loss}",
+            f"a repeated step must use the same dropout masks, got losses {first_loss}, {repeated_loss}",
         )
         check(
             not torch.equal(first_loss, other_loss),
-            f"steps must drop differently, got the losses {first_loss} twice",
+            f"different steps must use different dropout masks, got the losses {first_loss} twice",
         )
 
     def test_building_is_a_function_of_the_seed_alone(self, arm: Raw) -> None:
@@ -141,10 +144,10 @@ class EncoderContract(ModelCases):
         )
         differs = any(not torch.equal(first_weights[name], other_weights[name]) for name in first_weights)
         check(differs, "another seed must give other weights, got the same")
-        constructed = drawn_by_constructors(model_config(arm), SHAPE)
+        constructed = find_unseeded_tensors(model_config(arm), SHAPE)
         check(
             not constructed,
-            "all that is drawn must be drawn by the method reset_parameters of the module it belongs to, got "
+            "constructors must not draw weights; draw them in reset_parameters of their module, got "
             f"{', '.join(constructed)} from a constructor",
         )
 
@@ -155,7 +158,7 @@ class EncoderContract(ModelCases):
         shared_names = [
             name
             for name in modules.keys() & small_modules.keys()
-            if _kind(modules[name]) == _kind(small_modules[name])
+            if _module_kind(modules[name]) == _module_kind(small_modules[name])
         ]
         check(shared_names, "an arm must keep a module of the small version, got none that is the same")
         for name in shared_names:
@@ -164,20 +167,23 @@ class EncoderContract(ModelCases):
             ):
                 check(
                     torch.equal(parameter, small_parameter),
-                    f"{name} must begin as in the small version, and does not",
+                    f"initial weights of {name} must equal those of the small version",
                 )
 
     def test_meta_model_has_equal_parameters_and_no_storage(self, arm: Raw) -> None:
         """Check that a plan can build every arm without memory."""
-        real, ghost = (build_model(arm, SHAPE, SEED, device=device) for device in ("cpu", "meta"))
+        real_model, meta_model = (build_model(arm, SHAPE, SEED, device=device) for device in ("cpu", "meta"))
         shapes, meta_shapes = (
-            {name: p.shape for name, p in built_model.named_parameters()} for built_model in (real, ghost)
+            {name: p.shape for name, p in built_model.named_parameters()}
+            for built_model in (real_model, meta_model)
         )
         check(
             shapes == meta_shapes,
             f"parameters must be the same on the device meta, got {shapes} and {meta_shapes}",
         )
-        check(all(p.is_meta for p in ghost.parameters()), "nothing may be allocated on the device meta")
+        check(
+            all(p.is_meta for p in meta_model.parameters()), "a model on the device meta must have no storage"
+        )
 
     def test_sums_stay_in_32_bits_under_autocast(self, arm: Raw) -> None:
         """Check that losses and costs are not 16-bit numbers and are close to those in 32 bits."""
@@ -208,7 +214,7 @@ class EncoderContract(ModelCases):
             check(fewest_layers <= layers <= most_layers, message)
 
 
-def _kind(module: torch.nn.Module) -> tuple[object, ...]:
+def _module_kind(module: torch.nn.Module) -> tuple[object, ...]:
     """Return class, sizes and constants of a module; modules of two arms are the same if these are equal."""
     constants = {name: value for name, value in vars(module).items() if isinstance(value, int | float | str)}
     return (

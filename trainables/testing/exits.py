@@ -12,7 +12,7 @@ from trainables.testing.cases import ModelCases, batch, check_same, run_training
 from trainables.testing.contract import check, check_close
 
 LENGTHS: Final = (5, 1, 9, 3, 7)
-DROPPED: Final = {"dropout": 0.2, "attention_dropout": 0.1}
+DROPOUT_RATES: Final = {"dropout": 0.2, "attention_dropout": 0.1}
 
 
 class EarlyExitContract(ModelCases):
@@ -24,14 +24,14 @@ class EarlyExitContract(ModelCases):
     def test_early_exit_changes_no_result_and_no_gradient(self, exiting: Raw) -> None:
         """Check in training with dropout that outputs, costs and gradients equal those of `none`."""
         modes = [mode for mode in modes_of(model_config(exiting)) if mode != "none"]
-        full_output, gradients = run_training_pass(self._exiting(exiting, "none"), batch(LENGTHS))
+        full_output, gradients = run_training_pass(self._build_exiting(exiting, "none"), batch(LENGTHS))
         for mode in modes:
-            output, exit_gradients = run_training_pass(self._exiting(exiting, mode), batch(LENGTHS))
+            output, exit_gradients = run_training_pass(self._build_exiting(exiting, mode), batch(LENGTHS))
             requirement = f"{EXIT}: {mode} must change no result"
             check_close(output.loss, full_output.loss, f"{requirement}: loss")
             check_same(output.encoded, full_output.encoded, requirement, without=("computed",))
-            work = (output.encoded.computed <= full_output.encoded.computed + 1e-9).all()
-            check(work, f"{EXIT}: {mode} must run no more layers than none")
+            runs_no_more_layers = (output.encoded.computed <= full_output.encoded.computed + 1e-9).all()
+            check(runs_no_more_layers, f"{EXIT}: {mode} must run no more layers than none")
             check(exit_gradients.keys() <= gradients.keys(), f"{requirement}: parameters with a gradient")
             for name, gradient in gradients.items():
                 # A weight that no active unit used has no gradient at all.
@@ -48,10 +48,10 @@ class EarlyExitContract(ModelCases):
             return
         encoded = self.built(exiting).eval()(batch((5, 1, 9, 3, 8, 2))).encoded
         surplus = float((encoded.computed - encoded.depth).max())
-        check(surplus <= 1, f"at most one layer may be run in vain, got {surplus} of {encoded.computed}")
+        check(surplus <= 1, f"at most one layer may be discarded, got {surplus} of {encoded.computed}")
 
-    def _exiting(self, raw: Raw, mode: str) -> Any:
-        return self.built(with_fields(raw, **{EXIT: mode}, **DROPPED))
+    def _build_exiting(self, raw: Raw, mode: str) -> Any:
+        return self.built(with_fields(raw, **{EXIT: mode}, **DROPOUT_RATES))
 
 
 def modes_of(config: Settings) -> tuple[str, ...]:

@@ -20,9 +20,9 @@ from trainables.types import Batch
 
 LENGTHS: Final = ((5, 1, 9, 3, 7), (6, 6, 6, 6, 6), (3, 20, 11, 2, 2), (20, 20, 20, 1, 20))
 """Row lengths of batches that have equal shapes once filled."""
-DROPPED: Final = {"dropout": 0.2, "attention_dropout": 0.1}
+DROPOUT_RATES: Final = {"dropout": 0.2, "attention_dropout": 0.1}
 SUMS: Final = ("loss", "ponder cost", "hits", "predictions")
-Found = dict[str, Tensor]
+StepValues = dict[str, Tensor]
 
 
 class RunningEngine:
@@ -61,7 +61,7 @@ class GraphContract(ModelCases):
         outside of the pass.
         """
         replayed_learner, executed_learner = (
-            self._passes(graphed, engine) for engine in (RecordingEngine(), RunningEngine())
+            self._make_passes(graphed, engine) for engine in (RecordingEngine(), RunningEngine())
         )
         for step, lengths in enumerate(LENGTHS):
             try:
@@ -87,7 +87,7 @@ class GraphContract(ModelCases):
 
         Models whose dropout draws from PyTorch's generator, by the shape of a batch, run in evaluation mode.
         """
-        filled, unfilled = self._passes(graphed, RunningEngine()), self._learner(graphed)
+        filled, unfilled = self._make_passes(graphed, RunningEngine()), self._make_learner(graphed)
         for learner in (filled, unfilled):
             learner.model.train(not draws_globally(learner.model))
         for step, lengths in enumerate(LENGTHS):
@@ -97,18 +97,18 @@ class GraphContract(ModelCases):
             for name, value in expected.items():
                 check_close(actual[name], value, f"{requirement}: {name}")
 
-    def _learner(self, raw: Raw) -> Learner:
+    def _make_learner(self, raw: Raw) -> Learner:
         config = train_config({"steps": len(LENGTHS), "batch_size": len(LENGTHS[0]), "graph": True})
-        return Learner(self.built(with_fields(raw, **DROPPED)).train(), config, seed=SEED)
+        return Learner(self.built(with_fields(raw, **DROPOUT_RATES)).train(), config, seed=SEED)
 
-    def _passes(self, raw: Raw, engine: Engine) -> Learner:
-        learner = self._learner(raw)
+    def _make_passes(self, raw: Raw, engine: Engine) -> Learner:
+        learner = self._make_learner(raw)
         filler = Filler.of(len(LENGTHS[0]), SHAPE.length_max, SHAPE.pad_id)
         learner.graphs = GraphedPasses(learner, filler, engine)
         return learner
 
 
-def step_values(learner: Learner, batch: Batch, step: int) -> Found:
+def step_values(learner: Learner, batch: Batch, step: int) -> StepValues:
     """Return the sums of a step and the gradient of each weight, in one mapping by name."""
     sums = dict(zip(SUMS, compute_gradients(learner, batch, step), strict=True))
     parameters = learner.model.named_parameters()

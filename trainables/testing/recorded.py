@@ -28,14 +28,14 @@ class OperatorCall:
 
     operator: Any
     arguments: Sequence[Any]
-    named: Mapping[str, Any]
-    made: Sequence[Tensor]
+    keywords: Mapping[str, Any]
+    outputs: Sequence[Tensor]
     """All returned tensors, if any of them has separate memory; else empty."""
 
-    def again(self) -> None:
+    def run_again(self) -> None:
         """Run the operator again on the present values of the same tensors."""
-        new_outputs = _tensors(self.operator(*self.arguments, **self.named))
-        for output, new_output in zip(self.made, new_outputs, strict=False):
+        new_outputs = _tensors(self.operator(*self.arguments, **self.keywords))
+        for output, new_output in zip(self.outputs, new_outputs, strict=False):
             if _address(output) != _address(new_output):
                 output.copy_(new_output)
 
@@ -63,9 +63,9 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self, known_tensors: Iterable[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._kept_tensors = list(known_tensors)
+        self._all_tensors = list(known_tensors)
         """All tensors, referenced so that no memory is reused."""
-        self._memory = {_address(tensor) for tensor in self._kept_tensors}
+        self._memory = {_address(tensor) for tensor in self._all_tensors}
         self._calls: list[OperatorCall] = []
 
     @property
@@ -86,10 +86,10 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._check(func, given_tensors, keywords)
         result = func(*args, **keywords)
         outputs, input_addresses = _tensors(result), {_address(tensor) for tensor in given_tensors}
-        fresh = any(_address(tensor) not in input_addresses for tensor in outputs)
-        if fresh or func._schema.is_mutable:
-            self._calls.append(OperatorCall(func, args, keywords, outputs if fresh else ()))
-        self._kept_tensors += outputs
+        has_new_memory = any(_address(tensor) not in input_addresses for tensor in outputs)
+        if has_new_memory or func._schema.is_mutable:
+            self._calls.append(OperatorCall(func, args, keywords, outputs if has_new_memory else ()))
+        self._all_tensors += outputs
         self._memory |= {_address(tensor) for tensor in outputs}
         return result
 
@@ -97,7 +97,7 @@ class Recording(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run all operators again."""
         with torch.no_grad():
             for call in self._calls:
-                call.again()
+                call.run_again()
 
     def _check(self, func: Any, tensors: Sequence[Tensor], keywords: Mapping[str, Any]) -> None:
         if any(tag in func.tags for tag in HOST_WAITS) and keywords.get("output_size") is None:

@@ -17,7 +17,7 @@ import torch
 
 from trainables import catalog, task_catalog
 from trainables.data.split import Split, content_hash
-from trainables.field_effects import AffectsSplits, in_splits
+from trainables.field_effects import AffectsSplits, find_split_mark
 from trainables.protocol import Job
 from trainables.settings import Settings
 from trainables.task_protocol import SplitInfo
@@ -25,12 +25,12 @@ from trainables.testing.contract import Contract, check, contract_class
 from trainables.training import Training
 from trainables.types import NOT_ASKED, Batch
 
-TINY: Final = {"width": 8, "heads": 2, "max_layers": 2}
+TINY_MODEL: Final = {"width": 8, "heads": 2, "max_layers": 2}
 TRAIN: Final = {"steps": 2, "batch_size": 3, "report_every": 2, "valid_examples": 5}
-DRAWN: Final = ((1, 0), (1, 10**6), (2, 10**6))
+STREAMED_STEPS: Final = ((1, 0), (1, 10**6), (2, 10**6))
 """Seeds and steps of the tested streamed batches."""
 SEED_FIELD: Final = "data_seed"
-ORDER: Final = ("valid", "train", "test")
+ROLE_ORDER: Final = ("valid", "train", "test")
 """Roles of splits by the cost of building them, tests last."""
 Raw = dict[str, Any]
 Row = tuple[int, ...]
@@ -70,7 +70,8 @@ class TaskContract(Contract):
             raise ValueError("a contract must name its task, got none; set `task` in the class")
         small_settings = {"name": self.task} | dict(self.settings)
         settings_by_form = {
-            form or "small": small_settings | dict(set_) for form, set_ in {"": {}, **self.forms}.items()
+            form or "small": small_settings | dict(form_settings)
+            for form, form_settings in {"": {}, **self.forms}.items()
         }
         for raw in settings_by_form.values():
             task_catalog.task_config(raw)
@@ -109,26 +110,26 @@ class TaskContract(Contract):
 
     def test_equal_settings_build_equal_bytes(self, form: Raw) -> None:
         """Check that splits built again in this process, the last one first, are identical."""
-        for info, split in reversed([*stored(form).items()]):
+        for info, split in reversed([*stored_splits(form).items()]):
             is_same = build(form, info.name).content_hash == split.content_hash
             check(is_same, f"{info.name} must be the same whenever it is built, whatever was built before")
 
     def test_another_process_builds_equal_bytes(self) -> None:
         """Check a process in which sets have another order and no split was built before."""
-        hashes_elsewhere = self.contents_elsewhere()
+        child_hashes = self.hash_in_child()
         for form, raw in self.every_form().items():
-            hashes = {info.name: split.content_hash for info, split in stored(raw).items()}
-            changed = [name for name, digest in hashes.items() if hashes_elsewhere[form][name] != digest]
+            hashes = {info.name: split.content_hash for info, split in stored_splits(raw).items()}
+            changed = [name for name, digest in hashes.items() if child_hashes[form][name] != digest]
             message = (
                 f"splits of {form} must be the same in every process, got others for {', '.join(changed)}"
             )
             check(not changed, message)
 
-    def contents_elsewhere(self) -> dict[str, dict[str, str]]:
+    def hash_in_child(self) -> dict[str, dict[str, str]]:
         """Return the hashes of all splits by form, from a separate process."""
         code = (
-            "import json, sys; from trainables.testing.task import contents;"
-            "print(json.dumps({form: contents(raw) for form, raw in json.load(sys.stdin).items()}))"
+            "import json, sys; from trainables.testing.task import content_hashes;"
+            "print(json.dumps({form: content_hashes(raw) for form, raw in json.load(sys.stdin).items()}))"
         )
         answer = subprocess.run(  # noqa: S603 - our own interpreter and module  # nosec B603
             [sys.executable, "-c", code],
@@ -146,7 +147,7 @@ class TaskContract(Contract):
         """Check that every split differs for another seed."""
         seed = reseedable.get(SEED_FIELD, 0)
         other_settings = reseedable | dict({SEED_FIELD: seed + 1} if self.reseeded is None else self.reseeded)
-        for info, split in stored(reseedable).items():
+        for info, split in stored_splits(reseedable).items():
             differs = build(other_settings, info.name).content_hash != split.content_hash
             check(differs, f"{info.name} must hold other data with another seed, got the same")
 
@@ -155,7 +156,7 @@ class TaskContract(Contract):
         config = task_catalog.task_config(form)
         for field in task_catalog.training_only(config):
             changed = {**form, field: (getattr(config, field) or 0) + 7}
-            for info, split in stored(form).items():
+            for info, split in stored_splits(form).items():
                 is_same = info.role == "train" or build(changed, info.name).content_hash == split.content_hash
                 check(is_same, f"{info.name} must not depend on {field}, which is for training alone")
 
@@ -163,7 +164,9 @@ class TaskContract(Contract):
         """Check the normalised settings of the task's function `settled`."""
         config = task_catalog.task_config(form)
         settled = task_catalog.settled(config)
-        check(task_catalog.settled(settled) == settled, f"what is settled must stay so, got {settled!r}")
+        check(
+            task_catalog.settled(settled) == settled, f"settled must keep settled settings, got {settled!r}"
+        )
         task_catalog.task_config(settled.model_dump(mode="json"))
         check(
             task_catalog.shape(settled) == task_catalog.shape(config), "settled settings have another shape"
@@ -177,7 +180,7 @@ class TaskContract(Contract):
         if settled == config:
             return
         settled_settings = settled.model_dump(mode="json")
-        for info, split in stored(form).items():
+        for info, split in stored_splits(form).items():
             is_same = build(settled_settings, info.name).content_hash == split.content_hash
             check(is_same, f"{info.name} must be the same with settled settings, {settled!r}")
         settled_batches = streamed_batches(settled)
@@ -194,14 +197,14 @@ class TaskContract(Contract):
         config = task_catalog.task_config(form)
         tests = {info.name for info in task_catalog.splits(config) if info.role == "test"}
         for field, changed in increased_fields(config):
-            mark = in_splits(type(config), field)
+            mark = find_split_mark(type(config), field)
             if mark is None:
-                touched = touched_splits(form, changed)
-                first_touched = next(touched, None)
+                changed_names = find_changed_splits(form, changed)
+                first_changed = next(changed_names, None)
                 message = f"{field} changes tests alone: mark it with AffectsSplits and their names"
-                check(first_touched not in tests or any(name not in tests for name in touched), message)
+                check(first_changed not in tests or any(name not in tests for name in changed_names), message)
             else:
-                strange = {*touched_splits(form, changed, _not_among(mark))}
+                strange = {*find_changed_splits(form, changed, _affects_none(mark))}
                 message = f"{field} is marked by AffectsSplits{mark.patterns}, and changes {sorted(strange)}"
                 check(not strange, message)
 
@@ -210,18 +213,18 @@ class TaskContract(Contract):
         if is_streamed(form):
             infos = task_catalog.splits(task_catalog.task_config(form))
             longest = max(info.length_max for info in infos if info.role != "test")
-            for info, split in stored(form).items():
+            for info, split in stored_splits(form).items():
                 message = f"inputs of {info.name} must be longer than {longest}, got {split.lengths.min()}"
                 check(info.role != "test" or split.lengths.min() > longest, message)
             return
-        rows_by_split = {info.name: set(rows(split)) for info, split in stored(form).items()}
+        rows_by_split = {info.name: set(rows(split)) for info, split in stored_splits(form).items()}
         for first_name, second_name in combinations(rows_by_split, 2):
             num_shared = len(rows_by_split[first_name] & rows_by_split[second_name])
             check(not num_shared, f"{first_name} and {second_name} must share no example, got {num_shared}")
 
     def test_lengths_and_example_counts_match_the_declaration(self, form: Raw) -> None:
         """Check the declarations of `splits`, which need no data."""
-        for info, split in stored(form).items():
+        for info, split in stored_splits(form).items():
             message = f"{info.name} must hold {info.examples or 'some'} examples, got {len(split)}"
             check(len(split) > 0 and info.examples in (None, len(split)), message)
             shortest, longest = int(split.lengths.min()), int(split.lengths.max())
@@ -234,7 +237,7 @@ class TaskContract(Contract):
         """Check ids of tokens and classes, and the longest training input and answer."""
         shape = task_catalog.shape(task_catalog.task_config(form))
         allowed, classes = set(range(shape.vocabulary_size)) - {shape.pad_id}, set(range(shape.num_classes))
-        for info, split in stored(form).items():
+        for info, split in stored_splits(form).items():
             strange = {token for row in rows(split) for token in row} - allowed
             message = (
                 f"tokens of {info.name} must be ids below {shape.vocabulary_size} other than the padding's"
@@ -254,19 +257,19 @@ class TaskContract(Contract):
     def test_batches_are_right_padded(self, form: Raw) -> None:
         """Check batches of stored splits; every input must have at least one token."""
         config = task_catalog.task_config(form)
-        for split in stored(form).values():
+        for split in stored_splits(form).values():
             indices = np.arange(len(split))[:: max(1, len(split) // 16)]
             check_batch(split.batch(indices), task_catalog.shape(config).pad_id)
 
     def test_labels_match_an_independent_solver(self, solved: tuple[Raw, Mapping[str, Any]]) -> None:
         """Check every example of every stored split, and streamed batches."""
-        raw, set_ = solved
+        raw, form_settings = solved
         assert self.solve is not None
         config = task_catalog.task_config(raw)
-        for info, split in stored(raw).items():
+        for info, split in stored_splits(raw).items():
             for row, label in zip(rows(split), labels(config, split), strict=True):
                 text = task_catalog.decode(config, row)
-                solution = type(self).solve(text, **set_)  # type: ignore[misc]
+                solution = type(self).solve(text, **form_settings)  # type: ignore[misc]
                 check(
                     solution == label, f"{info.name}: the label of {text!r} must be {solution}, got {label}"
                 )
@@ -275,7 +278,7 @@ class TaskContract(Contract):
                 batch.tokens.tolist(), batch.mask.sum(1).tolist(), batch.labels.tolist(), strict=True
             ):
                 text = task_catalog.decode(config, row[:length])
-                solution = type(self).solve(text, **set_)  # type: ignore[misc]
+                solution = type(self).solve(text, **form_settings)  # type: ignore[misc]
                 answer = label[:length] if isinstance(label, list) else label
                 check(solution == answer, f"drawn: the label of {text!r} must be {solution}, got {answer}")
 
@@ -287,8 +290,8 @@ class TaskContract(Contract):
         check(info.role == "train", f"only the split to train on may be streamed, got role {info.role}")
         batches, repeated_batches = streamed_batches(config), streamed_batches(config)
         num_different = len({tuple(batch.tokens.flatten().tolist()) for batch in batches.values()})
-        message = f"batches of the seeds and steps {DRAWN} must differ, got {num_different} of them"
-        check(num_different == len(DRAWN), message)
+        message = f"batches of the seeds and steps {STREAMED_STEPS} must differ, got {num_different} of them"
+        check(num_different == len(STREAMED_STEPS), message)
         for (seed, step), batch in batches.items():
             is_same = torch.equal(batch.tokens, repeated_batches[seed, step].tokens)
             check(is_same, f"{step=} of {seed=} must draw the same batch again")
@@ -303,7 +306,7 @@ class TaskContract(Contract):
         """Train a tiny model for two steps, validate it, and evaluate it on the first test split."""
         config = task_catalog.task_config(form)
         test = tuple(info.name for info in task_catalog.splits(config) if info.role == "test")[:1]
-        model = {"name": "universal", **TINY, "causal": task_catalog.shape(config).causal}
+        model = {"name": "universal", **TINY_MODEL, "causal": task_catalog.shape(config).causal}
         settings = {"task": form, "model": model, "train": TRAIN}
         training = Training(Job(settings, seed=1, phase="confirm", splits=test, data_dir=tmp_path))
         metrics = training.advance().metrics
@@ -345,19 +348,19 @@ def build(raw: Mapping[str, Any], split: str) -> Split:
     return Split(table, shape.pad_id, content_hash(table), shape.end_id)
 
 
-def stored(raw: Mapping[str, Any]) -> Mapping[SplitInfo, Split]:
+def stored_splits(raw: Mapping[str, Any]) -> Mapping[SplitInfo, Split]:
     """Return all splits that are not streamed, built once for all tests of a process."""
-    return _stored(json.dumps(raw, sort_keys=True))
+    return _stored_splits(json.dumps(raw, sort_keys=True))
 
 
 @cache
-def _stored(raw: str) -> Mapping[SplitInfo, Split]:
+def _stored_splits(raw: str) -> Mapping[SplitInfo, Split]:
     settings = json.loads(raw)
     infos = task_catalog.splits(task_catalog.task_config(settings))
     return {info: build(settings, info.name) for info in infos if not info.streamed}
 
 
-def contents(raw: Mapping[str, Any]) -> dict[str, str]:
+def content_hashes(raw: Mapping[str, Any]) -> dict[str, str]:
     """Return the hashes of all stored splits, each newly built, the last one first."""
     infos = [info for info in task_catalog.splits(task_catalog.task_config(raw)) if not info.streamed]
     return {info.name: build(raw, info.name).content_hash for info in reversed(infos)}
@@ -374,25 +377,25 @@ def increased_fields(config: Settings) -> Iterator[tuple[str, Raw]]:
                 yield field, raw
 
 
-def _not_among(mark: AffectsSplits) -> Callable[[str], bool]:
-    return lambda name: not mark.among([name])
+def _affects_none(mark: AffectsSplits) -> Callable[[str], bool]:
+    return lambda name: not mark.affects_any([name])
 
 
-def touched_splits(
-    settings: Raw, changed_settings: Raw, among: Callable[[str], bool] = lambda _: True
+def find_changed_splits(
+    settings: Raw, changed_settings: Raw, is_compared: Callable[[str], bool] = lambda _: True
 ) -> Iterator[str]:
-    """Yield the names of stored splits that differ between two settings; `among` selects compared splits.
+    """Yield the names of stored splits that differ between two settings, of those that pass `is_compared`.
 
     Training comes before tests, because a split is built when it is compared.
     """
-    splits_before = {info.name: (info, split) for info, split in stored(settings).items()}
+    splits_before = {info.name: (info, split) for info, split in stored_splits(settings).items()}
     splits_after = {
         info.name: info
         for info in task_catalog.splits(task_catalog.task_config(changed_settings))
         if not info.streamed
     }
     infos = {name: info for name, (info, _) in splits_before.items()} | splits_after
-    for name in sorted(filter(among, infos), key=lambda name: ORDER.index(infos[name].role)):
+    for name in sorted(filter(is_compared, infos), key=lambda name: ROLE_ORDER.index(infos[name].role)):
         if (
             name not in splits_after
             or name not in splits_before
@@ -410,7 +413,7 @@ def streamed_batches(config: Settings) -> dict[tuple[int, int], Batch]:
     """Return some training batches by (seed, step); empty if the training split is not streamed."""
     if not any(info.streamed for info in task_catalog.splits(config)):
         return {}
-    return {(seed, step): task_catalog.stream(config, 6, seed, step) for seed, step in DRAWN}
+    return {(seed, step): task_catalog.stream(config, 6, seed, step) for seed, step in STREAMED_STEPS}
 
 
 def rows(split: Split) -> list[Row]:
@@ -434,8 +437,8 @@ def labels(config: Settings, split: Split) -> list[Any]:
 def check_batch(batch: Batch, pad_id: int) -> None:
     """Fail unless rows are right-padded with the padding id and have at least one token."""
     lengths = batch.mask.sum(1)
-    filled = torch.arange(batch.mask.shape[1]) < lengths[:, None]
-    check(torch.equal(batch.mask, filled), f"masks must be right-padded, got {batch.mask}")
+    expected_mask = torch.arange(batch.mask.shape[1]) < lengths[:, None]
+    check(torch.equal(batch.mask, expected_mask), f"masks must be right-padded, got {batch.mask}")
     is_right_padded = torch.equal(batch.tokens != pad_id, batch.mask)
     check(
         is_right_padded,

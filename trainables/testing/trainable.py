@@ -15,8 +15,8 @@ from trainables.custom.generator_state import seed_generators
 from trainables.custom.outside import Trainable
 from trainables.metrics import Metric, split_and_quantity
 from trainables.protocol import Job, Measurement, Workload
-from trainables.testing.child_process import in_child
-from trainables.testing.contract import MOST, Contract, check, contract_class, run_uninterrupted
+from trainables.testing.child_process import run_in_child
+from trainables.testing.contract import REPORTS_MAX, Contract, check, contract_class, run_uninterrupted
 
 Raw = dict[str, Any]
 
@@ -45,26 +45,26 @@ class TrainableContract(Contract):
         """Return the settings of each trial by name."""
         if not self.trainable:
             raise ValueError("a contract must name its trainable, got none; set `trainable` in the class")
-        self.found()
+        self.load_trainable()
         return {"baseline": dict(self.settings)} | {
             name: dict(self.settings) | dict(changed) for name, changed in self.arms.items()
         }
 
-    def found(self) -> Trainable:
+    def load_trainable(self) -> Trainable:
         """Return the trainable at `trainable`. Raises ValueError if it cannot be used."""
         return outside.load(self.trainable)
 
     def job(self, raw: Mapping[str, Any], tmp_path: Path, *, is_confirmation: bool = True) -> Job:
         """Return a confirm trial, which evaluates the test splits, or a search trial."""
         data = tmp_path / "data"
-        settings = copy.deepcopy(dict(self._checked(raw)))
+        settings = copy.deepcopy(dict(self._validated(raw)))
         if is_confirmation:
             return Job(settings, self.seed, "confirm", self.splits, data)
         return Job(settings, self.seed, data_dir=data)
 
     def test_settings_are_accepted_and_survive_a_round_trip(self, trial: Raw) -> None:
         """Check settings with the declared `config`, if any, after a round trip through JSON."""
-        if (config := self.found().config) is None:
+        if (config := self.load_trainable().config) is None:
             return
         parsed = config.model_validate(trial)
         strange = list(outside.dropped_fields(trial, parsed.model_dump(mode="json"), ""))
@@ -85,20 +85,20 @@ class TrainableContract(Contract):
             [measurement.step for measurement in measurements],
             [measurement.seconds for measurement in measurements],
         )
-        growing = all(step < next_step for step, next_step in pairwise(steps))
-        check(growing, f"steps must grow from report to report, got {steps}")
+        is_growing = all(step < next_step for step, next_step in pairwise(steps))
+        check(is_growing, f"steps must grow from report to report, got {steps}")
         check(seconds == sorted(seconds) and seconds[0] >= 0, f"seconds must never shrink, got {seconds}")
         for name, value in (
             (name, value) for measurement in measurements for name, value in measurement.metrics.items()
         ):
-            finite = isinstance(value, int | float | np.number) and math.isfinite(value)
-            check(finite, f"{name} must be a finite number, got {value!r}")
+            is_finite = isinstance(value, int | float | np.number) and math.isfinite(value)
+            check(is_finite, f"{name} must be a finite number, got {value!r}")
         check(workload == settings_before, f"settings must not be changed, got {workload}")
 
     def test_metrics_are_as_declared(self, trial: Raw, tmp_path: Path) -> None:
         """Check that each declared metric is measured and remains in its range."""
         measurements, _ = self._run(self.job(trial, tmp_path))
-        for metric in self.found().metrics:
+        for metric in self.load_trainable().metrics:
             values = _values(metric, measurements)
             check(values, f"{metric.name} is declared and must be reported, got no value of it")
             low, high = metric.span
@@ -108,8 +108,8 @@ class TrainableContract(Contract):
 
     def test_only_confirmations_measure_test_splits(self, trial: Raw, tmp_path: Path) -> None:
         """Check that only the last report of confirm trials contains test metrics."""
-        for confirmed in (True, False):
-            measurements, _ = self._run(self.job(trial, tmp_path, is_confirmation=confirmed))
+        for is_confirmation in (True, False):
+            measurements, _ = self._run(self.job(trial, tmp_path, is_confirmation=is_confirmation))
             for split in self.splits:
                 steps_with_tests = [
                     measurement.step
@@ -117,11 +117,11 @@ class TrainableContract(Contract):
                     for name in measurement.metrics
                     if name.startswith(f"{split}/")
                 ]
-                expected = confirmed or not steps_with_tests
+                expected = is_confirmation or not steps_with_tests
                 check(
                     expected, f"{split} must not be measured while searching, was at steps {steps_with_tests}"
                 )
-                is_as_expected = not confirmed or measurements[-1].step in steps_with_tests
+                is_as_expected = not is_confirmation or measurements[-1].step in steps_with_tests
                 check(is_as_expected, f"{split} must be measured at the last report of a confirmed trial")
 
     def test_the_same_seed_gives_the_same_numbers(self, trial: Raw, tmp_path: Path) -> None:
@@ -140,13 +140,16 @@ class TrainableContract(Contract):
         checkpoint_folder.mkdir()
         expected, _ = self._run(job)
         measurements: list[Measurement] = []
-        finished = False
-        while not finished:
-            measurement, finished = in_child(
+        is_finished = False
+        while not is_finished:
+            measurement, is_finished = run_in_child(
                 partial(self._next_report, job, checkpoint_folder, len(measurements))
             )
             measurements += [] if measurement is None else [measurement]
-            check(len(measurements) <= MOST, f"a resumed trial must end, got {MOST:,} reports and no end")
+            check(
+                len(measurements) <= REPORTS_MAX,
+                f"a resumed trial must end, got {REPORTS_MAX:,} reports and no end",
+            )
         self._compare(measurements, expected, "stopped and resumed at every report")
 
     def _run(self, job: Job) -> tuple[list[Measurement], Mapping[str, Any]]:
@@ -157,7 +160,7 @@ class TrainableContract(Contract):
             workload.close()
             return measurements, job.settings
 
-        return in_child(run)
+        return run_in_child(run)
 
     def _next_report(
         self, job: Job, checkpoint_path: Path, num_reported: int
@@ -171,13 +174,13 @@ class TrainableContract(Contract):
             checkpoint = checkpoint_path / str(num_reported + 1)
             checkpoint.mkdir()
             workload.save(checkpoint)
-        finished = bool(workload.finished)
+        is_finished = bool(workload.finished)
         workload.close()
-        return measurement, finished
+        return measurement, is_finished
 
     def _start_workload(self, job: Job) -> Workload:
         seed_generators(job.seed)
-        return self.found().workload(job)
+        return self.load_trainable().workload(job)
 
     def _compare(self, measurements: list[Measurement], expected: list[Measurement], subject: str) -> None:
         steps = [
@@ -198,8 +201,8 @@ class TrainableContract(Contract):
                     f"{actual_value!r}",
                 )
 
-    def _checked(self, raw: Mapping[str, Any]) -> Mapping[str, Any]:
-        config = self.found().config
+    def _validated(self, raw: Mapping[str, Any]) -> Mapping[str, Any]:
+        config = self.load_trainable().config
         return raw if config is None else config.model_validate(dict(raw)).model_dump(mode="json")
 
 

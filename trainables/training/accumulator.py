@@ -11,7 +11,7 @@ from trainables.metrics import Metric
 from trainables.protocol import Diverged
 from trainables.training.step import StepResult
 
-STEPS_UNSEEN_ON_CUDA = 50
+PENDING_STEPS_ON_CUDA = 50
 """Number of step results per read on CUDA, because each read makes the host wait for the device."""
 metrics = (
     Metric("grad_norm", low=0.0, split="train", shown=()),
@@ -34,27 +34,27 @@ class Accumulator:
     """
 
     def __init__(self, *, device: torch.device, scaled: bool) -> None:
-        self._unseen_max = STEPS_UNSEEN_ON_CUDA if device.type == "cuda" else 1
+        self._pending_max = PENDING_STEPS_ON_CUDA if device.type == "cuda" else 1
         self._scaled = scaled
-        self._unseen: list[tuple[int, Float[Tensor, " 6"]]] = []
+        self._pending: list[tuple[int, Float[Tensor, " 6"]]] = []
         self._sums = dict.fromkeys(_NAMES, 0.0)
         self._steps = 0
         self._skipped = 0
 
     def add(self, step: int, result: StepResult) -> None:
         """Add the result of step number `step`. Raises `Diverged`, on CUDA some steps late."""
-        self._unseen.append((step, result.row()))
-        if len(self._unseen) >= self._unseen_max:
+        self._pending.append((step, result.row()))
+        if len(self._pending) >= self._pending_max:
             self.flush()
 
     def flush(self) -> None:
         """Read all pending results. Raises `Diverged` for the first step whose results are not finite."""
-        if not self._unseen:
+        if not self._pending:
             return
-        rows = torch.stack([row for _, row in self._unseen]).tolist()
-        for (step, _), row in zip(self._unseen, rows, strict=True):
+        rows = torch.stack([row for _, row in self._pending]).tolist()
+        for (step, _), row in zip(self._pending, rows, strict=True):
             self._count(step, dict(zip(_NAMES, row, strict=True)))
-        self._unseen.clear()
+        self._pending.clear()
 
     def _count(self, step: int, values: dict[str, float]) -> None:
         is_skipped = self._scaled and not math.isfinite(values["gradient_norm"])
@@ -62,8 +62,7 @@ class Accumulator:
             self._skipped += 1
             values["gradient_norm"] = 0.0
         if not all(map(math.isfinite, values.values())):
-            # Steps count from 0 internally and from 1 in messages: "after step 1" is the end of the first
-            # step.
+            # Steps count from 0 internally and from 1 in messages.
             raise Diverged(step + 1, values["loss"], values["gradient_norm"])
         for name, value in values.items():
             self._sums[name] += value
@@ -76,7 +75,7 @@ class Accumulator:
 
     def metrics(self) -> dict[str, float]:
         """Return the training metrics of all added steps, by name."""
-        assert not self._unseen, "flush before reading"
+        assert not self._pending, "flush before reading"
         assert self._steps, "at least one step must be added before metrics are read"
         scaled = {"train/skipped_steps": float(self._skipped)} if self._scaled else {}
         return {

@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 from trainables.decoding.decode_config import DecodeConfig
 from trainables.field_effects import Affects
 from trainables.settings import LATER, NonNegative, Positive, Settings
-from trainables.training import likes
+from trainables.training import normal_forms
 
 Schedule = Literal["constant", "warmup", "rsqrt", "linear", "cosine"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
@@ -27,12 +27,12 @@ class LearningConfig(Settings):
 
     steps: PositiveInt
     """Number of optimiser steps."""
-    batch_size: Annotated[PositiveInt, Affects("steps", likes.batch_size)] = 32
+    batch_size: Annotated[PositiveInt, Affects("steps", normal_forms.batch_size)] = 32
     """Number of samples per step. All batches are full: a batch may span two passes over the data."""
-    batch_tokens: Annotated[PositiveInt | None, Affects("steps", likes.batch_tokens)] = None
+    batch_tokens: Annotated[PositiveInt | None, Affects("steps", normal_forms.batch_tokens)] = None
     """Maximum number of tokens per step, padding included, instead of a number of samples. A batch has at
     least one sample; of input and answer, the longer one counts. Needs order `bucketed`."""
-    accumulate: Annotated[PositiveInt, Affects("steps", likes.accumulate), LATER] = 1
+    accumulate: Annotated[PositiveInt, Affects("steps", normal_forms.accumulate), LATER] = 1
     """Number of parts of each batch. Parts run one after the other and their gradients are added, so memory
     holds only one part. Means over samples are unchanged up to rounding; the balance of experts is computed
     for each part, as on separate GPUs. A batch of fewer samples has as many parts as samples."""
@@ -44,7 +44,7 @@ class LearningConfig(Settings):
     checkpoint_activations: Annotated[bool, Affects("running"), LATER] = False
     """Whether the backward pass runs layers again instead of storing their activations. This costs one more
     forward pass, and memory hardly grows with the number of layers. Results are equal up to rounding."""
-    order: Annotated[Literal["random", "bucketed"], Affects("steps", likes.order)] = "random"
+    order: Annotated[Literal["random", "bucketed"], Affects("steps", normal_forms.order)] = "random"
     """`random`: shuffle all samples. `bucketed`: put samples of similar length into one batch, which saves
     padding, and shuffle the batches."""
 
@@ -57,7 +57,7 @@ class LearningConfig(Settings):
     """Course of the learning rate. `warmup`: linear rise, then constant. `rsqrt`: linear rise, then lr /
     sqrt(step). `linear`: one cycle, from lr / 25 up to lr and down to lr / 250000. `cosine`: linear rise,
     constant for `hold_steps`, then half a cosine down to 0."""
-    halve_after: Annotated[NonNegativeInt | None, Affects("steps", likes.halve_after)] = None
+    halve_after: Annotated[NonNegativeInt | None, Affects("steps", normal_forms.halve_after)] = None
     """Number of successive validations without improvement that are tolerated. One more halves the learning
     rate of any schedule and restarts the count. Null: never halve."""
     warmup_steps: Annotated[NonNegativeInt, Affects("rates")] = 0
@@ -71,11 +71,11 @@ class LearningConfig(Settings):
     Pathfinder runs used."""
     betas: Annotated[tuple[Beta, Beta], Field(strict=False), Affects("rates")] = (0.9, 0.98)
     """Decay rates of the first and the second moment of the optimiser."""
-    eps: Annotated[Positive, Affects("steps", likes.eps)] = 1e-8
+    eps: Annotated[Positive, Affects("steps", normal_forms.eps)] = 1e-8
     """Constant that the optimiser adds to the root of the second moment."""
-    weight_decay: Annotated[NonNegative, Affects("steps", likes.weight_decay)] = 0.1
+    weight_decay: Annotated[NonNegative, Affects("steps", normal_forms.weight_decay)] = 0.1
     """Decoupled weight decay of all parameters, including biases and norms."""
-    clip: Annotated[Positive | None, Affects("steps", likes.clip)] = 1.0
+    clip: Annotated[Positive | None, Affects("steps", normal_forms.clip)] = 1.0
     """Maximum norm of the gradient of all parameters together. Null: no clipping."""
     ponder_weight: Annotated[NonNegative, Affects("loss")] = 0.1
     """Weight beta of the mean ponder cost in the training loss."""
@@ -86,23 +86,25 @@ class LearningConfig(Settings):
     label_smoothing: Annotated[float, Field(ge=0, lt=1), Affects("loss")] = 0.0
     """Probability that label smoothing spreads evenly over all classes (Szegedy et al. 2016). Reported losses
     are not smoothed."""
-    ema: Annotated[Decay | None, Affects("selecting", likes.ema)] = None
+    ema: Annotated[Decay | None, Affects("selecting", normal_forms.ema)] = None
     """Decay per step of a moving average of the weights, which starts at the initial weights. Validation,
     selection and tests use the average; training does not. Null: no average."""
 
-    report_every: Annotated[PositiveInt, Affects("measuring", likes.report_every)] = 500
+    report_every: Annotated[PositiveInt, Affects("measuring", normal_forms.report_every)] = 500
     """Number of steps between two reports. Each report includes a validation and is a rung of early stopping.
     The last step always has a report."""
-    select: Annotated[Literal["best", "last"], Affects("selecting", likes.select)] = "best"
+    select: Annotated[Literal["best", "last"], Affects("selecting", normal_forms.select)] = "best"
     """Weights that are evaluated on test splits: those of the best validation, or those of the last step."""
-    select_by: Annotated[Literal["accuracy", "loss"], Affects("selecting", likes.select_by)] = "accuracy"
+    select_by: Annotated[Literal["accuracy", "loss"], Affects("selecting", normal_forms.select_by)] = (
+        "accuracy"
+    )
     """Metric that compares validations: a higher valid/accuracy, or a lower valid/loss, is better."""
-    average_best: Annotated[PositiveInt, Affects("selecting", likes.average_best)] = 1
+    average_best: Annotated[PositiveInt, Affects("selecting", normal_forms.average_best)] = 1
     """Number of best validations whose weights are averaged at the end; only if `select` is `best`."""
-    patience: Annotated[NonNegativeInt | None, Affects("steps", likes.patience)] = None
+    patience: Annotated[NonNegativeInt | None, Affects("steps", normal_forms.patience)] = None
     """Number of successive validations without improvement that are tolerated. One more ends the training.
     Null: training never ends early."""
-    valid_examples: Annotated[PositiveInt | None, Affects("measuring", likes.valid_examples)] = None
+    valid_examples: Annotated[PositiveInt | None, Affects("measuring", normal_forms.valid_examples)] = None
     """Maximum number of validation samples, which are the same for all trials. Null: all samples."""
     eval_batch_size: Annotated[PositiveInt, Affects("running")] = 128
     """Maximum number of samples per batch in evaluation."""

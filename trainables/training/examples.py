@@ -7,9 +7,9 @@ end of a confirm trial. The records are JSON values of bounded size:
     target, answer    label and prediction in words, if there is one of each; else None
     hits, counts      number of correct predictions, and of predictions with a target
     depth             number of layers retained, the mean over tokens if tokens halt individually
-    meaning           meaning of the weights, see `trainables.recurrence.watching`
+    meaning           meaning of the weights, see `trainables.recurrence.pass_records`
     parts             the two sentences of a pair, else the input: `words` (with START and END if the model
-                      adds them), `length` before truncation, and `running`: for each word a list over
+                      adds them), `length` before truncation, and `percents`: for each word a list over
                       layers, the weight in percent, or -1 if the word had halted
 """
 
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from trainables.data.draws import permutation
 from trainables.layers.boundaries import NUM_BOUNDARIES
-from trainables.recurrence.watching import ForwardWatch, PassRecord, watching
+from trainables.recurrence.pass_records import ForwardWatch, PassRecord, watch_passes
 from trainables.settings import Settings
 from trainables.streams import numpy_stream
 from trainables.task_catalog import decode, label_names, shape
@@ -32,8 +32,8 @@ from trainables.types import Batch, Output
 
 MAX_WORDS: Final = 64
 """Greatest number of words recorded per input; more cannot be displayed side by side."""
-MOST_LAYERS: Final = 32
-MOST_LETTERS: Final = 24
+LAYERS_MAX: Final = 32
+LETTERS_MAX: Final = 24
 """Greatest number of letters recorded per word."""
 _SEED: Final = 0
 
@@ -46,7 +46,7 @@ def fixed_sample(examples: int, count: int) -> np.ndarray:
 @torch.inference_mode()
 def record_example(learner: Learner, batch: Batch, task: Settings) -> dict[str, Any]:
     """Return the record of a pass on the single example of `batch`; empty if the model never halts."""
-    with evaluating(learner), watching() as watch:
+    with evaluating(learner), watch_passes() as watch:
         output = learner.model(batch)
     halting_pass = next((watched for watched in watch.passes if watched.halts), None)
     if halting_pass is None:
@@ -90,14 +90,14 @@ def sentences(tokens: list[int], separator: int | None) -> list[list[int]]:
     return [tokens[:middle], tokens[middle + 1 :]]
 
 
-def _part(tokens: list[int], running: list[list[int]], task: Settings) -> dict[str, Any]:
-    bounded = len(running) == len(tokens) + NUM_BOUNDARIES
+def _part(tokens: list[int], percents: list[list[int]], task: Settings) -> dict[str, Any]:
+    has_boundaries = len(percents) == len(tokens) + NUM_BOUNDARIES
     words = [_word(task, token) for token in tokens[:MAX_WORDS]]
-    words = ["START", *words, "END"] if bounded else words
+    words = ["START", *words, "END"] if has_boundaries else words
     return {
         "words": words[:MAX_WORDS],
-        "length": len(running),
-        "running": [row[:MOST_LAYERS] for row in running[:MAX_WORDS]],
+        "length": len(percents),
+        "running": [row[:LAYERS_MAX] for row in percents[:MAX_WORDS]],
     }
 
 
@@ -112,6 +112,6 @@ def _word(task: Settings, token: int) -> str:
     if token == shape(task).pad_id:
         return ""
     try:
-        return decode(task, [token])[:MOST_LETTERS] or str(token)
+        return decode(task, [token])[:LETTERS_MAX] or str(token)
     except Exception:  # a task of another package may decode only full inputs, and that must not end a trial
         return str(token)

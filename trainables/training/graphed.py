@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from trainables.layers.attention.attend import seeded_generator
-from trainables.layers.batch_parts import BatchPart, running_on
+from trainables.layers.batch_parts import BatchPart, declare_part
 from trainables.layers.constant_shapes import ConstantShapes
 from trainables.layers.dropout import set_dropout_context
 from trainables.seeds import derive
@@ -27,7 +27,7 @@ from trainables.types import Batch, Output
 
 TOKEN_STEP = 128
 """Divisor of the numbers of tokens in filled batches; large batches use a multiple of it."""
-MOST_SHAPES = 32
+SHAPES_MAX = 32
 """Greatest number of different token counts of the filled batches in one training."""
 
 
@@ -50,7 +50,7 @@ class Filler:
     def of(cls, rows: int, length_max: int, pad_id: int) -> "Filler":
         """Build the filler for batches of at most `rows` rows, each of at most `length_max` tokens."""
         width = max(2, length_max)
-        step = TOKEN_STEP * ceil(rows * width / (TOKEN_STEP * MOST_SHAPES))
+        step = TOKEN_STEP * ceil(rows * width / (TOKEN_STEP * SHAPES_MAX))
         return cls(width, ceil((step - 1) / (width - 1)), step, pad_id)
 
     def filled(self, batch: Batch) -> Batch:
@@ -70,12 +70,12 @@ class Filler:
         mask = torch.arange(self.width) < lengths[:, None]
         filler = torch.where(mask, batch.tokens[0, 0], self.pad_id)
         return Batch(
-            torch.cat((self._widened(batch.tokens, self.pad_id), filler)),
-            torch.cat((self._widened(batch.mask, value=False), mask)),
+            torch.cat((self._pad_columns(batch.tokens, self.pad_id), filler)),
+            torch.cat((self._pad_columns(batch.mask, value=False), mask)),
             torch.cat((batch.labels, batch.labels[:1].expand(self.rows, *batch.labels.shape[1:]))),
         )
 
-    def _widened(self, x: Tensor, value: int | bool) -> Tensor:
+    def _pad_columns(self, x: Tensor, value: int | bool) -> Tensor:
         return F.pad(x, (0, self.width - x.shape[1]), value=value)
 
 
@@ -160,7 +160,7 @@ class GraphedPasses:
         self._passes: dict[tuple[int, BatchPart], CapturedPass] = {}
 
     @property
-    def captured(self) -> int:
+    def num_captured(self) -> int:
         """Return the number of captured passes."""
         return len(self._passes)
 
@@ -174,12 +174,12 @@ class GraphedPasses:
         # Passes before a capture also write gradients, so capture all parts before replaying the first.
         passes = [self._captured_pass(*part, step) for part in zip(filled_parts, parts, strict=True)]
         sums = []
-        for number, (captured, filled) in enumerate(zip(passes, filled_parts, strict=True)):
-            captured.read(filled, captured.shapes.keys.values(learner.seed, step))
+        for number, (num_captured, filled) in enumerate(zip(passes, filled_parts, strict=True)):
+            num_captured.read(filled, num_captured.shapes.keys.values(learner.seed, step))
             key = derive(learner.seed, "dropout", step, number, "generator")
             with seeded_generator(key, learner.device):
-                captured.replay()
-            sums.append(captured.sums.clone())
+                num_captured.replay()
+            sums.append(num_captured.sums.clone())
         for number, gradient in self._gradients.items():
             self._weights[number].grad = gradient
         return torch.stack(sums).sum(0).unbind()
@@ -202,11 +202,13 @@ class GraphedPasses:
             self._engine.warm_up(lambda given=captured_batch: self._run_part(given, part, step, shapes, None))  # type: ignore[misc]
         keys = torch.from_numpy(shapes.keys.values(learner.seed, step)).to(learner.device)
 
-        def known() -> list[Tensor]:
+        def known_tensors() -> list[Tensor]:
             state = [*learner.model.parameters(), *learner.model.buffers(), *self._gradients.values()]
             return [batch.tokens, batch.mask, batch.labels, keys, *state, *shapes.tensors]
 
-        sums, replay = self._engine.capture(lambda: self._run_part(batch, part, step, shapes, keys), known)
+        sums, replay = self._engine.capture(
+            lambda: self._run_part(batch, part, step, shapes, keys), known_tensors
+        )
         return CapturedPass(batch, shapes, keys, sums, replay)
 
     def _run_part(
@@ -217,7 +219,7 @@ class GraphedPasses:
         set_dropout_context(learner.model, learner.seed, step)
         filled_part = replace(part, rows=part.rows + self._filler.rows)
         running = shapes.warming() if keys is None else shapes.capturing(keys)
-        with running_on(filled_part), running, learner.autocast(caches=False):
+        with declare_part(filled_part), running, learner.autocast(caches=False):
             total, sums = weighted_objective(_first_rows(learner.model(filled), part.rows), learner, share)
         # Run outside of the context, because CUDA runs backward passes in separate threads.
         gradients = torch.autograd.grad(total, self._weights, allow_unused=True)

@@ -50,16 +50,18 @@ class Ranger(_Uncompiled, torch.optim.RAdam):
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Take a step of RAdam; every `LOOKAHEAD_STEPS` steps also a step of Lookahead's slow weights."""
         # RAdam treats a parameter with any state as initialised, so add slow weights after its first step.
-        fresh = {weight: weight.clone() for weight in self._moving() if not self.state[weight]}
+        initial_weights = {
+            weight: weight.clone() for weight in self._weights_with_gradient() if not self.state[weight]
+        }
         loss: float | None = _RADAM_STEP(self, closure)
-        for parameter in self._moving():
+        for parameter in self._weights_with_gradient():
             state = self.state[parameter]
-            slow: Tensor = state.setdefault(SLOW, fresh.get(parameter))
+            slow: Tensor = state.setdefault(SLOW, initial_weights.get(parameter))
             if int(state["step"]) % LOOKAHEAD_STEPS == 0:
                 parameter.copy_(slow.lerp_(parameter, LOOKAHEAD_SHARE))
         return loss
 
-    def _moving(self) -> list[nn.Parameter]:
+    def _weights_with_gradient(self) -> list[nn.Parameter]:
         return [
             weight for group in self.param_groups for weight in group["params"] if weight.grad is not None
         ]

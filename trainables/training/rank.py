@@ -26,37 +26,37 @@ from trainables.training.step import Learner, share_of_step
 
 def main() -> None:
     """Work until the trial ends."""
-    # Ctrl-C must first let the trial save its state, which then ends this process
+    # Ctrl-C also reaches the trial, which saves its state and then ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    orders: SimpleQueue[dict[str, Any]] = SimpleQueue()
-    threading.Thread(target=_listen, args=(orders,), daemon=True).start()
-    first_order = orders.get()
-    rank, count = first_order["rank"], first_order["count"]
+    messages: SimpleQueue[dict[str, Any]] = SimpleQueue()
+    threading.Thread(target=_read_messages, args=(messages,), daemon=True).start()
+    first_message = messages.get()
+    rank, count = first_message["rank"], first_message["count"]
     device = torch.device("cuda", rank) if torch.cuda.is_available() else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    config = train_config(first_order["settings"]["train"])
+    config = train_config(first_message["settings"]["train"])
     sources = Sources(
-        Job(first_order["settings"], first_order["seed"], data_dir=Path(first_order["data_dir"])),
+        Job(first_message["settings"], first_message["seed"], data_dir=Path(first_message["data_dir"])),
         config,
         device,
     )
-    learner = Learner(sources.model(), config, seed=first_order["seed"])
+    learner = Learner(sources.model(), config, seed=first_message["seed"])
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     sys.stdout = sys.stderr
-    join(rank, count, Path(first_order["store"]), device)
+    join(rank, count, Path(first_message["store"]), device)
     exchange = Exchange(learner.model)
     while True:
-        step = orders.get()["step"]
+        step = messages.get()["step"]
         exchange.spread_weights()
         exchange.gather(share_of_step(learner, sources.train_batch(step), step, rank))
 
 
-def _listen(orders: "SimpleQueue[dict[str, Any]]") -> None:
-    """Put each line of standard input into `orders`; end the process at once when standard input ends."""
+def _read_messages(messages: "SimpleQueue[dict[str, Any]]") -> None:
+    """Put each line of standard input into `messages`; end the process at once when standard input ends."""
     for line in sys.stdin:
-        orders.put(json.loads(line))
+        messages.put(json.loads(line))
     os._exit(0)
 
 

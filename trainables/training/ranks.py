@@ -28,9 +28,9 @@ from trainables.protocol import Job
 
 PATIENCE: Final = timedelta(minutes=10)
 """Time limit for one rank waiting for another within a step."""
-ENDING_S: Final = 10.0
+END_TIMEOUT_S: Final = 10.0
 """Seconds after which a rank that has not ended is killed."""
-MOST_SHOWN: Final = 2_000
+OUTPUT_MAX: Final = 2_000
 """Number of characters of a rank's output in an error message."""
 
 
@@ -49,7 +49,7 @@ class Exchange:
         flat = torch.cat([weight.detach().flatten() for weight in self._parameters])
         dist.broadcast(flat, src=0)
         if dist.get_rank():
-            _put(flat, [weight.detach() for weight in self._parameters])
+            _copy_parts(flat, [weight.detach() for weight in self._parameters])
 
     def gather(self, numbers: Tensor) -> Tensor:
         """Sum gradients and `numbers` on rank 0. A gradient stays None if no rank has one."""
@@ -65,11 +65,11 @@ class Exchange:
         flat = torch.cat([weight.flatten() for weight in gradients])
         dist.reduce(flat, dst=0)
         dist.reduce(numbers, dst=0)
-        _put(flat, gradients)
+        _copy_parts(flat, gradients)
         return numbers
 
 
-def _put(flat: Tensor, tensors: Sequence[Tensor]) -> None:
+def _copy_parts(flat: Tensor, tensors: Sequence[Tensor]) -> None:
     """Copy consecutive parts of the vector `flat` into `tensors`."""
     for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
         tensor.copy_(part.view_as(tensor))
@@ -155,11 +155,11 @@ class Ranks:
         """Return the error to raise for `error`: RankFailed if a rank has ended, else `error` itself."""
         for rank, (process, log) in enumerate(zip(self._processes, self._logs, strict=True), 1):
             try:
-                code = process.wait(ENDING_S)
+                code = process.wait(END_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 continue
             log.seek(0)
-            message = log.read()[-MOST_SHOWN:].strip()
+            message = log.read()[-OUTPUT_MAX:].strip()
             details = f" and said: {message}" if message else ""
             return RankFailed(
                 f"all {self._count} processes of a trial must live until its end, got rank {rank} that ended "
@@ -179,7 +179,7 @@ class Ranks:
                     process.kill()
         for process in self._processes:
             try:
-                process.wait(ENDING_S)
+                process.wait(END_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

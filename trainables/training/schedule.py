@@ -21,30 +21,30 @@ def learning_rate(config: TrainConfig, step: int) -> float:
     warmup, base = config.warmup_steps, config.lr
     if config.schedule == "linear":
         start = base / START_DIVISOR
-        return _cycle(config, step, start, base, start / FINAL_DIVISOR)
+        return _interpolate_cycle(config, step, start, base, start / FINAL_DIVISOR)
     rise = min(1.0, (step + 1) / warmup) if warmup else 1.0
     if config.schedule == "rsqrt":
         return base * rise / math.sqrt(max(step + 1, warmup))
     if config.schedule == "cosine":
         # A warm-up as long as the training leaves no steps for the decrease.
-        turn = warmup + config.hold_steps
-        fallen = max(0, step - turn) / max(1, config.steps - turn)
-        return base * rise * 0.5 * (1 + math.cos(math.pi * fallen))
+        peak_end = warmup + config.hold_steps
+        decay_share = max(0, step - peak_end) / max(1, config.steps - peak_end)
+        return base * rise * 0.5 * (1 + math.cos(math.pi * decay_share))
     return base * rise
 
 
 def beta1(config: TrainConfig, step: int) -> float:
     """Return AdamW's first beta at step number `step`."""
     if config.onecycle_beta1:
-        return _cycle(config, step, BETA1_HIGH, BETA1_LOW, BETA1_HIGH)
+        return _interpolate_cycle(config, step, BETA1_HIGH, BETA1_LOW, BETA1_HIGH)
     return config.betas[0]
 
 
-def _cycle(config: TrainConfig, step: int, first: float, middle: float, last: float) -> float:
+def _interpolate_cycle(config: TrainConfig, step: int, first: float, middle: float, last: float) -> float:
     """Interpolate linearly from `first` to `middle` at the end of the warm-up, then to `last`."""
-    turn, end = config.warmup_steps - 1, config.steps - 1
-    if step < turn:
-        return first + (middle - first) * step / turn
-    if turn in (step, end):
+    peak_end, end = config.warmup_steps - 1, config.steps - 1
+    if step < peak_end:
+        return first + (middle - first) * step / peak_end
+    if peak_end in (step, end):
         return middle
-    return middle + (last - middle) * (step - turn) / (end - turn)
+    return middle + (last - middle) * (step - peak_end) / (end - peak_end)

@@ -25,12 +25,12 @@ def copy_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def update_average(average: Mapping[str, Tensor], model: nn.Module, decay: float) -> None:
     """Move `average` towards the weights of `model`: decay * average + (1 - decay) * weights."""
-    present = weights(model)
-    moving = [name for name, tensor in average.items() if tensor.is_floating_point()]
-    move = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
-    move([average[name] for name in moving], [present[name] for name in moving], 0)
-    for name in average.keys() - {*moving}:
-        average[name].copy_(present[name])
+    model_weights = weights(model)
+    float_names = [name for name, tensor in average.items() if tensor.is_floating_point()]
+    update = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
+    update([average[name] for name in float_names], [model_weights[name] for name in float_names], 0)
+    for name in average.keys() - {*float_names}:
+        average[name].copy_(model_weights[name])
 
 
 @contextmanager
@@ -74,22 +74,22 @@ def mean_weights(candidates: Sequence[ScoredWeights]) -> dict[str, Tensor]:
 
 def write_candidates(candidates: Iterable[ScoredWeights], folder: Path) -> list[tuple[float, int]]:
     """Write the weights of each candidate; return their scores and steps, which `read_candidates` needs."""
-    listed = []
+    entries = []
     for candidate in candidates:
         write_tensors(_file(folder, candidate.step), candidate.weights)
-        listed.append((candidate.score, candidate.step))
-    return listed
+        entries.append((candidate.score, candidate.step))
+    return entries
 
 
 def read_candidates(
-    listed: Iterable[tuple[float, int]], folder: Path, device: torch.device
+    entries: Iterable[tuple[float, int]], folder: Path, device: torch.device
 ) -> list[ScoredWeights]:
     """Return the candidates that `write_candidates` wrote, copied to `device`.
 
     Raises:
         CheckpointError: A file is damaged.
     """
-    return [ScoredWeights(score, step, read_copies(_file(folder, step), device)) for score, step in listed]
+    return [ScoredWeights(score, step, read_copies(_file(folder, step), device)) for score, step in entries]
 
 
 def read_copies(file: Path, device: torch.device) -> dict[str, Tensor]:

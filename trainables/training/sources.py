@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from trainables.assembly import build_model, model_config, ungraphed
-from trainables.catalog import is_outside
+from trainables.catalog import is_custom
 from trainables.data.conformity import check_batch
 from trainables.data.draws import permutation
 from trainables.data.order import Bucketed, TokenBatches, batch_indices, evaluation_batches
@@ -87,12 +87,12 @@ class Sources:
         """Return the batch of optimiser step `step`, which depends on data, settings and seed alone."""
         if self._streamed:
             return self._draw(step).to(self.train_device)
-        return self._train.batch(self._order(step)).to(self.train_device)
+        return self._train_split.batch(self._order(step)).to(self.train_device)
 
     @property
     def epoch(self) -> int | None:
         """Return the number of examples per epoch; None if every batch is newly drawn."""
-        return None if self._streamed else len(self._train)
+        return None if self._streamed else len(self._train_split)
 
     def batches(self, split: str) -> Iterator[Batch]:
         """Return batches with all measured samples of `split`, each once."""
@@ -102,7 +102,7 @@ class Sources:
         """Return batches of the samples to decode: in validation at most `decode_examples`, else all."""
         examples, indices = self._evaluated_examples(split)
         if split == VALID:
-            indices = _limited(indices, self._config.decode_examples)
+            indices = _limit(indices, self._config.decode_examples)
         return self._batches(examples, indices, copies=self._config.beam_size)
 
     def fixed_batches(self, split: str, count: int) -> Iterator[Batch]:
@@ -124,23 +124,23 @@ class Sources:
             yield number, examples.batch(np.array([number])).to(self.device)
 
     @cached_property
-    def _train(self) -> Split:
+    def _train_split(self) -> Split:
         return self._open_split("train")
 
     @cached_property
     def _order(self) -> Callable[[int], np.ndarray]:
         size, seed = self._config.batch_size, self._job.seed
         if self._config.batch_tokens is not None:
-            return TokenBatches(self._train.sizes, self._config.batch_tokens, seed).batch_indices
+            return TokenBatches(self._train_split.sizes, self._config.batch_tokens, seed).batch_indices
         if self._config.order == "bucketed":
-            return Bucketed(self._train.lengths, size, seed).batch_indices
-        examples = len(self._train)  # not `self`: a reference cycle would delay freeing the memory
+            return Bucketed(self._train_split.lengths, size, seed).batch_indices
+        examples = len(self._train_split)  # not `self`: a reference cycle would delay freeing the memory
         return lambda step: batch_indices(examples, size, seed, step)
 
     def _draw(self, step: int) -> Batch:
         """Return a streamed batch. Raises ValueError if a custom task violates its declarations."""
         batch = stream(self.task, self._config.batch_size, self._job.seed, step)
-        if is_outside("tasks", task_name(self.task)):
+        if is_custom("tasks", task_name(self.task)):
             check_batch(batch, task_shape(self.task), self._train_info)
         return batch
 
@@ -150,8 +150,8 @@ class Sources:
     def _evaluated_examples(self, split: str) -> tuple[Split, np.ndarray]:
         """Return the examples of `split`, and the indices of the measured ones."""
         examples = self._open_split(split)
-        everything = np.arange(len(examples))
-        indices = _limited(everything, self._config.valid_examples) if split == VALID else everything
+        all_indices = np.arange(len(examples))
+        indices = _limit(all_indices, self._config.valid_examples) if split == VALID else all_indices
         self.digests[split] = self._digest(examples, indices)
         return examples, indices
 
@@ -171,7 +171,7 @@ class Sources:
         return f"{examples.content_hash}{share_label}" + (f" {json.dumps(form)}" if form else "")
 
 
-def _limited(indices: np.ndarray, limit: int | None) -> np.ndarray:
+def _limit(indices: np.ndarray, limit: int | None) -> np.ndarray:
     """Return at most `limit` (None: all) of `indices`, the same ones in every trial."""
     if limit is None or limit >= len(indices):
         return indices

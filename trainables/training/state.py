@@ -83,7 +83,7 @@ class TrainingState:
             write_tensors(folder / OPTIMIZER, _moments(self.learner))
         if self.best is not None:
             write_tensors(folder / BEST, self.best)
-        if self._follows:
+        if self._needs_average:
             write_tensors(folder / AVERAGE, self.learner.average or {})
         scalars = {
             "format": FORMAT,
@@ -107,17 +107,17 @@ class TrainingState:
         device = self.learner.device
         self.best = read_copies(folder / BEST, device) if (folder / BEST).exists() else None
         self.candidates = read_candidates(scalars["candidates"], folder, device)
-        if self._follows:
+        if self._needs_average:
             _load_average(self.learner, read_tensors(folder / AVERAGE))
 
     @property
-    def _follows(self) -> bool:
+    def _needs_average(self) -> bool:
         """Return whether the moving average exists and is still needed, for training or as the result."""
         return self.learner.average is not None and not (self.progress.finished and self.best is not None)
 
 
 @dataclass(frozen=True, slots=True)
-class Selected:
+class SelectedWeights:
     """Result of a finished training for re-evaluation."""
 
     weights: Mapping[str, Tensor]
@@ -128,7 +128,7 @@ class Selected:
     """Number of optimiser steps of the complete training."""
 
 
-def read_selected(folder: Path) -> Selected:
+def read_selected(folder: Path) -> SelectedWeights:
     """Return the selected weights of a finished training. Raises CheckpointError if it has not ended."""
     progress = TrainingProgress(**_scalars(folder)["progress"])
     if not progress.finished:
@@ -137,9 +137,9 @@ def read_selected(folder: Path) -> Selected:
             "finish the training first"
         )
     if (folder / BEST).exists():
-        return Selected(read_tensors(folder / BEST), progress.best_step, progress.step)
+        return SelectedWeights(read_tensors(folder / BEST), progress.best_step, progress.step)
     weights_file = AVERAGE if (folder / AVERAGE).exists() else MODEL
-    return Selected(read_tensors(folder / weights_file), progress.step, progress.step)
+    return SelectedWeights(read_tensors(folder / weights_file), progress.step, progress.step)
 
 
 def _scalars(folder: Path) -> dict[str, Any]:

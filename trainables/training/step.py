@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from trainables.assembly import batch_norm, batch_statistics
 from trainables.checkpoint import weights
-from trainables.layers.batch_parts import BatchPart, running_on
+from trainables.layers.batch_parts import BatchPart, declare_part
 from trainables.layers.dropout import set_dropout_context
 from trainables.layers.plain import evaluation_stream
 from trainables.layers.recomputing import can_recompute, recompute
@@ -131,14 +131,14 @@ def objective(output: Output, config: TrainConfig) -> Float[Tensor, ""]:
     """
     main, smoothing = output.loss.mean(), config.label_smoothing
     if smoothing:
-        assert output.uniform is not None, "a head that is to be smoothed must say what all classes cost"
+        assert output.uniform is not None, "label smoothing needs a head that returns the uniform loss"
         main = (1 - smoothing) * main + smoothing * output.uniform.mean()
     total = main + config.ponder_weight * output.encoded.ponder.mean()
     weight, auxiliary = config.auxiliary_weight, output.encoded.auxiliary
     return total if auxiliary is None else total + weight * auxiliary.mean()
 
 
-def one_step(learner: Learner, batch: Batch, step: int) -> StepResult:
+def run_step(learner: Learner, batch: Batch, step: int) -> StepResult:
     """Run forward, backward, clip and update on `batch` as optimiser step number `step`, counted from 0.
 
     The rate, beta1 and dropout depend on `step` alone, so a step can be repeated anywhere. The step checks
@@ -167,7 +167,7 @@ def compute_gradients(learner: Learner, batch: Batch, step: int) -> tuple[Tensor
     learner.optimizer.zero_grad(set_to_none=True)
     if learner.ranks is not None:
         learner.ranks.begin(step)
-        return learner.ranks.gather(_share(learner, batch, step, 0)).unbind()
+        return learner.ranks.gather(_share_sums(learner, batch, step, 0)).unbind()
     if learner.graphs is not None:
         return learner.graphs.backward(batch, step)
     parts = min(learner.config.parts, len(batch.labels))
@@ -180,10 +180,10 @@ def share_of_step(learner: Learner, batch: Batch, step: int, rank: int) -> Float
     """Run backward passes on the parts of a batch that belong to rank number `rank`; return their sums."""
     with cpu_threads(learner.config.threads):
         learner.optimizer.zero_grad(set_to_none=True)
-        return _share(learner, batch, step, rank)
+        return _share_sums(learner, batch, step, rank)
 
 
-def _share(learner: Learner, batch: Batch, step: int, rank: int) -> Float[Tensor, " 4"]:
+def _share_sums(learner: Learner, batch: Batch, step: int, rank: int) -> Float[Tensor, " 4"]:
     count = learner.config.accumulate
     return _backward_of_parts(learner, batch, step, range(rank * count, (rank + 1) * count))
 
@@ -194,7 +194,7 @@ def _backward_of_parts(learner: Learner, batch: Batch, step: int, numbers: range
     totals = torch.zeros(4, dtype=torch.float64, device=learner.device)
     for number, part in enumerate(split_batch(batch, min(learner.config.parts, num_rows))):
         if number in numbers:
-            with running_on(part):
+            with declare_part(part):
                 rows = batch.rows(part.first_row, part.first_row + part.rows)
                 sums = _backward_of_part(learner, rows, step, number, part.rows / num_rows)
             totals += torch.stack([value.double() for value in sums])

@@ -4,17 +4,13 @@ The examples are a fixed part of the test splits, the same in every trial, at th
 Tallies of operators need a task with token classes (`task_catalog.token_classes`); in other tasks all tokens
 have one class. The records are JSON values:
 
-    kind "lengths"    `split`, and bins of its examples by tokens, of about equal size: fewest and most
-        tokens,
-                      examples, mean, 10th and 90th percentile of the depth, correct answers, answers with a
-                      target, mean depth without halting
+    kind "lengths"    `split`, and bins of its examples by tokens, of about equal size. Columns of a bin:
+                      fewest and most tokens, examples, mean, 10th and 90th percentile of the depth, correct
+                      answers, answers with a target, mean depth without halting.
     kind "operators"  the same by number of operators, in bins that are identical for all splits
-    kind "experts"    mixtures, over all splits: `name`; `classes`; `uses`, for each class how often each
-        expert
-                      was chosen, over all layers that a token retained; `layers`, for each layer how often
-                          each
-                      expert was chosen there, over all classes; and `words`, for each expert the words that
-                      chose it most often, each with its count, over all layers
+    kind "experts"    a mixture, over all splits. `uses` counts the choices of each expert by token class,
+                      over all layers that a token retained; `classes` names these classes. `layers` counts
+                      the choices by layer. `words` lists for each expert the words that chose it most often.
 """
 
 from collections import Counter
@@ -30,14 +26,14 @@ from jaxtyping import Int
 from torch import Tensor
 
 from trainables.layers.boundaries import NUM_BOUNDARIES
-from trainables.recurrence.watching import PassRecord, watching
+from trainables.recurrence.pass_records import PassRecord, watch_passes
 from trainables.settings import Settings
 from trainables.task_catalog import decode, shape, token_classes
-from trainables.training.examples import MOST_LETTERS, sentences
+from trainables.training.examples import LETTERS_MAX, sentences
 from trainables.training.step import Learner, evaluating
 from trainables.types import Batch, Output
 
-MOST_EXAMPLES: Final = 256
+EXAMPLES_MAX: Final = 256
 """Greatest number of examples of each split."""
 OPERATOR: Final = "operator"
 BOUNDARY: Final = "START, END"
@@ -48,13 +44,13 @@ TOP_WORDS: Final = 5
 MIXTURES: Final = ("attention", "feed-forward")
 LENGTH_BINS: Final = 8
 """Greatest number of bins of a split."""
-LEAST_IN_BIN: Final = 8
+BIN_EXAMPLES_MIN: Final = 8
 """Approximate least number of examples in a bin of lengths; small splits have fewer bins."""
-MOST_LAYERS: Final = 64
+LAYERS_MAX: Final = 64
 """Greatest number of layers whose experts are counted separately; deeper layers are added to the last."""
 NO_WORD: Final = -1
 """Token id of START and END."""
-_ENDS: Final = (*range(14), 17, 25, 33, 49, 65, 97, 129, 2**31)
+_OPERATOR_BIN_STARTS: Final = (*range(14), 17, 25, 33, 49, 65, 97, 129, 2**31)
 """Starts of the bins of operators: one bin per number up to 12, then increasingly wide bins."""
 
 
@@ -70,7 +66,7 @@ def tally_examples(
         depths = _Depths(classes, separator)
         with evaluating(learner):
             for batch in batches:
-                with watching() as watch:
+                with watch_passes() as watch:
                     output = learner.model(batch)
                 # Transfer each batch once; reading row by row would wait for the device at each row.
                 table = zip(batch.tokens.cpu(), batch.mask.cpu(), strict=True)
@@ -110,14 +106,18 @@ class _Depths:
         lengths, operators, values = table[:, 0], table[:, 1], table[:, 2:]
         yield {"kind": "lengths", "split": split, "bins": [*_bins(lengths, values, _quantiles(lengths))]}
         if OPERATOR in self.classes:
-            yield {"kind": "operators", "split": split, "bins": [*_bins(operators, values, _ENDS)]}
+            yield {
+                "kind": "operators",
+                "split": split,
+                "bins": [*_bins(operators, values, _OPERATOR_BIN_STARTS)],
+            }
 
 
 def _quantiles(values: np.ndarray) -> list[int]:
     """Divide the integers `values` into bins of about equal size; return their starts and the last end."""
     if not len(values):
         return []
-    bins = min(LENGTH_BINS, max(1, len(values) // LEAST_IN_BIN))
+    bins = min(LENGTH_BINS, max(1, len(values) // BIN_EXAMPLES_MIN))
     lower_bounds = np.quantile(values, np.arange(bins) / bins, method="lower")
     return [*np.unique(lower_bounds).astype(int).tolist(), int(values.max()) + 1]
 
@@ -180,7 +180,7 @@ class _Experts:
                     size = len(self.names) * experts
                     use_counts = torch.bincount(kind.flatten(), minlength=size).cpu().numpy()
                     layer_uses = self.uses.setdefault(number, {})
-                    place = min(layer.number, MOST_LAYERS)
+                    place = min(layer.number, LAYERS_MAX)
                     layer_uses[place] = layer_uses.get(place, np.zeros(size, dtype=np.int64)) + use_counts
                     word = tokens[layer.tokens][layer.keeps][:, None].expand_as(experts_chosen[layer.keeps])
                     self._count(number, word, experts_chosen[layer.keeps])
@@ -212,12 +212,12 @@ class _Experts:
     def _words(self, mixture: int, experts: int, task: Settings) -> Iterator[list[list[Any]]]:
         """Yield for each expert the words that chose it most often; ties prefer the lower token id."""
         words_by_expert: list[list[tuple[int, int]]] = [[] for _ in range(experts)]
-        for (word, expert), times in self.choices.get(mixture, Counter()).items():
-            words_by_expert[expert].append((-times, word))
+        for (word, expert), num_choices in self.choices.get(mixture, Counter()).items():
+            words_by_expert[expert].append((-num_choices, word))
         for words_of_expert in words_by_expert:
             yield [
-                [decode(task, [word])[:MOST_LETTERS], -times]
-                for times, word in nsmallest(TOP_WORDS, words_of_expert)
+                [decode(task, [word])[:LETTERS_MAX], -num_choices]
+                for num_choices, word in nsmallest(TOP_WORDS, words_of_expert)
             ]
 
     def mixtures(self, task: Settings) -> Iterator[dict[str, Any]]:

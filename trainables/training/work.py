@@ -55,15 +55,15 @@ class Work:
         """
 
         @cache
-        def ends(length: int) -> tuple[float, float]:
+        def flops_bounds(length: int) -> tuple[float, float]:
             most_layers = bound_layers(self._model, length)
             flops_of_one, flops_of_two = (
                 flops(self._model, self._shape, length, layers) for layers in (1, 2)
             )
             return flops_of_one - (flops_of_two - flops_of_one), (flops_of_two - flops_of_one) * most_layers
 
-        fixed, moving = np.array([ends(int(length)) for length in lengths]).T
-        return float(np.mean(fixed + moving * shares))
+        constant_flops, flops_of_layers = np.array([flops_bounds(int(length)) for length in lengths]).T
+        return float(np.mean(constant_flops + flops_of_layers * shares))
 
     def _most_layers(self, length: int) -> int:
         return depth_range(self._model, length)[1]

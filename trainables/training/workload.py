@@ -30,8 +30,8 @@ from trainables.training.selected_weights import (
 )
 from trainables.training.sources import VALID, Sources
 from trainables.training.state import TrainingProgress, TrainingState, read_selected
-from trainables.training.step import Learner, one_step
-from trainables.training.tallies import MOST_EXAMPLES, tally_examples
+from trainables.training.step import Learner, run_step
+from trainables.training.tallies import EXAMPLES_MAX, tally_examples
 from trainables.training.work import Work
 from trainables.training.writing import measure_writing
 
@@ -87,7 +87,7 @@ class Training:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._config = train_config(job.settings["train"])
-        self._sources = self._opened(job, self._config)
+        self._sources = self._open_sources(job, self._config)
         self._device = self._sources.device
         model = self._sources.model()
         learner = Learner(model, self._config, seed=job.seed)
@@ -105,7 +105,7 @@ class Training:
             learner.graphs = GraphedPasses(learner, self._sources.filler(), self._engine())
             self._sources.train_device = torch.device("cpu")
 
-    def _opened(self, job: Job, config: TrainConfig) -> Sources:
+    def _open_sources(self, job: Job, config: TrainConfig) -> Sources:
         """Return the model and batches of the job, on the training device."""
         return Sources(job, config, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
@@ -132,9 +132,9 @@ class Training:
             Diverged: A loss or a gradient is not finite.
         """
         assert not self.finished, "a finished workload does not advance"
-        begin, progress = perf_counter(), self._state.progress
+        started_at, progress = perf_counter(), self._state.progress
         metrics = self._evaluate_source() if self._job.phase == "posthoc" else self._train()
-        progress.seconds += perf_counter() - begin
+        progress.seconds += perf_counter() - started_at
         metrics["model/parameters"] = float(sum(p.numel() for p in self._state.learner.model.parameters()))
         return Measurement(progress.step, progress.seconds, metrics, self._examples, self._digests())
 
@@ -166,14 +166,14 @@ class Training:
         metrics = self._steps(until)
         with temporary_weights(self._state.learner.model, self._state.learner.average):
             metrics |= self._measure(VALID)
-            self._choose(self._score(metrics))
-        exhausted = config.patience is not None and progress.stale > config.patience
-        progress.finished = progress.step == config.steps or exhausted
+            self._update_best(self._score(metrics))
+        is_exhausted = config.patience is not None and progress.stale > config.patience
+        progress.finished = progress.step == config.steps or is_exhausted
         if progress.finished and self._job.phase == "confirm":
             self._average_best()
             with temporary_weights(self._state.learner.model, self._state.selected):
                 metrics |= self._measure_tests()
-                self._examples = tuple(self._look_at_examples())
+                self._examples = tuple(self._record_examples())
             metrics["model/selected_step"] = float(self._selected_step)
         return metrics
 
@@ -181,13 +181,13 @@ class Training:
         """Run optimiser steps up to number `until`; return their mean training metrics."""
         learner, progress = self._state.learner, self._state.progress
         accumulator = Accumulator(device=self._device, scaled=learner.scaler.is_enabled())
-        begin, examples = perf_counter(), 0
+        started_at, examples = perf_counter(), 0
         for step in range(progress.step, until):
             batch = self._sources.train_batch(step)
             examples += len(batch.labels)
-            accumulator.add(step, one_step(learner, batch, step))
+            accumulator.add(step, run_step(learner, batch, step))
         accumulator.flush()
-        seconds = perf_counter() - begin
+        seconds = perf_counter() - started_at
         progress.step = until
         metrics = accumulator.metrics() | {
             "train/lr": learner.rate_scale * learning_rate(self._config, until - 1),
@@ -214,7 +214,7 @@ class Training:
             metrics |= self._measure(split)
         return metrics
 
-    def _look_at_examples(self) -> Iterator[dict[str, Any]]:
+    def _record_examples(self) -> Iterator[dict[str, Any]]:
         """Yield records of single examples of the first test split, and tallies over many examples."""
         if not self._job.halting_examples:
             return
@@ -223,11 +223,10 @@ class Training:
             for number, batch in self._sources.fixed_examples(split, self._job.halting_examples):
                 if example := record_example(self._state.learner, batch, self._sources.task):
                     yield {"kind": "map", "split": split, "number": number, **example}
-            several = {
-                name: self._sources.fixed_batches(name, MOST_EXAMPLES)
-                for name in self._job.splits or (VALID,)
+            tally_batches = {
+                name: self._sources.fixed_batches(name, EXAMPLES_MAX) for name in self._job.splits or (VALID,)
             }
-            yield from tally_examples(self._state.learner, several, self._sources.task)
+            yield from tally_examples(self._state.learner, tally_batches, self._sources.task)
         except Exception as error:
             # Models and tasks of other packages may differ in structure; that must not lose measurements.
             LOG.warning("halting of single examples could not be recorded: %r", error)
@@ -237,7 +236,7 @@ class Training:
         by_loss = self._config.select_by == "loss"
         return -metrics[f"{VALID}/loss"] if by_loss else metrics[f"{VALID}/accuracy"]
 
-    def _choose(self, score: float) -> None:
+    def _update_best(self, score: float) -> None:
         """Store a copy of the weights if `score` is the best so far, or among the best that are averaged."""
         progress = self._state.progress
         if self._config.average_best > 1 and self._job.phase == "confirm":
@@ -247,11 +246,11 @@ class Training:
             self._halve_rate_if_stale()
             return
         progress.best_score, progress.best_step, progress.stale = score, progress.step, 0
-        if self._keeps_one:
+        if self._keeps_single_best:
             self._state.best = copy_tensors(weights(self._state.learner.model))
 
     @property
-    def _keeps_one(self) -> bool:
+    def _keeps_single_best(self) -> bool:
         config = self._config
         return config.select == "best" and config.average_best == 1 and self._job.phase == "confirm"
 

@@ -48,11 +48,11 @@ def measure_writing(learner: Learner, batches: Iterable[Batch], task: Settings) 
     with evaluating(learner):
         for batch in batches:
             hypotheses += answers(model, batch, learner.config)
-            references += right_answers(batch)
+            references += reference_answers(batch)
     return scores(task, hypotheses, references)
 
 
-def right_answers(batch: Batch) -> list[list[int]]:
+def reference_answers(batch: Batch) -> list[list[int]]:
     """Return the answers in the labels of `batch`, without their end tokens."""
     rows = batch.labels.tolist()
     return [[token for token in row if token != NOT_ASKED][:-1] for row in rows]
@@ -66,13 +66,14 @@ def scores(task: Settings, hypotheses: Answers, references: Answers) -> dict[str
     function `score(config, hypotheses, references)` adds further measures, e.g. BLEU.
     """
     pairs = [
-        (tuple(hypothesis), tuple(right)) for hypothesis, right in zip(hypotheses, references, strict=True)
+        (tuple(hypothesis), tuple(reference))
+        for hypothesis, reference in zip(hypotheses, references, strict=True)
     ]
-    commonest = max(Counter(right for _, right in pairs).values())
+    commonest = max(Counter(reference for _, reference in pairs).values())
     score: Score | None = getattr(task_module(task_name(task)), "score", None)
     task_scores = {} if score is None else score(task, hypotheses, references)
     return {
-        "exact_match": sum(hypothesis == right for hypothesis, right in pairs) / len(pairs),
+        "exact_match": sum(hypothesis == reference for hypothesis, reference in pairs) / len(pairs),
         "exact_match_floor": commonest / len(pairs),
         "answer_length": sum(len(hypothesis) for hypothesis, _ in pairs) / len(pairs),
         **{name: float(value) for name, value in task_scores.items()},

@@ -70,13 +70,13 @@ def _describe(kind: "Kind", name: str) -> str:
 
 def _summary(name: str, describe: Callable[[str], str], origin: str) -> str:
     """Return a one-line summary of an entry, with its source or import error if it is custom."""
-    from trainables.custom.extensions import OURS, BadName
+    from trainables.custom.extensions import BUILT_IN_ORIGIN, BadName
 
     try:
         description = describe(name)
     except BadName as error:
         return f"cannot be used: {error}"
-    return description if origin == OURS else f"{description} [from {origin}]".strip()
+    return description if origin == BUILT_IN_ORIGIN else f"{description} [from {origin}]".strip()
 
 
 def _print_settings(kind: "Kind", name: str) -> None:
@@ -86,7 +86,7 @@ def _print_settings(kind: "Kind", name: str) -> None:
 
     module, config = catalog.load(kind, name), catalog.config_class(kind, name)
     print_line(f"{name}: {_first_line(module.__doc__)}\n")
-    if source_lines := catalog.outside_sources(kind, name):
+    if source_lines := catalog.custom_sources(kind, name):
         print_line(f"from {display_path(module.__file__ or source_lines[0])}\n")
     _print_table(("field", "type", "default", "meaning"), rows(config))
     if kind == "tasks":
@@ -115,7 +115,7 @@ def _print_metrics(task: str, heads: "Sequence[HeadKind]") -> None:
 
     Without a head, print the metrics of all of them.
     """
-    from trainables.training.measured import declared_metrics
+    from trainables.training.metric_catalog import declared_metrics
 
     declared = declared_metrics([task], heads) if heads else declared_metrics([task])
     print_line("\nmetrics, e.g. valid/accuracy; those of training are of the split train alone:")

@@ -16,7 +16,7 @@ from orchestrator.cli.planning import omitted_results, read_and_plan
 from orchestrator.cli.smoke_test import run_smoke_test
 from orchestrator.errors import InputError
 from search_spaces.wording import shown
-from trainables.custom.source_files import names_file
+from trainables.custom.source_files import is_existing_file
 
 if TYPE_CHECKING:
     from orchestrator.plan.ablation_check.probe import Probe
@@ -37,7 +37,7 @@ def check(
     """Validate specs with all of their profiles, and show errors with file and line."""
     from orchestrator.cli.locations import data_root
 
-    if overrides := [str(path) for path in files if "=" in str(path) and not names_file(path)]:
+    if overrides := [str(path) for path in files if "=" in str(path) and not is_existing_file(path)]:
         raise InputError(
             f"check accepts only spec files, got {shown(overrides[0])}; give overrides with a single "
             "spec: `haltsweep plan SPEC KEY=VALUE`"

@@ -16,7 +16,7 @@ from orchestrator.errors import HaltsweepError, InputError, StoreError
 from orchestrator.files.findings import BAD, Finding
 from orchestrator.identity import SweepFolder
 from search_spaces.wording import amount
-from trainables.custom.source_files import names_file
+from trainables.custom.source_files import is_existing_file
 
 Repair = Annotated[
     bool,
@@ -53,7 +53,7 @@ def verify(
 
     The exit code is 1 if a part is damaged, and 2 if no part is damaged but one could not be checked.
     """
-    is_bundle = names_file(name)
+    is_bundle = is_existing_file(name)
     _refuse_options(name, is_bundle=is_bundle, repair=repair, rerun=rerun is not None)
     folder = SweepFolder(Path(name)) if is_bundle else find_sweep(name, runs_root(runs))
     if repair:

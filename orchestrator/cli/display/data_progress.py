@@ -51,13 +51,13 @@ class ProgressBars:
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
         """Display progress reported inside the context as progress of `name`."""
-        from trainables.data.progress import Watcher, watched_by
+        from trainables.data.progress import Watcher, report_to
 
         self._name, self._began, self._shown_at = name, self._clock(), float("-inf")
         if self._bars is not None:
             self._bar = self._bars.add_task(printable(name), total=None)
         try:
-            with watched_by(Watcher(self._show_step, print_error)):
+            with report_to(Watcher(self._show_step, print_error)):
                 yield
         finally:
             if self._bars is not None and self._bar is not None:

@@ -31,7 +31,7 @@ from trainables.metrics import split_and_quantity
 from trainables.process_identity import process_label
 from trainables.protocol import Job, Measurement, Phase
 from trainables.training.accumulator import Accumulator
-from trainables.training.step import Learner, one_step
+from trainables.training.step import Learner, run_step
 
 PREFIX = "haltsweep-rehearsal-"
 SEED = 0
@@ -60,7 +60,7 @@ def take_step(settings: Mapping[str, Any], *, narrow: bool = False) -> Measureme
     learner = Learner(build_model(system.model, system.shape, SEED, device), system.train, seed=SEED)
     batch = synthetic_batch(system.shape, EXAMPLES, min(LENGTH, system.shape.length_max), SEED)
     accumulator = Accumulator(device=learner.device, scaled=learner.scaler.is_enabled())
-    accumulator.add(0, one_step(learner, batch.to(device), 0))
+    accumulator.add(0, run_step(learner, batch.to(device), 0))
     accumulator.flush()
     return Measurement(1, perf_counter() - began, accumulator.metrics())
 

@@ -17,7 +17,7 @@ from orchestrator.plan.ablation_check.differences import (
 from orchestrator.plan.ablation_check.effective_settings import Sweep
 from orchestrator.plan.ablation_check.name_mismatches import find_name_mismatches
 from orchestrator.plan.ablation_check.passes import Pass
-from orchestrator.plan.ablation_check.probe import LAYERS, Probe, is_outside
+from orchestrator.plan.ablation_check.probe import LAYERS, Probe, is_custom
 from orchestrator.plan.ablation_check.structure import tree_difference
 from orchestrator.plan.ablation_check.weights import SEED, Weights
 from orchestrator.plan.arms import BuiltInArm, CheckedArm
@@ -28,7 +28,7 @@ from orchestrator.plan.types import ArmCheck
 from search_spaces.dimensions import equality_key
 from search_spaces.paths import MISSING, leaves, lookup, with_value
 from trainables.assembly import batch_cost, build_model
-from trainables.settings import shallower
+from trainables.settings import limit_depth
 from trainables.training.step import find_misfit
 
 DIGITS = 4
@@ -67,7 +67,7 @@ def check_built_in_arm(
         first = probe.measure(run, LEARNS)
         texts = _find_evidence(arm, reference, probe, sweep)
         # Notes on custom models are always collected, since collecting them may reveal a fault.
-        has_notes = not probe.faults_only or is_outside(arm.system)
+        has_notes = not probe.faults_only or is_custom(arm.system)
         noted = tuple(_notes(arm, reference, texts, probe, sweep)) if has_notes else ()
     except ValueError as error:
         message = f"{arm.name} cannot be trained: {error}"
@@ -119,15 +119,15 @@ def _require_training(system: System, probe: Probe) -> None:
     if (reason := size_problem(system, probe.parameters)) is not None:
         raise ValueError(reason)
     if system.train.parts > 1 or system.train.checkpoint_activations:
-        ghost = build_model(system.model, system.shape, SEED, "meta")
-        if (reason := find_misfit(ghost, system.train)) is not None:
+        meta_model = build_model(system.model, system.shape, SEED, "meta")
+        if (reason := find_misfit(meta_model, system.train)) is not None:
             raise ValueError(reason)
 
 
 def _run_with(system: System, run: System) -> dict[str, Any]:
     """Return the settings in which the model that was run is smaller than the model of `system`."""
     original_fields = dict(leaves(system.settings["model"], "model."))
-    run_fields = shallower(run.model, LAYERS).model_dump(mode="json")
+    run_fields = limit_depth(run.model, LAYERS).model_dump(mode="json")
     return {path: value for path, value in leaves(run_fields, "model.") if original_fields.get(path) != value}
 
 

@@ -23,7 +23,7 @@ from search_spaces.paths import leaves
 from trainables.costs import depth_range, most_layers
 from trainables.decoding.decode_config import LENGTH_MARGIN
 from trainables.layers.boundaries import NUM_BOUNDARIES
-from trainables.settings import limit_to_length, shallower
+from trainables.settings import limit_depth, limit_to_length
 
 FIRST = Pass(Weights.INITIAL, LENGTH, trains=True)
 LEARNS = Pass(Weights.INITIAL, LENGTH, trains=True, learns=True)
@@ -164,7 +164,7 @@ def _evaluations(probe: Probe, first: System, second: System, longest: int) -> I
         yield _measure_differences(probe, first, second, training_pass, longest)
     yield ("operations",) if probe.operations(first) != probe.operations(second) else ()
     # Layers beyond the maximum are not run, so only their number is compared.
-    is_deep = any(shallower(system.model, LAYERS) != system.model for system in (first, second))
+    is_deep = any(limit_depth(system.model, LAYERS) != system.model for system in (first, second))
     if is_deep and len({_layers(system, longest) for system in (first, second)}) > 1:
         yield ("layers",)
 

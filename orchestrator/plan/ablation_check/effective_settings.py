@@ -14,7 +14,7 @@ from search_spaces.dimensions import Space
 from trainables.assembly import batch_cost, reads_steps
 from trainables.field_effects import TrialFacts, effective_task_values, normal_forms
 from trainables.task_catalog import settled, splits
-from trainables.training.likes import UNSEEN, adapts, compares
+from trainables.training.normal_forms import ROUNDING_LOSS, adapts, compares
 from trainables.training.schedule import beta1, learning_rate
 
 STEPS_TRIED = 2000
@@ -77,7 +77,7 @@ def changed_aspects(first: System, second: System, sweep: Sweep) -> tuple[str, .
 def _equal(first: Any, second: Any) -> bool:
     """Return whether two values of a setting are equal up to float32 rounding."""
     if isinstance(first, float) and isinstance(second, float):
-        return isclose(first, second, rel_tol=UNSEEN)
+        return isclose(first, second, rel_tol=ROUNDING_LOSS)
     if isinstance(first, list | tuple) and isinstance(second, list | tuple):
         return len(first) == len(second) and all(map(_equal, first, second))
     return bool(first == second)
@@ -112,7 +112,7 @@ def effective_settings(system: System, sweep: Sweep, steps: Sequence[int] = ()) 
     rates = [learning_rate(train, step) for step in steps_asked]
     settings["rates"] = {
         # Rates so small that all updates together are lost in rounding have no effect.
-        "learning rate": rates if max(rates, default=0.0) * train.steps > UNSEEN else None,
+        "learning rate": rates if max(rates, default=0.0) * train.steps > ROUNDING_LOSS else None,
         # After one step each moment equals the gradient, for any decay.
         "beta1": [_retained_share(beta1(train, step)) for step in steps_asked] if train.steps > 1 else None,
         "beta2": _retained_share(train.betas[1]) if train.steps > 1 and adapts(train) else None,
@@ -129,7 +129,7 @@ def effective_settings(system: System, sweep: Sweep, steps: Sequence[int] = ()) 
 
 def _retained_share(decay: float) -> float:
     """Return the share of an optimizer moment that an update retains; 0 if rounding removes that share."""
-    return decay if decay >= UNSEEN else 0.0
+    return decay if decay >= ROUNDING_LOSS else 0.0
 
 
 def _train_tokens(system: System) -> int | None:

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from orchestrator.plan.ablation_check.weights import SEED, Weights, move
 from orchestrator.plan.training_code.settings import System
-from trainables.assembly import as_fault
+from trainables.assembly import convert_model_errors
 from trainables.counting import only_counted_kernels
 from trainables.data.synthetic import synthetic_batch
 from trainables.layers.dropout import set_dropout_context
@@ -149,7 +149,7 @@ def run(
     model.train(trains)
     move(model, point)
     set_dropout_context(model, SEED, 0)
-    with torch.set_grad_enabled(gradients), as_fault(system.model, "run on a batch"):
+    with torch.set_grad_enabled(gradients), convert_model_errors(system.model, "run on a batch"):
         if trains:
             output = model(batch)
         else:

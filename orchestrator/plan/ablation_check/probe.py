@@ -26,9 +26,9 @@ from orchestrator.plan.limits import size_problem
 from orchestrator.plan.space_check.metrics import reported_metrics
 from orchestrator.plan.training_code.settings import System, common_factor, divide_widths_by, widths
 from trainables import catalog
-from trainables.assembly import build_model, drawn_by_constructors
+from trainables.assembly import build_model, find_unseeded_tensors
 from trainables.field_effects import TrialFacts, normal_forms
-from trainables.settings import shallower
+from trainables.settings import limit_depth
 from trainables.threads import cpu_threads
 from trainables.training.evaluate import halting
 
@@ -83,8 +83,8 @@ class Probe:
         """Return modules, shapes and costs of `system`; raise ValueError if it cannot be built."""
         key = self._key(system)
         if key not in self._structures:
-            ghost = build_model(system.model, system.shape, SEED, torch.device("meta"))
-            self._structures[key] = Structure.of(system, ghost)
+            meta_model = build_model(system.model, system.shape, SEED, torch.device("meta"))
+            self._structures[key] = Structure.of(system, meta_model)
         return self._structures[key]
 
     def parameters(self, system: System) -> int:
@@ -161,7 +161,7 @@ class Probe:
             _require_memory(structure)
             _require_streams(system, structure)
             model = _built(system)
-            if is_outside(system):
+            if is_custom(system):
                 _require_repeated(system, model, _built(system))
                 model = _built(system)
             self._models[key] = model, {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -174,9 +174,9 @@ class Probe:
         return canonical([system.settings["model"], asdict(system.shape)])
 
 
-def is_outside(system: System) -> bool:
+def is_custom(system: System) -> bool:
     """Return whether the model comes from another package."""
-    return catalog.is_outside("models", system.settings["model"]["name"])
+    return catalog.is_custom("models", system.settings["model"]["name"])
 
 
 def _loss_settings(system: System) -> str:
@@ -202,7 +202,7 @@ def _require_streams(system: System, structure: Structure) -> None:
     """
     if not structure.plain:
         return
-    drawn_streams = drawn_by_constructors(shallower(system.model, LAYERS), system.shape)
+    drawn_streams = find_unseeded_tensors(limit_depth(system.model, LAYERS), system.shape)
     if drawn_streams:
         raise ValueError(
             f"{drawn_streams[0]} must be initialized in the method reset_parameters of its module, so that "
@@ -236,6 +236,6 @@ def _require_repeated(system: System, *models: nn.Module) -> None:
 
 
 def _built(system: System) -> nn.Module:
-    model = shallower(system.model, LAYERS)
+    model = limit_depth(system.model, LAYERS)
     with cpu_threads(1):
         return build_model(model, system.shape, SEED, "cpu", build_model(model, system.shape, SEED, "meta"))

@@ -40,7 +40,7 @@ from orchestrator.spec.placeholders import QUESTION, WHY
 from search_spaces.dimensions import Assignment, Float, Predicate, Space, contains, same
 from search_spaces.paths import MISSING, leaves, lookup
 from search_spaces.wording import amount as counted
-from trainables.custom.extensions import started_threads
+from trainables.custom.extensions import num_started_threads
 from trainables.custom.source_files import script_command
 from trainables.metrics import split_and_quantity
 
@@ -453,7 +453,7 @@ def _custom_code_warnings(plan: Plan) -> list[str]:
 def _thread_warnings(trainable: str) -> list[str]:
     """Return a warning if importing the trainable starts threads, so that trials cannot be forked."""
     module = trainable.partition(":")[0]
-    if not (thread_names := started_threads(module)):
+    if not (thread_names := num_started_threads(module)):
         return []
     started = f"importing {module} starts {counted(thread_names, 'thread')}"
     effect = "so each trial starts a fresh interpreter instead of a fork, which takes seconds longer"

@@ -13,7 +13,7 @@ from trainables.training.accumulator import Accumulator
 from trainables.training.config import TrainConfig
 from trainables.training.evaluate import evaluate
 from trainables.training.step import Learner, StepResult
-from trainables.training.writing import right_answers, scores
+from trainables.training.writing import reference_answers, scores
 from trainables.types import Batch, Output
 
 VALID = "valid"
@@ -34,7 +34,7 @@ def answer_metrics(system: System, batch: Batch) -> tuple[str, ...]:
     """Return the names of the metrics of written answers, without their split."""
     if system.shape.head != "sequence":
         return ()
-    right = right_answers(batch)
+    right = reference_answers(batch)
     return tuple(scores(system.task, right, right))
 
 

@@ -29,7 +29,7 @@ from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Space
 from trainables.metrics import Metric
 from trainables.task_catalog import task_name
-from trainables.training.measured import declared_metrics
+from trainables.training.metric_catalog import declared_metrics
 
 if TYPE_CHECKING:
     from orchestrator.search.samplers import ComponentChoice  # this import loads Optuna

@@ -44,13 +44,13 @@ def _choices(system: System, device: str) -> Iterator[str]:
         yield f"early_exit: auto is {mode}"
     dtype = SIXTEEN_BITS.get(system.train.precision, torch.float32)
     if isinstance(config, BlockSettings):
-        backend, width, biased = config.attention, config.size_of_head, False
+        backend, width, has_bias = config.attention, config.size_of_head, False
     elif isinstance(config, SparseSettings):
-        backend, width, biased = config.kernel, config.attention.head_width, True
+        backend, width, has_bias = config.kernel, config.attention.head_width, True
     else:
         return
-    dropping = config.attention_dropout > 0
-    name, reason = chosen_kernel(backend, device, dtype, width, dropping=dropping, biased=biased)
+    has_dropout = config.attention_dropout > 0
+    name, reason = chosen_kernel(backend, device, dtype, width, has_dropout=has_dropout, has_bias=has_bias)
     yield f"attention uses {name}{f' ({reason})' if reason else ''}"
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from orchestrator.plan.types import Arm
 from trainables.custom.script import METRICS, Script, default_of_omitted_flag
-from trainables.custom.source_files import OURS, script_command, source_contains
+from trainables.custom.source_files import OWN_PACKAGES, script_command, source_contains
 
 
 def script_warnings(trainable: str, arms: Sequence[Arm]) -> Iterator[str]:
@@ -17,7 +17,7 @@ def script_warnings(trainable: str, arms: Sequence[Arm]) -> Iterator[str]:
 def _missing_report_warnings(script: str, arms: Sequence[Arm]) -> Iterator[str]:
     """Yield a warning if neither the code of a script nor its settings name a way to report."""
     is_in_settings = any(METRICS in str(arm.settings) for arm in arms)
-    if not is_in_settings and not any(source_contains(script, word) for word in (METRICS, OURS[0])):
+    if not is_in_settings and not any(source_contains(script, word) for word in (METRICS, OWN_PACKAGES[0])):
         yield (
             f"Warning: {script} names neither {METRICS} nor haltsweep, so it may report nothing, and every "
             f"trial would fail. To report, {Script.how_to_report}."

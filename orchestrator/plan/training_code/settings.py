@@ -122,7 +122,7 @@ def _join_parts(parts_by_root: Mapping[str, ReadPart | list[SettingFault]]) -> S
     assert isinstance(train, TrainConfig)
     try:
         task_shape = shape(task)
-        if catalog.is_outside("tasks", task_name(task)):
+        if catalog.is_custom("tasks", task_name(task)):
             splits(task)
     except ValueError as error:  # a missing vocabulary file, or faulty task code
         return [SettingFault("task", str(error))]
@@ -170,7 +170,7 @@ def divide_widths_by(system: System, factor: int) -> System:
     for a custom model, whose widths may have another meaning, or if the smaller model cannot be trained.
     """
     model = system.settings["model"]
-    if factor == 1 or catalog.is_outside("models", model["name"]):
+    if factor == 1 or catalog.is_custom("models", model["name"]):
         return system
     divided_system = checked({**system.settings, "model": _divide_widths(model, factor)})
     return divided_system if isinstance(divided_system, System) else system
@@ -197,7 +197,7 @@ def _read(root: str, raw: Mapping[str, Any]) -> ReadPart | list[SettingFault]:
     Built-in parts are cached, since thousands of draws share them.
     """
     kind = _KINDS.get(root)
-    if kind is not None and catalog.is_outside(kind, str(raw.get("name"))):
+    if kind is not None and catalog.is_custom(kind, str(raw.get("name"))):
         return _parse_part(root, raw)
     try:
         config = _config_class(root, raw)

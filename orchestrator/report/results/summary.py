@@ -214,9 +214,9 @@ def declared_metrics(plan: Plan) -> tuple[Metric, ...]:
     """Return the metrics declared by the plan; for plans without any, those that every task has."""
     if plan.metrics or plan.trainable is not None:
         return plan.metrics
-    from trainables.training import measured
+    from trainables.training import metric_catalog
 
-    return measured.declared_metrics()
+    return metric_catalog.declared_metrics()
 
 
 def _displayed_metrics(plan: Plan, declared: Sequence[Metric], records: Sequence[Record]) -> tuple[str, ...]:

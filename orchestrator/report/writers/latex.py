@@ -75,8 +75,8 @@ def latex_document(report: Report, figures: Sequence[Panel]) -> str:
 def escape(text: str) -> str:
     """Return `text` escaped for LaTeX; letters that LaTeX has no name for are written as code points."""
     # Braces keep two hyphens apart, which LaTeX would print as a dash.
-    joined = "".join(map(_escape_letter, visible(one_line(text)))).replace("--", "{-}{-}")
-    return _MINUS.sub("$-$", joined)
+    join_weights = "".join(map(_escape_letter, visible(one_line(text)))).replace("--", "{-}{-}")
+    return _MINUS.sub("$-$", join_weights)
 
 
 def _escape_letter(letter: str) -> str:

@@ -19,16 +19,16 @@ def read_sweep(shell):
         return sweep.plan, [event for event in sweep.ledger.events() if event.trial_id is not None]
 
 
-def extend_kill_and_resume(shell, arguments, *, after, at_most):
+def extend_kill_and_resume(shell, arguments, *, after, max_kills):
     """Kill an extension after `after` of its trials have ended, and resume it. Assert that earlier trials are
     unchanged and each new trial ran once; return the plan before and after the extension."""
     answer = shell.run("launch", "tiny.yaml", "--driver", "inline")
     assert answer.code == 0, answer
-    plan, before = read_sweep(shell)
+    plan, records_before = read_sweep(shell)
     known_ids = {trial.trial_id for trial in plan.trials}
 
     def count_ended():
-        return sum(event.kind is EventKind.ENDED for event in read_sweep(shell)[1][len(before) :])
+        return sum(event.kind is EventKind.ENDED for event in read_sweep(shell)[1][len(records_before) :])
 
     with shell.started("extend", "tiny", *arguments) as process:
         wait_for(lambda: count_ended() >= after, process)
@@ -36,17 +36,17 @@ def extend_kill_and_resume(shell, arguments, *, after, at_most):
         process.wait()
     extended, half_events = read_sweep(shell)
     assert known_ids < {trial.trial_id for trial in extended.trials}
-    killed = sum(event.kind is EventKind.ENDED for event in half_events[len(before) :])
-    assert killed < at_most, "the kill must come before the end"
+    killed = sum(event.kind is EventKind.ENDED for event in half_events[len(records_before) :])
+    assert killed < max_kills, "the kill must come before the end"
     answer = shell.run("resume", "tiny", "--driver", "inline")
     assert answer.code == 0, answer
 
     final_plan, events = read_sweep(shell)
     assert final_plan == extended
     assert events[: len(half_events)] == half_events
-    assert half_events[: len(before)] == before
+    assert half_events[: len(records_before)] == records_before
     assert [trial for trial in final_plan.trials if trial.trial_id in known_ids] == list(plan.trials)
-    new_events = events[len(before) :]
+    new_events = events[len(records_before) :]
     assert not [event for event in new_events if event.trial_id in known_ids], (
         "the extension must not change earlier trials"
     )

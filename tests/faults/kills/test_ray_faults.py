@@ -87,10 +87,14 @@ def wait_for_progress(root, process):
 def check_private(process):
     """Assert that all servers and workers of a private Ray listen on the loopback address only."""
     addresses = []
-    for each in descendants(process):
+    for descendant in descendants(process):
         with suppress(psutil.NoSuchProcess):
-            sockets = [one for one in each.net_connections("inet") if one.status == psutil.CONN_LISTEN]
-            addresses += [(each.name(), ip_address(one.laddr.ip)) for one in sockets]
+            sockets = [
+                connection
+                for connection in descendant.net_connections("inet")
+                if connection.status == psutil.CONN_LISTEN
+            ]
+            addresses += [(descendant.name(), ip_address(connection.laddr.ip)) for connection in sockets]
     assert {"gcs_server", "raylet"} <= {name for name, _ in addresses}
     for name, ip in addresses:
         assert (getattr(ip, "ipv4_mapped", None) or ip).is_loopback, (name, ip)

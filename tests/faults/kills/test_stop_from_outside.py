@@ -88,11 +88,11 @@ def test_stop_drains_a_session_and_the_next_session_continues(tmp_path):
         process.join(PATIENCE_S)
         assert process.exitcode == 0
     events = read_events(place)
-    stopped = [event for event in events if event.kind is EventKind.ENDED]
-    assert {event.payload["reason"] for event in stopped} == {"the sweep was asked to stop"}
+    end_events = [event for event in events if event.kind is EventKind.ENDED]
+    assert {event.payload["reason"] for event in end_events} == {"the sweep was asked to stop"}
     assert events[-1].payload == {"reason": "interrupted"}
     checkpointed = {event.trial_id for event in events if event.kind is EventKind.CHECKPOINTED}
-    assert {event.trial_id for event in stopped} <= checkpointed
+    assert {event.trial_id for event in end_events} <= checkpointed
     (place.data / "slow").unlink()
     with session(place) as process:
         process.join(PATIENCE_S)

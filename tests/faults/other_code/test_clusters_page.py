@@ -59,8 +59,8 @@ def test_slurm_job_stops_at_a_signal_and_the_sweep_resumes(tmp_path):
     assert process.returncode == 130, err
     assert "stopping" in err
     assert not job_processes(), "processes of the job must end with the job"
-    resumed = shell.run("resume", "tiny", "--driver", "inline")
-    assert resumed.code == 0, resumed.err
+    result = shell.run("resume", "tiny", "--driver", "inline")
+    assert result.code == 0, result.err
     check_log(events(shell), read_launched_plan(SweepFolder(shell.folder / "runs" / "tiny")))
 
 

@@ -125,8 +125,10 @@ def test_check_refuses_impossible_declarations(folder, haltsweep, change, expect
 
 
 def test_valid_task_is_launched(folder, haltsweep):
-    apart = (("len(split))", "ord(split[0]))"), ("length: int = 4", "length: int = 40"))
-    write_task(folder, *apart, ("rng.integers(1, config.length + 1)", "rng.integers(20, config.length + 1)"))
+    replacements = (("len(split))", "ord(split[0]))"), ("length: int = 4", "length: int = 40"))
+    write_task(
+        folder, *replacements, ("rng.integers(1, config.length + 1)", "rng.integers(20, config.length + 1)")
+    )
     answer = haltsweep("launch", "spec.yaml", "--driver", "inline")
     assert answer.code == 0, answer
     assert "Look twice" not in answer.err

@@ -47,15 +47,18 @@ def count_events(shell, kind):
 
 @pytest.mark.parametrize("form", ["torch", "workload"])
 def test_killed_and_resumed_sweep_matches_an_undisturbed_sweep(tmp_path, haltsweep, form):
-    undisturbed, disturbed = shell_at(tmp_path / "calm", form), shell_at(tmp_path / "disturbed", form)
-    answer = undisturbed.run("launch", "own.yaml", *QUICK)
+    undisturbed_shell, disturbed_shell = (
+        shell_at(tmp_path / "calm", form),
+        shell_at(tmp_path / "disturbed", form),
+    )
+    answer = undisturbed_shell.run("launch", "own.yaml", *QUICK)
     assert answer.code == 0, answer
-    with disturbed.started("launch", "own.yaml", *QUICK) as process:
-        wait_for(lambda: count_events(disturbed, EventKind.MEASURED) >= 3, process)
+    with disturbed_shell.started("launch", "own.yaml", *QUICK) as process:
+        wait_for(lambda: count_events(disturbed_shell, EventKind.MEASURED) >= 3, process)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    answer = disturbed.run("resume", "own", *QUICK)
+    answer = disturbed_shell.run("resume", "own", *QUICK)
     assert answer.code == 0, answer
-    assert report_results(haltsweep, disturbed) == report_results(haltsweep, undisturbed)
-    answer = undisturbed.run("verify", "own")
+    assert report_results(haltsweep, disturbed_shell) == report_results(haltsweep, undisturbed_shell)
+    answer = undisturbed_shell.run("verify", "own")
     assert answer.code == 0, answer

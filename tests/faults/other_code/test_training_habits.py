@@ -45,9 +45,9 @@ def test_every_habit_measures_the_same_as_alone(tmp_path):
     measured = {(row["arm"], row["seed"]): row["metric.test/x"] for row in rows if row["arm"] != "baseline"}
     assert {key: value for key, value in measured.items() if not _is_right(*key, value)} == {}
     for level in LEVELS:
-        drawn = {seed: measured[f"seeded_once-{level}", seed] for seed in SEEDS}
-        assert len(set(drawn.values())) == len(SEEDS)
-        assert drawn == {seed: measured["seeded_once-high", seed] for seed in SEEDS}
+        numbers_by_seed = {seed: measured[f"seeded_once-{level}", seed] for seed in SEEDS}
+        assert len(set(numbers_by_seed.values())) == len(SEEDS)
+        assert numbers_by_seed == {seed: measured["seeded_once-high", seed] for seed in SEEDS}
     leftovers = {path.name for path in shell.folder.iterdir()} - {"__pycache__"}
     assert leftovers == {"job.py", "runs", "tiny.yaml"}
     assert not any((shell.folder.parent / "outputs").iterdir())

@@ -71,7 +71,7 @@ def train(settings, trial):
 
 
 @pytest.fixture(autouse=True)
-def lit(tmp_path: Path) -> Iterator[None]:
+def lit_module(tmp_path: Path) -> Iterator[None]:
     with importable_files(tmp_path, {"lit.py": CODE}):
         yield
 
@@ -90,8 +90,8 @@ def test_callback_reports_and_resumes_identically(
     contract.test_trial_stopped_at_every_report_ends_like_an_uninterrupted_one(settings, tmp_path)
     measurements, workload = run_uninterrupted(contract.found().workload, Job(settings, 1))
     workload.close()
-    assert [each.step for each in measurements] == steps
-    assert all({"train/loss", "valid/loss"} & each.metrics.keys() for each in measurements)
+    assert [measurement.step for measurement in measurements] == steps
+    assert all({"train/loss", "valid/loss"} & measurement.metrics.keys() for measurement in measurements)
 
 
 def test_stopped_trial_ends_the_training(tmp_path: Path) -> None:

@@ -69,8 +69,8 @@ def test_callback_reports_and_resumes_identically(
     contract.test_trial_stopped_at_every_report_ends_like_an_uninterrupted_one(settings, tmp_path)
     measurements, workload = run_uninterrupted(contract.found().workload, Job(settings, 1))
     workload.close()
-    assert [each.step for each in measurements] == steps
-    assert all("eval/loss" in each.metrics for each in measurements)
+    assert [measurement.step for measurement in measurements] == steps
+    assert all("eval/loss" in measurement.metrics for measurement in measurements)
 
 
 def test_stopped_trial_ends_the_training(tmp_path: Path) -> None:

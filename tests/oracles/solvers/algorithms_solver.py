@@ -26,14 +26,14 @@ def solve(text: str, problem: str = "addition", form: str = "full", pause_tokens
     words = text.split()
     start = words.index(">") + pause_tokens
     assert words[start - pause_tokens + 1 : start + 1] == ["<pause>"] * pause_tokens
-    written, shown = SOLVERS[problem](words[: start - pause_tokens]), words[start + 1 :]
+    answer, shown_words = SOLVERS[problem](words[: start - pause_tokens]), words[start + 1 :]
     if form == "next_token":
-        assert shown == written, "the input must contain the true answer"
-        written = [*written, "#"]
+        assert shown_words == answer, "the input must contain the true answer"
+        answer = [*answer, "#"]
     else:
-        assert set(shown) == {"#"}
-        written = [*written, *"#" * (1 + len(shown) - len(written))]
-    return [-1] * start + [0 if word == "#" else 1 + int(word) for word in written]
+        assert set(shown_words) == {"#"}
+        answer = [*answer, *"#" * (1 + len(shown_words) - len(answer))]
+    return [-1] * start + [0 if word == "#" else 1 + int(word) for word in answer]
 
 
 def parity(bits: list[str]) -> list[str]:
@@ -43,7 +43,7 @@ def parity(bits: list[str]) -> list[str]:
     return [str(int(is_odd))]
 
 
-def carried(columns: list[int]) -> list[str]:
+def add_carries(columns: list[int]) -> list[str]:
     """Return the digits of a number, lowest first, from sums of its binary columns."""
     for place in range(len(columns) - 1):
         columns[place + 1] += columns[place] // 2
@@ -55,12 +55,12 @@ def add(query: list[str]) -> list[str]:
     """Add by columns: highest digit first, one digit more than the summands have."""
     middle = query.index("+")
     columns = [int(a) + int(b) for a, b in zip(query[:middle], query[middle + 1 :], strict=True)]
-    return carried([*reversed(columns), 0])[::-1]
+    return add_carries([*reversed(columns), 0])[::-1]
 
 
 def count_ones(bits: list[str]) -> list[str]:
     """Count the ones, lowest digit first, without zeros at the end."""
-    digits = carried([bits.count("1"), *[0] * len(bits)])
+    digits = add_carries([bits.count("1"), *[0] * len(bits)])
     while len(digits) > 1 and digits[-1] == "0":
         digits.pop()
     return digits
@@ -73,7 +73,7 @@ def multiply(query: list[str]) -> list[str]:
     for i, first_digit in enumerate(reversed(first)):
         for j, second_digit in enumerate(reversed(second)):
             columns[i + j] += (first_digit, second_digit) == ("1", "1")
-    return carried(columns)
+    return add_carries(columns)
 
 
 SOLVERS: dict[str, Callable[[list[str]], list[str]]] = {

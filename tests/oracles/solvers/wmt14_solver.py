@@ -48,7 +48,7 @@ def write_files(folder: Path, seed: int) -> str:
             selected[0] = selected[0][0] + " red red red red", selected[0][1] + " " + RARE
         for side, texts in zip(("en", "de"), zip(*selected, strict=True), strict=True):
             (folder / f"{part}.{side}").write_text("".join(text + "\n" for text in texts))
-    pieces = sorted({piece for both in WORDS for word in both for piece in word.split()})
+    pieces = sorted({piece for languages in WORDS for word in languages for piece in word.split()})
     (folder / "dict.txt").write_text("".join(f"{piece} {99 - place}\n" for place, piece in enumerate(pieces)))
     return str(folder)
 

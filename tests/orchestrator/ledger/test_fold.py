@@ -81,12 +81,16 @@ def test_stopped_trial_that_continues_is_open() -> None:
         opening_event("new"),
         log.started(6.0, TRIAL_ID, 2),
     ]
-    (stopped,) = records(events[:4], PLAN)
-    assert (stopped.outcome, stopped.reason, stopped.ended_at) == (OutcomeKind.STOPPED, "Ctrl-C", 4.0)
-    (resumed,) = records(events, PLAN)
-    assert (resumed.outcome, resumed.reason, resumed.ended_at) == (None, "", None)
-    assert (resumed.started_at, resumed.attempts) == (3.0, 2)
-    assert resumed.provenance["commit"] == "new", "the record must describe the newest attempt"
+    (stopped_record,) = records(events[:4], PLAN)
+    assert (stopped_record.outcome, stopped_record.reason, stopped_record.ended_at) == (
+        OutcomeKind.STOPPED,
+        "Ctrl-C",
+        4.0,
+    )
+    (resumed_record,) = records(events, PLAN)
+    assert (resumed_record.outcome, resumed_record.reason, resumed_record.ended_at) == (None, "", None)
+    assert (resumed_record.started_at, resumed_record.attempts) == (3.0, 2)
+    assert resumed_record.provenance["commit"] == "new", "the record must describe the newest attempt"
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1), st.sampled_from(["max", "min"]))

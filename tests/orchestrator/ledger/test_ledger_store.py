@@ -57,9 +57,9 @@ def test_another_connection_reads_the_written_events(store: Ledger, any_url: str
 
 def test_reading_continues_over_many_pages(store: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.ledger.ledger_reader.READ_ROWS", 7)
-    written = list(history(make_plan(4), seed=1))
-    store.append(written, store.claim(DEAD))
-    assert without_seq(store.events()) == written
+    events = list(history(make_plan(4), seed=1))
+    store.append(events, store.claim(DEAD))
+    assert without_seq(store.events()) == events
 
 
 def test_sweeps_in_one_database_are_separate(store: Ledger, any_url: str) -> None:

@@ -18,7 +18,7 @@ from tests.orchestrator.plan import small_specs
 from tests.support.specs.planned import plan
 from tests.support.specs.refusals import expect_faults
 from trainables.metrics import Metric, parse_metrics
-from trainables.training.measured import declared_metrics
+from trainables.training.metric_catalog import declared_metrics
 
 CONFIRM = ConfirmPlan(1, (1, 2, 3), ("first", "second"))
 SEARCH = SearchPlan(4, {}, None, (Objective(metric="valid/error", goal="min"),), 0)

@@ -108,11 +108,13 @@ def test_trial_that_no_machine_could_run_is_refused_at_once(parts, message):
 
 def test_ablation_check_runs_few_layers_of_a_deep_model(monkeypatch):
     monkeypatch.setattr(probe, "LAYERS", 3)
-    deep, shallow = (
+    deep_model, shallow_model = (
         checked(make_absurd_spec(max_layers=layers, halt=None).baseline.model_dump()) for layers in (50, 3)
     )
     limited_probe = probe.Probe()
-    deep_result = limited_probe.measure(deep, LEARNS)
-    assert deep_result == limited_probe.measure(shallow, LEARNS)
+    deep_result = limited_probe.measure(deep_model, LEARNS)
+    assert deep_result == limited_probe.measure(shallow_model, LEARNS)
     assert max(deep_result.quantities["layers run"]) == 3
-    assert limited_probe.structure(deep).flops_max > 10 * limited_probe.structure(shallow).flops_max
+    assert (
+        limited_probe.structure(deep_model).flops_max > 10 * limited_probe.structure(shallow_model).flops_max
+    )

@@ -94,8 +94,8 @@ def test_more_search_trials_keep_search_ids_and_change_confirm_ids() -> None:
 
 
 def test_more_seeds_and_arms_keep_existing_ids() -> None:
-    more = list_trials(arms=(ARM, OTHER, replace(ARM, name="third", digest="digest-third")))
-    assert {trial.trial_id for trial in list_trials()} < {trial.trial_id for trial in more}
+    more_trials = list_trials(arms=(ARM, OTHER, replace(ARM, name="third", digest="digest-third")))
+    assert {trial.trial_id for trial in list_trials()} < {trial.trial_id for trial in more_trials}
     seeded = list_trials(confirm=replace(CONFIRMING, seeds=(11, 12, 13, 14)))
     assert {trial.trial_id for trial in list_trials()} < {trial.trial_id for trial in seeded}
 

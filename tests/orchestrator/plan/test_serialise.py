@@ -45,9 +45,9 @@ def test_domains_keep_their_type(domain: Any, value: Any) -> None:
         Dimension("model.a", domain, (When("model.b", (value,)),), "somewhere"),
         constraints=(Constraint("model.a", "<=", 3),),
     )
-    restored = from_json(to_json(plan))
-    assert restored == plan
-    assert repr(restored.arms[0].space) == repr(plan.arms[0].space)
+    restored_plan = from_json(to_json(plan))
+    assert restored_plan == plan
+    assert repr(restored_plan.arms[0].space) == repr(plan.arms[0].space)
 
 
 def test_text_is_canonical() -> None:

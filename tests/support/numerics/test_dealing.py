@@ -20,7 +20,7 @@ def test_share_begins_with_a_long_test_and_ends_with_a_quick_test(processes: int
     groups = [[f"long {number}"] for number in range(processes)] + [["one", "one too"], ["two", "two too"]]
     rest = [f"short {number}" for number in range(40)]
     items = distribute_tests(groups, rest, processes)
-    assert sorted(items) == sorted([*(each for group in groups for each in group), *rest])
+    assert sorted(items) == sorted([*(item for group in groups for item in group), *rest])
     for process, share in enumerate(xdist_shares(items, processes)):
         assert share[0] == f"long {process}"
         assert share[-1].startswith("short")

@@ -82,13 +82,15 @@ class Shell:
     home: Path
     tracked: bool = False
     """Whether launches write MLflow, which takes longer to import than a small sweep takes to run."""
-    drawn: bool = False
+    draws_figures: bool = False
     """Whether reports contain figures, which take longer to draw than a small sweep takes to run."""
 
     @classmethod
-    def at(cls, root: Path, spec: str = TINY, *, tracked: bool = False, drawn: bool = False) -> "Shell":
+    def at(
+        cls, root: Path, spec: str = TINY, *, tracked: bool = False, draws_figures: bool = False
+    ) -> "Shell":
         """Create a working folder whose name needs quoting, with `spec` in tiny.yaml."""
-        shell = cls(root / """it's "work" in 100% ä""", root / "home", tracked, drawn)
+        shell = cls(root / """it's "work" in 100% ä""", root / "home", tracked, draws_figures)
         shell.folder.mkdir()
         shell.home.mkdir()
         (shell.folder / "tiny.yaml").write_text(spec, encoding="utf-8")
@@ -136,7 +138,7 @@ class Shell:
     def started(self, *arguments: str, **variables: str) -> Iterator[Forked]:
         """Start a command in a new process group, as a terminal does; kill it at the end of the block."""
         environment = {**self.environment, **variables}
-        work = partial(_command, drawn=self.drawn)
+        work = partial(_command, draws_figures=self.draws_figures)
         process = Forked(work, arguments, folder=self.folder, variables=environment)
         try:
             yield process
@@ -144,9 +146,9 @@ class Shell:
             process.end()
 
 
-def _command(arguments: Sequence[str], *, drawn: bool) -> None:
+def _command(arguments: Sequence[str], *, draws_figures: bool) -> None:
     """Run the command line in a fork as a shell would start it."""
-    if not drawn:
+    if not draws_figures:
         draw_blank_figures()
     sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     sys.argv = [str(COMMAND), *arguments]

@@ -64,6 +64,6 @@ def all_arms(argument: str) -> dict[str, dict[str, Any]]:
     }
 
 
-def built(raw: dict[str, Any], *shape: Any) -> Any:
+def build_arm(raw: dict[str, Any], *shape: Any) -> Any:
     """Build the model in float64, with halting that differs between tokens."""
     return MODELS[raw["name"]]().built(raw, *shape)

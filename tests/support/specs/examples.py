@@ -29,6 +29,6 @@ def register_profiles() -> None:
     settings.load_profile("haltsweep")
 
 
-def examples(count: int, **more: Any) -> settings:
-    """Return settings for `count` examples, scaled by the profile; `more` are Hypothesis settings."""
-    return settings(max_examples=count * settings().max_examples // DEFAULT_EXAMPLES, **more)
+def examples(count: int, **options: Any) -> settings:
+    """Return settings for `count` examples, scaled by the profile; `options` are Hypothesis settings."""
+    return settings(max_examples=count * settings().max_examples // DEFAULT_EXAMPLES, **options)

@@ -26,7 +26,7 @@ class RepeatBest(RandomSampler):
     ) -> Any:
         """Return the best known value with probability `width`, else a random value."""
         completed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        trials_with_param = [other for other in completed if param_name in other.params]
+        trials_with_param = [trial for trial in completed if param_name in trial.params]
         if trials_with_param and self.stream.random() < self.width:
-            return max(trials_with_param, key=lambda other: other.values[0]).params[param_name]
+            return max(trials_with_param, key=lambda trial: trial.values[0]).params[param_name]
         return super().sample_independent(study, trial, param_name, param_distribution)

@@ -22,8 +22,8 @@ SETTINGS = {"steps": 5}
 def train_with_checkpoint(settings, trial):
     """Store the step before every report, and continue from a stored step."""
     saved = trial.folder / "step.txt"
-    first = int(saved.read_text()) + 1 if saved.exists() else 1
-    for step in range(first, settings["steps"] + 1):
+    first_workload = int(saved.read_text()) + 1 if saved.exists() else 1
+    for step in range(first_workload, settings["steps"] + 1):
         saved.write_text(str(step))
         trial.report(step, {"valid/score": trial.generator("noise", step).random()})
 
@@ -43,7 +43,7 @@ def run(workload: FunctionWorkload) -> list[Measurement]:
     return measurements
 
 
-def reported(measurements: list[Measurement]) -> list[tuple[int, dict[str, float]]]:
+def step_metrics(measurements: list[Measurement]) -> list[tuple[int, dict[str, float]]]:
     return [(measurement.step, dict(measurement.metrics)) for measurement in measurements]
 
 
@@ -52,15 +52,15 @@ def reported(measurements: list[Measurement]) -> list[tuple[int, dict[str, float
 def test_resumed_function_reports_each_step_once(train, steps_before: int, tmp_path: Path) -> None:
     uninterrupted = run(FunctionWorkload(train, Job(SETTINGS, seed=7)))
     assert [measurement.step for measurement in uninterrupted] == [1, 2, 3, 4, 5]
-    first = FunctionWorkload(train, Job(SETTINGS, seed=7))
-    before = [first.advance() for _ in range(steps_before)]
-    first.save(tmp_path)
-    first.close()
-    resumed = FunctionWorkload(train, Job(SETTINGS, seed=7))
-    resumed.restore(tmp_path)
-    after = run(resumed)
-    assert reported(before) + reported(after) == reported(uninterrupted)
-    assert all(measurement.seconds >= before[-1].seconds for measurement in after)
+    first_workload = FunctionWorkload(train, Job(SETTINGS, seed=7))
+    reports_before = [first_workload.advance() for _ in range(steps_before)]
+    first_workload.save(tmp_path)
+    first_workload.close()
+    resumed_workload = FunctionWorkload(train, Job(SETTINGS, seed=7))
+    resumed_workload.restore(tmp_path)
+    reports_after = run(resumed_workload)
+    assert step_metrics(reports_before) + step_metrics(reports_after) == step_metrics(uninterrupted)
+    assert all(measurement.seconds >= reports_before[-1].seconds for measurement in reports_after)
 
 
 def test_checkpoint_stores_a_link_as_a_link(tmp_path: Path) -> None:
@@ -79,15 +79,15 @@ def test_checkpoint_stores_a_link_as_a_link(tmp_path: Path) -> None:
         trial.report(1, {"valid/score": 0.0})
         trial.report(2, {"valid/score": 0.0})
 
-    first = FunctionWorkload(train, Job(SETTINGS, seed=0))
-    first.advance()
+    first_workload = FunctionWorkload(train, Job(SETTINGS, seed=0))
+    first_workload.advance()
     (tmp_path / "trial").mkdir()
-    checkpoint = write(tmp_path / "trial", first._last_report, first.save)
-    first.close()
-    resumed = FunctionWorkload(train, Job(SETTINGS, seed=0))
-    resumed.restore(checkpoint.state)
-    assert resumed.advance().step == 2
-    resumed.close()
+    checkpoint = write(tmp_path / "trial", first_workload._last_report, first_workload.save)
+    first_workload.close()
+    resumed_workload = FunctionWorkload(train, Job(SETTINGS, seed=0))
+    resumed_workload.restore(checkpoint.state)
+    assert resumed_workload.advance().step == 2
+    resumed_workload.close()
     assert links_by_run[1] == {"data": True, "loop": True, "best": False, "newest": False}
     assert (tmp_path / "data" / "large").exists()
 
@@ -106,13 +106,13 @@ def test_function_changes_only_its_copy_of_the_settings() -> None:
 def test_folder_of_a_killed_trial_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    killed = tmp_path / f"{TRIALS}999999999-{origin()}aa-abc"
-    killed.mkdir()
-    running = FunctionWorkload(train_with_checkpoint, Job(SETTINGS, seed=0))
-    running.advance()
+    killed_folder = tmp_path / f"{TRIALS}999999999-{origin()}aa-abc"
+    killed_folder.mkdir()
+    running_workload = FunctionWorkload(train_with_checkpoint, Job(SETTINGS, seed=0))
+    running_workload.advance()
     clear_abandoned()
     assert [path.name.startswith(f"{TRIALS}{os.getpid()}-") for path in tmp_path.iterdir()] == [True]
-    running.close()
+    running_workload.close()
     assert not list(tmp_path.iterdir())
 
 
@@ -138,7 +138,7 @@ def test_exit_without_an_error_ends_the_trial() -> None:
         trial.report(1, {"valid/score": 0.5})
         sys.exit(0)
 
-    assert reported(run(FunctionWorkload(train, Job(SETTINGS, seed=0)))) == [(1, {"valid/score": 0.5})]
+    assert step_metrics(run(FunctionWorkload(train, Job(SETTINGS, seed=0)))) == [(1, {"valid/score": 0.5})]
 
 
 def report_in_a_thread(settings, trial):

@@ -48,7 +48,7 @@ def test_function_can_have_its_own_declaration(write_module):
     write_module("mine", dedent(code))
     assert load("mine:first").several_gpus
     assert load("mine:first").metrics == ()
-    assert [each.name for each in load("mine:second").metrics] == ["score"]
+    assert [metric.name for metric in load("mine:second").metrics] == ["score"]
 
 
 def test_dataclass_validates_settings(write_module):
@@ -68,12 +68,12 @@ def test_dataclass_validates_settings(write_module):
     """
     write_module("mine", dedent(code))
     config = load("mine:train").config
-    dumped = config.model_validate({"width": 4, "optimiser": {"lr": 1}}).model_dump(mode="json")
-    assert dumped == {"width": 4, "optimiser": {"lr": 1.0}}
+    settings = config.model_validate({"width": 4, "optimiser": {"lr": 1}}).model_dump(mode="json")
+    assert settings == {"width": 4, "optimiser": {"lr": 1.0}}
     for wrong_settings, location in (({"width": 3}, ()), ({"width": 4, "depth": 1}, ("depth",))):
         with pytest.raises(ValidationError) as error:
             config.model_validate(wrong_settings)
-        assert [each["loc"] for each in error.value.errors()] == [location]
+        assert [fault["loc"] for fault in error.value.errors()] == [location]
 
 
 def test_metrics_can_be_declared_by_mappings_or_objects():

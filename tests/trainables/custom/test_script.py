@@ -84,7 +84,8 @@ def test_settings_become_overrides_of_a_hydra_application() -> None:
     ]
     hydra = pytest.importorskip("hydra.core.override_parser.overrides_parser")
     parsed = {
-        each.key_or_group: each.value() for each in hydra.OverridesParser.create().parse_overrides(arguments)
+        parse_override.key_or_group: parse_override.value()
+        for parse_override in hydra.OverridesParser.create().parse_overrides(arguments)
     }
     assert parsed == {"model.width": 8, "model.act": "true"} | {
         k: v for k, v in settings.items() if k != "model"
@@ -118,7 +119,7 @@ it.join()
 EXPECTED = [(step, {"valid/loss": 1.0, "valid/seed": 7}) for step in (1, 2, 3)]
 
 
-def reported(measurements: list[Measurement]) -> list[tuple[int, Any]]:
+def step_metrics(measurements: list[Measurement]) -> list[tuple[int, Any]]:
     return [(measurement.step, measurement.metrics) for measurement in measurements]
 
 
@@ -152,7 +153,7 @@ def test_json_lines_become_reports(start_script, keeps_open: str, writes: str, c
     workload = start_script(LINES.format(keeps_open=keeps_open, writes=writes, calls=calls), lr=0.5)
     measurements = list(iter(workload.advance, None))
     workload.close()
-    assert reported(measurements) == EXPECTED
+    assert step_metrics(measurements) == EXPECTED
 
 
 @pytest.mark.parametrize("operator", ["+=", "="], ids=["all lines", "last line"])
@@ -165,7 +166,7 @@ def test_rewritten_file_reports_each_line_once(start_script, operator: str) -> N
                 log.write(lines)
     """
     workload = start_script(code)
-    assert [each.step for each in iter(workload.advance, None)] == [1, 2, 3]
+    assert [measurement.step for measurement in iter(workload.advance, None)] == [1, 2, 3]
     workload.close()
 
 
@@ -177,7 +178,7 @@ def test_file_that_stays_open_is_read_to_its_end(start_script) -> None:
             log.write('{"step": STEP, "valid/loss": 1}\\n'.replace("STEP", str(step)))
     """
     workload = start_script(code)
-    assert [each.step for each in iter(workload.advance, None)] == list(range(1, 1001))
+    assert [measurement.step for measurement in iter(workload.advance, None)] == list(range(1, 1001))
     workload.close()
 
 
@@ -207,7 +208,7 @@ def test_lines_of_a_folder_that_is_gone_at_the_end_are_reported(start_script, en
                 log.write(f'{{{{"step": {{step}}, "valid/loss": 1}}}}\\n')
         {ends}
     """)
-    assert [each.step for each in iter(workload.advance, None)] == [1, 2, 3]
+    assert [measurement.step for measurement in iter(workload.advance, None)] == [1, 2, 3]
     workload.close()
 
 
@@ -218,7 +219,7 @@ def test_lines_before_a_failure_are_reported(start_script, ends: str) -> None:
             log.write('{{"step": 1, "valid/loss": 1}}\\n')
         {ends}
     """)
-    assert reported([workload.advance()]) == [(1, {"valid/loss": 1})]
+    assert step_metrics([workload.advance()]) == [(1, {"valid/loss": 1})]
     with pytest.raises((KeyError, SystemExit)):
         workload.advance()
     workload.close()
@@ -241,7 +242,7 @@ def test_script_reports_by_the_current_trial(start_script) -> None:
         sys.exit()
     """
     workload = start_script(code, lr=0.25)
-    assert reported([workload.advance()]) == [(1, {"valid/loss": 0.25, "valid/seed": 7})]
+    assert step_metrics([workload.advance()]) == [(1, {"valid/loss": 0.25, "valid/seed": 7})]
     assert workload.advance() is None
     workload.close()
 
@@ -270,7 +271,7 @@ def test_hydra_application_gets_overrides_and_the_seed(
     for name, width in (("small", 4), ("large", 8)):
         (tmp_path / "conf" / "model" / f"{name}.yaml").write_text(f"width: {width}\n")
     workload = start_script(HYDRA, lr=0.5, model="large")
-    assert reported([workload.advance()]) == [(1, {"valid/loss": 8.5, "valid/seed": 7})]
+    assert step_metrics([workload.advance()]) == [(1, {"valid/loss": 8.5, "valid/seed": 7})]
     workload.close()
     state.clear()
 
@@ -288,7 +289,7 @@ def test_script_with_omegaconf_gets_overrides_and_the_seed(start_script) -> None
         lr=0.5,
         model={"width": 8},
     )
-    assert reported([workload.advance()]) == [(1, {"valid/loss": 8.5, "valid/seed": 7})]
+    assert step_metrics([workload.advance()]) == [(1, {"valid/loss": 8.5, "valid/seed": 7})]
     workload.close()
 
 

@@ -54,7 +54,7 @@ STILL_FILES = ["deeper/beside.py", "deeper/still.py", "helper.py"]
     ],
 )
 def test_source_files_are_the_module_and_its_local_imports(folder, module, expected):
-    assert [str(each.relative_to(folder)) for each in source_files(module)] == expected
+    assert [str(source_file.relative_to(folder)) for source_file in source_files(module)] == expected
 
 
 def test_imports_of_installed_modules_are_not_followed(folder, monkeypatch):

@@ -8,9 +8,9 @@ from tests.oracles.solvers.listops_solver import SMALL
 from trainables import task_catalog
 from trainables.data import inventory
 from trainables.data.inventory import DataFile, inspect
-from trainables.data.progress import Watcher, watched_by
+from trainables.data.progress import Watcher, report_to
 from trainables.data.store import open_split, split_path
-from trainables.locks import locked
+from trainables.locks import hold_lock
 from trainables.tasks import listops
 
 CONFIG = task_catalog.task_config(SMALL)
@@ -33,9 +33,9 @@ def verdicts(data_dir: Path) -> dict[str, str]:
 
 def test_valid_splits_are_listed_with_hash_and_size(valid: Path, tmp_path: Path) -> None:
     open_split(CONFIG, "near-iid", tmp_path)
-    entries = {each.path.stem: each for each in inspect(tmp_path)}
+    entries = {data_file.path.stem: data_file for data_file in inspect(tmp_path)}
     assert set(entries) == {"valid", "near-iid"}
-    assert {each.verdict for each in entries.values()} == {"whole"}
+    assert {entry.verdict for entry in entries.values()} == {"whole"}
     assert entries["valid"].content_hash == open_split(CONFIG, "valid", tmp_path).content_hash
     assert entries["valid"].size == valid.stat().st_size
 
@@ -51,23 +51,23 @@ def test_split_under_construction_is_not_touched(tmp_path: Path) -> None:
     path = split_path(config, "length-512-ignore-0.8", tmp_path)
     path.parent.mkdir(parents=True)
     path.with_name(f".{path.name}.7-abc123.tmp").write_text("half")
-    with locked(path.with_suffix(".lock"), 0.0, print):
+    with hold_lock(path.with_suffix(".lock"), 0.0, print):
         assert set(verdicts(tmp_path).values()) == {"being built"}
     assert set(verdicts(tmp_path).values()) == {"unsealed"}
 
 
 def test_published_files_in_the_data_folder_are_one_entry_and_kept(valid: Path, tmp_path: Path) -> None:
     """Specs read published data from folders such as data/aclImdb, whose files may resemble stored splits."""
-    strangers = ("train/pos/0_9.txt", "train/pos.json", "train/pos.arrow", "train/x.tmp", "README")
-    for name in strangers:
+    unknown_files = ("train/pos/0_9.txt", "train/pos.json", "train/pos.arrow", "train/x.tmp", "README")
+    for name in unknown_files:
         (tmp_path / "aclImdb" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "aclImdb" / name).write_text("mine")
     notes_file = valid.parents[1] / "notes.json"
     notes_file.write_text("mine")
-    entries = {each.path.name: each for each in inspect(tmp_path)}
+    entries = {data_file.path.name: data_file for data_file in inspect(tmp_path)}
     assert set(entries) == {"aclImdb", "notes.json", "valid.arrow"}
     assert entries["aclImdb"] == DataFile(
-        tmp_path / "aclImdb", "unknown", "no data set: 5 files", size=4 * len(strangers)
+        tmp_path / "aclImdb", "unknown", "no data set: 5 files", size=4 * len(unknown_files)
     )
     assert entries["notes.json"].reason == "not where data sets are"
     assert entries["valid.arrow"].verdict == "whole"
@@ -77,13 +77,13 @@ def test_published_files_in_the_data_folder_are_one_entry_and_kept(valid: Path, 
 
 def test_inspection_writes_nothing_and_reports_progress(valid: Path, tmp_path: Path) -> None:
     progress: list[tuple[str, int, int]] = []
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    with watched_by(Watcher(lambda *each: progress.append(each))):
+    times_before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    with report_to(Watcher(lambda *data_file: progress.append(data_file))):
         (entry,) = inspect(tmp_path)
     assert entry == DataFile(valid, "whole", "", entry.content_hash, entry.size)
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == times_before
     assert progress
-    assert all(unit == "bytes" and 0 <= done <= total for unit, done, total in progress)
+    assert all(unit == "bytes" and 0 <= num_done <= total for unit, num_done, total in progress)
 
 
 def test_damaged_split_is_found_and_can_be_removed(valid: Path, tmp_path: Path) -> None:

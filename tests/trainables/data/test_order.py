@@ -14,21 +14,21 @@ seeds = st.integers(0, 2**40)
 @given(sizes, sizes, seeds)
 def test_epoch_reads_every_example_once(n: int, batch_size: int, seed: int) -> None:
     steps = range(-(-3 * n // batch_size))
-    read = np.concatenate([batch_indices(n, batch_size, seed, step) for step in steps])
+    indices = np.concatenate([batch_indices(n, batch_size, seed, step) for step in steps])
     for epoch in range(3):
-        assert sorted(read[epoch * n : (epoch + 1) * n].tolist()) == list(range(n))
+        assert sorted(indices[epoch * n : (epoch + 1) * n].tolist()) == list(range(n))
 
 
 @given(sizes, sizes, seeds, st.lists(st.integers(0, 30), min_size=1))
 def test_batch_of_a_step_is_independent_of_earlier_steps(
     n: int, batch_size: int, seed: int, steps: list[int]
 ) -> None:
-    once = {step: batch_indices(n, batch_size, seed, step).tolist() for step in sorted(set(steps))}
+    batches_by_step = {step: batch_indices(n, batch_size, seed, step).tolist() for step in sorted(set(steps))}
     order._shuffle.cache_clear()
     for step in steps:
         batch = batch_indices(n, batch_size, seed, step)
         assert batch.shape == (batch_size,)
-        assert batch.tolist() == once[step]
+        assert batch.tolist() == batches_by_step[step]
 
 
 def test_order_is_unchanged() -> None:
@@ -50,15 +50,17 @@ def test_pool_of_bucketed_batches_equals_random_batches(
 ) -> None:
     bucketed = Bucketed(lengths, batch_size, seed, pool_batches)
     steps = range(pool * pool_batches, (pool + 1) * pool_batches)
-    ours = [bucketed.batch_indices(step) for step in steps]
-    plain = [batch_indices(len(lengths), batch_size, seed, step) for step in steps]
-    assert sorted(np.concatenate(ours).tolist()) == sorted(np.concatenate(plain).tolist())
+    bucketed_batches = [bucketed.batch_indices(step) for step in steps]
+    random_batches = [batch_indices(len(lengths), batch_size, seed, step) for step in steps]
+    assert sorted(np.concatenate(bucketed_batches).tolist()) == sorted(
+        np.concatenate(random_batches).tolist()
+    )
     # Batches of a pool are sorted by length, so their lengths do not overlap.
-    bounds = sorted((int(lengths[batch].min()), int(lengths[batch].max())) for batch in ours)
+    bounds = sorted((int(lengths[batch].min()), int(lengths[batch].max())) for batch in bucketed_batches)
     assert all(one[1] <= other[0] for one, other in pairwise(bounds))
-    assert padding_share(lengths, ours) <= padding_share(lengths, plain) + 1e-12
-    fresh = Bucketed(lengths, batch_size, seed, pool_batches)
-    assert fresh.batch_indices(steps[-1]).tolist() == ours[-1].tolist()
+    assert padding_share(lengths, bucketed_batches) <= padding_share(lengths, random_batches) + 1e-12
+    new_order = Bucketed(lengths, batch_size, seed, pool_batches)
+    assert new_order.batch_indices(steps[-1]).tolist() == bucketed_batches[-1].tolist()
 
 
 def tokens_of(batch: np.ndarray, lengths: np.ndarray) -> int:
@@ -92,9 +94,9 @@ def test_evaluation_reads_every_example_once_and_long_ones_first(
     lengths: np.ndarray, batch_size: int, tokens_max: int | None
 ) -> None:
     batches = list(evaluation_batches(lengths, batch_size, tokens_max))
-    read = np.concatenate(batches)
-    assert sorted(read.tolist()) == list(range(len(lengths)))
-    assert (np.diff(lengths[read]) <= 0).all()
+    indices = np.concatenate(batches)
+    assert sorted(indices.tolist()) == list(range(len(lengths)))
+    assert (np.diff(lengths[indices]) <= 0).all()
     for batch in batches:
         assert 0 < len(batch) <= batch_size
         assert tokens_max is None or len(batch) == 1 or len(batch) * lengths[batch].max() <= tokens_max

@@ -51,13 +51,15 @@ def test_hash_is_equal_for_equal_examples_only(first: list[Row], second: list[Ro
 
 
 @given(rows, rows)
-def test_repeated_inputs_are_counted_independent_of_labels_and_type(one: list[Row], other: list[Row]) -> None:
-    first_split = Split(table(one), PAD, "")
+def test_repeated_inputs_are_counted_independent_of_labels_and_type(
+    rows_: list[Row], other: list[Row]
+) -> None:
+    first_split = Split(table(rows_), PAD, "")
     second_split = Split(table([(tokens, 0) for tokens, _ in other], pa.large_list(pa.int32())), PAD, "")
-    assert first_split.repeated_in(second_split) == sum(
-        any(tokens == each for each, _ in other) for tokens, _ in one
+    assert first_split.num_repeated_in(second_split) == sum(
+        any(tokens == each for each, _ in other) for tokens, _ in rows_
     )
-    assert first_split.repeated_in(first_split) == len(one)
+    assert first_split.num_repeated_in(first_split) == len(rows_)
 
 
 TargetRow = list[tuple[int, int]]

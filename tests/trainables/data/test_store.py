@@ -19,9 +19,9 @@ from tests.support.specs.examples import examples
 from tests.support.specs.splits import open_valid
 from trainables import task_catalog
 from trainables.data import store
-from trainables.data.progress import Watcher, watched_by
+from trainables.data.progress import Watcher, report_to
 from trainables.data.store import DataError, open_split, split_path
-from trainables.locks import locked
+from trainables.locks import hold_lock
 from trainables.tasks import listops
 
 CONFIG = task_catalog.task_config(SMALL)
@@ -31,8 +31,10 @@ CONFIG = task_catalog.task_config(SMALL)
 def builds(monkeypatch):
     """Names of the built splits, in order."""
     names: list[str] = []
-    real = listops.build
-    monkeypatch.setattr(listops, "build", lambda config, split: (names.append(split), real(config, split))[1])
+    build_split = listops.build
+    monkeypatch.setattr(
+        listops, "build", lambda config, split: (names.append(split), build_split(config, split))[1]
+    )
     return names
 
 
@@ -58,10 +60,10 @@ def test_complete_split_is_read_without_writing(tmp_path, monkeypatch):
     """A team may mount a shared data set read-only."""
     open_split(CONFIG, "valid", tmp_path)
     split_path(CONFIG, "valid", tmp_path).with_suffix(".lock").unlink()
-    before = file_names(split_path(CONFIG, "valid", tmp_path).parent)
-    monkeypatch.setattr(store, "locked", None)
+    content_before = file_names(split_path(CONFIG, "valid", tmp_path).parent)
+    monkeypatch.setattr(store, "hold_lock", None)
     open_split(CONFIG, "valid", tmp_path)
-    assert file_names(split_path(CONFIG, "valid", tmp_path).parent) == before
+    assert file_names(split_path(CONFIG, "valid", tmp_path).parent) == content_before
 
 
 def flip_bit(path: Path, at: int) -> None:
@@ -78,18 +80,18 @@ def flip_bit(path: Path, at: int) -> None:
 def test_flipped_bit_never_changes_the_opened_split(data, suffix, tmp_path):
     """For any flipped bit, the opened split equals the original, rebuilt if necessary."""
     original = open_split(CONFIG, "valid", tmp_path)
-    sound = original.content_hash, original.batch(np.arange(len(original))).tokens
+    expected = original.content_hash, original.batch(np.arange(len(original))).tokens
     file = split_path(CONFIG, "valid", tmp_path).with_suffix(suffix)
-    before = file.read_bytes()
-    flip_bit(file, data.draw(st.integers(0, 8 * len(before) - 1)))
+    content_before = file.read_bytes()
+    flip_bit(file, data.draw(st.integers(0, 8 * len(content_before) - 1)))
     if suffix == ".arrow":
         table, fault = store.open_sealed(file)
         assert table is None
         assert fault.startswith("digest must be ")
     reopened = open_split(CONFIG, "valid", tmp_path)
-    assert reopened.content_hash == sound[0]
+    assert reopened.content_hash == expected[0]
     assert reopened.verify()
-    assert reopened.batch(np.arange(len(reopened))).tokens.equal(sound[1])
+    assert reopened.batch(np.arange(len(reopened))).tokens.equal(expected[1])
 
 
 def test_full_disk_raises_an_error_and_leaves_no_file(tmp_path, monkeypatch):
@@ -167,19 +169,19 @@ def test_damaged_split_is_built_again(name, content, tmp_path, builds, caplog):
 
 def test_waiting_process_reports_the_builder(tmp_path, monkeypatch):
     """The process builds if the other one fails."""
-    monkeypatch.setattr(store, "WAIT_SHOWN_S", 0.1)
+    monkeypatch.setattr(store, "SILENT_WAIT_S", 0.1)
     path = split_path(CONFIG, "valid", tmp_path)
     path.parent.mkdir(parents=True)
-    heard, messages = threading.Event(), list[str]()
+    has_reported, messages = threading.Event(), list[str]()
 
     def open_watched() -> None:
-        with watched_by(Watcher(on_wait=lambda text: (messages.append(text), heard.set()))):
+        with report_to(Watcher(on_wait=lambda text: (messages.append(text), has_reported.set()))):
             open_split(CONFIG, "valid", tmp_path)
 
-    with locked(path.with_suffix(".lock"), 0.0, print):
+    with hold_lock(path.with_suffix(".lock"), 0.0, print):
         waiting = threading.Thread(target=open_watched)
         waiting.start()
-        assert heard.wait(60)
+        assert has_reported.wait(60)
         assert not path.exists()
     waiting.join()
     assert messages == [f"waiting for process {os.getpid()} on {socket.gethostname()}, which builds {path}"]

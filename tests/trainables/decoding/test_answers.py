@@ -8,12 +8,12 @@ from torch import Tensor
 
 from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
-from trainables.decoding.hypotheses import Recomputing
+from trainables.decoding.hypotheses import RecomputedHypotheses
 from trainables.decoding.search import answers
 from trainables.testing.arms import base, with_fields
 from trainables.testing.cases import SEED, enliven
+from trainables.testing.decoder import ANSWER_SHAPE as SHAPE
 from trainables.testing.decoder import LENGTH, unpadded_answers
-from trainables.testing.decoder import WRITTEN as SHAPE
 from trainables.training.config import TrainConfig, train_config
 from trainables.types import NOT_ASKED, Batch
 
@@ -39,7 +39,7 @@ ARMS: dict[str, dict[str, Any]] = {
     "sut, pre-norm": {"name": "sut", "norm": "pre"},
 }
 CACHED_DECODERS = {label: base(raw["name"], raw).model_dump(mode="json") for label, raw in ARMS.items()}
-every_cache = pytest.mark.parametrize("raw", CACHED_DECODERS.values(), ids=CACHED_DECODERS)
+parametrize_decoders = pytest.mark.parametrize("raw", CACHED_DECODERS.values(), ids=CACHED_DECODERS)
 
 
 def settings(**options: Any) -> TrainConfig:
@@ -61,7 +61,7 @@ def model_with_varied_answers(raw: dict[str, Any]) -> Any:
     return model
 
 
-@every_cache
+@parametrize_decoders
 def test_decoder_states_are_the_same_token_by_token(raw: dict[str, Any]) -> None:
     """Hypotheses change places, and inputs finish, between tokens."""
     decoder = build(raw).eval().decoder
@@ -70,28 +70,32 @@ def test_decoder_states_are_the_same_token_by_token(raw: dict[str, Any]) -> None
             parameter.data.normal_(generator=torch.Generator().manual_seed(1))
     y, _, memory, memory_mask = unpadded_answers(WIDTH)
     source = torch.tensor([0, 0, 1, 1, 2, 2])
-    written = torch.cat((y, unpadded_answers(WIDTH, seed=1)[0]))[[0, 3, 1, 4, 2, 5]]
-    past = decoder.begin(memory, memory_mask, width=2, length_max=LENGTH + 5)
-    found: list[Tensor] = []  # states of the tokens since the last change of hypotheses
+    embedded_answers = torch.cat((y, unpadded_answers(WIDTH, seed=1)[0]))[[0, 3, 1, 4, 2, 5]]
+    decoding = decoder.begin(memory, memory_mask, width=2, length_max=LENGTH + 5)
+    token_states: list[Tensor] = []  # states of the tokens since the last change of hypotheses
     with torch.no_grad():
         for t in range(LENGTH):
-            states, past = decoder.extend(written[:, t], past)
-            found.append(states)
+            states, decoding = decoder.extend(embedded_answers[:, t], decoding)
+            token_states.append(states)
             if t in (0, 2, 4, LENGTH - 1):
-                everything = torch.ones(written.shape[0], t + 1, dtype=torch.bool)
-                expected = decoder(written[:, : t + 1], everything, memory[source], memory_mask[source])
+                token_mask = torch.ones(embedded_answers.shape[0], t + 1, dtype=torch.bool)
+                expected = decoder(
+                    embedded_answers[:, : t + 1], token_mask, memory[source], memory_mask[source]
+                )
                 torch.testing.assert_close(states, expected.pooled)
-                torch.testing.assert_close(torch.stack(found, 1), expected.states[:, t + 1 - len(found) :])
-                found.clear()
+                torch.testing.assert_close(
+                    torch.stack(token_states, 1), expected.states[:, t + 1 - len(token_states) :]
+                )
+                token_states.clear()
             if t == 2:
                 rows = torch.tensor([1, 0, 3, 3, 4, 4])
-                past, written = past.reorder(rows), written[rows]
+                decoding, embedded_answers = decoding.reorder(rows), embedded_answers[rows]
             if t == 4:
-                past, stay = past.keep(torch.tensor([0, 2])), torch.tensor([0, 1, 4, 5])
-                written, source = written[stay], source[stay]
+                decoding, remaining_rows = decoding.keep(torch.tensor([0, 2])), torch.tensor([0, 1, 4, 5])
+                embedded_answers, source = embedded_answers[remaining_rows], source[remaining_rows]
 
 
-@every_cache
+@parametrize_decoders
 def test_halted_tokens_run_no_layer(raw: dict[str, Any]) -> None:
     """Decoding token by token runs as many layers as decoding the whole answer with early exit."""
     decoder = build(raw).eval().decoder
@@ -100,10 +104,10 @@ def test_halted_tokens_run_no_layer(raw: dict[str, Any]) -> None:
     block = decoder.blocks[0] if hasattr(decoder, "blocks") else decoder.block
     with torch.no_grad():
         computed = decoder(y, y_mask, memory, memory_mask).computed
-        past = decoder.begin(memory, memory_mask, width=1, length_max=LENGTH)
+        decoding = decoder.begin(memory, memory_mask, width=1, length_max=LENGTH)
         block.register_forward_pre_hook(lambda _, inputs: run.append(inputs[0].shape[0]))
         for t in range(LENGTH):
-            _, past = decoder.extend(y[:, t], past)
+            _, decoding = decoder.extend(y[:, t], decoding)
     assert sum(run) * getattr(decoder.config, "layers", 1) == round(float(computed.sum()) * LENGTH)
 
 
@@ -119,18 +123,18 @@ def test_decoding_with_a_cache_equals_decoding_without(
 ) -> None:
     model, batch = model_with_varied_answers(raw), synthetic_batch(SHAPE, 4, 9, seed=5)
     config = settings(beam_size=beam_size, length_penalty=1.0, decode_length_max=5)
-    fast = answers(model, batch, config)
-    assert len({tuple(answer) for answer in fast}) > 1, "the test needs different answers"
+    cached_answers = answers(model, batch, config)
+    assert len({tuple(answer) for answer in cached_answers}) > 1, "the test needs different answers"
     parts = (batch.tokens, batch.mask, batch.labels)
     single_answers = [
-        answers(model, Batch(*(each[row : row + 1] for each in parts)), config)[0] for row in range(4)
+        answers(model, Batch(*(part[row : row + 1] for part in parts)), config)[0] for row in range(4)
     ]
-    assert single_answers == fast
+    assert single_answers == cached_answers
     monkeypatch.setattr(
         "trainables.decoding.search.hypotheses_of",
-        lambda model, memory, mask, width, _: Recomputing(model, memory, mask, width),
+        lambda model, memory, mask, width, _: RecomputedHypotheses(model, memory, mask, width),
     )
-    assert answers(model, batch, config) == fast
+    assert answers(model, batch, config) == cached_answers
 
 
 @pytest.mark.parametrize("name", ["transformer", "universal"])
@@ -142,9 +146,9 @@ def test_greedy_decoding_equals_teacher_forcing(name: str) -> None:
     labels = torch.full((8, 9), NOT_ASKED)
     for row, answer in enumerate(answers_):
         labels[row, : len(answer) + 1] = torch.tensor([*answer, SHAPE.end_id])
-    forced = model(Batch(batch.tokens, batch.mask, labels)).shares["accuracy_whole"]
-    ended = torch.tensor([len(answer) < 8 for answer in answers_])
-    assert forced[ended].all()
+    teacher_forced = model(Batch(batch.tokens, batch.mask, labels)).shares["accuracy_whole"]
+    has_ended = torch.tensor([len(answer) < 8 for answer in answers_])
+    assert teacher_forced[has_ended].all()
 
 
 def test_answers_have_at_most_twice_the_length_of_training_answers() -> None:
@@ -153,7 +157,10 @@ def test_answers_have_at_most_twice_the_length_of_training_answers() -> None:
         synthetic_batch(SHAPE, 2, 9, 4),
     )
     model.readout.outer.bias.data[SHAPE.end_id] = -1e9
-    assert [len(each) for each in answers(model, batch, train_config({"steps": 1}))] == [15, 15]
-    assert [len(each) for each in answers(model, batch, settings(decode_length_max=3))] == [2, 2]
-    assert [len(each) for each in answers(model, batch, settings(decode_length_max=1))] == [0, 0]
-    assert [len(each) for each in answers(model, batch, settings(beam_size=4, decode_length_max=3))] == [2, 2]
+    assert [len(answer) for answer in answers(model, batch, train_config({"steps": 1}))] == [15, 15]
+    assert [len(answer) for answer in answers(model, batch, settings(decode_length_max=3))] == [2, 2]
+    assert [len(answer) for answer in answers(model, batch, settings(decode_length_max=1))] == [0, 0]
+    assert [len(answer) for answer in answers(model, batch, settings(beam_size=4, decode_length_max=3))] == [
+        2,
+        2,
+    ]

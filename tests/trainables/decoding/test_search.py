@@ -41,7 +41,9 @@ class RandomDecoder:
 
     def keep(self, inputs: Tensor) -> None:
         self.rows = [
-            self.rows[number * self.width + each] for number in inputs.tolist() for each in range(self.width)
+            self.rows[number * self.width + candidate]
+            for number in inputs.tolist()
+            for candidate in range(self.width)
         ]
 
     def score(self, number: int, answer: list[int]) -> float:
@@ -71,7 +73,9 @@ def test_beam_with_all_answers_finds_the_best_answer(seed, classes, length_max, 
     results = search(inputs, classes, length_max, len(answers), penalty)
     for number, answer in zip(inputs, results, strict=True):
         table = RandomDecoder([number], classes)
-        best = max(answers, key=lambda each: table.score(number, each) / (len(each) + 1) ** penalty)
+        best = max(
+            answers, key=lambda candidate: table.score(number, candidate) / (len(candidate) + 1) ** penalty
+        )
         assert answer == best
 
 
@@ -103,15 +107,15 @@ def beam_search_by_lists(
             for token, log_p in enumerate(table.log_p((number, END, *answer)))
             if token == END or length < length_max
         ]
-        ranked = sorted(continued, key=lambda each: -each[0])
+        ranked = sorted(continued, key=lambda candidate: -candidate[0])
         finished += [
             (score / length**penalty, answer[:-1]) for score, answer in ranked[:beam] if answer[-1] == END
         ]
-        unfinished = [each for each in ranked if each[1][-1] != END][:beam]
+        unfinished = [candidate for candidate in ranked if candidate[1][-1] != END][:beam]
         best = max((score for score, _ in finished), default=float("-inf"))
         if not unfinished or (len(finished) >= beam and unfinished[0][0] / length**penalty <= best):
             break
-    return max(finished, key=lambda each: each[0])[1]
+    return max(finished, key=lambda candidate: candidate[0])[1]
 
 
 @examples(20)

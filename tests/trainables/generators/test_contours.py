@@ -22,8 +22,8 @@ def test_contours_start_at_the_published_positions() -> None:
     """The first contour starts in the middle 4 x 4 pixels, the second 7 pixels away."""
     tails = next(drawings(6, 0, "train")).tails.astype(int)
     assert set(tails[:, 0].flatten().tolist()) == {14, 15, 16, 17}
-    away = np.hypot(*(tails[:, 1] - tails[:, 0]).T)
-    assert np.abs(away - 7).max() < 0.75
+    distances = np.hypot(*(tails[:, 1] - tails[:, 0]).T)
+    assert np.abs(distances - 7).max() < 0.75
 
 
 def test_labels_are_balanced_and_independent_of_the_discs() -> None:

@@ -36,8 +36,8 @@ def test_formulas_follow_the_probabilities_of_the_process(formulas: Formulas) ->
     """30,000 roots: branching 4/9 and negation 1/3, within 5 standard errors; chance is 10^-6."""
     texts_ = texts(formulas)
     negated = np.mean([text.startswith("( not") for text in texts_])
-    plain = [text.removeprefix("( not ") for text in texts_]
-    branching = np.mean([text.startswith("(") for text in plain])
+    unnegated_texts = [text.removeprefix("( not ") for text in texts_]
+    branching = np.mean([text.startswith("(") for text in unnegated_texts])
     error = 5 * np.sqrt(0.25 / len(texts_))
     assert negated == pytest.approx(1 / 3, abs=error)
     assert branching == pytest.approx(4 / 9, abs=error)

@@ -58,7 +58,10 @@ def every_tree(law: Law) -> list[Tree]:
     trees_: list[Tree] = list(range(10))
     for _ in range(law.depth_max - 1):
         arguments = [c for k in range(2, law.arguments_max + 1) for c in product(trees_, repeat=k)]
-        trees_ = [*range(10), *((operator, *some) for operator in OPERATORS for some in arguments)]
+        trees_ = [
+            *range(10),
+            *((operator, *arguments_) for operator in OPERATORS for arguments_ in arguments),
+        ]
     return trees_
 
 

@@ -30,10 +30,10 @@ def test_many_classes_have_cross_entropy() -> None:
     ]
     assert predicted.loss.tolist() == pytest.approx(expected)
     assert predicted.most_probable.tolist() == [1, 2]
-    all_alike = [
+    uniform_losses = [
         sum(math.log(sum(math.exp(x) for x in row)) - x for x in row) / len(row) for row in logits.tolist()
     ]
-    assert predicted.uniform.tolist() == pytest.approx(all_alike)
+    assert predicted.uniform.tolist() == pytest.approx(uniform_losses)
 
 
 def test_two_classes_share_one_logit() -> None:
@@ -42,16 +42,16 @@ def test_two_classes_share_one_logit() -> None:
     expected = [-math.log(probability[0]), -math.log(probability[1]), -math.log(1 - probability[2])]
     assert predicted.loss.tolist() == pytest.approx(expected)
     assert predicted.most_probable.tolist() == [1, 0, 1]
-    all_alike = [-(math.log(p) + math.log(1 - p)) / 2 for p in probability]
-    assert predicted.uniform.tolist() == pytest.approx(all_alike)
+    uniform_losses = [-(math.log(p) + math.log(1 - p)) / 2 for p in probability]
+    assert predicted.uniform.tolist() == pytest.approx(uniform_losses)
 
 
 def test_hits_count_correct_guesses() -> None:
     model = build_model(MODEL, shape(3), seed=0).eval()
     batch_ = batch([0, 0, 0, 0])
     guesses = model.readout(model(batch_).encoded.pooled).argmax(1)
-    right = Batch(batch_.tokens, batch_.mask, guesses)
-    assert model(right).hits.tolist() == [1.0] * 4
+    correct_batch = Batch(batch_.tokens, batch_.mask, guesses)
+    assert model(correct_batch).hits.tolist() == [1.0] * 4
     assert model(Batch(batch_.tokens, batch_.mask, (guesses + 1) % 3)).hits.tolist() == [0.0] * 4
 
 

@@ -39,8 +39,8 @@ def batch(examples: list[tuple[list[int], list[int]]]) -> Batch:
 def test_pair_is_split_at_the_separator(examples: list[tuple[list[int], list[int]]]) -> None:
     given_batch = batch(examples)
     tokens, mask = sentences(given_batch.tokens, given_batch.mask, SEPARATOR)
-    found = [row[real].tolist() for row, real in zip(tokens, mask, strict=True)]
-    assert found == [first for first, _ in examples] + [second for _, second in examples]
+    token_rows = [row[row_mask].tolist() for row, row_mask in zip(tokens, mask, strict=True)]
+    assert token_rows == [first for first, _ in examples] + [second for _, second in examples]
     lengths = mask.sum(1)
     assert torch.equal(mask, torch.arange(mask.shape[1]) < lengths[:, None]), (
         "sentences must be padded on the right"
@@ -53,15 +53,15 @@ def test_pair_output_equals_separately_encoded_sentences(raw: dict[str, object])
     model, given_batch = build_model(raw, SHAPE, seed=1).double().eval(), batch(examples)
     output = model(given_batch)
     for row, example in enumerate(examples):
-        alone = []
+        single_encodings = []
         for sentence in example:
             x = F.embedding(torch.tensor([sentence]), model.embedding())
-            alone.append(model.encoder(x, torch.ones(1, len(sentence), dtype=torch.bool)))
-        u, v = (encoded.pooled[0] for encoded in alone)
+            single_encodings.append(model.encoder(x, torch.ones(1, len(sentence), dtype=torch.bool)))
+        u, v = (encoded.pooled[0] for encoded in single_encodings)
         logits = model.readout(torch.cat((u, v, u * v, (u - v).abs()))[None])[0]
         label = int(given_batch.labels[row])
         torch.testing.assert_close(output.loss[row], logits.logsumexp(0) - logits[label])
         assert output.hits[row] == (logits.argmax() == label)
         for name in ("depth", "ponder", "computed", "bound"):
-            both = torch.stack([getattr(encoded, name)[0] for encoded in alone])
-            torch.testing.assert_close(getattr(output.encoded, name)[row], both.mean())
+            values = torch.stack([getattr(encoded, name)[0] for encoded in single_encodings])
+            torch.testing.assert_close(getattr(output.encoded, name)[row], values.mean())

@@ -31,35 +31,35 @@ def test_token_is_predicted_from_the_input_and_earlier_tokens(shared: bool, caus
         tokens = batch.tokens[row][batch.mask[row]]
         encoded = model.encoder(F.embedding(tokens, model.embedding())[None], torch.ones(1, len(tokens)) > 0)
         assert encoded.states.shape[1] == len(tokens) + (0 if causal else 2)
-        everything = torch.ones(encoded.states.shape[:2], dtype=torch.bool)
-        losses, uniform, hits, read = [], [], [], [6]
+        source_mask = torch.ones(encoded.states.shape[:2], dtype=torch.bool)
+        losses, uniform, hits, tokens_read = [], [], [], [6]
         for label in batch.labels[row][batch.labels[row] != NOT_ASKED].tolist():
-            y = answers[torch.tensor([read])]
-            written = model.decoder(y, torch.ones(1, len(read)) > 0, encoded.states, everything)
-            log_p = model.logits(written.states[:, -1])[0].log_softmax(0)
+            y = answers[torch.tensor([tokens_read])]
+            decoded = model.decoder(y, torch.ones(1, len(tokens_read)) > 0, encoded.states, source_mask)
+            log_p = model.logits(decoded.states[:, -1])[0].log_softmax(0)
             losses.append(-log_p[label])
             uniform.append(-log_p.mean())
             hits.append(int(log_p.argmax() == label))
-            read.append(label)
+            tokens_read.append(label)
         torch.testing.assert_close(output.loss[row], torch.stack(losses).mean())
         torch.testing.assert_close(output.uniform[row], torch.stack(uniform).mean())
         assert output.hits[row] == sum(hits)
         assert output.counts[row] == len(hits)
         assert output.shares["accuracy_whole"][row] == all(hits)
-        torch.testing.assert_close(output.encoded.ponder[row], (encoded.ponder + written.ponder)[0])
+        torch.testing.assert_close(output.encoded.ponder[row], (encoded.ponder + decoded.ponder)[0])
         torch.testing.assert_close(output.shares["depth_encoder"][row], encoded.depth[0])
-        torch.testing.assert_close(output.shares["depth_decoder"][row], written.depth[0])
+        torch.testing.assert_close(output.shares["depth_decoder"][row], decoded.depth[0])
 
 
 def test_embeddings_are_tied_for_a_shared_vocabulary() -> None:
-    apart = costs.parameters_by_group(build_model(RAW, SHAPE, 0, "meta"))
+    untied_parameters = costs.parameters_by_group(build_model(RAW, SHAPE, 0, "meta"))
     shared = costs.parameters_by_group(build_model(RAW, SHARED, 0, "meta"))
     tied = costs.parameters_by_group(build_model(RAW | {"tied_output": True}, SHARED, 0, "meta"))
-    assert apart["embedding"] == 9 * 8 + 7 * 8
+    assert untied_parameters["embedding"] == 9 * 8 + 7 * 8
     assert shared["embedding"] == tied["embedding"] == 9 * 8
     assert shared["readout"] == (8 * 8 + 8) + (8 * 9 + 9)
     assert "readout" not in tied
-    assert "other" not in apart
+    assert "other" not in untied_parameters
 
 
 def test_label_smoothing_equals_pytorch() -> None:
@@ -74,5 +74,5 @@ def test_label_smoothing_equals_pytorch() -> None:
     ).states
     expected = F.cross_entropy(model.logits(states[0]), batch.labels[0], label_smoothing=0.1)
     torch.testing.assert_close(smoothed, expected)
-    plain = objective(output, train_config({"steps": 1, "ponder_weight": 0.0}))
-    torch.testing.assert_close(plain, output.loss.mean())
+    unsmoothed = objective(output, train_config({"steps": 1, "ponder_weight": 0.0}))
+    torch.testing.assert_close(unsmoothed, output.loss.mean())

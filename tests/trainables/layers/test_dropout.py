@@ -55,8 +55,8 @@ def test_mask_depends_on_each_component_of_its_name() -> None:
         kept_mask(build_dropouts(seed=2).first, 50, 8),
         kept_mask(build_dropouts(step=3).first, 50, 8),
     ]
-    for other in other_masks:
-        assert not torch.equal(other, base)
+    for other_mask in other_masks:
+        assert not torch.equal(other_mask, base)
     # The part does not matter, because its tokens keep their places in the batch.
     assert torch.equal(kept_mask(build_dropouts(part=1).first, 50, 8), base)
 
@@ -123,9 +123,9 @@ def test_training_without_a_stream_raises_an_error() -> None:
 
 
 def test_dropout_does_not_use_the_global_generator() -> None:
-    before = torch.random.get_rng_state()
+    state_before = torch.random.get_rng_state()
     kept_mask(build_dropouts().first, 10, 10)
-    assert torch.equal(before, torch.random.get_rng_state())
+    assert torch.equal(state_before, torch.random.get_rng_state())
 
 
 @pytest.mark.parametrize("rates", [(0.1, 0.5, 0.3), (0.2, 0.0, 0.2)])
@@ -151,9 +151,9 @@ def test_masks_of_an_aborted_pass_are_discarded() -> None:
     set_dropout_context(model, 1, 2)
     DropoutGroup(model.first).draw(torch.arange(3))
     set_dropout_context(model, 1, 3)
-    fresh = build_dropouts(0.5, step=3)
+    new_dropouts = build_dropouts(0.5, step=3)
     x, place = torch.ones(6, 4), torch.arange(6)
-    assert torch.equal(model.first(x, place), fresh.first(x, place))
+    assert torch.equal(model.first(x, place), new_dropouts.first(x, place))
 
 
 def test_dropout_adds_its_output_to_a_tensor() -> None:
@@ -175,6 +175,6 @@ def test_dropout_adds_its_output_to_a_tensor() -> None:
 @pytest.mark.parametrize("scale", [1.0, 1.25])
 def test_large_products_with_masks_equal_small_ones(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
     x, keep = torch.randn(50, 3), torch.rand(50, 3) < 0.7
-    small = scaled(x, keep, scale)
-    monkeypatch.setattr(dropout, "MIXED", 10)
-    assert torch.equal(scaled(x, keep, scale), small)
+    small_product = scaled(x, keep, scale)
+    monkeypatch.setattr(dropout, "MIXED_PRODUCT_MAX", 10)
+    assert torch.equal(scaled(x, keep, scale), small_product)

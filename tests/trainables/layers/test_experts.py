@@ -14,20 +14,20 @@ from trainables.layers import experts
 from trainables.layers.dropout import set_dropout_context
 from trainables.layers.experts import ExpertFeedForward, ExpertLinear, ExpertRows, FeedforwardSettings
 from trainables.layers.packing import Packing
-from trainables.layers.tokens import Placed, packed_places
+from trainables.layers.tokens import PlacedVectors, packed_places
 
 WIDTH = 6
 
 
-def built(module: nn.Module) -> Any:
+def initialise_double(module: nn.Module) -> Any:
     initialise(module, 3)
     return module.double().eval()
 
 
-def tokens(number: int, seed: int = 0) -> tuple[Tensor, Placed]:
+def tokens(number: int, seed: int = 0) -> tuple[Tensor, PlacedVectors]:
     x = torch.randn(number, WIDTH, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     packing = Packing.of_lengths(torch.tensor([number]), number)
-    return x.requires_grad_(), Placed(packing, packed_places(packing))
+    return x.requires_grad_(), PlacedVectors(packing, packed_places(packing))
 
 
 def rows_of(counts: list[int]) -> ExpertRows:
@@ -47,7 +47,7 @@ GROUPED = {
 def test_grouped_products_equal_one_product_for_each_expert(
     counts: list[int], bias: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    maps = built(ExpertLinear(4, 16, 24, bias=bias)).to(dtype)
+    maps = initialise_double(ExpertLinear(4, 16, 24, bias=bias)).to(dtype)
     stream = torch.Generator().manual_seed(1)
     x = torch.randn(sum(counts), 16, generator=stream).to(dtype).requires_grad_()
     grad = torch.randn(sum(counts), 24, generator=stream).to(dtype)
@@ -58,12 +58,14 @@ def test_grouped_products_equal_one_product_for_each_expert(
         passes.append([y, *torch.autograd.grad(y, (x, *maps.parameters()), grad)])
     # In few bits, a product and its bias are rounded together on one side and one after the other here.
     close = {} if dtype == torch.float32 else {"rtol": 0.016, "atol": 1e-3}
-    for one, other in zip(*passes, strict=True):
-        torch.testing.assert_close(one, other, **close)
+    for actual, expected_tensor in zip(*passes, strict=True):
+        torch.testing.assert_close(actual, expected_tensor, **close)
     if not bias:
         return
     for gradient in passes[0][-2:]:
-        assert [bool(each.any()) for each in gradient] == [count > 0 for count in counts]
+        assert [bool(gradient_of_expert.any()) for gradient_of_expert in gradient] == [
+            count > 0 for count in counts
+        ]
 
 
 def test_gradients_of_experts_without_rows_are_zero_whatever_the_kernel_writes(
@@ -71,17 +73,17 @@ def test_gradients_of_experts_without_rows_are_zero_whatever_the_kernel_writes(
 ) -> None:
     product = F.grouped_mm
 
-    def careless(one: Tensor, other: Tensor, *, offs: Tensor) -> Tensor:
-        found = product(one, other, offs=offs)
-        return found.index_fill(0, torch.tensor([1]), float("nan")) if found.dim() == 3 else found
+    def fill_with_nan(actual: Tensor, expected_tensor: Tensor, *, offs: Tensor) -> Tensor:
+        result = product(actual, expected_tensor, offs=offs)
+        return result.index_fill(0, torch.tensor([1]), float("nan")) if result.dim() == 3 else result
 
     monkeypatch.setattr(experts, "has_grouped_kernel", lambda *_: True)
-    monkeypatch.setattr(experts.F, "grouped_mm", careless)
-    maps = built(ExpertLinear(3, 8, 8, bias=True)).float()
+    monkeypatch.setattr(experts.F, "grouped_mm", fill_with_nan)
+    maps = initialise_double(ExpertLinear(3, 8, 8, bias=True)).float()
     maps(torch.randn(5, 8), rows_of([2, 0, 3])).square().sum().backward()
-    for each in maps.parameters():
-        assert each.grad.isfinite().all()
-        assert not each.grad[1].any()
+    for parameter in maps.parameters():
+        assert parameter.grad.isfinite().all()
+        assert not parameter.grad[1].any()
 
 
 @pytest.mark.parametrize(
@@ -120,13 +122,13 @@ def test_drawn_experts_have_shares_equal_to_their_probabilities() -> None:
     """Four experts are drawn without replacement; the standard errors of their shares are below 0.0056."""
     number = 8000
     mixture = FeedforwardSettings(experts=5, active=3, sampled=2, width=2)
-    module = built(ExpertFeedForward(WIDTH, mixture, 0.0, 0.0))
+    module = initialise_double(ExpertFeedForward(WIDTH, mixture, 0.0, 0.0))
     module.router.outer.weight.data.mul_(3.0)
     x = tokens(1)[0].detach().expand(number, -1)
-    placed = tokens(number)[1]
-    expected, _ = module(x, placed)
+    placed_tokens = tokens(number)[1]
+    expected, _ = module(x, placed_tokens)
     set_dropout_context(module.train(), 1, 0)
-    routing = module.router(x, placed)
+    routing = module.router(x, placed_tokens)
     p = routing.log_probabilities[0].exp().tolist()
     best, *drawn_experts = sorted(range(5), key=lambda e: -p[e])
     assert (routing.chosen[:, 0] == best).all()
@@ -145,7 +147,7 @@ def test_drawn_experts_have_shares_equal_to_their_probabilities() -> None:
     torch.testing.assert_close(
         routing.gates, chosen_probabilities / (chosen_probabilities.sum(1, keepdim=True) + 1e-6)
     )
-    assert torch.equal(module.eval()(x, placed)[0], expected), "evaluation must draw no experts"
+    assert torch.equal(module.eval()(x, placed_tokens)[0], expected), "evaluation must draw no experts"
 
 
 @pytest.mark.parametrize(("active", "sampled", "fault"), [(4, 0, "active=4"), (2, 3, "sampled=3")])

@@ -26,19 +26,19 @@ def run_unit(
 ) -> tuple[HaltingState, list[float], list[bool]]:
     """Run one unit through `hats`; return its state and, for each step, its weight and whether it counts."""
     halting = HaltingState.begin(torch.tensor([cap]), torch.float64, delay)
-    weights, kept = [], []
+    weights, is_kept = [], []
     for hat in hats:
         decision = decide(halting, torch.tensor([hat], dtype=torch.float64), threshold, rule)
         weights.append(halting.survival.item() * hat)
         halting = next_state(halting, decision)
-        kept.append(bool(decision.keeps))
-    return halting, weights, kept
+        is_kept.append(bool(decision.keeps))
+    return halting, weights, is_kept
 
 
 @given(hats=probabilities, threshold=st.floats(0.05, 0.999), rule=st.sampled_from(["undo", "prefix"]))
 def test_weights_and_leftover_sum_to_one(hats: list[float], threshold: float, rule: Rule) -> None:
-    halting, weights, kept = run_unit(hats, threshold, rule)
-    total = sum(weight for weight, stays in zip(weights, kept, strict=True) if stays)
+    halting, weights, is_kept = run_unit(hats, threshold, rule)
+    total = sum(weight for weight, stays in zip(weights, is_kept, strict=True) if stays)
     assert total + halting.survival.item() == pytest.approx(1)
 
 
@@ -55,8 +55,8 @@ def test_rules_differ_in_the_step_that_reaches_the_threshold(hats: list[float], 
 
 @given(hats=probabilities, rule=st.sampled_from(["undo", "prefix"]))
 def test_ponder_is_the_expected_number_of_layers(hats: list[float], rule: Rule) -> None:
-    halting, weights, kept = run_unit(hats, 0.9, rule)
-    steps = sum(kept)
+    halting, weights, is_kept = run_unit(hats, 0.9, rule)
+    steps = sum(is_kept)
     expected = sum(weight * (j + 1) for j, weight in enumerate(weights[:steps]))
     expected += (1 - sum(weights[:steps])) * steps
     assert halting.ponder.item() == pytest.approx(expected)
@@ -65,8 +65,8 @@ def test_ponder_is_the_expected_number_of_layers(hats: list[float], rule: Rule) 
 
 @given(hats=probabilities, rule=st.sampled_from(["undo", "prefix"]))
 def test_without_delay_ponder_counts_the_layers_of_a_state(hats: list[float], rule: Rule) -> None:
-    halting, weights, kept = run_unit(hats, 0.9, rule, delay=0)
-    steps = sum(kept)
+    halting, weights, is_kept = run_unit(hats, 0.9, rule, delay=0)
+    steps = sum(is_kept)
     expected = sum(weight * j for j, weight in enumerate(weights[:steps]))
     expected += (1 - sum(weights[:steps])) * steps
     assert halting.ponder.item() == pytest.approx(expected)
@@ -74,14 +74,14 @@ def test_without_delay_ponder_counts_the_layers_of_a_state(hats: list[float], ru
 
 def test_ten_probabilities_of_one_half_reach_the_published_threshold() -> None:
     """1 - 2^-10 is the first value of 1 - 2^-n above 0.999."""
-    halting, _, kept = run_unit([0.5] * 12, 0.999, "undo")
+    halting, _, is_kept = run_unit([0.5] * 12, 0.999, "undo")
     assert halting.num_kept.item() == 9
-    assert kept == [True] * 9 + [False] * 3
+    assert is_kept == [True] * 9 + [False] * 3
 
 
 def test_unit_takes_no_more_steps_than_its_cap() -> None:
-    halting, _, kept = run_unit([0.1] * 5, 0.999, "undo", cap=3)
-    assert kept == [True] * 3 + [False] * 2
+    halting, _, is_kept = run_unit([0.1] * 5, 0.999, "undo", cap=3)
+    assert is_kept == [True] * 3 + [False] * 2
     assert not halting.active.item()
 
 
@@ -97,9 +97,9 @@ def test_gradient_of_undone_steps_is_zero() -> None:
 def test_survival_is_accumulated_in_32_bits() -> None:
     halting = HaltingState.begin(torch.tensor([9]), torch.bfloat16)
     small = torch.tensor([1e-3], dtype=torch.bfloat16)
-    after = next_state(halting, decide(halting, small, 0.999, "undo"))
-    assert after.survival.dtype == torch.float32
-    assert after.survival.item() == pytest.approx(1 - small.float().item())
+    next_halting = next_state(halting, decide(halting, small, 0.999, "undo"))
+    assert next_halting.survival.dtype == torch.float32
+    assert next_halting.survival.item() == pytest.approx(1 - small.float().item())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -114,8 +114,8 @@ def test_threshold_test_equals_the_sum_of_probabilities(threshold: float, dtype:
     )
     halting = HaltingState.begin(torch.full_like(survival, 9).long(), dtype)
     halting = replace(halting, survival=survival)
-    goes_on = decide(halting, torch.zeros_like(survival), threshold, "undo").goes_on
-    assert torch.equal(goes_on, 1 - survival < threshold)
+    continues = decide(halting, torch.zeros_like(survival), threshold, "undo").continues
+    assert torch.equal(continues, 1 - survival < threshold)
 
 
 def select_by_hand(x: Tensor, units: list[int]) -> list[float]:
@@ -127,7 +127,7 @@ def test_selected_units_have_unchanged_states() -> None:
     decision = decide(halting, torch.tensor([0.2, 0.99, 0.4], dtype=torch.float64), 0.9, "undo")
     halting = next_state(halting, decision)
     selected = halting.select(torch.tensor([0, 2]))
-    for name in ("survival", "spent", "num_kept", "cap", "active"):
+    for name in ("survival", "charged_layers", "num_kept", "cap", "active"):
         assert getattr(selected, name).tolist() == select_by_hand(getattr(halting, name), [0, 2])
 
 
@@ -139,7 +139,7 @@ def test_removing_halted_units_does_not_change_the_others() -> None:
         p = torch.rand(4, generator=stream, dtype=torch.float64) * 0.6
         all_units = next_state(all_units, decide(all_units, p, 0.7, "undo"))
         decision = decide(active_units, p[indices], 0.7, "undo")
-        active_rows = decision.goes_on.nonzero().squeeze(1)
+        active_rows = decision.continues.nonzero().squeeze(1)
         indices, active_units = indices[active_rows], active_units.select(active_rows)
         active_units = next_state(active_units, decision.of_remaining(active_rows))
         for name in ("survival", "ponder", "active", "num_kept"):
@@ -149,7 +149,7 @@ def test_removing_halted_units_does_not_change_the_others() -> None:
     assert not len(indices)
 
 
-def by_equations(halting: HaltingState, decision: Decision, states: States) -> tuple[Tensor, ...]:
+def compute_by_equations(halting: HaltingState, decision: Decision, states: States) -> tuple[Tensor, ...]:
     """Compute the results of `keep` by the equations as published."""
 
     def at_tokens(value: Tensor) -> Tensor:
@@ -158,15 +158,15 @@ def by_equations(halting: HaltingState, decision: Decision, states: States) -> t
     weight = halting.survival * decision.p
     new_values = (
         halting.survival * (1 - decision.p),
-        halting.spent + weight * (halting.num_kept + halting.delay),
-        states.mixed + at_tokens(weight) * states.before,
-        states.after,
+        halting.charged_layers + weight * (halting.num_kept + halting.delay),
+        states.mixed + at_tokens(weight) * states.states_before,
+        states.states_after,
     )
-    before = (halting.survival, halting.spent, states.mixed, states.before)
-    kept, column = decision.keeps, at_tokens(decision.keeps)
+    old_values = (halting.survival, halting.charged_layers, states.mixed, states.states_before)
+    keeps, column = decision.keeps, at_tokens(decision.keeps)
     return tuple(
-        torch.where(kept if new.dim() == 1 else column, new, old)
-        for new, old in zip(new_values, before, strict=True)
+        torch.where(keeps if new.dim() == 1 else column, new, old)
+        for new, old in zip(new_values, old_values, strict=True)
     )
 
 
@@ -182,24 +182,26 @@ def test_step_has_the_gradients_of_its_equations(rule: Rule, per_token: bool) ->
 
     inputs = (number(units), number(units), number(units), *(number(7, 2) for _ in range(3)))
     caps = torch.arange(2, 2 + units)
-    kept = torch.arange(units) % 3
+    num_kept = torch.arange(units) % 3
     start = HaltingState.begin(caps, torch.float64)
     active = torch.arange(units) % 5 != 4
 
     def step_arguments(
-        survival: Tensor, spent: Tensor, p: Tensor, *states: Tensor
+        survival: Tensor, charged_layers: Tensor, p: Tensor, *states: Tensor
     ) -> tuple[HaltingState, Decision, States]:
-        halting = replace(start, survival=survival, spent=spent, active=active, num_kept=kept)
+        halting = replace(
+            start, survival=survival, charged_layers=charged_layers, active=active, num_kept=num_kept
+        )
         return halting, decide(halting, p, 0.7, rule), States(*states, packing)
 
     def run_keep(*inputs: Tensor) -> tuple[Tensor, ...]:
-        books, mixed, after = keep(*step_arguments(*inputs))
-        return books.survival, books.spent, mixed, after
+        halting_after, mixed, after = keep(*step_arguments(*inputs))
+        return halting_after.survival, halting_after.charged_layers, mixed, after
 
-    values, expected = run_keep(*inputs), by_equations(*step_arguments(*inputs))
+    values, expected = run_keep(*inputs), compute_by_equations(*step_arguments(*inputs))
     for actual, expected_value in zip(values, expected, strict=True):
         torch.testing.assert_close(actual, expected_value)
-    weights = [torch.rand(each.shape, generator=stream, dtype=torch.float64) for each in values]
+    weights = [torch.rand(value.shape, generator=stream, dtype=torch.float64) for value in values]
     grads, expected_grads = (torch.autograd.grad(each, inputs, weights) for each in (values, expected))
     for actual, expected_value in zip(grads, expected_grads, strict=True):
         torch.testing.assert_close(actual, expected_value)

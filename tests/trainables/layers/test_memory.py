@@ -13,7 +13,7 @@ from trainables.types import Batch, Output, TaskShape
 SHAPE = TaskShape(head="classify", vocabulary_size=7, num_classes=5, pad_id=6, length_max=20)
 BASE = {"width": 12, "heads": 2, "dropout": 0.0, "attention_dropout": 0.0, "chunk": {"size": 3}}
 SLOTS = 4
-every_system = pytest.mark.parametrize("name", ["tlb", "gutlb"])
+parametrize_models = pytest.mark.parametrize("name", ["tlb", "gutlb"])
 
 
 def build(name: str, **memory: Any) -> nn.Module:
@@ -40,7 +40,7 @@ def spread(slots: Tensor) -> float:
     return (slots - slots[:1]).abs().max().item()
 
 
-@every_system
+@parametrize_models
 def test_slots_that_start_at_zero_stay_identical(name: str) -> None:
     """The test runs without dropout, which breaks the symmetry in the published runs."""
     several_slots, one_slot = build(name), build(name, slots=1)
@@ -53,14 +53,14 @@ def test_slots_that_start_at_zero_stay_identical(name: str) -> None:
     assert spread(slots) < 1e-9
 
 
-@every_system
+@parametrize_models
 def test_slot_positions_make_slots_differ(name: str) -> None:
     model = build(name, slot_positions=True)
     train_steps(model)
     assert spread(model.encoder.memory.slots.weight) > 1e-4
 
 
-@every_system
+@parametrize_models
 def test_dropout_breaks_the_symmetry(name: str) -> None:
     model = build_model({"name": name, **BASE, "dropout": 0.2, "memory": {"slots": SLOTS}}, SHAPE, 3)
     set_dropout_context(model, 0, 0)

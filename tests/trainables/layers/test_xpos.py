@@ -13,15 +13,15 @@ from trainables.layers.xpos import BOTH, KEYS, QUERIES, rotate, rotation_table
 SIZE = 6
 
 
-def rotated(x: Tensor, positions: Tensor, width: int, parts: slice) -> Tensor:
+def rotate_vectors(x: Tensor, positions: Tensor, width: int, parts: slice) -> Tensor:
     """Return the vectors `x` (positions, size), each rotated as a single head."""
     factors = rotation_table(width, SIZE, x.dtype, x.device).index_select(0, positions)[:, :, None]
     return rotate(x[:, None, None], factors, parts)[:, 0, 0]
 
 
 def product(q: Tensor, k: Tensor, at_q: int, at_k: int, width: int = 60) -> float:
-    rotated_q = rotated(q[None], torch.tensor([at_q]), width, QUERIES)
-    rotated_k = rotated(k[None], torch.tensor([at_k]), width, KEYS)
+    rotated_q = rotate_vectors(q[None], torch.tensor([at_q]), width, QUERIES)
+    rotated_k = rotate_vectors(k[None], torch.tensor([at_k]), width, KEYS)
     return (rotated_q * rotated_k).sum().item()
 
 
@@ -40,9 +40,9 @@ def test_product_depends_only_on_the_distance(at_q: int, at_k: int, shift: int, 
 
 def test_scales_of_long_sequences_fit_half_precision() -> None:
     ones, positions = torch.ones(4096, SIZE, dtype=torch.float16), torch.arange(4096)
-    both = torch.stack([rotated(ones, positions, 4096, parts) for parts in (QUERIES, KEYS)])
-    assert both.isfinite().all()
-    assert both.unflatten(-1, (-1, 2)).abs().amax(-1).gt(0).all()
+    factors = torch.stack([rotate_vectors(ones, positions, 4096, parts) for parts in (QUERIES, KEYS)])
+    assert factors.isfinite().all()
+    assert factors.unflatten(-1, (-1, 2)).abs().amax(-1).gt(0).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
@@ -53,4 +53,4 @@ def test_rotation_of_several_parts_equals_separate_rotation(dtype: torch.dtype) 
     separate = [rotate(x[:, :1], factors, QUERIES), rotate(x[:, 1:2], factors, KEYS), x[:, 2:]]
     assert torch.equal(rotate(x, factors, BOTH), torch.cat(separate, 1))
     if dtype == torch.float64:
-        assert torch.autograd.gradcheck(lambda each: rotate(each, factors, BOTH), x)
+        assert torch.autograd.gradcheck(lambda vectors_: rotate(vectors_, factors, BOTH), x)

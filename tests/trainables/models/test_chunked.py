@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from trainables.assembly import model_config
 from trainables.models import gutlb, tlb
 
-every_system = pytest.mark.parametrize("name", ["tlb", "gutlb"])
+parametrize_models = pytest.mark.parametrize("name", ["tlb", "gutlb"])
 
 
 def test_defaults_equal_the_published_models_on_listops() -> None:
@@ -24,7 +24,7 @@ def test_defaults_equal_the_published_models_on_listops() -> None:
     assert gutlb.Config().halt is not None
 
 
-@every_system
+@parametrize_models
 @pytest.mark.parametrize(
     ("changes", "text"),
     [

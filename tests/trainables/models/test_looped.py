@@ -73,7 +73,10 @@ def test_flops_of_an_evaluation_count_the_computed_loops(changes: dict[str, Any]
     work = Work(config, SHAPE, learner.config)
     flops = evaluate(learner, [batch_], work.samples)["flops"]
     loops = build(**changes).eval()(batch_).encoded.computed.tolist()
-    expected = [costs.flops(config, SHAPE, *each) for each in zip((9, 4, 7), map(int, loops), strict=True)]
+    expected = [
+        costs.flops(config, SHAPE, *length_and_loops)
+        for length_and_loops in zip((9, 4, 7), map(int, loops), strict=True)
+    ]
     assert flops == pytest.approx(sum(expected) / 3)
 
 

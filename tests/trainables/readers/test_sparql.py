@@ -37,10 +37,10 @@ HEAD = "SELECT DISTINCT ?x0 WHERE {"
     ],
 )
 def test_common_terms_of_clauses_are_merged(clauses: str, simplified: str) -> None:
-    written = " ".join(simplify(f"{HEAD} {clauses} }}".split(), invert=False))
+    simplified_text = " ".join(simplify(f"{HEAD} {clauses} }}".split(), invert=False))
     sorted_subjects = simplified.replace("M0 ?x0 p", "?x0 M0 p")
     expected = sorted(sorted_subjects.split(" . "))
-    assert written == f"{HEAD} {' . '.join(expected)} }}"
+    assert simplified_text == f"{HEAD} {' . '.join(expected)} }}"
 
 
 def test_some_relations_are_inverted_on_request() -> None:

@@ -57,22 +57,27 @@ def test_shape_has_the_greatest_number_of_steps(problem: Any) -> None:
     longest = max(config.test_lengths or PROBLEMS[problem].test_lengths)
     steps = task.build(config, f"length-{longest}")["steps"].to_pylist()
     assert max(steps) == task.shape(config).steps_max
-    trained = task.Config(problem=problem, length_max=70, test_lengths=[])
-    assert task.shape(trained).steps_max == 70 * (2 if problem == "multiplication" else 1)
+    config_of_training = task.Config(problem=problem, length_max=70, test_lengths=[])
+    assert task.shape(config_of_training).steps_max == 70 * (2 if problem == "multiplication" else 1)
 
 
 def test_carry_step_adds_a_loop_to_additions() -> None:
-    plain, carried = (draw_samples(problem="addition", carry_step=extra) for extra in (False, True))
-    assert [steps + 1 for _, _, steps in plain] == [steps for _, _, steps in carried]
+    plain_samples, carried_samples = (
+        draw_samples(problem="addition", carry_step=extra) for extra in (False, True)
+    )
+    assert [steps + 1 for _, _, steps in plain_samples] == [steps for _, _, steps in carried_samples]
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_forms_have_the_same_queries_and_answers(problem: str) -> None:
     pause_tokens = 2
-    full, plain = draw_samples(problem=problem, pause_tokens=pause_tokens), draw_samples(problem=problem)
+    full, samples_without_pauses = (
+        draw_samples(problem=problem, pause_tokens=pause_tokens),
+        draw_samples(problem=problem),
+    )
     tokens = draw_samples(problem=problem, pause_tokens=pause_tokens, form="next_token")
     for (full_words, answer, steps), (token_words, answers, token_steps), (plain_words, _, _) in zip(
-        full, tokens, plain, strict=True
+        full, tokens, samples_without_pauses, strict=True
     ):
         query = full_words[: full_words.index(">")]
         assert query == token_words[: len(query)] == plain_words[: len(query)]
@@ -100,12 +105,12 @@ def test_forms_have_the_same_queries_and_answers(problem: str) -> None:
 )
 def test_curriculum_equals_the_published_one(problem: Any, interval: int, longest: int) -> None:
     config = task.Config(problem=problem)
-    reached = [
+    lengths = [
         task.max_query_length(config, step) for step in (0, interval - 1, interval, 5 * interval, 10**6)
     ]
-    assert reached == [1, 1, 2, 6, longest]
-    without = task.Config(problem=problem, interval=0)
-    assert task.max_query_length(without, 0) == longest
+    assert lengths == [1, 1, 2, 6, longest]
+    config_without_curriculum = task.Config(problem=problem, interval=0)
+    assert task.max_query_length(config_without_curriculum, 0) == longest
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)

@@ -36,9 +36,9 @@ def test_vocabulary_file_replaces_counting(folder: Path) -> None:
     assert task.shape(config_).vocabulary_size == 5
     text = task.decode(task.build(config_, "train")["tokens"][0].as_py(), config_)
     assert text.startswith("Did <unk> <unk> <unk> film <unk>")
-    before = task.source_digest(config_)
+    digest_before = task.source_digest(config_)
     (folder / "MCD1" / "vocab.src").write_text("Did\nfilm 3\n")
-    assert task.source_digest(config_) != before
+    assert task.source_digest(config_) != digest_before
 
 
 def test_spec_can_be_planned_without_files(tmp_path: Path) -> None:
@@ -71,14 +71,14 @@ def test_missing_files_error_names_the_files(folder: Path, tmp_path: Path) -> No
 
 
 def test_divisions_and_changed_files_have_different_content(folder: Path, tmp_path: Path) -> None:
-    opened = {
+    hashes = {
         open_split(config(folder, division=name), "test", tmp_path).content_hash
         for name in ("MCD1", "MCD2", "MCD3")
     }
     file = folder / "MCD1" / "test.tgt"
     file.write_text(file.read_text().replace("film.film", "film.editor", 1))
-    opened.add(open_split(config(folder), "test", tmp_path).content_hash)
-    assert len(opened) == 4
+    hashes.add(open_split(config(folder), "test", tmp_path).content_hash)
+    assert len(hashes) == 4
 
 
 @pytest.mark.parametrize(

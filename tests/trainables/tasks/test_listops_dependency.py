@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from tests.oracles.solvers.listops_dependency_solver import count_tokens, depths, solve
-from trainables.generators.listops_dependency_trees import ARGUMENTS_MAX, DepthLaw, MeasuredTrees, P, draw
+from trainables.generators.listops_dependency_trees import (
+    ARGUMENTS_MAX,
+    OPERATOR_PROBABILITY,
+    DepthLaw,
+    MeasuredTrees,
+    draw,
+)
 from trainables.streams import numpy_stream
 from trainables.tasks import listops_dependency as task
 
@@ -50,7 +56,7 @@ def published_draw(stream: np.random.Generator, shallowest: int, deepest: int) -
         return f"{('[MIN', '[MAX', '[MED', '[SM')[number(4)]} {' '.join(arguments)} ]"
 
     def subtree(levels: int) -> str:
-        if levels == 1 or stream.random() > P:
+        if levels == 1 or stream.random() > OPERATOR_PROBABILITY:
             return str(number(10))
         return operator([subtree(levels - 1) for _ in range(2 + number(ARGUMENTS_MAX - 1))])
 

@@ -56,9 +56,9 @@ def depth_of(row: bytes) -> int:
 def test_drawing_by_length_equals_the_law_of_rejection() -> None:
     """Depths at 20 to 40 tokens, drawn in two ways, are within 5 standard errors; chance is below 10^-5."""
     law = Law(7, 5, 0.3)
-    plain = grow(numpy_stream(1, "test"), law, 400_000)
-    fits = (plain.lengths >= 20) & (plain.lengths <= 40) & (plain.nesting() >= 4)
-    expected = np.bincount(plain.take(np.flatnonzero(fits)).nesting(), minlength=7)
+    drawn_trees = grow(numpy_stream(1, "test"), law, 400_000)
+    fits = (drawn_trees.lengths >= 20) & (drawn_trees.lengths <= 40) & (drawn_trees.nesting() >= 4)
+    expected = np.bincount(drawn_trees.take(np.flatnonzero(fits)).nesting(), minlength=7)
     generated = generate(SplitLaw(law, (20, 40), 4000, (4, 6)), 0, ("test",), set())
     counts = np.bincount(generated.nesting(), minlength=7)
     share = (expected + counts) / (expected.sum() + counts.sum())
@@ -67,9 +67,9 @@ def test_drawing_by_length_equals_the_law_of_rejection() -> None:
 
 
 def test_default_sizes_equal_the_published_ones() -> None:
-    for variant, many in {"dg": 100_000, "dg2": 1_000_000, "dg1": 1_000_000}.items():
+    for variant, num_train in {"dg": 100_000, "dg2": 1_000_000, "dg1": 1_000_000}.items():
         infos = {info.name: info for info in listops_depth.splits(listops_depth.Config(variant=variant))}
-        assert infos.pop("train").examples == many
+        assert infos.pop("train").examples == num_train
         assert {info.examples for info in infos.values()} == {2_000}
     sizes = [info.examples for info in listops_lra.splits(listops_lra.Config())]
     assert sizes == [96_000, 2_000, 2_000]

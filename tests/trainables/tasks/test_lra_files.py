@@ -178,26 +178,26 @@ def test_malformed_pair_error_has_file_and_line(papers, line, tmp_path):
 
 def test_source_digest_depends_on_content_and_is_cached(reviews, monkeypatch):
     config = lra_text.Config(folder=str(reviews))
-    before = lra_text.source_digest(config)
+    digest_before = lra_text.source_digest(config)
     read_once = files._join_contents
     calls = []
     monkeypatch.setattr(
         files, "_join_contents", lambda *arguments: (calls.append(arguments), read_once(*arguments))[1]
     )
-    assert lra_text.source_digest(config) == before
+    assert lra_text.source_digest(config) == digest_before
     assert not calls
     file = reviews / "test/pos/3_7.txt"
     content = file.read_bytes()
     time.sleep(0.01)
     file.write_bytes(content[::-1])
     changed = lra_text.source_digest(config)
-    assert (changed != before, len(calls)) == (True, 1)
+    assert (changed != digest_before, len(calls)) == (True, 1)
 
 
 def test_binary_files_have_the_content_of_pickles(images, tmp_path):
     binary = lra_image_solver.write_files(tmp_path / "other", 3, "binary")
     hashes = {
-        build_split("train", name="lra_image", folder=str(each)).content_hash for each in (images, binary)
+        build_split("train", name="lra_image", folder=str(folder)).content_hash for folder in (images, binary)
     }
     assert len(hashes) == 1
 

@@ -17,14 +17,14 @@ def arities(trees: Trees) -> np.ndarray:
     """Return the number of arguments of every operator, counted token by token."""
     counts: list[int] = []
     for row in trees.rows():
-        open_: list[int] = []
+        open_operators: list[int] = []
         for symbol in row:
             if symbol == CLOSE:
-                counts.append(open_.pop())
-            if open_ and symbol != CLOSE:
-                open_[-1] += 1
+                counts.append(open_operators.pop())
+            if open_operators and symbol != CLOSE:
+                open_operators[-1] += 1
             if MIN <= symbol < CLOSE:
-                open_.append(0)
+                open_operators.append(0)
     return np.asarray(counts)
 
 

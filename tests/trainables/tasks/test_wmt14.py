@@ -82,9 +82,9 @@ def words(folder: Path) -> dict[str, int]:
 
 
 def score_texts(
-    folder: Path, words: dict[str, int], written: list[str], references: list[str]
+    folder: Path, words: dict[str, int], translations: list[str], references: list[str]
 ) -> dict[str, float]:
-    ids = [[[words[word] for word in text.split()] for text in texts] for texts in (written, references)]
+    ids = [[[words[word] for word in text.split()] for text in texts] for texts in (translations, references)]
     return dict(task.score(config(folder), *ids))
 
 
@@ -102,7 +102,7 @@ def test_translation_equal_to_the_reference_has_full_scores(folder: Path, words:
 
 def test_bleu_splits_compounds(folder: Path, words: dict[str, int]) -> None:
     """Pieces are joined and `US-Tokio` is split by hand; the oracle computes BLEU from its definition."""
-    written = [
+    translations = [
         "Die Bundes@@ kanz@@ lerin sinkt nicht , der Tok@@ io .",
         "Die US-@@ Pre@@ is , &quot; a-b-c &quot; .",
     ]
@@ -116,20 +116,20 @@ def test_bleu_splits_compounds(folder: Path, words: dict[str, int]) -> None:
     ]
     expected = oracle.bleu(tokens, references)
     assert 40 < expected < 80
-    assert score_texts(folder, words, written, REFERENCES)["bleu"] == pytest.approx(expected)
+    assert score_texts(folder, words, translations, REFERENCES)["bleu"] == pytest.approx(expected)
 
 
 def test_sacrebleu_uses_detokenised_text(folder: Path, words: dict[str, int]) -> None:
     """Text is joined and unescaped by hand, then measured with sacreBLEU's tokens and smoothing."""
     import sacrebleu
 
-    written = ["Die Tok@@ io @-@ Pre@@ is , &quot; US-@@ is &quot; .", "Die <unk> ."]
+    translations = ["Die Tok@@ io @-@ Pre@@ is , &quot; US-@@ is &quot; .", "Die <unk> ."]
     references = ["Die Tok@@ io @-@ Pre@@ is , &quot; US-@@ is nicht &quot; .", "Die <unk> ."]
     printed = ['Die Tokio-Preis, "US-is".', "Die <unk>."]
     plain_references = ['Die Tokio-Preis, "US-is nicht".', "Die <<unk>>."]
     expected = sacrebleu.corpus_bleu(printed, [plain_references]).score
     assert 40 < expected < 60
-    assert score_texts(folder, words, written, references)["sacrebleu"] == pytest.approx(expected)
+    assert score_texts(folder, words, translations, references)["sacrebleu"] == pytest.approx(expected)
 
 
 def test_metrics_are_known_without_files(tmp_path: Path) -> None:

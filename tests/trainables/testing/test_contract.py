@@ -17,4 +17,4 @@ def test_unknown_attribute_of_a_contract_is_refused() -> None:
 def test_known_attributes_of_a_contract_are_used() -> None:
     contract = trainable_contract("mine:train", splits=(), pytestmark=[pytest.mark.slow])
     assert contract.splits == ()
-    assert [each.name for each in contract.pytestmark] == ["slow"]
+    assert [mark.name for mark in contract.pytestmark] == ["slow"]

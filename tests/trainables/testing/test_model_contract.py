@@ -166,6 +166,6 @@ def test_arms_have_the_values_that_fields_allow(tmp_path: Path) -> None:
     tested = contract(tmp_path, "sound")
     assert list(tested.every_arm()) == ["small", "causal=True"]
     assert tested.every_writing() == {}
-    wrong = model_contract("mine.sound", arms={"odd": {"widht": 3}})()
+    contract_with_typo = model_contract("mine.sound", arms={"odd": {"widht": 3}})()
     with pytest.raises(ValueError, match="widht"):
-        wrong.every_arm()
+        contract_with_typo.every_arm()

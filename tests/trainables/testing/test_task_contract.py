@@ -92,7 +92,7 @@ def call(folder: Path, name: str, test: str, parts: dict[str, str]) -> None:
     (folder / "mine" / f"{name}.py").write_text(TASK.format(**VALID_PARTS | parts))
     tested = task_contract(f"mine.{name}", solve=lambda text: int(text[0]))()
     method: Any = getattr(tested, test)
-    arguments = [each for each in inspect.signature(method).parameters if each != "tmp_path"]
+    arguments = [parameter for parameter in inspect.signature(method).parameters if parameter != "tmp_path"]
     for values in [getattr(tested, f"every_{arguments[0]}")().values()] if arguments else [[None]]:
         for value in values:
             method(*([value] if arguments else []))

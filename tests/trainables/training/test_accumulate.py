@@ -12,8 +12,8 @@ from tests.trainables.training.support.steps import (
     assert_same_step,
     cases,
     learner,
-    run_step,
     small_settings,
+    take_step,
 )
 from trainables.assembly import batch_cost, model_config
 from trainables.data.synthetic import synthetic_batch
@@ -28,8 +28,8 @@ def test_accumulated_parts_equal_the_whole_batch(name: str, head: str) -> None:
     shape = SHAPES[head]
     raw = small_settings(name, shape, balance="none")
     batch = synthetic_batch(shape, ROWS, 9, seed=1)
-    parts = run_step(learner(raw, shape, accumulate=4), batch)
-    assert_same_step(parts, run_step(learner(raw, shape), batch))
+    parts = take_step(learner(raw, shape, accumulate=4), batch)
+    assert_same_step(parts, take_step(learner(raw, shape), batch))
 
 
 def test_batch_cost_is_computed_in_each_part() -> None:
@@ -45,10 +45,10 @@ def test_batch_cost_is_computed_in_each_part() -> None:
         set_dropout_context(part_learner.model, 0, 0)
         (objective(part_learner.model(part), part_learner.config) * len(part.labels) / ROWS).backward()
     expected = {name: p.grad for name, p in part_learner.model.named_parameters() if p.grad is not None}
-    _, gradient = run_step(learner(raw, shape, accumulate=2), batch)
+    _, gradient = take_step(learner(raw, shape, accumulate=2), batch)
     for name, part_grad in gradient.items():
         torch.testing.assert_close(part_grad, expected[name], rtol=1e-7, atol=1e-10)
-    _, whole_gradient = run_step(learner(raw, shape), batch)
+    _, whole_gradient = take_step(learner(raw, shape), batch)
     router = next(name for name in whole_gradient if "router" in name)
     assert not torch.allclose(whole_gradient[router], gradient[router], rtol=1e-3)
 

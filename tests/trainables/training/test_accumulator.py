@@ -29,12 +29,12 @@ def test_metrics_average_steps_and_predictions() -> None:
     }
 
 
-@pytest.mark.parametrize("wrong", [{"loss": math.nan}, {"loss": math.inf}, {"norm": math.inf}])
-def test_nonfinite_step_raises_divergence(wrong: dict[str, float]) -> None:
+@pytest.mark.parametrize("nonfinite_values", [{"loss": math.nan}, {"loss": math.inf}, {"norm": math.inf}])
+def test_nonfinite_step_raises_divergence(nonfinite_values: dict[str, float]) -> None:
     accumulator = Accumulator(device=CPU, scaled=False)
     accumulator.add(6, result())
     with pytest.raises(Diverged) as caught:
-        accumulator.add(7, result(**wrong))
+        accumulator.add(7, result(**nonfinite_values))
     assert caught.value.step == 8
 
 

@@ -14,8 +14,8 @@ from tests.trainables.training.support.steps import (
     assert_same_step,
     cases,
     learner,
-    run_step,
     small_settings,
+    take_step,
 )
 from trainables import costs
 from trainables.assembly import model_config
@@ -42,25 +42,27 @@ def test_recomputed_layers_have_the_same_gradients(name: str, head: str) -> None
     shape = SHAPES[head]
     raw = small_settings(name, shape)
     batch = synthetic_batch(shape, ROWS, 9, seed=1)
-    assert_same_step(run_step(learner(raw, shape, **RECOMPUTED), batch), run_step(learner(raw, shape), batch))
+    assert_same_step(
+        take_step(learner(raw, shape, **RECOMPUTED), batch), take_step(learner(raw, shape), batch)
+    )
 
 
 def stored_bytes(raw: dict[str, Any], *, is_recomputed: bool) -> int:
     """Return the bytes of all tensors that are alive after a forward pass."""
     shape = SHAPES["classify"]
-    built = learner(raw, shape, checkpoint_activations=is_recomputed)
+    recomputing_learner = learner(raw, shape, checkpoint_activations=is_recomputed)
     batch = synthetic_batch(shape, 4, TOKENS, seed=1)
-    set_dropout_context(built.model, 0, 0)
+    set_dropout_context(recomputing_learner.model, 0, 0)
     with TensorMemory() as memory:
-        total = objective(built.model(batch), built.config)
+        total = objective(recomputing_learner.model(batch), recomputing_learner.config)
     assert total.requires_grad
     return memory.now
 
 
-@pytest.mark.parametrize("which", DEEP_ARMS)
-def test_recomputed_layer_stores_only_its_states(which: str) -> None:
-    name, _, label = which.partition(", ")
-    field, settings, max_states = DEEP_ARMS[which]
+@pytest.mark.parametrize("case", DEEP_ARMS)
+def test_recomputed_layer_stores_only_its_states(case: str) -> None:
+    name, _, label = case.partition(", ")
+    field, settings, max_states = DEEP_ARMS[case]
     raw = with_fields(single_change(name, label), **WIDE_SETTINGS, **settings)
     state = 4 * (TOKENS + NUM_BOUNDARIES) * WIDE_SETTINGS["width"] * torch.float64.itemsize
 
@@ -74,10 +76,10 @@ def test_recomputed_layer_stores_only_its_states(which: str) -> None:
     assert growth(is_recomputed=True) < min(max_states, growth(is_recomputed=False) / 3)
 
 
-@pytest.mark.parametrize("which", DEEP_ARMS)
-def test_memory_estimate_covers_one_layer_and_all_states(which: str) -> None:
-    name, _, label = which.partition(", ")
-    field, settings, _ = DEEP_ARMS[which]
+@pytest.mark.parametrize("case", DEEP_ARMS)
+def test_memory_estimate_covers_one_layer_and_all_states(case: str) -> None:
+    name, _, label = case.partition(", ")
+    field, settings, _ = DEEP_ARMS[case]
     shape = SHAPES["classify"]
     config = model_config(with_fields(single_change(name, label), **WIDE_SETTINGS, **settings, **{field: 12}))
     rows = (64, TOKENS, 0)

@@ -61,9 +61,9 @@ def test_random_numbers_in_evaluation_depend_on_the_seed() -> None:
 
     model, batches = Noisy(), [some_batch(1), some_batch(2)]
     model.global_stream = GlobalStream(model)
-    before = torch.get_rng_state()
+    state_before = torch.get_rng_state()
     metrics = evaluate(learner_of(model), batches)
-    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(torch.get_rng_state(), state_before)
     torch.rand(1)
     assert evaluate(learner_of(model), batches) == metrics
     assert evaluate(Learner(model, train_config({"steps": 1}), seed=1), batches) != metrics

@@ -65,13 +65,13 @@ def test_recorded_layers_equal_those_of_the_pass(model: dict[str, Any]) -> None:
     learner_ = learner(model)
     example = record_example(learner_, tree(9), TREES)
     (part,) = example["parts"]
-    depths = [sum(each >= 0 for each in layers) for layers in part["running"]]
+    depths = [sum(layer >= 0 for layer in layers) for layers in part["running"]]
     assert part["length"] == len(part["words"]) == len(depths)
     if model["name"] != "gutlb":  # its depth is a mean over chunks
         assert sum(depths) / len(depths) == pytest.approx(example["depth"], abs=1e-3)
     words = part["words"][1:-1] if part["words"][0] == "START" else part["words"]
     assert words == ["[MAX", "0", "7", "4", "1", "8", "5", "2", "]"]
-    assert all(-1 <= each <= 100 for layers in part["running"] for each in layers)
+    assert all(-1 <= layer <= 100 for layers in part["running"] for layer in layers)
 
 
 @pytest.mark.parametrize("model", HALTING, ids=lambda model: model["name"])
@@ -91,8 +91,8 @@ def test_early_exit_records_the_same_layers(model: dict[str, Any]) -> None:
 
 def test_recorded_weights_are_survival_probabilities() -> None:
     """The weights of a token follow from the output of the halting gate."""
-    trained = learner({"name": "sut", "width": 16, "early_exit": "none"}, spread=False)
-    (part,) = record_example(trained, tree(5), TREES)["parts"]
+    gate_learner = learner({"name": "sut", "width": 16, "early_exit": "none"}, spread=False)
+    (part,) = record_example(gate_learner, tree(5), TREES)["parts"]
     # The initial gate halts half of the remaining probability at every state but the embeddings.
     assert part["running"] == [[100, 50, 25, 12, 6, 3]] * (5 + NUM_BOUNDARIES)
 
@@ -122,7 +122,7 @@ def test_failed_recording_of_examples_keeps_the_metrics(
     complete = Training(
         Job(settings, seed=1, phase="confirm", splits=("near-iid",), halting_examples=2)
     ).advance()
-    assert [each["kind"] for each in complete.examples][:2] == ["map", "map"]
+    assert [example["kind"] for example in complete.examples][:2] == ["map", "map"]
 
     def raise_error(*_: Any) -> Any:
         raise RuntimeError("rows of another kind")

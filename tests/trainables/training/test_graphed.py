@@ -13,8 +13,8 @@ from trainables.testing.contract import run_interrupted, run_uninterrupted
 from trainables.testing.recorded import RecordingEngine
 from trainables.testing.resuming import TASK
 from trainables.training import Training
-from trainables.training.graphed import MOST_SHAPES, Engine, Filler, GraphedPasses
-from trainables.training.step import Learner, one_step
+from trainables.training.graphed import SHAPES_MAX, Engine, Filler, GraphedPasses
+from trainables.training.step import Learner, run_step
 from trainables.types import Batch
 
 SHAPE = SHAPES["classify"]
@@ -31,16 +31,20 @@ class RecordedTraining(Training):
 
 
 def graphed(**train: Any) -> Learner:
-    one = learner(GUT, SHAPE, **train)
-    rows = -(-len(BATCHES[0]) // one.config.accumulate)
-    one.graphs = GraphedPasses(one, Filler.of(rows, SHAPE.length_max, SHAPE.pad_id), RecordingEngine())
-    return one
+    graphed_learner = learner(GUT, SHAPE, **train)
+    rows = -(-len(BATCHES[0]) // graphed_learner.config.accumulate)
+    graphed_learner.graphs = GraphedPasses(
+        graphed_learner, Filler.of(rows, SHAPE.length_max, SHAPE.pad_id), RecordingEngine()
+    )
+    return graphed_learner
 
 
 def job(tmp_path: Path, *, graph: bool, model: dict[str, Any] | None = None, **train: Any) -> Job:
     settings = {"steps": 6, "batch_size": 6, "lr": 0.01, "report_every": 2, "graph": graph} | train
-    given = model or {"name": "universal", "width": 16, "heads": 2, "max_layers": 4}
-    return Job({"task": dict(TASK), "model": given, "train": settings}, 1, data_dir=tmp_path / "data")
+    model_settings = model or {"name": "universal", "width": 16, "heads": 2, "max_layers": 4}
+    return Job(
+        {"task": dict(TASK), "model": model_settings, "train": settings}, 1, data_dir=tmp_path / "data"
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,7 +56,7 @@ def test_graphed_steps_lead_to_the_same_weights(train: dict[str, Any]) -> None:
     graphed_learner, plain_learner = graphed(lr=0.01, **train), learner(GUT, SHAPE, lr=0.01, **train)
     for step in range(8):
         data = batch(BATCHES[step % len(BATCHES)])
-        result, expected = (one_step(each, data, step) for each in (graphed_learner, plain_learner))
+        result, expected = (run_step(learner_, data, step) for learner_ in (graphed_learner, plain_learner))
         torch.testing.assert_close(result.row(), expected.row(), rtol=1e-6, atol=1e-9)
     assert graphed_learner.graphs.captured == (3 if "accumulate" in train else 2)
     for (name, weight), expected_weight in zip(
@@ -73,15 +77,15 @@ def test_filler_limits_the_number_of_shapes() -> None:
             assert filled_batch.mask.any(1).all()
             assert torch.equal(filled_batch.mask[:rows, :length], mask)
             totals.add(int(filled_batch.mask.sum()))
-        assert len(totals) <= MOST_SHAPES + 1
+        assert len(totals) <= SHAPES_MAX + 1
 
 
 def test_resumed_graphed_training_is_identical(tmp_path: Path) -> None:
     (folder := tmp_path / "saved").mkdir()
     training_job = job(tmp_path, graph=True, accumulate=2, ema=0.9)
-    _, resumed = run_interrupted(RecordedTraining, training_job, folder)
+    _, resumed_training = run_interrupted(RecordedTraining, training_job, folder)
     _, undisturbed_training = run_uninterrupted(RecordedTraining, training_job)
-    assert all(map(torch.equal, resumed.model.parameters(), undisturbed_training.model.parameters()))
+    assert all(map(torch.equal, resumed_training.model.parameters(), undisturbed_training.model.parameters()))
 
 
 def test_graphs_without_a_gpu_raise_an_error(tmp_path: Path) -> None:
@@ -100,8 +104,8 @@ def test_model_that_cannot_be_captured_raises_an_error(tmp_path: Path) -> None:
 def test_autocast_casts_weights_in_each_replay() -> None:
     """A replay casts weights that earlier steps have changed."""
     learners = graphed(precision="bf16", lr=0.05), learner(GUT, SHAPE, precision="bf16", lr=0.05)
-    for each in learners:
-        each.model.float()
+    for learner_ in learners:
+        learner_.model.float()
     for step in range(4):
-        result, expected = (one_step(each, batch(BATCHES[0]), step) for each in learners)
+        result, expected = (run_step(learner_, batch(BATCHES[0]), step) for learner_ in learners)
         torch.testing.assert_close(result.row(), expected.row(), rtol=0.03, atol=0.03)

@@ -11,7 +11,7 @@ from tests.trainables.training.support.fakes import BagOfWords, some_batch
 from trainables.training.config import TrainConfig, train_config
 from trainables.training.optimizers import AdamW, Ranger, make_optimizer
 from trainables.training.state import TrainingProgress, TrainingState
-from trainables.training.step import Learner, one_step
+from trainables.training.step import Learner, run_step
 
 RATE, DECAY, BETA1, BETA2, EPS = 0.05, 0.1, 0.9, 0.98, 1e-8
 
@@ -53,19 +53,19 @@ def test_resumed_optimizer_is_identical(tmp_path: Path) -> None:
     def learner() -> Learner:
         return Learner(BagOfWords(dropout=0.2), config(), seed=3)
 
-    def run(found: Learner, steps: range) -> None:
+    def run(learner_: Learner, steps: range) -> None:
         for step in steps:
-            one_step(found, some_batch(step), step)
+            run_step(learner_, some_batch(step), step)
 
-    original, restored = learner(), learner()
-    run(original, range(saved_at))
-    TrainingState(original, {}, TrainingProgress(step=saved_at)).save(tmp_path)
-    TrainingState(restored, {}, TrainingProgress()).restore(tmp_path)
-    assert isinstance(restored.optimizer, Ranger)
-    for each in (original, restored):
-        run(each, range(saved_at, saved_at + 6))
+    original_learner, restored_learner = learner(), learner()
+    run(original_learner, range(saved_at))
+    TrainingState(original_learner, {}, TrainingProgress(step=saved_at)).save(tmp_path)
+    TrainingState(restored_learner, {}, TrainingProgress()).restore(tmp_path)
+    assert isinstance(restored_learner.optimizer, Ranger)
+    for learner_ in (original_learner, restored_learner):
+        run(learner_, range(saved_at, saved_at + 6))
     for parameter, restored_parameter in zip(
-        original.model.parameters(), restored.model.parameters(), strict=True
+        original_learner.model.parameters(), restored_learner.model.parameters(), strict=True
     ):
         assert torch.equal(parameter, restored_parameter)
 

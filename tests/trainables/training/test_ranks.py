@@ -18,7 +18,7 @@ from trainables.protocol import Job
 from trainables.testing.resuming import TASK
 from trainables.training.config import train_config
 from trainables.training.ranks import RankFailed
-from trainables.training.step import Learner, one_step, share_of_step
+from trainables.training.step import Learner, run_step, share_of_step
 from trainables.training.workload import Training
 
 MODEL = {"name": "universal", "width": 8, "heads": 2, "max_layers": 4, "dropout": 0.2}
@@ -48,7 +48,9 @@ def job_in(data_dir: Path, model: Mapping[str, Any] = MODEL, **train: Any) -> Jo
 
 def other_ranks() -> list[psutil.Process]:
     """Return the ranks that this process started."""
-    return [each for each in psutil.Process().children() if "trainables.training.rank" in each.cmdline()]
+    return [
+        process for process in psutil.Process().children() if "trainables.training.rank" in process.cmdline()
+    ]
 
 
 def have_ended(processes: list[psutil.Process]) -> bool:
@@ -118,13 +120,13 @@ def test_no_rank_outlives_a_killed_trial(data_dir: Path) -> None:
 def test_shares_of_ranks_sum_to_the_step(rows: int) -> None:
     """Some ranks may have no rows."""
     batch, config = some_batch(rows=rows), train_config({"steps": 9, "clip": None})
-    whole = Learner(BagOfWords().double(), config, seed=0)
-    result = one_step(whole, batch, 0)
+    single_learner = Learner(BagOfWords().double(), config, seed=0)
+    result = run_step(single_learner, batch, 0)
     shared = train_config({"steps": 9, "clip": None, "ranks": 4})
     ranks = [Learner(BagOfWords().double(), shared, seed=0) for _ in range(4)]
-    numbers = sum(share_of_step(each, batch, 0, rank) for rank, each in enumerate(ranks))
+    numbers = sum(share_of_step(learner, batch, 0, rank) for rank, learner in enumerate(ranks))
     expected = torch.stack([result.loss, result.ponder, result.hits, result.counts])
     torch.testing.assert_close(numbers, expected.double())
-    for name, parameter in whole.model.named_parameters():
-        grads = [dict(each.model.named_parameters())[name].grad for each in ranks]
-        torch.testing.assert_close(sum(each for each in grads if each is not None), parameter.grad)
+    for name, parameter in single_learner.model.named_parameters():
+        grads = [dict(learner.model.named_parameters())[name].grad for learner in ranks]
+        torch.testing.assert_close(sum(grad for grad in grads if grad is not None), parameter.grad)

@@ -12,8 +12,10 @@ from trainables.training.config import TrainConfig, train_config
 from trainables.training.schedule import beta1, learning_rate
 
 
-def config(schedule: str, *, warmup: int, steps: int = 5000, lr: float = 0.05, **more: object) -> TrainConfig:
-    return train_config({"steps": steps, "lr": lr, "schedule": schedule, "warmup_steps": warmup, **more})
+def config(
+    schedule: str, *, warmup: int, steps: int = 5000, lr: float = 0.05, **options: object
+) -> TrainConfig:
+    return train_config({"steps": steps, "lr": lr, "schedule": schedule, "warmup_steps": warmup, **options})
 
 
 @pytest.mark.parametrize(("step", "expected"), [(0, 0.05 / 1000), (499, 0.025), (999, 0.05), (4999, 0.05)])

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from tests.trainables.training.support.fakes import BagOfWords, FakeSources, some_batch
-from tests.trainables.training.test_workload import final_weights, job, repeatable, run
+from tests.trainables.training.test_workload import final_weights, job, repeatable_metrics, run
 from trainables.checkpoint import weights
 from trainables.training import Training, workload
 from trainables.training.config import train_config
 from trainables.training.selected_weights import ScoredWeights, best_candidates, copy_tensors, mean_weights
 from trainables.training.state import read_selected
-from trainables.training.step import Learner, one_step
+from trainables.training.step import Learner, run_step
 
 SETTINGS = {"lr": 0.5, "steps": 9, "report_every": 1}
 
@@ -29,7 +29,7 @@ def test_moving_average_weighs_all_earlier_weights() -> None:
     learner = Learner(model, train_config({"steps": 5, "lr": 0.1, "ema": decay}), seed=0)
     history = [copy_tensors(weights(model))]
     for step in range(5):
-        one_step(learner, some_batch(step), step)
+        run_step(learner, some_batch(step), step)
         history.append(copy_tensors(weights(model)))
     shares = [decay**5, *((1 - decay) * decay ** (4 - step) for step in range(5))]
     for name, average in learner.average.items():
@@ -45,26 +45,28 @@ def test_tests_and_re_evaluation_use_the_average(select: Any, tmp_path: Path) ->
     training.save(tmp_path)
     selected = read_selected(tmp_path)
     assert selected.step == metrics["model/selected_step"]
-    stopped = Training(job(**settings))
+    stopped_training = Training(job(**settings))
     for _ in range(selected.step):
-        stopped.advance()
-    average = stopped._state.learner.average
+        stopped_training.advance()
+    average = stopped_training._state.learner.average
     assert all(torch.equal(tensor, average[name]) for name, tensor in selected.weights.items())
-    assert any(not torch.equal(tensor, final_weights(stopped)[name]) for name, tensor in average.items())
+    assert any(
+        not torch.equal(tensor, final_weights(stopped_training)[name]) for name, tensor in average.items()
+    )
     posthoc_job = job("posthoc", **settings)
     posthoc_metrics = Training(replace(posthoc_job, source=tmp_path)).advance().metrics
     assert posthoc_metrics["far/loss"] == metrics["far/loss"]
 
 
 def test_resumed_average_is_identical(tmp_path: Path) -> None:
-    undisturbed, before, after = (Training(job(select="best", ema=0.6)) for _ in range(3))
-    expected = run(undisturbed)
-    measurements = [before.advance()]
-    before.save(tmp_path)
-    after.restore(tmp_path)
-    measurements += run(after)
-    assert list(map(repeatable, measurements)) == list(map(repeatable, expected))
-    selected, resumed_selected = undisturbed._state.selected, after._state.selected
+    uninterrupted, interrupted, resumed = (Training(job(select="best", ema=0.6)) for _ in range(3))
+    expected = run(uninterrupted)
+    measurements = [interrupted.advance()]
+    interrupted.save(tmp_path)
+    resumed.restore(tmp_path)
+    measurements += run(resumed)
+    assert list(map(repeatable_metrics, measurements)) == list(map(repeatable_metrics, expected))
+    selected, resumed_selected = uninterrupted._state.selected, resumed._state.selected
     assert all(torch.equal(selected[name], resumed_selected[name]) for name in selected)
 
 
@@ -72,7 +74,7 @@ def test_best_candidates_prefer_earlier_ones_of_equal_score() -> None:
     candidates: list[ScoredWeights] = []
     for step, accuracy in enumerate([0.5, 0.7, 0.5, 0.9, 0.7, 0.1]):
         candidates = best_candidates([*candidates, ScoredWeights(accuracy, step, {})], 3)
-    assert [(each.step, each.score) for each in candidates] == [(1, 0.7), (3, 0.9), (4, 0.7)]
+    assert [(candidate.step, candidate.score) for candidate in candidates] == [(1, 0.7), (3, 0.9), (4, 0.7)]
 
 
 def test_mean_weights_average_each_element() -> None:
@@ -105,14 +107,14 @@ def test_tests_and_re_evaluation_use_the_mean_of_the_best(select_by: str, tmp_pa
         history.append(
             ScoredWeights(score, len(history) + 1, copy_tensors(weights(unaveraged._state.learner.model)))
         )
-    best = sorted(history, key=lambda each: -each.score)[:3]
-    last = max(each.step for each in best)
+    best = sorted(history, key=lambda candidate: -candidate.score)[:3]
+    last = max(candidate.step for candidate in best)
     assert measurements[-1].metrics["model/selected_step"] == last
     training.save(tmp_path)
     selected = read_selected(tmp_path)
     assert (selected.step, selected.last_step) == (last, 9)
     for name, tensor in selected.weights.items():
-        expected = sum(each.weights[name].double() for each in best) / 3
+        expected = sum(candidate.weights[name].double() for candidate in best) / 3
         torch.testing.assert_close(tensor, expected.float(), rtol=1e-6, atol=1e-7)
     posthoc_job = replace(job("posthoc", **settings), source=tmp_path)
     assert Training(posthoc_job).advance().metrics["far/loss"] == measurements[-1].metrics["far/loss"]
@@ -121,14 +123,14 @@ def test_tests_and_re_evaluation_use_the_mean_of_the_best(select_by: str, tmp_pa
 
 @pytest.mark.parametrize("reports", [1, 5])
 def test_resumed_best_weights_are_identical(reports: int, tmp_path: Path) -> None:
-    undisturbed, before, after = (Training(job(**SETTINGS, average_best=2)) for _ in range(3))
-    expected = run(undisturbed)
-    measurements = [before.advance() for _ in range(reports)]
-    before.save(tmp_path)
-    after.restore(tmp_path)
-    measurements += run(after)
-    assert list(map(repeatable, measurements)) == list(map(repeatable, expected))
-    best, resumed_best = undisturbed._state.best, after._state.best
+    uninterrupted, interrupted, resumed = (Training(job(**SETTINGS, average_best=2)) for _ in range(3))
+    expected = run(uninterrupted)
+    measurements = [interrupted.advance() for _ in range(reports)]
+    interrupted.save(tmp_path)
+    resumed.restore(tmp_path)
+    measurements += run(resumed)
+    assert list(map(repeatable_metrics, measurements)) == list(map(repeatable_metrics, expected))
+    best, resumed_best = uninterrupted._state.best, resumed._state.best
     assert all(torch.equal(best[name], resumed_best[name]) for name in best)
 
 

@@ -13,10 +13,10 @@ from tests.support.specs.examples import examples
 from tests.trainables.training.support.fakes import BagOfWords, some_batch
 from trainables.training.config import train_config
 from trainables.training.schedule import learning_rate
-from trainables.training.step import Learner, objective, one_step
+from trainables.training.step import Learner, objective, run_step
 
 
-def by_hand(model: BagOfWords, batch: object, beta: float) -> tuple[float, dict[str, np.ndarray]]:
+def compute_by_hand(model: BagOfWords, batch: object, beta: float) -> tuple[float, dict[str, np.ndarray]]:
     """Compute objective and gradient of the bag of words from the equations, in NumPy."""
     table, out, halt = (p.detach().double().numpy() for p in (model.embedding, model.out, model.halt))
     tokens, mask, labels = (t.numpy() for t in (batch.tokens, batch.mask, batch.labels))
@@ -58,9 +58,9 @@ def test_steps_equal_adamw(clip: float | None, beta: float, decay: float, cycle:
     second = {name: np.zeros_like(value) for name, value in theta.items()}
     for step in range(config.steps):
         batch = some_batch(seed + step)
-        total, grads = by_hand(model, batch, beta)
+        total, grads = compute_by_hand(model, batch, beta)
         norm = math.sqrt(sum((grad**2).sum() for grad in grads.values()))
-        result = one_step(learner, batch, step)
+        result = run_step(learner, batch, step)
         assert float(result.gradient_norm) == pytest.approx(norm, rel=1e-9)
         assert float(result.loss + beta * result.ponder) == pytest.approx(total, rel=1e-9)
         scale = 1.0 if clip is None else min(1.0, clip / (norm + 1e-6))
@@ -82,7 +82,7 @@ def test_step_result_counts_the_batch() -> None:
     learner = Learner(model, train_config({"steps": 1}), seed=0)
     with torch.no_grad():
         output = model(batch)
-    result = one_step(learner, batch, 0)
+    result = run_step(learner, batch, 0)
     values = [output.loss.mean(), output.encoded.ponder.mean(), result.gradient_norm, output.hits.sum(), 5]
     expected = torch.tensor([*map(float, values), float(batch.mask.sum())], dtype=torch.float64)
     torch.testing.assert_close(result.row(), expected)
@@ -91,25 +91,25 @@ def test_step_result_counts_the_batch() -> None:
 def test_step_depends_only_on_its_number_and_seed() -> None:
     def weights(seed: int, step: int) -> list[torch.Tensor]:
         model = BagOfWords(dropout=0.5)
-        one_step(Learner(model, train_config({"steps": 9}), seed=seed), some_batch(), step)
+        run_step(Learner(model, train_config({"steps": 9}), seed=seed), some_batch(), step)
         return [p.detach() for p in model.parameters()]
 
-    def same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
+    def are_equal(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
         return all(map(torch.equal, a, b))
 
-    assert same(weights(3, 2), weights(3, 2))
-    assert not same(weights(3, 2), weights(3, 3))
-    assert not same(weights(3, 2), weights(4, 2))
+    assert are_equal(weights(3, 2), weights(3, 2))
+    assert not are_equal(weights(3, 2), weights(3, 3))
+    assert not are_equal(weights(3, 2), weights(4, 2))
 
 
 def test_objective_includes_an_auxiliary_cost() -> None:
     with torch.no_grad():
         output = BagOfWords()(some_batch())
-    without = objective(output, train_config({"steps": 1, "auxiliary_weight": 0.5}))
+    loss_without_cost = objective(output, train_config({"steps": 1, "auxiliary_weight": 0.5}))
     cost = torch.arange(5.0)
     costly = dataclasses.replace(output, encoded=dataclasses.replace(output.encoded, auxiliary=cost))
-    weighted = objective(costly, train_config({"steps": 1, "auxiliary_weight": 0.5}))
-    assert float(weighted - without) == pytest.approx(0.5 * 2.0, rel=1e-5)
+    loss_with_cost = objective(costly, train_config({"steps": 1, "auxiliary_weight": 0.5}))
+    assert float(loss_with_cost - loss_without_cost) == pytest.approx(0.5 * 2.0, rel=1e-5)
 
 
 @pytest.mark.parametrize("precision", ["fp16", "tf32"])
@@ -133,12 +133,19 @@ def test_loss_scaling_changes_only_overflowing_steps() -> None:
             learner_.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
         return learner_
 
-    plain, scaled, overflowing = learner(None), learner(2.0**12), learner(3e38)
-    norms = [one_step(each, some_batch(), 0).gradient_norm for each in (plain, scaled, overflowing)]
+    plain_learner, scaled_learner, overflowing_learner = learner(None), learner(2.0**12), learner(3e38)
+    norms = [
+        run_step(learner_, some_batch(), 0).gradient_norm
+        for learner_ in (plain_learner, scaled_learner, overflowing_learner)
+    ]
     torch.testing.assert_close(norms[0], norms[1])
     assert not math.isfinite(norms[2])
-    for actual, expected in zip(scaled.model.parameters(), plain.model.parameters(), strict=True):
+    for actual, expected in zip(
+        scaled_learner.model.parameters(), plain_learner.model.parameters(), strict=True
+    ):
         torch.testing.assert_close(actual, expected)
-    for actual, expected in zip(overflowing.model.parameters(), steep_model().parameters(), strict=True):
+    for actual, expected in zip(
+        overflowing_learner.model.parameters(), steep_model().parameters(), strict=True
+    ):
         assert torch.equal(actual, expected)
-    assert overflowing.scaler.get_scale() == pytest.approx(1.5e38)
+    assert overflowing_learner.scaler.get_scale() == pytest.approx(1.5e38)

@@ -30,20 +30,20 @@ def digits(length: int) -> list[int]:
 
 def tallies_by_kind(model: dict[str, Any], task: Any, *batches: Batch) -> dict[str, dict[str, Any]]:
     tallies = tally_examples(learner(model, task), {"near-iid": batches}, task)
-    return {each["kind"]: each for each in tallies}
+    return {tally["kind"]: tally for tally in tallies}
 
 
 def test_depth_is_tallied_by_number_of_operators() -> None:
     rows = [[11, 1, 2, 14], [12, 3, 4, 14], NESTED]
     bins = tallies_by_kind(TOKEN, TREES, trees(*rows[:2]), trees(rows[2]))["operators"]["bins"]
     examples = [record_example(learner(TOKEN), trees(row), TREES) for row in rows]
-    assert [each[:3] for each in bins] == [[1, 1, 2], [3, 3, 1]]
-    depths = [each["depth"] for each in examples]
+    assert [bin_[:3] for bin_ in bins] == [[1, 1, 2], [3, 3, 1]]
+    depths = [example["depth"] for example in examples]
     assert bins[0][3] == pytest.approx(np.mean(depths[:2]), abs=1e-3)
     assert bins[0][4:6] == pytest.approx(np.percentile(depths[:2], (10, 90)).tolist(), abs=1e-3)
     assert bins[1][3:6] == pytest.approx([depths[2]] * 3, abs=1e-3)
-    assert [each[6:8] for each in bins] == [
-        [sum(each["hits"] for each in examples[:2]), 2],
+    assert [bin_[6:8] for bin_ in bins] == [
+        [sum(example["hits"] for example in examples[:2]), 2],
         [examples[2]["hits"], 1],
     ]
 
@@ -51,27 +51,30 @@ def test_depth_is_tallied_by_number_of_operators() -> None:
 def test_depth_is_tallied_by_length_in_each_split() -> None:
     """Bins have about equal numbers of examples, independent of batches, also without classes of tokens."""
     task = task_config({"name": "digits"})
-    trained = learner(TOKEN, task)
+    learner_ = learner(TOKEN, task)
     lengths = [*range(4, 20), *range(4, 20), 40]
-    near = [trees(*(digits(each) for each in lengths[:10])), trees(*(digits(each) for each in lengths[10:]))]
-    tallies = [*tally_examples(trained, {"near": near, "far": [trees(digits(50))]}, task)]
-    assert [(each["kind"], each["split"]) for each in tallies] == [("lengths", "near"), ("lengths", "far")]
+    near_batches = [
+        trees(*(digits(length) for length in lengths[:10])),
+        trees(*(digits(length) for length in lengths[10:])),
+    ]
+    tallies = [*tally_examples(learner_, {"near": near_batches, "far": [trees(digits(50))]}, task)]
+    assert [(tally["kind"], tally["split"]) for tally in tallies] == [("lengths", "near"), ("lengths", "far")]
     bins = tallies[0]["bins"]
-    assert [each[:3] for each in bins] == [[4, 7, 8], [8, 11, 8], [12, 15, 8], [16, 40, 9]]
+    assert [bin_[:3] for bin_ in bins] == [[4, 7, 8], [8, 11, 8], [12, 15, 8], [16, 40, 9]]
     with torch.inference_mode():
-        trained.model.eval()
-        outputs = {each: trained.model(trees(digits(each))) for each in set(lengths)}
+        learner_.model.eval()
+        outputs = {length: learner_.model(trees(digits(length))) for length in set(lengths)}
     for low, high, _, mean, tenth, ninetieth, hits, num_predictions, bound in bins:
-        bin_lengths = [each for each in lengths if low <= each <= high]
-        depths = [float(outputs[each].encoded.depth) for each in bin_lengths]
+        bin_lengths = [length for length in lengths if low <= length <= high]
+        depths = [float(outputs[bin_length].encoded.depth) for bin_length in bin_lengths]
         assert [mean, tenth, ninetieth] == pytest.approx(
             [np.mean(depths), *np.percentile(depths, (10, 90))], abs=1e-3
         )
         assert [hits, num_predictions] == [
-            sum(int(outputs[each].hits) for each in bin_lengths),
+            sum(int(outputs[bin_length].hits) for bin_length in bin_lengths),
             len(bin_lengths),
         ]
-        assert bound == np.mean([float(outputs[each].encoded.bound) for each in bin_lengths])
+        assert bound == np.mean([float(outputs[bin_length].encoded.bound) for bin_length in bin_lengths])
     assert tallies[1]["bins"][0][:3] == [50, 50, 1]
 
 
@@ -87,12 +90,12 @@ def test_experts_are_tallied_by_class_of_token() -> None:
     tally = tallies_by_kind(model, TREES, trees(*rows))["experts"]
     assert tally["examples"] == 2
     parts = [record_example(learner(model), trees(row), TREES)["parts"][0] for row in rows]
-    assert any(each < 0 for part in parts for running in part["running"] for each in running)
+    assert any(percent < 0 for part in parts for running in part["running"] for percent in running)
     kinds = {"[MAX": "operator", "]": "bracket", "START": BOUNDARY, "END": BOUNDARY}
     layers = Counter[str]()
     for part in parts:
         for word, running in zip(part["words"], part["running"], strict=True):
-            layers[kinds.get(word, "digit")] += sum(each >= 0 for each in running)
+            layers[kinds.get(word, "digit")] += sum(percent >= 0 for percent in running)
     for mixture, active, experts in zip(tally["mixtures"], (2, 1), (4, 3), strict=True):
         sums = dict(zip(mixture["classes"], map(sum, mixture["uses"]), strict=True))
         assert sums == {kind: active * count for kind, count in layers.items()}

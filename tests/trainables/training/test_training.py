@@ -52,7 +52,7 @@ def run(training: Training) -> list[Measurement]:
     return measurements
 
 
-def repeatable(measurements: list[Measurement]) -> list[dict[str, float]]:
+def repeatable_metrics(measurements: list[Measurement]) -> list[dict[str, float]]:
     return [
         {name: v for name, v in m.metrics.items() if name not in NONDETERMINISTIC_METRICS}
         for m in measurements
@@ -70,8 +70,8 @@ def training_batches(training: Training) -> Iterator[Batch]:
 
 def run_with_interruptions(job: Job, folder: Path) -> list[Measurement]:
     """Stop after every report, resume in a new object, and check that all numbers stay the same."""
-    undisturbed = Training(job)
-    expected = run(undisturbed)
+    uninterrupted = Training(job)
+    expected = run(uninterrupted)
     measurements: list[Measurement] = []
     training = Training(job)
     while not training.finished:
@@ -82,8 +82,8 @@ def run_with_interruptions(job: Job, folder: Path) -> list[Measurement]:
         training.close()
         training = Training(job)
         training.restore(saved)
-    assert repeatable(measurements) == repeatable(expected)
-    resumed_weights, expected_weights = (weights(t._state.learner.model) for t in (training, undisturbed))
+    assert repeatable_metrics(measurements) == repeatable_metrics(expected)
+    resumed_weights, expected_weights = (weights(t._state.learner.model) for t in (training, uninterrupted))
     assert all(torch.equal(resumed_weights[name], expected_weights[name]) for name in expected_weights)
     return measurements
 
@@ -145,10 +145,10 @@ def test_digests_identify_the_evaluated_examples(job: Any, tmp_path: Path) -> No
             next(sources.batches(split))
         return sources.digests
 
-    whole = digests(job(), "valid", "near-iid")
-    assert whole == digests(job(seed=2), "valid", "near-iid")
-    assert digests(job(valid_examples=1000), "valid") == {"valid": whole["valid"]}
-    assert digests(job(valid_examples=15), "valid") == {"valid": f"{whole['valid']}/15"}
+    all_digests = digests(job(), "valid", "near-iid")
+    assert all_digests == digests(job(seed=2), "valid", "near-iid")
+    assert digests(job(valid_examples=1000), "valid") == {"valid": all_digests["valid"]}
+    assert digests(job(valid_examples=15), "valid") == {"valid": f"{all_digests['valid']}/15"}
     task = {"name": "algorithms", "test_lengths": [21], "test_examples": 2, "valid_examples": 2}
     words = {"task": {**task, "form": "next_token"}, "model": GUT, "train": {"steps": 1, "batch_size": 2}}
     [digest] = digests(Job(words, seed=1, data_dir=tmp_path), "length-21").values()
@@ -164,9 +164,9 @@ def test_eval_tokens_limit_the_batches_of_long_splits(job: Any) -> None:
 
 
 def test_re_evaluation_uses_a_checkpoint_under_other_settings(job: Any, tmp_path: Path) -> None:
-    trained = Training(job(steps=3))
-    confirmed = run(trained)[-1].metrics
-    trained.save(tmp_path)
+    training = Training(job(steps=3))
+    confirmed = run(training)[-1].metrics
+    training.save(tmp_path)
 
     def re_evaluate(**changed: Any) -> Mapping[str, float]:
         training = Training(job(GUT | changed, phase="posthoc", source=tmp_path, steps=3))
@@ -175,11 +175,15 @@ def test_re_evaluation_uses_a_checkpoint_under_other_settings(job: Any, tmp_path
         assert measurement.step == 3
         return measurement.metrics
 
-    same = re_evaluate()
-    assert all(same[name] == confirmed[name] for name in same if name.startswith(("near-iid/", "length-")))
-    eager = re_evaluate(halt={"threshold": 0.01})
-    assert eager["near-iid/depth"] < same["near-iid/depth"]
+    same_metrics = re_evaluate()
+    assert all(
+        same_metrics[name] == confirmed[name]
+        for name in same_metrics
+        if name.startswith(("near-iid/", "length-"))
+    )
+    early_metrics = re_evaluate(halt={"threshold": 0.01})
+    assert early_metrics["near-iid/depth"] < same_metrics["near-iid/depth"]
     assert re_evaluate(early_exit="none")["near-iid/saved"] == 0
-    assert re_evaluate(max_layers=9)["near-iid/depth"] >= same["near-iid/depth"]
+    assert re_evaluate(max_layers=9)["near-iid/depth"] >= same_metrics["near-iid/depth"]
     with pytest.raises(CheckpointError):
         re_evaluate(gate=False)

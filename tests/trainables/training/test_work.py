@@ -10,7 +10,7 @@ from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import rows_per_step
 from orchestrator.plan.training_code.settings import System, checked
 from orchestrator.spec.types import Spec
-from trainables.costs import BACKWARD, depth_range, flops
+from trainables.costs import STEP_TO_FORWARD_FLOPS, depth_range, flops
 from trainables.training.work import Work
 
 UNIVERSAL = {"name": "universal", "width": 16, "heads": 2, "max_layers": 4, "halt": {"unit": "sequence"}}
@@ -47,4 +47,6 @@ def test_flops_of_samples_depend_on_lengths_and_computed_layers(model):
     assert work.samples(np.array([7, 40]), np.ones(2)) == pytest.approx(np.mean(all_layers))
     one_layer = flops(system.model, system.shape, 40, 1)
     assert work.samples(np.array([40]), np.array([1 / max_layers])) == pytest.approx(one_layer)
-    assert work.step == BACKWARD * 5 * flops(system.model, system.shape, system.shape.length_max, max_layers)
+    assert work.step == STEP_TO_FORWARD_FLOPS * 5 * flops(
+        system.model, system.shape, system.shape.length_max, max_layers
+    )

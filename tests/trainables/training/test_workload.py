@@ -29,13 +29,13 @@ def job(phase: Phase = "confirm", seed: int = 1, model: Mapping[str, Any] | None
 
 
 def run(training: Training) -> list[Measurement]:
-    found = []
+    measurements = []
     while not training.finished:
-        found.append(training.advance())
-    return found
+        measurements.append(training.advance())
+    return measurements
 
 
-def repeatable(measurement: Measurement) -> dict[str, float]:
+def repeatable_metrics(measurement: Measurement) -> dict[str, float]:
     return {
         name: value for name, value in measurement.metrics.items() if name not in NONDETERMINISTIC_METRICS
     }
@@ -45,8 +45,8 @@ def final_weights(training: Training) -> dict[str, torch.Tensor]:
     return weights(training._state.learner.model)
 
 
-def assert_same_weights(one: Training, two: Training) -> None:
-    a, b = final_weights(one), final_weights(two)
+def assert_same_weights(training: Training, expected_training: Training) -> None:
+    a, b = final_weights(training), final_weights(expected_training)
     assert a.keys() == b.keys()
     assert all(torch.equal(a[name], b[name]) for name in a)
 
@@ -70,37 +70,37 @@ def test_test_splits_are_opened_only_after_the_last_step() -> None:
     training = Training(job())
     training.advance()
     training.advance()
-    assert set(FakeSources.opened) == {"train", "valid"}
+    assert set(FakeSources.opened_splits) == {"train", "valid"}
     training.advance()
-    assert FakeSources.opened[-3:] == ["valid", "far", "farther"]
+    assert FakeSources.opened_splits[-3:] == ["valid", "far", "farther"]
 
 
 def test_confirm_trials_report_the_digests_of_their_splits() -> None:
-    *before, last = run(Training(job()))
-    assert not any(each.attributes for each in before)
+    *earlier_measurements, last = run(Training(job()))
+    assert not any(measurement.attributes for measurement in earlier_measurements)
     assert last.attributes == {
         f"{split}/digest": f"digest of {split}" for split in ("valid", "far", "farther")
     }
-    assert not any(each.attributes for each in run(Training(job("search"))))
+    assert not any(measurement.attributes for measurement in run(Training(job("search"))))
 
 
 @pytest.mark.parametrize(("reports", "select"), [(0, "best"), (1, "last"), (2, "best"), (3, "best")])
 def test_training_resumed_at_any_report_is_identical(tmp_path: Path, reports: int, select: str) -> None:
-    undisturbed = Training(job(select=select))
-    expected = run(undisturbed)
-    before = Training(job(select=select))
-    measurements = [before.advance() for _ in range(reports)]
-    before.save(tmp_path)
-    before.close()
+    uninterrupted = Training(job(select=select))
+    expected = run(uninterrupted)
+    interrupted = Training(job(select=select))
+    measurements = [interrupted.advance() for _ in range(reports)]
+    interrupted.save(tmp_path)
+    interrupted.close()
 
     torch.manual_seed(999)  # no global generator matters
-    after = Training(job(select=select))
-    after.restore(tmp_path)
-    assert after.finished == (reports == 3)
-    measurements += run(after)
-    assert list(map(repeatable, measurements)) == list(map(repeatable, expected))
+    resumed = Training(job(select=select))
+    resumed.restore(tmp_path)
+    assert resumed.finished == (reports == 3)
+    measurements += run(resumed)
+    assert list(map(repeatable_metrics, measurements)) == list(map(repeatable_metrics, expected))
     assert [m.step for m in measurements] == [m.step for m in expected]
-    assert_same_weights(undisturbed, after)
+    assert_same_weights(uninterrupted, resumed)
 
 
 def test_learning_rate_is_halved_without_improvement_and_after_resuming(tmp_path: Path) -> None:
@@ -111,12 +111,12 @@ def test_learning_rate_is_halved_without_improvement_and_after_resuming(tmp_path
         return [m.metrics["train/lr"] / 1e-30 for m in run(training)]
 
     assert rates(stuck_training()) == pytest.approx([1, 1, 1, 0.5, 0.5, 0.25])
-    before, after = stuck_training(), stuck_training()
+    interrupted, resumed = stuck_training(), stuck_training()
     for _ in range(4):
-        before.advance()
-    before.save(tmp_path)
-    after.restore(tmp_path)
-    assert rates(after) == pytest.approx([0.5, 0.25])
+        interrupted.advance()
+    interrupted.save(tmp_path)
+    resumed.restore(tmp_path)
+    assert rates(resumed) == pytest.approx([0.5, 0.25])
 
 
 def test_best_weights_are_reported_and_saved(tmp_path: Path) -> None:
@@ -127,13 +127,16 @@ def test_best_weights_are_reported_and_saved(tmp_path: Path) -> None:
     assert best < 7, "the test needs a run whose last weights are not its best"
     assert measurements[-1].metrics["model/selected_step"] == best + 1
 
-    stopped = Training(job(seed=6, lr=0.5, steps=8, report_every=1))
+    stopped_training = Training(job(seed=6, lr=0.5, steps=8, report_every=1))
     for _ in range(best + 1):
-        stopped.advance()
+        stopped_training.advance()
     training.save(tmp_path)
     selected = read_selected(tmp_path)
     assert (selected.step, selected.last_step) == (best + 1, 8)
-    assert all(torch.equal(tensor, final_weights(stopped)[name]) for name, tensor in selected.weights.items())
+    assert all(
+        torch.equal(tensor, final_weights(stopped_training)[name])
+        for name, tensor in selected.weights.items()
+    )
 
 
 def test_evaluation_of_the_best_weights_restores_the_last_ones() -> None:
@@ -153,9 +156,9 @@ def test_patience_ends_a_training_without_improvement() -> None:
 
 
 def test_re_evaluation_uses_the_selected_weights(tmp_path: Path) -> None:
-    trained = Training(job(lr=0.5, steps=8, report_every=1))
-    confirmed = run(trained)[-1].metrics
-    trained.save(tmp_path)
+    training_ = Training(job(lr=0.5, steps=8, report_every=1))
+    confirmed = run(training_)[-1].metrics
+    training_.save(tmp_path)
     posthoc_job = job("posthoc", seed=77, lr=0.5, steps=8, report_every=1, eval_batch_size=3)
     training = Training(
         Job(posthoc_job.settings, posthoc_job.seed, "posthoc", posthoc_job.splits, source=tmp_path)
@@ -164,7 +167,7 @@ def test_re_evaluation_uses_the_selected_weights(tmp_path: Path) -> None:
     measurement = training.advance()
     assert training.finished
     assert measurement.step == 8
-    assert "train" not in FakeSources.opened
+    assert "train" not in FakeSources.opened_splits
     assert measurement.metrics["model/selected_step"] == confirmed["model/selected_step"]
     for name in ("far/loss", "far/accuracy", "farther/depth", "far/saved"):
         assert measurement.metrics[name] == confirmed[name]
@@ -186,9 +189,9 @@ def test_re_evaluation_requires_a_finished_and_fitting_checkpoint(tmp_path: Path
         Training(source)
     run(training)
     training.save(tmp_path)
-    wide = job("posthoc", model={"width": 6})
+    wide_job = job("posthoc", model={"width": 6})
     with pytest.raises(CheckpointError, match=r"stored_shape=\(8, 4\) and model_shape=\(8, 6\)"):
-        Training(Job(wide.settings, 1, "posthoc", wide.splits, source=tmp_path))
+        Training(Job(wide_job.settings, 1, "posthoc", wide_job.splits, source=tmp_path))
 
 
 def test_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_greedy_accuracy_equals_accuracy_under_teacher_forcing() -> None:
 def test_planner_knows_the_metrics_and_checks_the_model() -> None:
     system = checked({"task": RAW, "model": UNIVERSAL, "train": {"steps": 1}})
     assert isinstance(system, System)
-    known = Probe().metrics(system)
-    assert {"valid/exact_match", "valid/accuracy", "valid/accuracy_whole", "valid/longer"} < set(known)
+    metric_names = Probe().metrics(system)
+    assert {"valid/exact_match", "valid/accuracy", "valid/accuracy_whole", "valid/longer"} < set(metric_names)
     assert Probe().measure(system, LEARNS).norm > 0
     assert Probe().structure(system).flops_max > 0

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from trainables.layers.attention.explicit import Barred, KeptWeights, OffsetBias, explicit
+from trainables.layers.attention.explicit import KeptWeights, LogitMask, OffsetBias, explicit
 from trainables.layers.attention.flash import FlashKernel, PackedRows, usable_kernel
 from trainables.layers.constant_shapes import constant_shapes
 from trainables.layers.dropout import KeyedDropout
@@ -31,11 +31,11 @@ from trainables.layers.tokens import KeysValues
 
 Backend = Literal["auto", "sdpa", "flash", "math"]
 Kernel = Literal["sdpa", "flash", "math"]
-GAPS = (
+GAPS_ERROR = (
     "FlashAttention cannot leave out tokens that halted under a causal mask;"
     " choose auto or sdpa, or early_exit: batch"
 )
-BIASED = "FlashAttention cannot add to logits what relative positions find; choose auto, sdpa or math"
+BIAS_ERROR = "FlashAttention cannot add to logits what relative positions find; choose auto, sdpa or math"
 
 
 @dataclass(frozen=True)
@@ -69,48 +69,53 @@ def attend_packed(
     keys_values: KeysValues,
     queries: Packing,
     *,
-    reach: Int[Tensor, " M"] | None = None,
+    num_visible: Int[Tensor, " M"] | None = None,
     bias: OffsetBias | None = None,
-    drop: WeightDropout | None = None,
+    dropout: WeightDropout | None = None,
     backend: Backend = "auto",
 ) -> Float[Tensor, "M H E"]:
     """Return softmax(q k^T / sqrt(E)) v: row i of `queries` attends to row i of `keys_values`.
 
-    With `reach`, `queries` must be a subset of the tokens in `keys_values`, in order, each reaching up to
-    itself. `flash` then requires that they are all of these tokens.
+    With `num_visible`, `queries` must be a subset of the tokens in `keys_values`, in order. Each query then
+    attends to the keys up to its own. In this case `flash` requires that all tokens are queries.
 
     Args:
         q: Packed queries, (tokens, heads, head width).
         keys_values: Keys and values.
         queries: Packing of the queries.
-        reach: Number of first keys of its row that each query attends to; None: all.
+        num_visible: Number of first keys of its row that each query attends to; None: all.
         bias: Added to the padded logits; not supported by `flash`.
-        drop: Dropout of attention weights, if any.
+        dropout: Dropout of attention weights, if any.
         backend: Value of the kernel setting.
 
     Raises:
         ValueError: If `backend` names a kernel that cannot run here.
     """
     keys = keys_values.packing
-    has_all_tokens = (reach is None or q.shape[0] == keys_values.both.shape[0]) and not keys.padded
+    has_all_tokens = (num_visible is None or q.shape[0] == keys_values.both.shape[0]) and not keys.padded
     kernel = choose(
-        backend, q, dropping=drop is not None, biased=bias is not None, has_all_tokens=has_all_tokens
+        backend, q, has_dropout=dropout is not None, has_bias=bias is not None, has_all_tokens=has_all_tokens
     )
     if kernel == "flash":
         k, v = keys_values.both.unbind(1)
-        return _flash(q, k, v, (queries, keys), drop, causal=reach is not None)
+        return _attend_flash(q, k, v, (queries, keys), dropout, causal=num_visible is not None)
     k, v = keys_values.padded.unbind(0)
     return _attend_padded(
-        (spread(q, queries), k, v), (queries, keys), kernel, reach=reach, bias=bias, drop=drop
+        (spread(q, queries), k, v),
+        (queries, keys),
+        kernel,
+        num_visible=num_visible,
+        bias=bias,
+        dropout=dropout,
     )
 
 
-def attend_among(
+def attend_within_rows(
     qkv: Float[Tensor, "M 3 H E"],
     packing: Packing,
     *,
-    reach: Int[Tensor, " M"] | None = None,
-    drop: WeightDropout | None = None,
+    num_visible: Int[Tensor, " M"] | None = None,
+    dropout: WeightDropout | None = None,
     backend: Backend = "auto",
 ) -> Float[Tensor, "M H E"]:
     """Return the attention output of each token over its own row, as `attend_packed`, with fewer copies.
@@ -118,19 +123,21 @@ def attend_among(
     Args:
         qkv: Queries, keys and values side by side, (tokens, 3, heads, head width).
         packing: Packing of the tokens.
-        reach: Number of first tokens of its row that each token attends to; None: all.
-        drop: Dropout of attention weights, if any.
+        num_visible: Number of first tokens of its row that each token attends to; None: all.
+        dropout: Dropout of attention weights, if any.
         backend: Value of the kernel setting.
 
     Raises:
         ValueError: If `backend` names a kernel that cannot run here.
     """
-    kernel = choose(backend, qkv, dropping=drop is not None, has_all_tokens=not packing.padded)
+    kernel = choose(backend, qkv, has_dropout=dropout is not None, has_all_tokens=not packing.padded)
     if kernel == "flash":
         q, k, v = qkv.unbind(1)
-        return _flash(q, k, v, (packing, packing), drop, causal=reach is not None)
+        return _attend_flash(q, k, v, (packing, packing), dropout, causal=num_visible is not None)
     q, k, v = spread_parts(qkv, packing).unbind(0)
-    return _attend_padded((q, k, v), (packing, packing), kernel, reach=reach, bias=None, drop=drop)
+    return _attend_padded(
+        (q, k, v), (packing, packing), kernel, num_visible=num_visible, bias=None, dropout=dropout
+    )
 
 
 def _attend_padded(
@@ -138,57 +145,57 @@ def _attend_padded(
     packings: tuple[Packing, Packing],
     kernel: Kernel,
     *,
-    reach: Int[Tensor, " M"] | None,
+    num_visible: Int[Tensor, " M"] | None,
     bias: OffsetBias | None,
-    drop: WeightDropout | None,
+    dropout: WeightDropout | None,
 ) -> Float[Tensor, "M H E"]:
     """Return the packed attention output of queries, keys and values in the padded layout."""
     queries, keys = packings
-    barred = _barred(queries, keys, reach, rows[0])
+    logit_mask = _logit_mask(queries, keys, num_visible, rows[0])
     if kernel == "math":
-        kept_weights = None if drop is None else drop.keep_and_scale(rows[0].shape[1], keys.width)
-        return gather(explicit(*rows, (queries, keys), bias, barred, kept_weights), queries)
+        kept_weights = None if dropout is None else dropout.keep_and_scale(rows[0].shape[1], keys.width)
+        return gather(explicit(*rows, (queries, keys), bias, logit_mask, kept_weights), queries)
     table = None if bias is None else bias.table()
-    if barred is not None and table is not None:
-        barred = barred + table
-    elif barred is None:
-        barred = table
-    return gather(_fused(rows, barred, drop), queries)
+    if logit_mask is not None and table is not None:
+        logit_mask = logit_mask + table
+    elif logit_mask is None:
+        logit_mask = table
+    return gather(_attend_fused(rows, logit_mask, dropout), queries)
 
 
-def _barred(
-    queries: Packing, keys: Packing, reach: Int[Tensor, " M"] | None, q: Float[Tensor, "B H T E"]
-) -> Barred | None:
+def _logit_mask(
+    queries: Packing, keys: Packing, num_visible: Int[Tensor, " M"] | None, q: Float[Tensor, "B H T E"]
+) -> LogitMask | None:
     """Return the mask that is added to logits; layers that run on the same tokens share it."""
     heads, dtype = q.shape[1], q.dtype
-    if reach is not None:
+    if num_visible is not None:
         # Padding repeats the reach of the last token, so that it attends to at least one key. A softmax over
         # no keys has an undefined gradient instead of a zero one.
         def build() -> tuple[Tensor, Tensor]:
             columns = torch.arange(keys.width, device=q.device)
-            upto = reach.index_select(0, queries.padded_index.flatten()).view(-1, queries.width, 1)
-            return reach, additive_mask((columns < upto)[:, None], dtype)
+            upto = num_visible.index_select(0, queries.padded_index.flatten()).view(-1, queries.width, 1)
+            return num_visible, additive_mask((columns < upto)[:, None], dtype)
 
-        # The cache keeps a reference to `reach`, so that no other tensor can have the same `id`.
-        return queries.once(("reach", id(reach), keys.width, dtype), build)[1]  # type: ignore[no-any-return]
-    if keys.dense and not keys.padded:
+        # The cache keeps a reference to `num_visible`, so that no other tensor can have the same `id`.
+        return queries.get_cached(("reach", id(num_visible), keys.width, dtype), build)[1]  # type: ignore[no-any-return]
+    if keys.is_dense and not keys.padded:
         return None
-    return keys.once(  # type: ignore[no-any-return]
+    return keys.get_cached(  # type: ignore[no-any-return]
         ("barred", heads, dtype),
         lambda: additive_mask(keys.mask[:, None, None], dtype).expand(-1, heads, -1, -1).contiguous(),
     )
 
 
 def choose(
-    backend: Backend, q: Tensor, *, dropping: bool, biased: bool = False, has_all_tokens: bool = True
+    backend: Backend, q: Tensor, *, has_dropout: bool, has_bias: bool = False, has_all_tokens: bool = True
 ) -> Kernel:
     """Return the kernel that `backend` selects for tensors like `q`.
 
     Args:
         backend: Value of the kernel setting.
         q: A tensor with the device, type and head width of the queries.
-        dropping: Whether attention weights are dropped.
-        biased: Whether a bias is added to the logits.
+        has_dropout: Whether attention weights are dropped.
+        has_bias: Whether a bias is added to the logits.
         has_all_tokens: Whether every token is a query and no key is padding, as flash-attn requires.
 
     Raises:
@@ -197,15 +204,17 @@ def choose(
     if backend == "math":
         return "math"
     if backend in ("auto", "flash"):
-        fault = BIASED if biased else flash_fault(q.device.type, q.dtype) if has_all_tokens else GAPS
+        fault = (
+            BIAS_ERROR if has_bias else flash_fault(q.device.type, q.dtype) if has_all_tokens else GAPS_ERROR
+        )
         if fault is None:
-            usable = usable_kernel(q.shape[-1], _capability(q.device), dropping=dropping)
+            usable = usable_kernel(q.shape[-1], _capability(q.device), has_dropout=has_dropout)
             if isinstance(usable, FlashKernel):
                 return "flash"
             fault = usable
         if backend == "flash":
             raise ValueError(f"attention backend 'flash' cannot run: {fault}")
-    return "math" if (dropping or biased) and not q.is_cuda else "sdpa"
+    return "math" if (has_dropout or has_bias) and not q.is_cuda else "sdpa"
 
 
 @cache
@@ -237,7 +246,13 @@ def flash_fault(device: str, dtype: torch.dtype) -> str | None:
 
 
 def chosen_kernel(
-    backend: Backend, device: str, dtype: torch.dtype, width: int, *, dropping: bool, biased: bool = False
+    backend: Backend,
+    device: str,
+    dtype: torch.dtype,
+    width: int,
+    *,
+    has_dropout: bool,
+    has_bias: bool = False,
 ) -> tuple[str, str]:
     """Return the name of the kernel that attention runs on such tensors, and the reason for this choice.
 
@@ -248,61 +263,63 @@ def chosen_kernel(
         device: Type of the device, e.g. "cuda".
         dtype: Type of queries, keys and values.
         width: Size of one head.
-        dropping: Whether attention weights are dropped.
-        biased: Whether positions add to logits.
+        has_dropout: Whether attention weights are dropped.
+        has_bias: Whether positions add to logits.
     """
     choice = "asked for" if backend != "auto" else ""
     if backend == "math":
         return "math", choice
-    fault = BIASED if biased else flash_fault(device, dtype)
-    usable = usable_kernel(width, None, dropping=dropping) if fault is None else fault
+    fault = BIAS_ERROR if has_bias else flash_fault(device, dtype)
+    usable = usable_kernel(width, None, has_dropout=has_dropout) if fault is None else fault
     if backend != "sdpa" and isinstance(usable, FlashKernel):
         return usable.name, choice or "in 16 bits on CUDA"
     reason = choice or str(usable).partition(";")[0]
-    if (dropping or biased) and device != "cuda":
-        return "math", "weights are dropped on a CPU" if dropping else "positions add to logits on a CPU"
+    if (has_dropout or has_bias) and device != "cuda":
+        return "math", "weights are dropped on a CPU" if has_dropout else "positions add to logits on a CPU"
     return "sdpa of PyTorch", reason
 
 
-_Added = Float[Tensor, "B #H #T K"]
+_LogitTerms = Float[Tensor, "B #H #T K"]
 """Numbers that are added to logits."""
 
 
-def _fused(qkv: _Padded, added: _Added | None, drop: WeightDropout | None) -> Float[Tensor, "B H T E"]:
+def _attend_fused(
+    qkv: _Padded, logit_terms: _LogitTerms | None, dropout: WeightDropout | None
+) -> Float[Tensor, "B H T E"]:
     """Return the attention output of PyTorch's fused kernels."""
-    with _kernel_stream(drop):
+    with _kernel_stream(dropout):
         return F.scaled_dot_product_attention(
-            *qkv, attn_mask=added, dropout_p=0.0 if drop is None else drop.rate
+            *qkv, attn_mask=logit_terms, dropout_p=0.0 if dropout is None else dropout.rate
         )
 
 
 def additive_mask(mask: Bool[Tensor, "B 1 #T K"], dtype: torch.dtype) -> Float[Tensor, "B 1 #T K"]:
     """Return the values to add to logits: zero where `mask` is True, minus infinity elsewhere."""
-    barred = torch.full(mask.shape, float("-inf"), dtype=dtype, device=mask.device)
-    return barred.masked_fill_(mask, 0.0)
+    logit_mask = torch.full(mask.shape, float("-inf"), dtype=dtype, device=mask.device)
+    return logit_mask.masked_fill_(mask, 0.0)
 
 
-def _flash(
+def _attend_flash(
     q: Tensor,
     k: Tensor,
     v: Tensor,
     packings: tuple[Packing, Packing],
-    drop: WeightDropout | None,
+    dropout: WeightDropout | None,
     *,
     causal: bool = False,
 ) -> Tensor:
     row_starts = (_starts_in_32_bits(packings[0]), _starts_in_32_bits(packings[1]))
     widths = (packings[0].width, packings[1].width)
-    rows = PackedRows(q, k, v, row_starts, widths, causal, 0.0 if drop is None else drop.rate)
-    kernel = usable_kernel(q.shape[-1], _capability(q.device), dropping=drop is not None)
+    rows = PackedRows(q, k, v, row_starts, widths, causal, 0.0 if dropout is None else dropout.rate)
+    kernel = usable_kernel(q.shape[-1], _capability(q.device), has_dropout=dropout is not None)
     assert isinstance(kernel, FlashKernel)
-    with _kernel_stream(drop):
+    with _kernel_stream(dropout):
         return kernel.run(rows)
 
 
 def _starts_in_32_bits(packing: Packing) -> Int[Tensor, " B_1"]:
     """Return the starts of the rows as 32-bit integers; layers that run on the same tokens share them."""
-    row_starts: Tensor = packing.once("starts in 32 bits", lambda: packing.starts.to(torch.int32))
+    row_starts: Tensor = packing.get_cached("starts in 32 bits", lambda: packing.starts.to(torch.int32))
     return row_starts
 
 
@@ -311,11 +328,11 @@ def _capability(device: torch.device) -> int | None:
     return torch.cuda.get_device_capability(device)[0] if device.type == "cuda" else None
 
 
-def _kernel_stream(drop: WeightDropout | None) -> AbstractContextManager[None]:
+def _kernel_stream(dropout: WeightDropout | None) -> AbstractContextManager[None]:
     """Return a context that seeds the generator of fused kernels; a captured pass was seeded earlier."""
-    if drop is None or constant_shapes() is not None:
+    if dropout is None or constant_shapes() is not None:
         return nullcontext()
-    return seeded_generator(drop.key, drop.place.device)
+    return seeded_generator(dropout.key, dropout.place.device)
 
 
 @contextmanager

@@ -17,16 +17,16 @@ from torch import Tensor
 
 from trainables.layers.constant_shapes import cached_constants
 from trainables.layers.dropout import scaled
-from trainables.layers.head_rows import WHOLE, RowPart, can_leave_padding, row_parts
+from trainables.layers.head_rows import ALL_ROWS, RowPart, can_leave_padding, row_parts
 from trainables.layers.host import Function
 from trainables.layers.packing import Packing
 from trainables.types import sum_dtype
 
-Barred = Float[Tensor, "B #H #T K"]
+LogitMask = Float[Tensor, "B #H #T K"]
 """Added to logits: minus infinity for keys that queries must not attend to, else zero."""
 
 
-NARROW = 16
+NARROW_COLUMNS = 16
 """Number of columns of a result below which a CPU computes the transposed product in a third of the time."""
 MAX_PAIRS, MAX_BIASED_PAIRS = 1 << 17, 1 << 15
 """Maximum number of pairs of query and key processed at once on a CPU, without and with a bias."""
@@ -64,7 +64,7 @@ class _PairArguments:
     parts: tuple[RowPart, ...]
     """Groups of rows processed at once."""
     offset: Int[Tensor, "B T K"] | None
-    barred: Barred | None
+    logit_mask: LogitMask | None
     keep_mask: Bool[Tensor, "B H T K"] | None
     keep_scale: float
 
@@ -76,31 +76,34 @@ class _PairArguments:
 
     def keep(self, part: RowPart) -> Bool[Tensor, "P Q S"] | None:
         """Return the dropout mask of one part, with rows and heads in one axis."""
-        return None if self.keep_mask is None else part.of_pairs(self.keep_mask).flatten(0, 1)
+        return None if self.keep_mask is None else part.slice_pairs(self.keep_mask).flatten(0, 1)
 
     def weights(
         self, part: RowPart, q: Tensor, k: Tensor, bias: Float[Tensor, "B H T O"] | None
     ) -> Float[Tensor, "P Q S"]:
         """Return the weights of one part before dropout."""
-        asking, keys = part.of_queries(q), part.of_keys(k).transpose(1, 2)
-        barred, scale = None if self.barred is None else part.of_pairs(self.barred), q.shape[-1] ** -0.5
+        part_queries, keys = part.slice_queries(q), part.slice_keys(k).transpose(1, 2)
+        logit_mask, scale = (
+            None if self.logit_mask is None else part.slice_pairs(self.logit_mask),
+            q.shape[-1] ** -0.5,
+        )
         if bias is not None:
             logits = bias[part.rows, :, : part.queries].gather(-1, self.offsets(part, bias.shape[1]))
             scores = logits.flatten(0, 1)
-            torch.baddbmm(scores, asking, keys, alpha=scale, out=scores)
-        elif barred is not None and barred.shape[0] * barred.shape[1] == asking.shape[0]:
-            mask, barred = barred.flatten(0, 1).expand(-1, asking.shape[1], -1), None
-            scores = torch.baddbmm(mask, asking, keys, alpha=scale)
+            torch.baddbmm(scores, part_queries, keys, alpha=scale, out=scores)
+        elif logit_mask is not None and logit_mask.shape[0] * logit_mask.shape[1] == part_queries.shape[0]:
+            mask, logit_mask = logit_mask.flatten(0, 1).expand(-1, part_queries.shape[1], -1), None
+            scores = torch.baddbmm(mask, part_queries, keys, alpha=scale)
         else:
-            scores = product(asking, keys, scale)
-        if barred is not None:
+            scores = product(part_queries, keys, scale)
+        if logit_mask is not None:
             # The mask has one query if all queries of a row attend to the same keys.
-            rows = barred.shape[0]
-            scores.view(rows, scores.shape[0] // rows, *scores.shape[1:]).add_(barred)
+            rows = logit_mask.shape[0]
+            scores.view(rows, scores.shape[0] // rows, *scores.shape[1:]).add_(logit_mask)
         return scores.softmax(-1, dtype=sum_dtype(scores.dtype))
 
 
-class _Explicit(Function):
+class _ExplicitAttention(Function):
     """Attention in the padded layout. Results and gradients at padding are undefined, except of the bias."""
 
     @staticmethod
@@ -111,11 +114,11 @@ class _Explicit(Function):
         for part in arguments.parts:
             weights = arguments.weights(part, q, k, bias)
             dropped_weights = _drop_unscaled(weights, arguments.keep(part), v.dtype)
-            product(dropped_weights, part.of_keys(v), arguments.keep_scale, part.of_queries(attended))
+            product(dropped_weights, part.slice_keys(v), arguments.keep_scale, part.slice_queries(attended))
             saved_weights += [weights] if any(ctx.needs_input_grad) else []
         ctx.save_for_backward(q, k, v, arguments.keep_mask, *saved_weights)
         # A recomputed layer must hold no reference to its masks.
-        ctx.arguments = replace(arguments, barred=None, keep_mask=None)
+        ctx.arguments = replace(arguments, logit_mask=None, keep_mask=None)
         ctx.bias_shape = None if bias is None else bias.shape
         return attended
 
@@ -127,22 +130,22 @@ class _Explicit(Function):
         grad_q, grad_k, grad_v = (torch.empty_like(tensor) for tensor in (q, k, v))
         grad_bias = None if ctx.bias_shape is None else q.new_zeros(ctx.bias_shape)
         for part, weights in zip(arguments.parts, saved_weights, strict=True):
-            wide, keep = part.of_queries(grads[0]), arguments.keep(part)
-            scores = _of_logits(wide, part.of_keys(v), weights, keep, keep_scale).to(q.dtype)
+            part_grad, keep = part.slice_queries(grads[0]), arguments.keep(part)
+            scores = _logits_gradient(part_grad, part.slice_keys(v), weights, keep, keep_scale).to(q.dtype)
             if grad_bias is not None:
                 heads = grad_bias.shape[1]
                 pairs = scores.view(-1, heads, *scores.shape[1:])
                 grad_part = grad_bias[part.rows, :, : part.queries]
                 grad_part.scatter_add_(-1, arguments.offsets(part, heads), pairs)
-            product(scores, part.of_keys(k), scale, part.of_queries(grad_q))
-            product(scores.transpose(1, 2), part.of_queries(q), scale, part.of_keys(grad_k))
+            product(scores, part.slice_keys(k), scale, part.slice_queries(grad_q))
+            product(scores.transpose(1, 2), part.slice_queries(q), scale, part.slice_keys(grad_k))
             del scores
             dropped_weights = _drop_unscaled(weights, keep, v.dtype)
-            product(dropped_weights.transpose(1, 2), wide, keep_scale, part.of_keys(grad_v))
+            product(dropped_weights.transpose(1, 2), part_grad, keep_scale, part.slice_keys(grad_v))
         return grad_q, grad_k, grad_v, grad_bias, None
 
 
-def _of_logits(grad: Tensor, v: Tensor, weights: Tensor, keep: Tensor | None, scale: float) -> Tensor:
+def _logits_gradient(grad: Tensor, v: Tensor, weights: Tensor, keep: Tensor | None, scale: float) -> Tensor:
     """Return the gradient of the logits, given the gradient of the output."""
     grad_weights = product(grad, v.transpose(1, 2), scale).to(weights.dtype)
     if keep is not None:
@@ -160,16 +163,16 @@ def product(
     if out is not None and not out.is_cuda and not out.is_contiguous():
         # On a CPU, PyTorch writes into a part of a tensor one matrix at a time.
         return out.copy_(product(first, second, scale))
-    if not first.is_cuda and second.shape[2] < NARROW < first.shape[1]:
+    if not first.is_cuda and second.shape[2] < NARROW_COLUMNS < first.shape[1]:
         transposed = product(second.transpose(1, 2), first.transpose(1, 2), scale).transpose(1, 2)
         return transposed if out is None else out.copy_(transposed)
     if scale == 1:
         return torch.bmm(first, second, out=out)
-    return torch.baddbmm(_nothing(first.dtype, first.device), first, second, beta=0, alpha=scale, out=out)
+    return torch.baddbmm(_placeholder(first.dtype, first.device), first, second, beta=0, alpha=scale, out=out)
 
 
 @cached_constants(maxsize=16)
-def _nothing(dtype: torch.dtype, device: torch.device) -> Tensor:
+def _placeholder(dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return a placeholder for the first argument of `baddbmm`, which beta=0 ignores."""
     return torch.zeros((1, 1, 1), dtype=dtype, device=device)
 
@@ -186,7 +189,7 @@ def explicit(  # noqa: PLR0917 in the order of the tensors
     v: Float[Tensor, "B H K E"],
     packings: tuple[Packing, Packing],
     bias: OffsetBias | None = None,
-    attention_mask: Barred | None = None,
+    attention_mask: LogitMask | None = None,
     weight_dropout: KeptWeights | None = None,
 ) -> Float[Tensor, "B H T E"]:
     """Return the attention output of every query over the keys of its row, in the padded layout.
@@ -206,17 +209,17 @@ def explicit(  # noqa: PLR0917 in the order of the tensors
     parts = _parts(*packings, q.shape[1], is_biased=bias is not None)
     offset_bias, offset = (None, None) if bias is None else (bias.bias, bias.offset)
     arguments = _PairArguments(parts, offset, attention_mask, keep, scale)
-    attended: Tensor = _Explicit.run(*(x.flatten(0, 1) for x in (q, k, v)), offset_bias, arguments)
+    attended: Tensor = _ExplicitAttention.run(*(x.flatten(0, 1) for x in (q, k, v)), offset_bias, arguments)
     return attended.view(q.shape)
 
 
 def _parts(queries: Packing, keys: Packing, heads: int, *, is_biased: bool) -> tuple[RowPart, ...]:
     if not can_leave_padding(queries, keys):
-        return (WHOLE,)
+        return (ALL_ROWS,)
     pairs = queries.num_rows * heads * queries.width * keys.width
     max_pairs = MAX_PAIRS_IF_FEW if pairs <= FEW_PAIRS else MAX_PAIRS
     if is_biased:
         max_pairs = MAX_BIASED_PAIRS
     if pairs <= max_pairs:
-        return (WHOLE,)
+        return (ALL_ROWS,)
     return tuple(row_parts(queries, keys, heads, max_pairs))

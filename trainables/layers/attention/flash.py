@@ -32,8 +32,8 @@ SCHEMA: Final = (
     "return_debug_mask",
 )
 """Positional arguments of PyTorch's operator."""
-PYTORCH: Final = "FlashAttention 2 of PyTorch"
-ABSENT: Final = (
+PYTORCH_KERNEL: Final = "FlashAttention 2 of PyTorch"
+NO_KERNEL_ERROR: Final = (
     "PyTorch has no FlashAttention kernel with the known arguments and flash-attn is not installed;"
     " pip install 'haltsweep[flash]', or choose auto or sdpa"
 )
@@ -60,7 +60,7 @@ class FlashKernel:
 
     name: str
     run: Callable[[PackedRows], Tensor]
-    drops: bool
+    supports_dropout: bool
     """Whether the kernel supports dropout of weights."""
     capability: int
     """Lowest major compute capability of a GPU that the kernel supports."""
@@ -68,26 +68,26 @@ class FlashKernel:
     """Divisor of the supported head widths."""
     width_max: int
 
-    def fault(self, width: int, capability: int | None, *, dropping: bool) -> str | None:
+    def fault(self, width: int, capability: int | None, *, has_dropout: bool) -> str | None:
         """Return the reason why the kernel cannot run, with a remedy; None if it can.
 
         Args:
             width: Size of one head.
             capability: Major compute capability of the GPU; None if it is not known.
-            dropping: Whether attention weights are dropped.
+            has_dropout: Whether attention weights are dropped.
         """
         if capability is not None and capability < self.capability:
-            needs = f"needs a GPU of compute capability {self.capability}.0 or more, got {capability}.x"
+            requirement = f"needs a GPU of compute capability {self.capability}.0 or more, got {capability}.x"
         elif width % self.width_step or width > self.width_max:
             steps = f" in steps of {self.width_step}" if self.width_step > 1 else ""
-            needs = f"takes heads up to {self.width_max} wide{steps}, got {width}"
-        elif dropping and not self.drops:
+            requirement = f"takes heads up to {self.width_max} wide{steps}, got {width}"
+        elif has_dropout and not self.supports_dropout:
             return (
                 f"{self.name} cannot drop attention weights; set attention_dropout: 0, or choose auto or sdpa"
             )
         else:
             return None
-        return f"{self.name} {needs}; choose auto or sdpa"
+        return f"{self.name} {requirement}; choose auto or sdpa"
 
 
 @cache
@@ -97,39 +97,45 @@ def flash_kernels() -> tuple[FlashKernel, ...]:
     Limits of the packages are those that flash-attn 2.8 and flash-attn-4 4.0.0b36 document or assert.
     """
     kernels = []
-    if (run := _imported("flash_attn")) is not None:
+    if (run := _import_function("flash_attn")) is not None:
         call = _package_call(run)
         kernels.append(
-            FlashKernel("flash-attn 2", call, drops=True, capability=8, width_step=1, width_max=256)
+            FlashKernel(
+                "flash-attn 2", call, supports_dropout=True, capability=8, width_step=1, width_max=256
+            )
         )
-    if (run := _imported("flash_attn.cute")) is not None:
+    if (run := _import_function("flash_attn.cute")) is not None:
         call = _package_call(run)
         kernels.append(
-            FlashKernel("flash_attn.cute", call, drops=False, capability=9, width_step=8, width_max=128)
+            FlashKernel(
+                "flash_attn.cute", call, supports_dropout=False, capability=9, width_step=8, width_max=128
+            )
         )
     if schema_is_known() and (not torch.cuda.is_available() or is_flash_attention_available()):
         # Gradients of wider heads are not supported on some GPUs of capability 8.
         kernels.append(
-            FlashKernel(PYTORCH, _run_pytorch, drops=True, capability=8, width_step=8, width_max=192)
+            FlashKernel(
+                PYTORCH_KERNEL, _run_pytorch, supports_dropout=True, capability=8, width_step=8, width_max=192
+            )
         )
     return tuple(kernels)
 
 
-def usable_kernel(width: int, capability: int | None, *, dropping: bool) -> FlashKernel | str:
+def usable_kernel(width: int, capability: int | None, *, has_dropout: bool) -> FlashKernel | str:
     """Return the first kernel that can run, or the reason why none can, with a remedy.
 
     Args:
         width: Size of one head.
         capability: Major compute capability of the GPU; None if it is not known.
-        dropping: Whether attention weights are dropped.
+        has_dropout: Whether attention weights are dropped.
     """
     faults = []
     for kernel in flash_kernels():
-        fault = kernel.fault(width, capability, dropping=dropping)
+        fault = kernel.fault(width, capability, has_dropout=has_dropout)
         if fault is None:
             return kernel
         faults.append(fault)
-    return faults[0] if faults else ABSENT
+    return faults[0] if faults else NO_KERNEL_ERROR
 
 
 def schema_is_known() -> bool:
@@ -142,7 +148,7 @@ def schema_is_known() -> bool:
     return required_arguments == SCHEMA == tuple(argument.name for argument in arguments[: len(SCHEMA)])
 
 
-def _imported(module: str) -> Callable[..., Any] | None:
+def _import_function(module: str) -> Callable[..., Any] | None:
     try:
         if importlib.util.find_spec(module) is None:
             return None
@@ -156,7 +162,7 @@ def _imported(module: str) -> Callable[..., Any] | None:
 
 def _package_call(run: Callable[..., Any]) -> Callable[[PackedRows], Tensor]:
     def call(rows: PackedRows) -> Tensor:
-        dropping = {"dropout_p": rows.rate} if rows.rate else {}
+        has_dropout = {"dropout_p": rows.rate} if rows.rate else {}
         result: Tensor | tuple[Tensor, ...] = run(
             rows.q,
             rows.k,
@@ -166,7 +172,7 @@ def _package_call(run: Callable[..., Any]) -> Callable[[PackedRows], Tensor]:
             max_seqlen_q=rows.widths[0],
             max_seqlen_k=rows.widths[1],
             causal=rows.causal,
-            **dropping,
+            **has_dropout,
         )
         # The newer package also returns the log-sum-exp.
         return result if isinstance(result, Tensor) else result[0]

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from trainables.layers.attention.attend import additive_mask
 from trainables.layers.attention.explicit import product
-from trainables.layers.attention.subnormal import flushed
+from trainables.layers.attention.subnormal import flush_subnormals
 from trainables.layers.constant_shapes import cached_constants
 from trainables.layers.dropout import KeyedDropout
 from trainables.layers.head_rows import gather, length_order, round_up_width, sorts_rows, spread
@@ -52,7 +52,7 @@ class Portion:
     """The slice of these rows among the sorted rows."""
     heads: slice
     """The corresponding slice of the rows times heads axis."""
-    barred: Float[Tensor, "R 1 W W"]
+    logit_mask: Float[Tensor, "R 1 W W"]
     """Minus infinity for keys that queries must not attend to, else zero."""
     order: Int[Tensor, " W_W"]
     """Order in which queries try keys, as indices of the flattened last two axes."""
@@ -75,22 +75,22 @@ class Portion:
             _is_later(width, attention_mask.dtype, device),
         )
 
-    def of_heads(self, x: Float[Tensor, "N T E"]) -> Float[Tensor, "K W E"]:
+    def slice_heads(self, x: Float[Tensor, "N T E"]) -> Float[Tensor, "K W E"]:
         """Return the part of `x` for these rows; rows and heads are one axis of `x`."""
-        return x[self.heads, : self.barred.shape[-1]]
+        return x[self.heads, : self.logit_mask.shape[-1]]
 
-    def of_rows(self, x: Float[Tensor, "B H T 1"]) -> Float[Tensor, "R H W 1"]:
+    def slice_rows(self, x: Float[Tensor, "B H T 1"]) -> Float[Tensor, "R H W 1"]:
         """Return the part of `x` for these rows; heads have a separate axis in `x`."""
-        return x[self.rows, :, : self.barred.shape[-1]]
+        return x[self.rows, :, : self.logit_mask.shape[-1]]
 
 
-class _Nearest(Function):
+class _NearestMatch(Function):
     """Sum of the values, weighted by the probability that their key is the nearest match.
 
-    Logits are products of `q` and `k` plus `near`, and plus `more` where a key comes later. Results at
-    padding are undefined. With l the logits in the order in which keys are tried, the logarithm of A is l_j -
-    sum_{k<=j} log(1 + exp(l_k)), because log C = l + log (1 - C). The logit and the weight of each pair are
-    stored for the backward pass.
+    Logits are products of `q` and `k` plus `bias_near`, and plus `bias_later` where a key comes later.
+    Results at padding are undefined. With l the logits in the order in which keys are tried, the logarithm of
+    A is l_j - sum_{k<=j} log(1 + exp(l_k)), because log C = l + log (1 - C). The logit and the weight of each
+    pair are stored for the backward pass.
     """
 
     @staticmethod
@@ -104,44 +104,50 @@ class _Nearest(Function):
         portions: tuple[Portion, ...],
         normalise: bool,
     ) -> Tensor:
-        gathered, saved_weights = torch.empty_like(v), []
-        with flushed():
+        attended, saved_weights = torch.empty_like(v), []
+        with flush_subnormals():
             for part in portions:
-                part_later = None if bias_later is None else part.of_rows(bias_later)
+                part_later = None if bias_later is None else part.slice_rows(bias_later)
                 logits = _logits(
-                    part.of_heads(q), part.of_heads(k), part.of_rows(bias_near), part_later, part
+                    part.slice_heads(q), part.slice_heads(k), part.slice_rows(bias_near), part_later, part
                 )
                 ordered_logits, weights = _weights(logits, part, normalise=normalise)
-                product(weights.to(v.dtype).flatten(0, 1), part.of_heads(v), out=part.of_heads(gathered))
+                product(
+                    weights.to(v.dtype).flatten(0, 1), part.slice_heads(v), out=part.slice_heads(attended)
+                )
                 saved_weights += [ordered_logits, weights] if any(ctx.needs_input_grad) else []
         ctx.save_for_backward(q, k, v, *saved_weights)
         ctx.portions, ctx.normalise = portions, normalise
-        ctx.sides = bias_near.shape, None if bias_later is None else bias_later.shape
-        return gathered
+        ctx.bias_shapes = bias_near.shape, None if bias_later is None else bias_later.shape
+        return attended
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, *saved_weights = ctx.saved_tensors
         grad_q, grad_k, grad_v = (torch.empty_like(tensor) for tensor in (q, k, v))
         grad_near, grad_later = (
-            None if shape is None else saved_weights[0].new_zeros(shape) for shape in ctx.sides
+            None if shape is None else saved_weights[0].new_zeros(shape) for shape in ctx.bias_shapes
         )
-        with flushed():
+        with flush_subnormals():
             for part, ordered_logits, weights in zip(
                 ctx.portions, saved_weights[::2], saved_weights[1::2], strict=True
             ):
-                wide, flat_weights = part.of_heads(grads[0]), weights.to(v.dtype).flatten(0, 1)
-                product(flat_weights.transpose(1, 2), wide, out=part.of_heads(grad_v))
-                grad = product(wide, part.of_heads(v).transpose(1, 2)).to(weights.dtype).view(weights.shape)
-                grad, spare = _of_logits(grad, ordered_logits, weights, part, normalise=ctx.normalise)
-                part.of_rows(grad_near).copy_(grad.sum(-1, keepdim=True))
+                part_grad, flat_weights = part.slice_heads(grads[0]), weights.to(v.dtype).flatten(0, 1)
+                product(flat_weights.transpose(1, 2), part_grad, out=part.slice_heads(grad_v))
+                grad = (
+                    product(part_grad, part.slice_heads(v).transpose(1, 2))
+                    .to(weights.dtype)
+                    .view(weights.shape)
+                )
+                grad, buffer = _logits_gradient(grad, ordered_logits, weights, part, normalise=ctx.normalise)
+                part.slice_rows(grad_near).copy_(grad.sum(-1, keepdim=True))
                 if grad_later is not None:
-                    part.of_rows(grad_later).copy_(
-                        torch.mul(grad, part.is_later, out=spare).sum(-1, keepdim=True)
+                    part.slice_rows(grad_later).copy_(
+                        torch.mul(grad, part.is_later, out=buffer).sum(-1, keepdim=True)
                     )
                 scores = grad.to(q.dtype).flatten(0, 1)
-                product(scores, part.of_heads(k), out=part.of_heads(grad_q))
-                product(scores.transpose(1, 2), part.of_heads(q), out=part.of_heads(grad_k))
+                product(scores, part.slice_heads(k), out=part.slice_heads(grad_q))
+                product(scores.transpose(1, 2), part.slice_heads(q), out=part.slice_heads(grad_k))
         return grad_q, grad_k, grad_v, grad_near, grad_later, None, None
 
 
@@ -153,7 +159,7 @@ def _logits(
     if bias_later is not None:
         # Sums and products, because selection by a mask expanded over heads is ten times as slow on a CPU.
         content.addcmul_(bias_later, part.is_later)
-    return content.add_(part.barred)
+    return content.add_(part.logit_mask)
 
 
 def _weights(logits: Tensor, part: Portion, *, normalise: bool) -> tuple[Tensor, Tensor]:
@@ -165,7 +171,7 @@ def _weights(logits: Tensor, part: Portion, *, normalise: bool) -> tuple[Tensor,
     return ordered_logits, torch.softmax(logs, -1, out=sums) if normalise else torch.exp(logs, out=sums)
 
 
-def _of_logits(
+def _logits_gradient(
     grad: Tensor, values_to_try: Tensor, weights: Tensor, part: Portion, *, normalise: bool
 ) -> tuple[Tensor, Tensor]:
     """Return the gradient of the logits, and an unused tensor of the same size; overwrites `grad`.
@@ -175,10 +181,10 @@ def _of_logits(
     dtype = weights.dtype
     logs = torch._softmax_backward_data(grad, weights, -1, dtype) if normalise else grad * weights
     grad = _permuted(logs, part.order, grad)
-    behind = torch.cumsum(grad, -1, out=logs)
-    total = behind[..., -1:].clone()
-    behind = torch.sub(total, behind, out=behind).add_(grad).mul_(values_to_try.sigmoid())
-    return _permuted(grad.sub_(behind), part.inverse_order, behind), grad
+    later_sums = torch.cumsum(grad, -1, out=logs)
+    total = later_sums[..., -1:].clone()
+    later_sums = torch.sub(total, later_sums, out=later_sums).add_(grad).mul_(values_to_try.sigmoid())
+    return _permuted(grad.sub_(later_sums), part.inverse_order, later_sums), grad
 
 
 def _permuted(
@@ -209,27 +215,27 @@ def _is_later(width: int, dtype: torch.dtype, device: torch.device) -> Float[Ten
     return torch.ones((width, width), dtype=dtype, device=device).triu(1)
 
 
-def barred_keys(keys: Bool[Tensor, "B T"], dtype: torch.dtype) -> Float[Tensor, "B 1 T T"]:
+def mask_keys(keys: Bool[Tensor, "B T"], dtype: torch.dtype) -> Float[Tensor, "B 1 T T"]:
     """Return minus infinity for each query's own key and for keys outside of `keys`, else zero."""
-    itself = torch.eye(keys.shape[-1], dtype=torch.bool, device=keys.device)
-    return additive_mask((~itself & keys[:, None])[:, None], dtype)
+    own_keys = torch.eye(keys.shape[-1], dtype=torch.bool, device=keys.device)
+    return additive_mask((~own_keys & keys[:, None])[:, None], dtype)
 
 
-def portions_of(packing: Packing, heads: int, dtype: torch.dtype) -> tuple[Portion, ...]:
+def split_portions(packing: Packing, heads: int, dtype: torch.dtype) -> tuple[Portion, ...]:
     """Return portions of rows, longest first, or all rows in one portion in their order.
 
     On a CPU, a portion is so small that its rows and their pairs fit in the cache, and portions reuse one
     buffer. Otherwise allocating memory would take most of the time of a pass over all pairs.
     """
     if not sorts_rows(packing):
-        return (Portion.of(barred_keys(packing.mask, dtype)),)
+        return (Portion.of(mask_keys(packing.mask, dtype)),)
     lengths, portions, begin = np.sort(packing.host_counts)[::-1], [], 0
     while begin < lengths.shape[0]:
         width = round_up_width(int(lengths[begin]), packing.width)
         end = min(begin + max(1, MAX_PAIRS // max(1, heads * width * width)), lengths.shape[0])
         keys = torch.from_numpy(np.arange(width) < lengths[begin:end, None])
-        rows, of_heads = slice(begin, end), slice(begin * heads, end * heads)
-        portions.append(Portion.of(barred_keys(keys, dtype), rows, of_heads))
+        rows, head_rows = slice(begin, end), slice(begin * heads, end * heads)
+        portions.append(Portion.of(mask_keys(keys, dtype), rows, head_rows))
         begin = end
     return tuple(portions)
 
@@ -256,7 +262,7 @@ def attend_nearest(  # noqa: PLR0917 in the order of the tensors
         normalise: Whether rows of A are normalised.
     """
     flat = (tensor.flatten(0, 1) for tensor in (q, k, v))
-    attended: Tensor = _Nearest.run(*flat, bias_near, bias_later, portions, normalise)
+    attended: Tensor = _NearestMatch.run(*flat, bias_near, bias_later, portions, normalise)
     return attended.view(q.shape)
 
 
@@ -294,11 +300,15 @@ class RoutingAttention(nn.Module):
     ) -> Float[Tensor, "M D"]:
         """Return the attention output of each token over its row."""
         queries = self.split(self.query(x))
-        asking = self.add_content_bias(queries, self.content_bias())
+        biased_queries = self.add_content_bias(queries, self.content_bias())
         keys = self.split(self.key_dropout(self.key(x), positions))
         values = self.split(self.value(x))
-        asking, keys, values = (spread(tensor, packing, self.sorts) for tensor in (asking, keys, values))
-        attended = gather(self.attend(x, queries, (asking, keys, values), packing), packing, self.sorts)
+        biased_queries, keys, values = (
+            spread(tensor, packing, self.sorts) for tensor in (biased_queries, keys, values)
+        )
+        attended = gather(
+            self.attend(x, queries, (biased_queries, keys, values), packing), packing, self.sorts
+        )
         result: Tensor = self.output(attended.flatten(1))
         return result
 
@@ -306,8 +316,8 @@ class RoutingAttention(nn.Module):
         self, queries: Float[Tensor, "M H E"], bias: Float[Tensor, "H E"]
     ) -> Float[Tensor, "M H E"]:
         """Return queries plus `bias`, times the scale of logits, because queries are fewer than logits."""
-        asking: Tensor = (queries + bias.to(queries.dtype)) * self.scale().to(queries.dtype)
-        return asking
+        biased_queries: Tensor = (queries + bias.to(queries.dtype)) * self.scale().to(queries.dtype)
+        return biased_queries
 
     def split(self, x: Float[Tensor, "M I"]) -> Float[Tensor, "M H E"]:
         """Return `x` with a separate axis for heads."""
@@ -338,28 +348,30 @@ class GeometricAttention(RoutingAttention):
         """Return the values weighted by A, with rows summing to one if normalised."""
         dtype = sum_dtype(rows[0].dtype)
         heads = self.heads
-        portions = packing.once(("portions", heads, dtype), lambda: portions_of(packing, heads, dtype))
+        portions = packing.get_cached(
+            ("portions", heads, dtype), lambda: split_portions(packing, heads, dtype)
+        )
         bias_near, bias_later = self.bias().to(dtype).expand(*rows[0].shape[:-1], 1), None
         if self.direction is not None:
-            for_earlier, for_later = self._sides(x, packing, dtype)
-            bias_near, bias_later = (for_earlier + self.bias()).to(dtype), for_later - for_earlier
+            earlier_bias, later_bias = self._direction_biases(x, packing, dtype)
+            bias_near, bias_later = (earlier_bias + self.bias()).to(dtype), later_bias - earlier_bias
             if sorts_rows(packing):
                 bias_near, bias_later = (
                     take(bias, length_order(packing)) for bias in (bias_near, bias_later)
                 )
         return attend_nearest(*rows, bias_near, bias_later, portions, normalise=self.normalise)
 
-    def _sides(
+    def _direction_biases(
         self, x: Tensor, packing: Packing, dtype: torch.dtype
     ) -> tuple[Float[Tensor, "B H T 1"], Float[Tensor, "B H T 1"]]:
         """Return what each query adds to its logits for earlier keys, and for later keys."""
         assert self.direction is not None
         assert self.direction_scale is not None
         biases = packing.pad(self.direction(x) * self.direction_scale())
-        for_earlier, for_later = (
+        earlier_bias, later_bias = (
             biases.to(dtype).reshape(*biases.shape[:2], self.heads, 2, 1).transpose(1, 2).unbind(3)
         )
-        return for_earlier, for_later
+        return earlier_bias, later_bias
 
 
 class RelativeAttention(RoutingAttention):
@@ -390,9 +402,9 @@ class RelativeAttention(RoutingAttention):
         content: Float[Tensor, "B H T T"],
         packing: Packing,
     ) -> Float[Tensor, "B H T T"]:
-        asking = packing.pad(self.add_content_bias(queries, self.position_bias())).transpose(1, 2)
-        position_logits = self._positions(x, packing.width).to(asking.dtype)
-        scores = (asking @ position_logits.permute(1, 2, 0)).to(content.dtype)
+        biased_queries = packing.pad(self.add_content_bias(queries, self.position_bias())).transpose(1, 2)
+        position_logits = self._positions(x, packing.width).to(biased_queries.dtype)
+        scores = (biased_queries @ position_logits.permute(1, 2, 0)).to(content.dtype)
         positions = torch.arange(packing.width, device=x.device)
         offset = positions - positions[:, None] + packing.width - 1
         relative = scores.gather(-1, offset.expand_as(content))

@@ -24,7 +24,7 @@ from trainables.layers.experts import ExpertLinear, MixtureSettings, Router, Rou
 from trainables.layers.head_rows import spread
 from trainables.layers.linear import Constant, XavierLinear
 from trainables.layers.packing import Packing
-from trainables.layers.tokens import KeysValues, Placed, Tokens
+from trainables.layers.tokens import KeysValues, PlacedVectors, Tokens
 from trainables.settings import Reach, Small
 
 KEY_GAIN = 0.5**0.5
@@ -68,47 +68,47 @@ class ExpertAttention(nn.Module):
         return KeysValues.of(self._split_heads(self.key(z)), self._split_heads(self.value(z)), packing)
 
     def forward(
-        self, z: Float[Tensor, "M D"], placed_tokens: Placed, keys_values: KeysValues
+        self, z: Float[Tensor, "M D"], placed_tokens: PlacedVectors, keys_values: KeysValues
     ) -> tuple[Float[Tensor, "M D"], Routing]:
         """Return the attention output of each token over its row of `keys_values`, and its routing."""
         routing: Routing = self.router(z, placed_tokens)
-        asking = routing.collect(self.query(routing.dispatch(z), routing.groups))
-        queries = self._split_heads(asking.flatten(0, 1)).to(keys_values.both.dtype)
-        pairs = _pairs(placed_tokens.packing, routing.active)
-        gathered = attend_packed(
+        expert_queries = routing.collect(self.query(routing.dispatch(z), routing.groups))
+        queries = self._split_heads(expert_queries.flatten(0, 1)).to(keys_values.both.dtype)
+        pairs = _pair_packing(placed_tokens.packing, routing.active)
+        attended = attend_packed(
             queries,
             keys_values,
             pairs,
-            reach=self._reach(placed_tokens, routing.active),
-            bias=self._bias(queries, placed_tokens, pairs, keys_values.packing),
-            drop=self._drop(placed_tokens),
+            num_visible=self._num_visible(placed_tokens, routing.active),
+            bias=self._offset_bias(queries, placed_tokens, pairs, keys_values.packing),
+            dropout=self._make_dropout(placed_tokens),
             backend=self.kernel,
         )
-        answers = routing.sort(gathered.reshape(*asking.shape))
-        return routing.mix(self.output(answers, routing.groups)), routing
+        expert_outputs = routing.sort(attended.reshape(*expert_queries.shape))
+        return routing.mix(self.output(expert_outputs, routing.groups)), routing
 
-    def _reach(self, placed_tokens: Placed, active: int) -> Int[Tensor, " P"] | None:  # noqa: ARG002 no limit on keys here
+    def _num_visible(self, placed_tokens: PlacedVectors, active: int) -> Int[Tensor, " P"] | None:  # noqa: ARG002 no limit on keys here
         return None
 
-    def _bias(
+    def _offset_bias(
         self,
         queries: Float[Tensor, "P H E"],  # noqa: ARG002 no positions
-        placed_tokens: Placed,  # noqa: ARG002
+        placed_tokens: PlacedVectors,  # noqa: ARG002
         pairs: Packing,  # noqa: ARG002
         keys: Packing,  # noqa: ARG002
     ) -> OffsetBias | None:
         return None
 
-    def _drop(self, placed_tokens: Placed) -> WeightDropout | None:
+    def _make_dropout(self, placed_tokens: PlacedVectors) -> WeightDropout | None:
         dropout = self.weight_dropout
         if not dropout.active:
             return None
         return WeightDropout(dropout, dropout.draw(), self._pair_places(placed_tokens))
 
-    def _pair_places(self, placed_tokens: Placed) -> Int[Tensor, "B T"]:
+    def _pair_places(self, placed_tokens: PlacedVectors) -> Int[Tensor, "B T"]:
         """Return the dropout places of all (token, active expert) pairs, in the padded form."""
         place = pair_places(placed_tokens, self.router.active).flatten()
-        return _pairs(placed_tokens.packing, self.router.active).pad(place)
+        return _pair_packing(placed_tokens.packing, self.router.active).pad(place)
 
     def _split_heads(self, x: Tensor) -> Tensor:
         return x.reshape(x.shape[0], self.heads, -1)
@@ -129,12 +129,14 @@ class ExpertSelfAttention(ExpertAttention):
         self.offsets = Constant(mixture.heads, mixture.head_width, 2 * mixture.window + 1, value=0.0)
         self.window = mixture.window
 
-    def _reach(self, placed_tokens: Placed, active: int) -> Int[Tensor, " P"] | None:
+    def _num_visible(self, placed_tokens: PlacedVectors, active: int) -> Int[Tensor, " P"] | None:
         assert isinstance(placed_tokens, Tokens)
-        return None if placed_tokens.reach is None else placed_tokens.reach.repeat_interleave(active)
+        return (
+            None if placed_tokens.num_visible is None else placed_tokens.num_visible.repeat_interleave(active)
+        )
 
-    def _bias(
-        self, queries: Float[Tensor, "P H E"], placed_tokens: Placed, pairs: Packing, keys: Packing
+    def _offset_bias(
+        self, queries: Float[Tensor, "P H E"], placed_tokens: PlacedVectors, pairs: Packing, keys: Packing
     ) -> OffsetBias:
         """Return the terms that offsets add to the logits, for every query and key in the padded form."""
         assert isinstance(placed_tokens, Tokens)
@@ -157,19 +159,19 @@ class ExpertSelfAttention(ExpertAttention):
 
         # The cache keeps a reference to `position`, so that no other tensor can have the same `id`.
         name = ("offsets", id(position), pairs.width, keys.width, self.window)
-        offsets: Tensor = placed_tokens.packing.once(name, build)[1]
+        offsets: Tensor = placed_tokens.packing.get_cached(name, build)[1]
         return offsets
 
 
-def _pairs(packing: Packing, active: int) -> Packing:
+def _pair_packing(packing: Packing, active: int) -> Packing:
     """Return the packing of pairs: each token of `packing` is replaced by its `active` queries."""
     if active == 1:
         return packing
 
     def build() -> Packing:
-        cache = {"counts": packing.host_counts * active} if packing.by_host else {}
+        cache = {"counts": packing.host_counts * active} if packing.has_host_counts else {}
         row = packing.row.repeat_interleave(active)
         return Packing(row, packing.counts * active, packing.width * active, cache)
 
-    pairs: Packing = packing.once(("pairs", active), build)
+    pairs: Packing = packing.get_cached(("pairs", active), build)
     return pairs

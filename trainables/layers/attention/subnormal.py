@@ -13,12 +13,12 @@ import torch
 
 
 @contextmanager
-def flushed() -> Iterator[None]:
+def flush_subnormals() -> Iterator[None]:
     """Flush subnormal numbers to zero in this thread within the context; restore the setting afterwards.
 
     This has no effect on processors that do not support it, in helper threads, and on a GPU.
     """
-    was_flushing = flushes()
+    was_flushing = is_flushing()
     torch.set_flush_denormal(True)
     try:
         yield
@@ -26,6 +26,6 @@ def flushed() -> Iterator[None]:
         torch.set_flush_denormal(was_flushing)
 
 
-def flushes() -> bool:
+def is_flushing() -> bool:
     """Return whether this thread flushes subnormal numbers; PyTorch can set this but not report it."""
     return sys.float_info.min * sys.float_info.epsilon == 0

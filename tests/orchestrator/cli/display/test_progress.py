@@ -109,7 +109,9 @@ class TestPlainView:
             for tick in range(101):
                 view.show(snapshot(tick // 20))
                 clock.now += 0.5
-        assert [text.partition("]")[0] for text in printed_lines] == [f"[{10 * each}s" for each in range(6)]
+        assert [text.partition("]")[0] for text in printed_lines] == [
+            f"[{10 * number}s" for number in range(6)
+        ]
 
     def test_end_is_always_printed_and_no_line_twice(self, printed_lines):
         clock = Clock()

@@ -179,10 +179,10 @@ def test_posthoc_trial_restores_only_the_last_checkpoint(tmp_path):
     shutil.rmtree(newest.folder)
     harness.start(posthoc_job, tmp_path / "third")
     missing_end = harness.advance().ended
-    for ended in (damaged_end, missing_end):
-        assert ended.kind is OutcomeKind.CRASHED
-        assert str(newest.folder) in ended.reason
-        assert "`haltsweep resume NAME --retry failed`" in ended.reason
+    for end in (damaged_end, missing_end):
+        assert end.kind is OutcomeKind.CRASHED
+        assert str(newest.folder) in end.reason
+        assert "`haltsweep resume NAME --retry failed`" in end.reason
 
 
 @pytest.mark.parametrize("path", ["no.such.module:X", "tests.support.sweeps.workloads:Nothing", "nonsense"])

@@ -171,8 +171,8 @@ class TestSilence:
         clock.now += 61
         assert bench.silent() == ["a"]
         bench.session.record_death("a", "it was killed", DeathCause.TRIAL)
-        (ended,) = bench.log.of(EventKind.ENDED)
-        assert ended.payload["kind"] == "timed_out"
-        assert ended.payload["reason"] == hang_reason(60)
+        (end_event,) = bench.log.of(EventKind.ENDED)
+        assert end_event.payload["kind"] == "timed_out"
+        assert end_event.payload["reason"] == hang_reason(60)
         assert bench.next_attempt("b").trial_id != attempt.trial_id
         assert bench.session.running == ("b",)

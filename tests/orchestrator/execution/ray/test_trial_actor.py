@@ -45,8 +45,8 @@ def test_lost_reports_are_sent_again_by_the_next_worker(tmp_path, monkeypatch, n
     while not replies[-1:] or replies[-1].ended is None:
         replies += second_worker.report()
     second_worker.end()
-    ended = replies[-1].ended
-    assert (ended.kind, ended.reason) == (OutcomeKind.FINISHED, f"ran to step {STEPS}")
+    last_end = replies[-1].ended
+    assert (last_end.kind, last_end.reason) == (OutcomeKind.FINISHED, f"ran to step {STEPS}")
     assert {reply.measurement.step for reply in replies if reply.measurement} == set(range(1, STEPS + 1))
 
 

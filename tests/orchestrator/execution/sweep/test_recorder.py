@@ -196,9 +196,9 @@ def test_sweep_with_only_killed_trials_stops_and_can_be_resumed():
     assert close_event.payload["reason"] == "error"
     assert ask_event.trial_id in close_event.payload["why"]
     assert log.outcomes() == {}
-    resumed = record(plan, log)
-    report(resumed, resumed.ask(), measurement_at(1), ended=DONE)
-    assert resumed.finished
+    new_recorder = record(plan, log)
+    report(new_recorder, new_recorder.ask(), measurement_at(1), ended=DONE)
+    assert new_recorder.finished
 
 
 def test_killed_trials_crash_if_the_sweep_continues_on_errors():
@@ -226,9 +226,9 @@ def test_pending_stop_of_a_dead_session_is_written_by_the_next():
     recorder = record(plan, log)
     attempt = recorder.ask()
     assert isinstance(report(recorder, attempt, LATE), Stop)
-    resumed = record(plan, log)
+    new_recorder = record(plan, log)
     assert log.outcomes()[attempt.trial_id] is OutcomeKind.TIMED_OUT
-    assert resumed.finished, "without a winner, the confirm trial must be recorded as unrunnable"
+    assert new_recorder.finished, "without a winner, the confirm trial must be recorded as unrunnable"
     assert len(log.outcomes()) == len(plan.trials)
 
 

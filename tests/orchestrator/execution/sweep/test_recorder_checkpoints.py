@@ -42,8 +42,8 @@ def test_checkpoints_of_ended_trials_are_deleted_unless_confirmed(tmp_path):
 def test_leftover_checkpoints_of_a_killed_session_are_deleted_at_the_next_start(tmp_path):
     log, plan = MemoryLog(), make_plan(1, resources=Resources(retries=0))
     recorder = record(plan, log, root=tmp_path)
-    ended, running = recorder.ask(), recorder.ask()
-    recorder.record(ended.trial_id, 1, Reply(measurement_at(1), ended=DONE))
-    leftover, needed = write_checkpoint(tmp_path, ended), write_checkpoint(tmp_path, running)
+    ended_trial, running_trial = recorder.ask(), recorder.ask()
+    recorder.record(ended_trial.trial_id, 1, Reply(measurement_at(1), ended=DONE))
+    leftover, needed = write_checkpoint(tmp_path, ended_trial), write_checkpoint(tmp_path, running_trial)
     record(plan, log, root=tmp_path)
     assert (leftover.exists(), needed.exists()) == (False, True)

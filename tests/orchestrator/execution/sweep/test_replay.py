@@ -145,9 +145,9 @@ def test_restored_conductor_decides_like_the_original(actions):
         sweep.act(action, index)
     for worker in list(sweep.workers.values()):
         worker.stop()
-    restored = record(sweep.plan, MemoryLog(sweep.log.written))
+    new_recorder = record(sweep.plan, MemoryLog(sweep.log.written))
     expected = {attempt.trial_id: attempt.trial for attempt in iter(sweep.recorder.ask, None)}
-    assert {attempt.trial_id: attempt.trial for attempt in iter(restored.ask, None)} == expected
+    assert {attempt.trial_id: attempt.trial for attempt in iter(new_recorder.ask, None)} == expected
 
 
 def test_infeasible_trials_are_replaced_equally_after_any_cut():

@@ -65,12 +65,12 @@ def test_restored_state_equals_the_fold_after_any_event(make):
     run_in_turn(record(plan, log))
     for cut in range(0, len(log.written), len(log.written) // 25):
         prefix_fold = fold_events(plan, log.written[:cut])
-        restored = SweepFold.restored(plan, cut, prefix_fold.content())
-        assert restored is not None
-        assert restored.content() == prefix_fold.content()
+        restored_fold = SweepFold.restored(plan, cut, prefix_fold.content())
+        assert restored_fold is not None
+        assert restored_fold.content() == prefix_fold.content()
         for event in log.written[cut:]:
-            restored.apply(event)
-        assert restored.content() == fold_events(plan, log.written).content()
+            restored_fold.apply(event)
+        assert restored_fold.content() == fold_events(plan, log.written).content()
 
 
 class SnapshotSession:

@@ -161,14 +161,14 @@ def first_reports_of(tmp_path, monkeypatch):
 
 
 def test_arms_with_an_equal_first_report_are_compared_in_the_second(first_reports_of):
-    baseline, momentum, wide = first_reports_of(
+    baseline, momentum, wide_report = first_reports_of(
         'trial.report(1, {"valid/loss": 1.0, "seconds": time.perf_counter()})',
         'trial.report(2, {"valid/loss": 1.0 - settings["momentum"], "seconds": time.perf_counter()})',
     )
-    assert not any(report.error for report in (baseline, momentum, wide))
+    assert not any(report.error for report in (baseline, momentum, wide_report))
     assert baseline.unsteady == ("seconds",)
     assert (momentum.equal, momentum.num_equal_reports) == ((), 0)
-    assert (wide.equal, wide.num_equal_reports) == (("valid/loss",), 2)
+    assert (wide_report.equal, wide_report.num_equal_reports) == (("valid/loss",), 2)
 
 
 @pytest.mark.parametrize(("spec", "splits"), [(CUSTOM, ("test",)), (CUSTOM + SEARCH, ())])

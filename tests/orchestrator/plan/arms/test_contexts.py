@@ -97,9 +97,9 @@ DONE = RequestedWork(searched=True, confirmed=True, decides=False)
 
 
 def test_contexts_with_trials_cannot_change():
-    before, after = (
+    context_before, context_after = (
         make_crossed_spec(contexts={"task.train_length_max": lengths}).content()
         for lengths in ([50, 100], [50])
     )
     with pytest.raises(InputError, match=r"small.*\n  contexts"):
-        changes_allowed("small", before, after, DONE)
+        changes_allowed("small", context_before, context_after, DONE)

@@ -39,7 +39,7 @@ def changed_spec(path, value):
     def put(inner, keys):
         key, *rest = keys
         if not rest and value is None:
-            return {name: each for name, each in inner.items() if name != key}
+            return {name: value for name, value in inner.items() if name != key}
         return inner | {key: put(inner.get(key, {}), rest) if rest else value}
 
     return put(SPEC, keys)

@@ -153,7 +153,10 @@ def test_arm_at_the_floor_is_named(floor: float, is_warned: bool) -> None:
     report = summarise(plan, records)
     metric = report.verdicts[0].metric
     quantity = replace(report.quantity(metric), better="max", low=None, high=9.0)
-    quantities = tuple(quantity if other.name == quantity.name else other for other in report.quantities)
+    quantities = tuple(
+        quantity if other_quantity.name == quantity.name else other_quantity
+        for other_quantity in report.quantities
+    )
     changed = replace(report, floors={metric: floor}, quantities=quantities)
     warned_arms = {
         warning.arm for warning in answer_warnings(plan, changed, records) if warning.code == "at-floor"

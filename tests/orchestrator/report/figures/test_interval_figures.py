@@ -45,7 +45,7 @@ def confirmed_values(figure_study, arm, metric=OUTCOME, **overrides):
 def search_trials(figure_study, arm):
     """Return the search trials of an arm in the order of their ends."""
     records = [record for record in figure_study.records if (record.arm, record.phase) == (arm, "search")]
-    return sorted(records, key=lambda each: (each.ended_at, each.number))
+    return sorted(records, key=lambda record: (record.ended_at, record.number))
 
 
 def valid_accuracy(record):

@@ -14,7 +14,7 @@ from orchestrator.report.results.types import ArmTally, Cell, Report
 from orchestrator.report.writers.csv_file import as_csv
 from orchestrator.report.writers.write import as_markdown_report, write_report_folder
 from trainables.metrics import look_up
-from trainables.training.measured import declared_metrics
+from trainables.training.metric_catalog import declared_metrics
 
 HOSTILE_TEXT = "<script>alert(1)</script> [x](http://evil) **bold** \x1b[2J | \u202e `code`"
 CELL = Cell("one", "valid/accuracy", estimate([0.5, 0.75]), 0, ("a", "b"), 0.5, HOSTILE_TEXT)

@@ -32,15 +32,16 @@ def shape(config):
 def splits(config):
     """Return train, valid and test, which are parts of one random order."""
     return tuple(
-        SplitInfo(role, role, min(LENGTHS), max(LENGTHS), len(_chosen(config, role))) for role in SHARES
+        SplitInfo(role, role, min(LENGTHS), max(LENGTHS), len(_split_sequences(config, role)))
+        for role in SHARES
     )
 
 
 def build(config, split):
     """Return a table with the columns `tokens` (uint8) and `label`."""
-    chosen = _chosen(config, split)
-    tokens = pa.array(chosen, type=pa.large_list(pa.uint8()))
-    labels = [int(2 * sum(sequence) > len(sequence)) for sequence in chosen]
+    sequences = _split_sequences(config, split)
+    tokens = pa.array(sequences, type=pa.large_list(pa.uint8()))
+    labels = [int(2 * sum(sequence) > len(sequence)) for sequence in sequences]
     return pa.table({"tokens": tokens, "label": pa.array(labels, type=pa.int16())})
 
 
@@ -49,10 +50,10 @@ def decode(tokens):
     return "".join("ab"[token] for token in tokens)
 
 
-def _chosen(config, split):
-    everything = [sequence for length in LENGTHS for sequence in product(range(2), repeat=length)]
-    keys = numpy_stream(config.data_seed, "majority").bit_generator.random_raw(len(everything))
+def _split_sequences(config, split):
+    all_sequences = [sequence for length in LENGTHS for sequence in product(range(2), repeat=length)]
+    keys = numpy_stream(config.data_seed, "majority").bit_generator.random_raw(len(all_sequences))
     order = np.argsort(keys, kind="stable")
-    ends = dict(zip(SHARES, np.cumsum([*SHARES.values()]) * len(everything) // 10, strict=True))
-    start = ends[split] - SHARES[split] * len(everything) // 10
-    return [everything[place] for place in order[start : ends[split]]]
+    ends = dict(zip(SHARES, np.cumsum([*SHARES.values()]) * len(all_sequences) // 10, strict=True))
+    start = ends[split] - SHARES[split] * len(all_sequences) // 10
+    return [all_sequences[place] for place in order[start : ends[split]]]

@@ -89,9 +89,11 @@ def test_query_attends_only_to_keys_within_its_reach(backend: Backend) -> None:
     keys = Packing.of_lengths(torch.tensor(KEYS), 5)
     queries = Packing(torch.tensor([0, 0, 1, 2]), torch.tensor([2, 1, 1]), 2)
     packed = q.flatten(0, 1)[:4]
-    reach = torch.tensor([2, 3, 1, 5])
-    out = attend_tokens(packed, keys.unpad(k), keys.unpad(v), queries, keys, reach=reach, backend=backend)
-    for number, (row, num_keys) in enumerate(zip([0, 0, 1, 2], reach.tolist(), strict=True)):
+    num_visible = torch.tensor([2, 3, 1, 5])
+    out = attend_tokens(
+        packed, keys.unpad(k), keys.unpad(v), queries, keys, num_visible=num_visible, backend=backend
+    )
+    for number, (row, num_keys) in enumerate(zip([0, 0, 1, 2], num_visible.tolist(), strict=True)):
         for head in range(2):
             logits = k[row, :num_keys, head] @ packed[number, head] / ROOT
             torch.testing.assert_close(out[number, head], logits.softmax(0) @ v[row, :num_keys, head])
@@ -119,7 +121,7 @@ def test_every_kernel_adds_the_bias_to_logits(backend: Backend) -> None:
             torch.testing.assert_close(out[number, head], logits.softmax(0) @ v[row, :num_keys, head])
 
 
-def drop(rate: float = 0.5) -> WeightDropout:
+def dropout(rate: float = 0.5) -> WeightDropout:
     dropout = KeyedDropout(rate)
     dropout.begin(1, "weights")
     return WeightDropout(dropout, dropout.draw(), torch.arange(9).reshape(3, 3))
@@ -127,10 +129,10 @@ def drop(rate: float = 0.5) -> WeightDropout:
 
 def test_dropout_drops_the_weights_of_its_mask() -> None:
     q, k, v = tensors()
-    keep = drop().keep_and_scale(heads=2, keys=5).keep
+    keep = dropout().keep_and_scale(heads=2, keys=5).keep
     assert keep.shape == (3, 2, 3, 5)
     assert 0.2 < keep.double().mean() < 0.8
-    out = attend(q, k, v, drop=drop())
+    out = attend(q, k, v, dropout=dropout())
     for row, head, t in ((0, 0, 0), (2, 1, 1)):
         weights = (k[row, :, head] @ q[row, t, head] / ROOT).softmax(0) * keep[row, head, t] * 2
         torch.testing.assert_close(out[row, t, head], weights @ v[row, :, head])
@@ -147,7 +149,7 @@ def test_kernels_on_cuda_equal_the_explicit_product(backend: Backend) -> None:
     torch.testing.assert_close(out.double().cpu(), expected, rtol=2e-2, atol=2e-2)
 
 
-def dropping(key: int, device: str) -> WeightDropout:
+def make_weight_dropout(key: int, device: str) -> WeightDropout:
     return WeightDropout(KeyedDropout(0.5), key, torch.zeros(1, 1, dtype=torch.long, device=device))
 
 
@@ -160,11 +162,11 @@ def test_kernel_stream_draws_by_its_key_and_restores_the_generator(device: str) 
         torch.manual_seed(3)
         by_key = draw()
         torch.manual_seed(1)
-        undisturbed = torch.cat([draw(), draw()])
+        expected_numbers = torch.cat([draw(), draw()])
         torch.manual_seed(1)
         first = draw()
-        with attention._kernel_stream(dropping(3, device)):
+        with attention._kernel_stream(make_weight_dropout(3, device)):
             torch.testing.assert_close(draw(), by_key, rtol=0, atol=0)
-        with pytest.raises(ZeroDivisionError), attention._kernel_stream(dropping(4, device)):
+        with pytest.raises(ZeroDivisionError), attention._kernel_stream(make_weight_dropout(4, device)):
             raise ZeroDivisionError
-        torch.testing.assert_close(torch.cat([first, draw()]), undisturbed, rtol=0, atol=0)
+        torch.testing.assert_close(torch.cat([first, draw()]), expected_numbers, rtol=0, atol=0)

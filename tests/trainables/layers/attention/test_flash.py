@@ -7,7 +7,7 @@ from torch import Tensor
 from trainables.layers.attention import attend as attention
 from trainables.layers.attention import flash
 from trainables.layers.attention.attend import attend_packed, choose, chosen_kernel
-from trainables.layers.attention.flash import PYTORCH, FlashKernel, PackedRows, usable_kernel
+from trainables.layers.attention.flash import PYTORCH_KERNEL, FlashKernel, PackedRows, usable_kernel
 from trainables.layers.packing import Packing
 from trainables.layers.tokens import KeysValues
 
@@ -20,21 +20,21 @@ def kernel_name(kernel_or_fault: FlashKernel | str) -> str:
 
 
 def test_pytorch_kernel_supports_dropout() -> None:
-    for dropping in (False, True):
-        assert kernel_name(usable_kernel(64, 8, dropping=dropping)) == PYTORCH
-    assert "multiples" not in str(usable_kernel(12, 8, dropping=False))
-    assert isinstance(usable_kernel(12, 8, dropping=False), str)
-    assert isinstance(usable_kernel(64, 7, dropping=False), str)
+    for has_dropout in (False, True):
+        assert kernel_name(usable_kernel(64, 8, has_dropout=has_dropout)) == PYTORCH_KERNEL
+    assert "multiples" not in str(usable_kernel(12, 8, has_dropout=False))
+    assert isinstance(usable_kernel(12, 8, has_dropout=False), str)
+    assert isinstance(usable_kernel(64, 7, has_dropout=False), str)
 
 
 def by_rows(rows: PackedRows) -> Tensor:
     """Compute attention row by row, as the kernel does."""
-    (first_q, first_k), (widest_q, _) = (each.tolist() for each in rows.starts), rows.widths
-    assert {each.dtype for each in rows.starts} == {torch.int32}
+    (first_q, first_k), (widest_q, _) = (start.tolist() for start in rows.starts), rows.widths
+    assert {start.dtype for start in rows.starts} == {torch.int32}
     out = []
     for row in range(len(first_q) - 1):
         q = rows.q[first_q[row] : first_q[row + 1]]
-        k, v = (each[first_k[row] : first_k[row + 1]] for each in (rows.k, rows.v))
+        k, v = (tensor[first_k[row] : first_k[row + 1]] for tensor in (rows.k, rows.v))
         assert len(q) <= widest_q
         logits = torch.einsum("qhe,khe->hqk", q, k) / q.shape[-1] ** 0.5
         if rows.causal:
@@ -57,19 +57,19 @@ def test_pytorch_operator_gets_rows_without_padding(causal: bool, monkeypatch: p
     packing = Packing.of_lengths(torch.tensor(LENGTHS), max(LENGTHS))
     stream = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(sum(LENGTHS), 2, 8, generator=stream) for _ in range(3))
-    reach = packing.column + 1 if causal else None
+    num_visible = packing.column + 1 if causal else None
     output, expected = (
-        attend_packed(q, KeysValues.of(k, v, packing), packing, reach=reach, backend=backend)
+        attend_packed(q, KeysValues.of(k, v, packing), packing, num_visible=num_visible, backend=backend)
         for backend in ("flash", "math")
     )
     torch.testing.assert_close(output, expected)
 
 
 @pytest.mark.parametrize(
-    ("device", "dtype", "dropping", "biased", "name"),
+    ("device", "dtype", "has_dropout", "has_bias", "name"),
     [
-        ("cuda", torch.bfloat16, False, False, PYTORCH),
-        ("cuda", torch.bfloat16, True, False, PYTORCH),
+        ("cuda", torch.bfloat16, False, False, PYTORCH_KERNEL),
+        ("cuda", torch.bfloat16, True, False, PYTORCH_KERNEL),
         ("cuda", torch.bfloat16, True, True, "sdpa of PyTorch"),
         ("cuda", torch.float32, True, False, "sdpa of PyTorch"),
         ("cpu", torch.bfloat16, False, False, "sdpa of PyTorch"),
@@ -77,9 +77,9 @@ def test_pytorch_operator_gets_rows_without_padding(causal: bool, monkeypatch: p
     ],
 )
 def test_chosen_kernel_is_named_with_a_reason(
-    device: str, dtype: torch.dtype, dropping: bool, biased: bool, name: str
+    device: str, dtype: torch.dtype, has_dropout: bool, has_bias: bool, name: str
 ) -> None:
-    kernel_, reason = chosen_kernel("auto", device, dtype, 64, dropping=dropping, biased=biased)
+    kernel_, reason = chosen_kernel("auto", device, dtype, 64, has_dropout=has_dropout, has_bias=has_bias)
     assert kernel_ == name
     assert reason
 
@@ -89,16 +89,16 @@ def test_chosen_kernel_is_named_with_a_reason(
     [
         ({}, "device=cpu"),
         ({"has_all_tokens": False}, "early_exit: batch"),
-        ({"biased": True}, "sdpa or math"),
+        ({"has_bias": True}, "sdpa or math"),
     ],
 )
 def test_flash_that_cannot_run_raises_an_error(options: dict[str, bool], fault: str) -> None:
     with pytest.raises(ValueError, match=fault):
-        choose("flash", torch.zeros(1, 1, 1, 8), dropping=False, **options)
+        choose("flash", torch.zeros(1, 1, 1, 8), has_dropout=False, **options)
 
 
 def test_missing_kernel_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "flash_fault", lambda device, dtype: None)
     monkeypatch.setattr(flash, "flash_kernels", lambda: ())
     with pytest.raises(ValueError, match=r"'flash'.*pip install 'haltsweep"):
-        choose("flash", torch.zeros(1, 1, 1, 8), dropping=False)
+        choose("flash", torch.zeros(1, 1, 1, 8), has_dropout=False)

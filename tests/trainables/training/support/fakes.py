@@ -77,7 +77,7 @@ class FakeWork:
 class FakeSources:
     """Replacement of training's data and model: fixed batches, and a log of the opened splits."""
 
-    opened: ClassVar[list[str]] = []
+    opened_splits: ClassVar[list[str]] = []
 
     def __init__(self, job: Job, config: TrainConfig, device: torch.device) -> None:
         self.job = job
@@ -86,20 +86,20 @@ class FakeSources:
         self.digests: dict[str, str] = {}
 
     def model(self) -> BagOfWords:
-        self.opened.clear()
+        self.opened_splits.clear()
         return BagOfWords(width=self.job.settings["model"].get("width", 4), dropout=0.2)
 
     def work(self) -> "FakeWork":
         return FakeWork()
 
     def train_batch(self, step: int) -> Batch:
-        self.opened.append("train")
+        self.opened_splits.append("train")
         return some_batch(derive(self.job.seed, "data", step) % 1000, rows=self.config.batch_size)
 
     epoch: ClassVar[int | None] = 640
 
     def batches(self, split: str) -> Iterator[Batch]:
-        self.opened.append(split)
+        self.opened_splits.append(split)
         self.digests[split] = f"digest of {split}"
         for part in range(2):
             yield some_batch(derive(0, split, part) % 1000, rows=20)

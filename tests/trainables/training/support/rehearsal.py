@@ -59,7 +59,7 @@ def measure_training(task: Mapping[str, Any], config: Mapping[str, Any]) -> tupl
 class _Rehearsal(Training):
     """A training on the CPU with examples in memory."""
 
-    def _opened(self, job: Job, config: TrainConfig) -> Sources:
+    def _open_sources(self, job: Job, config: TrainConfig) -> Sources:
         return _InMemory(job, config, torch.device("cpu"))
 
 

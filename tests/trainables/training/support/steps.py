@@ -9,7 +9,7 @@ from trainables.assembly import build_model, misfit, model_config
 from trainables.testing.arms import with_fields
 from trainables.testing.cases import enliven
 from trainables.training.config import train_config
-from trainables.training.step import Learner, StepResult, one_step
+from trainables.training.step import Learner, StepResult, run_step
 from trainables.types import Batch, TaskShape
 
 SHAPES = {
@@ -23,8 +23,8 @@ ROWS = 7
 """Number of rows that no tested number of parts divides."""
 
 
-def small_settings(name: str, shape: TaskShape, **more: Any) -> dict[str, Any]:
-    raw = with_fields(MODELS[name]().every_arm()["small"], **DROPOUT_RATES, **more)
+def small_settings(name: str, shape: TaskShape, **changes: Any) -> dict[str, Any]:
+    raw = with_fields(MODELS[name]().every_arm()["small"], **DROPOUT_RATES, **changes)
     return with_fields(raw, causal=True) if shape.causal else raw
 
 
@@ -45,9 +45,9 @@ def learner(raw: dict[str, Any], shape: TaskShape, **train: Any) -> Learner:
     return Learner(model, train_config(settings | train), seed=5)
 
 
-def run_step(learner: Learner, batch: Batch) -> tuple[StepResult, dict[str, torch.Tensor]]:
-    """One step, and the gradient it was taken by."""
-    result = one_step(learner, batch, 4)
+def take_step(learner: Learner, batch: Batch) -> tuple[StepResult, dict[str, torch.Tensor]]:
+    """Return the result of one optimiser step and the gradients by name."""
+    result = run_step(learner, batch, 4)
     return result, {name: p.grad for name, p in learner.model.named_parameters() if p.grad is not None}
 
 

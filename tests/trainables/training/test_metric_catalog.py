@@ -8,7 +8,7 @@ from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
 from trainables.metrics import Metric, look_up
 from trainables.training.evaluate import halting
-from trainables.training.measured import declared_metrics
+from trainables.training.metric_catalog import declared_metrics
 from trainables.training.workload import EPOCH_SECONDS
 from trainables.types import HeadKind
 
@@ -34,7 +34,7 @@ def test_every_reported_metric_is_declared(head: HeadKind, precision: str):
         declaration = look_up(declared, name)
         assert declaration in declared, f"{name} must be declared"
         assert not declaration.split or name.startswith(f"{declaration.split}/")
-    assert {each.moves_with for each in declared} == {"", *halting(output.encoded)}
+    assert {metric.moves_with for metric in declared} == {"", *halting(output.encoded)}
 
 
 @pytest.mark.parametrize(("task", "expected"), [("listops", True), ("algorithms", False)])
@@ -48,9 +48,9 @@ def test_only_tasks_with_epochs_report_their_duration(task: str, expected: bool)
 
 
 def test_metric_of_one_split_is_not_found_for_another():
-    known = (Metric("speed", "max", split="train"), Metric("loss", "min"), Metric("loss", split="train"))
-    assert look_up(known, "train/speed").better == "max"
-    assert look_up(known, "valid/speed") == Metric("speed")
-    assert look_up(known, "train/loss").better is None
-    assert look_up(known, "valid/loss").better == "min"
-    assert look_up(known, "unknown") == Metric("unknown")
+    metrics = (Metric("speed", "max", split="train"), Metric("loss", "min"), Metric("loss", split="train"))
+    assert look_up(metrics, "train/speed").better == "max"
+    assert look_up(metrics, "valid/speed") == Metric("speed")
+    assert look_up(metrics, "train/loss").better is None
+    assert look_up(metrics, "valid/loss").better == "min"
+    assert look_up(metrics, "unknown") == Metric("unknown")

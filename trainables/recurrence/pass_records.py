@@ -66,11 +66,11 @@ class PassRecord:
         """Return the weight of every layer at every token; -1 for layers after the token halted."""
         num_layers = max((record.number for record in self.layers), default=0)
         device = self.packing.row.device
-        running_shares = torch.full((self.packing.row.shape[0], num_layers), -1.0, device=device)
+        weights = torch.full((self.packing.row.shape[0], num_layers), -1.0, device=device)
         for record in self.layers:
-            weight = torch.where(record.keeps, record.weight.to(running_shares.dtype), -1.0)
-            running_shares[record.tokens, record.number - 1] = weight
-        return running_shares
+            weight = torch.where(record.keeps, record.weight.to(weights.dtype), -1.0)
+            weights[record.tokens, record.number - 1] = weight
+        return weights
 
 
 @dataclass
@@ -81,14 +81,14 @@ class ForwardWatch:
     """Passes in the order of their start; that of the encoder precedes that of the decoder."""
     answers: list[Int[Tensor, " K"]] = field(default_factory=list)
     """Most probable classes, as predicted by heads."""
-    parted: bool = False
+    is_in_parts: bool = False
 
 
 _WATCH: ContextVar[ForwardWatch | None] = ContextVar("watch", default=None)
 
 
 @contextmanager
-def watching() -> Iterator[ForwardWatch]:
+def watch_passes() -> Iterator[ForwardWatch]:
     """Record forward passes of this thread within the context."""
     watch = ForwardWatch()
     token = _WATCH.set(watch)
@@ -103,14 +103,14 @@ def start_record(packing: Packing, meaning: Meaning = "survival", *, halts: bool
     watch = _WATCH.get()
     if watch is None:
         return None
-    if not watch.parted:
+    if not watch.is_in_parts:
         watch.passes.append(PassRecord(packing, meaning, halts))
     watch.passes[-1].halts |= halts
     return watch.passes[-1]
 
 
 @contextmanager
-def in_parts(packing: Packing) -> Iterator[Callable[[Int[Tensor, " K"]], None]]:
+def record_parts(packing: Packing) -> Iterator[Callable[[Int[Tensor, " K"]], None]]:
     """Record recurrences on parts of `packing` as one pass; yield a function that sets the next part."""
     watch = _WATCH.get()
     if watch is None:
@@ -118,7 +118,7 @@ def in_parts(packing: Packing) -> Iterator[Callable[[Int[Tensor, " K"]], None]]:
         return
     record = PassRecord(packing, "survival", halts=False)
     watch.passes.append(record)
-    watch.parted = True
+    watch.is_in_parts = True
 
     def next_part(tokens: Int[Tensor, " K"]) -> None:
         record.part = tokens
@@ -126,7 +126,7 @@ def in_parts(packing: Packing) -> Iterator[Callable[[Int[Tensor, " K"]], None]]:
     try:
         yield next_part
     finally:
-        watch.parted, record.part = False, None
+        watch.is_in_parts, record.part = False, None
 
 
 def record_answers(chosen: Int[Tensor, " K"]) -> None:

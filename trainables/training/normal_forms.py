@@ -10,14 +10,14 @@ from typing import Any
 
 from trainables.field_effects import TrialFacts, effective_limit
 
-UNSEEN = 2.0**-25
-"""Relative change of a float32 that is lost in rounding."""
-RADAM_KNOWN = 5.0
+ROUNDING_LOSS = 2.0**-25
+"""Relative change of a 32-bit number that rounding removes."""
+RADAM_LENGTH_MIN = 5.0
 """Length of the moving average of the second moment from which RAdam divides by the second moment."""
-CLIP_NEVER = 1e6
-"""Gradient norm that only diverged trainings reach: a larger limit clips nothing."""
+CLIP_MAX = 1e6
+"""Gradient norm that only diverged trainings exceed. A limit above it clips nothing."""
 
-EPS_LEAST = 1e-16
+EPS_MIN = 1e-16
 """Smallest effective `eps`. A smaller value is lost in rounding next to the root of the second moment, except
 for negligible gradients: even a value 1000 times as large does not change a bit of a short training.
 """
@@ -40,7 +40,7 @@ def adapts(config: Any) -> bool:
         return True
     beta2, steps = config.betas[1], config.steps
     decay = beta2**steps
-    return bool(2 / (1 - beta2) - 1 - 2 * steps * decay / (1 - decay) > RADAM_KNOWN)
+    return bool(2 / (1 - beta2) - 1 - 2 * steps * decay / (1 - decay) > RADAM_LENGTH_MIN)
 
 
 def batch_size(config: Any, trial: TrialFacts) -> Any:
@@ -91,22 +91,22 @@ def patience(config: Any, _: TrialFacts) -> Any:
 
 def clip(config: Any, _: TrialFacts) -> Any:
     """Return the limit of the gradient norm; None for a limit so large that no gradient reaches it."""
-    return None if config.clip is None or config.clip >= CLIP_NEVER else config.clip
+    return None if config.clip is None or config.clip >= CLIP_MAX else config.clip
 
 
 def eps(config: Any, _: TrialFacts) -> Any:
-    """Return `eps`, at least `EPS_LEAST`; None if RAdam never divides by the second moment."""
-    return max(config.eps, EPS_LEAST) if adapts(config) else None
+    """Return `eps`, at least `EPS_MIN`; None if RAdam never divides by the second moment."""
+    return max(config.eps, EPS_MIN) if adapts(config) else None
 
 
 def weight_decay(config: Any, _: TrialFacts) -> Any:
     """Return the weight decay; 0 for a decay so small that it is lost in rounding."""
-    return 0.0 if config.lr * config.weight_decay < UNSEEN else config.weight_decay
+    return 0.0 if config.lr * config.weight_decay < ROUNDING_LOSS else config.weight_decay
 
 
 def ema(config: Any, _: TrialFacts) -> Any:
     """Return the decay of the moving average; None if the average equals the weights up to rounding."""
-    return None if config.ema is None or config.ema < UNSEEN else config.ema
+    return None if config.ema is None or config.ema < ROUNDING_LOSS else config.ema
 
 
 def report_every(config: Any, _: TrialFacts) -> Any:
