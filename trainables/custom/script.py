@@ -40,6 +40,7 @@ FROM_CLI: Final = re.compile(r"\bfrom_cli\(\)")
 READS_SEED: Final = re.compile(r"""[."']seed\b(?!\()""")
 """Matches `cfg.seed` and `cfg["seed"]`, but not `np.random.seed(0)`."""
 
+RELATIVE_IMPORT: Final = re.compile(r"^\s*from \.", re.MULTILINE)
 FIELDS_AS_FLAGS: Final = re.compile(
     r"\b(tyro\.cli|HfArgumentParser|CliApp\.run)\(|\b(simple_parsing|pyrallis|draccus)\b|\(Tap\)|cli_parse_args"
 )
@@ -68,6 +69,7 @@ def find_script(path: str) -> Path:
     for folder in (Path.cwd(), *map(Path, sys.path)):
         if (file := folder / path).is_file():
             add_to_path(file.parent)
+            add_to_path(folder)  # as by `python -m`
             return file.resolve()
     raise ValueError(f"must be an existing script, got {path}; it is looked for from {Path.cwd()}")
 
@@ -95,6 +97,20 @@ class Script:
             return [*([seed_override] if reads_seed else []), *overrides(settings)]
         return list(flags({**dict.fromkeys(_seed_flags(sources), seed), **settings}, sources))
 
+    def _run(self) -> dict[str, Any]:
+        """Run the script, and return its global names.
+
+        A script with relative imports runs as by `python -m package.script`.
+        """
+        if not RELATIVE_IMPORT.search(self._file.read_text(encoding="utf-8", errors="replace")):
+            return runpy.run_path(str(self._file), run_name="__main__")
+        package = self._file.parent
+        folder, parts = package.parent, [package.name, self._file.stem]
+        while (folder / "__init__.py").is_file():
+            folder, parts = folder.parent, [folder.name, *parts]
+        add_to_path(folder)
+        return runpy.run_module(".".join(parts), run_name="__main__", alter_sys=True)
+
     def __call__(self, settings: Mapping[str, Any], trial: FunctionTrial) -> None:
         """Run the script until it ends; a script with a flag `--seed` receives the seed of the trial.
 
@@ -109,7 +125,7 @@ class Script:
         previous_argv = sys.argv
         sys.argv = [str(self._file), *arguments]
         try:
-            names = runpy.run_path(str(self._file), run_name="__main__")
+            names = self._run()
             if callable(names.get("main")) and not _runs_main(self._file.read_bytes()):
                 names["main"](arguments)
         except (Exception, SystemExit) as ending:

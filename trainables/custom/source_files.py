@@ -77,7 +77,9 @@ def find_code_parts(module: str) -> CodeParts:
     """
     if (command := script_command(module)) is not None:
         script = Path(command[0]).resolve()
-        return CodeParts(_follow_imports(script, script.parent)) if script.is_file() else CodeParts()
+        return (
+            CodeParts(_follow_imports(script, script.parent, Path.cwd())) if script.is_file() else CodeParts()
+        )
     top = _module_file(module.partition(".")[0])
     file = top or _module_file(module)
     if file is None:
@@ -105,14 +107,14 @@ def _files_of(part: Path) -> list[Path]:
     return [file for file in part.rglob("*") if file.name.endswith(_SUFFIXES) and file.is_file()]
 
 
-def _follow_imports(script: Path, root: Path) -> dict[Path, Path]:
+def _follow_imports(script: Path, root: Path, *further_roots: Path) -> dict[Path, Path]:
     """Map `script` and the local code that it imports, also indirectly, to paths below import folders."""
     sent_folders = [path for path in map(Path, sys.path) if _RAY_FOLDER in path.parts]
     # The folder of a trainable's file is searched too, see `trainables.custom.extensions.import_named`.
     roots = (
         sent_folders
         if root in sent_folders
-        else list(dict.fromkeys([root, script.parent if script.is_file() else root]))
+        else list(dict.fromkeys([root, script.parent if script.is_file() else root, *further_roots]))
     )
     places, waiting = {script: script.relative_to(root)}, [(script, root)]
     while waiting:

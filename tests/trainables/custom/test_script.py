@@ -1,6 +1,7 @@
 """A script as a trainable gets settings as flags, and reports by JSON lines or by the current trial."""
 
 import re
+import sys
 from pathlib import Path
 from textwrap import dedent, indent
 from typing import Any
@@ -306,6 +307,17 @@ def test_failed_script_raises_its_error(start_script, code: str, kind: type, exp
     with pytest.raises(kind, match=expected):
         workload.advance()
     workload.close()
+
+
+@pytest.mark.parametrize("statement", ["from .other import NAME", "from kit.other import NAME"])
+def test_script_of_a_package_imports_its_modules(tmp_path, monkeypatch, statement: str) -> None:
+    code = f"{statement}\nimport haltsweep\nhaltsweep.current_trial().report(1, {{NAME: 1.0}})"
+    monkeypatch.chdir(tmp_path)
+    with importable_files(tmp_path, {"kit/train.py": code, "kit/other.py": "NAME = 'valid/loss'"}):
+        monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder != str(tmp_path)])
+        workload = outside.load("kit/train.py").workload(Job({}, seed=7))
+        assert workload.advance().metrics == {"valid/loss": 1.0}
+        workload.close()
 
 
 def test_arguments_of_the_trainable_come_before_the_flags(start_script) -> None:
