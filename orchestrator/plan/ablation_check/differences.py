@@ -16,7 +16,7 @@ from orchestrator.plan.ablation_check.effective_settings import Sweep, changed_a
 from orchestrator.plan.ablation_check.passes import LENGTH, READ_LENGTH, Pass
 from orchestrator.plan.ablation_check.probe import LAYERS, Probe
 from orchestrator.plan.ablation_check.weights import Weights
-from orchestrator.plan.space_check.spaces import assign_params, condition_values, ends
+from orchestrator.plan.space_check.spaces import assign_params, enabling_params, ends
 from orchestrator.plan.training_code.settings import System, checked
 from search_spaces.dimensions import Space, Value
 from search_spaces.paths import leaves
@@ -205,12 +205,20 @@ def _within_inputs(system: System, longest: int) -> System:
     return replace(system, model=model, settings={**system.settings, "model": model.model_dump(mode="json")})
 
 
-def draws(space: Space, left_out: Collection[str] = ()) -> Iterator[dict[str, Value]]:
-    """Yield assignments with one dimension at an end of its range, and the dimensions it depends on."""
+def draws(
+    space: Space, settings: Mapping[str, Any], left_out: Collection[str] = ()
+) -> Iterator[dict[str, Value]]:
+    """Yield assignments with one dimension at an end of its range, and the dimensions it depends on.
+
+    Args:
+        space: Search space of an arm.
+        settings: Settings of the arm.
+        left_out: Paths of dimensions to skip.
+    """
     for dimension in space.dimensions:
-        if dimension.path not in left_out:
-            for value in ends(dimension.domain):
-                yield {**condition_values(dimension, space), dimension.path: value}
+        params = enabling_params(dimension, space, settings)
+        if dimension.path not in left_out and params is not None:
+            yield from ({**params, dimension.path: value} for value in ends(dimension.domain))
 
 
 def evidence_at_searched_values(
@@ -225,7 +233,7 @@ def evidence_at_searched_values(
         sweep: Properties of the spec, including the search space.
         left_out: Paths of dimensions to skip.
     """
-    for draw in draws(sweep.searched, left_out):
+    for draw in draws(sweep.searched, second.settings, left_out):
         first_system, second_system = (_system_with_draw(system.settings, draw) for system in (first, second))
         if first_system is None or second_system is None:
             continue

@@ -19,11 +19,15 @@ from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.space_check.dimensions import single_value_problem
 from orchestrator.plan.space_check.metrics import VALID, answer_metrics
-from orchestrator.plan.space_check.spaces import assign_params, condition_values, dimension_keys, ends
-from orchestrator.plan.training_code.settings import System, checked
+from orchestrator.plan.space_check.spaces import (
+    assign_params,
+    dimension_keys,
+    enabling_params,
+    ends,
+)
+from orchestrator.plan.training_code.settings import System, check_drawn
 from orchestrator.spec.types import Search
 from search_spaces.dimensions import Dimension, Space
-from search_spaces.paths import with_value
 from trainables.metrics import Metric, look_up
 from trainables.training import evaluate, workload
 
@@ -77,40 +81,34 @@ def _unaffected_aspect(arm_space: ArmSearchSpace, dimension: Dimension, probe: P
     variants = systems_at_ends(arm_space.arm.system.settings, dimension, arm_space.space)
     if len(variants) < 2:
         return None
-    objectives, has_effect = [objective.metric for objective in arm_space.search.objectives], False
+    reason, is_baseline = NOTHING, arm_space.arm.request.is_baseline
     for first, *rest in chain([variants], filter(None, _systems_at_other_ends(arm_space, dimension))):
         for other_system in reversed(rest):
-            if not arm_space.arm.request.is_baseline:
+            if differ(probe, first, other_system, arm_space.sweep):
                 # For other arms any effect suffices.
-                if differ(probe, first, other_system, arm_space.sweep):
+                if not is_baseline or _can_move_objective(arm_space, first, other_system, probe):
                     return None
-            elif can_move_objective(arm_space, first, other_system, probe):
-                return None
-            else:
-                has_effect |= differ(probe, first, other_system, arm_space.sweep)
-    return f"no objective ({', '.join(objectives)})" if has_effect else NOTHING
+                reason = f"no objective ({', '.join(_objectives(arm_space))})"
+    return reason
 
 
-def can_move_objective(arm_space: ArmSearchSpace, first: System, second: System, probe: Probe) -> bool:
-    """Return whether some objective can differ between `first` and `second`.
+def _can_move_objective(arm_space: ArmSearchSpace, first: System, second: System, probe: Probe) -> bool:
+    """Return whether some objective can differ between `first` and `second`."""
+    objectives, idle_words = set(_objectives(arm_space)), set[str]()
+    if not any(_counts_work(name, arm_space.metrics) for name in objectives):
+        idle_words |= WORK_DIFFERENCES
+    if _answer_metrics(first).isdisjoint(objectives):
+        idle_words.add("writing")
+    return any(set(words) - idle_words for words in differences(probe, first, second, arm_space.sweep))
 
-    Raises:
-        ValueError: A system cannot be run.
-    """
-    objectives = {objective.metric for objective in arm_space.search.objectives}
-    counts_work = any(_counts_work(name, arm_space.metrics) for name in objectives)
-    for words in differences(probe, first, second, arm_space.sweep):
-        words_found = set(words)
-        if "writing" in words_found and _answer_metrics(first).isdisjoint(objectives):
-            words_found.discard("writing")
-        if words_found - WORK_DIFFERENCES or (words_found and counts_work):
-            return True
-    return False
+
+def _objectives(arm_space: ArmSearchSpace) -> list[str]:
+    return [objective.metric for objective in arm_space.search.objectives]
 
 
 def _systems_at_other_ends(arm_space: ArmSearchSpace, dimension: Dimension) -> Iterator[list[System]]:
     """Yield the systems of `dimension` again, each time with another dimension at one of its ends."""
-    for draw in draws(arm_space.space, [dimension.path]):
+    for draw in draws(arm_space.space, arm_space.arm.system.settings, [dimension.path]):
         settings = assign_params(arm_space.arm.system.settings, draw)
         if dimension.path not in draw and settings is not None:
             yield systems_at_ends(settings, dimension, arm_space.space)
@@ -118,9 +116,9 @@ def _systems_at_other_ends(arm_space: ArmSearchSpace, dimension: Dimension) -> I
 
 def systems_at_ends(settings: Mapping[str, Any], dimension: Dimension, space: Space) -> list[System]:
     """Return `settings` with `dimension` at each of its ends, except systems that cannot be built."""
-    for path, value in condition_values(dimension, space).items():
-        settings = with_value(settings, path, value)
-    variants = [checked(with_value(settings, dimension.path, value)) for value in ends(dimension.domain)]
+    params = enabling_params(dimension, space, settings) or {}
+    values = ends(dimension.domain)
+    variants = [check_drawn(settings, {**params, dimension.path: value}) for value in values]
     return [system for system in variants if isinstance(system, System)]
 
 

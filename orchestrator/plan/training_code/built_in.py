@@ -21,7 +21,7 @@ from orchestrator.plan.readings.published import check_built_in
 from orchestrator.plan.same_tests import check_resampled, check_same_tests
 from orchestrator.plan.space_check.dimensions import measures
 from orchestrator.plan.space_check.draws import SettingsCheck
-from orchestrator.plan.space_check.objectives import check_answer_moves, check_movement, check_objectives
+from orchestrator.plan.space_check.objectives import check_movement, check_objectives
 from orchestrator.plan.space_check.spaces import common_space
 from orchestrator.plan.training_code.settings import check_drawn, checked, parse_task
 from orchestrator.plan.types import ArmCheck, ArmEstimate
@@ -135,10 +135,7 @@ class BuiltIn:
     def check_movement(self, spec: Spec, spaces: Sequence[tuple[BuiltInArm, Space]], faults: Faults) -> None:
         """Add faults for objectives and primary outcomes that are constant for all draws."""
         metrics = self.metrics([arm for arm, _ in spaces])
-        if spec.search is not None:
-            check_movement(spec.search, spaces, self._probe, metrics, faults)
-        if spec.answer is not None:
-            check_answer_moves(spec.answer, spaces, self._probe, metrics, faults)
+        check_movement(spec, spaces, self._probe, metrics, faults)
 
     def estimate(self, arm: BuiltInArm, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmEstimate:
         """Return the cost estimate of the arm."""
