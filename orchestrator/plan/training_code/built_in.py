@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from orchestrator.plan.ablation_check.built_in_arms import check_built_in_arm
 from orchestrator.plan.ablation_check.effective_settings import Sweep
 from orchestrator.plan.ablation_check.equal_arms import check_equal_arms
 from orchestrator.plan.ablation_check.probe import Probe
-from orchestrator.plan.ablation_check.searched_fields import ArmSearchSpace, check_dimensions
+from orchestrator.plan.ablation_check.searched_fields import SearchingArm, check_dimensions
 from orchestrator.plan.answer import check_answer
 from orchestrator.plan.arms import BuiltInArm, Progress, resolve
 from orchestrator.plan.estimate import estimate_arm
@@ -129,8 +130,8 @@ class BuiltIn:
 
     def check_space(self, arm: BuiltInArm, space: Space, search: Search, faults: Faults) -> None:
         """Add faults for dimensions without an effect in the arm."""
-        searched_space = ArmSearchSpace(arm, space, search, self._sweep, self.metrics([arm]))
-        check_dimensions(searched_space, self._probe, faults)
+        sweep = replace(self._sweep, searched=space)
+        check_dimensions(SearchingArm(arm, search, sweep, self.metrics([arm])), self._probe, faults)
 
     def check_movement(self, spec: Spec, spaces: Sequence[tuple[BuiltInArm, Space]], faults: Faults) -> None:
         """Add faults for objectives and primary outcomes that are constant for all draws."""
