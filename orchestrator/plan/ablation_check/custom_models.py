@@ -132,14 +132,9 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     return [tensor for part in parts for tensor in _tensors(part)]
 
 
-RUN_ANEW = (
-    "the model of build(settings), run on example(settings), computes something else each time, though the "
-    "global generators of Python, NumPy and PyTorch start from one seed: outputs and gradients are not "
-    "compared"
-)
-BUILT_ANEW = (
-    "build(settings) makes another model each time, though it is given the same settings and the global "
-    "generators of Python, NumPy and PyTorch start from one seed: models are not compared"
+NOT_REPEATABLE = (
+    "build(settings) makes another model each time, or the model computes something else, though the global "
+    "generators of Python, NumPy and PyTorch start from one seed: what differs is not compared"
 )
 NOT_FINITE = "the output of its model on example(settings), or the gradient, is not finite"
 
@@ -167,7 +162,7 @@ def compare_fingerprints(
     differences += [name for name in results if results[name] == repeated_results[name] != own_results[name]]
     notes = () if own.is_finite or (has_reference and not reference.is_finite) else (NOT_FINITE,)
     if not has_reference and (not is_built or results != repeated_results):
-        notes = (*notes, RUN_ANEW if is_built else BUILT_ANEW)
+        notes = (*notes, NOT_REPEATABLE)
     norm = sum(part**2 for _, part in own.gradient) ** 0.5 if own.gradient else None
     return ArmCheck(
         arm=arm,

@@ -77,7 +77,8 @@ def differences(
         old, new = probe.structure(first_system), probe.structure(second)
         yield ("weights",) if old.shapes != new.shapes else ()
         yield ("FLOPs",) if (old.flops_min, old.flops_max) != (new.flops_min, new.flops_max) else ()
-        for pair in _narrow_before_wide(probe, first_system, second):
+        # Narrow models are faster, and every difference between them is one between the systems.
+        for pair in (probe.narrow_pair(first_system, second), (first_system, second)):
             yield _measure_differences(probe, *pair, LEARNS)
             yield from _evaluations(probe, *pair, longest)
             yield _measure_differences(probe, *pair, LEARNS_MOVED)
@@ -153,17 +154,9 @@ def evaluates_alike(probe: Probe, first: System, second: System, sweep: Sweep) -
     longest = sweep.longest(first, second)
     return probe.same_model(first, second) or not any(
         words
-        for pair in _narrow_before_wide(probe, first, second)
+        for pair in (probe.narrow_pair(first, second), (first, second))
         for words in _evaluations(probe, *pair, longest)
     )
-
-
-def _narrow_before_wide(probe: Probe, first: System, second: System) -> Iterator[tuple[System, System]]:
-    """Yield both systems with narrow models if their models are wide, then both systems unchanged."""
-    quick = probe.narrow_pair(first, second)
-    if quick[0] is not first:
-        yield quick
-    yield first, second
 
 
 def _evaluations(probe: Probe, first: System, second: System, longest: int) -> Iterator[tuple[str, ...]]:

@@ -32,7 +32,7 @@ class Sweep:
     tests: tuple[str, ...] = ()
     """Test splits that trials read."""
     searched: Space = field(default_factory=Space)
-    """Search space of an arm that drops nothing."""
+    """Search space whose ends are tried if the settings alone show no difference."""
 
     def longest(self, *systems: System) -> int:
         """Return the length in tokens of the longest input that trials of `systems` read."""

@@ -100,8 +100,8 @@ class Probe:
             ValueError: The system cannot be run on this machine.
         """
         length = longest or system.shape.length_max
-        losses = normal_forms(system.train, TrialFacts(system.shape.head))["loss"]
-        settings = canonical(losses) if requested_pass.trains else ""
+        facts = TrialFacts(system.shape.head)
+        settings = canonical(normal_forms(system.train, facts)["loss"]) if requested_pass.trains else ""
         return self._once(
             lambda: measure(system, self._model(system), requested_pass, length),
             *("pass", _key(system), settings, requested_pass, length),

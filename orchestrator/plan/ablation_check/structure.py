@@ -1,6 +1,6 @@
 """Structure and costs of a model, measured without running it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -43,17 +43,10 @@ def tree_difference(first: Structure, second: Structure) -> tuple[str, ...]:
     """Return outermost modules that only `second` has, modules with another class, and reshaped weights."""
     new_modules = [name for name in second.modules if name not in first.modules]
     added = set(new_modules)
-    outermost = [name for name in new_modules if not any(parent in added for parent in _parents(name))]
+    outermost = [name for name in new_modules if name.rpartition(".")[0] not in added]
     kinds = [name for name in second.modules if first.modules.get(name, "") not in {"", second.modules[name]}]
     reshaped = {
         name: shape for name, shape in second.shapes.items() if first.shapes.get(name, shape) != shape
     }
     shapes = [f"{name} {'x'.join(map(str, shape))}" for name, shape in reshaped.items()]
     return (*(f"{name}: {second.modules[name]}" for name in [*outermost, *kinds]), *shapes)
-
-
-def _parents(name: str) -> Iterator[str]:
-    """Yield the qualified names of the modules that contain the module `name`, the innermost first."""
-    while "." in name:
-        name = name.rpartition(".")[0]
-        yield name
