@@ -82,7 +82,7 @@ class Probe:
 
     def structure(self, system: System) -> Structure:
         """Return modules, shapes and costs of `system`; raise ValueError if it cannot be built."""
-        return self._once(lambda: _structure(system), "structure", _key(system))
+        return self._once(("structure", _key(system)), lambda: _structure(system))
 
     def parameters(self, system: System) -> int:
         """Return the number of parameters of `system`; raise ValueError if it cannot be built."""
@@ -102,10 +102,8 @@ class Probe:
         length = longest or system.shape.length_max
         facts = TrialFacts(system.shape.head)
         settings = canonical(normal_forms(system.train, facts)["loss"]) if requested_pass.trains else ""
-        return self._once(
-            lambda: measure(system, self._model(system), requested_pass, length),
-            *("pass", _key(system), settings, requested_pass, length),
-        )
+        key = "pass", _key(system), settings, requested_pass, length
+        return self._once(key, lambda: measure(system, self._model(system), requested_pass, length))
 
     def metrics(self, system: System) -> tuple[str, ...]:
         """Return the names of all metrics that a search trial of `system` reports.
@@ -115,25 +113,21 @@ class Probe:
         """
         if (reason := size_problem(system, self.parameters)) is not None:
             raise ValueError(reason)
-        narrow, settings = self.narrow(system), canonical([system.settings["task"], system.settings["train"]])
-        return self._once(
-            lambda: reported_metrics(system, example_batch(system), self._output(narrow, Weights.INITIAL)),
-            *("metrics", _key(system), settings),
-        )
+        key = "metrics", _key(system), canonical([system.settings["task"], system.settings["train"]])
+        narrow, batch = self.narrow(system), example_batch(system)
+        return self._once(key, lambda: reported_metrics(system, batch, self._output(narrow, Weights.INITIAL)))
 
     def halting(self, system: System, point: Weights) -> dict[str, float]:
         """Return the metrics that depend on halting alone, for two examples at weights `point`."""
-        return self._once(
-            lambda: halting(self._output(system, point).encoded), "halting", _key(system), point
-        )
+        key = "halting", _key(system), point
+        return self._once(key, lambda: halting(self._output(system, point).encoded))
 
     def operations(self, system: System) -> int:
         """Return the counted FLOPs of an evaluation; raise ValueError if it cannot be run on this machine."""
-        return self._once(
-            lambda: count_flops(system, self._model(system), Weights.RANDOM), "operations", _key(system)
-        )
+        key = "operations", _key(system)
+        return self._once(key, lambda: count_flops(system, self._model(system), Weights.RANDOM))
 
-    def _once(self, compute: Callable[[], T], *key: Hashable) -> T:
+    def _once(self, key: tuple[Hashable, ...], compute: Callable[[], T]) -> T:
         """Return the cached result for `key`, computed at the first call."""
         if key not in self._results:
             self._results[key] = compute()
