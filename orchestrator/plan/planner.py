@@ -21,11 +21,11 @@ from orchestrator.plan.plan_input import check_size, number_of_arms, read_planna
 from orchestrator.plan.planned_trials import confirm_seeds, planned_trials
 from orchestrator.plan.power import power, power_without_verdict
 from orchestrator.plan.space_check import constraints
-from orchestrator.plan.space_check.constraints import check_constraints, check_known, check_predicates
+from orchestrator.plan.space_check.constraints import check_constraints, check_predicates
 from orchestrator.plan.space_check.dimensions import check_dimensions
 from orchestrator.plan.space_check.draws import check_draws
 from orchestrator.plan.space_check.first import Found, check_first, with_first_points, with_found_points
-from orchestrator.plan.space_check.spaces import ArmSpace, arm_space, check_grid
+from orchestrator.plan.space_check.spaces import arm_space, check_grid, common_space
 from orchestrator.plan.training_code.built_in import BuiltIn
 from orchestrator.plan.training_code.custom import CustomTrainable
 from orchestrator.plan.training_code.settings import to_stored_settings
@@ -35,7 +35,7 @@ from orchestrator.spec.combine import removed_components
 from orchestrator.spec.load import SpecFile
 from orchestrator.spec.types import Search, Spec
 from orchestrator.trials import PlannedTrial
-from search_spaces.dimensions import Value
+from search_spaces.dimensions import Space, Value
 from search_spaces.predicates import PredicateFailed
 from search_spaces.wording import amount
 from trainables.custom.outside import load
@@ -182,13 +182,13 @@ def _check_arms(
         progress_text = f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to build and check"
         on_progress(f"{progress_text}, first {arm.name}")
         proved = trainable.check_arm(arm, by_name.get(arm.reference), faults)
-        searched_space = ArmSpace()
+        searched_space = Space()
         if spec.search is not None:
             # A built-in arm without a result of the check cannot be trained; custom code may have no check.
             runs = proved is not None or trainable.path is not None
             searched_space = _search_space(arm, spec, spec.search, trainable, faults, runs=runs)
         proofs += [] if proved is None else [proved]
-        arms.append(_arm(arm, searched_space, trainable.path, removed_components(spec)))
+        arms.append(_arm(arm, searched_space, trainable.path, spec))
     return proofs, arms
 
 
@@ -228,20 +228,19 @@ def _search_space(
     faults: Faults,
     *,
     runs: bool,
-) -> ArmSpace:
+) -> Space:
     trainable.check_objectives(search, arm, faults)
     space = arm_space(arm, search, faults)
     try:
         if runs:  # otherwise drawn values would repeat the error of the arm
-            drawn_space = check_draws(arm, space.space, trainable.settings_check, spec, faults)
-            space = replace(space, space=drawn_space)
-        check_grid(arm, space.space, spec, search, faults)
+            space = check_draws(arm, space, trainable.settings_check, spec, faults)
+        check_grid(arm, space, spec, search, faults)
     except PredicateFailed as error:
         message, place = str(error), constraints.PLACE
         faults.add(message, *place, about=("predicate", message), code=FaultCode.CUSTOM_CODE)
         return space
     if runs:
-        trainable.check_space(arm, space.space, search, faults)
+        trainable.check_space(arm, space, search, faults)
     return space
 
 
@@ -259,7 +258,7 @@ def _add_first_points(
     spaces = [(arm, planned.space) for arm, planned in zip(resolved, arms, strict=True)]
     if faults:
         if spec.search is not None and len(resolved) == number_of_arms(spec):
-            check_known(spec.search, spaces, faults)
+            check_constraints(spec.search, spaces, faults, has_effect=False)
         return arms
     check_cross(spec, arms, faults)
     trainable.check_equal_arms(resolved, faults)
@@ -309,12 +308,8 @@ def plan_file(
     return source, plan(source, calibrate=calibrate, on_progress=on_progress, probe=probe)
 
 
-def _arm(
-    resolved: CheckedArm[Any],
-    arm_space: ArmSpace,
-    trainable: str | None,
-    removed_components: Mapping[str, tuple[str, ...]],
-) -> Arm:
+def _arm(resolved: CheckedArm[Any], space: Space, trainable: str | None, spec: Spec) -> Arm:
+    shared_paths = () if spec.search is None else common_space(spec.search).paths
     request, settings = resolved.request, resolved.system.settings
     identity_parts: list[Any] = [trainable]
     if trainable is None:
@@ -326,11 +321,11 @@ def _arm(
         why=request.why,
         settings=settings,
         changes=resolved.changes,
-        space=arm_space.space,
-        dropped=arm_space.dropped,
-        digest=digest(settings, to_json_values(arm_space.space), *identity_parts),
+        space=space,
+        dropped=tuple(path for path in shared_paths if path not in space.paths),
+        digest=digest(settings, to_json_values(space), *identity_parts),
         reference=resolved.reference,
-        without=removed_components.get(request.label, ()),
+        without=removed_components(spec).get(request.label, ()),
         context=request.context,
         name_in_context=request.name_in_context if request.context else "",
         control=request.control,

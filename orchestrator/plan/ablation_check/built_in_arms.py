@@ -1,6 +1,6 @@
 """Build and run every arm of the built-in trainable, and refuse arms without an effect."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from math import isfinite
 from typing import Any
 
@@ -11,11 +11,9 @@ from orchestrator.plan.ablation_check.differences import (
     LEARNS_MOVED,
     differ,
     evidence,
-    evidence_at_searched_values,
     is_evidence,
 )
 from orchestrator.plan.ablation_check.effective_settings import Sweep
-from orchestrator.plan.ablation_check.name_mismatches import find_name_mismatches
 from orchestrator.plan.ablation_check.passes import Pass
 from orchestrator.plan.ablation_check.probe import LAYERS, Probe, is_custom
 from orchestrator.plan.ablation_check.structure import tree_difference
@@ -35,7 +33,7 @@ DIGITS = 4
 """Significant digits of losses and norms in a plan; later digits depend on the machine."""
 NAMED = 4
 """Maximum number of weights in a note."""
-SEVERAL_CHUNKS = Pass(Weights.RANDOM, 256, trains=True, learns=True)
+SEVERAL_CHUNKS = Pass(Weights.RANDOM, 256, trains=True)
 """Pass over several chunks, since a memory only gets a gradient from the second chunk."""
 ALLOWED = (
     "no difference to {reference} was found, which allow_no_effect permits: its results may be "
@@ -62,23 +60,16 @@ def check_built_in_arm(
     try:
         structure = probe.structure(arm.system)
         _require_training(arm.system, probe)
-        reference_structure = probe.structure(reference.system) if reference else structure
-        run = probe.narrow(arm.system)
+        compared = arm if reference is None else reference
+        run, reference_structure = probe.narrow(arm.system), probe.structure(compared.system)
         first = probe.measure(run, LEARNS)
-        texts = _find_evidence(arm, reference, probe, sweep)
+        texts = evidence(probe, (compared.system, arm.system), sweep, arm.request.drop)
         # Notes on custom models are always collected, since collecting them may reveal a fault.
         has_notes = not probe.faults_only or is_custom(arm.system)
         noted = tuple(_notes(arm, reference, texts, probe, sweep)) if has_notes else ()
     except ValueError as error:
         message = f"{arm.name} cannot be trained: {error}"
         faults.add(message, *place, about=("trained", str(error)), code=FaultCode.ARM_CANNOT_BE_TRAINED)
-        return None
-    if not isfinite(first.loss) or not isfinite(first.norm):
-        message = (
-            f"{arm.name} must begin with a finite loss and gradient, got loss={first.loss} and "
-            f"gradient={first.norm}"
-        )
-        faults.add(message, *place, code=FaultCode.ARM_CANNOT_BE_TRAINED)
         return None
     if reference is not None and arm.changes and not is_evidence(texts):
         if arm.request.allow_no_effect:
@@ -101,27 +92,19 @@ def check_built_in_arm(
     )
 
 
-def _find_evidence(
-    arm: BuiltInArm, reference: BuiltInArm | None, probe: Probe, sweep: Sweep
-) -> tuple[str, ...]:
-    """Return the differences of `arm` to `reference`; if there are none, compare at searched values."""
-    if reference is None:
-        return ()
-    texts = evidence(probe, reference.system, arm.system, sweep)
-    if is_evidence(texts):
-        return texts
-    drop = arm.request.drop
-    return evidence_at_searched_values(probe, reference.system, arm.system, sweep, drop) or texts
-
-
 def _require_training(system: System, probe: Probe) -> None:
-    """Raise ValueError if no machine has enough memory, or if the model cannot be trained in parts."""
+    """Raise ValueError if no machine could train `system`, or if its first step is not finite."""
     if (reason := size_problem(system, probe.parameters)) is not None:
         raise ValueError(reason)
     if system.train.parts > 1 or system.train.checkpoint_activations:
         meta_model = build_model(system.model, system.shape, SEED, "meta")
         if (reason := find_misfit(meta_model, system.train)) is not None:
             raise ValueError(reason)
+    first = probe.measure(probe.narrow(system), LEARNS)
+    if not isfinite(first.loss) or not isfinite(first.norm):
+        raise ValueError(
+            f"it must begin with a finite loss and gradient, got loss={first.loss} and gradient={first.norm}"
+        )
 
 
 def _run_with(system: System, run: System) -> dict[str, Any]:
@@ -153,8 +136,6 @@ def _notes(
 ) -> Iterator[str]:
     """Yield warnings about the arm; raise ValueError if the arm cannot be run."""
     if reference is not None:
-        settings = (arm.system.settings, reference.system.settings)
-        yield from find_name_mismatches(arm.request.label, arm.changes, *settings)
         yield from _idle_fields(arm, reference, probe, sweep)
         if aspects == ("measuring",):
             yield "it trains like the arm that it is compared with, and only its measurements differ"
@@ -206,17 +187,12 @@ def check_same(arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
             continue
         if arm.request.is_baseline:
             same.add(arm.name)
-            axis = _axis(arm.request.cell, equal_arm.request.cell)
-            message = f"{arm.name} has the same settings as {equal_arm.name}: remove one of them"
-            faults.add(message, *arm.request.keys(axis), code=FaultCode.ARM_HAS_NO_EFFECT)
-        elif not equal_arm.request.is_baseline:
-            message = f"has the same settings as {equal_arm.name}: remove one of them"
-            faults.add(message, "arms", arm.request.label, code=FaultCode.ARM_HAS_NO_EFFECT)
-
-
-def _axis(cell: Mapping[str, Any], other_cell: Mapping[str, Any]) -> str:
-    """Return an axis on which the written values of two cells differ; the first axis if there is none."""
-    for path in cell:
-        if equality_key(cell[path]) != equality_key(other_cell.get(path, MISSING)):
-            return path
-    return next(iter(cell))
+            cell, other_cell = arm.request.cell, equal_arm.request.cell
+            differing = (path for path in cell if equality_key(cell[path]) != equality_key(other_cell[path]))
+            keys = arm.request.keys(next(differing, next(iter(cell))))
+        elif equal_arm.request.is_baseline:
+            continue
+        else:
+            keys = ("arms", arm.request.label)
+        message = f"{arm.name} has the same settings as {equal_arm.name}: remove one of them"
+        faults.add(message, *keys, code=FaultCode.ARM_HAS_NO_EFFECT)

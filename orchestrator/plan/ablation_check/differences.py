@@ -16,8 +16,8 @@ from orchestrator.plan.ablation_check.effective_settings import Sweep, changed_a
 from orchestrator.plan.ablation_check.passes import LENGTH, READ_LENGTH, Pass
 from orchestrator.plan.ablation_check.probe import LAYERS, Probe
 from orchestrator.plan.ablation_check.weights import Weights
-from orchestrator.plan.space_check.spaces import assign_params, condition_values, ends
-from orchestrator.plan.training_code.settings import System, checked
+from orchestrator.plan.space_check.spaces import enabling_params, ends
+from orchestrator.plan.training_code.settings import System, check_drawn
 from search_spaces.dimensions import Space, Value
 from search_spaces.paths import leaves
 from trainables.costs import depth_range, most_layers
@@ -25,9 +25,8 @@ from trainables.decoding.decode_config import LENGTH_MARGIN
 from trainables.layers.boundaries import NUM_BOUNDARIES
 from trainables.settings import limit_depth, limit_to_length
 
-FIRST = Pass(Weights.INITIAL, LENGTH, trains=True)
-LEARNS = Pass(Weights.INITIAL, LENGTH, trains=True, learns=True)
-LEARNS_MOVED = Pass(Weights.RANDOM, READ_LENGTH, trains=True, learns=True)
+LEARNS = Pass(Weights.INITIAL, LENGTH, trains=True)
+LEARNS_MOVED = Pass(Weights.RANDOM, READ_LENGTH, trains=True)
 READS = (
     Pass(Weights.LATE, READ_LENGTH),
     Pass(Weights.INITIAL, READ_LENGTH),
@@ -48,13 +47,13 @@ SMALL = 1_000_000
 """Maximum number of parameters for passes with many examples."""
 LONGEST_READ = 4096
 """Maximum number of tokens per input for comparing sizes of chunks and windows."""
-UNSHOWN = ("weights", "FLOPs")
+UNSHOWN = frozenset({"weights", "FLOPs"})
 """Differences that are not sufficient evidence on their own."""
 FUNCTIONAL = frozenset({"loss", "gradient", "costs", "layers run", "outputs"})
 
 
 def differences(
-    probe: Probe, first_system: System, second: System, sweep: Sweep, first: Pass = FIRST
+    probe: Probe, first_system: System, second: System, sweep: Sweep
 ) -> Iterator[tuple[str, ...]]:
     """Yield the aspects in which `second` differs from `first_system`, the cheapest ones first.
 
@@ -63,65 +62,87 @@ def differences(
         first_system: The reference.
         second: The system that is compared with it.
         sweep: Properties of the spec.
-        first: First pass for different models.
 
     Yields:
-        Words of `changed_aspects`, `weights`, `FLOPs`, words of `Measurements.unlike`, `gradient`,
+        Words of `changed_aspects`, `weights`, `FLOPs`, words of `Measurements.different_quantities`,
         `operations` and `layers`.
 
     Raises:
         ValueError: A system cannot be run.
     """
-    settings = changed_aspects(first_system, second, sweep)
-    yield tuple(word for word in settings if word != "task")
+    yield changed_aspects(first_system, second, sweep)
     longest = sweep.longest(first_system, second)
     first_system, second = (_within_inputs(system, longest) for system in (first_system, second))
-    if probe.same_model(first_system, second):
-        # A different weight of a cost changes the gradient, if the cost has one.
-        if first_system.train != second.train:
-            narrow, other_narrow = probe.narrow_pair(first_system, second)
-            for training_pass in (LEARNS, LEARNS_MOVED):
-                # Equal models give bitwise equal results, so only costs with a gradient differ.
-                learn = [probe.measure(system, training_pass).gradient for system in (narrow, other_narrow)]
-                if learn[0] != learn[1]:
-                    yield _measure_differences(probe, narrow, other_narrow, training_pass)
-    else:
+    if not probe.same_model(first_system, second):
         old, new = probe.structure(first_system), probe.structure(second)
         yield ("weights",) if old.shapes != new.shapes else ()
         yield ("FLOPs",) if (old.flops_min, old.flops_max) != (new.flops_min, new.flops_max) else ()
-        for pair in _narrow_before_wide(probe, first_system, second):
-            yield _measure_differences(probe, *pair, first)
-            yield from _model_differences(probe, *pair, longest)
-    if "task" in settings:
-        yield ("task",)
+        # Narrow models are faster, and every difference between them is one between the systems.
+        for pair in (probe.narrow_pair(first_system, second), (first_system, second)):
+            yield _measure_differences(probe, *pair, LEARNS)
+            yield from _evaluations(probe, *pair, longest)
+            yield _measure_differences(probe, *pair, LEARNS_MOVED)
+            for training_pass in TRAINS_SMALL if _are_small(probe, *pair) else ():
+                yield _measure_differences(probe, *pair, training_pass)
+    elif first_system.train != second.train:
+        pair = probe.narrow_pair(first_system, second)
+        for training_pass in (LEARNS, LEARNS_MOVED):
+            # Equal models give bitwise equal results. The weight of a cost without a gradient has no effect.
+            old_gradient, new_gradient = (probe.measure(each, training_pass).gradient for each in pair)
+            if old_gradient != new_gradient:
+                yield _measure_differences(probe, *pair, training_pass)
 
 
 def differ(probe: Probe, first: System, second: System, sweep: Sweep) -> bool:
     """Return whether `differences` yields sufficient evidence; raise ValueError if a system cannot be run."""
-    # Other data are evidence that costs nothing; equal models would be run with every pass before it.
-    return "task" in changed_aspects(first, second, sweep) or any(
-        is_evidence(words) for words in differences(probe, first, second, sweep)
-    )
+    return any(map(is_evidence, differences(probe, first, second, sweep)))
 
 
-def is_evidence(aspects: Iterable[str]) -> bool:
-    """Return whether `aspects` contains more than weights and FLOPs."""
-    return any(word not in UNSHOWN for word in aspects)
+def is_evidence(aspects: Iterable[str], idle: Collection[str] = UNSHOWN) -> bool:
+    """Return whether `aspects` contains more than the `idle` ones."""
+    return any(word not in idle for word in aspects)
 
 
-def evidence(probe: Probe, first: System, second: System, sweep: Sweep) -> tuple[str, ...]:
-    """Return the aspects in which the systems differ, settings first; stop when they are sufficient.
+def evidence(
+    probe: Probe,
+    pair: tuple[System, System],
+    sweep: Sweep,
+    left_out: Collection[str],
+    idle: Collection[str] = UNSHOWN,
+) -> tuple[str, ...]:
+    """Return the aspects in which the systems differ, settings first and data last; stop when they suffice.
+
+    If they do not suffice, compare with one searched field at one of its ends.
+
+    Args:
+        probe: Cache of built models.
+        pair: The reference, and the system that is compared with it.
+        sweep: Properties of the spec, including the search space.
+        left_out: Paths of searched fields to skip.
+        idle: Aspects that do not suffice.
 
     Raises:
         ValueError: A system cannot be run.
     """
-    texts: dict[str, None] = {}
-    for words in differences(probe, first, second, sweep, FIRST if probe.faults_only else LEARNS):
-        texts.update(dict.fromkeys("layers run" if word == "depth" else word for word in words))
-        if is_evidence(words) and (probe.faults_only or FUNCTIONAL & texts.keys()):
+    aspects = _aspects(probe, pair, sweep, idle)
+    for draw in draws(sweep.searched, pair[1].settings, left_out) if not is_evidence(aspects, idle) else ():
+        old, new = (check_drawn(system.settings, draw) for system in pair)
+        if isinstance(old, System) and isinstance(new, System):
+            with suppress(ValueError):  # the check of the search reports values that cannot be run
+                if is_evidence(found := _aspects(probe, (old, new), sweep, idle), idle):
+                    return found
+    return aspects
+
+
+def _aspects(
+    probe: Probe, pair: tuple[System, System], sweep: Sweep, idle: Collection[str]
+) -> tuple[str, ...]:
+    aspects: dict[str, None] = {}
+    for words in differences(probe, *pair, sweep):
+        aspects.update(dict.fromkeys(words))
+        if is_evidence(words, idle) and (probe.faults_only or FUNCTIONAL & aspects.keys()):
             break
-    task = "task" in changed_aspects(first, second, sweep) and is_evidence(texts)
-    return tuple(dict.fromkeys([*texts, *(["task"] if task else [])]))
+    return tuple(sorted(aspects, key="task".__eq__))
 
 
 def evaluates_alike(probe: Probe, first: System, second: System, sweep: Sweep) -> bool:
@@ -133,27 +154,9 @@ def evaluates_alike(probe: Probe, first: System, second: System, sweep: Sweep) -
     longest = sweep.longest(first, second)
     return probe.same_model(first, second) or not any(
         words
-        for pair in _narrow_before_wide(probe, first, second)
+        for pair in (probe.narrow_pair(first, second), (first, second))
         for words in _evaluations(probe, *pair, longest)
     )
-
-
-def _narrow_before_wide(probe: Probe, first: System, second: System) -> Iterator[tuple[System, System]]:
-    """Yield both systems with narrow models if their models are wide, then both systems unchanged."""
-    quick = probe.narrow_pair(first, second)
-    if quick[0] is not first:
-        yield quick
-    yield first, second
-
-
-def _model_differences(
-    probe: Probe, first: System, second: System, longest: int
-) -> Iterator[tuple[str, ...]]:
-    yield from _evaluations(probe, first, second, longest)
-    yield _measure_differences(probe, first, second, LEARNS)
-    yield _measure_differences(probe, first, second, LEARNS_MOVED)
-    for training_pass in TRAINS_SMALL if _are_small(probe, first, second) else ():
-        yield _measure_differences(probe, first, second, training_pass)
 
 
 def _evaluations(probe: Probe, first: System, second: System, longest: int) -> Iterator[tuple[str, ...]]:
@@ -205,37 +208,17 @@ def _within_inputs(system: System, longest: int) -> System:
     return replace(system, model=model, settings={**system.settings, "model": model.model_dump(mode="json")})
 
 
-def draws(space: Space, left_out: Collection[str] = ()) -> Iterator[dict[str, Value]]:
-    """Yield assignments with one dimension at an end of its range, and the dimensions it depends on."""
-    for dimension in space.dimensions:
-        if dimension.path not in left_out:
-            for value in ends(dimension.domain):
-                yield {**condition_values(dimension, space), dimension.path: value}
-
-
-def evidence_at_searched_values(
-    probe: Probe, first: System, second: System, sweep: Sweep, left_out: Collection[str]
-) -> tuple[str, ...]:
-    """Return the `evidence` with one searched field at one of its ends; empty if there is none.
+def draws(
+    space: Space, settings: Mapping[str, Any], left_out: Collection[str] = ()
+) -> Iterator[dict[str, Value]]:
+    """Yield assignments with one dimension at an end of its range, and the dimensions it depends on.
 
     Args:
-        probe: Cache of built models.
-        first: The reference.
-        second: The system that is compared with it.
-        sweep: Properties of the spec, including the search space.
+        space: Search space of an arm.
+        settings: Settings of the arm.
         left_out: Paths of dimensions to skip.
     """
-    for draw in draws(sweep.searched, left_out):
-        first_system, second_system = (_system_with_draw(system.settings, draw) for system in (first, second))
-        if first_system is None or second_system is None:
-            continue
-        with suppress(ValueError):  # the check of the search reports values that cannot be run
-            if is_evidence(texts := evidence(probe, first_system, second_system, sweep)):
-                return texts
-    return ()
-
-
-def _system_with_draw(settings: Mapping[str, Any], draw: Mapping[str, Value]) -> System | None:
-    assigned_settings = assign_params(settings, draw)
-    checked_settings = None if assigned_settings is None else checked(assigned_settings)
-    return checked_settings if isinstance(checked_settings, System) else None
+    for dimension in space.dimensions:
+        params = enabling_params(dimension, space, settings)
+        if dimension.path not in left_out and params is not None:
+            yield from ({**params, dimension.path: value} for value in ends(dimension.domain))

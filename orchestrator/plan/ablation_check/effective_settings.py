@@ -4,9 +4,10 @@ Each field's effect is declared next to it (`trainables.field_effects`). For exa
 number of validations has no effect.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import isclose
+from types import SimpleNamespace
 from typing import Any
 
 from orchestrator.plan.training_code.settings import System
@@ -31,7 +32,7 @@ class Sweep:
     tests: tuple[str, ...] = ()
     """Test splits that trials read."""
     searched: Space = field(default_factory=Space)
-    """Search space of an arm that drops nothing."""
+    """Search space whose ends are tried if the settings alone show no difference."""
 
     def longest(self, *systems: System) -> int:
         """Return the length in tokens of the longest input that trials of `systems` read."""
@@ -57,9 +58,7 @@ def changed_aspects(first: System, second: System, sweep: Sweep) -> tuple[str, .
         aspect: {name for name in new[aspect] if not _equal(old[aspect].get(name), new[aspect][name])}
         for aspect in new
     }
-    decides = bool(changes["measuring"]) and (
-        sweep.stopped or any(_uses_validation(system, sweep) for system in (first, second))
-    )
+    decides = bool(changes["measuring"]) and (sweep.stopped or any(map(_uses_validation, (old, new))))
     if changes["sampling"]:
         # Written answers never affect the selection of weights, but may affect early stoppers.
         changes["measuring"] |= changes["sampling"]
@@ -94,16 +93,19 @@ def effective_settings(system: System, sweep: Sweep, steps: Sequence[int] = ()) 
     Returns:
         Normalised values by aspect and name: equivalent settings give equal values.
     """
-    train = system.train
-    infos = splits(system.task)
+    train, infos = system.train, splits(system.task)
+    by_role = {info.role: info for info in infos}  # a task has one split of each of the roles train and valid
+    valid_info, train_info, head = by_role["valid"], by_role["train"], system.shape.head
+    has_one_length = head != "sequence" and train_info.length_min == train_info.length_max
+    longest = max(train_info.length_max, system.shape.answer_length_max or 0)
     facts = TrialFacts(
-        head=system.shape.head,
+        head=head,
         confirmed=sweep.confirmed,
         stopped=sweep.stopped,
-        valid_examples=next((info.examples for info in infos if info.role == "valid"), None),
-        length=_one_length(system),
-        length_min=next((info.length_min for info in infos if info.role == "train"), 1),
-        train_tokens=_train_tokens(system),
+        valid_examples=valid_info.examples,
+        length=train_info.length_max if has_one_length else None,
+        length_min=train_info.length_min,
+        train_tokens=None if train_info.examples is None else train_info.examples * longest,
         answer_length_max=system.shape.answer_length_max,
         batch_cost=batch_cost(system.model) is not None,
     )
@@ -132,30 +134,9 @@ def _retained_share(decay: float) -> float:
     return decay if decay >= ROUNDING_LOSS else 0.0
 
 
-def _train_tokens(system: System) -> int | None:
-    """Return the maximum number of tokens in all training samples; None if it is unknown."""
-    train = next((info for info in splits(system.task) if info.role == "train"), None)
-    if train is None or train.examples is None:
-        return None
-    return train.examples * max(train.length_max, system.shape.answer_length_max or 0)
-
-
-def _one_length(system: System) -> int | None:
-    """Return the common token count of all training inputs.
-
-    None if the count varies or answers have several tokens.
-    """
-    train = next((info for info in splits(system.task) if info.role == "train"), None)
-    if train is None or system.shape.head == "sequence" or train.length_min != train.length_max:
-        return None
-    return train.length_max
-
-
-def _uses_validation(system: System, sweep: Sweep) -> bool:
-    """Return whether any decision in a trial uses validation results."""
-    settings = normal_forms(system.train, TrialFacts(system.shape.head, sweep.confirmed))
-    values = {name: value for fields in settings.values() for name, value in fields.items()}
-    return compares(system.train.model_copy(update=values))
+def _uses_validation(settings: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Return whether any decision in a trial with these `effective_settings` uses validation results."""
+    return compares(SimpleNamespace(**settings["steps"], **settings["selecting"]))
 
 
 def _compared_steps(system: System) -> list[int]:

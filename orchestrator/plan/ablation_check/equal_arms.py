@@ -6,9 +6,8 @@ from itertools import combinations
 
 from orchestrator.errors import FaultCode
 from orchestrator.identity import canonical
-from orchestrator.plan.ablation_check.differences import FIRST, differ, evidence_at_searched_values
+from orchestrator.plan.ablation_check.differences import evidence, is_evidence
 from orchestrator.plan.ablation_check.effective_settings import Sweep, effective_settings
-from orchestrator.plan.ablation_check.passes import close
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
@@ -40,13 +39,8 @@ def check_equal_arms(arms: Sequence[BuiltInArm], probe: Probe, sweep: Sweep, fau
 
 def _behave_alike(first: BuiltInArm, second: BuiltInArm, probe: Probe, sweep: Sweep) -> bool:
     """Return whether both arms behave identically; False if memory is insufficient to run them."""
+    left_out = {*first.request.drop, *second.request.drop}
     try:
-        pair = probe.narrow_pair(second.system, first.system)
-        if not close(*(probe.measure(system, FIRST).loss for system in pair)):
-            return False
-        if differ(probe, second.system, first.system, sweep):
-            return False
-        left_out = {*first.request.drop, *second.request.drop}
-        return not evidence_at_searched_values(probe, second.system, first.system, sweep, left_out)
+        return not is_evidence(evidence(probe, (second.system, first.system), sweep, left_out))
     except ValueError:
         return False

@@ -4,8 +4,8 @@ Examples are the same for all models of a task. Two passes of one model agree up
 """
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
 from math import isclose, sqrt
 
 import torch
@@ -21,13 +21,12 @@ from trainables.layers.dropout import set_dropout_context
 from trainables.layers.plain import evaluation_stream
 from trainables.threads import cpu_threads
 from trainables.training.step import objective
-from trainables.types import Batch, Output, TaskShape
+from trainables.types import Batch, Output
 
 LENGTH = 8
 """Tokens of the longer of two short examples; wide and deep models take a fraction of a second."""
 READ_LENGTH = 64
 EXAMPLES = 2
-KEPT_BATCHES = 64
 ROUNDING_TOLERANCE = 1e-4
 """Relative difference of losses and gradients that the order of summation can cause."""
 
@@ -40,9 +39,8 @@ class Pass:
     length: int
     examples: int = EXAMPLES
     trains: bool = False
-    """Whether to apply dropout and compute the training loss; otherwise the model is evaluated."""
-    learns: bool = False
-    """Whether to also compute the gradient of the training loss."""
+    """Whether to apply dropout and compute the training loss and its gradient; otherwise the model is
+    evaluated."""
 
 
 Gradient = Mapping[str, tuple[float, float]]
@@ -55,8 +53,8 @@ class Measurements:
 
     quantities: Mapping[str, tuple[float, ...]]
     """Values by name: `loss` (training loss, then loss by example), `costs` (ponder and auxiliary cost,
-    weighted), `layers run` and `depth` (retained layers) by example, `outputs` (losses, hits and ponder costs
-    by example)."""
+    weighted), `layers run` (computed, then retained layers by example), `outputs` (losses, hits and ponder
+    costs by example)."""
     gradient: Gradient | None = None
 
     @property
@@ -76,13 +74,11 @@ class Measurements:
         part of the loss.
         """
         own, others = self.quantities, second.quantities
-        different_names = [name for name in own if not _are_close(name, own[name], others[name])]
+        names = [name for name in own if not _are_close(name, own[name], others[name])]
         if not self._has_equal_gradient(second):
-            place = different_names.index("loss") + 1 if "loss" in different_names else 0
-            different_names.insert(place, "gradient")
-        if "loss" in different_names or "gradient" in different_names:
-            different_names = [name for name in different_names if name != "costs"]
-        return tuple(different_names)
+            names.insert(1 if "loss" in names else 0, "gradient")
+        is_small = "loss" not in names and "gradient" not in names
+        return tuple(name for name in names if name != "costs" or is_small)
 
     def _has_equal_gradient(self, second: "Measurements") -> bool:
         own_gradient, other_gradient = self.gradient or {}, second.gradient or {}
@@ -95,14 +91,9 @@ class Measurements:
 
 
 def _are_close(name: str, first: tuple[float, ...], second: tuple[float, ...]) -> bool:
-    if name in ("layers run", "depth"):
-        return first == second
-    return len(first) == len(second) and all(map(close, first, second))
-
-
-def close(first: float, second: float) -> bool:
-    """Return whether two losses or costs are equal up to rounding."""
-    return isclose(first, second, rel_tol=ROUNDING_TOLERANCE)
+    tolerance = 0.0 if name == "layers run" else ROUNDING_TOLERANCE
+    pairs = zip(first, second, strict=False)
+    return len(first) == len(second) and all(isclose(*pair, rel_tol=tolerance) for pair in pairs)
 
 
 def measure(system: System, model: nn.Module, requested_pass: Pass, longest: int) -> Measurements:
@@ -120,12 +111,13 @@ def measure(system: System, model: nn.Module, requested_pass: Pass, longest: int
     Raises:
         ValueError: The model cannot be run.
     """
-    batch = synthetic_examples(system.shape, min(requested_pass.length, longest), requested_pass.examples)
+    length = min(requested_pass.length, longest)
+    batch = synthetic_batch(system.shape, requested_pass.examples, length, SEED)
     trains = requested_pass.trains
     with cpu_threads(1):  # one thread gives the same sums on every machine
-        output = run(system, model, requested_pass.point, batch, trains=trains, gradients=trains)
+        output = run(system, model, requested_pass.point, batch, trains=trains)
         encoded = output.encoded
-        layers = {"layers run": _numbers(encoded.computed), "depth": _numbers(encoded.depth)}
+        layers = {"layers run": (*_numbers(encoded.computed), *_numbers(encoded.depth))}
         if not trains:
             measured_numbers = (*_numbers(output.loss), *_numbers(output.hits), *_numbers(encoded.ponder))
             return Measurements({"outputs": measured_numbers, **layers})
@@ -134,14 +126,11 @@ def measure(system: System, model: nn.Module, requested_pass: Pass, longest: int
         ponder = system.train.ponder_weight * float(encoded.ponder.detach().mean())
         costs = (ponder, system.train.auxiliary_weight * auxiliary)
         losses = (float(loss.detach()), *_numbers(output.loss))
-        measured_values = {"loss": losses, "costs": costs, **layers}
-        return Measurements(measured_values, _gradient(model, loss) if requested_pass.learns else None)
+        return Measurements({"loss": losses, "costs": costs, **layers}, _gradient(model, loss))
 
 
-def run(
-    system: System, model: nn.Module, point: Weights, batch: Batch, *, trains: bool, gradients: bool = True
-) -> Output:
-    """Return the output of `model` for `batch` at the weights `point`.
+def run(system: System, model: nn.Module, point: Weights, batch: Batch, *, trains: bool) -> Output:
+    """Return the output of `model` for `batch` at the weights `point`, with gradients if it trains.
 
     Raises:
         ValueError: The model cannot be run.
@@ -149,12 +138,9 @@ def run(
     model.train(trains)
     move(model, point)
     set_dropout_context(model, SEED, 0)
-    with torch.set_grad_enabled(gradients), convert_model_errors(system.model, "run on a batch"):
-        if trains:
-            output = model(batch)
-        else:
-            with evaluation_stream(model, SEED):
-                output = model(batch)
+    random_numbers = nullcontext() if trains else evaluation_stream(model, SEED)
+    with torch.set_grad_enabled(trains), convert_model_errors(system.model, "run on a batch"), random_numbers:
+        output = model(batch)
     assert isinstance(output, Output)
     return output
 
@@ -162,25 +148,13 @@ def run(
 def count_flops(system: System, model: nn.Module, point: Weights) -> int:
     """Return the FLOPs of one evaluation, without fused CPU kernels, which cannot be counted."""
     with cpu_threads(1), only_counted_kernels(), FlopCounterMode(display=False) as counter:
-        run(system, model, point, example_batch(system, READ_LENGTH), trains=False, gradients=False)
+        run(system, model, point, example_batch(system, READ_LENGTH), trains=False)
     return int(counter.get_total_flops())
 
 
 def example_batch(system: System, length: int = LENGTH) -> Batch:
     """Return two examples of at most `length` tokens, and at most the maximum training length."""
-    return synthetic_examples(system.shape, min(length, system.shape.length_max))
-
-
-def synthetic_examples(shape: TaskShape, length: int, examples: int = EXAMPLES) -> Batch:
-    """Return synthetic examples for a task of `shape`, the longest with `length` tokens."""
-    batch = _cached_batch(shape, length, examples)
-    steps = None if batch.steps is None else batch.steps.clone()
-    return Batch(batch.tokens.clone(), batch.mask.clone(), batch.labels.clone(), steps)
-
-
-@lru_cache(KEPT_BATCHES)
-def _cached_batch(shape: TaskShape, length: int, examples: int) -> Batch:
-    return synthetic_batch(shape, examples, length, SEED)
+    return synthetic_batch(system.shape, EXAMPLES, min(length, system.shape.length_max), SEED)
 
 
 def _numbers(values: torch.Tensor) -> tuple[float, ...]:

@@ -4,7 +4,9 @@ Initial weights and dropout come from random streams named after modules. So two
 settings without an effect agree in every pass.
 """
 
-from dataclasses import asdict, replace
+from collections.abc import Callable, Hashable
+from dataclasses import asdict
+from typing import Any, TypeVar
 
 import psutil
 import torch
@@ -27,10 +29,14 @@ from orchestrator.plan.space_check.metrics import reported_metrics
 from orchestrator.plan.training_code.settings import System, common_factor, divide_widths_by, widths
 from trainables import catalog
 from trainables.assembly import build_model, find_unseeded_tensors
+from trainables.costs import depth_range, flops
 from trainables.field_effects import TrialFacts, normal_forms
 from trainables.settings import limit_depth
 from trainables.threads import cpu_threads
 from trainables.training.evaluate import halting
+from trainables.types import Output
+
+T = TypeVar("T")
 
 LAYERS = 64
 """Maximum number of layers that are run; parameters and FLOPs are those of the full model."""
@@ -51,12 +57,7 @@ class Probe:
             faults_only: Whether to look only for faults, and omit notes and all evidence but the first.
         """
         self.faults_only = faults_only
-        self._structures: dict[str, Structure] = {}
-        self._measured: dict[tuple[str, str, Pass, int], Measurements] = {}
-        self._halting: dict[tuple[str, Weights], dict[str, float]] = {}
-        self._metrics: dict[str, tuple[str, ...]] = {}
-        self._operations: dict[str, int] = {}
-        self._narrow: dict[tuple[int, int], tuple[System, System]] = {}
+        self._results: dict[tuple[Hashable, ...], Any] = {}
         self._models: dict[str, tuple[nn.Module, dict[str, torch.Tensor]]] = {}
 
     def narrow(self, system: System) -> System:
@@ -72,20 +73,16 @@ class Probe:
         All widths of both are divided by one number. If that is impossible, both are returned unchanged.
         """
         factor = common_factor(widths(first), widths(second), NARROW)
-        quick = self._narrow_system(first, factor), self._narrow_system(second, factor)
+        quick = divide_widths_by(first, factor), divide_widths_by(second, factor)
         return quick if quick[0] is not first and quick[1] is not second else (first, second)
 
     def same_model(self, first: System, second: System) -> bool:
         """Return whether both systems have the same model and task shape."""
-        return self._key(first) == self._key(second)
+        return _key(first) == _key(second)
 
     def structure(self, system: System) -> Structure:
         """Return modules, shapes and costs of `system`; raise ValueError if it cannot be built."""
-        key = self._key(system)
-        if key not in self._structures:
-            meta_model = build_model(system.model, system.shape, SEED, torch.device("meta"))
-            self._structures[key] = Structure.of(system, meta_model)
-        return self._structures[key]
+        return self._once(("structure", _key(system)), lambda: _structure(system))
 
     def parameters(self, system: System) -> int:
         """Return the number of parameters of `system`; raise ValueError if it cannot be built."""
@@ -103,14 +100,10 @@ class Probe:
             ValueError: The system cannot be run on this machine.
         """
         length = longest or system.shape.length_max
-        settings = _loss_settings(system) if requested_pass.trains else ""
-        key = (self._key(system), settings, requested_pass, length)
-        learning_key = (*key[:2], replace(requested_pass, learns=True), length)
-        if requested_pass.trains and key not in self._measured and learning_key in self._measured:
-            self._measured[key] = replace(self._measured[learning_key], gradient=None)
-        if key not in self._measured:
-            self._measured[key] = measure(system, self._model(system), requested_pass, length)
-        return self._measured[key]
+        facts = TrialFacts(system.shape.head)
+        settings = canonical(normal_forms(system.train, facts)["loss"]) if requested_pass.trains else ""
+        key = "pass", _key(system), settings, requested_pass, length
+        return self._once(key, lambda: measure(system, self._model(system), requested_pass, length))
 
     def metrics(self, system: System) -> tuple[str, ...]:
         """Return the names of all metrics that a search trial of `system` reports.
@@ -120,46 +113,39 @@ class Probe:
         """
         if (reason := size_problem(system, self.parameters)) is not None:
             raise ValueError(reason)
-        key = canonical([system.settings["task"], system.settings["train"], self._key(system)])
-        if key not in self._metrics:
-            narrow = self.narrow(system)
-            with cpu_threads(1):
-                output = run(narrow, self._model(narrow), Weights.INITIAL, example_batch(narrow), trains=True)
-            self._metrics[key] = reported_metrics(system, example_batch(system), output)
-        return self._metrics[key]
+        key = "metrics", _key(system), canonical([system.settings["task"], system.settings["train"]])
+        narrow, batch = self.narrow(system), example_batch(system)
+        return self._once(key, lambda: reported_metrics(system, batch, self._output(narrow, Weights.INITIAL)))
 
     def halting(self, system: System, point: Weights) -> dict[str, float]:
         """Return the metrics that depend on halting alone, for two examples at weights `point`."""
-        key = (self._key(system), point)
-        if key not in self._halting:
-            with cpu_threads(1):
-                output = run(system, self._model(system), point, example_batch(system), trains=True)
-            self._halting[key] = halting(output.encoded)
-        return self._halting[key]
+        key = "halting", _key(system), point
+        return self._once(key, lambda: halting(self._output(system, point).encoded))
 
     def operations(self, system: System) -> int:
         """Return the counted FLOPs of an evaluation; raise ValueError if it cannot be run on this machine."""
-        key = self._key(system)
-        if key not in self._operations:
-            self._operations[key] = count_flops(system, self._model(system), Weights.RANDOM)
-        return self._operations[key]
+        key = "operations", _key(system)
+        return self._once(key, lambda: count_flops(system, self._model(system), Weights.RANDOM))
 
-    def _narrow_system(self, system: System, factor: int) -> System:
-        key = id(system), factor
-        if key not in self._narrow:
-            # A reference to the system is stored, so that its id is not reused.
-            self._narrow[key] = system, divide_widths_by(system, factor)
-        return self._narrow[key][1]
+    def _once(self, key: tuple[Hashable, ...], compute: Callable[[], T]) -> T:
+        """Return the cached result for `key`, computed at the first call."""
+        if key not in self._results:
+            self._results[key] = compute()
+        result: T = self._results[key]
+        return result
+
+    def _output(self, system: System, point: Weights) -> Output:
+        with cpu_threads(1):
+            return run(system, self._model(system), point, example_batch(system), trains=True)
 
     def _model(self, system: System) -> nn.Module:
         """Return the model with its initial weights; two models are cached, since comparisons need two."""
-        key = self._key(system)
+        key = _key(system)
         if key not in self._models:
             while len(self._models) >= KEPT_MODELS:
                 del self._models[next(iter(self._models))]
-            structure = self.structure(system)
-            _require_memory(structure)
-            _require_streams(system, structure)
+            _require_memory(self.structure(system))
+            _require_streams(system)
             model = _built(system)
             if is_custom(system):
                 _require_repeated(system, model, _built(system))
@@ -169,19 +155,22 @@ class Probe:
         model.load_state_dict(initial)
         return model
 
-    def _key(self, system: System) -> str:
-        """Return a key of the model and of the task's shape, which determine the built model."""
-        return canonical([system.settings["model"], asdict(system.shape)])
+
+def _key(system: System) -> str:
+    """Return a key of the model and of the task's shape, which determine the built model."""
+    return canonical([system.settings["model"], asdict(system.shape)])
+
+
+def _structure(system: System) -> Structure:
+    length = system.shape.length_max
+    depths = depth_range(system.model, length)
+    model = build_model(system.model, system.shape, SEED, torch.device("meta"))
+    return Structure.of(model, *(float(flops(system.model, system.shape, length, depth)) for depth in depths))
 
 
 def is_custom(system: System) -> bool:
     """Return whether the model comes from another package."""
     return catalog.is_custom("models", system.settings["model"]["name"])
-
-
-def _loss_settings(system: System) -> str:
-    """Return the training settings that affect the loss of a step."""
-    return canonical(normal_forms(system.train, TrialFacts(system.shape.head))["loss"])
 
 
 def _require_memory(structure: Structure) -> None:
@@ -195,32 +184,16 @@ def _require_memory(structure: Structure) -> None:
         )
 
 
-def _require_streams(system: System, structure: Structure) -> None:
+def _require_streams(system: System) -> None:
     """Raise ValueError for a model whose initial weights depend on more than names and seed.
 
     Otherwise arms with equal seeds would not start from equal weights.
     """
-    if not structure.plain:
-        return
-    drawn_streams = find_unseeded_tensors(limit_depth(system.model, LAYERS), system.shape)
-    if drawn_streams:
+    if drawn_streams := find_unseeded_tensors(limit_depth(system.model, LAYERS), system.shape):
         raise ValueError(
             f"{drawn_streams[0]} must be initialized in the method reset_parameters of its module, so that "
-            "it has the same random stream in every arm, but a constructor initializes it; "
-            f"{_move(drawn_streams[0])}"
+            "it has the same random stream in every arm, but a constructor initializes it; move it there"
         )
-
-
-def _move(name: str) -> str:
-    """Return advice on a tensor that a constructor draws."""
-    if ".parametrizations." not in name:
-        return "move it there"
-    owner, _, rest = name.partition(".parametrizations.")
-    weight = f"{owner.rpartition('.')[2]}.{rest.split('.')[0]}"
-    return (
-        "a parametrized weight is drawn by the module around it: in its reset_parameters, assign a tensor "
-        f"that is drawn there to self.{weight}"
-    )
 
 
 def _require_repeated(system: System, *models: nn.Module) -> None:

@@ -5,131 +5,85 @@ settings change only metrics of written answers. Trials that differ only in a fi
 equal results, so the search would choose among them arbitrarily.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from orchestrator.errors import FaultCode
-from orchestrator.plan.ablation_check.differences import differ, differences, draws
+from orchestrator.plan.ablation_check.differences import UNSHOWN, evidence, is_evidence
 from orchestrator.plan.ablation_check.effective_settings import Sweep
-from orchestrator.plan.ablation_check.passes import LENGTH, synthetic_examples
+from orchestrator.plan.ablation_check.passes import example_batch
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.space_check.dimensions import single_value_problem
 from orchestrator.plan.space_check.metrics import VALID, answer_metrics
-from orchestrator.plan.space_check.spaces import assign_params, condition_values, dimension_keys, ends
-from orchestrator.plan.training_code.settings import System, checked
+from orchestrator.plan.space_check.spaces import dimension_keys, enabling_params, ends
+from orchestrator.plan.training_code.settings import System, check_drawn
 from orchestrator.spec.types import Search
 from search_spaces.dimensions import Dimension, Space
-from search_spaces.paths import with_value
 from trainables.metrics import Metric, look_up
 from trainables.training import evaluate, workload
 
-NOTHING = "nothing"
-WORK_DIFFERENCES = frozenset({"layers run", "operations", "layers", "FLOPs"})
+WORK_DIFFERENCES = frozenset({"layers run", "operations", "layers"})
 """Differences that only affect the amount of computation."""
 
 
 @dataclass(frozen=True, slots=True)
-class ArmSearchSpace:
-    """An arm with its search space and search settings."""
+class SearchingArm:
+    """An arm with the settings of its search."""
 
     arm: BuiltInArm
-    space: Space
     search: Search
     sweep: Sweep
+    """Properties of the spec, with the search space of the arm."""
     metrics: Sequence[Metric]
 
 
-def check_dimensions(arm_space: ArmSearchSpace, probe: Probe, faults: Faults) -> None:
+def check_dimensions(searching: SearchingArm, probe: Probe, faults: Faults) -> None:
     """Add faults for dimensions without an effect in an arm, since they make the search less thorough.
 
     Dimensions without an effect on any objective are noted once, for the baseline.
     """
-    arm = arm_space.arm
-    for dimension in arm_space.space.dimensions:
-        if single_value_problem(dimension, arm_space.search):  # reported already
+    arm, search, sweep = searching.arm, searching.search, searching.sweep
+    objectives = [objective.metric for objective in search.objectives]
+    for dimension in sweep.searched.dimensions:
+        path, aspects, idle = dimension.path, set[str](), UNSHOWN
+        first, *others = systems_at_ends(arm.system.settings, dimension, sweep.searched) or [arm.system]
+        if not others or single_value_problem(dimension, search):  # reported already
             continue
         try:
-            reason = _unaffected_aspect(arm_space, dimension, probe)
+            if arm.request.is_baseline:  # for other arms any effect suffices
+                idle = UNSHOWN | _idle_aspects(objectives, searching.metrics, first)
+            for other in reversed(others):
+                if not is_evidence(aspects, idle):
+                    aspects |= {*evidence(probe, (first, other), sweep, [path], idle)}
         except ValueError:  # the ablation check reports arms that cannot be run
             continue
-        if reason and arm.request.is_baseline:
-            message = f"varies {dimension.path}, which changes {reason} in {arm.name}"
-            keys = dimension_keys(dimension.path, arm_space.search)
-            faults.add(message, *keys, code=FaultCode.PARAM_HAS_NO_EFFECT)
-        elif reason == NOTHING:
-            message = (
-                f"searches {dimension.path}, which changes nothing in {arm.name}: "
-                f"add {dimension.path} to the arm's drop"
-            )
-            faults.add(message, "arms", arm.request.label, code=FaultCode.PARAM_HAS_NO_EFFECT)
+        if is_evidence(aspects, idle):
+            continue
+        if arm.request.is_baseline:
+            reason = f"no objective ({', '.join(objectives)})" if is_evidence(aspects) else "nothing"
+            message = f"varies {path}, which changes {reason} in {arm.name}"
+            keys = dimension_keys(path, search)
+        else:
+            message = f"searches {path}, which changes nothing in {arm.name}: add {path} to the arm's drop"
+            keys = ("arms", arm.request.label)
+        faults.add(message, *keys, code=FaultCode.PARAM_HAS_NO_EFFECT)
 
 
-def _unaffected_aspect(arm_space: ArmSearchSpace, dimension: Dimension, probe: Probe) -> str | None:
-    """Return the aspect that `dimension` changes instead of an objective; None if it changes an objective.
-
-    Raises:
-        ValueError: A system cannot be run.
-    """
-    variants = systems_at_ends(arm_space.arm.system.settings, dimension, arm_space.space)
-    if len(variants) < 2:
-        return None
-    objectives, has_effect = [objective.metric for objective in arm_space.search.objectives], False
-    for first, *rest in chain([variants], filter(None, _systems_at_other_ends(arm_space, dimension))):
-        for other_system in reversed(rest):
-            if not arm_space.arm.request.is_baseline:
-                # For other arms any effect suffices.
-                if differ(probe, first, other_system, arm_space.sweep):
-                    return None
-            elif can_move_objective(arm_space, first, other_system, probe):
-                return None
-            else:
-                has_effect |= differ(probe, first, other_system, arm_space.sweep)
-    return f"no objective ({', '.join(objectives)})" if has_effect else NOTHING
-
-
-def can_move_objective(arm_space: ArmSearchSpace, first: System, second: System, probe: Probe) -> bool:
-    """Return whether some objective can differ between `first` and `second`.
-
-    Raises:
-        ValueError: A system cannot be run.
-    """
-    objectives = {objective.metric for objective in arm_space.search.objectives}
-    counts_work = any(_counts_work(name, arm_space.metrics) for name in objectives)
-    for words in differences(probe, first, second, arm_space.sweep):
-        words_found = set(words)
-        if "writing" in words_found and _answer_metrics(first).isdisjoint(objectives):
-            words_found.discard("writing")
-        if words_found - WORK_DIFFERENCES or (words_found and counts_work):
-            return True
-    return False
-
-
-def _systems_at_other_ends(arm_space: ArmSearchSpace, dimension: Dimension) -> Iterator[list[System]]:
-    """Yield the systems of `dimension` again, each time with another dimension at one of its ends."""
-    for draw in draws(arm_space.space, [dimension.path]):
-        settings = assign_params(arm_space.arm.system.settings, draw)
-        if dimension.path not in draw and settings is not None:
-            yield systems_at_ends(settings, dimension, arm_space.space)
+def _idle_aspects(objectives: Sequence[str], metrics: Sequence[Metric], system: System) -> frozenset[str]:
+    """Return the aspects that no objective measures."""
+    declared = [look_up(metrics, name) for name in objectives]
+    counts_work = any(each.moves_with == evaluate.SAVED or each in workload.metrics for each in declared)
+    answers = {f"{VALID}/{name}" for name in answer_metrics(system, example_batch(system))}
+    writing = frozenset({"writing"} if answers.isdisjoint(objectives) else ())
+    return writing if counts_work else writing | WORK_DIFFERENCES
 
 
 def systems_at_ends(settings: Mapping[str, Any], dimension: Dimension, space: Space) -> list[System]:
     """Return `settings` with `dimension` at each of its ends, except systems that cannot be built."""
-    for path, value in condition_values(dimension, space).items():
-        settings = with_value(settings, path, value)
-    variants = [checked(with_value(settings, dimension.path, value)) for value in ends(dimension.domain)]
+    params = enabling_params(dimension, space, settings) or {}
+    values = ends(dimension.domain)
+    variants = [check_drawn(settings, {**params, dimension.path: value}) for value in values]
     return [system for system in variants if isinstance(system, System)]
-
-
-def _answer_metrics(system: System) -> set[str]:
-    """Return the names of all metrics of written answers."""
-    batch = synthetic_examples(system.shape, min(LENGTH, system.shape.length_max))
-    return {f"{VALID}/{name}" for name in answer_metrics(system, batch)}
-
-
-def _counts_work(name: str, metrics: Sequence[Metric]) -> bool:
-    metric = look_up(metrics, name)
-    return metric.moves_with == evaluate.SAVED or metric in workload.metrics

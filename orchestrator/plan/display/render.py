@@ -10,7 +10,6 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.plan.ablation_check.name_mismatches import find_name_mismatches
 from orchestrator.plan.ablation_check.passes import EXAMPLES, LENGTH
 from orchestrator.plan.ablation_check.probe import LAYERS, NARROW
 from orchestrator.plan.answer import SEEN, outcomes_without_direction
@@ -433,17 +432,8 @@ def _custom_code_warnings(plan: Plan) -> list[str]:
         f"Warning: {field} is the text {value!r}, true for Python: write false if that is meant."
         for field, value in texts
     ]
-    mismatches = [
-        f"Warning: {arm.name}: {mismatch}."
-        for arm in plan.arms
-        if arm.reference
-        for mismatch in find_name_mismatches(
-            arm.name, arm.changes, arm.settings, plan.arm(arm.reference).settings
-        )
-    ]
     return [
         *texts_for_false,
-        *mismatches,
         *script_warnings(plan.trainable, plan.arms),
         *_undeclared_metric_warnings(plan),
         *_thread_warnings(plan.trainable),

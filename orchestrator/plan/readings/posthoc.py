@@ -172,7 +172,7 @@ def _gives_equal_results(
     searched fields.
     """
     space = Space() if spec.search is None else without(common_space(spec.search), arm.request.drop)
-    for draw in ({}, *draws(space, [path])):
+    for draw in ({}, *draws(space, arm.system.settings, [path])):
         settings = assign_params(arm.system.settings, draw)
         if settings is None:
             continue

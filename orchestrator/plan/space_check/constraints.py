@@ -11,22 +11,33 @@ from orchestrator.plan.space_check.draws import candidates
 from orchestrator.plan.space_check.spaces import ends, related
 from orchestrator.spec.types import Search
 from search_spaces.algebra import admits, effective
-from search_spaces.dimensions import Constraint, Predicate, Rule, Space, Value, is_continuous
+from search_spaces.dimensions import Constraint, Predicate, Rule, Space
 from search_spaces.formulas import path_needs_quotes
-from search_spaces.paths import MISSING, leaves, lookup, overlap
+from search_spaces.grid import is_finite
+from search_spaces.paths import MISSING, leaves, overlap
 from search_spaces.predicates import PredicateFailed, predicate_at
-from search_spaces.wording import hint, shown
+from search_spaces.wording import hint
 
 PLACE = ("search", "constraints")
-TRIED_MAX = 64
-"""Maximum number of combinations for which a formula is evaluated at planning."""
+TRIED_MAX = 10_000
+"""Maximum number of combinations of values of an arm for which a rule is evaluated."""
 ArmSpace = Sequence[tuple[CheckedArm[Any], Space]]
 
 
-def check_constraints(search: Search, arms: ArmSpace, faults: Faults) -> None:
-    """Add faults for constraints with unknown fields or without numbers, or that always or never hold."""
-    for place, constraint in enumerate(search.constraints):
-        if problem := _problem(constraint, arms):
+def check_constraints(search: Search, arms: ArmSpace, faults: Faults, *, has_effect: bool = True) -> None:
+    """Add faults for constraints with unknown fields, or whose values cannot be compared.
+
+    Args:
+        search: Search settings of the spec.
+        arms: All arms with their search spaces.
+        faults: Collects the problems.
+        has_effect: Whether to also add faults for constraints that always hold; draws show those that never
+            hold.
+    """
+    for place, rule in enumerate(search.constraints):
+        if isinstance(rule, Predicate):  # only draws show what a function does
+            continue
+        if problem := _unknown_field(rule, arms) or _evaluation_problem(rule, arms, has_effect=has_effect):
             faults.add(problem, *PLACE, place)
 
 
@@ -41,49 +52,48 @@ def check_predicates(search: Search, faults: Faults) -> None:
                 faults.raise_if_any()
 
 
-def check_known(search: Search, arms: ArmSpace, faults: Faults) -> None:
-    """Add faults for constraints with unknown fields or without numbers, for arms with other faults."""
-    for place, constraint in enumerate(search.constraints):
-        if problem := _unknown_field(constraint, arms):
-            faults.add(problem, *PLACE, place)
-
-
-def _problem(rule: Rule, arms: ArmSpace) -> str | None:
-    """Return why `rule` is invalid or has no effect; None if no problem is detected.
-
-    The check of draws reports constraints that never hold.
-    """
-    if (problem := _unknown_field(rule, arms)) or not isinstance(rule, Constraint):
-        return problem
-    if all(_always_holds(rule, arm, space) for arm, space in arms):
-        return f"{rule}: holds for every draw in every arm: leave it out, or reverse it"
-    return None
-
-
-def _always_holds(rule: Constraint, arm: CheckedArm[Any], space: Space) -> bool:
-    """Return whether all tried values of the constraint's fields satisfy it."""
-    dimensions = [space[path] for path in rule.paths if path in space.paths]
-    if rule.op == "!=" and any(is_continuous(dimension.domain) for dimension in dimensions):
-        return True  # a continuous value is never drawn equal to a given value
-    paths, settings = [dimension.path for dimension in dimensions], arm.system.settings
-    draws = product(*(candidates(dimension.domain) for dimension in dimensions))
-    return all(admits(rule, dict(zip(paths, draw, strict=True)), settings) for draw in draws)
-
-
 def _unknown_field(rule: Rule, arms: ArmSpace) -> str | None:
+    """Return which field of `rule` no arm has, or that no field is searched; None if neither."""
     for path in rule.paths:
-        if not any(_values(path, arm, space) for arm, space in arms):
-            fields = dict.fromkeys(path for arm, space in arms for path in (*_paths(arm), *space.paths))
+        if not any(_has_field(path, arm, space) for arm, space in arms):
+            fields = dict.fromkeys(
+                path for arm, space in arms for path in (*dict(leaves(arm.system.settings)), *space.paths)
+            )
             return f"{rule}: {path} is a field of no arm{_written_otherwise(rule, path, fields)}"
-    if isinstance(rule, Predicate):
-        return None
     searched_paths = {path for _, space in arms for path in space.paths}
     if not any(overlap(path, searched) for path in rule.paths for searched in searched_paths):
         return (
             f"{rule}: must have a field that the search varies, got none: the condition holds or fails for "
             "all trials alike"
         )
-    return _why_not_numeric(rule, arms) if isinstance(rule, Constraint) else _why_undecidable(rule, arms)
+    return None
+
+
+def _evaluation_problem(rule: Rule, arms: ArmSpace, *, has_effect: bool) -> str | None:
+    """Return why the values of a rule cannot be compared, or that it always holds; None if neither."""
+    always_holds = has_effect and isinstance(rule, Constraint)
+    for arm, space in arms:
+        dimensions = [space[path] for path in rule.paths if path in space.paths]
+        is_continuous = any(not is_finite(dimension.domain) for dimension in dimensions)
+        draws = list(islice(product(*(candidates(entry.domain) for entry in dimensions)), TRIED_MAX))
+        always_holds &= len(draws) < TRIED_MAX
+        for values in draws:
+            params = {dimension.path: value for dimension, value in zip(dimensions, values, strict=True)}
+            try:
+                holds = admits(rule, params, arm.system.settings)
+            except TypeError as error:
+                return str(error)
+            # A continuous value is never drawn equal to another one.
+            always_holds &= holds or (isinstance(rule, Constraint) and rule.op == "!=" and is_continuous)
+    if always_holds:
+        return f"{rule}: holds for every draw in every arm: leave it out, or reverse it"
+    return None
+
+
+def _has_field(path: str, arm: CheckedArm[Any], space: Space) -> bool:
+    """Return whether the arm has the field, perhaps within a mapping that its search draws."""
+    draws = ({dimension.path: end} for dimension in space.dimensions for end in ends(dimension.domain))
+    return any(effective(path, draw, arm.system.settings) is not MISSING for draw in ({}, *draws))
 
 
 def _written_otherwise(rule: Rule, path: str, fields: Iterable[str]) -> str:
@@ -96,54 +106,3 @@ def _written_otherwise(rule: Rule, path: str, fields: Iterable[str]) -> str:
         quoted = f"{rule.left} {rule.op} '{path}'"
         return f"; write a text in quotes, {quoted}. {hint(path, related(path, fields))}"
     return f". {hint(path, related(path, fields))}"
-
-
-def _why_undecidable(rule: Rule, arms: ArmSpace) -> str | None:
-    """Return why the values of a formula's fields cannot be compared in some arm; None if they can."""
-    for arm, space in arms:
-        paths = [path for path in rule.paths if path in space.paths]
-        for values in islice(product(*(ends(space[path].domain) for path in paths)), TRIED_MAX):
-            try:
-                admits(rule, dict(zip(paths, values, strict=True)), arm.system.settings)
-            except TypeError as error:
-                return str(error)
-    return None
-
-
-def _paths(arm: CheckedArm[Any]) -> Iterable[str]:
-    return (path for path, _ in leaves(arm.system.settings))
-
-
-def _why_not_numeric(constraint: Constraint, arms: ArmSpace) -> str | None:
-    values_by_path = {
-        path: [value for arm, space in arms for value in _values(path, arm, space)]
-        for path in constraint.paths
-    }
-    is_equality = constraint.op in ("==", "!=")
-    if is_equality and not any(_is_number(value) for values in values_by_path.values() for value in values):
-        return None
-    for path, values in values_by_path.items():
-        for value in values:
-            if not _is_number(value) and value is not None:
-                return f"{constraint}: must compare numbers, and {path} can be {shown(value)}"
-        if all(value is None for value in values):
-            return (
-                f"{constraint}: must compare numbers, and {path} is null in every arm: the constraint "
-                "excludes no values"
-            )
-    return None
-
-
-def _values(path: str, arm: CheckedArm[Any], space: Space) -> Sequence[Value]:
-    """Return the ends of the values that the arm can have at `path`."""
-    if path in space.paths:
-        return ends(space[path].domain)
-    value = lookup(arm.system.settings, path)
-    outer = [searched_path for searched_path in space.paths if path.startswith(f"{searched_path}.")]
-    params = [{searched_path: end} for searched_path in outer for end in ends(space[searched_path].domain)]
-    effective_values = [effective(path, entry, {}) for entry in params]
-    return tuple(item for item in (value, *effective_values) if item is not MISSING)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

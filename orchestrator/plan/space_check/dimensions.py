@@ -7,7 +7,7 @@ from typing import Any
 from orchestrator.errors import FaultCode
 from orchestrator.plan.arms import BuiltInArm, CheckedArm
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.space_check.spaces import common_space, dimension_keys, may_exist, related
+from orchestrator.plan.space_check.spaces import common_space, dimension_keys, enabling_params, related
 from orchestrator.search import space_catalog
 from orchestrator.spec.types import Search
 from search_spaces.algebra import without
@@ -49,7 +49,7 @@ def check_dimensions(
         keys = dimension_keys(dimension.path, search)
         if reason := single_value_problem(dimension, search):
             faults.add(reason, *keys)
-        elif not _unknown_condition(dimension, arms, shared_space, search, faults):
+        else:
             _check_existence(dimension, arms, shared_space, search, faults)
     for dimension in shared_space.dimensions:
         if reason := measures(dimension.path):
@@ -80,23 +80,6 @@ def single_value_problem(dimension: Dimension, search: Search) -> str | None:
     )
 
 
-def _unknown_condition(
-    dimension: Dimension, arms: Sequence[CheckedArm[Any]], common: Space, search: Search, faults: Faults
-) -> bool:
-    """Return whether the dimension depends on a field that no arm has, so that no search would include it."""
-    fields = dict.fromkeys(path for arm in arms for path, _ in leaves(arm.system.settings))
-    is_refused = False
-    for condition in dimension.when:
-        path = condition.path
-        if path in common.paths or any(_may_be(path, arm.system.settings) for arm in arms):
-            continue
-        is_refused = True
-        related_fields = related(path, fields)
-        message = f"depends on {path}, a field of no arm. {hint(path, related_fields)}"
-        faults.add(message, *dimension_keys(dimension.path, search), "when", code=FaultCode.UNKNOWN_FIELD)
-    return is_refused
-
-
 def _may_be(path: str, settings: Mapping[str, Any]) -> bool:
     """Return whether the field exists, or may exist once a parent that is null has a value."""
     parents = [path.rsplit(".", num_cut_parts)[0] for num_cut_parts in range(1, path.count("."))]
@@ -107,9 +90,20 @@ def _may_be(path: str, settings: Mapping[str, Any]) -> bool:
 def _check_existence(
     dimension: Dimension, arms: Sequence[CheckedArm[Any]], common: Space, search: Search, faults: Faults
 ) -> None:
-    searching = [arm for arm in arms if dimension.path not in arm.request.drop]
-    if any(may_exist(dimension, without(common, arm.request.drop), arm) for arm in searching):
-        return
+    keys = (*dimension_keys(dimension.path, search), "when")
+    fields = dict.fromkeys(path for arm in arms for path, _ in leaves(arm.system.settings))
+    for path in (condition.path for condition in dimension.when):
+        if path not in common.paths and not any(_may_be(path, arm.system.settings) for arm in arms):
+            message = f"depends on {path}, a field of no arm. {hint(path, related(path, fields))}"
+            faults.add(message, *keys, code=FaultCode.UNKNOWN_FIELD)
+            return
+    for arm in arms:
+        space = without(common, arm.request.drop)
+        if (
+            dimension.path in space.paths
+            and enabling_params(dimension, space, arm.system.settings) is not None
+        ):
+            return
     conditions = " and ".join(
         f"{condition.path} must be {' or '.join(map(shown, condition.values))}"
         for condition in dimension.when
@@ -118,7 +112,7 @@ def _check_existence(
         f"never exists: {conditions}, which holds in no arm that searches it; correct the condition or leave "
         "the range out"
     )
-    faults.add(message, *dimension_keys(dimension.path, search), "when")
+    faults.add(message, *keys)
 
 
 def measures(path: str, arms: Sequence[BuiltInArm], searched_paths: Collection[str]) -> str | None:

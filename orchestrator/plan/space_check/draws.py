@@ -6,18 +6,16 @@ cause it.
 """
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import chain, combinations, islice, product
-from math import prod
+from itertools import islice
 from typing import Any
 
 from orchestrator.errors import FaultCode
 from orchestrator.plan.arms import Checked, CheckedArm
 from orchestrator.plan.display.format import quote_values
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.space_check.spaces import assign_params, condition_values, dimension_keys, ends
+from orchestrator.plan.space_check.spaces import assign_params, dimension_keys, enabling_params, ends
 from orchestrator.plan.training_code.settings import SettingFault
 from orchestrator.spec.types import Search, Spec
 from search_spaces.algebra import admits, exists
@@ -26,36 +24,30 @@ from search_spaces.dimensions import (
     Choice,
     Dimension,
     Domain,
-    Fixed,
     Float,
     Int,
-    Powers,
     Predicate,
-    Rule,
     Space,
     Value,
     greatest,
 )
-from search_spaces.grid import count_values, finite_values
+from search_spaces.grid import combinations, count_values, finite_values, is_finite
 from search_spaces.wording import shown
 
 ALONE_MAX = 1024
 """Maximum size of a range of which every value is tried alone."""
 VALUES_MAX = 64
 """Maximum size of a range of which every value is tried in combinations."""
-BETWEEN = 9
-"""Number of values tried from a longer range, including its ends."""
-UNEVEN = (5**0.5 - 1) / 2
-"""Position of a tried real number between two evenly spaced ones, as a share of the distance."""
+SHARES = tuple((place + (5**0.5 - 1) / 2) / 8 for place in range(8))
+"""Positions of the values tried within a longer range; uneven, as an integer field accepts round numbers."""
 DRAWS_MAX = 2000
-"""Maximum number of draws tried per arm.
-
-If there are more possible draws, those of every pair of dimensions and some random ones are tried.
-"""
+"""Maximum number of draws tried per arm. If there are more possible draws, random ones are tried."""
 CHANCES = 10_000
 """A search is refused if none of this many random draws satisfies its constraints."""
 COMPLETIONS = 16
 """Number of draws in which a value must fail to be reported as impossible."""
+OVERSHOOT = 0.1
+"""Share of a range beyond each end. Random values there are moved to the end, so that ends are frequent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,31 +74,30 @@ def check_draws(
         `space`, with an added rule if the trainable's Config refuses combinations.
     """
     assert spec.search is not None, "there must be a search to draw for"
-    settings, search = arm.system.settings, spec.search
-    try:
-        settings_check.too_large(arm.system)
-    except ValueError:
-        return space  # the ablation check refuses arms that cannot be built
-    drawing = _Drawing(settings, space, partial(settings_check.drawn, settings), settings_check.too_large)
-    are_sound = [_check_alone(arm, dimension, drawing, search, faults) for dimension in space.dimensions]
+    drawing = _Drawing(arm.system.settings, space, settings_check)
+    are_sound = [_check_alone(arm, entry, drawing, spec.search, faults) for entry in space.dimensions]
     if not all(are_sound):
         return space
-    draws = list(islice(drawing.draws(DRAWS_MAX), DRAWS_MAX))
-    rule = settings_check.refusing
-    num_refused = _check_combinations(arm, draws, drawing, settings_check, faults)
-    if num_refused and rule is not None:
-        rule = replace(rule, refused=num_refused, tried=sum(map(drawing.admits, draws)))
+    draws = drawing.draws()
+    admitted = [draw for draw in draws if drawing.admits(draw)]
+    refused = set[int]()
+    for place, draw in enumerate(admitted):
+        if problem := drawing.problem(draw):
+            if drawing.is_refused_by_config(draw):
+                refused.add(place)
+            else:
+                _note_combination(arm, draw, problem, drawing, faults)
+    if refused and settings_check.refusing is not None:
+        rule = replace(settings_check.refusing, refused=len(refused), tried=len(admitted))
         space = Space(space.dimensions, (*space.constraints, rule))
-        drawing = _Drawing(settings, space, drawing.variant, settings_check.too_large)
-    if draws and not any(map(drawing.admits, chain(draws, drawing.by_chance(CHANCES)))):
+        drawing = replace(drawing, space=space)
+    num_params, best = len(admitted) - len(refused), 1 if spec.confirm is None else spec.confirm.best
+    if draws and not num_params and not any(drawing.admits(drawing.draw({})) for _ in range(CHANCES)):
         constraints_text = ", ".join(map(str, space.constraints))
         message = f"{arm.name} can draw nothing that satisfies {constraints_text}: change the ranges"
         about = ("nothing satisfies", constraints_text)
         faults.add(message, "search", about=about, code=FaultCode.NOTHING_TO_DRAW)
-        return space
-    num_params, best = sum(map(drawing.admits, draws)), 1 if spec.confirm is None else spec.confirm.best
-    are_all = len(draws) < DRAWS_MAX and all(_is_whole(dimension.domain) for dimension in space.dimensions)
-    if num_params < best and are_all:
+    elif num_params < best and len(draws) < DRAWS_MAX and all(map(_is_enumerated, space.dimensions)):
         message = (
             f"must be at most {num_params}, got {best}: the search space of {arm.name} has only {num_params} "
             "different params"
@@ -115,64 +106,31 @@ def check_draws(
     return space
 
 
-def _check_combinations(
-    arm: CheckedArm[Any],
-    draws: Sequence[Assignment],
-    drawing: "_Drawing",
-    settings_check: SettingsCheck,
-    faults: Faults,
-) -> int:
-    """Add faults for draws that cannot be trained; return how many the trainable's Config refuses instead."""
-    num_refused = 0
-    for draw in draws:
-        if problem := drawing.refusal(draw):
-            if settings_check.refusing and _is_rejected(draw, arm.system.settings, settings_check):
-                num_refused += 1
-            else:
-                _note_combination(arm, draw, problem, drawing, faults)
-    return num_refused
-
-
-def _is_rejected(draw: Assignment, settings: Mapping[str, Any], settings_check: SettingsCheck) -> bool:
-    """Return whether the trainable's Config refuses `settings` combined with `draw`."""
-    settings_of_draw = assign_params(settings, draw)
-    return settings_of_draw is not None and isinstance(settings_check.checked(settings_of_draw), list)
-
-
 def candidates(domain: Domain, max_count: int = VALUES_MAX) -> tuple[Value, ...]:
     """Return all values of a choice or a short range; for a longer range the ends and some in between."""
+    if not isinstance(domain, Int | Float) or (is_finite(domain) and count_values(domain) <= max_count):
+        return tuple(finite_values(domain))
+    inner = (_value_at(domain, share) for share in SHARES)
+    return tuple(dict.fromkeys((domain.low, *inner, greatest(domain))))
+
+
+def _value_at(domain: Domain, share: float) -> Value:
+    """Return the value at a share of the way through `domain`, from 0, the first value, to 1, the last."""
     match domain:
-        case Choice(values):
-            return values
-        case Fixed(value):
-            return (value,)
-        case Powers():
-            return domain.values
-        case Int(low, high, log, step):
-            num_values = (high - low) // step + 1
-            if num_values <= max_count:
-                return tuple(range(low, high + 1, step))
-            last = int(greatest(domain))
-            exact = _spaced_values(low, last, log=log)
-            lattice = {low + min(round((number - low) / step), num_values - 1) * step for number in exact}
-            return (low, *sorted(lattice - {low, last}), last)
+        case Float(low, high, log, None):
+            return min(low * (high / low) ** share if log else low + share * (high - low), high)
+        case Int() | Float():
+            value = domain.low + (domain.step or 0) * round(share * (count_values(domain) - 1))
+            return min(value, greatest(domain))
         case _:
-            first, final, gap = domain.low, float(greatest(domain)), domain.step
-            # Evenly spaced values may all be integers, and an integer field would accept them by chance.
-            spaced = _spaced_values(first, final, log=domain.log, past=UNEVEN if gap is None else 0.0)
-            inner = [number for number in spaced if first < number < final]
-            if gap is not None:
-                stepped = {first + round((number - first) / gap) * gap for number in inner}
-                inner = sorted(stepped - {first, final})
-            return (first, *inner, final)
+            values = finite_values(domain)
+            return values[round(share * (len(values) - 1))]
 
 
-def _spaced_values(
-    low: float, high: float, count: int = BETWEEN, *, log: bool, past: float = 0.0
-) -> list[float]:
-    """Return evenly spaced values from `low`, shifted by the share `past` of the distance."""
-    shares = [(place + past) / (count - 1) for place in range(count)]
-    return [float(low * (high / low) ** share if log else low + share * (high - low)) for share in shares]
+def _is_enumerated(dimension: Dimension) -> bool:
+    """Return whether `candidates` returns all values of `dimension`."""
+    domain = dimension.domain
+    return is_finite(domain) and count_values(domain) == len(candidates(domain))
 
 
 @dataclass(frozen=True)
@@ -181,181 +139,98 @@ class _Drawing:
 
     settings: Mapping[str, Any]
     space: Space
-    variant: Callable[[Assignment], Any | list[SettingFault] | None]
-    """Returns the settings with a draw as checked, all their faults, or None if a path does not exist."""
-    too_large: Callable[[Any], str | None]
+    check: SettingsCheck
     _chance: random.Random = field(default_factory=lambda: random.Random(0))
 
     def admits(self, draw: Assignment) -> bool:
         """Return whether `draw` satisfies the constraints."""
-        return all(self._holds(constraint, draw) for constraint in self.space.constraints)
-
-    def _holds(self, constraint: Rule, draw: Assignment) -> bool:
         try:
-            return admits(constraint, draw, self.settings)
+            return all(admits(rule, draw, self.settings) for rule in self.space.constraints)
         except TypeError:
-            return True  # reported as a problem of the draw
+            return True  # the check of constraints reports values that cannot be compared
 
-    def refusal(self, draw: Assignment, *, whole: bool = False) -> str | None:
+    def problem(self, draw: Assignment, *, whole: bool = False) -> str | None:
         """Return why `draw` cannot be trained; None if it can, or if constraints exclude it.
 
         Args:
             draw: Values by path.
             whole: Whether to also check that some machine could train it.
         """
-        try:
-            if not all(admits(constraint, draw, self.settings) for constraint in self.space.constraints):
-                return None
-        except TypeError as error:
-            return str(error)
-        if (variant := self.variant(draw)) is None:
+        if not self.admits(draw) or (variant := self.check.drawn(self.settings, draw)) is None:
             return None
         if isinstance(variant, list):
             remainder = f" (and {len(variant) - 1} more)" if len(variant) > 1 else ""
             return variant[0].message + remainder
         try:
-            return self.too_large(variant) if whole else None
+            return self.check.too_large(variant) if whole else None
         except ValueError as error:
             return str(error)
 
-    def draw(self, assignment: Assignment) -> dict[str, Value] | None:
-        """Return a draw with the values `assignment` and others at random.
+    def fits(self, draw: Assignment, *, whole: bool = False) -> bool:
+        """Return whether the search may draw `draw` and the trainable can train it."""
+        return self.admits(draw) and self.problem(draw, whole=whole) is None
 
-        None if no draw has all values of `assignment`.
-        """
+    def is_refused_by_config(self, draw: Assignment) -> bool:
+        """Return whether the trainable has a Config that refuses the settings with `draw`."""
+        settings = assign_params(self.settings, draw)
+        is_refused = settings is not None and isinstance(self.check.checked(settings), list)
+        return self.check.refusing is not None and is_refused
+
+    def draw(self, assignment: Assignment) -> dict[str, Value]:
+        """Return a random draw, with the values of `assignment` for those dimensions that exist in it."""
         params: dict[str, Value] = {}
         for dimension in self.space.dimensions:
             if exists(dimension, params, self.settings):
-                if dimension.path in assignment:
-                    params[dimension.path] = assignment[dimension.path]
-                else:
-                    params[dimension.path] = self._chance.choice(candidates(dimension.domain))
-        return params if assignment.keys() <= params.keys() else None
-
-    def draws(self, max_count: int) -> Iterator[dict[str, Value]]:
-        """Yield all draws if there are at most `max_count`.
-
-        Otherwise yield the draws of every pair of dimensions, then random draws.
-        """
-        dimensions = self.space.dimensions
-        choices = [candidates(dimension.domain) for dimension in dimensions]
-        if prod(map(len, choices)) <= max_count:
-            for values in product(*choices):
-                params_wanted = dict(zip(self.space.paths, values, strict=True))
-                if (params := self._drop_missing_dimensions(params_wanted)) is not None:
-                    yield params
-            return
-        pairs = list(combinations(dimensions, 2))
-        for pair in pairs:
-            max_pairs = max_count // (2 * len(pairs))
-            for values in product(*(_some_candidates(dimension.domain, max_pairs) for dimension in pair)):
-                needed = condition_values(pair[0], self.space) | condition_values(pair[1], self.space)
-                pair_values = dict(zip([dimension.path for dimension in pair], values, strict=True))
-                if (params := self.draw(needed | pair_values)) is not None:
-                    yield params
-        for _ in range(max_count):
-            if (params := self.draw({})) is not None:
-                yield params
-
-    def by_chance(self, max_count: int) -> Iterator[dict[str, Value]]:
-        """Yield draws with random values from the full ranges, as a sampler that has no history does."""
-        for _ in range(max_count):
-            params: dict[str, Value] = {}
-            for dimension in self.space.dimensions:
-                if exists(dimension, params, self.settings):
-                    params[dimension.path] = self._any_of(dimension.domain)
-            yield params
-
-    def _any_of(self, domain: Domain) -> Value:
-        if isinstance(domain, Float) and domain.step is None:
-            share = self._chance.random()
-            return _spaced_values(domain.low, domain.high, 2, log=domain.log, past=share)[0]
-        if isinstance(domain, Int):
-            return domain.low + domain.step * self._chance.randrange(count_values(domain))
-        return self._chance.choice(finite_values(domain))
-
-    def _drop_missing_dimensions(self, assignment: Assignment) -> dict[str, Value] | None:
-        """Return `assignment` without dimensions that do not exist; None for duplicates.
-
-        Assignments that differ only in non-existing dimensions give the same draw.
-        """
-        params: dict[str, Value] = {}
-        for dimension in self.space.dimensions:
-            path = dimension.path
-            if exists(dimension, params, self.settings):
-                params[path] = assignment[path]
-            elif assignment[path] != candidates(dimension.domain)[0]:
-                return None
+                share = self._chance.uniform(-OVERSHOOT, 1 + OVERSHOOT)
+                drawn = _value_at(dimension.domain, min(1.0, max(0.0, share)))
+                params[dimension.path] = assignment.get(dimension.path, drawn)
         return params
 
-    def impossible(self, dimension: Dimension, value: Value, *, whole: bool) -> str | None:
+    def draws(self) -> list[Assignment]:
+        """Return all combinations of candidates if there are at most `DRAWS_MAX`, else random draws."""
+        choices = (replace(entry, domain=Choice(candidates(entry.domain))) for entry in self.space.dimensions)
+        every = list(islice(combinations(Space(tuple(choices)), self.settings), DRAWS_MAX))
+        return every if len(every) < DRAWS_MAX else [self.draw({}) for _ in range(DRAWS_MAX)]
+
+    def impossible(self, dimension: Dimension, value: Value) -> str | None:
         """Return why no draw with `value` can be trained; None if one can, or if none is ever drawn."""
-        condition_params = {**condition_values(dimension, self.space), dimension.path: value}
-        if (problem := self.refusal(condition_params, whole=whole)) is None:
+        enabling = enabling_params(dimension, self.space, self.settings) or {}
+        needed, whole = {**enabling, dimension.path: value}, value in ends(dimension.domain)
+        if (problem := self.problem(needed, whole=whole)) is None:
             return None
-        for _ in range(COMPLETIONS):
-            params = self.draw(condition_params)
-            if params is not None and self.admits(params) and self.refusal(params, whole=whole) is None:
-                return None
-        return problem
+        draws = (self.draw(needed) for _ in range(COMPLETIONS))
+        can_fit = any(dimension.path in draw and self.fits(draw, whole=whole) for draw in draws)
+        return None if can_fit else problem
 
-    def others(self, draw: Assignment, path: str) -> Iterator[tuple[Value, bool]]:
-        """Yield every value of the dimension at `path`, and whether `draw` can be trained with that value."""
-        for value in candidates(self.space[path].domain):
-            params = self.draw({**draw, path: value})
-            if params is None:
-                params = {**draw, path: value}
-            yield value, self.admits(params) and self.refusal(params) is None
-
-
-def _some_candidates(domain: Domain, pairs: int) -> Sequence[Value]:
-    """Return candidates of a dimension, including its ends.
-
-    Two dimensions have about `pairs` pairs of candidates.
-    """
-    values, max_values = candidates(domain), max(2, int(max(1, pairs) ** 0.5))
-    if len(values) <= max_values:
-        return values
-    places = {round(place * (len(values) - 1) / (max_values - 1)) for place in range(max_values)}
-    return [values[place] for place in sorted(places)]
+    def fitting_values(self, draw: Assignment, path: str) -> list[Value]:
+        """Return the values of the dimension at `path` with which `draw` can be trained."""
+        values = candidates(self.space[path].domain)
+        return [value for value in values if self.fits(self.draw({**draw, path: value}))]
 
 
 def _check_alone(
     arm: CheckedArm[Any], dimension: Dimension, drawing: _Drawing, search: Search, faults: Faults
 ) -> bool:
     """Return whether every value of `dimension` can be trained in some draw; add faults for other values."""
-    domain, extremes = dimension.domain, ends(dimension.domain)
+    domain = dimension.domain
     values = candidates(domain, ALONE_MAX)
-    reasons: dict[int, str] = {}
-    kinds: dict[str, list[int]] = {}
-    for place, value in enumerate(values):
-        if problem := drawing.impossible(dimension, value, whole=value in extremes):
-            reasons[place] = problem
-            # Messages that differ only in the value after "got" are one fault.
-            kinds.setdefault(problem.partition(", got")[0], []).append(place)
-    possible = [value for place, value in enumerate(values) if place not in reasons]
+    problems = [(value, problem) for value in values if (problem := drawing.impossible(dimension, value))]
+    possible = [value for value in values if value not in [wrong for wrong, _ in problems]]
     has_remedy = possible and not isinstance(domain, Float)
     remedy = f". Possible are {quote_values(possible, 'and')}" if has_remedy else ""
-    for kind, wrong in kinds.items():
-        places = wrong
+    # Messages that differ only in the value after "got" are one fault.
+    for kind in dict.fromkeys(problem.partition(", got")[0] for _, problem in problems):
+        alike = [each for each in problems if each[1].partition(", got")[0] == kind]
         if isinstance(domain, Float):  # report an end or one value: only a sample was tried
-            places = [place for place in wrong if values[place] in extremes] or wrong[:1]
-        values_text = quote_values([values[place] for place in places])
+            alike = [each for each in alike if each[0] in ends(domain)] or alike[:1]
+        values_text = quote_values([value for value, _ in alike])
         faults.add(
-            f"{arm.name} cannot be trained with {dimension.path} = {values_text}: "
-            f"{reasons[places[0]]}{remedy}",
+            f"{arm.name} cannot be trained with {dimension.path} = {values_text}: {alike[0][1]}{remedy}",
             *dimension_keys(dimension.path, search),
             about=("bounds", dimension.path, kind, values_text),
             code=FaultCode.NOTHING_TO_DRAW,
         )
-    return not reasons
-
-
-def _is_whole(domain: Domain) -> bool:
-    """Return whether `candidates` returns all values."""
-    if isinstance(domain, Int):
-        return (domain.high - domain.low) // domain.step < VALUES_MAX
-    return not isinstance(domain, Float)
+    return not problems
 
 
 def _note_combination(
@@ -365,13 +240,15 @@ def _note_combination(
     about = ("together", problem.partition(", got")[0])
     if faults.has(*about):
         return
-    decisive = {path for path in draw if any(fits for _, fits in drawing.others(draw, path))}
-    named_paths = {path for path in draw if path.rpartition(".")[2] in problem.replace("=", " ").split()}
-    paths = [path for path in draw if path in decisive | named_paths] or list(draw)
-    params_text = ", ".join(f"{path} = {shown(draw[path])}" for path in paths)
-    last = paths[-1]
-    fitting_values = [value for value, fits in drawing.others(draw, last) if fits]
-    rest = ", ".join(f"{path} = {shown(draw[path])}" for path in paths[:-1])
-    remedy = f". With {rest}, {last} may be {quote_values(fitting_values)}" if fitting_values and rest else ""
-    message = f"{arm.name} cannot be trained with {params_text}: {problem}{remedy}"
+    words = problem.replace("=", " ").split()
+    fitting = {path: drawing.fitting_values(draw, path) for path in draw}
+    paths = [path for path in draw if fitting[path] or path.rpartition(".")[2] in words] or list(draw)
+    *others, last = (f"{path} = {shown(draw[path])}" for path in paths)
+    has_remedy = others and fitting[paths[-1]]
+    remedy = (
+        f". With {', '.join(others)}, {paths[-1]} may be {quote_values(fitting[paths[-1]])}"
+        if has_remedy
+        else ""
+    )
+    message = f"{arm.name} cannot be trained with {', '.join([*others, last])}: {problem}{remedy}"
     faults.add(message, "search", about=about, code=FaultCode.NOTHING_TO_DRAW)

@@ -11,7 +11,7 @@ from orchestrator.plan.arms import BuiltInArm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.training_code.settings import System
 from orchestrator.spec.section import Objective
-from orchestrator.spec.types import Answer, Search
+from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Space
 from search_spaces.wording import hint
 from trainables.metrics import Metric, look_up
@@ -62,50 +62,29 @@ def check_objectives(
 
 
 def check_movement(
-    search: Search,
+    spec: Spec,
     arms: Sequence[tuple[BuiltInArm, Space]],
     probe: Probe,
     metrics: Sequence[Metric],
     faults: Faults,
 ) -> None:
-    """Add a fault for an objective that only halting can change, if it is constant.
+    """Add faults for objectives and primary outcomes that only halting can change, if they are constant.
 
-    A single objective must vary in every arm. One of several must vary in at least one arm.
+    A single objective must vary in every arm, one of several in at least one arm. So must a primary outcome,
+    if there is an arm to compare with the baseline.
     """
-    for place, objective in enumerate(search.objectives):
-        quantity = look_up(metrics, objective.metric)
-        if not quantity.moves_with or faults.has("objective", place):
-            continue
-        alone = len(search.objectives) == 1
-        reasons = [(arm, _stands_still(quantity, arm, space, probe, alone=alone)) for arm, space in arms]
-        still = [(arm, reason) for arm, reason in reasons if reason]
-        if still and (alone or len(still) == len(reasons)):
-            arm, reason = still[0]
+    alone = len(spec.objectives) == 1
+    for place, objective in enumerate(spec.objectives):
+        still = _still_arms(look_up(metrics, objective.metric), arms, probe, alone=alone)
+        if still and (alone or len(still) == len(arms)):
             message = (
-                f"must vary, got {objective.metric}, which {reason} in {arm.name}: choose another, or let "
-                "something halt"
+                f"must vary, got {objective.metric}, which {still[0]}: choose another, or let something halt"
             )
-            keys, about = ("search", "objectives", place, "metric"), ("objective", place)
-            faults.add(message, *keys, about=about, code=FaultCode.METRIC_DOES_NOT_VARY)
-
-
-def check_answer_moves(
-    answer: Answer,
-    arms: Sequence[tuple[BuiltInArm, Space]],
-    probe: Probe,
-    metrics: Sequence[Metric],
-    faults: Faults,
-) -> None:
-    """Add a fault for a primary outcome that only halting can change, if it is constant in every arm.
-
-    A spec with the baseline alone is skipped, since it has no comparison.
-    """
-    for keys, name in primary_outcomes(answer):
-        if not (quantity := look_up(metrics, name)).moves_with or len(arms) < COMPARED:
-            continue
-        reasons = [(_stands_still(quantity, arm, space, probe, alone=True), arm.name) for arm, space in arms]
-        if all(reason for reason, _ in reasons):
-            still = [f"{reason} in {arm}" for reason, arm in reasons]
+            objective_keys = ("search", "objectives", place, "metric")
+            faults.add(message, *objective_keys, code=FaultCode.METRIC_DOES_NOT_VARY)
+    for keys, name in primary_outcomes(spec.answer) if spec.answer and len(arms) >= COMPARED else ():
+        still = _still_arms(look_up(metrics, name), arms, probe, alone=True)
+        if len(still) == len(arms):
             still_text = ", ".join(still[:NAMED]) + (", ..." if len(still) > NAMED else "")
             message = (
                 f"must differ between seeds, got {name}, which {still_text}: no seed is needed to know it; "
@@ -114,37 +93,38 @@ def check_answer_moves(
             faults.add(message, "answer", *keys, code=FaultCode.METRIC_DOES_NOT_VARY)
 
 
+def _still_arms(
+    quantity: Metric, arms: Sequence[tuple[BuiltInArm, Space]], probe: Probe, *, alone: bool
+) -> list[str]:
+    """Return the arms in which `quantity` does not depend on the weights, each after the reason."""
+    if not quantity.moves_with:
+        return []
+    reasons = [(_stands_still(quantity, arm, space, probe, alone=alone), arm.name) for arm, space in arms]
+    return [f"{reason} in {name}" for reason, name in reasons if reason]
+
+
 def _stands_still(
     quantity: Metric, arm: BuiltInArm, space: Space, probe: Probe, *, alone: bool
 ) -> str | None:
     """Return why `quantity` does not depend on the weights of `arm`, for all draws; None if it does."""
-    drawn_systems = [arm.system]
+    systems = [arm.system]
     for dimension in space.dimensions:
-        drawn_systems += systems_at_ends(arm.system.settings, dimension, space)
+        systems += systems_at_ends(arm.system.settings, dimension, space)
+    moves, sizes = quantity.moves_with, set[float]()
     try:
         # Run full models only if the quantity is constant in narrow ones.
-        moves = quantity.moves_with
-        values = _fixed_values(moves, map(probe.narrow, drawn_systems), probe) and _fixed_values(
-            moves, drawn_systems, probe
+        values = _fixed_values(moves, map(probe.narrow, systems), probe) and _fixed_values(
+            moves, systems, probe
         )
-        sizes = _sizes(quantity, drawn_systems, probe)
+        if quantity.is_cost and quantity.name != moves:  # costs also depend on the sizes of models
+            sizes = {probe.structure(system).flops_max for system in systems}
     except ValueError:
         return None  # the ablation check refuses arms that cannot be run
-    if not values:
-        return None
-    if len(values) == sizes == 1:
+    if len(values) == 1 and len(sizes) <= 1:
         # The value of a derived quantity is unknown; it is only known to be constant.
-        if quantity.name != quantity.moves_with:
-            return "the settings decide, as no layer is left out,"
-        return f"is always {next(iter(values)):g}"
-    return "the search itself sets" if alone else None
-
-
-def _sizes(quantity: Metric, systems: Sequence[System], probe: Probe) -> int:
-    """Return the number of values that settings alone give to `quantity`; costs depend on model sizes."""
-    if not quantity.is_cost or quantity.name == quantity.moves_with:
-        return 1
-    return len({probe.structure(system).flops_max for system in systems})
+        is_derived = quantity.name != moves
+        return "the settings decide, as no layer is left out," if is_derived else f"is always {min(values):g}"
+    return "the search itself sets" if values and alone else None
 
 
 def _fixed_values(quantity: str, systems: Iterable[System], probe: Probe) -> set[float]:

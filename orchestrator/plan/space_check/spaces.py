@@ -1,7 +1,6 @@
 """Determine the search space of each arm, and check spaces for grid search."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -23,23 +22,12 @@ from search_spaces.dimensions import (
     Powers,
     Space,
     Value,
-    When,
     contains,
     greatest,
-    is_among,
 )
 from search_spaces.grid import COUNTED_MAX, count_combinations, is_finite
 from search_spaces.paths import MISSING, leaves, lookup, with_values
 from search_spaces.wording import hint, shown
-
-
-@dataclass(frozen=True, slots=True)
-class ArmSpace:
-    """Search space of an arm."""
-
-    space: Space = field(default_factory=Space)
-    dropped: tuple[str, ...] = ()
-    """Dimensions of the common space that this space lacks."""
 
 
 def common_space(search: Search) -> Space:
@@ -48,39 +36,44 @@ def common_space(search: Search) -> Space:
     return merge(*spaces, Space(search.also, search.constraints))
 
 
-def arm_space(arm: CheckedArm[Any], search: Search, faults: Faults) -> ArmSpace:
+def arm_space(arm: CheckedArm[Any], search: Search, faults: Faults) -> Space:
     """Return the dimensions that exist in `arm`; add faults for those that it lacks but does not drop."""
-    shared_space = common_space(search)
-    kept_space = without(shared_space, arm.request.drop)
-    absent = [entry.path for entry in kept_space.dimensions if not may_exist(entry, kept_space, arm)]
-    kept_space = without(kept_space, absent)
-    missing_paths = [entry.path for entry in kept_space.dimensions if not _is_field(entry, kept_space, arm)]
-    for path in missing_paths:
-        if arm.request.is_baseline:
+    kept_space, settings = without(common_space(search), arm.request.drop), arm.system.settings
+    unavailable = []
+    for dimension in kept_space.dimensions:
+        path, params = dimension.path, enabling_params(dimension, kept_space, settings)
+        if params is not None and lookup(assign_params(settings, params) or {}, path) is not MISSING:
+            continue
+        unavailable.append(path)
+        if params is not None and arm.request.is_baseline:
             message, keys = _lacks(arm, path), dimension_keys(path, search)
             faults.add(message, *keys, about=("lacks", path), code=FaultCode.UNKNOWN_FIELD)
-        elif not faults.has("lacks", path):
+        elif params is not None and not faults.has("lacks", path):
             remedy = f". Add {path} to the arm's drop"
             faults.add(_lacks(arm, path) + remedy, "arms", arm.request.label, code=FaultCode.UNKNOWN_FIELD)
-    dropped = tuple(path for path in shared_space.paths if path not in kept_space.paths)
-    return ArmSpace(without(kept_space, missing_paths), dropped)
+    return without(kept_space, unavailable)
 
 
-def may_exist(dimension: Dimension, space: Space, arm: CheckedArm[Any]) -> bool:
-    """Return whether `dimension` exists in some draw of `arm`, trying all values that conditions refer to."""
+def enabling_params(
+    dimension: Dimension, space: Space, settings: Mapping[str, Any]
+) -> dict[str, Value] | None:
+    """Return values of other dimensions with which `dimension` exists in an arm with `settings`.
+
+    The values of conditions and the ends of ranges are tried. None if `dimension` exists with none of them.
+    """
     involved = _ancestors(dimension, space)
     conditions = [condition for entry in (*involved, dimension) for condition in entry.when]
     named = [value for condition in conditions for value in condition.values]
     domains = [ancestor.domain for ancestor in involved]
-    choices = [[*ends(domain), *(value for value in named if may_draw(domain, value))] for domain in domains]
+    choices = [[*(value for value in named if may_draw(domain, value)), *ends(domain)] for domain in domains]
     for values in product(*choices):
         params: dict[str, Value] = {}
         for ancestor, value in zip(involved, values, strict=True):
-            if exists(ancestor, params, arm.system.settings):
+            if exists(ancestor, params, settings):
                 params[ancestor.path] = value
-        if exists(dimension, params, arm.system.settings):
-            return True
-    return False
+        if exists(dimension, params, settings):
+            return params
+    return None
 
 
 def may_draw(domain: Domain, value: Value) -> bool:
@@ -99,13 +92,6 @@ def _ancestors(dimension: Dimension, space: Space) -> list[Dimension]:
                 needed_paths.add(parent)
                 waiting.append(space[parent])
     return [dimension for dimension in space.dimensions if dimension.path in needed_paths]
-
-
-def _is_field(dimension: Dimension, space: Space, arm: CheckedArm[Any]) -> bool:
-    """Return whether the arm's settings contain the field if its conditions hold."""
-    condition_params = condition_values(dimension, space)
-    settings = assign_params(arm.system.settings, condition_params)
-    return settings is not None and lookup(settings, dimension.path) is not MISSING
 
 
 def _lacks(arm: CheckedArm[Any], path: str) -> str:
@@ -146,31 +132,6 @@ def ends(domain: Domain) -> tuple[Value, ...]:
             return (value,)
         case _:
             return (domain.low, greatest(domain))
-
-
-def condition_values(dimension: Dimension, space: Space) -> dict[str, Value]:
-    """Return values of other dimensions under which `dimension` exists."""
-    params: dict[str, Value] = {}
-    for condition in dimension.when:
-        if condition.path in space.paths:
-            parent_dimension = space[condition.path]
-            params |= condition_values(parent_dimension, space)
-            drawable = (value for value in condition.values if contains(parent_dimension.domain, value))
-            params[condition.path] = next(drawable, condition.values[0])
-        elif (outer := find_parent(condition.path, space.paths)) is not None:
-            parent_dimension = space[outer]
-            params |= condition_values(parent_dimension, space)
-            fitting = [
-                end for end in ends(parent_dimension.domain) if _condition_holds(end, outer, condition)
-            ]
-            if fitting:
-                params[outer] = fitting[0]
-    return params
-
-
-def _condition_holds(value: Value, outer: str, condition: When) -> bool:
-    """Return whether `condition` holds for `value` at the path `outer`."""
-    return is_among(lookup({outer: value}, condition.path), condition.values)
 
 
 def assign_params(settings: Mapping[str, Any], assignment: Assignment) -> dict[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from orchestrator.plan.ablation_check.built_in_arms import check_built_in_arm
 from orchestrator.plan.ablation_check.effective_settings import Sweep
 from orchestrator.plan.ablation_check.equal_arms import check_equal_arms
 from orchestrator.plan.ablation_check.probe import Probe
-from orchestrator.plan.ablation_check.searched_fields import ArmSearchSpace, check_dimensions
+from orchestrator.plan.ablation_check.searched_fields import SearchingArm, check_dimensions
 from orchestrator.plan.answer import check_answer
 from orchestrator.plan.arms import BuiltInArm, Progress, resolve
 from orchestrator.plan.estimate import estimate_arm
@@ -21,7 +22,7 @@ from orchestrator.plan.readings.published import check_built_in
 from orchestrator.plan.same_tests import check_resampled, check_same_tests
 from orchestrator.plan.space_check.dimensions import measures
 from orchestrator.plan.space_check.draws import SettingsCheck
-from orchestrator.plan.space_check.objectives import check_answer_moves, check_movement, check_objectives
+from orchestrator.plan.space_check.objectives import check_movement, check_objectives
 from orchestrator.plan.space_check.spaces import common_space
 from orchestrator.plan.training_code.settings import check_drawn, checked, parse_task
 from orchestrator.plan.types import ArmCheck, ArmEstimate
@@ -129,16 +130,13 @@ class BuiltIn:
 
     def check_space(self, arm: BuiltInArm, space: Space, search: Search, faults: Faults) -> None:
         """Add faults for dimensions without an effect in the arm."""
-        searched_space = ArmSearchSpace(arm, space, search, self._sweep, self.metrics([arm]))
-        check_dimensions(searched_space, self._probe, faults)
+        sweep = replace(self._sweep, searched=space)
+        check_dimensions(SearchingArm(arm, search, sweep, self.metrics([arm])), self._probe, faults)
 
     def check_movement(self, spec: Spec, spaces: Sequence[tuple[BuiltInArm, Space]], faults: Faults) -> None:
         """Add faults for objectives and primary outcomes that are constant for all draws."""
         metrics = self.metrics([arm for arm, _ in spaces])
-        if spec.search is not None:
-            check_movement(spec.search, spaces, self._probe, metrics, faults)
-        if spec.answer is not None:
-            check_answer_moves(spec.answer, spaces, self._probe, metrics, faults)
+        check_movement(spec, spaces, self._probe, metrics, faults)
 
     def estimate(self, arm: BuiltInArm, trials: Mapping[str, int] | None, *, calibrate: bool) -> ArmEstimate:
         """Return the cost estimate of the arm."""

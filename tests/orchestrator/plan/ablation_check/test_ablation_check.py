@@ -91,11 +91,6 @@ def test_check_contains_module_tree_parameters_and_flops(arm_checks: dict[str, A
     assert arm_checks["upperbound"].flops_min == baseline_check.flops_max
 
 
-def test_name_that_contradicts_the_change_gets_a_note() -> None:
-    (note,) = plan(make_one_arm_spec({"model.halt.transition": False}, name="minus-gate")).proofs[1].notes
-    assert "removes gate, but the arm changes model.halt.transition" in note
-
-
 def test_effect_away_from_the_initial_weights_counts() -> None:
     """With two layers, neither threshold is reached at the initial probability of about one half."""
     spec = make_one_arm_spec({"model.halt.threshold": 0.99}, baseline=make_baseline(max_layers=2))

@@ -46,9 +46,10 @@ def test_constraint_is_planned_and_read_back(tmp_path: Any) -> None:
         "model.max_leyers > 3",
         "model.max_layers <= model.max_layers",
         "model.max_layers != model.halt.unit",
+        "model.max_layers < model.halt.unit",
     ],
 )
-def test_constraint_that_excludes_nothing_is_refused(constraint: str) -> None:
+def test_constraint_that_excludes_nothing_or_cannot_be_decided_is_refused(constraint: str) -> None:
     with expect_faults("invalid-value", "search.constraints[0]"):
         plan_with_constraints(constraint)
 
