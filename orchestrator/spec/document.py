@@ -278,7 +278,7 @@ class _Reader(yaml.SafeLoader):
         except ValueError:  # a number with thousands of digits
             is_oversized = True
         if is_oversized:
-            message = f"must be a number of at most 64 bits, got {node.value[:40]}"
+            message = f"must fit into 64 bits, got {node.value[:40]}"
             _refuse(self.document, keys, message, line, FaultCode.OVERSIZED_VALUE)
             return None
         if isinstance(value, float) and not math.isfinite(value):
