@@ -43,8 +43,7 @@ class ExternalCheckpoints:
     def discard(self, trial_ids: Iterable[str]) -> None:
         """Queue the deletion of all checkpoints of these trials; failures are logged."""
         if names := list(trial_ids):
-            self._deletions = [deletion for deletion in self._deletions if not deletion.done()]
-            self._deletions.append(self._deleter.submit(self._store.discard, names))
+            self._deletions = [self._deleter.submit(self._store.discard, names)]  # begins after earlier ones
 
     def close(self, wait_s: float = 30.0) -> None:
         """Wait up to `wait_s` seconds for queued deletions; the next session repeats unfinished ones."""

@@ -7,10 +7,9 @@ A checkpoint is written to a temporary folder, flushed to the disk and then rena
 """
 
 import hashlib
-import os
 import shutil
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import isfinite
@@ -19,6 +18,7 @@ from typing import Any
 
 from orchestrator.files.abandoned_folders import is_own_folder
 from orchestrator.files.file_digests import seal_json, unseal_json
+from orchestrator.files.json_values import from_json_values
 from orchestrator.files.regular_files import read_regular
 from orchestrator.identity import checkpoint_name, checkpoint_step
 from trainables.atomic import flush as to_disk
@@ -28,6 +28,8 @@ KEPT = 2
 """Number of newest checkpoints to retain; the second one is used if the newest is damaged."""
 FLUSHES = 8
 """Number of files flushed concurrently, since file systems flush several files together."""
+Save = Callable[[Path], None]
+"""Function that writes the state of a workload into a folder."""
 UNFINISHED = ".writing-"
 MANIFEST = "checkpoint.json"
 STATE = "state"
@@ -53,19 +55,14 @@ class Checkpoint:
         """Check every file and return the measurement of this step. Raise `CheckpointDamaged`."""
         try:
             manifest = unseal_json(read_regular(self.folder / MANIFEST))
-            measurement = _from_json(manifest["measurement"])
-            files = manifest["files"]
+            measurement = from_json_values(Measurement, manifest["measurement"])
+            changed_files = {name for name, _ in _digests(self.state).items() ^ manifest["files"].items()}
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CheckpointDamaged(f"{self.folder / MANIFEST} must be readable, got {error!r}") from error
+            raise CheckpointDamaged(f"files of {self.folder} must be readable, got {error!r}") from error
         if measurement.step != self.step:
             raise CheckpointDamaged(f"{self.folder} must hold step {self.step}, got {measurement.step}")
-        try:
-            digests = _digests(self.state)
-        except OSError as error:
-            raise CheckpointDamaged(f"files of {self.folder} must be readable, got {error!r}") from error
-        if digests != files:
-            names = sorted(name for name in files.keys() | digests if files.get(name) != digests.get(name))
-            listed = ", ".join(names)
+        if changed_files:
+            listed = ", ".join(sorted(changed_files))
             raise CheckpointDamaged(f"files of {self.folder} must be as written, but these differ: {listed}")
         return measurement
 
@@ -77,9 +74,7 @@ def list_checkpoints(folder: Path) -> list[Checkpoint]:
     return [Checkpoint(folder / checkpoint_name(step), step) for step in steps]
 
 
-def write(
-    folder: Path, measurement: Measurement, save: Callable[[Path], None], *, flush: bool = True
-) -> Checkpoint:
+def write(folder: Path, measurement: Measurement, save: Save, *, flush: bool = True) -> Checkpoint:
     """Write a checkpoint, then delete all older ones except the newest `KEPT` - 1.
 
     An error leaves the older checkpoints unchanged.
@@ -126,11 +121,6 @@ def _to_json(measurement: Measurement) -> dict[str, Any]:
     return values | ({"examples": [*measurement.examples]} if measurement.examples else {})
 
 
-def _from_json(values: Mapping[str, Any]) -> Measurement:
-    metrics = {name: float(value) for name, value in values["metrics"].items()}
-    return Measurement(**{**values, "metrics": metrics})
-
-
 def clear_unfinished(folder: Path) -> None:
     """Delete incomplete checkpoints that killed workers left."""
     for path in folder.glob(f"{UNFINISHED}*"):
@@ -139,16 +129,9 @@ def clear_unfinished(folder: Path) -> None:
 
 
 def _digests(state: Path) -> dict[str, str]:
-    """Return the digest of each file by its relative path. Raise `OSError` also for an unreadable folder."""
-
-    def refuse(error: OSError) -> None:
-        if isinstance(error, PermissionError):
-            raise error
-
-    walked = os.walk(state, onerror=refuse)
-    paths = [Path(folder, name) for folder, _, names in walked for name in names]
+    """Return the digest of each file by its relative path. Raise `OSError` for an unreadable file."""
     digests = {}
-    for path in sorted(file for file in paths if file.is_file()):
+    for path in sorted(file for file in state.rglob("*") if file.is_file()):
         with path.open("rb") as file:
             digests[path.relative_to(state).as_posix()] = hashlib.file_digest(file, "blake2b").hexdigest()
     return digests
