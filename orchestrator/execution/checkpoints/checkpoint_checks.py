@@ -29,14 +29,13 @@ def require_checkpoints(folder: SweepFolder, uri: str | None, plan: Plan, record
     known_ids = {record.trial_id for record in records}
     new = [trial for trial in plan.trials if trial.late_splits and trial.trial_id not in known_ids]
     late = {(trial.arm, trial.rank, trial.seed) for trial in new}
-    confirmed = [record for record in records if record.phase == "confirm"]
-    finished = [record for record in confirmed if record.outcome == OutcomeKind.FINISHED]
-    sources = [record for record in finished if (record.arm, record.rank, record.seed) in late]
     store, faults = make_store(uri), list[str]()
-    for record in sources:
-        assert record.last is not None, "a finished trial was measured"
-        if fault := checkpoint_fault(store, folder, record.trial_id, record.last.step):
-            faults.append(f"  {record.place} ({record.trial_id}, seed {record.seed}): {fault}")
+    for record in records:
+        is_source = (record.phase, record.outcome) == ("confirm", OutcomeKind.FINISHED)
+        if is_source and (record.arm, record.rank, record.seed) in late:
+            assert record.last is not None, "a finished trial was measured"
+            if fault := checkpoint_fault(store, folder, record.trial_id, record.last.step):
+                faults.append(f"  {record.place} ({record.trial_id}, seed {record.seed}): {fault}")
     if faults:
         num_unlisted = len(faults) - MOST_NAMED
         remainder = [f"  and {amount(num_unlisted, 'trial')} more"] if num_unlisted > 0 else []

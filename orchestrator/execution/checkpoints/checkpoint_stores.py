@@ -44,8 +44,6 @@ COMMAND_PATIENCE_S = 10.0
 """Seconds of retries for deletions and for commands that a user waits for."""
 LASTING = (ImportError, IsADirectoryError, NotADirectoryError, PermissionError)
 """Errors that are not retried, since a retry cannot resolve them."""
-NO_FOLDERS = frozenset({"abfs", "gcs", "s3"})
-"""Protocols of stores without real folders, where a folder is only a prefix of file names."""
 
 
 class StoreUnreachable(StoreError):
@@ -57,12 +55,7 @@ class FolderStore:
 
     clear_unfinished = staticmethod(local.clear_unfinished)
     complete = staticmethod(local.list_checkpoints)
-
-    def write(
-        self, trial: Path, measurement: Measurement, save: Save, *, flush: bool = True, **_: float
-    ) -> int | None:
-        """Write a checkpoint and return its step; for the arguments see `ExternalStore.write`."""
-        return local.write(trial, measurement, save, flush=flush).step
+    write = staticmethod(local.write)
 
 
 class ExternalStore:
@@ -70,10 +63,10 @@ class ExternalStore:
 
     Args:
         uri: URI of the folder for the sweep's checkpoints. The first operation connects to the file system.
-        patience_s: Seconds for which a failing operation is retried, by default `PATIENCE_S`.
+        patience_s: Seconds for which a failing operation is retried.
     """
 
-    def __init__(self, uri: str, patience_s: float | None = None) -> None:
+    def __init__(self, uri: str, patience_s: float = PATIENCE_S) -> None:
         self.uri = uri
         self._patience_s = patience_s
 
@@ -93,7 +86,7 @@ class ExternalStore:
 
     def write(
         self, trial: Path, measurement: Measurement, save: Save, *, flush: bool = True, patience_s: float = 0
-    ) -> int | None:
+    ) -> Checkpoint | None:
         """Write a local checkpoint and upload it, the manifest last; keep the newest `KEPT`.
 
         Args:
@@ -104,7 +97,7 @@ class ExternalStore:
             patience_s: Seconds of retries.
 
         Returns:
-            The step, or None if no checkpoint was written.
+            The checkpoint, whose local files are deleted; None if none was written.
 
         Raises:
             StoreUnreachable: The store does not respond.
@@ -117,22 +110,20 @@ class ExternalStore:
             for file in sorted(path for path in checkpoint.state.rglob("*") if path.is_file()):
                 name = file.relative_to(checkpoint.state).as_posix()
                 self._retry(partial(self.put, f"{target}/{state}/{name}", file), patience_s)
-            manifest = {
-                "state": state,
-                "manifest": (checkpoint.folder / MANIFEST).read_text(encoding="utf-8"),
-            }
-            (checkpoint.folder / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
-            self._retry(partial(self.put, f"{target}/{MANIFEST}", checkpoint.folder / MANIFEST), patience_s)
+            manifest = checkpoint.folder / MANIFEST
+            pointer = {"state": state, "manifest": manifest.read_text(encoding="utf-8")}
+            manifest.write_text(json.dumps(pointer), encoding="utf-8")
+            self._retry(partial(self.put, f"{target}/{MANIFEST}", manifest), patience_s)
         finally:
             shutil.rmtree(checkpoint.folder, ignore_errors=True)
         try:
-            steps = self._steps(trial.name, patience_s=0.0)
+            steps = self._steps(trial.name, patience_s=0)
             kept_steps = sorted(step for step, is_complete in steps.items() if is_complete)[-KEPT:]
             for step in steps.keys() - set(kept_steps):
-                self._delete(f"{trial.name}/{checkpoint_name(step)}", 0.0)
+                self.delete(f"{trial.name}/{checkpoint_name(step)}", patience_s=0)
         except StoreUnreachable as error:
             _log.warning("older checkpoints stay: %s", error)
-        return checkpoint.step
+        return checkpoint
 
     def place(self, trial_id: str, step: int) -> str:
         """Return the URI of a checkpoint."""
@@ -142,17 +133,21 @@ class ExternalStore:
         """Delete all checkpoints of these trials, and log a warning if a deletion fails."""
         try:
             for trial_id in self.names("", COMMAND_PATIENCE_S).intersection(trial_ids):
-                self._delete(trial_id, COMMAND_PATIENCE_S)
+                self.delete(trial_id)
         except StoreUnreachable as error:
             _log.warning("checkpoints in %s could not be deleted: %s", self.uri, error)
 
-    def discard_all(self) -> None:
-        """Delete all checkpoints of the sweep. Raise `StoreUnreachable`."""
-        self._delete("", COMMAND_PATIENCE_S)
+    def delete(self, folder: str, patience_s: float = COMMAND_PATIENCE_S) -> None:
+        """Delete a folder, which may be missing; "" is the root. Raise `StoreUnreachable`."""
 
-    def require_answer(self) -> None:
-        """Raise `StoreUnreachable` if the store cannot list its files."""
-        self.names("", COMMAND_PATIENCE_S)
+        def delete_all() -> None:
+            files, root = self._connection
+            with suppress(FileNotFoundError):
+                files.rm(f"{root}/{folder}".rstrip("/"), recursive=True)
+            if self._list(folder):  # `rm` of some file systems skips paths that it cannot list
+                raise OSError(f"{folder} could not be deleted as a whole")
+
+        self._retry(delete_all, patience_s)
 
     def probe(self) -> None:
         """Write, read and delete a checkpoint. Raise `StoreError` with the reason if one of these fails."""
@@ -160,11 +155,11 @@ class ExternalStore:
         try:
             self.write(trial, Measurement(0, 0.0, {}), lambda _: None, patience_s=COMMAND_PATIENCE_S)
             self._fetch(trial.name, 0).measurement()
-            self._delete(trial.name, COMMAND_PATIENCE_S)
+            self.delete(trial.name)
         except (StoreUnreachable, FileNotFoundError) as error:
             raise StoreError(
                 "--checkpoints must be a location that allows writing, reading and deleting, got "
-                f"{self.uri}: {_reason(error.__cause__ or error)}; check bucket, region and credentials, "
+                f"{self.uri}: {redact(error.__cause__ or error)}; check bucket, region and credentials, "
                 "which come from the environment"
             ) from error
 
@@ -181,7 +176,7 @@ class ExternalStore:
         """Upload the file `source`. Exceptions of the file system are not converted."""
         files, root = self._connection
         path = f"{root}/{name}"
-        if files.protocol not in NO_FOLDERS:
+        if files.protocol not in ("abfs", "gcs", "s3"):  # in these a folder is only a prefix of names
             files.makedirs(path.rpartition("/")[0], exist_ok=True)
         with source.open("rb") as file, files.open(path, "wb") as stream:
             shutil.copyfileobj(file, stream, length=1 << 20)
@@ -194,7 +189,9 @@ class ExternalStore:
     def _scratch(self) -> Path:
         clear_abandoned()
         folder = Path(tempfile.mkdtemp(prefix=f"{CHECKPOINTS}{process_label()}-"))
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)  # a process may not call `close`
+        weakref.finalize(
+            self, shutil.rmtree, folder, ignore_errors=True
+        )  # a process may end without clearing
         return folder
 
     def _steps(self, trial_id: str, patience_s: float | None = None) -> dict[int, bool]:
@@ -230,18 +227,6 @@ class ExternalStore:
             return {path.rstrip("/").rpartition("/")[2] for path in paths}
         return set()
 
-    def _delete(self, folder: str, patience_s: float) -> None:
-        """Delete a folder, which may be missing. Raise `StoreUnreachable`."""
-
-        def delete() -> None:
-            files, root = self._connection
-            with suppress(FileNotFoundError):
-                files.rm(f"{root}/{folder}".rstrip("/"), recursive=True)
-            if self._list(folder):  # `rm` of some file systems skips paths that it cannot list
-                raise OSError(f"{folder} could not be deleted as a whole")
-
-        self._retry(delete, patience_s)
-
     def _retry(self, action: Callable[[], _Found], patience_s: float | None = None) -> _Found:
         """Return the result of `action`, which is retried for `patience_s` seconds while it raises.
 
@@ -249,37 +234,31 @@ class ExternalStore:
             FileNotFoundError: The store responds that the file does not exist.
             StoreUnreachable: The last error is in `LASTING`, or the time is over.
         """
-        limits_s = (patience_s, self._patience_s, PATIENCE_S)
-        until = time.monotonic() + next(limit for limit in limits_s if limit is not None)
-        pause = 0.5
+        until = time.monotonic() + (self._patience_s if patience_s is None else patience_s)
         while True:
             try:
                 return action()
             except FileNotFoundError:
                 raise
             except Exception as error:  # libraries of stores have their own exception classes
-                if isinstance(error, LASTING) or time.monotonic() + pause > until:
+                if isinstance(error, LASTING) or time.monotonic() >= until:
+                    reason = redact(str(error) or type(error).__name__)
                     raise StoreUnreachable(
-                        f"the store of checkpoints {redact_url(self.uri)} does not answer: "
-                        f"{_reason(error)}; try again later, for a sweep with `haltsweep resume`"
+                        f"the store of checkpoints {redact_url(self.uri)} does not answer: {reason}; "
+                        "try again later, for a sweep with `haltsweep resume`"
                     ) from error
-            time.sleep(pause)
-            pause = min(pause * 2, 10.0)
+            time.sleep(1.0)
 
 
 CheckpointStore = FolderStore | ExternalStore
 """Store that reads and writes checkpoints. A trial is identified by its folder in the sweep."""
 
 
-def make_store(uri: str | None, patience_s: float | None = None) -> CheckpointStore:
+def make_store(uri: str | None, patience_s: float = PATIENCE_S) -> CheckpointStore:
     """Return the store at `uri`, or the folder of the sweep if `uri` is None.
 
     Args:
         uri: URI of an external store.
-        patience_s: Seconds of retries of an external store, by default `PATIENCE_S`.
+        patience_s: Seconds of retries of an external store.
     """
     return FolderStore() if uri is None else ExternalStore(uri, patience_s)
-
-
-def _reason(error: BaseException) -> str:
-    return redact(str(error) or type(error).__name__)

@@ -33,22 +33,22 @@ def check_uri(uri: str) -> None:
         InputError: The URI contains a secret, or no installed file system supports its scheme.
         StoreError: The file system connects on creation, and the connection fails.
     """
-    if _holds_secret(uri):
-        raise InputError(
-            f"--checkpoints must contain no credentials, because it is stored, got {redact_url(uri)}; set "
-            "them in the environment of all nodes (e.g. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)"
-        )
+    got = f"got {redact_url(uri)}"
     try:
-        file_system(uri)
+        if not (has_secret := _holds_secret(uri)):
+            file_system(uri)
     except (ImportError, TypeError, ValueError) as error:
         raise InputError(
-            "--checkpoints must be a URI of a known file system, e.g. s3://bucket/folder, got "
-            f"{redact_url(uri)!r}: {redact(error)}; fsspec needs the library of that scheme, e.g. adlfs for abfs://"
+            f"--checkpoints must be a URI of a known file system, e.g. s3://bucket/folder, {got}: "
+            f"{redact(error)}; fsspec needs the library of that scheme, e.g. adlfs for abfs://"
         ) from error
     except Exception as error:  # libraries of stores have their own exception classes
-        raise StoreError(
-            f"--checkpoints must be reachable, got {redact_url(uri)}: {redact(error)}"
-        ) from error
+        raise StoreError(f"--checkpoints must be reachable, {got}: {redact(error)}") from error
+    if has_secret:
+        raise InputError(
+            f"--checkpoints must contain no credentials, because it is stored, {got}; set them in the "
+            "environment of all nodes (e.g. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)"
+        )
 
 
 def file_system(uri: str) -> tuple[Any, str]:

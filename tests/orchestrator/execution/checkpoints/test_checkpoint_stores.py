@@ -36,18 +36,13 @@ def store(request, tmp_path):
     return ExternalStore(sweep_uri(uri, "sweep"))
 
 
-@pytest.fixture
-def no_patience(monkeypatch):
-    monkeypatch.setattr(checkpoint_stores, "PATIENCE_S", 0.0)
-
-
-def write_checkpoint(store, step, trial=TRIAL):
+def write_checkpoint(store, step, trial=TRIAL, patience_s=0.0):
     def save(folder):
         (folder / "deep" / "er").mkdir(parents=True)
         (folder / "deep" / "er" / "weights").write_bytes(b"w" * step * 1000)
         (folder / "empty").touch()
 
-    return store.write(trial, Measurement(step, 0.5, {"valid/score": 0.25}), save)
+    return store.write(trial, Measurement(step, 0.5, {"valid/score": 0.25}), save, patience_s=patience_s).step
 
 
 def checkpoint_steps(store, trial=TRIAL):
@@ -120,7 +115,7 @@ def test_discard_deletes_only_the_named_trials(store):
         write_checkpoint(store, 1, Path(name))
     store.discard(["a", "b", "none"])
     assert [checkpoint_steps(store, Path(name)) for name in ("a", "b", "c")] == [[], [], [1]]
-    store.discard_all()
+    store.delete("")
     assert checkpoint_steps(store, Path("c")) == []
 
 
@@ -138,7 +133,7 @@ def test_probe_of_a_missing_bucket_raises_an_error(s3):
     assert SECRET not in str(raised.value)
 
 
-def test_trial_continues_from_the_store_on_another_machine(store, no_patience, tmp_path):
+def test_trial_continues_from_the_store_on_another_machine(store, tmp_path):
     undisturbed = Harness(PATH, 0.0)
     undisturbed.start(make_job(phase="confirm"), tmp_path / "trial")
     first_harness = Harness(PATH, 0.0, store=store)
@@ -213,7 +208,7 @@ class TestLibraryErrors:
     @pytest.mark.parametrize("kind", ["LibraryError", "ConnectionError"])
     def test_each_operation_is_retried_after_any_exception(self, failing_store, store_folder, kind):
         for operation, expected in (
-            (lambda: failing_store.write(TRIAL, Measurement(1, 0.5, {}), save_weights, patience_s=60.0), 1),
+            (lambda: write_checkpoint(failing_store, 1, patience_s=60.0), 1),
             (lambda: checkpoint_steps(failing_store), [1]),
             (failing_store.probe, None),
             (lambda: failing_store.clear_unfinished(TRIAL), None),
@@ -223,7 +218,8 @@ class TestLibraryErrors:
             (store_folder / AWAY).write_text(f"{kind} 3")
             assert operation() == expected
 
-    def test_unreachable_store_is_not_treated_as_empty(self, failing_store, store_folder, no_patience):
+    def test_unreachable_store_is_not_treated_as_empty(self, store_folder):
+        failing_store = ExternalStore(f"{PROTOCOL}://{store_folder}/sweep", patience_s=0.0)
         write_checkpoint(failing_store, 1)
         (store_folder / AWAY).write_text("LibraryError")
         harness = Harness(PATH, store=failing_store)
@@ -245,10 +241,6 @@ class TestLibraryErrors:
         recorder_store.close()
         assert [checkpoint_steps(store, Path(name)) for name in ("a", "b")] == [[1], []]
         assert "could not be deleted" in caplog.text
-
-
-def save_weights(folder):
-    (folder / "weights").write_bytes(b"w")
 
 
 def test_ended_process_leaves_no_temporary_copies(tmp_path):
