@@ -17,8 +17,7 @@ class FolderCheckpoints:
 
     def place(self, trial_id: str, step: int) -> str:
         """Return the path of a checkpoint relative to the folder of the sweep, as the ledger records it."""
-        path = self.folder.checkpoint(trial_id) / checkpoint_name(step)
-        return str(path.relative_to(self.folder.root))
+        return str((self.folder.checkpoint(trial_id) / checkpoint_name(step)).relative_to(self.folder.root))
 
     def discard(self, trial_ids: Iterable[str]) -> None:
         """Delete all checkpoints of these trials at once, and ignore errors."""

@@ -70,7 +70,7 @@ class ExternalStore:
         self.uri = uri
         self._patience_s = patience_s
 
-    def clear_unfinished(self, trial: Path | None = None) -> None:  # noqa: ARG002 - as `FolderStore` has it
+    def clear_unfinished(self, trial: Path) -> None:  # noqa: ARG002 - as `FolderStore` has it
         """Delete local copies of checkpoints; `write` deletes incomplete checkpoints in the store."""
         if (scratch := self.__dict__.pop("_scratch", None)) is not None:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -87,7 +87,7 @@ class ExternalStore:
     def write(
         self, trial: Path, measurement: Measurement, save: Save, *, flush: bool = True, patience_s: float = 0
     ) -> Checkpoint | None:
-        """Write a local checkpoint and upload it, the manifest last; keep the newest `KEPT`.
+        """Write a local checkpoint and upload it, the manifest last; keep the newest `KEPT` complete ones.
 
         Args:
             trial: Folder of the trial in the sweep.
@@ -118,8 +118,7 @@ class ExternalStore:
             shutil.rmtree(checkpoint.folder, ignore_errors=True)
         try:
             steps = self._steps(trial.name, patience_s=0)
-            kept_steps = sorted(step for step, is_complete in steps.items() if is_complete)[-KEPT:]
-            for step in steps.keys() - set(kept_steps):
+            for step in sorted(steps, key=lambda step: (steps[step], step), reverse=True)[KEPT:]:
                 self.delete(f"{trial.name}/{checkpoint_name(step)}", patience_s=0)
         except StoreUnreachable as error:
             _log.warning("older checkpoints stay: %s", error)

@@ -21,9 +21,8 @@ def child_uri(uri: str, *names: str) -> str:
 
     The text is edited directly, since `urllib` drops the slashes of `scheme:///path` for unknown schemes.
     """
-    scheme, separator, rest = uri.partition("://")
-    path, query = re.fullmatch(r"([^?#]*)(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr]
-    return f"{scheme}{separator}{'/'.join([path.rstrip('/'), *names])}{query}"
+    folder, query = re.fullmatch(r"(.*?://[^?#]*?)/*([?#].*)?", uri, re.DOTALL).groups("")  # type: ignore[union-attr]
+    return "/".join([folder, *names]) + query
 
 
 def check_uri(uri: str) -> None:

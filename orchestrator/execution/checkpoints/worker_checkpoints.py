@@ -53,10 +53,9 @@ class Checkpoint:
             measurement = from_json_values(Measurement, manifest["measurement"])
             changed_files = {name for name, _ in _digests(self.state).items() ^ manifest["files"].items()}
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CheckpointDamaged(f"files of {self.folder} must be readable, got {error!r}") from error
+            raise CheckpointDamaged(f"{self.folder / MANIFEST} must be readable, got {error!r}") from error
         if changed_files:
-            listed = ", ".join(sorted(changed_files))
-            raise CheckpointDamaged(f"files of {self.folder} must be as written, but these differ: {listed}")
+            raise CheckpointDamaged(f"{self.folder} has changed files: {', '.join(sorted(changed_files))}")
         return measurement
 
 
