@@ -155,7 +155,7 @@ def _read_once(text: str, origin: Origin) -> Document:
     """Return the document in `text`; it is cached because a command reads a spec several times."""
     document = Document(None, origin)
     try:
-        reader = _Reader(text, document)
+        reader = _NodeReader(text, document)
         node = reader.get_single_node()
         document.data = reader.value(node, ()) if node is not None else None
     except yaml.MarkedYAMLError as error:
@@ -189,7 +189,7 @@ class _TooLarge(Exception):
     """Raised if a document has too many values, possibly by nested aliases."""
 
 
-class _Reader(yaml.SafeLoader):
+class _NodeReader(yaml.SafeLoader):
     """Loader that composes nodes by the rules of `scalars` and converts them to values with origins."""
 
     yaml_implicit_resolvers = scalars.RESOLVERS
