@@ -2,9 +2,7 @@
 
 import copy
 import math
-import os
 import stat
-from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -126,29 +124,19 @@ def _bytes(path: Path) -> bytes:
         # Opening a named pipe again would block indefinitely if no process writes to it any more.
         if (key := (str(path), status.st_dev, status.st_ino)) in _piped:
             return _piped[key]
+        if stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode):
+            raise _NotReadable("must be a file or a pipe, got a device")
         with path.open("rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode) and not stat.S_ISFIFO(status.st_mode):
-                raise _NotReadable(f"must be a file or a pipe, got {_kind(status.st_mode)}")
-            key = (str(path), status.st_dev, status.st_ino)
-            # One additional byte detects a file that is too large; it also ends the reading of an endless
-            # pipe.
+            # One additional byte detects a file that is too large, and an endless pipe.
             content = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = getattr(error, "strerror", None) or str(error)
         raise _NotReadable(f"cannot be read: {reason.lower()}{_similar_file(path)}") from error
     if len(content) > MAX_BYTES:
-        size = f"{status.st_size:,}" if status.st_size > MAX_BYTES else "more"
-        raise _NotReadable(f"must have at most {MAX_BYTES:,} bytes, got {size}: no spec is so long")
+        raise _NotReadable(f"must have at most {MAX_BYTES:,} bytes, got more: no spec is so long")
     if stat.S_ISFIFO(status.st_mode):
         _piped[key] = content
     return content
-
-
-def _kind(mode: int) -> str:
-    if stat.S_ISSOCK(mode):
-        return "a socket"
-    return "a folder" if stat.S_ISDIR(mode) else "a device"
 
 
 def read_text(text: str, file: str, *, lines: bool = True) -> Document:
@@ -159,78 +147,83 @@ def read_text(text: str, file: str, *, lines: bool = True) -> Document:
         file: Name of the file for messages.
         lines: Whether faults state lines; False for text that is not a file.
     """
-    document = Document(None, Origin(file, 1 if lines else None))
-    reader = _NodeReader(document, file, lines)
-    try:
-        node = _compose(text)
-        document.data = reader.value(node, ()) if node is not None else None
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        reader.refuse((), _plain(error, lines=lines), mark.line if mark is not None else 0)
-    except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) if isinstance(error.position, int) else 0
-        reader.refuse((), f"must hold no control characters, got {text[error.position]!r}", line)
-    except RecursionError:
-        reader.refuse((), "is nested too deeply to be read", 0)
-    except _TooLarge:
-        message = f"must hold at most {MAX_VALUES:,} keys and values, aliases counted as often as used"
-        reader.refuse((), message, 0, FaultCode.OVERSIZED_VALUE)
-    return document
+    return copy.deepcopy(_read_once(text, Origin(file, 1 if lines else None)))
 
 
 @lru_cache(maxsize=32)
-def _compose(text: str) -> yaml.Node | None:
-    """Return the nodes of `text`; they are cached because a command reads a spec several times.
+def _read_once(text: str, origin: Origin) -> Document:
+    """Return the document in `text`; it is cached because a command reads a spec several times."""
+    document = Document(None, origin)
+    try:
+        reader = _NodeReader(text, document)
+        node = reader.get_single_node()
+        document.data = reader.value(node, ()) if node is not None else None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        _refuse(document, (), _plain(error, lines=origin.line is not None), mark.line if mark else 0)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position)
+        _refuse(document, (), f"must hold no control characters, got {text[error.position]!r}", line)
+    except RecursionError:
+        _refuse(document, (), "is nested too deeply to be read", 0)
+    except _TooLarge:
+        message = f"must hold at most {MAX_VALUES:,} keys and values, aliases counted as often as used"
+        _refuse(document, (), message, 0, FaultCode.OVERSIZED_VALUE)
+    return document
 
-    The nodes must not be changed.
-    """
-    node: yaml.Node | None = yaml.compose(text, Loader=_Loader)
-    return node
+
+def _refuse(
+    document: Document, keys: Keys, message: str, line: int, code: FaultCode = FaultCode.INVALID_YAML
+) -> None:
+    """Record a fault on `line`, counted from 0."""
+    origin = _origin(document, line)
+    document.faults.append(Fault(message, dotted(keys), origin.file, origin.line, code))
 
 
-class _Loader(yaml.SafeLoader):
-    """Loader that composes nodes by the rules of `scalars`; `_NodeReader` converts nodes to values."""
-
-    yaml_implicit_resolvers = scalars.resolvers()
-    nodes = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Return the next node; raise `_TooLarge` as soon as the document has too many nodes."""
-        self.nodes += 1
-        if self.nodes > MAX_VALUES:
-            raise _TooLarge
-        node: yaml.Node | None = super().compose_node(parent, index)
-        return node
+def _origin(document: Document, line: int) -> Origin:
+    """Return the origin of a value on `line`, counted from 0."""
+    return Origin(document.origin.file, line + 1) if document.origin.line is not None else document.origin
 
 
 class _TooLarge(Exception):
     """Raised if a document has too many values, possibly by nested aliases."""
 
 
-class _NodeReader:
-    """Converter of nodes to values that records origins and faults in `document`."""
+class _NodeReader(yaml.SafeLoader):
+    """Loader that composes nodes by the rules of `scalars` and converts them to values with origins."""
 
-    def __init__(self, document: Document, file: str, lines: bool) -> None:
+    yaml_implicit_resolvers = scalars.RESOLVERS
+
+    def __init__(self, text: str, document: Document) -> None:
+        super().__init__(text)
         self.document = document
-        self.file = file
-        self.lines = lines
-        self.count = 0
+        self.num_nodes = self.num_values = 0
         self.open: set[int] = set()
 
-    def refuse(self, keys: Keys, message: str, line: int, code: FaultCode = FaultCode.INVALID_YAML) -> None:
-        """Record a fault on `line`, counted from 0."""
-        place = line + 1 if self.lines else None
-        self.document.faults.append(Fault(message, dotted(keys), self.file, place, code))
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Return the next node; raise `_TooLarge` as soon as the document has too many nodes."""
+        self.num_nodes += 1
+        if self.num_nodes > MAX_VALUES:
+            raise _TooLarge
+        return super().compose_node(parent, index)
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Insert the fields of merge keys (<<) before the other fields; called for merged mappings too."""
+        self._count(len(node.value))
+        super().flatten_mapping(node)
+
+    def _count(self, number: int) -> None:
+        self.num_values += number
+        if self.num_values > MAX_VALUES:
+            raise _TooLarge
 
     def value(self, node: yaml.Node, keys: Keys, line: int | None = None) -> Any:
         """Return the value of `node`; its origin is `line` (the line of its key), or else its own line."""
-        self.count += 1
-        if self.count > MAX_VALUES:
-            raise _TooLarge
-        line_number = node.start_mark.line if line is None else line
-        self.document.origins[keys] = Origin(self.file, line_number + 1 if self.lines else None)
+        self._count(1)
+        line = node.start_mark.line if line is None else line
+        self.document.origins[keys] = _origin(self.document, line)
         if id(node) in self.open:
-            self.refuse(keys, "must not contain itself through an alias", line_number)
+            _refuse(self.document, keys, "must not contain itself through an alias", line)
             return None
         self.open.add(id(node))
         try:
@@ -239,78 +232,60 @@ class _NodeReader:
                     return self._mapping(node, keys)
                 case yaml.SequenceNode(tag="tag:yaml.org,2002:seq"):
                     return [self.value(item, (*keys, place)) for place, item in enumerate(node.value)]
-                case yaml.ScalarNode():
-                    return self._scalar(node, keys, line_number)
+                case yaml.ScalarNode() if node.tag in scalars.CONVERTERS:
+                    return self._scalar(node, keys, line)
                 case _:
-                    self.refuse(keys, f"tags are not read, got {_short_tag(node.tag)}", line_number)
+                    tag = node.tag.replace("tag:yaml.org,2002:", "!!")
+                    _refuse(self.document, keys, f"tags are not read, got {tag}", line)
                     return None
         finally:
             self.open.discard(id(node))
 
     def _mapping(self, node: yaml.MappingNode, keys: Keys) -> dict[str, Any]:
         values: dict[str, Any] = {}
-        inherited: dict[str, Any] = {}
-        first_lines: dict[Hashable, int] = {}
+        own_keys, first_lines = {id(key) for key, _ in node.value}, dict[str, int]()
+        merge_lines = [key.start_mark.line for key, _ in node.value if key.tag == scalars.MERGE]
+        try:
+            self.flatten_mapping(node)
+        except yaml.constructor.ConstructorError:
+            message = "a merge key (<<) must have an alias of a mapping, or a list of them"
+            _refuse(self.document, keys, message, merge_lines[0])
         for key_node, value_node in node.value:
-            if _is_merge(key_node):
-                inherited |= self._merged_fields(value_node, keys, key_node.start_mark.line)
-        for key_node, value_node in node.value:
-            if _is_merge(key_node):
-                continue
             line = key_node.start_mark.line
-            if not isinstance(key_node, yaml.ScalarNode):
-                self.refuse(keys, "keys must be texts, got a list or mapping", line)
-                continue
-            if key_node.tag != scalars.STR:
-                remedy = f": write '{key_node.value}' in quotes" if key_node.value else ""
-                key_text = key_node.value or "an empty key"
-                self.refuse(keys, f"keys must be texts, got {key_text}{remedy}", line)
+            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != scalars.STR:
+                text = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
+                remedy = f"{text}: write '{text}' in quotes" if text else "an empty key"
+                got = remedy if text is not None else "a list or mapping"
+                _refuse(self.document, keys, f"keys must be texts, got {got}", line)
                 continue
             key = key_node.value
             value = self.value(value_node, (*keys, key), line)
-            if key in values:
-                also = f", also on line {first_lines[key] + 1}" if self.lines else f", got {key} twice"
-                self.refuse((*keys, key), f"must be given once{also}", line, FaultCode.DUPLICATE_KEY)
+            if key in first_lines:
+                has_lines = self.document.origin.line is not None
+                also = f", also on line {first_lines[key] + 1}" if has_lines else f", got {key} twice"
+                message = f"must be given once{also}"
+                _refuse(self.document, (*keys, key), message, line, FaultCode.DUPLICATE_KEY)
                 continue
             values[key] = value
-            first_lines[key] = line
-        return {**inherited, **values}
+            if id(key_node) in own_keys:
+                first_lines[key] = line
+        return values
 
-    def _merged_fields(self, node: yaml.Node, keys: Keys, line: int) -> dict[str, Any]:
-        """Return the fields that a merge key (<<) adds to the mapping at `keys`; the first source wins."""
-        sources = node.value if isinstance(node, yaml.SequenceNode) else [node]
-        origins: dict[str, Any] = {}
-        for source in reversed(sources):
-            if not isinstance(source, yaml.MappingNode) or id(source) in self.open:
-                self.refuse(keys, "a merge key (<<) must have an alias of a mapping, or a list of them", line)
-                continue
-            origin_of_keys = self.document.origins[keys]
-            origins |= self.value(source, keys) or {}
-            self.document.origins[keys] = origin_of_keys
-        return origins
-
-    def _scalar(self, node: yaml.ScalarNode, keys: Keys, line: int) -> bool | int | float | str | None:
-        if node.tag not in {scalars.NULL, scalars.BOOL, scalars.INT, scalars.FLOAT, scalars.STR}:
-            self.refuse(keys, f"tags are not read, got {_short_tag(node.tag)}", line)
-            return None
+    def _scalar(self, node: yaml.ScalarNode, keys: Keys, line: int) -> scalars.Scalar:
         try:
-            value = scalars.value_of(node.tag, node.value)
-        except ValueError:
-            message = f"cannot be read as a number, got {node.value[:40]!r}"
-            self.refuse(keys, message, line, FaultCode.OVERSIZED_VALUE)  # a number with thousands of digits
+            value = scalars.CONVERTERS[node.tag](node.value)
+            is_oversized = isinstance(value, int) and not -_INT64 <= value < _INT64
+        except ValueError:  # a number with thousands of digits
+            is_oversized = True
+        if is_oversized:
+            message = f"must fit into 64 bits, got {node.value[:40]}"
+            _refuse(self.document, keys, message, line, FaultCode.OVERSIZED_VALUE)
             return None
         if isinstance(value, float) and not math.isfinite(value):
-            self.refuse(keys, f"must be a finite number, got {node.value}", line, FaultCode.INVALID_VALUE)
-            return None
-        if isinstance(value, int) and not -_INT64 <= value < _INT64:
-            message = f"must fit into 64 bits, got {node.value[:40]}"
-            self.refuse(keys, message, line, FaultCode.OVERSIZED_VALUE)
+            message = f"must be a finite number, got {node.value}"
+            _refuse(self.document, keys, message, line, FaultCode.INVALID_VALUE)
             return None
         return value
-
-
-def _is_merge(key: yaml.Node) -> bool:
-    return isinstance(key, yaml.ScalarNode) and key.value == "<<" and not key.style
 
 
 _REMEDIES: Final = {
@@ -325,10 +300,6 @@ _REMEDIES: Final = {
     "could not find expected ':'": "write a key as `key: value`, with a space behind the colon",
 }
 """Advice by part of a message of PyYAML; the first match is used."""
-
-
-def _short_tag(tag: str) -> str:
-    return tag.replace("tag:yaml.org,2002:", "!!")
 
 
 def _plain(error: yaml.MarkedYAMLError, *, lines: bool) -> str:

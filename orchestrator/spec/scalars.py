@@ -5,7 +5,7 @@ the rules, so that written values are read back unchanged. Quoted words are alwa
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import yaml
@@ -15,64 +15,47 @@ BOOL: Final = "tag:yaml.org,2002:bool"
 INT: Final = "tag:yaml.org,2002:int"
 FLOAT: Final = "tag:yaml.org,2002:float"
 STR: Final = "tag:yaml.org,2002:str"
+MERGE: Final = "tag:yaml.org,2002:merge"
+Scalar = bool | int | float | str | None
 
-_RULES: Final = (
-    (NULL, re.compile(r"(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
-    (BOOL, re.compile(r"(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
-    (INT, re.compile(r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$"), list("-+0123456789")),
-    (
-        FLOAT,
-        re.compile(
-            r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
-            r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
-        ),
-        list("-+.0123456789"),
-    ),
-)
+RESOLVERS: Final[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
+"""Tags and patterns of unquoted words in the form that PyYAML needs: by first character, in order."""
+for _tag, _pattern, _firsts in (
+    (NULL, r"(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
+    (BOOL, r"(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
+    (INT, r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$", "-+0123456789"),
+    (FLOAT, r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$", "-+.0123456789"),
+    (FLOAT, r"(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$", "-+."),
+    (MERGE, r"<<$", "<"),
+):
+    for _first in _firsts:
+        RESOLVERS.setdefault(_first, []).append((_tag, re.compile(_pattern)))
+
+CONVERTERS: Final[dict[str, Callable[[str], Scalar]]] = {
+    NULL: lambda _: None,
+    BOOL: lambda text: text.lower() == "true",
+    INT: lambda text: int(text, 0 if text.startswith(("0o", "0x")) else 10),
+    FLOAT: lambda text: float(text.lower().replace(".inf", "inf").replace(".nan", "nan")),
+    STR: str,
+    MERGE: str,
+}
+"""Function by tag that returns the value of a scalar; integers with too many digits raise `ValueError`."""
 
 
-def resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
-    """Return the rules in the form that PyYAML needs: by first character, in order."""
-    table: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
-    for tag, pattern, firsts in _RULES:
-        for first in firsts:
-            table.setdefault(first, []).append((tag, pattern))
-    return table
-
-
-def read(word: str) -> bool | int | float | str | None:
+def read(word: str) -> Scalar:
     """Return the value of an unquoted word.
 
     Raises:
         ValueError: For an integer with too many digits.
     """
-    tag = next((tag for tag, pattern, _ in _RULES if pattern.match(word)), STR)
-    return value_of(tag, word)
-
-
-def value_of(tag: str, text: str) -> bool | int | float | str | None:
-    """Return the value of a scalar with the tag that `resolvers` assigned.
-
-    Raises:
-        ValueError: For an integer with too many digits.
-    """
-    match tag:
-        case "tag:yaml.org,2002:null":
-            return None
-        case "tag:yaml.org,2002:bool":
-            return text.lower() == "true"
-        case "tag:yaml.org,2002:int":
-            return int(text, 0) if text.startswith(("0o", "0x")) else int(text)
-        case "tag:yaml.org,2002:float":
-            return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
-        case _:
-            return text
+    rules = RESOLVERS.get(word[:1], [])
+    return CONVERTERS[next((tag for tag, pattern in rules if pattern.match(word)), STR)](word)
 
 
 class Dumper(yaml.SafeDumper):
     """Dumper that quotes every text that the rules above would read as another value."""
 
-    yaml_implicit_resolvers = resolvers()
+    yaml_implicit_resolvers = RESOLVERS
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  (a value used twice is written twice)
         """Return True to write no anchors, so that a written spec is easy to read."""

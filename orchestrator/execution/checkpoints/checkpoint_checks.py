@@ -1,6 +1,6 @@
 """Check the checkpoints that an extended sweep will re-evaluate, before the extension writes anything."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from orchestrator.errors import InputError
 from orchestrator.execution.checkpoints.checkpoint_stores import CheckpointStore, make_store
@@ -29,12 +29,14 @@ def require_checkpoints(folder: SweepFolder, uri: str | None, plan: Plan, record
     known_ids = {record.trial_id for record in records}
     new = [trial for trial in plan.trials if trial.late_splits and trial.trial_id not in known_ids]
     late = {(trial.arm, trial.rank, trial.seed) for trial in new}
-    if not late:
-        return
-    finished = ("confirm", OutcomeKind.FINISHED)
-    confirmed = [record for record in records if (record.phase, record.outcome) == finished]
-    sources = [record for record in confirmed if (record.arm, record.rank, record.seed) in late]
-    if faults := list(_faults(folder, make_store(uri), sources)):
+    store, faults = make_store(uri), list[str]()
+    for record in records:
+        is_source = (record.phase, record.outcome) == ("confirm", OutcomeKind.FINISHED)
+        if is_source and (record.arm, record.rank, record.seed) in late:
+            assert record.last is not None, "a finished trial was measured"
+            if fault := checkpoint_fault(store, folder, record.trial_id, record.last.step):
+                faults.append(f"  {record.place} ({record.trial_id}, seed {record.seed}): {fault}")
+    if faults:
         num_unlisted = len(faults) - MOST_NAMED
         remainder = [f"  and {amount(num_unlisted, 'trial')} more"] if num_unlisted > 0 else []
         missing_text = (
@@ -45,26 +47,13 @@ def require_checkpoints(folder: SweepFolder, uri: str | None, plan: Plan, record
         raise InputError("\n".join([missing_text, *faults[:MOST_NAMED], *remainder, remedy]))
 
 
-def _faults(folder: SweepFolder, store: CheckpointStore, sources: Sequence[Record]) -> Iterator[str]:
-    for record in sources:
-        assert record.last is not None, "a finished trial was measured"
-        if fault := _fault(store, folder, record.trial_id, record.last.step):
-            yield f"  {record.place} ({record.trial_id}, seed {record.seed}): {fault}"
-
-
-def is_checkpoint_readable(store: CheckpointStore, folder: SweepFolder, trial_id: str, step: int) -> bool:
-    """Return whether the checkpoint of a trial at `step` exists and is readable."""
-    return not _fault(store, folder, trial_id, step)
-
-
-def _fault(store: CheckpointStore, folder: SweepFolder, trial_id: str, step: int) -> str:
-    """Return a description of the fault of the checkpoint at `step`; empty if it is readable."""
-    checkpoints = store.complete(folder.checkpoint(trial_id))
-    checkpoint = next((entry for entry in checkpoints if entry.step == step), None)
-    if checkpoint is None:
-        return f"no checkpoint of step {step}"
-    try:
-        checkpoint.measurement()
-    except CheckpointDamaged as error:
-        return str(error)
-    return ""
+def checkpoint_fault(store: CheckpointStore, folder: SweepFolder, trial_id: str, step: int) -> str:
+    """Return a description of the fault of a trial's checkpoint at `step`; empty if it is readable."""
+    for checkpoint in store.complete(folder.checkpoint(trial_id)):
+        if checkpoint.step == step:
+            try:
+                checkpoint.measurement()
+            except CheckpointDamaged as error:
+                return str(error)
+            return ""
+    return f"no checkpoint of step {step}"

@@ -17,8 +17,7 @@ class FolderCheckpoints:
 
     def place(self, trial_id: str, step: int) -> str:
         """Return the path of a checkpoint relative to the folder of the sweep, as the ledger records it."""
-        path = self.folder.checkpoint(trial_id) / checkpoint_name(step)
-        return str(path.relative_to(self.folder.root))
+        return str((self.folder.checkpoint(trial_id) / checkpoint_name(step)).relative_to(self.folder.root))
 
     def discard(self, trial_ids: Iterable[str]) -> None:
         """Delete all checkpoints of these trials at once, and ignore errors."""
@@ -27,24 +26,19 @@ class FolderCheckpoints:
             shutil.rmtree(f"{parent}/{trial_id}", ignore_errors=True)
 
 
-class ExternalCheckpoints:
+class ExternalCheckpoints(ExternalStore):
     """Checkpoints in an external store; a background thread deletes them, because a store may be slow."""
 
     def __init__(self, uri: str) -> None:
         """Prepare the thread that deletes checkpoints."""
-        self._store = ExternalStore(uri)
+        super().__init__(uri)
         self._deleter = ThreadPoolExecutor(1, "checkpoints")
         self._deletions: list[Future[None]] = []
-
-    def place(self, trial_id: str, step: int) -> str:
-        """Return the URI of a checkpoint, as the ledger records it."""
-        return self._store.place(trial_id, step)
 
     def discard(self, trial_ids: Iterable[str]) -> None:
         """Queue the deletion of all checkpoints of these trials; failures are logged."""
         if names := list(trial_ids):
-            self._deletions = [deletion for deletion in self._deletions if not deletion.done()]
-            self._deletions.append(self._deleter.submit(self._store.discard, names))
+            self._deletions = [self._deleter.submit(super().discard, names)]  # begins after earlier ones
 
     def close(self, wait_s: float = 30.0) -> None:
         """Wait up to `wait_s` seconds for queued deletions; the next session repeats unfinished ones."""

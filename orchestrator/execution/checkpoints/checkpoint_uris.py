@@ -21,9 +21,8 @@ def child_uri(uri: str, *names: str) -> str:
 
     The text is edited directly, since `urllib` drops the slashes of `scheme:///path` for unknown schemes.
     """
-    scheme, separator, rest = uri.partition("://")
-    path, query = re.fullmatch(r"([^?#]*)(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr]
-    return f"{scheme}{separator}{'/'.join([path.rstrip('/'), *names])}{query}"
+    folder, query = re.fullmatch(r"(.*?://[^?#]*?)/*([?#].*)?", uri, re.DOTALL).groups("")  # type: ignore[union-attr]
+    return "/".join([folder, *names]) + query
 
 
 def check_uri(uri: str) -> None:
@@ -33,24 +32,21 @@ def check_uri(uri: str) -> None:
         InputError: The URI contains a secret, or no installed file system supports its scheme.
         StoreError: The file system connects on creation, and the connection fails.
     """
-    if "://" not in uri:
-        raise _unknown_uri_error(uri, "a URI has a scheme, such as s3://")
+    got = f"got {redact_url(uri)}"
     try:
-        secret = _holds_secret(uri)
-        if not secret:
+        if not (has_secret := _holds_secret(uri)):
             file_system(uri)
-    except InputError:
-        raise
     except (ImportError, TypeError, ValueError) as error:
-        raise _unknown_uri_error(uri, error) from error
-    except Exception as error:  # libraries of stores have their own exception classes
-        raise StoreError(
-            f"--checkpoints must be reachable, got {redact_url(uri)}: {redact(error)}"
-        ) from error
-    if secret:
         raise InputError(
-            f"--checkpoints must contain no credentials, because it is stored, got {redact_url(uri)}; set "
-            "them in the environment of all nodes (e.g. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)"
+            f"--checkpoints must be a URI of a known file system, e.g. s3://bucket/folder, {got}: "
+            f"{redact(error)}; fsspec needs the library of that scheme, e.g. adlfs for abfs://"
+        ) from error
+    except Exception as error:  # libraries of stores have their own exception classes
+        raise StoreError(f"--checkpoints must be reachable, {got}: {redact(error)}") from error
+    if has_secret:
+        raise InputError(
+            f"--checkpoints must contain no credentials, because it is stored, {got}; set them in the "
+            "environment of all nodes (e.g. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)"
         )
 
 
@@ -61,23 +57,22 @@ def file_system(uri: str) -> tuple[Any, str]:
     library.
 
     Raises:
-        InputError: No installed file system supports the scheme of the URI.
+        ImportError: The library of the scheme is not installed.
+        ValueError: No file system supports the scheme.
         Exception: The file system connects on creation, and the connection fails.
     """
-    import fsspec
+    from fsspec.core import url_to_fs
     from fsspec.implementations.arrow import ArrowFSWrapper
     from pyarrow import ArrowInvalid, ArrowNotImplementedError, fs
 
+    if "://" not in uri:
+        raise ValueError("a URI has a scheme, such as s3://")
     try:
         system, path = fs.FileSystem.from_uri(uri)
+        files = ArrowFSWrapper(system, skip_instance_cache=True)
     except (ArrowInvalid, ArrowNotImplementedError):
-        try:
-            fsspec.get_filesystem_class(fsspec.utils.get_protocol(uri))
-        except (ValueError, ImportError) as error:
-            raise _unknown_uri_error(uri, error) from error
-        filesystem, path = fsspec.core.url_to_fs(uri)
-        return filesystem, path.rstrip("/")
-    return ArrowFSWrapper(system, skip_instance_cache=True), path.rstrip("/")
+        files, path = url_to_fs(uri)
+    return files, path.rstrip("/")
 
 
 def _holds_secret(uri: str) -> bool:
@@ -85,10 +80,3 @@ def _holds_secret(uri: str) -> bool:
     if parts.password is None and parts.scheme not in USERS_ARE_KEYS:
         uri = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
     return redact_url(uri) != uri
-
-
-def _unknown_uri_error(uri: str, error: Exception | str) -> InputError:
-    return InputError(
-        "--checkpoints must be a URI of a known file system, e.g. s3://bucket/folder, got "
-        f"{redact_url(uri)!r}: {redact(error)}; fsspec needs the library of that scheme, e.g. adlfs for abfs://"
-    )

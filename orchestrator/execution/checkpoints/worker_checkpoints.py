@@ -7,18 +7,15 @@ A checkpoint is written to a temporary folder, flushed to the disk and then rena
 """
 
 import hashlib
-import os
 import shutil
 import uuid
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any
 
-from orchestrator.files.abandoned_folders import is_own_folder
 from orchestrator.files.file_digests import seal_json, unseal_json
+from orchestrator.files.json_values import from_json_values
 from orchestrator.files.regular_files import read_regular
 from orchestrator.identity import checkpoint_name, checkpoint_step
 from trainables.atomic import flush as to_disk
@@ -26,8 +23,8 @@ from trainables.protocol import Measurement
 
 KEPT = 2
 """Number of newest checkpoints to retain; the second one is used if the newest is damaged."""
-FLUSHES = 8
-"""Number of files flushed concurrently, since file systems flush several files together."""
+Save = Callable[[Path], None]
+"""Function that writes the state of a workload into a folder."""
 UNFINISHED = ".writing-"
 MANIFEST = "checkpoint.json"
 STATE = "state"
@@ -53,20 +50,12 @@ class Checkpoint:
         """Check every file and return the measurement of this step. Raise `CheckpointDamaged`."""
         try:
             manifest = unseal_json(read_regular(self.folder / MANIFEST))
-            measurement = _from_json(manifest["measurement"])
-            files = manifest["files"]
+            measurement = from_json_values(Measurement, manifest["measurement"])
+            changed_files = {name for name, _ in _digests(self.state).items() ^ manifest["files"].items()}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CheckpointDamaged(f"{self.folder / MANIFEST} must be readable, got {error!r}") from error
-        if measurement.step != self.step:
-            raise CheckpointDamaged(f"{self.folder} must hold step {self.step}, got {measurement.step}")
-        try:
-            digests = _digests(self.state)
-        except OSError as error:
-            raise CheckpointDamaged(f"files of {self.folder} must be readable, got {error!r}") from error
-        if digests != files:
-            names = sorted(name for name in files.keys() | digests if files.get(name) != digests.get(name))
-            listed = ", ".join(names)
-            raise CheckpointDamaged(f"files of {self.folder} must be as written, but these differ: {listed}")
+        if changed_files:
+            raise CheckpointDamaged(f"{self.folder} has changed files: {', '.join(sorted(changed_files))}")
         return measurement
 
 
@@ -77,78 +66,60 @@ def list_checkpoints(folder: Path) -> list[Checkpoint]:
     return [Checkpoint(folder / checkpoint_name(step), step) for step in steps]
 
 
-def write(
-    folder: Path, measurement: Measurement, save: Callable[[Path], None], *, flush: bool = True
-) -> Checkpoint:
+def write(trial: Path, measurement: Measurement, save: Save, *, flush: bool = True, **_: float) -> Checkpoint:
     """Write a checkpoint, then delete all older ones except the newest `KEPT` - 1.
 
     An error leaves the older checkpoints unchanged.
 
     Args:
-        folder: Folder of the checkpoints of the trial.
+        trial: Folder of the checkpoints of the trial.
         measurement: The measurement of this step.
         save: Function that writes the state into a folder.
         flush: Whether the checkpoint must survive a failure of the machine. If False, a lost write is
             detected by its digests.
+        **_: Options of other stores.
 
     Returns:
         The new checkpoint.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    trial.mkdir(parents=True, exist_ok=True)
     # An earlier worker that was declared dead may still write, so each temporary folder has a unique name.
-    unfinished = folder / f"{UNFINISHED}{uuid.uuid4().hex}"
+    unfinished = trial / f"{UNFINISHED}{uuid.uuid4().hex}"
     try:
         (unfinished / STATE).mkdir(parents=True)
         save(unfinished / STATE)
-        manifest = {"measurement": _to_json(measurement), "files": _digests(unfinished / STATE)}
+        # Metrics that are NaN or infinite become strings, since JSON has only finite numbers.
+        metrics = {name: num if isfinite(num) else str(num) for name, num in measurement.metrics.items()}
+        values = {"step": measurement.step, "seconds": measurement.seconds, "metrics": metrics}
+        values |= {"examples": [*measurement.examples]} if measurement.examples else {}
+        manifest = {"measurement": values, "files": _digests(unfinished / STATE)}
         (unfinished / MANIFEST).write_text(seal_json(manifest), encoding="utf-8")
         if flush:
-            # The targets of symbolic links may be outside the checkpoint or missing.
-            paths_written = [path for path in (*unfinished.rglob("*"), unfinished) if not path.is_symlink()]
-            with ThreadPoolExecutor(FLUSHES) as pool:
-                list(pool.map(to_disk, paths_written))  # raises the first error
-        checkpoint = Checkpoint(folder / checkpoint_name(measurement.step), measurement.step)
+            for path in (*unfinished.rglob("*"), unfinished):
+                if not path.is_symlink():  # its target may be outside the checkpoint or missing
+                    to_disk(path)
+        checkpoint = Checkpoint(trial / checkpoint_name(measurement.step), measurement.step)
         shutil.rmtree(checkpoint.folder, ignore_errors=True)
         unfinished.rename(checkpoint.folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     if flush:
-        to_disk(folder)
-    for old in list_checkpoints(folder)[KEPT:]:
+        to_disk(trial)
+    for old in list_checkpoints(trial)[KEPT:]:
         shutil.rmtree(old.folder, ignore_errors=True)
     return checkpoint
-
-
-def _to_json(measurement: Measurement) -> dict[str, Any]:
-    """Return a measurement as JSON values: metrics that are NaN or infinite become strings."""
-    metrics = {name: value if isfinite(value) else str(value) for name, value in measurement.metrics.items()}
-    values = {"step": measurement.step, "seconds": measurement.seconds, "metrics": metrics}
-    return values | ({"examples": [*measurement.examples]} if measurement.examples else {})
-
-
-def _from_json(values: Mapping[str, Any]) -> Measurement:
-    metrics = {name: float(value) for name, value in values["metrics"].items()}
-    return Measurement(**{**values, "metrics": metrics})
 
 
 def clear_unfinished(folder: Path) -> None:
     """Delete incomplete checkpoints that killed workers left."""
     for path in folder.glob(f"{UNFINISHED}*"):
-        if is_own_folder(path):
-            shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _digests(state: Path) -> dict[str, str]:
-    """Return the digest of each file by its relative path. Raise `OSError` also for an unreadable folder."""
-
-    def refuse(error: OSError) -> None:
-        if isinstance(error, PermissionError):
-            raise error
-
-    walked = os.walk(state, onerror=refuse)
-    paths = [Path(folder, name) for folder, _, names in walked for name in names]
+    """Return the digest of each file by its relative path. Raise `OSError` for an unreadable file."""
     digests = {}
-    for path in sorted(file for file in paths if file.is_file()):
+    for path in sorted(file for file in state.rglob("*") if file.is_file()):
         with path.open("rb") as file:
             digests[path.relative_to(state).as_posix()] = hashlib.file_digest(file, "blake2b").hexdigest()
     return digests

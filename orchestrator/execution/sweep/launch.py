@@ -14,7 +14,7 @@ from typing import Any
 
 from orchestrator.conductor.retrying import Retry, choose
 from orchestrator.errors import LeaseLost, Withdrawn
-from orchestrator.execution.checkpoints.checkpoint_checks import is_checkpoint_readable
+from orchestrator.execution.checkpoints.checkpoint_checks import checkpoint_fault
 from orchestrator.execution.checkpoints.checkpoint_stores import ExternalStore, make_store
 from orchestrator.execution.code_digests import collect_provenance
 from orchestrator.execution.datasets import (
@@ -273,7 +273,7 @@ def _retry_trials(session: OpenSweep, retry: Retry) -> None:
     store = make_store(session.setup.checkpoints)
 
     def can_be_read(trial_id: str, step: int) -> bool:
-        return not retry.from_scratch and is_checkpoint_readable(store, session.folder, trial_id, step)
+        return not retry.from_scratch and not checkpoint_fault(store, session.folder, trial_id, step)
 
     session.recorder.retry(choose(session.plan, session.records(), retry.asked).trial_ids, can_be_read)
 

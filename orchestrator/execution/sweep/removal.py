@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import InputError, StoreError
-from orchestrator.execution.checkpoints.checkpoint_stores import ExternalStore
+from orchestrator.execution.checkpoints.checkpoint_stores import COMMAND_PATIENCE_S, ExternalStore
 from orchestrator.execution.sweep.launch_folder import STORES, Setup, refuse_copy
 from orchestrator.files.abandoned_folders import SILENCE_S, is_own_folder
 from orchestrator.files.json_values import from_json_values, parse_json, to_json_values
@@ -73,7 +73,7 @@ def remove(
     # Claim first: a running sweep also has a running tracker, whose lock would be waited for in vain.
     with _claim_sweep(folder, setup, on_fenced) as uid, projection_lock(folder.root, LOCK_WAIT_S):
         if setup is not None and setup.checkpoints is not None:
-            ExternalStore(setup.checkpoints).require_answer()  # check before any deletion
+            ExternalStore(setup.checkpoints, COMMAND_PATIENCE_S).names("")  # must answer before any deletion
         if tracking_uri is not None and uid is not None:
             _delete_runs(folder, tracking_uri, uid)
         if setup is not None and (setup.storage is not None or setup.checkpoints is not None):
@@ -138,7 +138,7 @@ def finish_removal(removed_folder: Path) -> None:
         require_known(note.storage, "--storage")
         delete_sweep(note.storage, note.sweep, note.uid)
     if note is not None and note.checkpoints is not None:
-        ExternalStore(note.checkpoints).discard_all()
+        ExternalStore(note.checkpoints).delete("")
     try:
         shutil.rmtree(removed_folder)
     except FileNotFoundError:

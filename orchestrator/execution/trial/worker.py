@@ -270,11 +270,13 @@ class Harness:
             return None
         began, wasted = self._clock(), 0.0
         try:
-            saved_step = self._store.write(
+            checkpoint = self._store.write(
                 self._folder, self._last, self._workload.save, flush=flush, patience_s=patience_s
             )
-            self._saved_step = self._saved_step if saved_step is None else saved_step
-            return saved_step
+            if checkpoint is None:
+                return None
+            self._saved_step = checkpoint.step
+            return checkpoint.step
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a full disk or a failed upload must not end the trial

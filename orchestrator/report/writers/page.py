@@ -24,14 +24,15 @@ from orchestrator.report.writers.page_sections import (
 from search_spaces.wording import one_line, visible
 
 if TYPE_CHECKING:
-    from jinja2 import Template
+    from jinja2 import Environment
 
 HERE = Path(__file__).parent
 
 
 def html_page(report: Report, details: Details | None = None) -> str:
     """Return the report as HTML; without `details` the page has only the content of the report."""
-    return str(_template().render(_template_variables(report, details))) + "\n"
+    template = page_environment().get_template("page.jinja")
+    return template.render(_template_variables(report, details)) + "\n"
 
 
 def _template_variables(report: Report, details: Details | None) -> Mapping[str, Any]:
@@ -60,11 +61,11 @@ def _template_variables(report: Report, details: Details | None) -> Mapping[str,
 
 
 @cache
-def _template() -> "Template":
-    """Return the template of the page, which escapes all inserted text."""
+def page_environment() -> "Environment":
+    """Return the environment of the page's template, which escapes all inserted text."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    environment = Environment(
+    return Environment(
         loader=FileSystemLoader(HERE),
         autoescape=True,
         undefined=StrictUndefined,
@@ -72,7 +73,6 @@ def _template() -> "Template":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("page.jinja")
 
 
 def _printable(value: Any) -> Any:

@@ -21,7 +21,6 @@ from orchestrator.report.results.types import Report
 from orchestrator.report.writers.csv_file import as_csv
 from orchestrator.report.writers.first_arms import limit_arms
 from orchestrator.report.writers.json_file import as_json
-from orchestrator.report.writers.latex import latex_document
 from orchestrator.report.writers.page import html_page
 from orchestrator.report.writers.page_sections import arm_reasons
 from orchestrator.report.writers.tables import all_tables, as_markdown
@@ -66,6 +65,8 @@ def write_report_folder(
         if latex and figures != "pdf":
             _write_figures(panels, "pdf", fresh / "figures")
         if latex:
+            from orchestrator.report.writers.latex import latex_document
+
             (fresh / "report.tex").write_text(latex_document(report, panels), encoding="utf-8")
         write_manifest(fresh, sorted(path for path in fresh.rglob("*") if path.is_file()))
         _replace_folder(fresh, folder)

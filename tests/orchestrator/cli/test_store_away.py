@@ -22,11 +22,9 @@ def store(tmp_path, monkeypatch):
     uri = f"{PROTOCOL}://{folder}/sweep"
     plan = make_plan(1)
     finished(tmp_path, plan, checkpoints=uri)
-    writer = ExternalStore(uri)
-    writer.write(
+    ExternalStore(uri).write(
         tmp_path / plan.trials[0].trial_id, Measurement(1, 0.5, {}), lambda path: (path / "w").touch()
     )
-    writer.close()
     return folder
 
 

@@ -46,7 +46,7 @@ json = st.recursive(
         ["3e-4", "true", "null", "yes", "0x1F", "<<", "=", "- a", "a: b", "#", " ", "\n", "1.", "~"]
     ),
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text("ab.: 1e~", max_size=5), inner, max_size=3)
+        st.lists(inner, max_size=3) | st.dictionaries(st.text("ab.: 1e~<", max_size=5), inner, max_size=3)
     ),
     max_leaves=10,
 )
@@ -73,7 +73,9 @@ def test_every_value_has_its_line() -> None:
 def test_exploding_aliases_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document, "MAX_VALUES", 500)
     levels = "".join(f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 9)}]\n" for i in range(1, 9))
-    assert read_text(f"l0: &l0 [x]\n{levels}", "s.yaml").faults[0].code == FaultCode.OVERSIZED_VALUE
+    merged = f"a: &a {{{', '.join(f'k{i}: 1' for i in range(90))}}}\nb: {{<<: [{', '.join(['*a'] * 200)}]}}\n"
+    for text in (f"l0: &l0 [x]\n{levels}", merged):
+        assert read_text(text, "s.yaml").faults[0].code == FaultCode.OVERSIZED_VALUE
 
 
 def test_reading_stops_at_the_limit_of_values(monkeypatch: pytest.MonkeyPatch) -> None:

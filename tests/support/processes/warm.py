@@ -20,7 +20,7 @@ from tests.support.processes.commands import TINY
 
 child_servers.install()
 main.command()
-page._template()
+page.page_environment().get_template("page.jinja")
 if torch.version.cuda is None:  # with CUDA a backward pass starts threads, and forks need a single thread
     with tempfile.TemporaryDirectory() as _folder:
         _spec = Path(_folder) / "tiny.yaml"

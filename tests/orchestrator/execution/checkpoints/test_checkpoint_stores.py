@@ -33,23 +33,16 @@ def s3(tmp_path_factory):
 @pytest.fixture(params=["s3", "file"])
 def store(request, tmp_path):
     uri = request.getfixturevalue("s3").uri if request.param == "s3" else f"file://{tmp_path}/store"
-    external_store = ExternalStore(sweep_uri(uri, "sweep"))
-    yield external_store
-    external_store.close()
+    return ExternalStore(sweep_uri(uri, "sweep"))
 
 
-@pytest.fixture
-def no_patience(monkeypatch):
-    monkeypatch.setattr(checkpoint_stores, "PATIENCE_S", 0.0)
-
-
-def write_checkpoint(store, step, trial=TRIAL):
+def write_checkpoint(store, step, trial=TRIAL, patience_s=0.0):
     def save(folder):
         (folder / "deep" / "er").mkdir(parents=True)
         (folder / "deep" / "er" / "weights").write_bytes(b"w" * step * 1000)
         (folder / "empty").touch()
 
-    return store.write(trial, Measurement(step, 0.5, {"valid/score": 0.25}), save)
+    return store.write(trial, Measurement(step, 0.5, {"valid/score": 0.25}), save, patience_s=patience_s).step
 
 
 def checkpoint_steps(store, trial=TRIAL):
@@ -81,39 +74,40 @@ def test_unfinished_checkpoint_is_hidden_and_deleted_by_the_next_write(store, mo
     write_checkpoint(store, 1)
     put = ExternalStore.put
 
-    def fail_at_manifest(self, path, content):
-        if path.endswith("checkpoint.json"):
+    def fail_at_manifest(self, name, source):
+        if name.endswith("checkpoint.json"):
             raise OSError("the line is cut")
-        put(self, path, content)
+        put(self, name, source)
 
     monkeypatch.setattr(ExternalStore, "put", fail_at_manifest)
     with pytest.raises(StoreUnreachable):
         write_checkpoint(store, 2)
     monkeypatch.undo()
     assert checkpoint_steps(store) == [1]
-    assert store.entries(store._path("trial")).keys() == {"step-000000001", "step-000000002"}
+    assert store.names("trial") == {"step-000000001", "step-000000002"}
     write_checkpoint(store, 3)
-    assert store.entries(store._path("trial")).keys() == {"step-000000001", "step-000000003"}
+    assert store.names("trial") == {"step-000000001", "step-000000003"}
 
 
-def test_damaged_checkpoint_raises_an_error_and_the_older_one_is_readable(store):
+def test_damaged_checkpoint_raises_an_error_and_the_older_one_is_readable(store, tmp_path):
+    damaged_file = tmp_path / "damaged"
+    damaged_file.write_text('{"state": ')
     write_checkpoint(store, 1)
     write_checkpoint(store, 2)
     (weights,) = [file for file in all_files(store) if file.endswith("weights") and "step-000000002" in file]
-    store.put(weights, b"damaged")
+    store.put(weights, damaged_file)
     newest, older = store.complete(TRIAL)
     with pytest.raises(CheckpointDamaged):
         newest.measurement()
     assert older.measurement().step == 1
-    store.put(store._path("trial", "step-000000002", "checkpoint.json"), b'{"state": ')
+    store.put("trial/step-000000002/checkpoint.json", damaged_file)
     assert checkpoint_steps(store) == [1]
 
 
-def all_files(store, folder=None):
-    """Yield the paths of all files of a store."""
-    folder = folder or store._path()
-    for name, is_folder in store.entries(folder).items():
-        yield from all_files(store, f"{folder}/{name}") if is_folder else [f"{folder}/{name}"]
+def all_files(store):
+    """Return the paths of all files of a store, relative to its root."""
+    files, root = store._connection
+    return [path.removeprefix(f"{root}/") for path in files.find(root)]
 
 
 def test_discard_deletes_only_the_named_trials(store):
@@ -121,7 +115,7 @@ def test_discard_deletes_only_the_named_trials(store):
         write_checkpoint(store, 1, Path(name))
     store.discard(["a", "b", "none"])
     assert [checkpoint_steps(store, Path(name)) for name in ("a", "b", "c")] == [[], [], [1]]
-    store.discard_all()
+    store.delete("")
     assert checkpoint_steps(store, Path("c")) == []
 
 
@@ -139,7 +133,7 @@ def test_probe_of_a_missing_bucket_raises_an_error(s3):
     assert SECRET not in str(raised.value)
 
 
-def test_trial_continues_from_the_store_on_another_machine(store, no_patience, tmp_path):
+def test_trial_continues_from_the_store_on_another_machine(store, tmp_path):
     undisturbed = Harness(PATH, 0.0)
     undisturbed.start(make_job(phase="confirm"), tmp_path / "trial")
     first_harness = Harness(PATH, 0.0, store=store)
@@ -209,14 +203,12 @@ class TestLibraryErrors:
 
     @pytest.fixture
     def failing_store(self, store_folder):
-        external_store = ExternalStore(f"{PROTOCOL}://{store_folder}/sweep")
-        yield external_store
-        external_store.close()
+        return ExternalStore(f"{PROTOCOL}://{store_folder}/sweep")
 
     @pytest.mark.parametrize("kind", ["LibraryError", "ConnectionError"])
     def test_each_operation_is_retried_after_any_exception(self, failing_store, store_folder, kind):
         for operation, expected in (
-            (lambda: failing_store.write(TRIAL, Measurement(1, 0.5, {}), save_weights, patience_s=60.0), 1),
+            (lambda: write_checkpoint(failing_store, 1, patience_s=60.0), 1),
             (lambda: checkpoint_steps(failing_store), [1]),
             (failing_store.probe, None),
             (lambda: failing_store.clear_unfinished(TRIAL), None),
@@ -226,7 +218,8 @@ class TestLibraryErrors:
             (store_folder / AWAY).write_text(f"{kind} 3")
             assert operation() == expected
 
-    def test_unreachable_store_is_not_treated_as_empty(self, failing_store, store_folder, no_patience):
+    def test_unreachable_store_is_not_treated_as_empty(self, store_folder):
+        failing_store = ExternalStore(f"{PROTOCOL}://{store_folder}/sweep", patience_s=0.0)
         write_checkpoint(failing_store, 1)
         (store_folder / AWAY).write_text("LibraryError")
         harness = Harness(PATH, store=failing_store)
@@ -248,11 +241,6 @@ class TestLibraryErrors:
         recorder_store.close()
         assert [checkpoint_steps(store, Path(name)) for name in ("a", "b")] == [[1], []]
         assert "could not be deleted" in caplog.text
-        store.close()
-
-
-def save_weights(folder):
-    (folder / "weights").write_bytes(b"w")
 
 
 def test_ended_process_leaves_no_temporary_copies(tmp_path):

@@ -26,6 +26,7 @@ ARM_NAMES = [
     "α-halt-β≤γ→∞ 中文 ✓",
     HOSTILE_TEXT,
     "ǖ-минус",
+    "€½ℋ⅓∬ŉ",
 ]
 
 
@@ -91,8 +92,10 @@ def test_special_letters_are_escaped():
     escaped = escape(HOSTILE_TEXT)
     assert not find_unescaped(escaped, "%$&#_^~")
     assert r"\input" not in escaped
-    assert escape("100% é … 中\x1b") == r"100\% é \ldots{} \texttt{U+4E2D}\textbackslash{}x1b"
-    assert escape("Łódź š ő “β−1”") == r"Łódź š ő “$\beta$$-$1”"
+    assert escape("100% é … 中\x1b") == r"100\% \'e {\textellipsis} \texttt{U+4E2D}{\textbackslash}x1b"
+    assert escape("Łódź š ő “β−1”") == (
+        r"{\L}\'od\'z \v{s} \H{o} {\textquotedblleft}\ensuremath{\beta}\ensuremath{-}1{\textquotedblright}"
+    )
 
 
 @pytest.mark.slow
