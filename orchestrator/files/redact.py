@@ -21,14 +21,12 @@ _URL = re.compile(r"(?P<separator>://|%3A%2F%2F)(?P<rest>[^ \t\n\r\f\v]*)", re.I
 """URL from its separator on. White space ends it; a password in it may have all other characters."""
 _PATH = re.compile(r"(?<!\S)/\S*\?\S+")
 """Path and query without scheme and host, as in `Max retries exceeded with url: /?token=...`."""
-_SCHEME = re.compile(r"[A-Za-z0-9+.\-]*\Z")
-_LONGEST_SCHEME = 40
 _USER = re.compile(r"[^:/?#@]+\Z")
 _NO_PORT = re.compile(r"(?P<start>\A[^:/?#@\[\]]+:)(?!(?:\d{1,5}|PORT)(?!\w))[^/?#]+")
 """Matches text in place of a port: the URL is truncated, or its host is missing."""
 _NO_PASSWORDS = ("", "x-oauth-basic")
 """Passwords next to which the user name is a token."""
-_DATABASES = frozenset({"postgresql", "postgres", "mysql", "mariadb", "mssql", "oracle"})
+_DATABASE = re.compile(r"(?<![\w.+-])(?i:postgres(?:ql)?|mysql|mariadb|mssql|oracle)(?:\+[\w.+-]*)?\Z")
 """Schemes in which a user without a password is a name; in other schemes it may be a token."""
 _PARAMETER = re.compile(r"(?:\A|[?;#\s])(?P<key>[^=?;#\s]+)\s*=(?P<value>[^?;#\s]*)")
 _WORD = re.compile(r"[A-Za-z_][\w-]{0,60}")
@@ -70,9 +68,8 @@ Prose after a name, as in `api_key: must hold no password`, is no value.
 """
 _NAMED_VALUES = (
     re.compile(r"(?P<start><(?P<key>[A-Za-z_][\w-]{0,60})>)(?P<value>[^<>\n]{1,500})(?=</(?P=key)>)"),
-    re.compile(
-        r"(?P<start>^(?:export )?(?P<key>[A-Z][A-Z0-9_]{0,60})=)(?P<value>\S.*)$", re.MULTILINE
-    ),  # a line of the output of `env`
+    # A line of the output of `env`.
+    re.compile(r"(?P<start>^(?:export )?(?P<key>[A-Z][A-Z0-9_]{0,60})=)(?P<value>\S.*)$", re.MULTILINE),
     _ASSIGNED,
     re.compile(
         r"(?P<start>(?<![\w-])--(?P<key>[A-Za-z][\w-]{0,60})(?:=|\s{1,4}|[\"'],\s{0,4})[\"']?)"
@@ -83,9 +80,7 @@ _OWN_TOKEN = re.compile(
     "(?:^|access|auth|api|bearer|refresh|session|hf|hub|github|gitlab|wandb|secret|personal|bot|slack)token$"
 )
 """Names of tokens that are secrets; other names, such as `pad_token`, are words of a vocabulary."""
-_ENVIRONMENT = re.compile(
-    r"(?:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|_PWD|_PASS)$", re.IGNORECASE
-)
+_ENVIRONMENT = re.compile("(?i:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|_PWD|_PASS)$")
 _SHORTEST_VALUE, _SHORTEST_WORD = 6, 8
 _RUN = re.compile(r"[A-Za-z0-9+/_-]{20,}={0,2}")
 """Possibly random text: keys and tokens of services without a recognisable format."""
@@ -124,20 +119,18 @@ def redact_setting(field: str, text: str) -> str:
 
 def redact_value(value: Any) -> Any:
     """Return a JSON value in which every text is redacted, keys included."""
-    return _change_texts(value, redact_setting)
+    return _map_texts(value, redact_setting)
 
 
-def _change_texts(value: Any, change: Callable[[str, str], str], field: str = "") -> Any:
+def _map_texts(value: Any, change: Callable[[str, str], str], field: str = "") -> Any:
     """Return a JSON value with the results of `change(name of the field, text)` in place of its texts."""
     match value:
         case str():
             return change(field, value)
         case Mapping():
-            return {
-                change("", str(key)): _change_texts(item, change, str(key)) for key, item in value.items()
-            }
+            return {change("", str(key)): _map_texts(item, change, str(key)) for key, item in value.items()}
         case list() | tuple():
-            return [_change_texts(item, change) for item in value]
+            return [_map_texts(item, change) for item in value]
         case _:
             return value
 
@@ -166,13 +159,12 @@ def _is_value_of_secret(key: str, value: str) -> bool:
 def _mask_environment_values(text: str) -> str:
     """Return `text` without the values of environment variables whose names indicate a secret."""
     for name, value in os.environ.items():
-        if not _ENVIRONMENT.search(name) or len(value) < _SHORTEST_VALUE:
-            continue
         # A short value without digits may occur in any text, and some of these variables name a file.
-        if (len(value) < _SHORTEST_WORD and not _is_mixed(value)) or os.path.exists(value):  # noqa: PTH110
-            continue
-        for spelling in {value, quote(value, safe="")}:
-            text = re.sub(rf"(?<!\w){re.escape(spelling)}(?!\w)", MASK, text)
+        is_word = len(value) < _SHORTEST_WORD and not _is_mixed(value)
+        is_secret = _ENVIRONMENT.search(name) and len(value) >= _SHORTEST_VALUE and not is_word
+        if is_secret and not os.path.exists(value):  # noqa: PTH110 - `Path.exists` raises for long texts
+            for spelling in {value, quote(value, safe="")}:
+                text = re.sub(rf"(?<!\w){re.escape(spelling)}(?!\w)", MASK, text)
     return text
 
 
@@ -234,24 +226,24 @@ def _looks_random(run: str) -> bool:
 
 def _mask_quoted_secrets(lines: Iterable[str]) -> Iterator[str]:
     """Yield lines of code in which quoted texts next to names of secrets are masked."""
-    is_open, quote = False, ""
+    depth, quote = 0, ""
     for line in lines:
         if line.startswith(_PART_OF_CHANGES):
-            is_open, quote = False, ""
+            depth, quote = 0, ""
         if quote and quote not in line:
             yield MASK
             continue
         _, end, rest = line.rpartition(quote) if quote else ("", "", line)
-        is_secret = is_open or bool(end) or any(map(_is_secret, _WORD.findall(line)))
-        masked = _QUOTED.sub(lambda match: f"{match['quote']}{MASK}{match['end']}", rest)
-        yield f"{MASK}{end}{masked}" if end else masked if is_secret else line
+        quote = ""
+        if depth <= 0 and not end and not any(map(_is_secret, _WORD.findall(line))):
+            yield line
+            continue
         open_quotes = [match["quote"] for match in _QUOTED.finditer(rest) if not match["end"]]
-        quote = next((opener for opener in open_quotes if len(opener) > 1), "") if is_secret else ""
-        is_open = (
-            is_secret
-            and not line.lstrip("+- ").startswith((")", "]", "}"))
-            and (is_open or rest.rstrip().endswith(("(", "[", "{")))
-        )
+        quote = next((opener for opener in open_quotes if len(opener) > 1), "")
+        brackets = [character in "([{" for character in _QUOTED.sub("", rest) if character in "([{)]}"]
+        depth = max(0, depth) + 2 * sum(brackets) - len(brackets)
+        masked_rest = _QUOTED.sub(lambda match: f"{match['quote']}{MASK}{match['end']}", rest)
+        yield f"{MASK if end else ''}{end}{masked_rest}"
 
 
 def is_named_secret(field: str) -> bool:
@@ -261,35 +253,27 @@ def is_named_secret(field: str) -> bool:
 
 def needs_encoding(url: str) -> bool:
     """Return whether libraries may parse user, password and host of `url` differently than intended."""
-    info, at_sign, _ = url.partition("://")[2].rpartition("@")
-    return (
-        bool(at_sign)
-        and not info.startswith("/")
-        and re.search(r"[/?#@\[\]\s\x00-\x1f\x7f]", info) is not None
-    )
+    info = url.partition("://")[2].rpartition("@")[0]
+    return not info.startswith("/") and re.search(r"[/?#@\[\]\s\x00-\x1f\x7f]", info) is not None
 
 
 def _mask_url(match: re.Match[str]) -> str:
     separator, rest = match.groups()
     if separator != "://":  # an encoded URL, which may be a part of another one
         return separator + (MASK if _may_hold_secret(unquote(rest)) else rest)
-    return separator + _mask_url_rest(
-        rest, match.string[max(0, match.start() - _LONGEST_SCHEME) : match.start()]
-    )
+    return separator + _mask_url_rest(rest, match.string[max(0, match.start() - 40) : match.start()])
 
 
 def _mask_url_rest(rest: str, before: str = "") -> str:
     """Return `rest`, the part of a URL after `before` and its separator, with secrets masked."""
     info, at_sign, host = rest.rpartition("@")
+    host = _mask_parameters(host) if _mask_parameters(info) == info else MASK
     user, colon, password = info.partition(":")
-    masked_host = _mask_parameters(host)
     if colon:
         is_user_named = _USER.match(user) and password not in _NO_PASSWORDS
-        return f"{user}:{MASK}@{masked_host}" if is_user_named else f"{MASK}@{masked_host}"
-    scheme = _SCHEME.search(before)
-    is_name = scheme is not None and scheme[0].partition("+")[0].lower() in _DATABASES
-    if at_sign and _USER.match(info) and not is_name:
-        return f"{MASK}@{masked_host}"
+        return f"{user}:{MASK}@{host}" if is_user_named else f"{MASK}@{host}"
+    if at_sign and _USER.match(info) and not _DATABASE.search(before):
+        return f"{MASK}@{host}"
     return _mask_parameters(rest if at_sign else _NO_PORT.sub(rf"\g<start>{MASK}", rest))
 
 
@@ -349,4 +333,4 @@ def escape_unstorable(text: str) -> str:
 
 def escape_unstorable_values(value: Any) -> Any:
     """Return a JSON value in which every text, keys included, is `escape_unstorable`."""
-    return _change_texts(value, lambda _, text: escape_unstorable(text))
+    return _map_texts(value, lambda _, text: escape_unstorable(text))
