@@ -24,7 +24,7 @@ import psutil
 
 from orchestrator.isolation.child import die_with_parent, run_child
 from orchestrator.isolation.child_log import ChildLog
-from orchestrator.isolation.memory_kills import memory_kills
+from orchestrator.isolation.memory_kills import MemoryKills
 from orchestrator.isolation.messages import ChildEnded, ChildOrder, KillChild, ServerReady, ServerSettings
 from orchestrator.isolation.working_folder import LaunchFiles
 from search_spaces.wording import amount
@@ -171,7 +171,7 @@ class _Server:
 
     def _wait_for(self, child: int, log: ChildLog) -> ChildEnded:
         """Wait until the child has ended; return its exit code and cause."""
-        kills = memory_kills()
+        kills = MemoryKills()
         ending = os.pidfd_open(child) if hasattr(os, "pidfd_open") else None
         sources: list[Connection | int] = [self._control, *([] if ending is None else [ending])]
         try:
@@ -214,18 +214,13 @@ def _fork_from_reaper(control: Connection) -> None:
         return
     try:
         control.close()
-        signal.signal(signal.SIGTERM, lambda *_: _end_server(server))
+        signal.signal(signal.SIGTERM, lambda *_: os.kill(server, signal.SIGTERM))
         die_with_parent(signal.SIGTERM)
         os.waitpid(server, 0)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         end_descendants()
     finally:
         os._exit(0)
-
-
-def _end_server(server: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(server, signal.SIGTERM)
 
 
 def kill_descendants() -> None:
