@@ -19,7 +19,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -118,18 +118,12 @@ class LaunchFiles:
                     launch_files.copied.append(path)
                 elif size >= 0 or os.path.isdir(entry.path):
                     launch_files.linked.append(path)
-        launch_files._link_whole(large_folders)
+        # Linked as a whole: `Path.rglob` and `os.walk` would not follow a link to a subfolder.
+        for paths in (launch_files.folders, launch_files.copied, launch_files.linked):
+            paths[:] = [path for path in paths if path.partition(os.sep)[0] not in large_folders]
+        launch_files.linked += sorted(large_folders)
         launch_files._link_above(entries_left)
         return launch_files
-
-    def _link_whole(self, names: Set[str]) -> None:
-        """Link folders of the launch folder instead of their content.
-
-        A link to a subfolder would hide its files from `Path.rglob` and `os.walk`, which follow no links.
-        """
-        for paths in (self.folders, self.copied, self.linked):
-            paths[:] = [path for path in paths if path.partition(os.sep)[0] not in names]
-        self.linked += sorted(names)
 
     def _link_above(self, max_entries: int) -> None:
         """Link at most `max_entries` entries of the parent folders, for paths such as `../data`.
@@ -180,9 +174,7 @@ def _is_source(entry: "os.DirEntry[str]") -> bool:
 
 
 def _is_program(entry: "os.DirEntry[str]") -> bool:
-    is_environment = os.path.lexists(os.path.join(entry.path, ENVIRONMENT))
-    is_installed = entry.name in PROGRAMS or entry.name.endswith(".egg-info")
-    return is_installed or entry.name.startswith(".") or is_environment
+    return _is_tool(entry.name) or os.path.lexists(os.path.join(entry.path, ENVIRONMENT))
 
 
 def _is_sweep(entry: "os.DirEntry[str]") -> bool:
@@ -243,7 +235,6 @@ class WorkingFolder:
         def private_chdir(path: Any) -> None:
             chdir(self._private_path(path))
 
-        @functools.wraps(start_program)
         def start_privately(program: Any, *arguments: Any, **options: Any) -> None:
             if options.get("cwd") is not None:
                 options["cwd"] = self._private_path(options["cwd"])
