@@ -18,8 +18,8 @@ from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Handled signals. Batch systems send SIGTERM before they kill, and closed terminals send SIGHUP."""
-AT_ONCE_S, DEAF_S, LEAVE_S = 0.2, 5.0, 15.0
-"""Seconds after the second signal: for its handler, for one step of the main thread, and for cleanup."""
+DEAF_S, LEAVE_S = 5.0, 15.0
+"""Seconds after the second signal: for one step of the main thread, and for cleanup."""
 INTERRUPTED = 130
 SHOW_CURSOR = b"\x1b[?25h"
 
@@ -49,7 +49,8 @@ class Interrupts:
         self._raised = self._pending = False
         self._first: SignalEffect | None = None
         """Effect of the first signal, once its handler has run."""
-        self._left = threading.Event()
+        self.left = threading.Event()
+        """Set when the main thread has left the context of `interrupts`."""
 
     @contextmanager
     def draining(self) -> Iterator[None]:
@@ -96,11 +97,8 @@ class Interrupts:
             elif count == 2:
                 self.hurry.set()
                 self._on_signal(SignalEffect.HURRY)
-                threading.Thread(target=self._end_at_once, daemon=True).start()
-
-    def leave(self) -> None:
-        """Record that the main thread has left the context of `interrupts`."""
-        self._left.set()
+                if not (self.left.wait(DEAF_S) or (self._raised and self.left.wait(LEAVE_S))):
+                    end_process(INTERRUPTED)
 
     def _meaning(self) -> SignalEffect:
         return SignalEffect.DRAIN if self._gentle else SignalEffect.LEAVE
@@ -108,14 +106,6 @@ class Interrupts:
     def _raise(self) -> None:
         self._pending, self._raised = False, True
         raise KeyboardInterrupt
-
-    def _end_at_once(self) -> None:
-        if not self._left.wait(AT_ONCE_S) and not (self._raised or self._pending):
-            # Two signals arrived, but Python called the handler only once.
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        if self._left.wait(DEAF_S) or (self._raised and self._left.wait(LEAVE_S)):
-            return
-        end_process(INTERRUPTED)
 
 
 _CURRENT: Interrupts | None = None
@@ -154,7 +144,7 @@ def interrupts(on_signal: Callable[[SignalEffect], None] | None = None) -> Itera
         yield signal_interrupts
     finally:
         _CURRENT = None
-        signal_interrupts.leave()
+        signal_interrupts.left.set()
         for number, handler in old_handlers.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(woken)

@@ -6,9 +6,9 @@ person.
 
 import hashlib
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from orchestrator.errors import InputError
 from orchestrator.files.redact import redact_url
@@ -72,34 +72,20 @@ def require_known(address: str | None, option: str) -> None:
 def _credentials(address: str) -> str:
     """Return which of the user's credentials the server at `address` would receive; empty for none."""
     scheme = _scheme(address)
-    sources: tuple[str, ...] = ()
     if scheme in _MLFLOW_SCHEMES:
-        sources = _OF_MLFLOW
-    elif scheme and not _has_password(address):
-        sources = _OF_DATABASES
-    return " and ".join(filter(_is_there, sources))
+        return " and ".join(filter(_is_there, _OF_MLFLOW))
+    has_password = re.search(r"//[^/@]*:[^/]+@", address) is not None
+    return " and ".join(filter(_is_there, _OF_DATABASES)) if scheme and not has_password else ""
 
 
 def _is_there(source: str) -> bool:
-    if source.startswith("$"):
-        return bool(os.environ.get(source[1:]))
-    return (_home() / source.removeprefix("~/")).exists()
-
-
-def _has_password(url: str) -> bool:
-    try:
-        return bool(urlsplit(url).password)
-    except ValueError:
-        return False
+    return bool(os.environ.get(source[1:])) if source.startswith("$") else _in_home(source).exists()
 
 
 def _scheme(address: str) -> str:
     """Return the scheme of the URL of a server; empty for all other URLs."""
-    try:
-        scheme = urlsplit(address).scheme  # as clients read it: without white space before it
-    except ValueError:
-        scheme = address.partition(":")[0].lower()
-    scheme = scheme.partition("+")[0]
+    # Clients ignore white space in the scheme.
+    scheme = re.sub(r"[\x00-\x20]", "", address).partition(":")[0].partition("+")[0].lower()
     return scheme if scheme in (*_MLFLOW_SCHEMES, *_DATABASE_SCHEMES) else ""
 
 
@@ -115,12 +101,9 @@ def _recorded_names() -> set[str]:
 
 
 def _file() -> Path:
-    state = os.environ.get("XDG_STATE_HOME") or _home() / ".local" / "state"
-    return Path(state) / "haltsweep" / "addresses"
+    return Path(os.environ.get("XDG_STATE_HOME") or _in_home("~/.local/state"), "haltsweep", "addresses")
 
 
-def _home() -> Path:
-    try:
-        return Path.home()
-    except RuntimeError:  # a user without a home folder, as in containers
-        return Path("/")
+def _in_home(path: str) -> Path:
+    """Return the absolute path of `~/...`, which is below `/` for a user without a home folder."""
+    return Path("/", os.path.expanduser(path))  # noqa: PTH111 - `Path.expanduser` raises without a home folder

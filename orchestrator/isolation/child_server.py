@@ -12,10 +12,9 @@ from multiprocessing.reduction import send_handle
 from pathlib import Path
 from typing import Any
 
-from orchestrator.isolation.messages import ChildEnded, ChildOrder, KillChild, ServerReady, ServerSettings
+from orchestrator.isolation.messages import KILL_CHILD, ChildEnded, ChildOrder, ServerReady, ServerSettings
 
 MODULE = "orchestrator.isolation.server"
-HASH_SEED = "PYTHONHASHSEED"
 END_S = 15.0
 """Maximum seconds for a server to end its child and itself."""
 
@@ -52,9 +51,9 @@ def settings_here(
 
 def start_interpreter(connection: Connection) -> "subprocess.Popen[bytes] | None":
     """Start a fresh interpreter that runs a server on the other end of `connection`."""
-    code = f"import sys; sys.path[:] = {sys.path!r}; from {MODULE} import main; main({connection.fileno()})"
+    call = f"from {MODULE} import Connection, serve; serve(Connection({connection.fileno()}))"
     return subprocess.Popen(  # noqa: S603 - our own interpreter and module  # nosec B603
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {call}"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -65,7 +64,7 @@ def start_interpreter(connection: Connection) -> "subprocess.Popen[bytes] | None
 
 def _with_hash_seed() -> dict[str, str]:
     """Return the environment with a fixed hash seed, so that sets of strings have a fixed order."""
-    return {HASH_SEED: "0", **os.environ}
+    return {"PYTHONHASHSEED": "0", **os.environ}
 
 
 class ChildServer:
@@ -132,7 +131,7 @@ class ChildServer:
         """End the child and all of its descendants."""
         if self._is_running and self._control is not None:
             with suppress(OSError):
-                self._control.send(KillChild())
+                self._control.send(KILL_CHILD)
             self.await_end()
 
     def await_end(self) -> None:

@@ -1,6 +1,5 @@
 """Call functions before Python code of this process opens or changes a file, by audit events."""
 
-import functools
 import os
 import sys
 import threading
@@ -36,8 +35,7 @@ class FileListener:
 
     def listen(self) -> None:
         """Listen until the process ends."""
-        nested = threading.local()
-        is_wrapped = False
+        nested, is_wrapped = threading.local(), self._wrap_torch_save()
 
         def hook(event: str, arguments: tuple[Any, ...]) -> None:
             nonlocal is_wrapped
@@ -51,7 +49,6 @@ class FileListener:
             finally:
                 nested.is_handling = False
 
-        is_wrapped = self._wrap_torch_save()
         sys.addaudithook(hook)
 
     def _wrap_torch_save(self) -> bool:
@@ -61,7 +58,6 @@ class FileListener:
         if save is None:
             return False
 
-        @functools.wraps(save)
         def checked_save(content: Any, f: Any, *arguments: Any, **options: Any) -> None:
             if _is_path(f):
                 self.on_write(os.fsdecode(f))
@@ -71,15 +67,12 @@ class FileListener:
         return True
 
     def _handle(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open":
-            path, mode, flags = arguments
+        if event in ("open", "os.truncate"):
+            path, mode, flags = arguments if event == "open" else (arguments[0], "w", None)
             if _is_path(path):
                 by_flags = isinstance(flags, int)
                 writes = flags & WRITE_FLAGS if by_flags else any(letter in mode for letter in "wax+")
                 (self.on_write if writes else self.on_read)(os.fsdecode(path))
-        elif event == "os.truncate":
-            if _is_path(arguments[0]):
-                self.on_write(os.fsdecode(arguments[0]))
         elif event in PROGRAMS_STARTED:
             self.on_program()
         else:
@@ -99,6 +92,5 @@ def _is_path(path: object) -> bool:
 
 def _files_of(folder: str) -> list[str]:
     """Return all files below a folder; empty for a link, since `shutil.rmtree` refuses links."""
-    if Path(folder).is_symlink():
-        return []
-    return [str(Path(root, name)) for root, _, names in os.walk(folder) for name in names]
+    walked = () if Path(folder).is_symlink() else os.walk(folder)
+    return [str(Path(root, name)) for root, _, names in walked for name in names]

@@ -2,8 +2,8 @@
 
 import os
 import sys
-from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 Version = tuple[int, int, int]
@@ -43,55 +43,24 @@ def versions_below(
         Versions by absolute path.
     """
     versions: dict[str, Version] = {}
-    unvisited_folders = deque([str(root)])
-    while unvisited_folders and max_entries > 0:
+    folders = [str(root)]
+    for folder in folders:  # extended below
         try:
-            entries = list(os.scandir(unvisited_folders.popleft()))
+            entries = list(os.scandir(folder)) if max_entries > 0 else []
         except OSError:
             continue
         max_entries -= len(entries)
         for entry in entries:
-            if entry.is_symlink() or is_ignored(entry):
-                continue
-            if entry.is_dir():
-                unvisited_folders.append(entry.path)
-            else:
-                try:
-                    versions[entry.path] = version_of(entry.path)
-                except OSError:  # deleted meanwhile
-                    continue
+            if not entry.is_symlink() and not is_ignored(entry):
+                if entry.is_dir():
+                    folders.append(entry.path)
+                else:
+                    with suppress(OSError):  # deleted meanwhile
+                        versions[entry.path] = version_of(entry.path)
     return versions
 
 
-def files_written_by_session() -> tuple[Path, ...]:
-    """Return the files that processes of this login session (`os.getsid`) have open for writing.
-
-    An example is the target of `> launch.log` or `| tee launch.log`.
-    """
-    session, written_paths = os.getsid(0), set[Path]()
-    for process in _numbered(Path("/proc")):
-        try:
-            if os.getsid(int(process.name)) != session:
-                continue
-            descriptors = _numbered(process / "fd")
-        except OSError:
-            continue
-        files = (_written_file(process, descriptor.name) for descriptor in descriptors)
-        written_paths.update(file for file in files if file is not None)
-    return tuple(sorted(written_paths))
-
-
-def _numbered(folder: Path) -> Collection[Path]:
-    try:
-        return [path for path in folder.iterdir() if path.name.isdecimal()]
-    except OSError:  # the process has ended, or belongs to another user
-        return ()
-
-
-def _written_file(process: Path, descriptor: str) -> Path | None:
-    try:
-        flags = (process / "fdinfo" / descriptor).read_text(encoding="ascii").split("flags:")[1].split()[0]
-        path = (process / "fd" / descriptor).readlink()
-        return path if int(flags, 8) & (os.O_WRONLY | os.O_RDWR) and path.is_file() else None
-    except (OSError, IndexError, ValueError):
-        return None
+def output_files() -> tuple[Path, ...]:
+    """Return the files to which this process writes its output, as after `> launch.log`."""
+    outputs = (Path("/proc/self/fd/1"), Path("/proc/self/fd/2"))
+    return tuple({output.readlink() for output in outputs if output.is_file()})

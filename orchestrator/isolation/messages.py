@@ -2,9 +2,12 @@
 
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+KILL_CHILD = "kill child"
+"""Request to kill the running child and all of its descendants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +22,7 @@ class ServerSettings:
     """Module search path."""
     launch_folder: Path
     """Working directory of the server."""
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str]
     """Environment variables, set before any import."""
 
 
@@ -61,8 +64,3 @@ class ChildEnded:
         names = {signal_number.value: signal_number.name for signal_number in signal.Signals}
         # Real-time signals have no names.
         return f"was ended by {names.get(-self.exit_code, f'signal {-self.exit_code}')}"
-
-
-@dataclass(frozen=True, slots=True)
-class KillChild:
-    """Request to kill the running child and all of its descendants."""

@@ -18,14 +18,13 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe, wait
 from multiprocessing.reduction import recv_handle
 from pathlib import Path
-from types import FrameType
 
 import psutil
 
 from orchestrator.isolation.child import die_with_parent, run_child
 from orchestrator.isolation.child_log import ChildLog
-from orchestrator.isolation.memory_kills import memory_kills
-from orchestrator.isolation.messages import ChildEnded, ChildOrder, KillChild, ServerReady, ServerSettings
+from orchestrator.isolation.memory_kills import MemoryKills
+from orchestrator.isolation.messages import KILL_CHILD, ChildEnded, ChildOrder, ServerReady, ServerSettings
 from orchestrator.isolation.working_folder import LaunchFiles
 from search_spaces.wording import amount
 from trainables.custom.extensions import import_named
@@ -40,16 +39,10 @@ KILL_S, KILL_POLL_S = 10.0, 0.002
 """Seconds to wait for killed processes, and seconds between two checks."""
 LINUX = sys.platform == "linux"
 PR_SET_CHILD_SUBREAPER = 36
-CUDA_DEVICE = "/dev/nvidia-uvm"
+CUDA_DEVICE = Path("/dev/nvidia-uvm")
 """Device file that a process keeps open after it has initialised CUDA."""
-TORCH = "torch"
 MEMORY_SIGNALS = frozenset({-signal.SIGKILL, -signal.SIGTERM})
 """Signals sent by the system, and by daemons that monitor memory, when memory runs out."""
-
-
-def main(descriptor: int) -> None:
-    """Run a server on the connection with this descriptor."""
-    serve(Connection(descriptor))
 
 
 def serve(control: Connection) -> None:
@@ -59,7 +52,7 @@ def serve(control: Connection) -> None:
     if LINUX:
         _adopt_orphans()
         _fork_from_reaper(control)
-    signal.signal(signal.SIGTERM, _on_sigterm)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     die_with_parent(signal.SIGTERM)
     try:
         settings: ServerSettings = control.recv()
@@ -75,8 +68,8 @@ def serve(control: Connection) -> None:
         spawn_reason = prepare(settings.module)
         control.send(ServerReady(spawn_reason))
         _Server(control, settings, forks=not spawn_reason).run()
-    except (EOFError, OSError):
-        pass  # the owner has closed the connection
+    except (EOFError, OSError, KeyboardInterrupt):
+        pass  # the owner has closed the connection, or has ended and this process gets SIGTERM
     finally:
         end_descendants()
 
@@ -97,7 +90,7 @@ def prepare(module: str) -> str:
         return f"importing {module} starts {amount(num_started, 'thread')}"
     if not LINUX:
         return f"processes cannot be forked safely on {sys.platform}"
-    if TORCH in sys.modules or source_contains(module, TORCH):
+    if "torch" in sys.modules or source_contains(module, "torch"):
         importlib.import_module("torch")
         # The first optimizer of a process imports torch._dynamo, which takes longer than a short trial.
         importlib.import_module("torch._dynamo")
@@ -109,12 +102,7 @@ def prepare(module: str) -> str:
 
 
 def _uses_cuda() -> bool:
-    with suppress(OSError):
-        for descriptor in Path("/proc/self/fd").iterdir():
-            with suppress(OSError):
-                if str(descriptor.readlink()) == CUDA_DEVICE:
-                    return True
-    return False
+    return any(file.resolve() == CUDA_DEVICE for file in Path("/proc/self/fd").iterdir())
 
 
 class _Server:
@@ -141,7 +129,7 @@ class _Server:
                 log.close()
                 if order.scratch is not None:
                     shutil.rmtree(order.scratch, ignore_errors=True)
-            signal.signal(signal.SIGTERM, _on_sigterm)
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
             self._control.send(child_end)
 
     def _fork(self, order: ChildOrder, connection: int, log: ChildLog) -> int:
@@ -171,13 +159,13 @@ class _Server:
 
     def _wait_for(self, child: int, log: ChildLog) -> ChildEnded:
         """Wait until the child has ended; return its exit code and cause."""
-        kills = memory_kills()
+        kills = MemoryKills()
         ending = os.pidfd_open(child) if hasattr(os, "pidfd_open") else None
         sources: list[Connection | int] = [self._control, *([] if ending is None else [ending])]
         try:
             while True:
                 ready = wait(sources, POLL_S if ending is None else CHECK_S)
-                if self._control in ready and not isinstance(self._control.recv(), KillChild):
+                if self._control in ready and self._control.recv() != KILL_CHILD:
                     raise EOFError("the owner closes the server")
                 if self._control in ready:
                     kill_descendants()
@@ -214,18 +202,13 @@ def _fork_from_reaper(control: Connection) -> None:
         return
     try:
         control.close()
-        signal.signal(signal.SIGTERM, lambda *_: _end_server(server))
+        signal.signal(signal.SIGTERM, lambda *_: os.kill(server, signal.SIGTERM))
         die_with_parent(signal.SIGTERM)
         os.waitpid(server, 0)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         end_descendants()
     finally:
         os._exit(0)
-
-
-def _end_server(server: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(server, signal.SIGTERM)
 
 
 def kill_descendants() -> None:
@@ -246,7 +229,3 @@ def end_descendants() -> None:
             return  # no child is left
         kill_descendants()
         time.sleep(KILL_POLL_S)
-
-
-def _on_sigterm(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - signature of a signal handler
-    raise EOFError("the owner has ended")

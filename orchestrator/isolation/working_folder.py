@@ -1,15 +1,15 @@
 """Provide the working folder of a trial, with the files of the launch folder and the trial's own files.
 
 A private working folder starts with the content of the launch folder: folders, copies of small files, and
-symbolic links to large files, source files and folders of source files. Links next to the private folder make
+symbolic links to large files and source files. Links next to the private folder make
 paths such as `../data` readable. New files belong to the trial, and so does its version of a file of the
 launch: a link becomes a copy before the trial writes to it. A trial that first reads such a file and then
 writes to it ends with an error, since it may have continued from an earlier run. An absolute path denotes
 the same file in all trials, so only the first trial may write that file.
 
 Other programs and native code raise no audit events. Their changes are detected by comparing the files of the
-launch folder. The cause of such a change is unknown, so the trial warns. Source files and databases are not
-compared.
+launch folder. The cause of such a change is unknown, so the trial warns. Source files, databases and
+logs are not compared.
 """
 
 import fcntl
@@ -17,10 +17,9 @@ import functools
 import hashlib
 import os
 import shutil
-import stat
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,8 +35,6 @@ ALL_COPIED_BYTES = 32 << 20
 """Maximum size of all copied files together; further files are linked."""
 MOST_ENTRIES = 1_000
 """Maximum number of entries in copied folders; further folders and files are linked."""
-DEEPEST = 20
-"""Maximum depth of copied folders; deeper folders are linked."""
 LEVELS_ABOVE = 2
 """Number of parents of the launch folder whose entries are linked."""
 PROGRAMS = frozenset({"node_modules", "site-packages", "__pycache__", "mlruns", "mlartifacts"})
@@ -54,8 +51,8 @@ MODELS = frozenset(
     | {".pkl", ".pt", ".pth", ".safetensors"}
 )
 """Suffixes of files that libraries may write in native code, without an audit event."""
-DATABASES = (".db", ".sqlite", ".sqlite3", "-journal", "-shm", "-wal")
-"""Suffixes of database files, which several processes may write, e.g. MLflow's database."""
+WRITTEN_BY_MANY = (".db", ".sqlite", ".sqlite3", "-journal", "-shm", "-wal", ".log")
+"""Suffixes of databases and logs, which several processes may write, e.g. `| tee launch.log`."""
 Mode = Literal["private", "shared"]
 LOCKS_FOLDER = "written"
 """Folder of locks, next to the temporary folders of running trials."""
@@ -70,8 +67,6 @@ SYSTEM = ("/dev", "/proc", "/run", "/sys", sys.prefix, sys.base_prefix)
 """Folders whose files all processes may write."""
 LOCK_FILE = ".lock"
 """Suffix of files that many processes open for writing to lock another file."""
-CWD = 9
-"""Position of the argument `cwd` of `subprocess.Popen`."""
 PRIVATE_REMEDY = (
     "write to a relative path, which is private to each trial, or set resources.working_folder: shared"
 )
@@ -103,12 +98,8 @@ class LaunchFiles:
             folder = waiting.pop(0)
             entries = _entries(root / folder)
             top = folder.partition(os.sep)[0]
-            is_large = len(entries) > entries_left or folder.count(os.sep) >= DEEPEST
-            if folder and (is_large or top in large_folders):
+            if folder and (len(entries) > entries_left or top in large_folders):
                 large_folders.add(top)
-                continue
-            if folder == top != "" and _are_sources(entries):
-                launch_files.linked.append(folder)
                 continue
             if folder:
                 launch_files.folders.append(folder)
@@ -122,23 +113,17 @@ class LaunchFiles:
                 size = _size_of_file(entry)
                 if entry.is_dir(follow_symlinks=False) and not (holds_sweeps or _is_program(entry)):
                     waiting.append(path)
-                elif copies and _is_copied(entry, size, min(COPIED_BYTES, bytes_left)):
-                    bytes_left -= size or 0
+                elif copies and 0 <= size <= min(COPIED_BYTES, bytes_left) and not _is_source(entry):
+                    bytes_left -= size
                     launch_files.copied.append(path)
-                elif size is not None or os.path.isdir(entry.path):
+                elif size >= 0 or os.path.isdir(entry.path):
                     launch_files.linked.append(path)
-        launch_files._link_whole(large_folders)
+        # Linked as a whole: `Path.rglob` and `os.walk` would not follow a link to a subfolder.
+        for paths in (launch_files.folders, launch_files.copied, launch_files.linked):
+            paths[:] = [path for path in paths if path.partition(os.sep)[0] not in large_folders]
+        launch_files.linked += sorted(large_folders)
         launch_files._link_above(entries_left)
         return launch_files
-
-    def _link_whole(self, names: Set[str]) -> None:
-        """Link folders of the launch folder instead of their content.
-
-        A link to a subfolder would hide its files from `Path.rglob` and `os.walk`, which follow no links.
-        """
-        for paths in (self.folders, self.copied, self.linked):
-            paths[:] = [path for path in paths if path.partition(os.sep)[0] not in names]
-        self.linked += sorted(names)
 
     def _link_above(self, max_entries: int) -> None:
         """Link at most `max_entries` entries of the parent folders, for paths such as `../data`.
@@ -155,21 +140,18 @@ class LaunchFiles:
             max_entries -= len(entries)
             for entry in entries:
                 path = os.path.join(*[os.pardir] * level, entry.name)
-                inside = _entries(Path(entry.path)) if level == 1 and _is_folder(entry) else None
+                is_private = level == 1 and entry.is_dir(follow_symlinks=False) and not _is_program(entry)
+                inside = _entries(Path(entry.path)) if is_private else []
                 if (
-                    inside is None
-                    or len(inside) > max_entries
-                    or not all(os.path.isfile(folder_entry.path) for folder_entry in inside)
+                    is_private
+                    and len(inside) <= max_entries
+                    and all(os.path.isfile(each.path) for each in inside)
                 ):
+                    max_entries -= len(inside)
+                    self.folders.append(path)
+                    self.linked += [os.path.join(path, each.name) for each in inside]
+                else:
                     self.linked.append(path)
-                    continue
-                max_entries -= len(inside)
-                self.folders.append(path)
-                self.linked += [os.path.join(path, folder_entry.name) for folder_entry in inside]
-
-
-def _is_folder(entry: "os.DirEntry[str]") -> bool:
-    return entry.is_dir(follow_symlinks=False) and not _is_program(entry)
 
 
 def _entries(folder: Path) -> list["os.DirEntry[str]"]:
@@ -179,46 +161,24 @@ def _entries(folder: Path) -> list["os.DirEntry[str]"]:
         return []
 
 
-def _size_of_file(entry: "os.DirEntry[str]") -> int | None:
-    """Return the size in bytes of a regular file or a link to one; None for anything else."""
+def _size_of_file(entry: "os.DirEntry[str]") -> int:
+    """Return the size in bytes of a regular file or a link to one; -1 for anything else."""
     try:
-        status = entry.stat()
+        return entry.stat().st_size if entry.is_file() else -1
     except OSError:
-        return None
-    return status.st_size if stat.S_ISREG(status.st_mode) else None
+        return -1
 
 
-def _is_copied(entry: "os.DirEntry[str]", size: int | None, max_bytes: int) -> bool:
-    return size is not None and size <= max_bytes and not _has_suffix(entry, SOURCES)
-
-
-def _has_suffix(entry: "os.DirEntry[str]", suffixes: frozenset[str]) -> bool:
-    return os.path.splitext(entry.name)[1].lower() in suffixes
+def _is_source(entry: "os.DirEntry[str]") -> bool:
+    return os.path.splitext(entry.name)[1].lower() in SOURCES
 
 
 def _is_program(entry: "os.DirEntry[str]") -> bool:
-    is_environment = os.path.lexists(os.path.join(entry.path, ENVIRONMENT))
-    is_installed = entry.name in PROGRAMS or entry.name.endswith(".egg-info")
-    return is_installed or entry.name.startswith(".") or is_environment
+    return _is_tool(entry.name) or os.path.lexists(os.path.join(entry.path, ENVIRONMENT))
 
 
 def _is_sweep(entry: "os.DirEntry[str]") -> bool:
     return os.path.lexists(os.path.join(entry.path, SWEEP))
-
-
-def _are_sources(entries: Sequence["os.DirEntry[str]"]) -> bool:
-    """Return whether a folder and its subfolders contain only source files."""
-    waiting = [entries]
-    while waiting:
-        if not (folder_entries := waiting.pop()):
-            return False
-        for entry in folder_entries:
-            if entry.is_dir(follow_symlinks=False):
-                if not _is_program(entry):
-                    waiting.append(_entries(Path(entry.path)))
-            elif not _has_suffix(entry, SOURCES):
-                return False
-    return True
 
 
 @dataclass
@@ -261,8 +221,8 @@ class WorkingFolder:
             return
         self._before = self._versions_now()
         self._redirect()
-        listen_to = (self._record_read, self._check_private, self._check_replaced, self._record_program)
-        FileListener(*listen_to).listen()
+        record_program = (self.scratch / PROGRAMS_STARTED).touch
+        FileListener(self._record_read, self._check_private, self._check_replaced, record_program).listen()
 
     def _redirect(self) -> None:
         """Let `os.chdir` and `Popen(cwd=...)` enter the trial's copy of a folder in place of the original.
@@ -275,12 +235,9 @@ class WorkingFolder:
         def private_chdir(path: Any) -> None:
             chdir(self._private_path(path))
 
-        @functools.wraps(start_program)
         def start_privately(program: Any, *arguments: Any, **options: Any) -> None:
             if options.get("cwd") is not None:
                 options["cwd"] = self._private_path(options["cwd"])
-            elif len(arguments) > CWD and arguments[CWD] is not None:
-                arguments = (*arguments[:CWD], self._private_path(arguments[CWD]), *arguments[CWD + 1 :])
             start_program(program, *arguments, **options)
 
         os.chdir = private_chdir
@@ -314,9 +271,7 @@ class WorkingFolder:
         for path in self.files.copied:
             try:
                 shutil.copy2(os.path.join(source, path), os.path.join(target, path))
-            except FileNotFoundError:  # deleted since the session began
-                continue
-            except OSError:  # the trial cannot read the file either, or the disk is full
+            except OSError:  # deleted, not readable for the trial either, or the disk is full
                 Path(target, path).unlink(missing_ok=True)  # the part that was copied
                 os.symlink(os.path.join(source, path), os.path.join(target, path))
                 continue
@@ -367,7 +322,7 @@ class WorkingFolder:
             return True
         if entry.is_dir():
             return any(map(_is_sweep, _entries(Path(entry.path)))) or _is_sweep(entry)
-        return _has_suffix(entry, SOURCES) or entry.name.endswith(DATABASES)
+        return _is_source(entry) or entry.name.endswith(WRITTEN_BY_MANY)
 
     def _record_read(self, path: str) -> None:
         absolute_path = os.path.abspath(path)
@@ -377,10 +332,6 @@ class WorkingFolder:
         with suppress(OSError):  # no trial has written the file
             if self._lock_file(real).read_bytes() not in (b"", self._trial_key):
                 self.read_from_others[self._name(real)] = None
-
-    def _record_program(self) -> None:
-        with open(self.scratch / PROGRAMS_STARTED, "w"):
-            pass
 
     def is_of_trial(self, path: str) -> bool:
         """Return whether the trial wrote the file at `path`; otherwise it is a copy from the launch folder.
@@ -420,11 +371,9 @@ class WorkingFolder:
 
         Libraries such as MLflow write by absolute paths to folders of tools that all trials share.
         """
-        is_shared = os.path.isabs(path) and _is_below(real_path, self._root) and self._is_of_tool(real_path)
+        is_of_tool = any(map(_is_tool, Path(self._name(real_path)).parts))
+        is_shared = os.path.isabs(path) and _is_below(real_path, self._root) and is_of_tool
         return _is_below(os.path.abspath(path), os.path.realpath(self.scratch)) and not is_shared
-
-    def _is_of_tool(self, real_path: str) -> bool:
-        return any(map(_is_tool, Path(os.path.relpath(real_path, self._root)).parts))
 
     def _make_own(self, full_path: str) -> None:
         """Replace links on the path of a file of the private folder by folders and by a copy of the file."""
@@ -481,8 +430,7 @@ class WorkingFolder:
 
     def _refuse(self, message: str) -> NoReturn:
         """Raise `SharedFileWritten` now and, by a stored message, when the trial ends."""
-        with open(self.scratch / REFUSED, "w", encoding="utf-8") as refusal_file:
-            refusal_file.write(message)
+        (self.scratch / REFUSED).write_text(message, encoding="utf-8")
         raise SharedFileWritten(message)
 
     @property

@@ -69,19 +69,6 @@ def open_arms(page: "Page", url: str, arms: Sequence[str]) -> None:
     close_assistant(page)
 
 
-def open_from_list(page: "Page", server: str, experiment: str) -> "Page":
-    """Open an experiment from MLflow's list, then the link in its description; return the new tab."""
-    page.goto(f"{server}/#/experiments", wait_until="commit")
-    page.get_by_role("link", name=experiment, exact=True).first.click()
-    # Click by JavaScript: MLflow greets a new browser with a window that covers the page and removes
-    # the link's role.
-    link = page.locator("a", has_text=re.compile(r"^open$")).first
-    link.wait_for(state="attached")
-    with page.context.expect_page() as new_page:
-        link.evaluate("link => link.click()")
-    return new_page.value
-
-
 def close_assistant(page: "Page") -> None:
     """Close the chat that greets a new browser."""
     close = page.locator("[data-component-id='mlflow.assistant.chat_panel.close']")
@@ -171,12 +158,6 @@ def _cells(grid: "Locator") -> list[tuple[float, float, str]]:
             cell => [parseFloat(cell.style.left), parseFloat(cell.style.top), cell.innerText.trim()])"""
     )
     return cells
-
-
-def columns(page: "Page") -> list[str]:
-    """Headers of the list of runs that are on view."""
-    headers = page.get_by_role("columnheader").all_inner_texts()
-    return [text.strip() for text in headers if text.strip()]
 
 
 def take_arms(page: "Page", arms: int) -> bytes:

@@ -118,7 +118,6 @@ def test_mlflow_ui_compares_the_arms(comparison_sweep: Sweep, pictures: Pictures
         assert all(url.strip().startswith("http://127.0.0.1:") for url in printed.values())
         with mlflow_page.new_browser() as browser, mlflow_page.new_page(browser) as page:
             mlflow_page.open_arms(page, printed["arms"], arms)
-            columns = mlflow_page.columns(page)
             pictures.save("mlflow-arms", mlflow_page.take_arms(page, len(arms)))
             mlflow_page.compare_all(page)
             selected = mlflow_page.read(page)
@@ -130,14 +129,7 @@ def test_mlflow_ui_compares_the_arms(comparison_sweep: Sweep, pictures: Pictures
             differing = mlflow_page.read(page).params
             picture_bytes = mlflow_page.take_comparison(page, "near-iid/accuracy")
             pictures.save("mlflow-comparison", picture_bytes)
-            tab = mlflow_page.open_from_list(page, printed["arms"].partition("/#")[0], name)
-            tab.get_by_role("link", name="minus-gate", exact=True).wait_for()
-            from_list = mlflow_page.columns(tab)
 
-    answer_columns = [f"answer/{name_}" for name_ in ("estimate", "difference", "p", "n")]
-    for column in ("Run Name", *answer_columns, "time/running_seconds"):
-        assert column in columns, columns
-        assert column in from_list, from_list
     assert min(linked.metrics) == "answer/difference", "primary outcomes must sort before all others"
     assert linked.metrics["answer/estimate"] == linked.metrics["near-iid/accuracy"]
     assert linked.runs == tuple(arms), "the baseline must come first, then the arms in the order of the plan"

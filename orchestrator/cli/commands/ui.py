@@ -116,8 +116,7 @@ def _print_addresses(server: str, folder: SweepFolder | None) -> str:
         return page
     from orchestrator.plan.serialise import read_plan
 
-    plan = read_plan(folder)
-    links = find_links(server, plan.name, [arm.name for arm in plan.arms])
+    links = find_links(server, read_plan(folder))
     print_line(f"all runs: {links.runs}")
     print_line(f"arms:     {links.arms}")
     print_line(f"compared: {links.comparison}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from orchestrator.files.json_values import from_json_values, to_json_values
 from orchestrator.identity import SweepFolder, canonical
-from orchestrator.isolation.file_versions import files_written_by_session
+from orchestrator.isolation.file_versions import output_files
 from orchestrator.isolation.working_folder import Mode
 from orchestrator.trials import Trial
 from trainables.protocol import Job
@@ -94,7 +94,7 @@ class JobEncoder:
     launch_folder: Path = field(default_factory=Path.cwd)
     keep: tuple[str, ...] = ()
     working_folder: Mode = "private"
-    open_files: tuple[Path, ...] = field(default_factory=files_written_by_session)
+    open_files: tuple[Path, ...] = field(default_factory=output_files)
 
     def order(self, attempt: Attempt, excluded_nodes: tuple[str, ...] = ()) -> WorkerJob:
         """Create the order for one attempt, with absolute paths, since workers run in other folders."""

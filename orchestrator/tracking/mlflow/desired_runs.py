@@ -17,7 +17,7 @@ trials.
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from types import MappingProxyType
@@ -40,7 +40,6 @@ from orchestrator.tracking.mlflow.points import (
 )
 from orchestrator.tracking.mlflow.running_time import RunningTime
 from orchestrator.trials import OutcomeKind, PlannedTrial, Trial, numbered
-from search_spaces.dimensions import Fixed
 from search_spaces.paths import leaves
 from search_spaces.wording import amount, markdown_line, markdown_text, visible
 from trainables.protocol import Measurement
@@ -48,6 +47,8 @@ from trainables.protocol import Measurement
 Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
 SWEEP = "sweep"
 NOT_APPLICABLE = "-"
+MAX_PARAM = 6000
+"""Maximum number of characters of a parameter in MLflow."""
 MAX_NOTE = 5000
 """Maximum number of characters of a description, after escaping."""
 MAX_TEXT = 1000
@@ -171,7 +172,7 @@ class DesiredRuns:
 
     def _open(self, event: Event) -> None:
         for running_time in self._running.values():
-            running_time.abandon()
+            running_time.running.clear()
         self._source = source_tags(event.payload["provenance"])
         self.runs[SWEEP].tags |= {f"{PREFIX}spec_digest": str(event.payload["spec_digest"]), **self._source}
         self._mark(SWEEP, "RUNNING", None, "running", NOT_APPLICABLE)
@@ -253,30 +254,25 @@ class DesiredRuns:
                 self._add(self._arm_run(self._plan.arm(planned.arm), at_ms))
                 self._mark_arm(planned.arm)
             self._add(self._trial_run(self._trials[event.trial_id], at_ms))
-        running = self._running[planned.arm]
+        running_time = self._running[planned.arm]
+        running_time.observe(at_ms)
         if event.kind is EventKind.ATTRIBUTES:
             self.runs[key].tags |= text_tags(event.payload)
             self.dirty[key] = None
         elif event.kind is EventKind.STARTED:
-            running.start(event.trial_id, at_ms)
+            running_time.running.add(event.trial_id)
             self._mark(key, "RUNNING", None, "running", NOT_APPLICABLE)
         elif event.kind is EventKind.MEASURED:
-            running.observe(event.trial_id, at_ms)
             measurement = self._add_counted_values(read_measurement(event), planned)
-            self._name_metrics((f"arm/{planned.arm}", key), original_names(measurement.metrics))
+            for named_key in (f"arm/{planned.arm}", key):
+                self.runs[named_key].tags |= original_names(measurement.metrics)
+                self.dirty[named_key] = None
             self.runs[key].points += finite_points(measurement, at_ms)
-            self.dirty[key] = None
             if planned.phase == "confirm" and planned.rank == 0:
                 self._curves[planned.arm].add(event.trial_id, measurement)
         else:
-            running.end(event.trial_id, at_ms)
+            running_time.running.discard(event.trial_id)
             self._fold_end(key, event, skipped=is_skipped)
-
-    def _name_metrics(self, keys: Iterable[str], tags: Mapping[str, str]) -> None:
-        for key in keys:
-            if not tags.items() <= self.runs[key].tags.items():
-                self.runs[key].tags |= tags
-                self.dirty[key] = None
 
     def _add_counted_values(self, measurement: Measurement, planned: PlannedTrial) -> Measurement:
         """Add the value of each objective over earlier reports, e.g. as `valid/accuracy.best`.
@@ -360,12 +356,6 @@ class DesiredRuns:
         )
 
 
-def searched_fields(plan: Plan) -> tuple[str, ...]:
-    """Return the paths of the fields that some arm searches, in the order of the spaces."""
-    dimensions = (dimension for arm in plan.arms for dimension in arm.space.dimensions)
-    return tuple(dict.fromkeys(each.path for each in dimensions if not isinstance(each.domain, Fixed)))
-
-
 def mlflow_status(kind: OutcomeKind) -> Status:
     """Return the status of a trial with this outcome."""
     if kind is OutcomeKind.STOPPED:
@@ -384,8 +374,8 @@ def _tag(text: str) -> str:
 
 
 def as_params(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return parameters with names that MLflow accepts; values other than strings become JSON."""
-    return {metric_key(name): visible(_text(value)) for name, value in values.items()}
+    """Return parameters with names and lengths that MLflow accepts; values other than strings become JSON."""
+    return {metric_key(name): visible(_text(value))[:MAX_PARAM] for name, value in values.items()}
 
 
 def source_tags(provenance: Mapping[str, Any]) -> dict[str, str]:

@@ -7,7 +7,6 @@ from typing import Literal
 from orchestrator.files.findings import Finding
 from orchestrator.tracking.mlflow.desired_runs import SWEEP, DesiredRun, DesiredRuns
 from orchestrator.tracking.mlflow.mlflow_reading import StoredRun
-from orchestrator.tracking.mlflow.mlflow_runs import MAX_PARAM
 from orchestrator.tracking.mlflow.points import PREFIX, Point
 from search_spaces.wording import amount
 
@@ -58,16 +57,17 @@ def compare(
         desired = desired_runs.current(key)
         parent = ids.get(desired.parent) if desired.parent is not None else None
         at_close = desired_runs.at_close.get(key, ())
-        run_differences = list(
-            differences(desired, stored_run, parent, expected_means.get(key, {}), at_close)
-        )
+        means_of_arm = expected_means.get(key, {})
+        run_differences = list(differences(desired, stored_run, parent, means_of_arm, at_close))
         # If a process died before it closed a run, the last points of that run may be missing, too.
         is_complete = is_final and desired_runs.runs[key].status != "RUNNING"
         damage = [
             text for kind, text in run_differences if kind == "wrong" or (is_complete and kind == "missing")
         ]
         if damage:
-            findings.append(Finding(WHAT, "damaged", f"{name}: {_list_texts(damage)}", remedy))
+            hidden_text = f"; and {len(damage) - SHOWN} more" if len(damage) > SHOWN else ""
+            text = f"{name}: {'; '.join(damage[:SHOWN])}{hidden_text}"
+            findings.append(Finding(WHAT, "damaged", text, remedy))
         elif run_differences:
             behind += 1
     points = sum(len(history) for stored_run in stored_runs for history in stored_run.histories.values())
@@ -103,8 +103,8 @@ def differences(
         stored_value = run.params.get(name)
         if stored_value is None:
             yield "missing", f"parameter {name} is missing"
-        elif stored_value != value[:MAX_PARAM]:
-            yield "wrong", f"parameter {name} is {stored_value!r}, the ledger says {value[:MAX_PARAM]!r}"
+        elif stored_value != value:
+            yield "wrong", f"parameter {name} is {stored_value!r}, the ledger says {value!r}"
     for name in run.params.keys() - desired.params.keys():
         yield "wrong", f"parameter {name} is in no trial"
     parent_tags = {"mlflow.parentRunId": parent} if parent is not None else {}
@@ -138,8 +138,3 @@ def _points(
         elif len(history) < len(wanted):
             missing_text = amount(len(wanted) - len(history), "point")
             yield "unreported" if name in metric_names else "missing", f"{name} lacks {missing_text}"
-
-
-def _list_texts(texts: Sequence[str]) -> str:
-    num_hidden = len(texts) - SHOWN
-    return "; ".join(texts[:SHOWN]) + (f"; and {num_hidden} more" if num_hidden > 0 else "")

@@ -23,8 +23,8 @@ def delete_runs(uri: str, experiment: str, ledger_uid: str, artifacts: Path) -> 
     if file is not None and not file.is_file():
         return 0
     with outages(uri):
-        follow_move(uri, artifacts)
         client = open_client(uri, artifacts)
+        follow_move(uri, artifacts)
         mlflow_experiment = client.get_experiment_by_name(experiment)
         if mlflow_experiment is None or mlflow_experiment.lifecycle_stage == "deleted":
             return 0

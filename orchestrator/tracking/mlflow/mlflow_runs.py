@@ -15,22 +15,19 @@ from urllib.parse import urlsplit
 from orchestrator.errors import InputError, StoreError
 from orchestrator.files import disk_errors as disk
 from orchestrator.files.known_addresses import require_known
-from orchestrator.files.redact import MASK, needs_encoding, redact_url
+from orchestrator.files.redact import needs_encoding, redact, redact_url
 from orchestrator.files.sqlite_files import sqlite_file, sqlite_url, url_for_mlflow
 from orchestrator.ledger.sql.engine import MOUNTS, refuse_network_file_system
 from orchestrator.tracking.inputs import Input
-from orchestrator.tracking.mlflow.arms_view import view_tags
 from orchestrator.tracking.mlflow.desired_runs import DesiredRun, Status
 from orchestrator.tracking.mlflow.moved_store import follow_move
 from orchestrator.tracking.mlflow.points import PREFIX, Point
-from trainables.atomic import PRIVATE, flush
+from trainables.atomic import PRIVATE, write_atomically
 from trainables.process_identity import process_label
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-MAX_PARAM = 6000
-"""Maximum number of characters of a parameter in MLflow."""
 PAGE = 1000
 CONTEXT = "mlflow.data.context"
 """Tag of MLflow for the use of a dataset: train, valid or test."""
@@ -50,7 +47,6 @@ MEMORY = Path("/dev/shm")  # noqa: S108 - a private folder is made in it  # nose
 """Folder in memory, used because MLflow creates its tables in hundreds of transactions."""
 _REFUSED = re.compile(r"error code (?P<code>401|403)\b|\A(?P<word>UNAUTHENTICATED|PERMISSION_DENIED):")
 """Pattern of MLflow's errors for requests with missing or wrong credentials."""
-_CREDENTIALS = ("MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 _MAX_CAUSE = 600
 """Maximum number of characters of an error's cause, since MLflow may quote complete pages."""
 _DAMAGED = "its database is damaged: keep a copy of it and restore it from a backup, or move it away"
@@ -156,21 +152,18 @@ def _refuse_foreign_file(file: Path) -> None:
     """
     if not file.exists():
         return
-    tables: set[str] | None = None
-    if file.is_file():
-        try:
-            # Immutable: SQLite creates no files next to the database and ignores its journal.
-            place = f"{file.absolute().as_uri()}?immutable=1"
-            with closing(sqlite3.connect(place, uri=True)) as connection:
-                tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-        except sqlite3.Error as error:
-            if error.sqlite_errorname != "SQLITE_NOTADB":
-                return  # the connection of the store reports the error
-    if tables is None:
+    try:
+        # Immutable: SQLite creates no files next to the database and ignores its journal.
+        place = f"{file.absolute().as_uri()}?immutable=1"
+        with closing(sqlite3.connect(place, uri=True)) as connection:
+            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    except sqlite3.Error as error:
+        if file.is_file() and error.sqlite_errorname != "SQLITE_NOTADB":
+            return  # the connection of the store reports the error
         raise InputError(
             f"an MLflow store must be a SQLite database, and {str(file)!r} is something else; choose another "
             "file"
-        )
+        ) from error
     if tables and not tables >= TABLES:
         raise InputError(
             f"an MLflow store must have tables {', '.join(sorted(TABLES))}, and {str(file)!r} is a "
@@ -181,14 +174,13 @@ def _refuse_foreign_file(file: Path) -> None:
 class RunStore:
     """The runs of one experiment in MLflow."""
 
-    def __init__(self, uri: str, experiment: str, artifacts: Path, view: str = "") -> None:
+    def __init__(self, uri: str, experiment: str, artifacts: Path) -> None:
         """Connect, and create the experiment unless it exists.
 
         Args:
             uri: MLflow's URI of the store.
             experiment: Name of the experiment.
             artifacts: Folder for artifacts of runs in a database. A server stores artifacts itself.
-            view: View of the arms, as `arms_view` returns it; empty for none.
 
         Raises:
             InputError: `check_uri` refuses the URI.
@@ -197,12 +189,13 @@ class RunStore:
         check_uri(uri)
         self._uri = uri
         # Texts of trials must be as private in MLflow as in the sweep's folder.
-        mode = _folder_mode(artifacts.parent / experiment)
+        sweep_folder = artifacts.parent / experiment
+        mode = sweep_folder.stat().st_mode & 0o777 if sweep_folder.is_dir() else 0o700
         with outages(uri):
-            follow_move(uri, artifacts)
             self._client: Any = open_client(uri, artifacts, mode & 0o666)
+            follow_move(uri, artifacts)
             folder = None if is_server(uri) else artifacts.resolve() / experiment
-            self.experiment_id = self._open_experiment(experiment, folder, mode, view)
+            self.experiment_id = self._open_experiment(experiment, folder, mode)
 
     def search(self, ledger_uid: str) -> dict[str, StoredRunState]:
         """Return the runs of a ledger, by their key.
@@ -240,23 +233,17 @@ class RunStore:
         """
         from mlflow.entities import Metric, Param, RunTag
 
-        shortened_params = {name: value[:MAX_PARAM] for name, value in params.items()}
         with outages(self._uri):
             self._client.log_batch(
                 run_state.run_id,
                 [Metric(point.key, point.value, point.at_ms, point.step) for point in points],
-                [Param(name, value) for name, value in shortened_params.items()],
+                [Param(name, value) for name, value in params.items()],
                 [RunTag(name, value) for name, value in tags.items()],
                 synchronous=True,
             )
             run_state.latest |= {point.key: (point.step, point.value, point.at_ms) for point in points}
-            run_state.params |= shortened_params
+            run_state.params |= params
             run_state.tags |= tags
-            for name, value in params.items():
-                if len(value) > MAX_PARAM:  # store the full text as an artifact
-                    self._require_known(run_state)
-                    file = f"params/{name.replace('/', '_')}.txt"
-                    self._client.log_text(run_state.run_id, value, file)
 
     def log_inputs(self, run_state: StoredRunState, inputs: Sequence[Input]) -> None:
         """Write the datasets that a run read."""
@@ -280,15 +267,12 @@ class RunStore:
 
     def upload(self, run_state: StoredRunState, file: Path, folder: str) -> None:
         """Add `file` to the artifacts of a run, in `folder`; at the top if `folder` is empty."""
-        self._require_known(run_state)
+        if not is_server(self._uri):  # another user's experiment in a shared database may contain any address
+            require_known(run_state.artifact_uri, "--tracking")
         with outages(self._uri):
             self._client.log_artifact(run_state.run_id, str(file), folder or None)
 
-    def _require_known(self, run_state: StoredRunState) -> None:
-        if not is_server(self._uri):  # another user's experiment in a shared database may contain any address
-            require_known(run_state.artifact_uri, "--tracking")
-
-    def _open_experiment(self, name: str, folder: Path | None, mode: int, view: str) -> str:
+    def _open_experiment(self, name: str, folder: Path | None, mode: int) -> str:
         """Return the id of the experiment; a new one stores artifacts in `folder`, created with `mode`."""
         from mlflow.exceptions import MlflowException
 
@@ -307,10 +291,6 @@ class RunStore:
             experiment = client.get_experiment_by_name(name)
         if experiment.lifecycle_stage == "deleted":
             client.restore_experiment(experiment.experiment_id)
-        tags = view_tags(str(experiment.experiment_id), experiment.tags, view) if view else {}
-        for key, value in tags.items():
-            with suppress(MlflowException):  # another sweep may have set it at the same time
-                client.set_experiment_tag(experiment.experiment_id, key, value)
         return str(experiment.experiment_id)
 
 
@@ -318,12 +298,10 @@ def find_runs(client: "MlflowClient", experiment_id: str, ledger_uid: str) -> It
     """Yield every active run that was created from a ledger."""
     token: str | None = None
     of_ledger = f"tags.`{PREFIX}ledger` = '{ledger_uid}'"
-    while True:
+    while token != "":
         page = client.search_runs([experiment_id], of_ledger, max_results=PAGE, page_token=token)
         yield from map(_to_stored, page)
-        token = page.token
-        if not token:
-            return
+        token = page.token or ""
 
 
 @contextmanager
@@ -340,28 +318,14 @@ def outages(uri: str) -> Iterator[None]:
                 "--tracking or in $MLFLOW_TRACKING_USERNAME and $MLFLOW_TRACKING_PASSWORD: no result is "
                 "lost, `haltsweep sync` writes the missing runs"
             ) from error
+        cause = redact(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")
+        cause = cause if len(cause) <= _MAX_CAUSE else f"{cause[:_MAX_CAUSE]}..."
         remedy = next((do for part, do in _REMEDIES.items() if part in str(error)), None)
         raise TrackingOutage(
-            f"MLflow at {redact_url(uri)} failed ({_cause(error)}); nothing is lost"
+            f"MLflow at {redact_url(uri)} failed ({cause}); nothing is lost"
             f"{f': {remedy}, then' if remedy else ','} `haltsweep sync` catches up"
             f"{'' if remedy else ' once it answers again'}"
         ) from error
-
-
-def _cause(error: Exception) -> str:
-    """Return the first line of an error, without credentials of the environment that it may quote."""
-    text = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-    for value in filter(None, map(os.environ.get, _CREDENTIALS)):
-        text = text.replace(value, MASK)
-    return text if len(text) <= _MAX_CAUSE else f"{text[:_MAX_CAUSE]}..."
-
-
-def _folder_mode(folder: Path) -> int:
-    """Return the permissions of a folder; those of a private folder if it does not exist."""
-    try:
-        return folder.stat().st_mode & 0o777
-    except OSError:
-        return 0o700
 
 
 def open_client(uri: str, artifacts: Path, mode: int = PRIVATE) -> "MlflowClient":
@@ -398,10 +362,8 @@ def _make_database(file: Path, artifacts: Path, mode: int) -> None:
         content = database.read_bytes()
     fresh = file.with_name(f".{file.name}-{process_label()}")
     try:
-        fresh.touch(mode)
-        fresh.write_bytes(content)
+        write_atomically(fresh, content, mode=PRIVATE)
         fresh.chmod(mode)
-        flush(fresh)
         # Not renamed, since another sweep may have created the database meanwhile and be writing to it.
         with suppress(FileExistsError):
             file.hardlink_to(fresh)

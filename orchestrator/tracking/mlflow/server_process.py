@@ -85,19 +85,19 @@ def main() -> int:
     `token`, `uri` of the store and its folder `artifacts`.
     """
     settings = json.load(sys.stdin)
-    from mlflow.server import constants, handlers
+    from mlflow import MlflowClient
+    from mlflow.server import constants
 
-    root = "mlflow-artifacts:/"  # for experiments without a folder, as in `mlflow server`
     os.environ |= {
         constants.BACKEND_STORE_URI_ENV_VAR: settings["uri"],
         constants.REGISTRY_STORE_URI_ENV_VAR: settings["uri"],
-        constants.ARTIFACT_ROOT_ENV_VAR: root,
+        constants.ARTIFACT_ROOT_ENV_VAR: "mlflow-artifacts:/",  # for experiments without a folder
         constants.ARTIFACTS_DESTINATION_ENV_VAR: settings["artifacts"],
         constants.SERVE_ARTIFACTS_ENV_VAR: "true",
     }
     try:
         require_tables(settings["uri"])
-        handlers.initialize_backend_stores(settings["uri"], settings["uri"], root)
+        MlflowClient(settings["uri"]).search_experiments(max_results=1)
     except Exception as error:  # exceptions of MLflow, SQLAlchemy or any database driver
         print(redact(error).strip().splitlines()[0], file=sys.stderr)
         return NO_STORE

@@ -5,11 +5,12 @@ import signal
 import sys
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from orchestrator.isolation import memory_kills
 from orchestrator.isolation.child_server import ChildServer, settings_here
-from orchestrator.isolation.memory_kills import REMEMBERED, MemoryKills, counter_file
 from orchestrator.isolation.messages import ChildEnded
 from tests.support.processes import children
 from tests.support.processes.children import order
@@ -19,35 +20,21 @@ LIMIT = 256 << 20
 PATIENCE_S = 60
 
 
-@pytest.mark.parametrize(
-    ("groups", "counter"),
-    [
-        ("0::/job/step\n", "sys/fs/cgroup/job/step/memory.events"),
-        ("4:cpu:/a\n3:memory:/a\n0::/\n", "sys/fs/cgroup/memory/a/memory.oom_control"),
-        ("0::/\n", "proc/vmstat"),
-    ],
-)
-def test_nearest_counter_is_used(tmp_path, groups, counter):
-    (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/cgroup").write_text(groups)
-    for name in (counter, "proc/vmstat"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("oom 3\noom_kill 2\n")
-    assert counter_file(tmp_path) == tmp_path / counter
-
-
-def test_recent_kill_or_little_memory_counts_as_a_memory_kill(tmp_path):
-    counter, available = tmp_path / "memory.events", [0.5]
-    counter.write_text("oom_kill 2\n")
-    kills = MemoryKills(counter, lambda: available[0])
+def test_recent_kill_or_little_memory_counts_as_a_memory_kill(tmp_path, monkeypatch):
+    memory = SimpleNamespace(available=50, total=100)
+    monkeypatch.setattr(memory_kills, "COUNTER", tmp_path / "vmstat")
+    monkeypatch.setattr(memory_kills.psutil, "virtual_memory", lambda: memory)
+    assert not memory_kills.MemoryKills().happened(), "a system without a counter counts no kills"
+    memory_kills.COUNTER.write_text("oom 3\noom_kill 2\n")
+    kills = memory_kills.MemoryKills()
     assert not kills.happened()
-    counter.write_text("oom_kill 3\n")
+    memory_kills.COUNTER.write_text("oom 3\noom_kill 3\n")
     assert kills.happened()
-    for _ in range(REMEMBERED):
+    for _ in range(memory_kills.REMEMBERED):
         assert kills.happened(), "the kill must count until the process has ended"
         kills.look()
     assert not kills.happened(), "an old kill must not count"
-    available[0] = 0.02
+    memory.available = 2
     kills.look()
     assert kills.happened()
 

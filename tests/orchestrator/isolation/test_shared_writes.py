@@ -65,7 +65,7 @@ def test_program_in_the_launch_folder_writes_private_files(trial, launch):
     code = f"""
 import subprocess, sys
 subprocess.run([sys.executable, "job.py"], cwd={str(launch)!r}, check=True)
-subprocess.Popen("echo 2 >> score.txt", 1, None, None, None, None, None, True, True, {str(launch)!r}).wait()
+subprocess.Popen("echo 2 >> score.txt", shell=True, cwd={str(launch)!r}).wait()
 subprocess.run("echo 3 >> old.txt", shell=True, cwd={str(launch / "data")!r}, check=True)
 result = open("score.txt").read(), open("data/old.txt").read()
 """

@@ -67,7 +67,8 @@ def with_arms(*arms: str) -> dict[str, Answer]:
 
     def search_runs(body: Mapping[str, Any]) -> dict[str, Any]:
         if "'sweep'" in body["filter"]:
-            return {"runs": [run("newest", kind="sweep"), run("older", kind="sweep")]}
+            sweeps = [run("newest", kind="sweep"), run("older", kind="sweep")]
+            return {"runs": sweeps[: body["max_results"]]}
         assert body["filter"] == "tags.`mlflow.parentRunId` = 'newest'"
         return {"runs": [run(f"id-{arm}", arm=arm) for arm in reversed(arms)]}
 

@@ -56,19 +56,14 @@ def test_unmoved_and_unrelated_stores_are_unchanged(tmp_path: Path) -> None:
     for folder in ("runs", "link", "other"):
         follow_move(uri, tmp_path / folder / "mlartifacts")
         follow_move(f"sqlite:///{tmp_path / folder / 'mlflow.db'}", tmp_path / folder / "mlartifacts")
-    (tmp_path / "of-none.db").touch()
-    follow_move(f"sqlite:///{tmp_path / 'of-none.db'}", tmp_path / "mlartifacts")
     follow_move("http://localhost:5000", tmp_path / "mlartifacts")
     assert stored_locations(uri) == locations
     assert not (tmp_path / "other").exists()
 
 
 def test_writers_and_removals_use_the_moved_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError("MLflow is incomplete")
-
     for module in (mlflow_runs, mlflow_removal):
-        monkeypatch.setattr(module, "open_client", refuse)
+        monkeypatch.setattr(module, "open_client", lambda *_: "no client")
     create_store(tmp_path / "runs")
     for number, open_store in enumerate(
         (RunStore, lambda uri, name, folder: delete_runs(uri, name, "uid", folder))
