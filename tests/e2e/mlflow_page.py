@@ -160,6 +160,12 @@ def _cells(grid: "Locator") -> list[tuple[float, float, str]]:
     return cells
 
 
+def columns(page: "Page") -> list[str]:
+    """Return the headers of the visible list of runs."""
+    headers = page.get_by_role("columnheader").all_inner_texts()
+    return [text.strip() for text in headers if text.strip()]
+
+
 def take_arms(page: "Page", arms: int) -> bytes:
     """The list of `arms` runs in the height it needs."""
     page.wait_for_timeout(500)  # until the page has settled

@@ -118,6 +118,7 @@ def test_mlflow_ui_compares_the_arms(comparison_sweep: Sweep, pictures: Pictures
         assert all(url.strip().startswith("http://127.0.0.1:") for url in printed.values())
         with mlflow_page.new_browser() as browser, mlflow_page.new_page(browser) as page:
             mlflow_page.open_arms(page, printed["arms"], arms)
+            columns = mlflow_page.columns(page)
             pictures.save("mlflow-arms", mlflow_page.take_arms(page, len(arms)))
             mlflow_page.compare_all(page)
             selected = mlflow_page.read(page)
@@ -130,6 +131,7 @@ def test_mlflow_ui_compares_the_arms(comparison_sweep: Sweep, pictures: Pictures
             picture_bytes = mlflow_page.take_comparison(page, "near-iid/accuracy")
             pictures.save("mlflow-comparison", picture_bytes)
 
+    assert {"haltsweep.decision", "answer/estimate", "answer/difference", "answer/p"} <= {*columns}
     assert min(linked.metrics) == "answer/difference", "primary outcomes must sort before all others"
     assert linked.metrics["answer/estimate"] == linked.metrics["near-iid/accuracy"]
     assert linked.runs == tuple(arms), "the baseline must come first, then the arms in the order of the plan"

@@ -9,9 +9,9 @@ from urllib.parse import urlencode, urlsplit
 
 from orchestrator.errors import InputError
 from orchestrator.plan.types import Plan
+from orchestrator.tracking.mlflow.arms_view import KEY
 from orchestrator.tracking.mlflow.mlflow_runs import open_client, outages
 from orchestrator.tracking.mlflow.points import PREFIX
-from trainables.metrics import look_up
 
 LOOPBACK = "127.0.0.1,localhost,::1"
 """Hosts that are requested without a proxy, which cannot reach the loopback address of this machine."""
@@ -24,7 +24,7 @@ class Links:
     runs: str
     """Page of all runs of the sweep, with trials below their arms."""
     arms: str
-    """Page of the arms' runs, with the best estimate of the first primary outcome first."""
+    """Page of the arms' runs with their verdicts, the best estimate of the main outcome first."""
     comparison: str
     """Page that compares the arms, in the order of the plan."""
 
@@ -58,18 +58,11 @@ def find_links(server: str, plan: Plan) -> Links:
         )
     run_ids = {run.data.tags.get(f"{PREFIX}arm"): run.info.run_id for run in arms}
     compared_ids = [run_ids[arm.name] for arm in plan.arms if arm.name in run_ids]
-    is_minimised = any(look_up(plan.metrics, outcome).better == "min" for outcome in plan.outcomes[:1])
     compared = json.dumps(compared_ids, separators=(",", ":"))
     page = f"/#/experiments/{experiment}/runs"
     return Links(
         runs=_link(base, page),
-        arms=_link(
-            base,
-            page,
-            searchFilter=f"tags.`{PREFIX}kind` = 'arm'",
-            orderByKey="metrics.`answer/estimate`",
-            orderByAsc=json.dumps(is_minimised),
-        ),
+        arms=_link(base, page, viewStateShareKey=KEY),
         comparison=_link(base, "/#/compare-runs", runs=compared, experiments=json.dumps([experiment])),
     )
 

@@ -197,6 +197,11 @@ class RunStore:
             folder = None if is_server(uri) else artifacts.resolve() / experiment
             self.experiment_id = self._open_experiment(experiment, folder, mode)
 
+    def tag_experiment(self, name: str, value: str) -> None:
+        """Set a tag of the experiment. Raise `TrackingOutage`."""
+        with outages(self._uri):
+            self._client.set_experiment_tag(self.experiment_id, name, value)
+
     def search(self, ledger_uid: str) -> dict[str, StoredRunState]:
         """Return the runs of a ledger, by their key.
 

@@ -16,6 +16,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.tracking.inputs import Inputs
+from orchestrator.tracking.mlflow.arms_view import TAG, arms_view
 from orchestrator.tracking.mlflow.desired_runs import NOT_APPLICABLE, SWEEP, DesiredRun, DesiredRuns
 from orchestrator.tracking.mlflow.mlflow_runs import RunStore, StoredRunState
 from orchestrator.tracking.mlflow.points import PREFIX, Point
@@ -75,6 +76,7 @@ class MlflowWriter:
         self._on_progress("looking up what is in MLflow")
         self._ledger = ledger
         self._store = RunStore(uri, plan.name, artifacts)
+        self._store.tag_experiment(TAG, arms_view(plan))
         self._desired = DesiredRuns(plan, ledger.uid, inputs)
         self._stored = self._store.search(ledger.uid)
         self._counts = WriteCounts()

@@ -28,9 +28,7 @@ def test_arms_are_compared_in_the_order_of_the_plan() -> None:
     assert parse_link(links.comparison)["runs"] == ['["id-minus-gate","id-baseline"]']
     assert parse_link(links.comparison)["experiments"] == ['["7"]']
     assert links.runs == f"{server.url}/#/experiments/7/runs?workflowType=machine_learning"
-    assert parse_link(links.arms)["searchFilter"] == ["tags.`haltsweep.kind` = 'arm'"]
-    assert parse_link(links.arms)["orderByKey"] == ["metrics.`answer/estimate`"]
-    assert parse_link(links.arms)["orderByAsc"] == ["false"]
+    assert parse_link(links.arms)["viewStateShareKey"] == ["haltsweep-arms"]
 
 
 def test_missing_sweep_raises_an_input_error() -> None:
