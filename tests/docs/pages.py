@@ -21,7 +21,7 @@ BLOCK = re.compile(
     r"```(?P<language>[^\n]*)\n(?P<body>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-RUN = ("python", "sh", "yaml")
+RUN_LANGUAGES = ("python", "sh", "yaml")
 """Languages of blocks that a test must run, unless a directive excludes them."""
 
 

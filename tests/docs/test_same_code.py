@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.source import ROOT, text
-from tests.docs.pages import RUN, blocks
+from tests.docs.pages import RUN_LANGUAGES, blocks
 from tests.support.numerics.distributions import PROJECT
 
 README = Path("README.md")
@@ -22,7 +22,7 @@ def file_block(page: Path, file: str) -> str:
 def test_readme_has_the_code_of_the_first_tutorial() -> None:
     """Tests run the code of the first tutorial."""
     readme, tutorial = (
-        [each for each in blocks(page) if each.language in RUN] for page in (README, FIRST_STUDY)
+        [each for each in blocks(page) if each.language in RUN_LANGUAGES] for page in (README, FIRST_STUDY)
     )
     commands = "".join(each.body for each in tutorial if each.language == "sh").splitlines()
     for block in readme:
