@@ -24,7 +24,7 @@ SHORT_TRAINING = {"train.steps": 2, "train.report_every": 2, "train.batch_size":
 """Settings of built-in training that make a launch short."""
 
 
-def tested_blocks(page: Path) -> list[CodeBlock]:
+def checked_blocks(page: Path) -> list[CodeBlock]:
     return [block for block in blocks(page) if block.language in RUN_LANGUAGES]
 
 
@@ -34,32 +34,32 @@ def test_blocks_are_closed_and_have_a_language(page: Path) -> None:
 
 
 def test_few_blocks_are_not_run() -> None:
-    code = [block for page in PAGES for block in tested_blocks(page)]
-    left_out = [block.place for block in code if block.does == "not run"]
+    code = [block for page in PAGES for block in checked_blocks(page)]
+    left_out = [block.place for block in code if block.directive == "not run"]
     assert len(left_out) <= MAX_SHARE_NOT_RUN * len(code), left_out
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if page != README and tested_blocks(page)], ids=str)
+@pytest.mark.parametrize("page", [page for page in PAGES if page != README and checked_blocks(page)], ids=str)
 def test_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     shell = Shell(tmp_path / "folder", tmp_path / "home")
     shell.folder.mkdir()
     shell.home.mkdir()
-    for block in tested_blocks(page):
-        if block.does == "file":
+    for block in checked_blocks(page):
+        if block.directive == "file":
             write_file(block, shell)
-        elif block.does == "added to":
+        elif block.directive == "added to":
             check_part(block, shell)
-        elif block.does != "not run":
+        elif block.directive != "not run":
             {"python": run_python, "sh": run_commands, "yaml": check_spec}[block.language](block, shell)
 
 
 def write_file(block: CodeBlock, shell: Shell) -> None:
-    file = shell.folder / block.what
+    file = shell.folder / block.argument
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(block.body, encoding="utf-8")
     if block.language == "yaml":
-        assert_valid(block, shell, block.what)
+        assert_valid(block, shell, block.argument)
 
 
 def check_spec(block: CodeBlock, shell: Shell) -> None:
@@ -69,7 +69,7 @@ def check_spec(block: CodeBlock, shell: Shell) -> None:
 
 def check_part(block: CodeBlock, shell: Shell) -> None:
     """Check a part of a spec inside the spec to which it belongs; the file does not change."""
-    spec = yaml.safe_load((shell.folder / block.what).read_text("utf-8"))
+    spec = yaml.safe_load((shell.folder / block.argument).read_text("utf-8"))
     for key, value in yaml.safe_load(block.body).items():
         are_mappings = isinstance(spec.get(key), Mapping) and isinstance(value, Mapping)
         spec[key] = spec[key] | value if are_mappings else value
