@@ -104,7 +104,8 @@ def report(root: Path) -> Iterator[str]:
         yield (
             f"{package}: {len(files)} files, {sum(map(count_code_lines, sources)):,} code lines, "
             f"{sum(map(count_functions, trees)):,} functions, "
-            f"{sum(map(count_inner_imports, trees))} imports inside functions, largest folder {folder} with {most} files, {repeated} repeated file names"
+            f"{sum(map(count_inner_imports, trees))} imports inside functions, "
+            f"largest folder {folder} with {most} files, {repeated} repeated file names"
         )
     for name, start in CLOSURES.items():
         imported_files = closure(root, start)
