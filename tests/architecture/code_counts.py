@@ -20,7 +20,7 @@ CLOSURES = {
 }
 
 
-def code_lines(source: bytes) -> int:
+def count_code_lines(source: bytes) -> int:
     """Return the number of lines of `source` that hold code."""
     lines = {
         line
@@ -44,12 +44,12 @@ def _docstring_lines(tree: ast.Module) -> set[int]:
     }
 
 
-def functions(tree: ast.Module) -> int:
+def count_functions(tree: ast.Module) -> int:
     """Return the number of functions and methods."""
     return sum(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in ast.walk(tree))
 
 
-def inner_imports(tree: ast.Module) -> int:
+def count_inner_imports(tree: ast.Module) -> int:
     """Return the number of import statements inside functions."""
     return sum(
         isinstance(inner, ast.Import | ast.ImportFrom)
@@ -102,14 +102,15 @@ def report(root: Path) -> Iterator[str]:
             count > 1 for name, count in Counter(file.name for file in files).items() if name[0] != "_"
         )
         yield (
-            f"{package}: {len(files)} files, {sum(map(code_lines, sources)):,} code lines, "
-            f"{sum(map(functions, trees)):,} functions, {sum(map(inner_imports, trees))} imports inside "
-            f"functions, largest folder {folder} with {most} files, {repeated} repeated file names"
+            f"{package}: {len(files)} files, {sum(map(count_code_lines, sources)):,} code lines, "
+            f"{sum(map(count_functions, trees)):,} functions, "
+            f"{sum(map(count_inner_imports, trees))} imports inside functions, "
+            f"largest folder {folder} with {most} files, {repeated} repeated file names"
         )
     for name, start in CLOSURES.items():
-        reached = closure(root, start)
-        lines = sum(len(file.read_bytes().splitlines()) for file in reached)
-        yield f"{name} imports {len(reached)} files with {lines:,} lines"
+        imported_files = closure(root, start)
+        lines = sum(len(file.read_bytes().splitlines()) for file in imported_files)
+        yield f"{name} imports {len(imported_files)} files with {lines:,} lines"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Source files of the repository, read once, for tests of the source."""
+"""Source files of the repository, which tests of the source read once."""
 
 import ast
 import re
@@ -10,32 +10,32 @@ from typing import TypeVar
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("haltsweep", "orchestrator", "search_spaces", "trainables")
-TEXTS = {".py", ".md", ".toml", ".yaml", ".yml", ".txt", ".cfg", ""}
+TEXT_SUFFIXES = {".py", ".md", ".toml", ".yaml", ".yml", ".txt", ".cfg", ""}
 Node = TypeVar("Node", bound=ast.AST)
 
 
 @cache
-def packaged() -> tuple[Path, ...]:
+def product_files() -> tuple[Path, ...]:
     """Return every Python file of the distribution, relative to the root."""
     return tuple(path for package in PACKAGES for path in _python(ROOT / package))
 
 
 @cache
-def with_tests() -> tuple[Path, ...]:
+def python_files() -> tuple[Path, ...]:
     """Return every Python file."""
-    return (*packaged(), *_python(ROOT / "tests"))
+    return (*product_files(), *_python(ROOT / "tests"))
 
 
 @cache
-def tracked() -> tuple[Path, ...]:
+def text_files() -> tuple[Path, ...]:
     """Return every text file tracked by git; outside a checkout, every Python file."""
-    listed = subprocess.run(
+    git_result = subprocess.run(
         ["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True, check=False
     )
-    if listed.returncode:
-        return with_tests()
-    names = map(Path, listed.stdout.split("\0"))
-    return tuple(path for path in names if path.suffix in TEXTS and (ROOT / path).is_file())
+    if git_result.returncode:
+        return python_files()
+    names = map(Path, git_result.stdout.split("\0"))
+    return tuple(path for path in names if path.suffix in TEXT_SUFFIXES and (ROOT / path).is_file())
 
 
 @cache
@@ -45,7 +45,7 @@ def text(path: Path) -> str:
 
 
 @cache
-def parsed(path: Path) -> ast.Module:
+def syntax_tree(path: Path) -> ast.Module:
     """Return the syntax tree of the file."""
     return ast.parse(text(path), str(path))
 
@@ -53,12 +53,12 @@ def parsed(path: Path) -> ast.Module:
 @cache
 def nodes(path: Path) -> tuple[ast.AST, ...]:
     """Return all nodes of the syntax tree, cached because traversal is slow."""
-    return tuple(ast.walk(parsed(path)))
+    return tuple(ast.walk(syntax_tree(path)))
 
 
 def nodes_of_kind(*kinds: type[Node], among: tuple[Path, ...] | None = None) -> Iterator[tuple[str, Node]]:
     """Yield all nodes of some kinds in the packages, or in the files `among`, each with `file:line`."""
-    for path in packaged() if among is None else among:
+    for path in product_files() if among is None else among:
         for node in nodes(path):
             if isinstance(node, kinds):
                 yield f"{path}:{node.lineno}", node  # type: ignore[attr-defined]
@@ -66,7 +66,7 @@ def nodes_of_kind(*kinds: type[Node], among: tuple[Path, ...] | None = None) -> 
 
 @cache
 def calls() -> tuple[tuple[str, str, dict[str | None, ast.expr]], ...]:
-    """Return place, dotted name and keywords of every named call in the packages."""
+    """Return location, dotted name and keywords of every named call in the packages."""
     named_calls = ((place, ast.unparse(node.func), node.keywords) for place, node in nodes_of_kind(ast.Call))
     return tuple(
         (place, name, {keyword.arg: keyword.value for keyword in keywords})
@@ -81,7 +81,7 @@ def module_name(path: Path) -> str:
 
 
 @cache
-def imported(path: Path) -> frozenset[str]:
+def imported_names(path: Path) -> frozenset[str]:
     """Return top-level names of all imports of the file."""
     names = set()
     for node in nodes(path):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from matplotlib import get_cachedir
 
-from tests.architecture.source import PACKAGES, ROOT, packaged
+from tests.architecture.source import PACKAGES, ROOT, product_files
 from tests.support.processes.commands import PATIENCE_S
 
 CLUSTERS = Path("orchestrator/clusters")
@@ -48,7 +48,7 @@ def wheel(tmp_path_factory):
 
 def test_wheel_has_every_module_and_nothing_else(wheel):
     names = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    assert {str(path) for path in packaged()} <= names
+    assert {str(path) for path in product_files()} <= names
     assert {name.partition("/")[0] for name in names} == {*PACKAGES, "experiments"}
     specs = {f"experiments/{path.name}" for path in (ROOT / "experiments").glob("*.yaml")}
     assert {name for name in names if name.startswith("experiments/")} == specs

@@ -7,10 +7,10 @@ import pytest
 import typer
 
 from orchestrator.cli.main import app
-from tests.architecture.source import ROOT, text, tracked
+from tests.architecture.source import ROOT, text, text_files
 from tests.support.processes.commands import commands_by_name
 
-DOCUMENTS = [path for path in tracked() if path.suffix == ".md"]
+DOCUMENTS = [path for path in text_files() if path.suffix == ".md"]
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"`([^`\n]+)`")
 PLACE = re.compile(
@@ -67,7 +67,7 @@ def test_named_make_targets_exist(document):
 
 def test_named_extras_exist():
     extras = tomllib.loads(text(ROOT / "pyproject.toml"))["project"]["optional-dependencies"]
-    named_extras = {extra for path in tracked() for extra in re.findall(r"haltsweep\[(\w+)\]", text(path))}
+    named_extras = {extra for path in text_files() for extra in re.findall(r"haltsweep\[(\w+)\]", text(path))}
     named_extras |= {extra for path in DOCUMENTS for extra in re.findall(r"'\.\[(\w+)\]'", text(path))}
     assert named_extras <= set(extras)
     assert {"flash", "postgres"} <= named_extras

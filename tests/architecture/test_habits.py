@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.code_counts import code_lines
+from tests.architecture.code_counts import count_code_lines
 from tests.architecture.source import (
     calls,
-    imported,
+    imported_names,
     nodes_of_kind,
-    packaged,
+    product_files,
+    python_files,
     text,
-    tracked,
-    with_tests,
+    text_files,
 )
 from trainables import catalog
 from trainables.training.metric_catalog import declared_metrics
@@ -26,7 +26,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 UNSAFE_FORMATS = {"pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal"}
 RESTRICTED_READER = "trainables/readers/cifar.py"
 """The only file that reads pickles, because a data set was published in this format."""
-NEVER_CALLED = ("eval", "exec", "breakpoint", "yaml.load", "os.system", "np.load", "numpy.load")
+FORBIDDEN_FUNCTIONS = ("eval", "exec", "breakpoint", "yaml.load", "os.system", "np.load", "numpy.load")
 SHARED_RANDOMNESS = re.compile(
     r"random\.(?:seed|random|randint|choice|shuffle|sample|uniform)"
     r"|(?:np|numpy)\.random\.(?!default_rng|Generator|SeedSequence|Philox|PCG64)\w+"
@@ -52,7 +52,7 @@ WORDS_NOT_METRICS = {
 }
 """Names of metrics that also mean something else: a fact of a data set, a key of a spec or of an event,
 evidence of a change, a row, a setting, the loss of every training, or a key of an example."""
-NOT_SAID = {
+FORBIDDEN_SUBJECTS = {
     "folders of a machine": re.compile(r"(?<![\w.>)\]}*])/(?:work|root|home|Users|mnt|opt|scratch)/\w"),
     "package registries": re.compile(r"index-url|https?://[^\s\"')]*(?:pypi|artifactory|nexus|mirror|proxy)"),
     "documents that are not here": re.compile(r"MODELS_AND_TASKS|ARCHITECTURE\.md|STYLE\.md|PEERS\.md"),
@@ -60,13 +60,13 @@ NOT_SAID = {
 }
 
 
-SEEDS_FOR_OTHERS = "trainables/custom/generator_state.py"
+GLOBAL_SEEDING_FILE = "trainables/custom/generator_state.py"
 NOTEBOOK_CODE = "haltsweep/code.py"
 """This file writes a user's function into a module of the user's folder."""
 
 
 def test_product_unpickles_nothing():
-    unsafe = {str(path) for path in packaged() if imported(path) & UNSAFE_FORMATS}
+    unsafe = {str(path) for path in product_files() if imported_names(path) & UNSAFE_FORMATS}
     assert unsafe == {RESTRICTED_READER, NOTEBOOK_CODE}
 
 
@@ -89,7 +89,7 @@ def test_weights_are_loaded_with_weights_only():
     assert not [place for place, flag in loads if not (isinstance(flag, ast.Constant) and flag.value is True)]
 
 
-@pytest.mark.parametrize("forbidden", NEVER_CALLED)
+@pytest.mark.parametrize("forbidden", FORBIDDEN_FUNCTIONS)
 def test_forbidden_functions_are_never_called(forbidden):
     assert not [place for place, name, _ in calls() if name == forbidden]
 
@@ -102,7 +102,9 @@ def test_print_always_names_a_stream():
 def test_randomness_comes_from_named_streams():
     """Only the file that seeds generators for custom code uses global generators."""
     using = [(place, name) for place, name, _ in calls() if SHARED_RANDOMNESS.fullmatch(name)]
-    assert not [f"{place} {name}" for place, name in using if place.partition(":")[0] not in SEEDS_FOR_OTHERS]
+    assert not [
+        f"{place} {name}" for place, name in using if place.partition(":")[0] not in GLOBAL_SEEDING_FILE
+    ]
 
 
 def test_torch_generator_is_restored():
@@ -112,7 +114,7 @@ def test_torch_generator_is_restored():
         names.setdefault(place.partition(":")[0], set()).add(name)
     seeding = [path for path, used in names.items() if "torch.manual_seed" in used]
     unforked = {path for path in seeding if "torch.random.fork_rng" not in names[path]}
-    assert unforked <= {SEEDS_FOR_OTHERS}
+    assert unforked <= {GLOBAL_SEEDING_FILE}
 
 
 def test_exceptions_are_not_ignored_silently():
@@ -125,7 +127,7 @@ def test_exceptions_are_not_ignored_silently():
 
 
 def test_files_are_small():
-    lengths = {str(path): code_lines(text(path).encode()) for path in with_tests()}
+    lengths = {str(path): count_code_lines(text(path).encode()) for path in python_files()}
     assert not {path: length for path, length in lengths.items() if length > LONGEST_FILE}
 
 
@@ -144,7 +146,7 @@ def test_functions_are_small():
     lengths = {
         f"{place} {node.name}": _length(node)
         - sum(_length(statement) for statement in node.body[:1] if _is_text(statement))
-        for place, node in nodes_of_kind(*FUNCTIONS, among=with_tests())
+        for place, node in nodes_of_kind(*FUNCTIONS, among=python_files())
     }
     assert not {name: length for name, length in lengths.items() if length > LONGEST_FUNCTION}
 
@@ -157,14 +159,14 @@ def _is_text(node):
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-@pytest.mark.parametrize("subject", NOT_SAID)
+@pytest.mark.parametrize("subject", FORBIDDEN_SUBJECTS)
 def test_repository_mentions_only_the_product(subject):
     shown = [
         f"{path}:{number}: {line.strip()}"
-        for path in tracked()
+        for path in text_files()
         if path.name != "test_habits.py"
         for number, line in enumerate(text(path).splitlines(), start=1)
-        if NOT_SAID[subject].search(line)
+        if FORBIDDEN_SUBJECTS[subject].search(line)
     ]
     assert not shown
 
@@ -172,7 +174,7 @@ def test_repository_mentions_only_the_product(subject):
 def test_orchestrator_has_no_names_of_metrics():
     """Facts about a metric are declared next to the code that computes it, and looked up."""
     names = {declared_metric.name for declared_metric in declared_metrics(catalog.names("tasks"))}
-    files = tuple(path for path in packaged() if path.parts[0] == "orchestrator")
+    files = tuple(path for path in product_files() if path.parts[0] == "orchestrator")
     said = [
         (place.rpartition(":")[0], place, node.value.rpartition("/")[2])
         for place, node in nodes_of_kind(ast.Constant, among=files)
@@ -189,7 +191,7 @@ def test_every_model_has_a_naive_implementation():
     """The name of each model must occur in a test of `tests/oracles`."""
     named = {
         node.value
-        for place, node in nodes_of_kind(ast.Constant, among=with_tests())
+        for place, node in nodes_of_kind(ast.Constant, among=python_files())
         if place.startswith("tests/oracles/test_naive_") and isinstance(node.value, str)
     }
     assert not set(catalog.names("models")) - named, (

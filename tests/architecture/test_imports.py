@@ -12,10 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.source import PACKAGES, ROOT, imported, module_name, nodes_of_kind, packaged
+from tests.architecture.source import (
+    PACKAGES,
+    ROOT,
+    imported_names,
+    module_name,
+    nodes_of_kind,
+    product_files,
+)
 from tests.support.processes.commands import PATIENCE_S, TINY
 
-ONLY_IN = {
+IMPORTERS = {
     "ray": ["orchestrator/execution/ray/*.py"],
     "mlflow": ["orchestrator/tracking/*.py"],
     "optuna": [
@@ -31,7 +38,7 @@ ONLY_IN = {
     "matplotlib": ["orchestrator/report/*.py", "orchestrator/cli/display/data_figure.py"],
     "pytest": ["orchestrator/pytest_*.py", "trainables/testing/*.py"],
 }
-CALLED_ELSE = {"pillow": "PIL", "pyyaml": "yaml", "scikit_learn": "sklearn"}
+IMPORT_NAMES = {"pillow": "PIL", "pyyaml": "yaml", "scikit_learn": "sklearn"}
 PARTS_OF_PYDANTIC = ("annotated_types", "pydantic_core")
 HEAVY = {"torch", "ray", "mlflow", "optuna"}
 ALL_HEAVY = HEAVY | {"sqlalchemy", "pyarrow", "numpy", "scipy", "pandas", "matplotlib"}
@@ -66,17 +73,17 @@ def test_every_part_of_a_package_is_in_a_layer(package):
     ]
     modules = {name.strip() for layer in layers for name in layer.split("|")}
     layer_parts = {".".join(name.split(".")[:2]) for name in modules}
-    part_names = {path.parts[1].removesuffix(".py") for path in packaged() if path.parts[0] == package}
+    part_names = {path.parts[1].removesuffix(".py") for path in product_files() if path.parts[0] == package}
     parts = {f"{package}.{part}" for part in part_names - {"__init__"}}
     optional = {name.strip("()") for name in layer_parts if name.startswith("(")}
     assert parts - optional == {name for name in layer_parts if not name.startswith("(")}
 
 
-@pytest.mark.parametrize("library", ONLY_IN)
+@pytest.mark.parametrize("library", IMPORTERS)
 def test_library_is_imported_only_in_its_files(library):
-    users = [str(path) for path in packaged() if library in imported(path)]
+    users = [str(path) for path in product_files() if library in imported_names(path)]
     users_elsewhere = [
-        user for user in users if not any(fnmatch(user, allowed) for allowed in ONLY_IN[library])
+        user for user in users if not any(fnmatch(user, allowed) for allowed in IMPORTERS[library])
     ]
     assert not users_elsewhere
     assert users, f"the dependency {library} must be imported"
@@ -95,12 +102,12 @@ def test_every_imported_library_is_a_dependency():
         re.split(r"[\[>=;<~ ]", line)[0].replace("-", "_").lower()
         for line in metadata["dependencies"] + extras
     }
-    known_packages = {CALLED_ELSE.get(name, name) for name in names} | {
+    known_packages = {IMPORT_NAMES.get(name, name) for name in names} | {
         *plugin,
         *PARTS_OF_PYDANTIC,
         *PACKAGES,
     }
-    used_packages = {name for path in packaged() for name in imported(path)}
+    used_packages = {name for path in product_files() for name in imported_names(path)}
     assert not used_packages - known_packages - sys.stdlib_module_names
 
 
@@ -111,7 +118,7 @@ def test_no_star_and_no_relative_imports():
     ]
 
 
-def loaded_by(code, cwd):
+def modules_after(code, cwd):
     """Return the modules in memory after a new process has run `code`."""
     script = f"import sys\n{code}\nimport json\nsys.stderr.write('\\n' + json.dumps(sorted(sys.modules)))"
     command_line = [sys.executable, "-c", script]
@@ -151,12 +158,14 @@ def folder(tmp_path_factory):
     ids=["packages", "command", "plugin", "help", "help of launch"],
 )
 def test_help_imports_nothing_heavy(folder, code):
-    assert not loaded_by(code, folder) & ALL_HEAVY
+    assert not modules_after(code, folder) & ALL_HEAVY
 
 
 @pytest.mark.slow
 def test_plan_imports_only_torch_and_optuna(folder):
-    loaded_modules = loaded_by(command("check", "tiny.yaml") + "\n" + command("plan", "tiny.yaml"), folder)
+    loaded_modules = modules_after(
+        command("check", "tiny.yaml") + "\n" + command("plan", "tiny.yaml"), folder
+    )
     assert loaded_modules & HEAVY == {"torch", "optuna"}
     assert "sqlalchemy" not in loaded_modules
     assert "torch._dynamo" not in loaded_modules, (
@@ -167,7 +176,7 @@ def test_plan_imports_only_torch_and_optuna(folder):
 def test_invalid_file_is_refused_before_heavy_imports(folder):
     (folder / "no.yaml").write_text("- a list\n")
     code = command("check", "no.yaml", "/dev/null").replace("assert not end.code", "assert end.code == 2")
-    assert not loaded_by(code, folder) & ALL_HEAVY
+    assert not modules_after(code, folder) & ALL_HEAVY
 
 
 def test_reading_a_sweep_imports_no_framework(folder):
@@ -176,18 +185,18 @@ def test_reading_a_sweep_imports_no_framework(folder):
     code += ", orchestrator.cli.stored_sweep"
     code += ", orchestrator.report.results.summary, orchestrator.report.writers.tables"
     code += ", orchestrator.execution.sweep.recorder"
-    assert not loaded_by(code, folder) & HEAVY
+    assert not modules_after(code, folder) & HEAVY
 
 
 @pytest.mark.slow
 def test_trainables_do_not_import_the_orchestrator(folder):
-    modules = [module_name(path) for path in packaged() if path.parts[0] == "trainables"]
-    loaded_modules = loaded_by("\n".join(f"import {name}" for name in modules), folder)
+    modules = [module_name(path) for path in product_files() if path.parts[0] == "trainables"]
+    loaded_modules = modules_after("\n".join(f"import {name}" for name in modules), folder)
     assert not loaded_modules & {"ray", "optuna", "mlflow", "sqlalchemy", "orchestrator", "search_spaces"}
     assert "torch" in loaded_modules
 
 
 def test_search_spaces_import_nothing_heavy(folder):
-    modules = [module_name(path) for path in packaged() if path.parts[0] == "search_spaces"]
-    loaded_modules = loaded_by("\n".join(f"import {name}" for name in modules), folder)
+    modules = [module_name(path) for path in product_files() if path.parts[0] == "search_spaces"]
+    loaded_modules = modules_after("\n".join(f"import {name}" for name in modules), folder)
     assert not loaded_modules & (ALL_HEAVY | {"orchestrator", "trainables", "pydantic"})

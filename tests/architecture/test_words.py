@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.architecture.source import nodes, packaged
+from tests.architecture.source import nodes, product_files
 
 RETIRED = {
     "assignment": "params",
@@ -55,7 +55,7 @@ REMAINING = {
 
 def identifiers() -> Iterator[str]:
     """Yield the names of functions, classes, parameters, variables and attributes of the product."""
-    for node in (node for path in packaged() for node in nodes(path)):
+    for node in (node for path in product_files() for node in nodes(path)):
         match node:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
                 yield name

@@ -14,7 +14,7 @@ SPREAD, SHIFT = 12.0, 1.5
 
 
 class Straightforward(nn.Module):
-    """GUT in the simplest form: padded, every layer on the whole batch, until all sequences have halted."""
+    """GUT on padded tensors, with every layer on the whole batch until all sequences have halted."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -24,12 +24,12 @@ class Straightforward(nn.Module):
     def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
         encoder, rate = self.model.encoder, self.config.dropout
         x = F.dropout(F.embedding(batch.tokens, self.model.embedding()), rate, self.training)
-        h, mask = self._augment(x, batch.mask)
-        pooled, ponder = self._think(encoder, h, mask)
+        h, mask = self._add_ends(x, batch.mask)
+        pooled, ponder = self._run_layers(encoder, h, mask)
         ends = pooled[torch.arange(len(pooled)), mask.sum(1) - 1]
         return F.cross_entropy(self.model.readout(ends), batch.labels, reduction="none"), ponder
 
-    def _augment(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    def _add_ends(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         n = mask.sum(1)
         columns = torch.arange(x.shape[1] + 2, device=x.device)
         h = F.pad(x, (0, 0, 1, 1))
@@ -37,7 +37,7 @@ class Straightforward(nn.Module):
         h = torch.where((columns == n[:, None] + 1)[..., None], self.model.encoder.boundaries.end(), h)
         return h, columns < n[:, None] + 2
 
-    def _think(self, encoder: nn.Module, h: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    def _run_layers(self, encoder: nn.Module, h: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         survival = h.new_ones(h.shape[0])
         mixed, ponder, num_kept = torch.zeros_like(h), torch.zeros_like(survival), torch.zeros_like(survival)
         active = torch.ones_like(survival, dtype=torch.bool)
@@ -96,7 +96,7 @@ def training_objective(model: nn.Module, batch: Batch) -> Tensor:
 
 
 def training_step(model: nn.Module, objective: Callable[[], Tensor]) -> Callable[[], None]:
-    """Return a step: forward, backward, AdamW with a learning rate of zero, so that all steps are equal."""
+    """Return a training step of AdamW; its learning rate is zero, so that all steps are equal."""
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0)
 
     def step() -> None:

@@ -1,4 +1,4 @@
-"""Shared by benchmarks of models: a clock, options, and output of results."""
+"""Clock, options and output of results for benchmarks of models."""
 
 import argparse
 import json
@@ -22,18 +22,18 @@ def parser(about: str | None, **defaults: int) -> argparse.ArgumentParser:
     return argument_parser
 
 
-def timed(steps: dict[str, Callable[[], object]], options: argparse.Namespace) -> dict[str, float]:
-    """Return the median seconds of a call of each step, called in turns; on a CPU, processor time."""
+def time_steps(steps: dict[str, Callable[[], object]], options: argparse.Namespace) -> dict[str, float]:
+    """Call the steps in turns; return the median seconds of each, on a CPU as processor time."""
     clock = time.perf_counter if options.device == "cuda" else time.process_time
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for number in range(options.warm_up + options.repeats):
         for name, step in steps.items():
             _wait(options.device)
-            begin = clock()
+            started_at = clock()
             step()
             _wait(options.device)
             if number >= options.warm_up:
-                seconds[name].append(clock() - begin)
+                seconds[name].append(clock() - started_at)
     return {name: statistics.median(samples) for name, samples in seconds.items()}
 
 
@@ -55,7 +55,7 @@ def _cell(value: float | str) -> str:
 
 
 def print_results(rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
-    """Print the table, or JSON on request, with all facts about the run."""
+    """Print the table, or JSON on request, with the options and the machine of the run."""
     cuda = options.device == "cuda"
     device = torch.cuda.get_device_name() if cuda else platform.processor() or platform.machine()
     about = vars(options) | {"device name": device, "torch": torch.__version__, "load": os.getloadavg()[0]}

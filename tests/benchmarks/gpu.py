@@ -1,9 +1,10 @@
-"""Every model on a GPU: training step and inference, work saved by halting, flash-attn compared with SDPA.
+"""Training step and inference of every model on a GPU, savings by halting, and flash-attn against SDPA.
 
     python -m tests.benchmarks.gpu [--only gut crvnn] [--width 512] [--batch 64] [--length 200] ...
 
-One Markdown table, in 16-bit autocast; times are medians of rounds in which the columns take turns. Systems
-and yardsticks are those of `tests.benchmarks.systems`. Without a CUDA device nothing is measured.
+The script prints one Markdown table. All models run in 16-bit autocast. Times are medians of rounds in which
+the columns take turns. Models and reference models are those of `tests.benchmarks.systems`. The script
+measures nothing without a CUDA device.
 """
 
 import argparse
@@ -38,7 +39,7 @@ def with_autocast(call: Callable[[], Any], options: argparse.Namespace) -> Calla
 
 
 def steps_of(model: nn.Module, batch: Batch, options: argparse.Namespace) -> Callable[[], None]:
-    """Return a training step of a model or a yardstick."""
+    """Return a training step of a model or a reference model."""
     return training_step(model, with_autocast(systems.objective(model, batch), options))
 
 
@@ -51,7 +52,7 @@ def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> dic
     model = systems.build(full, options.device)
     set_dropout_context(model, seed=0, step=0)
     encoded = with_autocast(lambda: model(batch).encoded, options)()
-    baseline = systems.yardstick(raw, options, round(float(encoded.computed.max())))
+    baseline = systems.build_reference(raw, options, round(float(encoded.computed.max())))
     steps = {
         "ours": steps_of(model, batch, options),
         "plain": steps_of(baseline, batch, options),
@@ -64,7 +65,7 @@ def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> dic
         fast = systems.build(full | {"attention": "flash"}, options.device)
         steps["flash"] = steps_of(fast, batch, options)
     peak = peak_bytes(steps["ours"], *model.parameters())
-    seconds, tokens = _timing.timed(steps, options), int(batch.mask.sum())
+    seconds, tokens = _timing.time_steps(steps, options), int(batch.mask.sum())
     estimate = costs.peak_memory_bytes(model_config(full), systems.SHAPE, options.batch, options.length)
     return {
         "system": label,
@@ -92,7 +93,7 @@ def main() -> None:
         print(REFUSAL, file=sys.stderr)
         return
     options.flash = bool(flash_kernels())
-    rows = [measure(label, raw, options) for label, raw in systems.chosen(options).items()]
+    rows = [measure(label, raw, options) for label, raw in systems.selected_models(options).items()]
     _timing.print_results(rows, options)
 
 

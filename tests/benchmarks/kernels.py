@@ -14,8 +14,8 @@ The script counts the forward and backward pass of the objective:
 - MB: bytes read and written.
 
 Columns "a layer" are divided by the number of layers that the slowest sequence ran. The column "update"
-counts the update of the weights and the norm of the gradient. Nothing is timed, so the same versions give
-the same counts on every machine.
+counts the update of the weights and the norm of the gradient. The script measures no time, so the same
+versions give the same counts on every machine.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def build_for_training(raw: dict[str, Any]) -> nn.Module:
     return build_model(raw, systems.SHAPE, seed=0)
 
 
-def passes(model: nn.Module, batch: Batch) -> Callable[[], None]:
+def training_pass(model: nn.Module, batch: Batch) -> Callable[[], None]:
     """Return a function that runs forward and backward pass of the training objective."""
     return lambda: training_objective(model, batch).mean().backward()
 
@@ -84,7 +84,7 @@ def update(model: nn.Module, batch: Batch) -> DeviceCounts:
     """Count the work of clipping and weight update, in the second step, because the first one allocates."""
     learner = Learner(model, train_config({"steps": 2}), seed=0)
     run_step(learner, batch, 0)
-    passes(model, batch)()
+    training_pass(model, batch)()
     return count_kernels(lambda: step._update(learner, 1))
 
 
@@ -93,10 +93,10 @@ def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> lis
     batch, rows = systems.batches(options), []
     for (dropout, mode), full in cases(raw, options).items():
         model = build_for_training(full)
-        passes(model, batch)()
+        training_pass(model, batch)()
         model.zero_grad()
-        counts = count_kernels(passes(model, batch))
-        layers = layers_run(model, batch)
+        counts = count_kernels(training_pass(model, batch))
+        layers = count_layers(model, batch)
         work = {
             "kernels": counts.kernels,
             "copies": counts.copies,
@@ -111,13 +111,13 @@ def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> lis
     return rows
 
 
-def layers_run(model: nn.Module, batch: Batch) -> float:
+def count_layers(model: nn.Module, batch: Batch) -> float:
     """Return the number of layers that the slowest sequence runs."""
     depths: list[torch.Tensor] = []
     hook = model.encoder.register_forward_hook(
         lambda module, inputs, encoded: depths.append(encoded.computed)
     )
-    passes(model, batch)()
+    training_pass(model, batch)()
     hook.remove()
     model.zero_grad()
     return float(depths[0].max())
@@ -138,7 +138,9 @@ def main() -> None:
     options = parser().parse_args()
     torch.set_num_threads(options.threads)
     warnings.simplefilter("ignore")
-    rows = [row for label, raw in systems.chosen(options).items() for row in measure(label, raw, options)]
+    rows = [
+        row for label, raw in systems.selected_models(options).items() for row in measure(label, raw, options)
+    ]
     _timing.print_results(rows, options)
 
 

@@ -2,11 +2,11 @@
 
     python -m tests.benchmarks.released --code FOLDER [--only gut tlb] [--width 128] [--short] ...
 
-FOLDER holds a checkout of github.com/JRC1995/InvestigatingRecurrentTransformers, which needs `einops`. Its
-encoders stand between an embedding and a readout like ours. Its flash-attn is replaced by the faster of
-PyTorch's fused kernel and the explicit product, in 32 bits. Sizes and rates of dropout are the same for both,
-and halting functions are set so that nothing halts: both run all layers. On a CPU the clock counts processor
-time. "Speed-up" is the released step over ours.
+FOLDER holds a checkout of github.com/JRC1995/InvestigatingRecurrentTransformers, which needs `einops`. The
+script puts each of its encoders between an embedding and a readout like ours. Instead of flash-attn they use
+PyTorch's fused kernel or the explicit product in 32 bits, whichever is faster. Both sides have the same sizes
+and dropout rates. Halting is switched off, so both run all layers. On a CPU the clock counts processor time.
+"Speed-up" is the time of the released step divided by ours.
 """
 
 import argparse
@@ -66,7 +66,7 @@ class Released(nn.Module):
         return loss if encoded["aux_loss"] is None else loss + encoded["aux_loss"]
 
 
-def fused(
+def fused_attention(
     attention: Any,
     q: Tensor,
     kv: Tensor,
@@ -84,7 +84,7 @@ def fused(
     return out.transpose(1, 2)
 
 
-def explicit(
+def explicit_attention(
     attention: Any,
     q: Tensor,
     kv: Tensor,
@@ -99,7 +99,7 @@ def explicit(
 
 
 def load_released_code(folder: Path) -> ModuleType:
-    """Return the released code: `configs`, `encoders`, and the class `FlashMHA`."""
+    """Return a namespace of the released modules `configs` and `encoders`, and the class `FlashMHA`."""
     flash = ModuleType("flash_attn")
     flash.flash_attn_varlen_kvpacked_func = None  # type: ignore[attr-defined]
     sys.modules["flash_attn"] = flash
@@ -140,19 +140,19 @@ def measure(label: str, code: ModuleType, options: argparse.Namespace) -> dict[s
     """Return one row of the table."""
     batch, own_model = systems.batches(options), build_haltsweep_model(label, options)
     released_model = Released(label, code, options).to(options.device)
-    theirs_step = training_step(released_model, lambda: released_model(batch))
+    released_step = training_step(released_model, lambda: released_model(batch))
     steps = {
-        "fused": with_kernel(theirs_step, code, fused),
-        "explicit": with_kernel(theirs_step, code, explicit),
+        "fused": with_kernel(released_step, code, fused_attention),
+        "explicit": with_kernel(released_step, code, explicit_attention),
         "ours": training_step(own_model, systems.objective(own_model, batch)),
     }
-    seconds = _timing.timed(steps, options)
-    released = min(seconds["fused"], seconds["explicit"])
+    seconds = _timing.time_steps(steps, options)
+    released_seconds = min(seconds["fused"], seconds["explicit"])
     return {
         "system": label,
-        "released ms": 1e3 * released,
+        "released ms": 1e3 * released_seconds,
         "ours ms": 1e3 * seconds["ours"],
-        "speed-up": released / seconds["ours"],
+        "speed-up": released_seconds / seconds["ours"],
         "parameters: released": sum(parameter.numel() for parameter in released_model.parameters()),
         "ours": sum(parameter.numel() for parameter in own_model.parameters()),
     }

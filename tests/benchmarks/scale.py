@@ -1,26 +1,27 @@
-"""How far one launcher reaches: trials, reports and decisions a second, and whether they slow down.
+"""Trials, reports and decisions per second of one launcher, and whether they slow down.
 
     python -m tests.benchmarks.scale [--virtual-trials 100000] [--sampler random] [--ray-trials 5000]
 
-* virtual: the real conductor, recorder and SQLite ledger (full sync), with trials that take no time: so many
-  in flight at once, five reports each, every report a transaction of its own. A decision is an `ask`: the
-  conductor chooses, the ledger stores assignment and start. Then processes of their own open the sweep as a
-  resume does, from its snapshot and from its events alone: seconds, processor time and memory, medians of 3.
-* ray: the way of `launch` through Ray Tune on this machine, with trivial trials of five reports, then with a
-  few of 1,000 reports. Meanwhile `haltsweep status` runs again and again in a process of its own; afterwards
-  the sweep is opened as a resume does.
+* virtual: the real conductor, recorder and SQLite ledger (full sync), with trials that take no time and have
+  five reports each. `--in-flight` sets how many run at once; every report is one transaction. A decision is
+  an `ask`: the conductor chooses a trial, and the ledger stores its assignment and start. Then new processes
+  open the sweep as a resume does, from its snapshot and from its events alone. They measure seconds,
+  processor time and memory, as medians of 3.
+* ray: a `launch` through Ray Tune on this machine, with trivial trials of five reports, then with a few of
+  1,000 reports. Meanwhile another process runs `haltsweep status` repeatedly. Afterwards the benchmark opens
+  the sweep as a resume does.
 
-Goals: 500 events a second, decisions that do not slow down; for 100,000 ended trials of 100 arms a resume
-under 10 s and 300 MB (286 MiB), `status` under 1 s and `report` under 10 s. Figures of 2026-11-29 on 2
-cores shared with other processes; times are processor seconds:
+Goals are 500 events a second and decisions that do not slow down. With 100,000 ended trials of 100 arms, a
+resume should stay under 10 s and 300 MB (286 MiB), `status` under 1 s and `report` under 10 s. Measured on
+2026-11-29 on 2 cores shared with other processes, in processor seconds:
 
-* Resume (`--reopen`, median of 3): 4.0 s and 282 MiB, so both goals are reached. 72 MiB are modules, and 210
-  MiB the plan, the attempts and the states of all trials in two conductors (one replays written events for
-  snapshots, the other decides). Without the snapshot (`--from-events`, once): 26 s and 276 MiB.
+* Resume (`--reopen`, median of 3): 4.0 s and 282 MiB, so both goals are reached. Modules take 72 MiB. The
+  plan, the attempts and the states of all trials take 210 MiB in two conductors: one decides, the other
+  replays written events for snapshots. Without the snapshot (`--from-events`, once): 26 s and 276 MiB.
 * `status` (median of 3): 1.25 s and 147 MiB before a report exists, 1.36 s and 223 MiB afterwards. Imports
   take 0.7 s of this time, and the rest goes into parsing the plan of 12 MB and the report's JSON.
-* `report` (median of 3): 29 s and 1,000 MiB. In a profile, a third of the time goes into verifying
-  and parsing every event, a quarter into `report.json`, and a sixth into the search figures of the arms.
+* `report` (median of 3): 29 s and 1,000 MiB. A profile shows a third of the time in verifying and parsing
+  events, a quarter in `report.json`, and a sixth in the search figures of the arms.
 """
 
 import argparse
@@ -75,11 +76,11 @@ def main() -> None:
     parser.add_argument("--from-events", action="store_true", help="without its snapshot")
     args = parser.parse_args()
     if args.reopen:
-        measure_reopening(SweepFolder(args.reopen), from_events=args.from_events)
+        print_reopening_cost(SweepFolder(args.reopen), from_events=args.from_events)
         return
     with tempfile.TemporaryDirectory(dir=args.dir, prefix="scale-") as folder:
         if args.virtual_trials:
-            virtual(Path(folder), args)
+            run_virtual_trials(Path(folder), args)
         if args.ray_trials:
             run_with_ray(Path(folder), "short", args.ray_trials, REPORTS)
         if args.long_trials:
@@ -94,7 +95,7 @@ def search_plan(name: str, trials: int, arms: int, sampler: str, reports: int) -
     return replace(plan, name=name)
 
 
-def virtual(root: Path, args: argparse.Namespace) -> None:
+def run_virtual_trials(root: Path, args: argparse.Namespace) -> None:
     """Run every trial of the plan, a fixed number at a time, round robin."""
     plan = search_plan("virtual", args.virtual_trials, args.arms, args.sampler, REPORTS)
     folder = SweepFolder(root / "virtual")
@@ -103,9 +104,9 @@ def virtual(root: Path, args: argparse.Namespace) -> None:
     with Ledger.open(folder.ledger_url, plan.name, create=True) as ledger:
         lease = ledger.claim(Holder.current())
         recorder = Recorder(plan, ledger, lease, folder, snapshots=ledger)
-        began = time.perf_counter()
-        decisions, reports = drive(recorder, args.in_flight)
-        took = time.perf_counter() - began
+        started_at = time.perf_counter()
+        decisions, reports = run_trials(recorder, args.in_flight)
+        duration = time.perf_counter() - started_at
         assert recorder.finished, "every trial must have ended"
         recorder.close()
         ledger.release(lease)
@@ -114,8 +115,8 @@ def virtual(root: Path, args: argparse.Namespace) -> None:
         trials=len(plan.trials),
         in_flight=args.in_flight,
         sampler=args.sampler,
-        seconds=took,
-        events_per_s=EVENTS_A_TRIAL * len(plan.trials) / took,
+        seconds=duration,
+        events_per_s=EVENTS_A_TRIAL * len(plan.trials) / duration,
         decision_ms_first=1000 * statistics.median(decisions[:WINDOW]),
         decision_ms_last=1000 * statistics.median(decisions[-WINDOW:]),
         report_ms_first=1000 * statistics.median(reports[:WINDOW]),
@@ -131,7 +132,7 @@ def virtual(root: Path, args: argparse.Namespace) -> None:
         print_figures("reopened from events" if option else "reopened from a snapshot", **medians)
 
 
-def drive(recorder: Recorder, in_flight: int) -> tuple[list[float], list[float]]:
+def run_trials(recorder: Recorder, in_flight: int) -> tuple[list[float], list[float]]:
     """Return the seconds of every decision and of every report."""
     decisions: list[float] = []
     reports: list[float] = []
@@ -139,9 +140,9 @@ def drive(recorder: Recorder, in_flight: int) -> tuple[list[float], list[float]]
     has_trials = True
     while has_trials or running:
         while has_trials and len(running) < in_flight:
-            began = time.perf_counter()
+            started_at = time.perf_counter()
             attempt = recorder.ask()
-            decisions.append(time.perf_counter() - began)
+            decisions.append(time.perf_counter() - started_at)
             has_trials = attempt is not None
             if attempt is not None:
                 running.append((attempt, 1))
@@ -149,53 +150,53 @@ def drive(recorder: Recorder, in_flight: int) -> tuple[list[float], list[float]]
             break
         attempt, step = running.popleft()
         reply = Reply(measurement(attempt.trial, step), ended=DONE if step == REPORTS else None)
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         recorder.record(attempt.trial_id, attempt.token, reply)
-        reports.append(time.perf_counter() - began)
+        reports.append(time.perf_counter() - started_at)
         if step < REPORTS:
             running.append((attempt, step + 1))
     return decisions[:-1], reports
 
 
-def reopened(plan: Plan, folder: SweepFolder, *, from_events: bool = False) -> float:
-    """Do what a resume does before it hands out the first trial; return the seconds it took."""
-    began = time.perf_counter()
+def time_reopening(plan: Plan, folder: SweepFolder, *, from_events: bool = False) -> float:
+    """Open the sweep as a resume does before its first trial; return the seconds that this took."""
+    started_at = time.perf_counter()
     with Ledger.open(folder.ledger_url, plan.name) as ledger:
         lease = ledger.claim(Holder.current())
         Recorder(plan, ledger, lease, folder, snapshots=None if from_events else ledger)
-        took = time.perf_counter() - began
+        duration = time.perf_counter() - started_at
         ledger.release(lease)
-    return took
+    return duration
 
 
-def measure_reopening(folder: SweepFolder, *, from_events: bool) -> None:
+def print_reopening_cost(folder: SweepFolder, *, from_events: bool) -> None:
     """Print seconds, processor time and memory of this process as JSON."""
-    plan, started_at = read_plan(folder), time.process_time()
-    took = reopened(plan, folder, from_events=from_events)
-    cpu_s = time.process_time() - started_at
+    plan, cpu_started_at = read_plan(folder), time.process_time()
+    duration = time_reopening(plan, folder, from_events=from_events)
+    cpu_s = time.process_time() - cpu_started_at
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"seconds": took, "cpu_s": cpu_s, "peak_mib": peak_mib}))
+    print(json.dumps({"seconds": duration, "cpu_s": cpu_s, "peak_mib": peak_mib}))
 
 
 def run_with_ray(root: Path, name: str, trials: int, reports: int) -> None:
     """Run a launch through Ray, with all storage except MLflow."""
     plan = search_plan(name, trials, 5, "random", reports)
     folder = SweepFolder(root / name)
-    with StatusWatch(folder) as watching:
-        began = time.perf_counter()
+    with StatusWatch(folder) as status_watch:
+        started_at = time.perf_counter()
         finish = run_sweep(plan, folder, Setup(root / "data", PATH), f"name: {name}\n")
-        took = time.perf_counter() - began
+        duration = time.perf_counter() - started_at
     assert not finish.left, "every trial must have ended"
     print_figures(
         "ray",
         trials=len(plan.trials),
         reports=reports,
-        command_s=took,
-        trials_per_s=len(plan.trials) / took,
-        reports_per_s=len(plan.trials) * reports / took,
-        reopen_s=reopened(plan, folder),
-        status_s_median=statistics.median(watching.took) if watching.took else None,
-        status_s_most=max(watching.took, default=None),
+        command_s=duration,
+        trials_per_s=len(plan.trials) / duration,
+        reports_per_s=len(plan.trials) * reports / duration,
+        reopen_s=time_reopening(plan, folder),
+        status_s_median=statistics.median(status_watch.seconds) if status_watch.seconds else None,
+        status_s_most=max(status_watch.seconds, default=None),
         peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     )
 
@@ -204,7 +205,7 @@ class StatusWatch:
     """Runs `haltsweep status` repeatedly during the block."""
 
     def __init__(self, folder: SweepFolder) -> None:
-        self.took: list[float] = []
+        self.seconds: list[float] = []
         """Seconds of each call."""
         self._folder = folder
         self._ended = threading.Event()
@@ -222,10 +223,10 @@ class StatusWatch:
         command = [sys.executable, "-m", "orchestrator.cli.main", "status", self._folder.name]
         command += ["--runs", str(self._folder.root.parent)]
         while not self._ended.wait(STATUS_EVERY_S):
-            began = time.perf_counter()
+            started_at = time.perf_counter()
             process = subprocess.run(command, capture_output=True, text=True, check=False)
             if process.returncode == 0:  # the command fails before the sweep exists
-                self.took.append(time.perf_counter() - began)
+                self.seconds.append(time.perf_counter() - started_at)
 
 
 def print_figures(title: str, **figures: Any) -> None:

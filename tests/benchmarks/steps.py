@@ -2,10 +2,10 @@
 
     python -m tests.benchmarks.steps [--only gut crvnn] [--device cuda] ...
 
-Systems and batches are those of `tests.benchmarks.systems`, except that each model has its default dropout
-rates. With `--short` inputs have the lengths of ListOps-O. Variants of one system take turns in
-the same run: with all dropout, without that of attention weights, without any. "Attention dropout" and
-"dropout" are the shares of the step that these take.
+Models and batches are those of `tests.benchmarks.systems`, except that each model has its default dropout
+rates. With `--short`, inputs have the lengths of ListOps-O. Three variants of each model take turns: with all
+dropout, without dropout of attention weights, and without any. The columns "attention dropout" and "dropout"
+are the shares of the step that these take.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> dic
     if ATTENTION in rates:
         variants["without attention's"] = full | {ATTENTION: 0.0}
     steps = {name: _step(variant, batch, options) for name, variant in variants.items()}
-    seconds = _timing.timed(steps, options)
+    seconds = _timing.time_steps(steps, options)
     total = seconds["all"]
     shares = {
         "attention dropout": 1 - seconds["without attention's"] / total if ATTENTION in rates else "-",
@@ -64,7 +64,7 @@ def main() -> None:
     options = parser().parse_args()
     torch.set_num_threads(options.threads)
     _timing.print_results(
-        [measure(label, raw, options) for label, raw in systems.chosen(options).items()], options
+        [measure(label, raw, options) for label, raw in systems.selected_models(options).items()], options
     )
 
 

@@ -1,13 +1,14 @@
-"""All models at equal width, batch and length: training step, inference, memory, FLOPs, savings of halting.
+"""Training step, inference, memory and FLOPs of all models at equal sizes, and the savings by halting.
 
     python -m tests.benchmarks.systems [--quick] [--only gut crvnn] [--width 128] [--batch 32] ...
 
-Systems are found by file name; what the table below does not set is a model's default. Beside each, in the
-same run and in turns with it, stands a yardstick of the same width and depth: layers of PyTorch's own encoder
-on padded tensors, one layer again and again for systems with shared weights, as often as the slowest sequence
-of the batch needs it; for the gated universal transformer its published algorithm, written straight down,
-which breaks when the whole batch has halted. On a CPU the clock counts processor time. "Speed-up" is the
-yardstick's step over ours; "saved" is the step without early exit over the step with it.
+The benchmark covers every model file, with the model's defaults except for the settings in `SYSTEMS`. Each
+model takes turns with a reference model of the same width and depth. The reference has PyTorch's own encoder
+layers on padded tensors, as many as the slowest sequence of the batch needs; models with shared weights have
+one repeated layer as reference. For the gated universal transformer it is a plain form of the published
+algorithm, which stops when the whole batch has halted. On a CPU the clock counts processor time. "Speed-up"
+is the step time of the reference divided by ours. "Saved" is the step time without early exit divided by the
+time with it.
 """
 
 import argparse
@@ -64,27 +65,27 @@ MEBI, GIGA = 1 << 20, 1e9
 
 
 def systems() -> dict[str, dict[str, Any]]:
-    """Return settings by label, with every model file at least once."""
+    """Return settings by label, with every model file at length_min once."""
     names = {raw["name"] for raw in SYSTEMS.values()}
     return SYSTEMS | {name: {"name": name} for name in catalog.names("models") if name not in names}
 
 
-def chosen(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+def selected_models(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Return the selected models."""
     return {label: raw for label, raw in systems().items() if label in (options.only or systems())}
 
 
 def settings(raw: dict[str, Any], options: argparse.Namespace, **changes: Any) -> dict[str, Any]:
-    """Return all settings of a model: equal sizes, and no attention dropout, for the fused kernel."""
+    """Return a model's settings with equal sizes and no attention dropout, as the fused kernel needs."""
     fields = catalog.load("models", raw["name"]).Config.model_fields
-    equal = {"width": options.width, "heads": options.heads, "attention_dropout": 0.0}
-    return {name: value for name, value in equal.items() if name in fields} | raw | changes
+    equal_sizes = {"width": options.width, "heads": options.heads, "attention_dropout": 0.0}
+    return {name: value for name, value in equal_sizes.items() if name in fields} | raw | changes
 
 
 def build(raw: dict[str, Any], device: str = "cpu") -> nn.Module:
-    """Build a model with a classifier, and with halting that varies more than at initialisation."""
+    """Build a classifier whose halting varies more than at initialisation."""
     if device == "cuda":
-        plan_no_shapes()  # trials call it too
+        plan_no_shapes()  # as trials do
     model = build_model(raw, SHAPE, seed=0, device=device)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -96,14 +97,14 @@ def build(raw: dict[str, Any], device: str = "cpu") -> nn.Module:
 
 
 def batches(options: argparse.Namespace) -> Batch:
-    """Return sequences of a tenth to all of the length, or with `--short` of the lengths of ListOps-O."""
+    """Return sequences of a tenth of the length to all of it, or with `--short` of ListOps-O lengths."""
     stream = torch.Generator().manual_seed(1)
     if getattr(options, "short", False):
         all_lengths = listops_lengths()
         lengths = all_lengths[torch.randint(len(all_lengths), (options.batch,), generator=stream)]
     else:
-        least = max(1, options.length // 10)
-        lengths = torch.randint(least, options.length + 1, (options.batch,), generator=stream)
+        length_min = max(1, options.length // 10)
+        lengths = torch.randint(length_min, options.length + 1, (options.batch,), generator=stream)
         lengths[0] = options.length
     width = int(lengths.max())
     tokens = torch.randint(0, 15, (options.batch, width), generator=stream)
@@ -148,7 +149,7 @@ class PytorchEncoder(nn.Module):
         return F.cross_entropy(self.readout(mean), batch.labels, reduction="none")
 
 
-def yardstick(raw: dict[str, Any], options: argparse.Namespace, depth: int) -> nn.Module:
+def build_reference(raw: dict[str, Any], options: argparse.Namespace, depth: int) -> nn.Module:
     """Build a model of comparable size from PyTorch's own layers."""
     if raw["name"] == "universal" and raw.get("gate", True):
         return Straightforward(build(settings(raw, options, early_exit="batch"), options.device))
@@ -156,7 +157,7 @@ def yardstick(raw: dict[str, Any], options: argparse.Namespace, depth: int) -> n
 
 
 def objective(model: nn.Module, batch: Batch) -> Callable[[], Tensor]:
-    """Return the training objective of a model or a yardstick."""
+    """Return the training objective of a model or a reference model."""
     if isinstance(model, PytorchEncoder):
         return lambda: model(batch)
     if isinstance(model, Straightforward):
@@ -164,15 +165,15 @@ def objective(model: nn.Module, batch: Batch) -> Callable[[], Tensor]:
     return lambda: training_objective(model, batch)
 
 
-def counted_flops(step: Callable[[], None]) -> float:
-    """Return forward and backward FLOPs as PyTorch counts them."""
+def count_flops(step: Callable[[], None]) -> float:
+    """Count forward and backward FLOPs with PyTorch's counter."""
     with FlopCounterMode(display=False) as counter:
         step()
     return float(counter.get_total_flops())
 
 
 def inference(model: nn.Module, batch: Batch) -> Callable[[], None]:
-    """Return a forward pass without gradients; the mode of the model is restored."""
+    """Return a function that runs a forward pass without gradients and restores the mode of the model."""
 
     def run() -> None:
         training = model.training
@@ -190,7 +191,7 @@ def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> dic
     set_dropout_context(model, seed=0, step=0)
     encoded = model(batch).encoded
     halts = early_exit(full) is not None
-    baseline = yardstick(raw, options, ceil(float(encoded.computed.max())))
+    baseline = build_reference(raw, options, ceil(float(encoded.computed.max())))
     steps = {
         "ours": training_step(model, objective(model, batch)),
         "plain": training_step(baseline, objective(baseline, batch)),
@@ -198,11 +199,11 @@ def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> dic
         "plain inference": inference(baseline, batch),
     }
     if halts:
-        slow = build(settings(raw, options, early_exit="none"), options.device)
-        steps["none"] = training_step(slow, objective(slow, batch))
+        model_without_exit = build(settings(raw, options, early_exit="none"), options.device)
+        steps["none"] = training_step(model_without_exit, objective(model_without_exit, batch))
     peak = peak_bytes(steps["ours"], *model.parameters())
-    flops = counted_flops(steps["ours"])
-    seconds = _timing.timed(steps, options)
+    flops = count_flops(steps["ours"])
+    seconds = _timing.time_steps(steps, options)
     tokens = int(batch.mask.sum())
     estimate = costs.peak_memory_bytes(model_config(full), SHAPE, options.batch, options.length)
     return {
@@ -221,7 +222,7 @@ def measure(label: str, raw: dict[str, Any], options: argparse.Namespace) -> dic
         "planned MiB": estimate / MEBI,
         "GFLOP": flops / GIGA,
         "GFLOP/s": flops / GIGA / seconds["ours"],
-        "plain GFLOP/s": counted_flops(steps["plain"]) / GIGA / seconds["plain"],
+        "plain GFLOP/s": count_flops(steps["plain"]) / GIGA / seconds["plain"],
     }
 
 
@@ -253,7 +254,9 @@ def main() -> None:
     if options.quick:
         vars(options).update(QUICK)
     torch.set_num_threads(options.threads)
-    _timing.print_results([measure(label, raw, options) for label, raw in chosen(options).items()], options)
+    _timing.print_results(
+        [measure(label, raw, options) for label, raw in selected_models(options).items()], options
+    )
 
 
 if __name__ == "__main__":

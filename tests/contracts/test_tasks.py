@@ -2,10 +2,10 @@
 
 Each task has a module `tests/oracles/solvers/<name>_solver.py` with
 
-SMALL      settings of a small version, all of whose splits are built in about a second
-RESEEDED   the same settings with other data
-VARIANTS   further forms, if any: by name, the changed settings
-solve      as `trainables.testing.TaskContract` describes it
+SMALL      settings of a small version; building all of its splits takes about a second
+RESEEDED   the same settings with another data seed
+VARIANTS   optional: changed settings of further forms, by name
+solve      the function that `trainables.testing.TaskContract` describes
 """
 
 import hashlib

@@ -3,10 +3,10 @@
 A comment directly above a block says what a test does with it:
 
     <!-- file: digits.py -->          writes the block to this file; a spec is checked
-    <!-- added to: digits.yaml -->    a part of a spec: its keys replace those of the file, then it is checked
+    <!-- added to: digits.yaml -->    checks the spec of this file with the keys of the block added
     <!-- not run: needs SLURM -->     nothing
 
-Without a comment Python is executed, commands are run, a spec is checked, and other languages are only shown.
+Without a comment, a test executes Python, runs commands and checks specs; it ignores other languages.
 """
 
 import re
@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.architecture.source import ROOT, tracked
+from tests.architecture.source import ROOT, text_files
 
 BLOCK = re.compile(
-    r"^(?:<!-- (?P<does>file|added to|not run): (?P<what>[^\n]+?) -->\n)?"
+    r"^(?:<!-- (?P<directive>file|added to|not run): (?P<argument>[^\n]+?) -->\n)?"
     r"```(?P<language>[^\n]*)\n(?P<body>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-RUN = ("python", "sh", "yaml")
+RUN_LANGUAGES = ("python", "sh", "yaml")
 """Languages of blocks that a test must run, unless a directive excludes them."""
 
 
@@ -33,9 +33,9 @@ class CodeBlock:
     line: int
     language: str
     body: str
-    does: str
+    directive: str
     """Directive: `file`, `added to`, `not run`, or empty."""
-    what: str
+    argument: str
 
     @property
     def place(self) -> str:
@@ -45,7 +45,9 @@ class CodeBlock:
 
 def pages() -> list[Path]:
     """Return README and all pages of docs, relative to the root."""
-    return [path for path in tracked() if path.suffix == ".md" and (path.parts[0] in ("README.md", "docs"))]
+    return [
+        path for path in text_files() if path.suffix == ".md" and (path.parts[0] in ("README.md", "docs"))
+    ]
 
 
 def blocks(page: Path) -> Iterator[CodeBlock]:
@@ -53,5 +55,5 @@ def blocks(page: Path) -> Iterator[CodeBlock]:
     text = (ROOT / page).read_text("utf-8")
     for match in BLOCK.finditer(text):
         line = text.count("\n", 0, match.start("language")) + 1
-        parts = (match[name] or "" for name in ("language", "body", "does", "what"))
+        parts = (match[name] or "" for name in ("language", "body", "directive", "argument"))
         yield CodeBlock(page, line, *parts)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.docs.pages import RUN, CodeBlock, blocks, pages
+from tests.docs.pages import RUN_LANGUAGES, CodeBlock, blocks, pages
 from tests.support.processes.commands import Shell, answer
 from tests.support.processes.forked_pytest import pytest_in
 from tests.support.processes.forks import Forked
@@ -24,8 +24,8 @@ SHORT_TRAINING = {"train.steps": 2, "train.report_every": 2, "train.batch_size":
 """Settings of built-in training that make a launch short."""
 
 
-def runs(page: Path) -> list[CodeBlock]:
-    return [block for block in blocks(page) if block.language in RUN]
+def checked_blocks(page: Path) -> list[CodeBlock]:
+    return [block for block in blocks(page) if block.language in RUN_LANGUAGES]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=str)
@@ -34,55 +34,55 @@ def test_blocks_are_closed_and_have_a_language(page: Path) -> None:
 
 
 def test_few_blocks_are_not_run() -> None:
-    code = [block for page in PAGES for block in runs(page)]
-    left_out = [block.place for block in code if block.does == "not run"]
+    code = [block for page in PAGES for block in checked_blocks(page)]
+    left_out = [block.place for block in code if block.directive == "not run"]
     assert len(left_out) <= MAX_SHARE_NOT_RUN * len(code), left_out
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page in PAGES if page != README and runs(page)], ids=str)
+@pytest.mark.parametrize("page", [page for page in PAGES if page != README and checked_blocks(page)], ids=str)
 def test_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     shell = Shell(tmp_path / "folder", tmp_path / "home")
     shell.folder.mkdir()
     shell.home.mkdir()
-    for block in runs(page):
-        if block.does == "file":
-            write(block, shell)
-        elif block.does == "added to":
-            add(block, shell)
-        elif block.does != "not run":
-            {"python": execute, "sh": command, "yaml": check}[block.language](block, shell)
+    for block in checked_blocks(page):
+        if block.directive == "file":
+            write_file(block, shell)
+        elif block.directive == "added to":
+            check_part(block, shell)
+        elif block.directive != "not run":
+            {"python": run_python, "sh": run_commands, "yaml": check_spec}[block.language](block, shell)
 
 
-def write(block: CodeBlock, shell: Shell) -> None:
-    file = shell.folder / block.what
+def write_file(block: CodeBlock, shell: Shell) -> None:
+    file = shell.folder / block.argument
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(block.body, encoding="utf-8")
     if block.language == "yaml":
-        checked(block, shell, block.what)
+        assert_valid(block, shell, block.argument)
 
 
-def check(block: CodeBlock, shell: Shell) -> None:
+def check_spec(block: CodeBlock, shell: Shell) -> None:
     (shell.folder / "block.yaml").write_text(block.body, encoding="utf-8")
-    checked(block, shell, "block.yaml")
+    assert_valid(block, shell, "block.yaml")
 
 
-def add(block: CodeBlock, shell: Shell) -> None:
+def check_part(block: CodeBlock, shell: Shell) -> None:
     """Check a part of a spec inside the spec to which it belongs; the file does not change."""
-    spec = yaml.safe_load((shell.folder / block.what).read_text("utf-8"))
+    spec = yaml.safe_load((shell.folder / block.argument).read_text("utf-8"))
     for key, value in yaml.safe_load(block.body).items():
         are_mappings = isinstance(spec.get(key), Mapping) and isinstance(value, Mapping)
         spec[key] = spec[key] | value if are_mappings else value
     (shell.folder / "block.yaml").write_text(yaml.safe_dump(spec, sort_keys=False), encoding="utf-8")
-    checked(block, shell, "block.yaml")
+    assert_valid(block, shell, "block.yaml")
 
 
-def checked(block: CodeBlock, shell: Shell, file: str) -> None:
+def assert_valid(block: CodeBlock, shell: Shell, file: str) -> None:
     result = shell.run("check", file)
     assert result.code == 0, f"{block.place}: {result.err}"
 
 
-def execute(block: CodeBlock, shell: Shell) -> None:
+def run_python(block: CodeBlock, shell: Shell) -> None:
     file = shell.folder / "block.py"
     file.write_text(block.body, encoding="utf-8")
     result = answer(Forked(run_file, file, folder=shell.folder, variables=shell.environment))
@@ -96,7 +96,7 @@ def run_file(file: Path) -> None:
     runpy.run_path(str(file), run_name="__main__")
 
 
-def command(block: CodeBlock, shell: Shell) -> None:
+def run_commands(block: CodeBlock, shell: Shell) -> None:
     for line in block.body.splitlines():
         if not (words := shlex.split(line, comments=True)):
             continue
@@ -116,13 +116,13 @@ def command(block: CodeBlock, shell: Shell) -> None:
             )
         else:
             assert program == "haltsweep", f"{block.place}: a test cannot run {line}"
-            result = shell.run(*arguments, *shortened(arguments, shell))
+            result = shell.run(*arguments, *shortening_options(arguments, shell))
         assert result.code == 0, f"{block.place}: {line}: {result.out[-2000:]}{result.err}"
         if target is not None:
             (shell.folder / target).write_text(result.out, encoding="utf-8")
 
 
-def shortened(arguments: list[str], shell: Shell) -> list[str]:
+def shortening_options(arguments: list[str], shell: Shell) -> list[str]:
     """Return further arguments that make a launch take seconds."""
     if arguments[0] in ("resume", "extend") and "--dry-run" not in arguments:
         return ["--driver", "inline"]

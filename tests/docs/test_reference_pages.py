@@ -64,14 +64,14 @@ def test_reference_has_every_error_and_outcome(pages: ModuleType) -> None:
         if isinstance(var, type) and issubclass(var, errors.HaltsweepError)
     }
     assert {name for name in raised if f"| `{name}` | " not in text} == set()
-    assert {each for each in OutcomeKind if f"| `{each}` | " not in text} == set()
-    assert {each for each in errors.FaultCode if f"| `{each}` | " not in text} == set()
+    assert {kind for kind in OutcomeKind if f"| `{kind}` | " not in text} == set()
+    assert {code for code in errors.FaultCode if f"| `{code}` | " not in text} == set()
     assert "| `InputError` | `invalid-input` | 2 |" in text
 
 
 def test_reference_has_every_key_of_report_json(pages: ModuleType) -> None:
     text = pages.report_json()
-    assert {each.name for each in dataclasses.fields(Report) if f"| `{each.name}` | " not in text} == set()
+    assert {field.name for field in dataclasses.fields(Report) if f"| `{field.name}` | " not in text} == set()
 
 
 def test_api_page_has_every_member_of_trial() -> None:

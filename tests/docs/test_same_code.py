@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.source import ROOT, text
-from tests.docs.pages import RUN, blocks
+from tests.docs.pages import RUN_LANGUAGES, blocks
 from tests.support.numerics.distributions import PROJECT
 
 README = Path("README.md")
@@ -15,20 +15,20 @@ OWN_CODE_PAGE = Path("docs/how-to/own-model-task-space.md")
 
 
 def file_block(page: Path, file: str) -> str:
-    (block,) = [each for each in blocks(page) if each.does == "file" and each.what == file]
+    (block,) = [block for block in blocks(page) if block.directive == "file" and block.argument == file]
     return block.body
 
 
 def test_readme_has_the_code_of_the_first_tutorial() -> None:
     """Tests run the code of the first tutorial."""
     readme, tutorial = (
-        [each for each in blocks(page) if each.language in RUN] for page in (README, FIRST_STUDY)
+        [block for block in blocks(page) if block.language in RUN_LANGUAGES] for page in (README, FIRST_STUDY)
     )
-    commands = "".join(each.body for each in tutorial if each.language == "sh").splitlines()
+    commands = "".join(block.body for block in tutorial if block.language == "sh").splitlines()
     for block in readme:
-        if block.does == "file":
-            assert without_comments(block.body) == without_comments(file_block(FIRST_STUDY, block.what))
-        elif block.does != "not run":
+        if block.directive == "file":
+            assert without_comments(block.body) == without_comments(file_block(FIRST_STUDY, block.argument))
+        elif block.directive != "not run":
             assert set(block.body.splitlines()) <= set(commands)
 
 
@@ -50,7 +50,7 @@ def test_package_page_has_the_tested_modules(name: str) -> None:
 
 
 def test_package_page_has_the_tested_entry_points() -> None:
-    (block,) = [each for each in blocks(OWN_CODE_PAGE) if each.language == "toml"]
+    (block,) = [block for block in blocks(OWN_CODE_PAGE) if block.language == "toml"]
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text("utf-8"))["project"]
     assert tomllib.loads(block.body)["project"]["entry-points"] == project["entry-points"]
 

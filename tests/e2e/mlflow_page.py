@@ -1,4 +1,4 @@
-"""Drive the MLflow UI in a headless Chromium as a person would, and read the comparison off the page."""
+"""Operate the MLflow UI in a headless Chromium as a person would, and read its comparison of runs."""
 
 import re
 import shutil
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT = 1560, 1000
 TIMEOUT_MS = 60_000
-"""Timeout of one element's appearance, on a machine that is busy with other tests."""
+"""Longest wait for an element to appear, on a machine that is busy with other tests."""
 ROW_HEIGHT = 45
 """Height of a row of the table of metrics, in pixels."""
 SCROLL = 5 * ROW_HEIGHT
@@ -62,7 +62,7 @@ def new_page(browser: "Browser", width: int = WIDTH, **settings: Any) -> Iterato
 
 
 def open_arms(page: "Page", url: str, arms: Sequence[str]) -> None:
-    """Open the list of arms and close the assistant that MLflow opens."""
+    """Open the list of arms and close the assistant chat that MLflow shows."""
     page.goto(url, wait_until="commit")
     for arm in arms:
         page.get_by_role("link", name=arm, exact=True).wait_for()
@@ -70,7 +70,7 @@ def open_arms(page: "Page", url: str, arms: Sequence[str]) -> None:
 
 
 def close_assistant(page: "Page") -> None:
-    """Close the chat that greets a new browser."""
+    """Close the assistant chat that a new browser shows."""
     close = page.locator("[data-component-id='mlflow.assistant.chat_panel.close']")
     close.click()
     close.wait_for(state="hidden")
@@ -90,24 +90,24 @@ def wait_for_comparison(page: "Page") -> None:
 
 
 def show_differences_only(page: "Page") -> None:
-    """Fold away the plots, and the parameters in which all runs agree."""
+    """Hide the plots and the parameters with equal values in all runs."""
     page.get_by_text("Visualizations", exact=True).click()
     page.get_by_text("Show diff only").first.click()
     page.get_by_text("Parallel Coordinates Plot").wait_for(state="hidden")
 
 
-def read(page: "Page") -> Comparison:
+def read_comparison(page: "Page") -> Comparison:
     """Read all parameters and metrics of the comparison."""
     details, params = page.locator("table.mlflow-compare-table").all()[:2]
-    runs = tuple(_table(details)["Run Name:"])
+    runs = tuple(_read_table(details)["Run Name:"])
     return Comparison(
         runs,
-        {name: dict(zip(runs, values, strict=True)) for name, values in _table(params).items()},
-        {name: dict(zip(runs, values, strict=True)) for name, values in _metrics(page).items()},
+        {name: dict(zip(runs, values, strict=True)) for name, values in _read_table(params).items()},
+        {name: dict(zip(runs, values, strict=True)) for name, values in _read_metrics(page).items()},
     )
 
 
-def _table(table: "Locator") -> dict[str, list[str]]:
+def _read_table(table: "Locator") -> dict[str, list[str]]:
     rows = table.locator("tr").all()
     return {
         row.locator("th").first.inner_text().strip(): [
@@ -123,16 +123,16 @@ def _grids(page: "Page") -> tuple["Locator", "Locator"]:
     return grids.nth(0), grids.nth(1)
 
 
-def _metrics(page: "Page") -> dict[str, list[str]]:
-    """Read all rows, scrolled into view part by part."""
+def _read_metrics(page: "Page") -> dict[str, list[str]]:
+    """Scroll through the table and read all rows."""
     names: dict[float, str] = {}
     values: dict[float, dict[float, str]] = {}
     lowest = _grids(page)[1].evaluate("grid => grid.scrollHeight - grid.clientHeight")
     for top in [*range(0, lowest, SCROLL), lowest, 0]:
         _scroll(page, top)
         names_grid, values_grid = _grids(page)
-        names |= {y: text for _, y, text in _cells(names_grid)}
-        for x, y, text in _cells(values_grid):
+        names |= {y: text for _, y, text in _read_cells(names_grid)}
+        for x, y, text in _read_cells(values_grid):
             values.setdefault(y, {})[x] = text
     assert names.keys() == values.keys(), "every row must have been seen on both sides"
     return {names[y]: [text for _, text in sorted(row.items())] for y, row in sorted(values.items())}
@@ -151,7 +151,7 @@ def _scroll(page: "Page", top: int) -> None:
     page.wait_for_function(names_follow, arg=[names, reached])
 
 
-def _cells(grid: "Locator") -> list[tuple[float, float, str]]:
+def _read_cells(grid: "Locator") -> list[tuple[float, float, str]]:
     """Return left, top and text of the drawn cells."""
     cells: list[tuple[float, float, str]] = grid.evaluate(
         """grid => [...grid.firstElementChild.children].map(
@@ -160,21 +160,21 @@ def _cells(grid: "Locator") -> list[tuple[float, float, str]]:
     return cells
 
 
-def columns(page: "Page") -> list[str]:
-    """Return the headers of the visible list of runs."""
+def column_headers(page: "Page") -> list[str]:
+    """Return the visible headers of the list of runs."""
     headers = page.get_by_role("columnheader").all_inner_texts()
     return [text.strip() for text in headers if text.strip()]
 
 
 def take_arms(page: "Page", arms: int) -> bytes:
-    """The list of `arms` runs in the height it needs."""
+    """Take a picture of the list of `arms` runs, as high as the list."""
     page.wait_for_timeout(500)  # until the page has settled
     return page.screenshot(clip={"x": 0, "y": 0, "width": WIDTH, "height": 370 + 32 * arms})
 
 
 def take_comparison(page: "Page", metric: str) -> bytes:
-    """The comparison in the height it needs, with `metric` as the first of the metrics on view."""
-    position = list(_metrics(page)).index(metric)
+    """Take a picture of the comparison, scrolled so that `metric` is the first visible metric."""
+    position = list(_read_metrics(page)).index(metric)
     names, _ = _grids(page)
     box = names.bounding_box()
     page.set_viewport_size({"width": WIDTH, "height": round(box["y"] + box["height"]) + 40})

@@ -118,20 +118,20 @@ def test_mlflow_ui_compares_the_arms(comparison_sweep: Sweep, pictures: Pictures
         assert all(url.strip().startswith("http://127.0.0.1:") for url in printed.values())
         with mlflow_page.new_browser() as browser, mlflow_page.new_page(browser) as page:
             mlflow_page.open_arms(page, printed["arms"], arms)
-            columns = mlflow_page.columns(page)
+            headers = mlflow_page.column_headers(page)
             pictures.save("mlflow-arms", mlflow_page.take_arms(page, len(arms)))
             mlflow_page.compare_all(page)
-            selected = mlflow_page.read(page)
+            selected = mlflow_page.read_comparison(page)
             page.goto("about:blank")
             page.goto(printed["compared"])
             mlflow_page.wait_for_comparison(page)
-            linked = mlflow_page.read(page)
+            linked = mlflow_page.read_comparison(page)
             mlflow_page.show_differences_only(page)
-            differing = mlflow_page.read(page).params
+            differing = mlflow_page.read_comparison(page).params
             picture_bytes = mlflow_page.take_comparison(page, "near-iid/accuracy")
             pictures.save("mlflow-comparison", picture_bytes)
 
-    assert {"answer/estimate", "answer/difference", "answer/p"} <= {*columns}
+    assert {"answer/estimate", "answer/difference", "answer/p"} <= {*headers}
     assert min(linked.metrics) == "answer/difference", "primary outcomes must sort before all others"
     assert linked.metrics["answer/estimate"] == linked.metrics["near-iid/accuracy"]
     assert linked.runs == tuple(arms), "the baseline must come first, then the arms in the order of the plan"

@@ -1,7 +1,7 @@
 """Claims of papers and the results of committed studies: the table of experiments/README.md.
 
 `python -m tests.experiments.claims` prints the table. A study is a folder of `experiments/findings` with
-`spec.yaml`, `report.md` and `claims.toml`, and in `sweep` the plan and the records of its report.
+`spec.yaml`, `report.md` and `claims.toml`. Its folder `sweep` has the plan and the records of the report.
 """
 
 import tomllib

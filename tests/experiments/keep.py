@@ -1,7 +1,7 @@
 """Commit a finished sweep as a study: `python -m tests.experiments.keep RUNS/NAME experiments/findings/NAME`.
 
-The command copies the plan, the report with the pictures of its primary outcomes, and the records without
-names of the machine on which trials ran.
+The command copies the plan and the report with the pictures of its primary outcomes. It also copies the
+records, without the names of machines and folders.
 """
 
 import re

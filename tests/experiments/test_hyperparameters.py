@@ -1,7 +1,7 @@
-"""Specs that quote published values have the settings of the papers, and else of the released code.
+"""Specs that quote published values have the settings of the papers, or else of the released code.
 
-If the two differ, the paper counts, and an arm has the released value (Long Range Arena's bound on layers,
-chunks of flip-flop). Dropout on logical inference is an exception: an arm has the value of the paper.
+If the two differ, the baseline has the paper's value and an arm the released value. Examples are the bound on
+layers in Long Range Arena and the chunks of flip-flop. Dropout on logical inference is the reverse.
 """
 
 from functools import cache

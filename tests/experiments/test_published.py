@@ -34,7 +34,7 @@ UNLISTED = {
 }
 """Files with numbers that no spec quotes, and the reason."""
 UNLISTED_UNITS = {"valid_loss"}
-"""Quantities that haltsweep measures otherwise: see the comments of the specs."""
+"""Quantities that haltsweep does not measure; the comments of the specs say so."""
 SIZES = {"params_millions": "parameters", "MACs_millions": "macs"}
 """By unit of published sizes: the key of a row that quotes them."""
 

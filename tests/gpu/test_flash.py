@@ -53,7 +53,7 @@ def test_flash_equals_the_explicit_product(lengths: tuple[int, ...], causal: boo
 
 
 def test_dropped_weights_depend_on_the_key(kernel: flash.FlashKernel) -> None:
-    if not kernel.drops:
+    if not kernel.supports_dropout:
         pytest.skip(f"{kernel.name} cannot drop weights")
     (q, packing), (k, _), (v, _) = (packed(LENGTHS["ragged"], seed) for seed in range(3))
 

@@ -63,11 +63,11 @@ def test_training_step_keeps_within_its_bounds(
 
     monkeypatch.setattr(host, "copy_to", upload)
     model = kernels.build_for_training(CASES[case])
-    passes = kernels.passes(model, batch())
-    passes()
+    training_pass = kernels.training_pass(model, batch())
+    training_pass()
     model.zero_grad()
     uploads.clear()
-    counts = count_kernels(passes)
+    counts = count_kernels(training_pass)
     measured = (counts.kernels, counts.copies, counts.waits, len(uploads))
     assert case in BOUNDS, f"a new system must have bounds: write {case}: {measured} into BOUNDS"
     bounds = BOUNDS[case]

@@ -13,8 +13,8 @@ from trainables.locks import hold_lock, is_held
 HOLDER_CODE = """
 import sys, time
 from pathlib import Path
-from trainables.locks import locked
-with locked(Path(sys.argv[1]), 0.0, print):
+from trainables.locks import hold_lock
+with hold_lock(Path(sys.argv[1]), 0.0, print):
     print("held", flush=True)
     time.sleep(600)
 """

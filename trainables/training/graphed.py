@@ -174,12 +174,12 @@ class GraphedPasses:
         # Passes before a capture also write gradients, so capture all parts before replaying the first.
         passes = [self._captured_pass(*part, step) for part in zip(filled_parts, parts, strict=True)]
         sums = []
-        for number, (num_captured, filled) in enumerate(zip(passes, filled_parts, strict=True)):
-            num_captured.read(filled, num_captured.shapes.keys.values(learner.seed, step))
+        for number, (captured_pass, filled) in enumerate(zip(passes, filled_parts, strict=True)):
+            captured_pass.read(filled, captured_pass.shapes.keys.values(learner.seed, step))
             key = derive(learner.seed, "dropout", step, number, "generator")
             with seeded_generator(key, learner.device):
-                num_captured.replay()
-            sums.append(num_captured.sums.clone())
+                captured_pass.replay()
+            sums.append(captured_pass.sums.clone())
         for number, gradient in self._gradients.items():
             self._weights[number].grad = gradient
         return torch.stack(sums).sum(0).unbind()

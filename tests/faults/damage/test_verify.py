@@ -24,7 +24,7 @@ from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan
-from tests.faults.kills.chaos import SweepSite, launch_or_resume
+from tests.faults.kills.chaos import KillableSweep, launch_or_resume
 from tests.support.processes.commands import Shell, tree
 from tests.support.specs.plans import make_arm, make_plan
 from tests.support.stores.flips import flip, flip_random_bit
@@ -33,22 +33,22 @@ from tests.support.sweeps.histories import history
 FLIPS = 3
 
 
-def finished_sweep(root: Path, **arm: object) -> SweepSite:
+def finished_sweep(root: Path, **arm: object) -> KillableSweep:
     """Run a sweep that has every kind of stored file."""
     plan = make_plan([make_arm("one", **arm)], trials_per_arm=2, seeds=(7,))
-    place = SweepSite(root, plan, f"sqlite:///{root / 'runs' / 'mlflow.db'}")
-    assert launch_or_resume(place).exit_code == 0
-    update_projections(place)
-    return place
+    sweep = KillableSweep(root, plan, f"sqlite:///{root / 'runs' / 'mlflow.db'}")
+    assert launch_or_resume(sweep).exit_code == 0
+    update_projections(sweep)
+    return sweep
 
 
-def update_projections(place: SweepSite) -> None:
-    with open_stored_sweep(str(place.folder.root), place.folder.root.parent) as sweep:
-        publish(sweep, write_report(sweep), str(place.tracking_uri))
+def update_projections(sweep: KillableSweep) -> None:
+    with open_stored_sweep(str(sweep.folder.root), sweep.folder.root.parent) as stored_sweep:
+        publish(stored_sweep, write_report(stored_sweep), str(sweep.tracking_uri))
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> SweepSite:
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> KillableSweep:
     return finished_sweep(tmp_path_factory.mktemp("verified"))
 
 
@@ -66,9 +66,9 @@ def bad_findings(findings: list[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.verdict in BAD]
 
 
-def test_intact_sweep_is_sound_and_nothing_is_written(place: SweepSite) -> None:
-    earlier_state = tree(place.root)
-    findings = verify(place.folder)
+def test_intact_sweep_is_sound_and_nothing_is_written(sweep: KillableSweep) -> None:
+    earlier_state = tree(sweep.root)
+    findings = verify(sweep.folder)
     assert {finding.what: finding.verdict for finding in findings} == {
         "files": "sound",
         "report": "sound",
@@ -79,68 +79,68 @@ def test_intact_sweep_is_sound_and_nothing_is_written(place: SweepSite) -> None:
         "mlflow": "sound",
     }
     assert not any(finding.remedy for finding in findings if finding.verdict == "sound")
-    assert tree(place.root) == earlier_state
+    assert tree(sweep.root) == earlier_state
 
 
-def stored_files(place: SweepSite) -> list[Path]:
-    root = place.folder.root
-    (checkpoint, *_) = sorted(place.folder.checkpoint_folder.rglob("checkpoint.json"))
-    (state, *_) = sorted(place.folder.checkpoint_folder.rglob("state/*"))
+def stored_files(sweep: KillableSweep) -> list[Path]:
+    root = sweep.folder.root
+    (checkpoint, *_) = sorted(sweep.folder.checkpoint_folder.rglob("checkpoint.json"))
+    (state, *_) = sorted(sweep.folder.checkpoint_folder.rglob("state/*"))
     names = ("spec.yaml", "plan.json", "launch.json", "provenance.json", "manifest.json")
     return [
         *(root / name for name in names),
-        *sorted(place.folder.report.iterdir()),
+        *sorted(sweep.folder.report.iterdir()),
         checkpoint,
         state,
-        place.folder.records,
-        *place.folder.measurements.iterdir(),
+        sweep.folder.records,
+        *sweep.folder.measurements.iterdir(),
     ]
 
 
-def open_checked_sweep(place: SweepSite, ledger: Ledger) -> sweep_checks.CheckedSweep:
-    plan, folder = read_plan(place.folder), place.folder
+def open_checked_sweep(sweep: KillableSweep, ledger: Ledger) -> sweep_checks.CheckedSweep:
+    plan, folder = read_plan(sweep.folder), sweep.folder
     return sweep_checks.CheckedSweep(folder, plan, read_setup(folder), ledger, records(ledger.events(), plan))
 
 
-def verify_file(place: SweepSite, file: Path) -> Iterator[Finding]:
+def verify_file(sweep: KillableSweep, file: Path) -> Iterator[Finding]:
     """Check the part of a sweep that contains `file`."""
-    if place.folder.report in file.parents:
-        yield from sweep_checks.check_report(place.folder)
-    elif file.parent == place.folder.root and file.suffix != ".parquet":
-        yield from sweep_checks.check_files(place.folder)
+    if sweep.folder.report in file.parents:
+        yield from sweep_checks.check_report(sweep.folder)
+    elif file.parent == sweep.folder.root and file.suffix != ".parquet":
+        yield from sweep_checks.check_files(sweep.folder)
     else:
-        with Ledger.open(place.folder.ledger_url, place.plan.name) as ledger:
-            yield from sweep_checks.check_checkpoints(open_checked_sweep(place, ledger), lambda _: None)
-            yield from sweep_checks.check_parquet(open_checked_sweep(place, ledger))
+        with Ledger.open(sweep.folder.ledger_url, sweep.plan.name) as ledger:
+            yield from sweep_checks.check_checkpoints(open_checked_sweep(sweep, ledger), lambda _: None)
+            yield from sweep_checks.check_parquet(open_checked_sweep(sweep, ledger))
 
 
-def test_verify_names_the_file_of_any_flipped_bit(place: SweepSite) -> None:
+def test_verify_names_the_file_of_any_flipped_bit(sweep: KillableSweep) -> None:
     stream = random.Random(0)
-    for file in stored_files(place):
+    for file in stored_files(sweep):
         mlflow_content = file.read_bytes()
         for _ in range(FLIPS):
             bit = flip_random_bit(file, stream)
-            faults = bad_findings(list(verify_file(place, file)))
+            faults = bad_findings(list(verify_file(sweep, file)))
             if mlflow_content.rstrip() != file.read_bytes().rstrip():
                 assert len(faults) == 1, f"bit {bit} of {file}: {faults}"
                 assert faults[0].remedy or "backup" in faults[0].detail, faults
                 expected_name = file.name if "state" not in file.parts else file.parents[1].name
                 assert expected_name in faults[0].detail
             file.write_bytes(mlflow_content)
-    assert bad_findings(verify(place.folder)) == []
+    assert bad_findings(verify(sweep.folder)) == []
 
 
 @pytest.mark.parametrize("replacement", ["nothing", "a pipe"])
-def test_missing_file_is_named_and_a_pipe_does_not_block(place: SweepSite, replacement: str) -> None:
-    for file in stored_files(place):
-        if file == place.folder.plan:
+def test_missing_file_is_named_and_a_pipe_does_not_block(sweep: KillableSweep, replacement: str) -> None:
+    for file in stored_files(sweep):
+        if file == sweep.folder.plan:
             continue  # without plan.json the folder is no sweep
         mlflow_content = file.read_bytes()
         file.unlink()
         if replacement == "a pipe":
             os.mkfifo(file)
         signal.alarm(60)  # ends the tests if a read blocks
-        faults = bad_findings(list(verify_file(place, file)))
+        faults = bad_findings(list(verify_file(sweep, file)))
         signal.alarm(0)
         is_optional = (
             replacement == "nothing" and file.suffix == ".parquet"
@@ -148,17 +148,17 @@ def test_missing_file_is_named_and_a_pipe_does_not_block(place: SweepSite, repla
         assert len(faults) == (not is_optional), (file, faults)
         file.unlink(missing_ok=True)
         file.write_bytes(mlflow_content)
-    assert bad_findings(verify(place.folder)) == []
+    assert bad_findings(verify(sweep.folder)) == []
 
 
-def test_unreadable_ledger_is_one_fault(place: SweepSite) -> None:
-    mlflow_content = place.folder.ledger.read_bytes()
-    flip(place.folder.ledger, 8 * 20)
-    place.folder.ledger.write_bytes(mlflow_content[:100])
-    findings = verify(place.folder)
+def test_unreadable_ledger_is_one_fault(sweep: KillableSweep) -> None:
+    mlflow_content = sweep.folder.ledger.read_bytes()
+    flip(sweep.folder.ledger, 8 * 20)
+    sweep.folder.ledger.write_bytes(mlflow_content[:100])
+    findings = verify(sweep.folder)
     assert [finding.what for finding in bad_findings(findings)] == ["ledger"]
-    place.folder.ledger.write_bytes(mlflow_content)
-    assert bad_findings(verify(place.folder)) == []
+    sweep.folder.ledger.write_bytes(mlflow_content)
+    assert bad_findings(verify(sweep.folder)) == []
 
 
 def test_trials_missing_from_the_plan_are_reported(tmp_path: Path) -> None:
@@ -181,16 +181,16 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_verify_names_differences_in_mlflow(place: SweepSite, name: str) -> None:
+def test_verify_names_differences_in_mlflow(sweep: KillableSweep, name: str) -> None:
     statement, text = DAMAGES[name]
-    database = place.root / "runs" / "mlflow.db"
+    database = sweep.root / "runs" / "mlflow.db"
     mlflow_content = database.read_bytes()
     with closing(sqlite3.connect(database)) as connection:
         connection.execute(statement)
         connection.commit()
         connection.execute("pragma wal_checkpoint(truncate)")
-    with Ledger.open(place.folder.ledger_url, place.plan.name) as ledger:
-        findings = list(sweep_checks.check_mlflow(open_checked_sweep(place, ledger), lambda _: None))
+    with Ledger.open(sweep.folder.ledger_url, sweep.plan.name) as ledger:
+        findings = list(sweep_checks.check_mlflow(open_checked_sweep(sweep, ledger), lambda _: None))
     assert bad_findings(findings), findings
     assert all(finding.remedy for finding in findings)
     assert any(text in finding.detail for finding in findings)

@@ -37,7 +37,7 @@ NEVER = -1
 
 
 @dataclass(frozen=True)
-class SweepSite:
+class KillableSweep:
     """A sweep that tests launch, kill and resume."""
 
     root: Path
@@ -54,17 +54,17 @@ class SweepSite:
     def data(self) -> Path:
         return self.root / "data"
 
-    def session(self, die_at: int = NEVER) -> bool:
+    def run_session(self, die_at: int = NEVER) -> bool:
         """Launch or resume in a subprocess that is killed at moment `die_at`; return whether it ended
         normally."""
-        process = forks.Process(target=run_session, args=(self, die_at, None, origin()))
+        process = forks.Process(target=run_session, args=(self, die_at, None, synthetic_provenance()))
         process.start()
         return join_session(process)
 
     def count_moments(self) -> int:
         """Run a session to its end and count its moments."""
         receiver, sender = forks.Pipe(duplex=False)
-        process = forks.Process(target=run_session, args=(self, NEVER, sender, origin()))
+        process = forks.Process(target=run_session, args=(self, NEVER, sender, synthetic_provenance()))
         process.start()
         assert join_session(process)
         return int(receiver.recv())
@@ -74,7 +74,7 @@ class SweepSite:
         with Ledger.open(self.storage or self.folder.ledger_url, self.plan.name) as ledger:
             return list(ledger.events())
 
-    def steps_done(self) -> Counter[str]:
+    def count_steps(self) -> Counter[str]:
         """Count how often every step of every trial ran."""
         return Counter((self.data / "steps.txt").read_text().splitlines())
 
@@ -88,31 +88,31 @@ def join_session(process: BaseProcess) -> bool:
     return process.exitcode == 0
 
 
-def launch_or_resume(place: SweepSite, driver: Any = "inline", **options: Any) -> SweepResult:
+def launch_or_resume(sweep: KillableSweep, driver: Any = "inline", **options: Any) -> SweepResult:
     """Launch a new sweep, or resume the launched one."""
-    if place.folder.plan.exists():
-        return resume_sweep(place.folder, driver=driver, **options)
-    setup = Setup(place.data, PATH, storage=place.storage, tracking_uri=place.tracking_uri)
-    return run_sweep(place.plan, place.folder, setup, f"name: {place.plan.name}\n", driver=driver, **options)
+    if sweep.folder.plan.exists():
+        return resume_sweep(sweep.folder, driver=driver, **options)
+    setup = Setup(sweep.data, PATH, storage=sweep.storage, tracking_uri=sweep.tracking_uri)
+    return run_sweep(sweep.plan, sweep.folder, setup, f"name: {sweep.plan.name}\n", driver=driver, **options)
 
 
 @cache
-def origin() -> dict[str, Any]:
+def synthetic_provenance() -> dict[str, Any]:
     """Collect the provenance of the synthetic workload once. Reading the installed packages takes longer than
     a small sweep, and writes nothing."""
     return collect_provenance(make_plan(1), Setup(Path(), PATH))
 
 
 def run_session(
-    place: SweepSite, die_at: int, sender: Any = None, provenance: dict[str, Any] | None = None
+    sweep: KillableSweep, die_at: int, sender: Any = None, provenance: dict[str, Any] | None = None
 ) -> None:
-    place.data.mkdir(parents=True, exist_ok=True)
-    moments = MomentKiller(place.root / "runs", die_at)
+    sweep.data.mkdir(parents=True, exist_ok=True)
+    moments = MomentKiller(sweep.root / "runs", die_at)
     with patch(
         "orchestrator.execution.sweep.launch.collect_provenance",
         (lambda *_: provenance) if provenance else collect_provenance,
     ):
-        launch_or_resume(place)
+        launch_or_resume(sweep)
     if sender is not None:
         sender.send(moments.count)
 

@@ -13,7 +13,7 @@ from orchestrator.execution.ray import supervisor
 from orchestrator.execution.ray.environment import SETTINGS, ray_environment
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Resources
-from tests.faults.kills.chaos import SweepSite, launch_or_resume
+from tests.faults.kills.chaos import KillableSweep, launch_or_resume
 from tests.support.specs.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 
 STEPS = 20
@@ -37,9 +37,9 @@ def make_sweep_plan() -> Plan:
     )
 
 
-def sweep_site(root: Path) -> SweepSite:
+def killable_sweep(root: Path) -> KillableSweep:
     """Return the sweep below `root`."""
-    return SweepSite(root, make_sweep_plan())
+    return KillableSweep(root, make_sweep_plan())
 
 
 def run_cluster(file: Path) -> None:
@@ -62,7 +62,7 @@ if __name__ == "__main__":
     SETTINGS["RAY_gcs_rpc_server_reconnect_timeout_s"] = HEAD_TIMEOUT_S
     try:
         launch_or_resume(
-            sweep_site(root),
+            killable_sweep(root),
             "ray",
             address=address,
             num_cpus=None if address else 2,

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from orchestrator.spec.section import Resources
-from tests.faults.kills.chaos import SweepSite, check_log
+from tests.faults.kills.chaos import KillableSweep, check_log
 from tests.support.processes.logs import content
 from tests.support.specs.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 
@@ -31,25 +31,25 @@ def make_sweep_plan():
     )
 
 
-def check_against(place, undisturbed, kills):
+def check_against(sweep, undisturbed, kills):
     """Assert that the killed sweep recorded what the undisturbed sweep recorded, at little extra work."""
-    check_log(place.events(), place.plan)
-    assert content(place.events()) == content(undisturbed.events())
-    assert set(place.steps_done()) == set(undisturbed.steps_done())
+    check_log(sweep.events(), sweep.plan)
+    assert content(sweep.events()) == content(undisturbed.events())
+    assert set(sweep.count_steps()) == set(undisturbed.count_steps())
     # A checkpoint follows every report, so a kill costs at most the step during which it happens.
-    assert (place.steps_done() - undisturbed.steps_done()).total() <= kills
+    assert (sweep.count_steps() - undisturbed.count_steps()).total() <= kills
 
 
 def test_sweep_survives_repeated_kills_at_random_moments(tmp_path):
-    reference = SweepSite(tmp_path / "undisturbed", make_sweep_plan())
+    reference = KillableSweep(tmp_path / "undisturbed", make_sweep_plan())
     moments = reference.count_moments()
     stream = random.Random(0)
-    place = SweepSite(tmp_path / "killed", make_sweep_plan())
+    sweep = KillableSweep(tmp_path / "killed", make_sweep_plan())
     for killed in range(KILLS):
-        died = not place.session(die_at=stream.randint(1, moments // KILLS))
+        died = not sweep.run_session(die_at=stream.randint(1, moments // KILLS))
         assert died, f"the sweep must not be over after {killed} kills"
-    assert place.session()
-    check_against(place, reference, KILLS)
+    assert sweep.run_session()
+    check_against(sweep, reference, KILLS)
 
 
 @pytest.mark.slow
@@ -60,15 +60,15 @@ def test_trial_survives_a_kill_at_every_write(tmp_path):
         seeds=(),
         resources=Resources(checkpoint_seconds=AT_EVERY_REPORT_S),
     )
-    reference = SweepSite(tmp_path / "undisturbed", plan)
+    reference = KillableSweep(tmp_path / "undisturbed", plan)
     moments = reference.count_moments()
     second_kills = 0
     for moment in range(1, moments + 1, STRIDE):
-        place = SweepSite(tmp_path / str(moment), plan)
-        assert not place.session(die_at=moment)
-        if moment % 2 == 0 and not (place.data / "steps.txt").exists():
-            second_kills += not place.session(die_at=moment)
-        assert place.session()
-        assert content(place.events()) == content(reference.events()), f"killed at {moment} of {moments}"
-        assert (place.steps_done() - reference.steps_done()).total() <= 2
+        sweep = KillableSweep(tmp_path / str(moment), plan)
+        assert not sweep.run_session(die_at=moment)
+        if moment % 2 == 0 and not (sweep.data / "steps.txt").exists():
+            second_kills += not sweep.run_session(die_at=moment)
+        assert sweep.run_session()
+        assert content(sweep.events()) == content(reference.events()), f"killed at {moment} of {moments}"
+        assert (sweep.count_steps() - reference.count_steps()).total() <= 2
     assert second_kills, "a launch must be killed twice before its first step"

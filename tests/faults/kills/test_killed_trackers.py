@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.ledger.events import EventKind
 from orchestrator.spec.section import Resources
-from tests.faults.kills.chaos import SweepSite, check_log
+from tests.faults.kills.chaos import KillableSweep, check_log
 from tests.support.mlflow.mlflow_db import runs
 from tests.support.specs.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 
@@ -23,12 +23,12 @@ def test_mlflow_matches_the_ledger_after_kills(tmp_path):
         arms, trials_per_arm=3, seeds=(7, 8), resources=Resources(checkpoint_seconds=AT_EVERY_REPORT_S)
     )
     database = tmp_path / "runs" / "mlflow.db"
-    place = SweepSite(tmp_path, plan, f"sqlite:///{database}")
+    sweep = KillableSweep(tmp_path, plan, f"sqlite:///{database}")
     stream = random.Random(0)
     for _ in range(KILLS):
-        assert not place.session(die_at=stream.randint(1, MOMENTS))
-    assert place.session()
-    events = place.events()
+        assert not sweep.run_session(die_at=stream.randint(1, MOMENTS))
+    assert sweep.run_session()
+    events = sweep.events()
     check_log(events, plan)
 
     mlflow_runs = runs(database, plan.name)

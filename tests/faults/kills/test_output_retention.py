@@ -9,7 +9,7 @@ import pytest
 from orchestrator.execution.sweep.launch import resume_sweep, run_sweep
 from orchestrator.execution.sweep.launch_folder import Setup
 from orchestrator.spec.section import Resources
-from tests.faults.kills.chaos import SweepSite
+from tests.faults.kills.chaos import KillableSweep
 from tests.support.processes.commands import COMMAND, PATIENCE_S
 from tests.support.processes.forks import forks
 from tests.support.processes.process_lookup import wait_until
@@ -38,53 +38,53 @@ def make_sweep_plan(fault):
     )
 
 
-def _session(place):
-    place.data.mkdir(parents=True, exist_ok=True)
-    if place.folder.plan.exists():
-        resume_sweep(place.folder, driver="inline")
+def _session(sweep):
+    sweep.data.mkdir(parents=True, exist_ok=True)
+    if sweep.folder.plan.exists():
+        resume_sweep(sweep.folder, driver="inline")
     else:
-        run_sweep(place.plan, place.folder, Setup(place.data, WORKLOAD), "", driver="inline")
+        run_sweep(sweep.plan, sweep.folder, Setup(sweep.data, WORKLOAD), "", driver="inline")
 
 
-def run_session(place):
-    process = forks.Process(target=_session, args=(place,))
+def run_session(sweep):
+    process = forks.Process(target=_session, args=(sweep,))
     process.start()
     process.join(PATIENCE_S)
     return process.exitcode
 
 
-def trial_attempts(place, fault):
+def trial_attempts(sweep, fault):
     """Return the attempts of the trial with `fault`, as `haltsweep logs --json` prints them."""
-    (trial,) = (trial.trial_id for trial in place.plan.trials if trial.arm == fault)
-    command = [COMMAND, "logs", str(place.folder.root), trial, "--json"]
+    (trial,) = (trial.trial_id for trial in sweep.plan.trials if trial.arm == fault)
+    command = [COMMAND, "logs", str(sweep.folder.root), trial, "--json"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     return json.loads(result.stdout)["attempts"]
 
 
-def stored_logs(place):
-    return b"".join(path.read_bytes() for path in place.folder.logs.rglob("*") if path.is_file())
+def stored_logs(sweep):
+    return b"".join(path.read_bytes() for path in sweep.folder.logs.rglob("*") if path.is_file())
 
 
 def test_logs_contain_the_last_output_of_a_killed_trial(tmp_path):
-    place = SweepSite(tmp_path, make_sweep_plan("kill"))
-    assert run_session(place) == 0
-    first, second = trial_attempts(place, "kill")
+    sweep = KillableSweep(tmp_path, make_sweep_plan("kill"))
+    assert run_session(sweep) == 0
+    first, second = trial_attempts(sweep, "kill")
     assert (first["outcome"], second["outcome"]) == ("stopped", "finished")
     assert "worker died by no fault of the trial" in first["reason"]
     assert "last line of a worker\n" in first["output"]
     assert "step 1 of" not in second["output"], "each attempt must have a separate log"
-    assert not list(place.folder.logs.rglob("*.raw")), "logs are finished when the process has ended"
+    assert not list(sweep.folder.logs.rglob("*.raw")), "logs are finished when the process has ended"
 
 
 def test_logs_contain_the_last_output_before_the_launcher_was_killed(tmp_path):
-    place = SweepSite(tmp_path, make_sweep_plan("hang"))
-    process = forks.Process(target=_session, args=(place,))
+    sweep = KillableSweep(tmp_path, make_sweep_plan("hang"))
+    process = forks.Process(target=_session, args=(sweep,))
     process.start()
-    wait_until(lambda: b"step 2 of" in stored_logs(place), "the trial hangs")
+    wait_until(lambda: b"step 2 of" in stored_logs(sweep), "the trial hangs")
     process.kill()
     process.join(PATIENCE_S)
-    (attempt,) = trial_attempts(place, "hang")
+    (attempt,) = trial_attempts(sweep, "hang")
     assert (attempt["outcome"], attempt["reason"]) == (None, "")
     assert "step 2 of" in attempt["output"]
-    wait_until(lambda: not list(place.folder.logs.rglob("*.raw")), "the log is finished")
-    assert "step 2 of" in trial_attempts(place, "hang")[0]["output"]
+    wait_until(lambda: not list(sweep.folder.logs.rglob("*.raw")), "the log is finished")
+    assert "step 2 of" in trial_attempts(sweep, "hang")[0]["output"]

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.ledger.events import EventKind
 from tests.faults.kills.chaos import check_log
-from tests.faults.kills.ray_launcher import RESTARTS, sweep_site
+from tests.faults.kills.ray_launcher import RESTARTS, killable_sweep
 from tests.faults.kills.test_ray_faults import (
     events_of,
     finish_without_ray,
@@ -53,7 +53,7 @@ def count_losses(root):
 
 def check_results(root, kills):
     """Assert that nothing is lost or doubled, and that no more was repeated than the kills explain."""
-    check_log(events_of(root), sweep_site(root).plan)
+    check_log(events_of(root), killable_sweep(root).plan)
     ends = [event.payload for event in events_of(root) if event.kind is EventKind.ENDED]
     assert {end["kind"] for end in ends} <= {"finished", "stopped"}
     assert sum(count_losses(root).values()) <= 2 * kills, (
@@ -63,7 +63,7 @@ def check_results(root, kills):
 
 
 def test_private_ray_restarts_until_its_limit_and_the_sweep_resumes(tmp_path):
-    hold = sweep_site(tmp_path).data / HOLD
+    hold = killable_sweep(tmp_path).data / HOLD
     with launcher(tmp_path) as process:
         for number, names in enumerate(VICTIMS, start=1):
             wait_for_progress(tmp_path, process)

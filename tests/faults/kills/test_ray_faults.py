@@ -11,7 +11,7 @@ import pytest
 from orchestrator.errors import StoreError
 from orchestrator.ledger.events import EventKind
 from tests.faults.kills.chaos import check_log, launch_or_resume
-from tests.faults.kills.ray_launcher import sweep_site
+from tests.faults.kills.ray_launcher import killable_sweep
 from tests.support.processes.forks import forks, run_module
 from tests.support.processes.process_lookup import (
     AGENTS,
@@ -63,7 +63,7 @@ def subprocesses(process):
 
 def events_of(root):
     with suppress(StoreError):
-        return sweep_site(root).events()
+        return killable_sweep(root).events()
     return []
 
 
@@ -101,7 +101,7 @@ def check_private(process):
 
 
 def repeated_steps(root):
-    counts = sweep_site(root).steps_done()
+    counts = killable_sweep(root).count_steps()
     return {line: times - 1 for line, times in counts.items() if times > 1}
 
 
@@ -115,7 +115,7 @@ def finish_without_ray(root):
 
 def _finish_hurriedly(root):
     os.environ[HURRY] = "1"
-    launch_or_resume(sweep_site(root))
+    launch_or_resume(killable_sweep(root))
 
 
 def test_sweep_on_ray_survives_the_kill_of_a_worker_and_of_its_launcher(tmp_path):
@@ -130,7 +130,7 @@ def test_sweep_on_ray_survives_the_kill_of_a_worker_and_of_its_launcher(tmp_path
             assert not survivors, "subprocesses must end with the launcher"
     finish_without_ray(tmp_path)
     events = events_of(tmp_path)
-    check_log(events, sweep_site(tmp_path).plan)
+    check_log(events, killable_sweep(tmp_path).plan)
     ends = [event.payload for event in events if event.kind is EventKind.ENDED]
     assert all(end["kind"] in {"finished", "stopped"} for end in ends)
     assert [bool(end.get("outside")) for end in ends if end["kind"] == "stopped"] == [True]

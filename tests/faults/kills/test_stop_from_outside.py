@@ -11,7 +11,7 @@ from orchestrator.execution.sweep.launch import resume_sweep, run_sweep
 from orchestrator.execution.sweep.launch_folder import Setup
 from orchestrator.ledger.events import EventKind
 from orchestrator.spec.section import Resources
-from tests.faults.kills.chaos import SweepSite, check_log
+from tests.faults.kills.chaos import KillableSweep, check_log
 from tests.support.processes.commands import COMMAND, PATIENCE_S
 from tests.support.processes.forks import forks
 from tests.support.processes.process_lookup import wait_until
@@ -40,19 +40,19 @@ def run_haltsweep(*arguments):
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
-def _session(place):
-    if place.folder.plan.exists():
-        resume_sweep(place.folder, driver="inline")
+def _session(sweep):
+    if sweep.folder.plan.exists():
+        resume_sweep(sweep.folder, driver="inline")
     else:
-        place.data.mkdir(parents=True)
-        (place.data / "slow").touch()
-        run_sweep(place.plan, place.folder, Setup(place.data, WORKLOAD), "", driver="inline")
+        sweep.data.mkdir(parents=True)
+        (sweep.data / "slow").touch()
+        run_sweep(sweep.plan, sweep.folder, Setup(sweep.data, WORKLOAD), "", driver="inline")
 
 
 @contextmanager
-def session(place):
+def session(sweep):
     """Run a session in another process."""
-    process = forks.Process(target=_session, args=(place,))
+    process = forks.Process(target=_session, args=(sweep,))
     process.start()
     try:
         yield process
@@ -61,51 +61,51 @@ def session(place):
         process.join()
 
 
-def read_events(place):
+def read_events(sweep):
     try:
-        return place.events()
+        return sweep.events()
     except StoreError:
         return []
 
 
-def wait_for_progress(place):
+def wait_for_progress(sweep):
     """Wait until two steps are measured."""
     wait_until(
-        lambda: sum(event.kind is EventKind.MEASURED for event in read_events(place)) >= 2,
+        lambda: sum(event.kind is EventKind.MEASURED for event in read_events(sweep)) >= 2,
         "trials are under way",
     )
 
 
 @pytest.mark.slow
 def test_stop_drains_a_session_and_the_next_session_continues(tmp_path):
-    place = SweepSite(tmp_path, make_sweep_plan())
-    with session(place) as process:
-        wait_for_progress(place)
+    sweep = KillableSweep(tmp_path, make_sweep_plan())
+    with session(sweep) as process:
+        wait_for_progress(sweep)
         result = run_haltsweep("stop", "synthetic", "--runs", tmp_path / "runs")
         assert (result.returncode, result.stderr) == (0, "")
         assert f"process {process.pid} on " in result.stdout
         assert "haltsweep resume synthetic --runs " in result.stdout
         process.join(PATIENCE_S)
         assert process.exitcode == 0
-    events = read_events(place)
+    events = read_events(sweep)
     end_events = [event for event in events if event.kind is EventKind.ENDED]
     assert {event.payload["reason"] for event in end_events} == {"the sweep was asked to stop"}
     assert events[-1].payload == {"reason": "interrupted"}
     checkpointed = {event.trial_id for event in events if event.kind is EventKind.CHECKPOINTED}
     assert {event.trial_id for event in end_events} <= checkpointed
-    (place.data / "slow").unlink()
-    with session(place) as process:
+    (sweep.data / "slow").unlink()
+    with session(sweep) as process:
         process.join(PATIENCE_S)
         assert process.exitcode == 0
-    check_log(read_events(place), place.plan)
-    assert set(place.steps_done().values()) == {1}
+    check_log(read_events(sweep), sweep.plan)
+    assert set(sweep.count_steps().values()) == {1}
 
 
 @pytest.mark.slow
 def test_only_now_option_stops_a_trial_that_never_reports(tmp_path):
-    place = SweepSite(tmp_path, make_sweep_plan(fault="hang", fault_at=3, steps=4))
-    with session(place) as process:
-        wait_for_progress(place)
+    sweep = KillableSweep(tmp_path, make_sweep_plan(fault="hang", fault_at=3, steps=4))
+    with session(sweep) as process:
+        wait_for_progress(sweep)
         runs = ("--runs", tmp_path / "runs")
         result = run_haltsweep("stop", "synthetic", *runs, "--timeout", "3")
         assert result.returncode == 1
@@ -115,4 +115,4 @@ def test_only_now_option_stops_a_trial_that_never_reports(tmp_path):
         assert (result.returncode, result.stderr) == (0, "")
         process.join(PATIENCE_S)
         assert process.exitcode == 0
-    assert read_events(place)[-1].payload == {"reason": "interrupted"}
+    assert read_events(sweep)[-1].payload == {"reason": "interrupted"}

@@ -17,7 +17,7 @@ from orchestrator.execution.live_view import Listeners
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Resources
-from tests.faults.kills.chaos import SweepSite, launch_or_resume
+from tests.faults.kills.chaos import KillableSweep, launch_or_resume
 from tests.support.specs.plans import AT_EVERY_REPORT_S, make_arm, make_plan
 from tests.support.stores.disks import fill
 from tests.support.sweeps.workloads import HURRY
@@ -50,9 +50,9 @@ def main() -> int:
     parser.add_argument("--hurry", action="store_true", help="steps of one process take no time")
     args = parser.parse_args()
     storage = None if args.storage == HERE else args.storage
-    place = SweepSite(args.root, make_sweep_plan(quick=args.quick), storage=storage)
-    place.data.mkdir(parents=True, exist_ok=True)
-    watch = Listeners(on_outage=View(place.plan).show_outage)
+    sweep = KillableSweep(args.root, make_sweep_plan(quick=args.quick), storage=storage)
+    sweep.data.mkdir(parents=True, exist_ok=True)
+    watch = Listeners(on_outage=View(sweep.plan).show_outage)
     if args.hurry:
         os.environ[HURRY] = "1"
     try:
@@ -60,7 +60,7 @@ def main() -> int:
             patch("orchestrator.execution.sweep.open_sweep.PATIENCE_S", args.wait),
             _fill_at_append(args.root, args.fill_at),
         ):
-            launch_or_resume(place, watch=watch)
+            launch_or_resume(sweep, watch=watch)
     except HaltsweepError as error:
         print(error, file=sys.stderr)
         return error.exit_code

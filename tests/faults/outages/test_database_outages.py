@@ -17,7 +17,7 @@ from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.sql.engine import connect, transaction
 from orchestrator.ledger.sql.outage import Outage
 from orchestrator.ledger.store import Ledger
-from tests.faults.kills.chaos import SweepSite, check_log
+from tests.faults.kills.chaos import KillableSweep, check_log
 from tests.faults.outages.outage_launcher import HERE, make_sweep_plan
 from tests.support.processes.forks import Forked, run_module
 from tests.support.processes.logs import content
@@ -27,11 +27,11 @@ from tests.support.sweeps.histories import history
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> SweepSite:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> KillableSweep:
     """Run the same sweep undisturbed, with steps that take no time."""
-    place = SweepSite(tmp_path_factory.mktemp("straight"), make_sweep_plan())
-    assert finish_and_read_errors(start_launch(place, "--hurry")) == ""
-    return place
+    sweep = KillableSweep(tmp_path_factory.mktemp("straight"), make_sweep_plan())
+    assert finish_and_read_errors(start_launch(sweep, "--hurry")) == ""
+    return sweep
 
 
 @pytest.fixture
@@ -41,15 +41,15 @@ def server() -> Iterator[Postgres]:
 
 
 @pytest.fixture
-def place(tmp_path: Path, server: Postgres) -> SweepSite:
-    return SweepSite(tmp_path, make_sweep_plan(), storage=server.url())
+def sweep(tmp_path: Path, server: Postgres) -> KillableSweep:
+    return KillableSweep(tmp_path, make_sweep_plan(), storage=server.url())
 
 
-def start_launch(place: SweepSite, *options: str, patience_s: float = 180.0) -> Forked:
+def start_launch(sweep: KillableSweep, *options: str, patience_s: float = 180.0) -> Forked:
     """Start a launching process and wait until the sweep trains."""
-    arguments = (place.root, place.storage or HERE, "--wait", patience_s, *options)
+    arguments = (sweep.root, sweep.storage or HERE, "--wait", patience_s, *options)
     process = run_module("tests.faults.outages.outage_launcher", *arguments, session=True)
-    wait_until(lambda: (place.data / "steps.txt").exists() or process.poll() is not None)
+    wait_until(lambda: (sweep.data / "steps.txt").exists() or process.poll() is not None)
     return process
 
 
@@ -79,40 +79,40 @@ def cut_connections(server: Postgres) -> int:
     return int(count or 0)
 
 
-def count_steps(place: SweepSite) -> int:
-    return len((place.data / "steps.txt").read_text().splitlines())
+def count_steps(sweep: KillableSweep) -> int:
+    return len((sweep.data / "steps.txt").read_text().splitlines())
 
 
-def kill_server(server: Postgres, place: SweepSite) -> None:
+def kill_server(server: Postgres, sweep: KillableSweep) -> None:
     """Kill the server, then wait until running trials have taken steps without it."""
     server.kill()
-    num_steps = count_steps(place)
-    wait_until(lambda: count_steps(place) >= num_steps + 10)
+    num_steps = count_steps(sweep)
+    wait_until(lambda: count_steps(sweep) >= num_steps + 10)
 
 
 @pytest.mark.slow
 def test_sweep_survives_a_timeout_a_kill_and_lost_connections(
-    place: SweepSite, server: Postgres, undisturbed: SweepSite
+    sweep: KillableSweep, server: Postgres, undisturbed: KillableSweep
 ) -> None:
     """The launch waits in vain for its server, is killed while it waits, and loses its connections
     repeatedly."""
-    process = start_launch(place, patience_s=3.0)
-    kill_server(server, place)
+    process = start_launch(sweep, patience_s=3.0)
+    kill_server(server, sweep)
     errors = finish_and_read_errors(process)
     assert process.returncode == 1, errors
     assert "Traceback" not in errors
     assert "`haltsweep resume`" in errors
     server.start()
 
-    num_steps = count_steps(place)
-    process = start_launch(place)
-    wait_until(lambda: count_steps(place) > num_steps)
-    kill_server(server, place)
+    num_steps = count_steps(sweep)
+    process = start_launch(sweep)
+    wait_until(lambda: count_steps(sweep) > num_steps)
+    kill_server(server, sweep)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     server.start()
 
-    process = start_launch(place)
+    process = start_launch(sweep)
     cuts = 0
     while process.poll() is None:
         cuts += cut_connections(server)
@@ -120,9 +120,9 @@ def test_sweep_survives_a_timeout_a_kill_and_lost_connections(
     errors = finish_and_read_errors(process)
     assert process.returncode == 0, errors
     assert cuts > 5
-    check_log(place.events(), place.plan)
-    assert content(place.events()) == content(undisturbed.events())
-    with Ledger.open(server.url(), place.plan.name) as ledger:
+    check_log(sweep.events(), sweep.plan)
+    assert content(sweep.events()) == content(undisturbed.events())
+    with Ledger.open(server.url(), sweep.plan.name) as ledger:
         assert ledger.verify() == []
 
 

@@ -11,7 +11,7 @@ from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
 from orchestrator.ledger.sql.database import LedgerReplaced
 from orchestrator.ledger.store import Ledger
-from tests.faults.kills.chaos import SweepSite, check_log
+from tests.faults.kills.chaos import KillableSweep, check_log
 from tests.faults.outages.outage_launcher import HERE, make_sweep_plan
 from tests.support.processes.forks import run_module
 from tests.support.sweeps.histories import DEAD
@@ -23,25 +23,25 @@ def move(root: Path) -> None:
 
 @pytest.mark.slow
 def test_moved_folder_stops_the_sweep_with_advice(tmp_path):
-    place = SweepSite(tmp_path, make_sweep_plan())
+    sweep = KillableSweep(tmp_path, make_sweep_plan())
     launcher = ("tests.faults.outages.outage_launcher", tmp_path, HERE)
     process = run_module(*launcher)
-    while not (place.data / "steps.txt").exists():
+    while not (sweep.data / "steps.txt").exists():
         assert process.poll() is None
         time.sleep(0.05)
-    move(place.folder.root)
+    move(sweep.folder.root)
     errors = process.communicate(timeout=240)[1]
     assert process.returncode == 1, errors
     assert "Traceback" not in errors
     last_line = errors.strip().splitlines()[-1]
     assert "it was moved to" in last_line
     assert "haltsweep resume" in last_line
-    shutil.rmtree(place.folder.root, ignore_errors=True)
-    place.folder.root.with_name("elsewhere").rename(place.folder.root)
+    shutil.rmtree(sweep.folder.root, ignore_errors=True)
+    sweep.folder.root.with_name("elsewhere").rename(sweep.folder.root)
     resume_result = run_module(*launcher)
     assert resume_result.communicate(timeout=240)[1] == ""
     assert resume_result.returncode == 0
-    check_log(place.events(), place.plan)
+    check_log(sweep.events(), sweep.plan)
 
 
 def test_folder_watch_checks_at_most_once_a_second(tmp_path):

@@ -6,7 +6,7 @@ from orchestrator.execution.sweep.launch import run_sweep
 from orchestrator.execution.sweep.launch_folder import Setup
 from orchestrator.ledger.events import EventKind
 from orchestrator.spec.section import Resources
-from tests.faults.kills.chaos import SweepSite, check_log
+from tests.faults.kills.chaos import KillableSweep, check_log
 from tests.faults.outages.outage_launcher import HERE, make_sweep_plan
 from tests.support.processes.forks import run_module
 from tests.support.processes.logs import content
@@ -27,16 +27,16 @@ def disk(tmp_path):
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     """Run the same sweep undisturbed."""
-    place = SweepSite(tmp_path_factory.mktemp("straight"), make_sweep_plan(quick=True))
-    assert run_session(place) == (0, "")
-    return place
+    sweep = KillableSweep(tmp_path_factory.mktemp("straight"), make_sweep_plan(quick=True))
+    assert run_session(sweep) == (0, "")
+    return sweep
 
 
-def run_session(place, *, fill_at=0):
+def run_session(sweep, *, fill_at=0):
     """Launch or resume a sweep that fills its disk before event `fill_at`; return exit code and standard
     error."""
-    arguments = [place.root, HERE, "--quick", "--fill-at", fill_at]
-    folder = place.root.with_name("launch")  # without files that would be copied to the disk
+    arguments = [sweep.root, HERE, "--quick", "--fill-at", fill_at]
+    folder = sweep.root.with_name("launch")  # without files that would be copied to the disk
     folder.mkdir(exist_ok=True)
     process = run_module("tests.faults.outages.outage_launcher", *arguments, folder=folder)
     try:
@@ -47,30 +47,30 @@ def run_session(place, *, fill_at=0):
 
 
 def test_disk_that_fills_up_under_a_sweep_is_named(disk, undisturbed):
-    place = SweepSite(disk, make_sweep_plan(quick=True))
-    code, errors = run_session(place, fill_at=5)
+    sweep = KillableSweep(disk, make_sweep_plan(quick=True))
+    code, errors = run_session(sweep, fill_at=5)
     assert code == 1, errors
     assert "Traceback" not in errors
     last_line = errors.strip().splitlines()[-1]
     assert REMEDY in last_line
     assert "haltsweep resume" in last_line
     clear(disk)
-    assert run_session(place)[0] == 0
-    check_log(place.events(), place.plan)
-    assert content(place.events()) == content(undisturbed.events())
+    assert run_session(sweep)[0] == 0
+    check_log(sweep.events(), sweep.plan)
+    assert content(sweep.events()) == content(undisturbed.events())
 
 
 def test_launch_on_a_full_disk_leaves_no_files(disk):
     (disk / "data").mkdir()
     fill(disk)
-    place = SweepSite(disk, make_sweep_plan(quick=True))
-    code, errors = run_session(place)
+    sweep = KillableSweep(disk, make_sweep_plan(quick=True))
+    code, errors = run_session(sweep)
     assert code == 1
     assert "could not be made" in errors
     assert REMEDY in errors
     clear(disk)
-    assert not (disk / "runs" / place.plan.name).exists()
-    assert run_session(place)[0] == 0
+    assert not (disk / "runs" / sweep.plan.name).exists()
+    assert run_session(sweep)[0] == 0
 
 
 class DiskFillingWorkload(Synthetic):
@@ -87,14 +87,14 @@ def test_missing_last_checkpoint_fails_only_its_posthoc_trials(disk, tmp_path, m
     arms, resources = [make_arm("one", steps=4)], Resources(checkpoint_seconds=AT_EVERY_REPORT_S)
     posthoc = ({"model.shift": 0.5},)
     plan = make_plan(arms, trials_per_arm=1, seeds=(7,), posthoc=posthoc, resources=resources)
-    place = SweepSite(disk, plan, storage=f"sqlite:///{tmp_path / 'ledger.db'}")
-    place.data.mkdir()
+    sweep = KillableSweep(disk, plan, storage=f"sqlite:///{tmp_path / 'ledger.db'}")
+    sweep.data.mkdir()
     (tmp_path / "launch").mkdir()
     monkeypatch.chdir(tmp_path / "launch")
-    setup = Setup(place.data, f"{__name__}:DiskFillingWorkload", storage=place.storage)
-    finish = run_sweep(plan, place.folder, setup, "", driver="inline")
+    setup = Setup(sweep.data, f"{__name__}:DiskFillingWorkload", storage=sweep.storage)
+    finish = run_sweep(plan, sweep.folder, setup, "", driver="inline")
     phases = {trial.trial_id: trial.phase for trial in plan.trials}
-    end_events = [event for event in place.events() if event.kind is EventKind.ENDED]
+    end_events = [event for event in sweep.events() if event.kind is EventKind.ENDED]
     ends_by_phase = {
         phases[event.trial_id]: (event.payload["kind"], event.payload["reason"]) for event in end_events
     }
@@ -105,7 +105,7 @@ def test_missing_last_checkpoint_fails_only_its_posthoc_trials(disk, tmp_path, m
     assert reason.startswith("ran to step 4, without its last checkpoint: OSError(28, 'No space left")
     kind, reason = ends_by_phase["posthoc"]
     (confirm,) = (trial.trial_id for trial in plan.trials if trial.phase == "confirm")
-    older = sorted(path.name for path in place.folder.checkpoint(confirm).iterdir())
+    older = sorted(path.name for path in sweep.folder.checkpoint(confirm).iterdir())
     assert older == ["step-000000002", "step-000000003"]
     assert kind == "crashed"
     assert f"{confirm}/step-000000004" in reason

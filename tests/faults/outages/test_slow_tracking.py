@@ -15,7 +15,7 @@ from orchestrator.tracking import sync as syncing
 from orchestrator.tracking.parquet import read_records
 from orchestrator.tracking.state import is_writing
 from orchestrator.tracking.sync import sync
-from tests.faults.kills.chaos import SweepSite, launch_or_resume
+from tests.faults.kills.chaos import KillableSweep, launch_or_resume
 from tests.support.mlflow.slow_mlflow import slow_mlflow
 from tests.support.specs.plans import make_plan
 from tests.support.sweeps.histories import history
@@ -51,9 +51,9 @@ def detached(tmp_path, monkeypatch):
     monkeypatch.setattr(open_sweep, "DRAIN_S", 0.5)
     with slow_mlflow(tmp_path / "artifacts") as mlflow:
         mlflow.hangs = True
-        place = SweepSite(tmp_path, PLAN, mlflow.url)
-        finish = launch_or_resume(place)
-        yield place, finish, mlflow
+        sweep = KillableSweep(tmp_path, PLAN, mlflow.url)
+        finish = launch_or_resume(sweep)
+        yield sweep, finish, mlflow
         if finish.tracking_pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(finish.tracking_pid, signal.SIGKILL)
@@ -65,27 +65,27 @@ def is_gone(pid: int | None) -> bool:
 
 @pytest.mark.slow
 def test_session_leaves_a_slow_mlflow_to_a_background_process(detached, haltsweep, monkeypatch):
-    place, finish, mlflow = detached
+    sweep, finish, mlflow = detached
     assert len(mlflow.asked) <= 1, "the session may wait for at most one request"
     assert finish.exit_code == 0
     assert finish.untracked
     assert not is_gone(finish.tracking_pid)
-    wait_until(lambda: is_writing(place.folder))
-    status = haltsweep("status", str(place.folder.root))
+    wait_until(lambda: is_writing(sweep.folder))
+    status = haltsweep("status", str(sweep.folder.root))
     assert "a background process writes it" in status.out
     assert "catch up with" not in status.out
     monkeypatch.setattr(syncing, "LOCK_WAIT_S", 0.1)
-    refused_command = haltsweep("sync", str(place.folder.root))
+    refused_command = haltsweep("sync", str(sweep.folder.root))
     assert refused_command.code == 1
     assert f"process {finish.tracking_pid} on " in refused_command.err, "only one process may write"
 
     mlflow.hangs = False
     wait_until(lambda: is_gone(finish.tracking_pid))
     assert mlflow.asked.count("runs/create") == len(mlflow.runs) == RUNS
-    assert len(read_records(place.folder)) == len(PLAN.trials)
-    assert "has everything" in haltsweep("status", str(place.folder.root)).out
-    with Ledger.open(place.folder.ledger_url, PLAN.name) as ledger:
-        changes = sync(place.folder, ledger, mlflow.url)
+    assert len(read_records(sweep.folder)) == len(PLAN.trials)
+    assert "has everything" in haltsweep("status", str(sweep.folder.root)).out
+    with Ledger.open(sweep.folder.ledger_url, PLAN.name) as ledger:
+        changes = sync(sweep.folder, ledger, mlflow.url)
     assert (changes.runs, changes.points, changes.params, changes.endings) == (0, 0, 0, 0)
 
 

@@ -3,10 +3,10 @@
     python -m tests.orchestrator.statistics.identical_arms FOLDER [--sweeps 40] [--planted 20]
 
 A sweep has a baseline and four arms that set only `label`, which affects only random numbers
-(`noisy_digits`). The inline driver runs the sweep, and the product reports it like any other sweep. Three
-designs take turns: the design of the starter of `haltsweep new own`, which repeats its searches; one search
-per arm with eight confirm seeds; and the design of the other specs with a search. In some sweeps one arm has
-a true effect, which shows the power.
+(`noisy_digits`). The inline driver runs the sweep, and haltsweep reports it like any other sweep. Sweeps
+take turns with three designs. The first is that of the starter of `haltsweep new own`, which repeats its
+searches. The second has one search per arm and eight confirm seeds, and the third is that of the other specs
+with a search. In some sweeps one arm has a true effect, which shows the power.
 
 `sweeps.jsonl` in FOLDER has one line per finished sweep. The same command continues the study; `--table`
 only prints the rates of the finished sweeps.

@@ -111,8 +111,8 @@ def power_and_seeds(
     `effect` and `margin` are in standard deviations.
 
     Returns:
-        Power at the end of all seeds, power with looks, share of arms without a difference larger than the
-        margin, and share of the seeds that were run.
+        Power at the end of all seeds; power with looks; share of arms whose difference is within the margin;
+        share of the seeds that were run.
     """
     values = np.random.default_rng([7, 4]).normal(size=(STUDIES, SEEDS, 5))
     values[..., 1:] += effect

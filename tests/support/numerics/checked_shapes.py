@@ -61,8 +61,8 @@ _switches: list[CheckSwitch] = []
 def install() -> None:
     """Make calls in modules imported from now on checkable; `check` turns the checks on.
 
-    Nested functions stay unchecked: every call of the outer function would create and compile three checked
-    functions, which took two thirds of the time of a training step. The functions that they call are checked.
+    Nested functions stay unchecked, but the functions that they call are checked. Otherwise every call of the
+    outer function would compile three checked functions, which took two thirds of a training step.
     """
     jaxtyped = jaxtyping.jaxtyped
 

@@ -1,8 +1,8 @@
 """Tensors on the CPU that report the device CUDA, to find faults of GPU code without a GPU.
 
-An operation on tensors of two devices fails, and points at which the host waits for the device are counted.
-The CPU computes values and gradients, and its generator stands in for the device's. CUDA's kernels, random
-numbers, memory and autocast are not tested.
+An operation on tensors of two devices fails, and a counter counts the waits of the host for the device. The
+CPU computes values and gradients, and its generator replaces the device's. Kernels, random numbers, memory
+and autocast of CUDA stay untested.
 """
 
 from collections import Counter

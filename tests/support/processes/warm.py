@@ -1,7 +1,7 @@
-"""Run slow first calls once, in the process that tests fork; no other module imports this one.
+"""Run slow first calls once, in the fork server of the tests; no other module imports this one.
 
-It builds the command line and plans a small spec, so that PyTorch, pydantic and SQLAlchemy initialise what
-they create at first use.
+The module builds the command line and plans a small spec, so that PyTorch, pydantic and SQLAlchemy initialise
+what they create at first use.
 """
 
 import gc

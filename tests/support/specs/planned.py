@@ -1,4 +1,4 @@
-"""Plan as one `haltsweep check` of many specs does: models that one plan builds are not built again.
+"""Plan as one `haltsweep check` of many specs does, which builds each model only once.
 
 tests/orchestrator/plan/test_planner.py tests that sharing changes no plan. A test that patches models or
 their measurement, or compares with an independent plan, calls `orchestrator.plan.planner.plan`.

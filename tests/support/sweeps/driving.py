@@ -1,4 +1,4 @@
-"""A driver for tests that computes measurements by a formula: no processes, no files, no waiting."""
+"""A driver for tests that computes measurements by a formula, without processes, files or waiting."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""Extend a sweep repeatedly, killed one file operation later each time: `python -m ... FOLDER` prints JSON.
+"""Extend a sweep repeatedly; each extension is killed one file operation later than the one before.
 
-A separate process may fork: every kill is a real SIGKILL of a child, just before it opens a file for writing,
-creates a folder, renames or removes.
+`python -m tests.support.sweeps.killed_extensions FOLDER` prints the states as JSON. The script forks a child
+for each extension. SIGKILL ends the child just before it writes, creates, renames or removes a file.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Small versions of a model that change several fields at once: few arms, each value in one of them.
+"""Small versions of a model that change several fields at once, so that few arms cover every value.
 
 Contracts test thirty properties of every arm. One arm for each value would take 450 seconds of processor
 time.

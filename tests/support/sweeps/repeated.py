@@ -1,4 +1,4 @@
-"""Plans with repeated searches and controls, made of small arms as the planner makes them."""
+"""Plans of small arms with repeated searches and controls, as the planner makes them."""
 
 from dataclasses import replace
 from typing import Any

@@ -2,8 +2,8 @@
 
 Settings below `train`:
     steps: Number of steps.
-    fault: diverge, nan, huge, raise, raise-at-once, oom, hang, kill, exit, segfault or none, at step
-        `fault_at`; or kill-each, which kills once at every step.
+    fault: What goes wrong at step `fault_at`: diverge, nan, huge, raise, raise-at-once, oom, hang, kill,
+        exit, segfault or none. kill-each kills once at every step instead.
     kills: Number of times that `kill` happens.
     sleep_s: Duration of a step.
     hold: Whether steps wait while the data folder contains a file `hold`.

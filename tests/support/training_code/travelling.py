@@ -1,4 +1,4 @@
-"""Code that is not installed: a trainable and a model that import modules of their own folder."""
+"""Code that is not installed: a trainable and a model that import modules from the same folder."""
 
 from pathlib import Path
 

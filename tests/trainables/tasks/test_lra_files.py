@@ -130,7 +130,7 @@ def pickled_array(kind: bytes = b"u1", state: bytes = b"(K\x01K\x01K\x02\x86ctyp
         (pickled_array(state=b"(K\x01K\x01K\x09\x86ctype\n\x89C\x02abt"), "Refused"),
         (pickled_array(), " 3072 "),
         (pickle.dumps({b"data": np.zeros((8, 3072), dtype=np.uint8), b"labels": [0] * 7}, 2), " 8 images"),
-        (b"\x80\x02cos\nsystem\n.", r"Refused: .*os\.system"),
+        (b"\x80\x02cos\nsystem\n.", r"RefusedPickle: .*os\.system"),
     ],
 )
 def test_malformed_batch_is_refused(tmp_path, content, fault):

@@ -58,7 +58,7 @@ def test_graphed_steps_lead_to_the_same_weights(train: dict[str, Any]) -> None:
         data = batch(BATCHES[step % len(BATCHES)])
         result, expected = (run_step(learner_, data, step) for learner_ in (graphed_learner, plain_learner))
         torch.testing.assert_close(result.row(), expected.row(), rtol=1e-6, atol=1e-9)
-    assert graphed_learner.graphs.captured == (3 if "accumulate" in train else 2)
+    assert graphed_learner.graphs.num_captured == (3 if "accumulate" in train else 2)
     for (name, weight), expected_weight in zip(
         graphed_learner.model.named_parameters(), plain_learner.model.parameters(), strict=True
     ):
