@@ -16,7 +16,7 @@ def read_best_params(runs: Path | None, name: str) -> Mapping[str, Assignment]:
         StoreError: The sweep is not readable.
     """
     from orchestrator.cli.stored_sweep import open_stored_sweep
-    from orchestrator.conductor.winners import Candidate, best_first
+    from orchestrator.conductor.winners import Candidate, rank_candidates
     from orchestrator.trials import OutcomeKind, num_ended
 
     with open_stored_sweep(name, runs_root(runs)) as sweep:
@@ -44,7 +44,7 @@ def read_best_params(runs: Path | None, name: str) -> Mapping[str, Assignment]:
             raise InputError(
                 f"must name a sweep with a finished trial, got {name}: no trial of {arm.name} finished"
             )
-        best_params[arm.name] = best_first(candidates, plan.search.objectives)[0].assignment
+        best_params[arm.name] = rank_candidates(candidates, plan.search.objectives)[0].assignment
     return best_params
 
 

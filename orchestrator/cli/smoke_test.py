@@ -74,7 +74,7 @@ def _confirm_trial_error(plan: "Plan", data_dir: Path) -> str:
         return f"{subject}: must report {names}, which decides the question, got a trial without it"
     print_error(
         f"{plan.name}: {subject}: warning: {names} was not reported within {CONFIRM_LIMIT_S:.0f} seconds, so "
-        "it is not known whether the code reports it"
+        "it is unknown whether the code reports it"
     )
     return ""
 
@@ -89,11 +89,11 @@ def _remarks(arm: "Arm", report: "FirstReport") -> "Iterator[str]":
     if report.equal:
         count = report.num_equal_reports
         reports = "report equals that" if count == 1 else f"first {count} reports equal those"
-        later = "" if count == 1 else ", or its effect comes later"
+        later_text = "" if count == 1 else ", or its effect comes later"
         fields = ", ".join(change.path for change in arm.changes)
         yield (
             f"its {reports} of {arm.reference} in {', '.join(report.equal)}: perhaps the code does not read "
-            f"{fields}{later}"
+            f"{fields}{later_text}"
         )
 
 

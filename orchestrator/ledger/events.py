@@ -1,4 +1,4 @@
-"""Defines the kinds of events and creates events; `fold.py` computes records from events."""
+"""Define the kinds of events and create events; `fold.py` computes records from events."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -10,11 +10,11 @@ from orchestrator.ledger.lease import Holder
 from orchestrator.trials import DeathCause, Outcome, PlannedTrial, Trial
 from trainables.protocol import Measurement
 
-PLANNED = frozenset(field.name for field in fields(PlannedTrial))
+PLANNED_FIELDS = frozenset(field.name for field in fields(PlannedTrial))
 """Fields of a planned trial, stored next to the fields of the trial in an `asked` event."""
-BUDGET = "budget"
+BUDGET_REASON = "budget"
 """Reason of a `closed` event: a budget is used up."""
-ERROR = "error"
+ERROR_REASON = "error"
 """Reason of a `closed` event: the first trials of an arm crashed with the same error."""
 
 
@@ -45,8 +45,8 @@ class EventKind(StrEnum):
     """A trial that had ended will run again.
 
     Payload of a failed trial: step of the checkpoint from which the trial resumes (-1: from scratch).
-    Measurements after that step no longer count. Payload of a trial that was skipped because of a failure:
-    cause, the id of the retried trial.
+    Measurements after that step no longer count. Payload of a trial that a failure had skipped: cause, the
+    id of the retried trial.
     """
     READ = "read"
     """The data of the trials of this process are built. Payload: digests of splits by task/split."""
@@ -172,8 +172,8 @@ def trial_to_json(trial: Trial) -> dict[str, Any]:
     """Return the trial as JSON values; the fields of `planned` are at the top level."""
     values: dict[str, Any] = to_json_values(trial)
     planned: dict[str, Any] = values.pop("planned")
-    later = [(planned, name) for name in ("late_splits", "repeat", "settings_of")]
-    for part, name in [*later, (values, "halting_examples")]:
+    optional_fields = [(planned, name) for name in ("late_splits", "repeat", "settings_of")]
+    for part, name in [*optional_fields, (values, "halting_examples")]:
         if not part[name]:  # omitted if empty, so that events of older versions stay equal
             del part[name]
     return planned | values
@@ -185,6 +185,6 @@ def trial_from_json(payload: Mapping[str, Any]) -> Trial:
     Raises:
         ValueError: If the payload is not a trial.
     """
-    planned = {name: payload[name] for name in PLANNED if name in payload}
-    rest = {name: value for name, value in payload.items() if name not in PLANNED}
-    return from_json_values(Trial, {**rest, "planned": planned})
+    planned = {name: payload[name] for name in PLANNED_FIELDS if name in payload}
+    trial_fields = {name: value for name, value in payload.items() if name not in PLANNED_FIELDS}
+    return from_json_values(Trial, {**trial_fields, "planned": planned})

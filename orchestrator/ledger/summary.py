@@ -11,7 +11,7 @@ from orchestrator.ledger import chain
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.lease import LEASE_S
 from orchestrator.ledger.sql import schema
-from orchestrator.ledger.sql.engine import DAMAGED, missing_file, opened, store_time, transaction
+from orchestrator.ledger.sql.engine import DAMAGE_ADVICE, missing_file, open_engine, store_time, transaction
 from orchestrator.ledger.sql.schema import events, is_retry, sweeps
 from orchestrator.ledger.store import read_lease
 from orchestrator.trials import OutcomeKind
@@ -57,11 +57,11 @@ def summaries(url: str, name: str | None = None) -> list[Summary]:
         InputError: If `url` cannot hold a ledger.
         StoreError: If the ledger cannot be read.
     """
-    with opened(url) as engine:
+    with open_engine(url) as engine:
         if (file := missing_file(engine)) is not None:
             raise StoreError(f"the ledger {str(file)!r} does not exist")
         with transaction(engine, write=False) as connection:
-            schema.version(connection, engine.url.render_as_string(hide_password=True))
+            schema.read_version(connection, engine.url.render_as_string(hide_password=True))
             return _read(connection, name)
 
 
@@ -70,7 +70,7 @@ def has_sweep(url: str, name: str) -> bool:
 
     The database is not changed.
     """
-    with opened(url) as engine:
+    with open_engine(url) as engine:
         if missing_file(engine) is not None:
             return False
         with transaction(engine, write=False) as connection:
@@ -91,7 +91,9 @@ def _read(connection: Connection, name: str | None) -> list[Summary]:
 def _summary(row: Mapping[str, Any], ended: Mapping[OutcomeKind, int], last: Any, now: float) -> Summary:
     """Return the summary of the sweep of `row`, whose newest event is `last`."""
     if not chain.is_sealed(row):
-        raise StoreError(f"the row of sweep {row['name']!r} differs from what haltsweep wrote; {DAMAGED}")
+        raise StoreError(
+            f"the row of sweep {row['name']!r} differs from what haltsweep wrote; {DAMAGE_ADVICE}"
+        )
     lease = read_lease(row)
     is_held = lease is not None and lease.is_holder_alive(now)
     beats = [lease.expires_at - LEASE_S] if lease is not None and not lease.is_void(now) else []

@@ -8,7 +8,7 @@ from orchestrator.errors import StoreError
 from orchestrator.ledger import chain
 from orchestrator.ledger.sql import schema
 from orchestrator.ledger.sql.database import Database
-from orchestrator.ledger.sql.engine import DAMAGED, missing_file
+from orchestrator.ledger.sql.engine import DAMAGE_ADVICE, missing_file
 from orchestrator.ledger.sql.schema import events, sweeps
 
 
@@ -17,7 +17,7 @@ def create(database: Database, sweep: str) -> int:
     place = _place(database)
 
     def make(connection: Connection) -> int:
-        schema.create(connection)
+        schema.create_tables(connection)
         _bring_up_to_date(connection, place)
         sweep_id = _find_id(connection, sweep, place)
         return sweep_id if sweep_id is not None else _make(connection, sweep)
@@ -36,7 +36,7 @@ def find(database: Database, sweep: str) -> int:
         raise StoreError(f"no ledger at {str(file)!r}; check the path, or launch the sweep first")
 
     def look(connection: Connection) -> int:
-        schema.version(connection, place)
+        schema.read_version(connection, place)
         sweep_id = _find_id(connection, sweep, place)
         if sweep_id is None:
             names = ", ".join(sorted(map(str, connection.scalars(select(sweeps.c.name)))))
@@ -49,7 +49,7 @@ def find(database: Database, sweep: str) -> int:
 def bring_up_to_date(database: Database) -> None:
     """Upgrade a ledger that an older version of haltsweep wrote."""
     place = _place(database)
-    version = database.run(lambda connection: schema.version(connection, place), write=False)
+    version = database.run(lambda connection: schema.read_version(connection, place), write=False)
     if version < schema.SCHEMA_VERSION:
         database.run(lambda connection: _bring_up_to_date(connection, place), write=True)
 
@@ -59,7 +59,7 @@ def _place(database: Database) -> str:
 
 
 def _bring_up_to_date(connection: Connection, location: str) -> None:
-    if schema.version(connection, location) < schema.SCHEMA_VERSION:
+    if schema.read_version(connection, location) < schema.SCHEMA_VERSION:
         schema.upgrade(connection)
 
 
@@ -86,7 +86,7 @@ def _find_id(connection: Connection, sweep: str, location: str) -> int | None:
         if not chain.is_sealed(dict(row)) or row["name"] == sweep:
             raise StoreError(
                 f"the ledger at {location} must hold its sweeps as they were written, and the row of "
-                f"{row['name']!r} was changed; {DAMAGED}"
+                f"{row['name']!r} was changed; {DAMAGE_ADVICE}"
             )
     if connection.dialect.name != "sqlite":  # PostgreSQL enforces foreign keys, and there may be many events
         return None
@@ -94,6 +94,6 @@ def _find_id(connection: Connection, sweep: str, location: str) -> int | None:
     if orphan:
         raise StoreError(
             f"the ledger at {location} must name the sweep of every event, and {orphan} events belong to a "
-            f"sweep whose row is missing; {DAMAGED}"
+            f"sweep whose row is missing; {DAMAGE_ADVICE}"
         )
     return None

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from orchestrator.conductor.retrying import Retry, choose
+from orchestrator.conductor.retrying import Retry, choose_retries
 from orchestrator.errors import LeaseLost, Withdrawn
 from orchestrator.execution.checkpoints.checkpoint_checks import is_checkpoint_readable
 from orchestrator.execution.checkpoints.checkpoint_stores import ExternalStore, make_store
@@ -275,7 +275,9 @@ def _retry_trials(session: OpenSweep, retry: Retry) -> None:
     def can_be_read(trial_id: str, step: int) -> bool:
         return not retry.from_scratch and is_checkpoint_readable(store, session.folder, trial_id, step)
 
-    session.recorder.retry(choose(session.plan, session.records(), retry.asked).trial_ids, can_be_read)
+    session.recorder.retry(
+        choose_retries(session.plan, session.records(), retry.asked).trial_ids, can_be_read
+    )
 
 
 def _drive(session: OpenSweep, options: _SessionParts, stop: threading.Event) -> None:

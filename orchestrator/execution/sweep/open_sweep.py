@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.conductor.budget import budget_end, error_end
-from orchestrator.conductor.retrying import choose
+from orchestrator.conductor.retrying import choose_retries
 from orchestrator.errors import LeaseLost, StoreError
 from orchestrator.execution.checkpoints.checkpoint_index import ExternalCheckpoints
 from orchestrator.execution.code_digests import require_same_code
@@ -333,7 +333,7 @@ def _refuse_other_code(
         return
     try:
         recorded = records(ledger.newest(), plan)
-        retried_ids = choose(plan, recorded, retry).trial_ids
+        retried_ids = choose_retries(plan, recorded, retry).trial_ids
         recorded = [record for record in recorded if record.trial_id not in retried_ids]
         if num_ended(recorded) < len(plan.trials):
             require_same_code(plan, recorded, origin)

@@ -324,9 +324,9 @@ class Recorder:
 
     def _end_of_session(self, reason: str | None) -> Event:
         if reason is None and self._error and not self.finished:
-            return log.closed(self._clock(), log.ERROR, self._error)
+            return log.closed(self._clock(), log.ERROR_REASON, self._error)
         if reason is None and self._spent and not self.finished:
-            return log.closed(self._clock(), log.BUDGET, self._spent, extensions=self._extensions)
+            return log.closed(self._clock(), log.BUDGET_REASON, self._spent, extensions=self._extensions)
         return log.closed(self._clock(), reason or ("done" if self.finished else "interrupted"))
 
     def _check_budget(self) -> None:
@@ -415,4 +415,6 @@ class Recorder:
         """Delete checkpoints that will not be read again: those of ended trials, except confirm trials."""
         done, self._untidy = self._untidy, []
         known = (trial_id for trial_id in done if trial_id in self._attempts)
-        self._checkpoints.discard(trial_id for trial_id in known if not self._attempts[trial_id].read_again)
+        self._checkpoints.discard(
+            trial_id for trial_id in known if not self._attempts[trial_id].keeps_checkpoints
+        )

@@ -15,7 +15,7 @@ from orchestrator.conductor.conductor import Conductor
 from orchestrator.files.json_values import to_json_values
 from orchestrator.identity import digest
 from orchestrator.ledger.events import Event, EventKind
-from orchestrator.ledger.ledger_snapshot import lines
+from orchestrator.ledger.ledger_snapshot import decompressed_lines
 from orchestrator.plan.serialise import to_json
 from orchestrator.plan.types import Plan
 
@@ -96,7 +96,7 @@ class SweepFold:
         """Return the fold restored from a snapshot at position `seq`; None if the snapshot is unusable."""
         fold = cls(plan)
         try:
-            chunks = map(json.loads, lines(content))
+            chunks = map(json.loads, decompressed_lines(content))
             fold._asked = next(chunks)["open_trials"]
             fold.wall_clock.load(next(chunks))
             ids = {trial.trial_id: trial.trial_id for trial in plan.trials}  # reuse one string object per id
@@ -115,8 +115,8 @@ class SweepFold:
             return
         yield self.wall_clock.to_json()
         attempts = ([name, attempts.to_json()] for name, attempts in self.attempts.items())
-        yield -(-len(self.attempts) // snapshot.CHUNK)
-        while chunk := list(islice(attempts, snapshot.CHUNK)):
+        yield -(-len(self.attempts) // snapshot.MAX_CHUNK_TRIALS)
+        while chunk := list(islice(attempts, snapshot.MAX_CHUNK_TRIALS)):
             yield chunk
         yield from snapshot.to_chunks(self.conductor)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from orchestrator.plan.answer import SEEN
+from orchestrator.plan.answer import TEST_DATA_SELECTION_WARNING
 from orchestrator.plan.display.format import format_amount, value_words
 from orchestrator.plan.planned_trials import SEARCH
 from orchestrator.report.comparisons.answer_warnings import warning_lines
@@ -107,7 +107,9 @@ def warning_texts(report: Report, *, of_verdicts: bool = False) -> list[str]:
         _files_of_other_trials(report),
         *(NOT_FINITE.format(metric=name, trials=amount(n, "trial")) for name, n in report.not_finite.items()),
         "" if of_verdicts else _unfinished_trials(report),
-        SEEN.format(splits=" and ".join(report.selected_on)) if report.selected_on else "",
+        TEST_DATA_SELECTION_WARNING.format(splits=" and ".join(report.selected_on))
+        if report.selected_on
+        else "",
         READ_IN_SEARCH.format(splits=" and ".join(report.read_in_search)) if report.read_in_search else "",
         FRONT_POINTS if report.points else "",
         SEVERAL_ASSIGNMENTS.format(best=report.assignments) if averaged else "",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from statistics import fmean
 
-from orchestrator.conductor.rounds import decisions, metrics_for_look
+from orchestrator.conductor.rounds import metrics_for_look, verdicts_at_looks
 from orchestrator.plan.answer import answer_plan, metric_splits
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.comparisons.contrasts import Comparisons, Contrast, contrast_groups, paired_seeds
@@ -408,7 +408,7 @@ def early_verdicts(plan: Plan, results: SeedResults) -> dict[str, EarlyVerdict]:
         if record.outcome is not None and record.outcome.final and record.outcome is not OutcomeKind.SKIPPED:
             metrics = record.last.metrics if record.last is not None else None
             confirmed[record.arm, record.seed] = metrics_for_look(record.outcome, metrics)
-    return decisions(plan, confirmed)
+    return verdicts_at_looks(plan, confirmed)
 
 
 def decision_time(plan: Plan, decision: EarlyVerdict) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from math import ceil, floor, log10
 
-from orchestrator.plan.display.format import decimals
+from orchestrator.plan.display.format import format_decimals
 from orchestrator.report.results.statistics import Estimate, WinShare
 from orchestrator.statistics.paired import ZERO_TOLERANCE
 
@@ -53,13 +53,13 @@ def format_number(value: float | None, sign: str = "") -> str:
     """Return the number with three decimals, without any from 100 on, and a small one with two digits."""
     if value is None:
         return ""
-    return decimals(0.0, 3, sign) if abs(value) <= NOISE else _format_short(value, sign)
+    return format_decimals(0.0, 3, sign) if abs(value) <= NOISE else _format_short(value, sign)
 
 
 def _format_short(value: float, sign: str) -> str:
     if 0 < abs(value) < ROUNDS_TO_ZERO:
         return f"{value:{sign}.2g}"
-    return decimals(value, 3 if abs(value) < WHOLE_FROM else 0, sign)
+    return format_decimals(value, 3 if abs(value) < WHOLE_FROM else 0, sign)
 
 
 def choose_text(estimates: Iterable[Estimate], *, intervals: str, mean_text: str, one: str) -> str:
@@ -105,7 +105,7 @@ def format_interval(estimate: Estimate, sign: str = "", margin: float | None = N
         if margin is not None:
             while places < MAX_PLACES and not _keeps_side_of_margin(low, high, margin, places):
                 places += 1
-        words = [decimals(end, places, sign) for end in (mean, *_round_outward(low, high, places))]
+        words = [format_decimals(end, places, sign) for end in (mean, *_round_outward(low, high, places))]
     return "{} [{}, {}]".format(*words)
 
 

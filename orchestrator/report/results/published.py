@@ -7,7 +7,7 @@ from typing import Any
 
 from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.display.format import setting_words
-from orchestrator.plan.readings.published_rows import Row, matches_cell, matches_overrides, name_of
+from orchestrator.plan.readings.published_rows import Row, matches_cell, matches_overrides, row_name
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.report.results.types import Cell, PriorWork, PublishedSize
 from orchestrator.spec.metric_splits import MetricSplits
@@ -109,7 +109,7 @@ def _has_result(result_key: tuple[str, str, str], shown_keys: Collection[tuple[s
 
 def _prior_work(row: Row, names: MetricSplits) -> PriorWork:
     return PriorWork(
-        system=name_of(row),
+        system=row_name(row),
         metric=names.name(row["split"], row["metric"]),
         value=float(row["value"]),
         std=row.get("std"),

@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from math import isclose, log
 from typing import TYPE_CHECKING, TypeGuard, TypeVar
 
-from orchestrator.conductor.winners import Candidate, best_first
+from orchestrator.conductor.winners import Candidate, rank_candidates
 from orchestrator.identity import canonical
 from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.display.format import domain_words, value_words
@@ -186,7 +186,7 @@ def rank_trials(
     """
     ordered = sorted(trials, key=lambda trial: (trial.repeat, trial.number))
     candidates = [Candidate(place, trial.assignment, values_of(trial)) for place, trial in enumerate(ordered)]
-    return [ordered[candidate.number] for candidate in best_first(candidates, objectives)]
+    return [ordered[candidate.number] for candidate in rank_candidates(candidates, objectives)]
 
 
 def finished_trials(plan: Plan, records: Sequence[Record]) -> Mapping[str, Sequence[Record]]:
@@ -214,10 +214,10 @@ def _field_importance(
     trials = sorted(finished, key=lambda trial: (trial.repeat, trial.number))
     if len(trials) < 2:
         return None
-    from orchestrator.search.importance import importance
+    from orchestrator.search.importance import estimate_importance
 
     assignments, values = [trial.assignment for trial in trials], [trial.values[0] for trial in trials]
-    return importance(dimensions, assignments, values)
+    return estimate_importance(dimensions, assignments, values)
 
 
 def _pareto_front(finished: Sequence[SearchTrial], objectives: Sequence[Objective]) -> list[SearchTrial]:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from orchestrator.plan.display.format import count, duration, format_amount, value_words
+from orchestrator.plan.display.format import count, format_duration, format_amount, value_words
 from orchestrator.report.caveats.notes import control_rate_sentence
 from orchestrator.report.comparisons import repeat_tables
 from orchestrator.report.figures.course_figures import cost_panels, curve_panels
@@ -124,9 +124,9 @@ def cost_sentence(report: Report, details: Details | None) -> str:
     trials_text = f"{count(num_run)} of {counted(planned, 'trial')}" if unrun else counted(num_run, "trial")
     words = f"{'So far it' if 'open' in unrun else 'It'} cost {trials_text} ({'; '.join(texts)})"
     if details is None:
-        return f"{words} and {duration(sum(tally.seconds for tally in report.tallies))} of work."
+        return f"{words} and {format_duration(sum(tally.seconds for tally in report.tallies))} of work."
     work = sum(facts.device_s for facts in details.arms) / 3600
-    took = f" within {duration(details.wall_clock_s)}" if details.wall_clock_s else ""
+    took = f" within {format_duration(details.wall_clock_s)}" if details.wall_clock_s else ""
     return f"{words} and {work:.3g} device hours of work{took}."
 
 

@@ -55,7 +55,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> SweepSite:
 @pytest.fixture(autouse=True)
 def short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.tracking.projections.TRIES", 1)
-    monkeypatch.setattr(sweep_checks, "TRIES", 1)
+    monkeypatch.setattr(sweep_checks, "NUM_TRIES", 1)
 
 
 def verify(sweep_folder: SweepFolder) -> list[Finding]:

@@ -159,7 +159,7 @@ def test_failed_search_makes_only_its_later_trials_unrunnable():
 
 
 def test_unsatisfiable_space_makes_its_search_unrunnable(monkeypatch):
-    monkeypatch.setattr(arm_search, "TRIES", 5)
+    monkeypatch.setattr(arm_search, "MAX_DRAWS", 5)
     space = Space(LINE.dimensions, (Constraint("model.x", ">", 2),))
     conductor = Conductor(make_plan([make_arm("none", space), make_arm("some")], trials_per_arm=2, seeds=()))
     assert trial_places(next_trials(conductor)) == [("some", "search", 0), ("some", "search", 1)]

@@ -4,7 +4,7 @@ import pytest
 
 from orchestrator.conductor.conductor import Conductor
 from orchestrator.conductor.messages import Reply
-from orchestrator.conductor.retrying import choose
+from orchestrator.conductor.retrying import choose_retries
 from orchestrator.errors import InputError
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.fold import records
@@ -34,7 +34,7 @@ def run_all(recorder, is_failing=lambda _: False, score_of=lambda _: 0.5):
 
 
 def retry_trials(recorder, plan, log, *selection):
-    retry_choice = choose(plan, records(log.written, plan), selection)
+    retry_choice = choose_retries(plan, records(log.written, plan), selection)
     recorder.retry(retry_choice.trial_ids, lambda *_: True)
     return retry_choice
 
@@ -100,11 +100,11 @@ def test_search_is_not_retried_after_its_confirmation_started():
         record(plan, log),
         is_failing=lambda trial: trial.phase == "search" and trial.number == 0,
     )
-    retry_choice = choose(plan, records(log.written, plan), ["failed"])
+    retry_choice = choose_retries(plan, records(log.written, plan), ["failed"])
     assert retry_choice.trial_ids == ()
     assert len(retry_choice.left_out) == 1
     with pytest.raises(InputError, match="arm-0/search/0"):
-        choose(
+        choose_retries(
             plan,
             records(log.written, plan),
             [select_ids(plan, "search")[0]],
@@ -117,7 +117,7 @@ def test_diverged_trial_is_retried_only_by_name(selection, num_retried):
     recorder = record(plan, log)
     attempt = recorder.ask()
     recorder.record(attempt.trial_id, attempt.token, Reply(ended=Outcome(OutcomeKind.DIVERGED, "nan")))
-    assert len(choose(plan, records(log.written, plan), [selection]).trial_ids) == num_retried
+    assert len(choose_retries(plan, records(log.written, plan), [selection]).trial_ids) == num_retried
 
 
 def test_retried_seed_repeats_its_look():

@@ -18,7 +18,7 @@ from sqlalchemy.exc import OperationalError
 from orchestrator.errors import StoreError
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import Event
-from orchestrator.ledger.sql.engine import connect, explain_error, require_answer
+from orchestrator.ledger.sql.engine import connect, explain_error, require_reachable
 from orchestrator.ledger.store import Ledger
 from tests.support.specs.plans import make_plan
 from tests.support.sweeps.histories import DEAD, history, measurement
@@ -157,6 +157,6 @@ def test_database_of_another_program_stays_unchanged(tmp_path):
     with closing(sqlite3.connect(file)) as connection, connection:
         connection.execute("CREATE TABLE other (x)")
     content = file.read_bytes()
-    require_answer(f"sqlite:///{file}")
+    require_reachable(f"sqlite:///{file}")
     assert file.read_bytes() == content
     assert list(tmp_path.iterdir()) == [file]

@@ -99,8 +99,8 @@ CLOCK_ERROR_S = 40 * 24 * 3600.0
 
 
 def test_lease_of_a_clock_far_ahead_is_free_after_a_moment(timed_ledger, clock, monkeypatch):
-    monkeypatch.setattr(store, "WATCHED_S", 0.2)
-    monkeypatch.setattr(store, "LOOK_S", 0.05)
+    monkeypatch.setattr(store, "VOID_LEASE_WAIT_S", 0.2)
+    monkeypatch.setattr(store, "POLL_S", 0.05)
     clock.now += CLOCK_ERROR_S
     old_lease = timed_ledger.claim(DEAD)
     clock.now -= CLOCK_ERROR_S

@@ -17,7 +17,7 @@ from sqlalchemy.event import listen, remove
 from orchestrator.errors import InputError, LeaseLost, StoreError
 from orchestrator.files.redact import escape_unstorable_values
 from orchestrator.ledger import events as log
-from orchestrator.ledger.event_filter import TrialEnded
+from orchestrator.ledger.event_filter import EventAfterEndError
 from orchestrator.ledger.events import Event
 from orchestrator.ledger.fold import measurements
 from orchestrator.ledger.lease import Holder
@@ -40,7 +40,7 @@ def without_seq(events: Iterator[Event]) -> list[Event]:
 
 def test_another_connection_reads_the_written_events(store: Ledger, any_url: str) -> None:
     written_events = list(history(make_plan(3), seed=1))
-    assert store.empty
+    assert store.is_empty
     store.append(written_events, store.claim(DEAD))
     with Ledger.open(any_url, "sweep") as other_ledger:
         read_events = list(other_ledger.events())
@@ -52,11 +52,11 @@ def test_another_connection_reads_the_written_events(store: Ledger, any_url: str
         assert list(other_ledger.events(after_seq=middle)) == [
             event for event in read_events if (event.seq or 0) > middle
         ]
-        assert not other_ledger.empty
+        assert not other_ledger.is_empty
 
 
 def test_reading_continues_over_many_pages(store: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.ledger.ledger_reader.READ_ROWS", 7)
+    monkeypatch.setattr("orchestrator.ledger.ledger_reader.PAGE_ROWS", 7)
     written = list(history(make_plan(4), seed=1))
     store.append(written, store.claim(DEAD))
     assert without_seq(store.events()) == written
@@ -66,7 +66,7 @@ def test_sweeps_in_one_database_are_separate(store: Ledger, any_url: str) -> Non
     lease = store.claim(DEAD)
     store.append([log.started(1.0, "a", 1), log.measured(2.0, "a", measurement(1))], lease)
     with Ledger.open(any_url, "other", create=True) as other_ledger:
-        assert other_ledger.empty
+        assert other_ledger.is_empty
         assert other_ledger.uid != store.uid
         events = [log.measured(2.0, "a", measurement(1)), log.ended(3.0, "a", FINISHED)]
         other_ledger.append(events, other_ledger.claim(Holder.current()))
@@ -91,9 +91,9 @@ def test_event_after_a_final_end_is_refused(store: Ledger) -> None:
         log.ended(3.0, "a", FINISHED),
         log.started(3.0, "a", 2),
     ):
-        with pytest.raises(TrialEnded, match=rf"a is finished.*'{late_event.kind}'"):
+        with pytest.raises(EventAfterEndError, match=rf"a is finished.*'{late_event.kind}'"):
             store.append([log.started(3.0, "b", 1), late_event], lease)
-    with pytest.raises(TrialEnded, match="b is finished"):
+    with pytest.raises(EventAfterEndError, match="b is finished"):
         store.append([log.ended(1.0, "b", FINISHED), log.measured(2.0, "b", measurement(1))], lease)
     assert list(store.events()) == earlier_events, "a refused batch must leave nothing behind"
 
@@ -110,7 +110,7 @@ def test_retried_trial_continues_after_its_end(store: Ledger) -> None:
     store.append(retry_events, lease)
     store.append([log.measured(5.0, "a", measurement(1, 0.3)), log.ended(6.0, "a", FINISHED)], lease)
     assert [item.metrics["valid/score"] for item in measurements(store.events())["a"]] == [0.2]
-    with pytest.raises(TrialEnded, match="a is finished"):
+    with pytest.raises(EventAfterEndError, match="a is finished"):
         store.append([log.started(7.0, "a", 3)], lease)
     assert store.verify() == []
 
@@ -324,7 +324,7 @@ class TestLease:
             ):
                 with pytest.raises(LeaseLost, match=rf"{new_lease.token}.* {old_lease.token}"):
                     action()
-            assert store.empty
+            assert store.is_empty
             store.release(old_lease)
             assert store.is_held(), "releasing a lost lease must not free the newer one"
             store.append([log.started(1.0, "a", 1)], new_lease)

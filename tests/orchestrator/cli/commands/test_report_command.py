@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.cli.commands.track import WATCH_S, write_report, write_while_running
+from orchestrator.cli.commands.track import MIN_PAUSE_S, write_report, write_while_running
 from orchestrator.cli.stored_sweep import open_stored_sweep
 from orchestrator.files.file_digests import damaged_files
 from orchestrator.ledger import events as log
@@ -62,4 +62,4 @@ def test_watch_rewrites_the_report_until_the_sweep_ends(tmp_path):
     num_trials = len(PLAN.trials)
     assert [report.left for report in reports] == [num_trials, num_trials - 1, num_trials - 1]
     assert last_report is reports[-1]
-    assert min(waits) >= WATCH_S
+    assert min(waits) >= MIN_PAUSE_S

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.cli.display.progress import REASON_CHARACTERS
+from orchestrator.cli.display.progress import MAX_REASON_LENGTH
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
@@ -58,7 +58,9 @@ def read_status(haltsweep, code=0):
 
 def test_status_reports_an_exhausted_budget_and_its_remedy(haltsweep, sweep):
     reason = "the budget of 1 device hours is used up"
-    with hold_lease(sweep, *trial_events(0, OutcomeKind.FINISHED), log.closed(9.0, log.BUDGET, reason)):
+    with hold_lease(
+        sweep, *trial_events(0, OutcomeKind.FINISHED), log.closed(9.0, log.BUDGET_REASON, reason)
+    ):
         assert reason not in haltsweep("status", "synthetic").out
     output = haltsweep("status", "synthetic").out
     assert "`haltsweep extend synthetic budget.LIMIT=MORE`" in output
@@ -102,7 +104,7 @@ def test_status_lists_failures_with_reasons(haltsweep, sweep):
     first_trial, second_trial = (PLAN.trials[number].trial_id for number in (0, 1))
     assert f"failed: arm-0 search 0 ({first_trial}): out_of_memory: no room for the batch\n" in output
     assert (
-        f"failed: arm-0 search 1 ({second_trial}): crashed: {long_reason[:REASON_CHARACTERS]}...\n" in output
+        f"failed: arm-0 search 1 ({second_trial}): crashed: {long_reason[:MAX_REASON_LENGTH]}...\n" in output
     )
     assert "Traceback" not in output
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.conductor.attempts import MOST_KILLS
+from orchestrator.conductor.attempts import MAX_KILLS
 from orchestrator.conductor.messages import Continue, Reply, Stop
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import EventKind
@@ -163,7 +163,7 @@ def test_lost_worker_is_retried_until_its_trial_crashes():
 def test_repeatedly_killed_trial_starts_after_other_trials():
     recorder = record(make_plan(2, trials_per_arm=1, seeds=()), MemoryLog())
     killed = recorder.ask()
-    for _ in range(MOST_KILLS - 1):
+    for _ in range(MAX_KILLS - 1):
         lose(recorder, killed.trial_id, DeathCause.OUTSIDE)
         assert recorder.ask().trial_id == killed.trial_id
     lose(recorder, killed.trial_id, DeathCause.OUTSIDE)
@@ -182,7 +182,7 @@ def kill_only_trial(**plan_fields):
     while (attempt := recorder.ask()) is not None:
         lose(recorder, attempt.trial_id, DeathCause.OUTSIDE)
         count += 1
-    assert count == MOST_KILLS
+    assert count == MAX_KILLS
     return recorder, log, plan
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.conductor.retrying import choose
+from orchestrator.conductor.retrying import choose_retries
 from orchestrator.execution.sweep.sweep_fold import SweepFold
 from orchestrator.ledger.fold import records
 from orchestrator.plan.types import AnswerPlan, ArmLimits, Limits
@@ -94,7 +94,7 @@ class SnapshotSession:
         elif action == 3:
             self.recorder.close("interrupted")
             self.open()
-            failed = choose(self.plan, records(self.log.written, self.plan), ["failed"]).trial_ids
+            failed = choose_retries(self.plan, records(self.log.written, self.plan), ["failed"]).trial_ids
             self.recorder.retry(failed[:1], lambda *_: False)
         elif action in {1, 2, 4} and self.workers:
             worker = self.workers.pop(0)
