@@ -33,7 +33,7 @@ class Attempts:
     """Step of the newest measurement."""
     saved: int = -1
     """Step of the newest checkpoint."""
-    heard_at: float = 0.0
+    last_activity_at: float = 0.0
     """Unix time in seconds of the newest start or report."""
     attributes: Mapping[str, str] = field(default_factory=lambda: _NO_ATTRIBUTES)
     """Text attributes that the trial reported."""
@@ -52,7 +52,7 @@ class Attempts:
         """Apply an event that follows the trial's `asked` event; return whether it is progress."""
         has_progressed = False
         if event.kind in {EventKind.STARTED, EventKind.MEASURED}:
-            self.heard_at = event.at
+            self.last_activity_at = event.at
         if event.kind is EventKind.STARTED:
             self.token = event.payload["token"]
         elif event.kind is EventKind.MEASURED:

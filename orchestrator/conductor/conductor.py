@@ -223,7 +223,7 @@ class Conductor:
 
     def pending_stop(self, trial_id: str) -> Stop | None:
         """Return the stop that was decided for an open trial; None if there is none."""
-        return self._require_open(trial_id).standing
+        return self._require_open(trial_id).pending_stop
 
     def stopped_while_waiting(self) -> list[tuple[str, Stop]]:
         """Return stops decided for trials that are not running; such trials end without running again."""

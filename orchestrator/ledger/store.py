@@ -84,7 +84,11 @@ class Ledger:
         """
         database = Database(connect(url, write_ahead=create), patience_s, on_outage)
         try:
-            sweep_id = sweep_row.create(database, sweep) if create else sweep_row.find(database, sweep)
+            sweep_id = (
+                sweep_row.find_or_create(database, sweep)
+                if create
+                else sweep_row.find_sweep_id(database, sweep)
+            )
             return cls(database, sweep, sweep_id, clock)
         except BaseException:
             database.close()
@@ -171,7 +175,7 @@ class Ledger:
         Raises:
             LeaseHeldError: Another process holds the sweep, or may hold it.
         """
-        sweep_row.bring_up_to_date(self._database)
+        sweep_row.upgrade_ledger(self._database)
         free_lease = self._wait_for_expiry(on_wait) if on_fenced is None and not grace_s else None
         attempted_leases: list[Lease] = []
         fenced_leases: list[Lease] = []

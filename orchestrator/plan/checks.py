@@ -80,8 +80,8 @@ def _reason_never_stopping(
     from orchestrator.search.samplers import stopper_patience
 
     steps, steps_between_reports = arm.system.train.steps, arm.system.train.report_every
-    stopper_patience, reason = stopper_patience(stopper), None
-    grace, metric = stopper_patience.steps, search.objectives[0].metric
+    conditions, reason = stopper_patience(stopper), None
+    grace, metric = conditions.steps, search.objectives[0].metric
     low, high = look_up(metrics, metric).span
     if grace >= steps:
         reason = f"it waits for step {grace} and train.steps is {steps}"
@@ -92,15 +92,15 @@ def _reason_never_stopping(
             f"it is measured every {steps_between_reports} steps, at step {steps} for the first time"
             f"{f' after {grace}' if grace else ''}, where the training ends; lower train.report_every"
         )
-    elif stopper_patience.trials >= search.trials_per_arm:
+    elif conditions.trials >= search.trials_per_arm:
         reason = (
-            f"it waits for {stopper_patience.trials} trials, and trials_per_arm is {search.trials_per_arm}; let it wait "
+            f"it waits for {conditions.trials} trials, and trials_per_arm is {search.trials_per_arm}; let it wait "
             "for fewer, or let every trial run to its end (stopper: null)"
         )
-    elif stopper_patience.keeps_all:
+    elif conditions.keeps_all:
         reason = "it keeps the best 100 percent; give a percentile below"
-    elif stopper_patience.bounds and stopper_patience.bounds[0] <= low and stopper_patience.bounds[1] >= high:
-        named_bounds = zip(("below", "above"), stopper_patience.bounds, strict=True)
+    elif conditions.bounds and conditions.bounds[0] <= low and conditions.bounds[1] >= high:
+        named_bounds = zip(("below", "above"), conditions.bounds, strict=True)
         bounds_text = " or ".join(
             f"{bound_name} {end:g}" for bound_name, end in named_bounds if isfinite(end)
         )

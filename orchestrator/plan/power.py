@@ -8,7 +8,7 @@ from orchestrator.plan.readings.published_rows import matches_cell, row_name
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan, Plan, Power, SearchPlan
 from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.kinds import FOUND, FROM
-from orchestrator.statistics.moderated import ARMS_LEAST, UNITS_LEAST
+from orchestrator.statistics.moderated import MIN_ARMS, MIN_UNITS
 from orchestrator.statistics.power import POWER, seeds_needed, smallest_effect
 from orchestrator.statistics.sequential import FIRST_LOOK, LOOK_SHARE, expected_seeds
 from orchestrator.statistics.verdicts import SEEDS_LEAST
@@ -106,10 +106,10 @@ def _moderation_sentence(seeds: int, answer: AnswerPlan) -> str:
     if not answer.moderated:
         return ""
     arms = answer.family // max(1, len(answer.outcomes))
-    if seeds < UNITS_LEAST or arms < ARMS_LEAST:
+    if seeds < MIN_UNITS or arms < MIN_ARMS:
         return (
-            f" answer.variance: moderated changes nothing with fewer than {UNITS_LEAST} seeds or repeats, or "
-            f"fewer than {ARMS_LEAST} comparisons in an outcome."
+            f" answer.variance: moderated changes nothing with fewer than {MIN_UNITS} seeds or repeats, or "
+            f"fewer than {MIN_ARMS} comparisons in an outcome."
         )
     return " Moderated variances find more than this."
 

@@ -36,7 +36,14 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
-from orchestrator.statistics.paired import Key, PairedEstimate, compare, half_width, resolution, subtract
+from orchestrator.statistics.paired import (
+    Key,
+    PairedEstimate,
+    estimate_differences,
+    half_width,
+    resolution,
+    subtract,
+)
 from orchestrator.statistics.power import chance
 from orchestrator.statistics.verdicts import SEEDS_LEAST, Verdict, verdict
 from search_spaces.wording import amount
@@ -214,4 +221,4 @@ def _compare_values(question: Question, values: Values, level: float) -> dict[Ke
         )
         for name in question.outcomes
     }
-    return compare(differences, family=question.family, level=level, resolutions=steps)
+    return estimate_differences(differences, family=question.family, level=level, resolutions=steps)

@@ -20,7 +20,7 @@ no collapsed run in 41% of cases (`no_collapse_probability`).
 from dataclasses import dataclass
 from typing import Literal
 
-from orchestrator.statistics.paired import PairedEstimate, p_without
+from orchestrator.statistics.paired import PairedEstimate, p_without_seed
 from search_spaces.wording import amount
 
 Kind = Literal["better", "worse", "higher", "lower", "no difference", "undecided"]
@@ -129,7 +129,7 @@ def _decisive_seed(paired: PairedEstimate) -> int | None:
     """Return the seed whose removal makes p largest, if p is then too large; else None."""
     if paired.n < ALONE_FROM:
         return None
-    p_by_seed = {seed: p for seed in paired.by_seed if (p := p_without(paired, seed)) is not None}
+    p_by_seed = {seed: p for seed in paired.by_seed if (p := p_without_seed(paired, seed)) is not None}
     worst = max(p_by_seed, key=lambda seed: p_by_seed[seed])
     return worst if p_by_seed[worst] > min(1.0, ALONE_FACTOR * paired.level) else None
 

@@ -140,7 +140,7 @@ def drive(recorder: Recorder, in_flight: int) -> tuple[list[float], list[float]]
     while has_trials or running:
         while has_trials and len(running) < in_flight:
             began = time.perf_counter()
-            attempt = recorder.ask()
+            attempt = recorder.next_attempt()
             decisions.append(time.perf_counter() - began)
             has_trials = attempt is not None
             if attempt is not None:

@@ -320,7 +320,7 @@ def test_cluster_without_a_suitable_node_is_refused(ray_scratch, tmp_path):
     messages = []
     nodes = Nodes(replace(needs, code={"haltsweep": "other"}), Resources(cpus=1), messages.append)
     with pytest.raises(ExecutorError):
-        wait_until(lambda: nodes.look() > 0, "the node is checked")
+        wait_until(lambda: nodes.count_free_slots() > 0, "the node is checked")
     assert len(messages) == 1
     with pytest.raises(InputError):
         Nodes(replace(needs, code={"haltsweep": "other"}), Resources(cpus=1)).require_fit()

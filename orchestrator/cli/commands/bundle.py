@@ -163,7 +163,7 @@ def check_bundle(path: Path, rerun: int, data_dir: Path) -> "Iterator[Finding]":
         yield from _check_agreement(folder, plan, sessions, listing["files"])
         yield from _compare_reports(folder, new_files, listing)
         if rerun:
-            from orchestrator.execution.sweep.rerun import rerun as run_again
+            from orchestrator.execution.sweep.rerun import rerun_trials as run_again
 
             yield from run_again(plan, trial_records, rerun, data_dir)
 

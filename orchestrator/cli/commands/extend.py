@@ -213,7 +213,7 @@ def _extend_plan(
     """Return the extended plan, and write it if `write` is True. Raise `InputError` if forbidden."""
     from orchestrator.execution.checkpoints.checkpoint_checks import require_checkpoints
     from orchestrator.execution.code_digests import collect_provenance, require_same_code
-    from orchestrator.execution.datasets import require_unchanged
+    from orchestrator.execution.datasets import require_unchanged_data
     from orchestrator.execution.sweep.extend_folder import commit_extension
     from orchestrator.execution.sweep.launch_folder import read_setup, refuse_copy
     from orchestrator.ledger.fold import records
@@ -237,7 +237,7 @@ def _extend_plan(
             if not changed_code:
                 require_same_code(old, trial_records, origin)
             if write and not changed_code:
-                require_unchanged(old, trial_records, setup)
+                require_unchanged_data(old, trial_records, setup)
             if write:
                 commit_extension(folder, extended_plan, to_yaml(spec.spec), origin)
         finally:

@@ -360,7 +360,7 @@ def _run_and_report(
                     building,
                     on_starting=view.show_starting,
                     on_open=lambda: print_line(opening_line) if opening_line else None,
-                    on_trouble=print_error,
+                    on_warning=print_error,
                     on_failure=make_failure_warning(plan, command("status", folder)),
                     on_end=report,
                     on_tracking=view.show_tracking,
@@ -415,7 +415,9 @@ def _print_results(folder: SweepFolder, result: "SweepResult", *, is_new_report:
     counts = ", ".join(f"{count} {kind.value}" for kind, count in sorted(result.counts.items()))
     remaining_text = f", {result.left} left" if result.left else ""
     unstarted_text = (
-        f" ({result.never_began} of the failed trials never started)" if result.never_began else ""
+        f" ({result.num_never_started} of the failed trials never started)"
+        if result.num_never_started
+        else ""
     )
     print_line(f"trials: {counts or 'none ended'}{remaining_text}{unstarted_text}")
     if num_failed := sum(count for kind, count in result.counts.items() if kind.failed):

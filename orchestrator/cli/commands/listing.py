@@ -56,9 +56,9 @@ def list_sweeps(runs: Runs = None, storage: Storage = None, as_json: Json = Fals
 
 def list_rows(root: Path, storage: str | None) -> Iterator[Row]:
     """Yield all sweeps in folders, sorted by name, then sweeps that only the database `storage` contains."""
-    from orchestrator.ledger.summary import summaries
+    from orchestrator.ledger.summary import read_summaries
 
-    by_name = {summary.name: summary for summary in summaries(storage)} if storage is not None else {}
+    by_name = {summary.name: summary for summary in read_summaries(storage)} if storage is not None else {}
     local_names = set()
     for folder in sweep_folders(root):
         local_names.add(folder.name)
@@ -104,7 +104,7 @@ def _readable_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
     from orchestrator.cli.stored_sweep import readable_url
     from orchestrator.execution.sweep.launch_folder import read_setup
     from orchestrator.files.sqlite_files import why_no_database
-    from orchestrator.ledger.summary import summaries
+    from orchestrator.ledger.summary import read_summaries
     from orchestrator.plan.serialise import read_plan
 
     plan = read_plan(folder)
@@ -115,7 +115,7 @@ def _readable_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
     summary = by_name.get(plan.name)
     if summary is None and not is_missing:
         with readable_url(setup.ledger_url(folder), folder) as url:
-            (summary,) = summaries(url, plan.name)
+            (summary,) = read_summaries(url, plan.name)
     if summary is None and folder.has_traces:
         raise StoreError(f"the sweep has begun, but its ledger {folder.ledger} is missing or empty")
     return Row(
@@ -125,7 +125,7 @@ def _readable_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
         ended=summary.num_ended if summary else 0,
         planned=len(plan.trials),
         failed=summary.num_failed if summary else 0,
-        heard_at=summary.heard_at if summary else None,
+        heard_at=summary.last_activity_at if summary else None,
         question=plan.question,
         folder=str(folder.root),
     )
@@ -147,11 +147,11 @@ def _remote_row(summary: "Summary") -> Row:
     num_ended = summary.num_ended
     return Row(
         summary.name,
-        _state_of(summary, num_ended if summary.done else num_ended + 1),
+        _state_of(summary, num_ended if summary.is_done else num_ended + 1),
         ended=num_ended,
-        planned=num_ended if summary.done else None,
+        planned=num_ended if summary.is_done else None,
         failed=summary.num_failed,
-        heard_at=summary.heard_at,
+        heard_at=summary.last_activity_at,
         why="its folder is on another machine",
     )
 

@@ -152,12 +152,14 @@ def _delete(subject: _SweepToRemove, uri: str | None, *, take_over: bool) -> Non
     on_fenced = report_fenced if take_over else None
     if subject.folder is not None:
         try:
-            removal.remove(subject.folder, subject.setup, uri, on_fenced=on_fenced)
+            removal.remove_sweep(subject.folder, subject.setup, uri, on_fenced=on_fenced)
         except StoreUnreachable as error:
             raise InputError(f"{subject.name} was not removed: {error}") from error
         return
     assert subject.storage is not None, "a sweep without a folder has a database"
-    removal.remove_rows(subject.storage, SweepFolder(subject.runs / subject.name), uri, on_fenced=on_fenced)
+    removal.remove_database_sweep(
+        subject.storage, SweepFolder(subject.runs / subject.name), uri, on_fenced=on_fenced
+    )
 
 
 def _folder_size(folder: Path) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from orchestrator.cli.display.progress import View
 from orchestrator.cli.stored_sweep import StoredSweep, open_stored_sweep
-from orchestrator.execution.live_view import LOOK_SHARE, Snapshot, ThrottledView
+from orchestrator.execution.live_view import INTERVAL_FACTOR, Snapshot, ThrottledView
 
 UPDATE_INTERVAL_S = 2.0
 """Minimum seconds between two updates."""
@@ -26,8 +26,8 @@ def watch_sweep(
             throttled_view = ThrottledView(lambda: _read_snapshot(sweep), view.show, lambda: None)
             while sweep.ledger.is_held():
                 started_at = time.monotonic()
-                throttled_view.changed()
-                sleep(max(UPDATE_INTERVAL_S, LOOK_SHARE * (time.monotonic() - started_at)))
+                throttled_view.record_change()
+                sleep(max(UPDATE_INTERVAL_S, INTERVAL_FACTOR * (time.monotonic() - started_at)))
 
 
 def _read_snapshot(sweep: StoredSweep) -> Snapshot:

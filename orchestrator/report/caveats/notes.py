@@ -14,7 +14,7 @@ from orchestrator.report.results.extensions import has_exploratory_claims
 from orchestrator.report.results.number_formats import choose_text, format_number
 from orchestrator.report.results.searches import NO_CLAIM
 from orchestrator.report.results.types import PriorWork, Report, completion_word
-from orchestrator.statistics.moderated import ARMS_LEAST, UNITS_LEAST
+from orchestrator.statistics.moderated import MIN_ARMS, MIN_UNITS
 from orchestrator.statistics.sequential import LOOK_SHARE, looks
 from orchestrator.statistics.verdicts import SEEDS_LEAST, no_collapse_probability
 from search_spaces.wording import amount
@@ -386,7 +386,7 @@ def _moderation_notes(report: Report) -> list[str]:
         for (metric, context, pooled), prior in priors.items()
     ]
     if not words:
-        return [UNMODERATED.format(units=UNITS_LEAST, unit=report.unit, arms=ARMS_LEAST)]
+        return [UNMODERATED.format(units=MIN_UNITS, unit=report.unit, arms=MIN_ARMS)]
     return [MODERATED.format(priors="; ".join(words), unit=report.unit)]
 
 

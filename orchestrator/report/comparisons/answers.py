@@ -28,8 +28,8 @@ from orchestrator.report.results.statistics import (
 )
 from orchestrator.report.results.types import ArmVerdict, Coverage, Effect
 from orchestrator.spec.scalars import assignments
-from orchestrator.statistics.decision_chance import TIMES, DecisionChance, decision_chances
-from orchestrator.statistics.missing import MOST_MISSING
+from orchestrator.statistics.decision_chance import UNIT_MULTIPLES, DecisionChance, decision_chances
+from orchestrator.statistics.missing import MAX_MISSING_UNITS
 from orchestrator.statistics.paired import Key, PairedEstimate
 from orchestrator.statistics.sequential import EarlyVerdict
 from orchestrator.statistics.verdicts import SEEDS_LEAST, Verdict, verdict
@@ -233,7 +233,7 @@ def _undecided_text(verdict: Verdict, chances: Sequence[DecisionChance], unit: s
     """Return the text of an undecided verdict, with the chance that twice as many units decide it."""
     if not chances:
         return verdict.text
-    doubled = chances[TIMES.index(1.0)]
+    doubled = chances[UNIT_MULTIPLES.index(1.0)]
     chance = f"{amount(doubled.more, f'more {unit}')} would decide it in {doubled.chance:.0%} of cases"
     return f"{verdict.text}{';' if verdict.withheld else ':'} {chance}"
 
@@ -266,7 +266,7 @@ def _add_reason(
     addition = ""
     if missing.spoiled and not missing.num_open and not few:
         bounds = difference_bounds(contrast.pairs, metric, results)
-        addition = withheld_reason(bounds, metric, MOST_MISSING)
+        addition = withheld_reason(bounds, metric, MAX_MISSING_UNITS)
     if missing.unmeasured:
         reason = f"{missing.words}{addition}"
         return replace(statement, text=f"undecided: {reason}", withheld=reason)

@@ -14,7 +14,7 @@ from orchestrator.report.comparisons.failed_seeds import difference_bounds
 from orchestrator.report.results.seed_results import Pairs, SeedResults, mean_by_seed
 from orchestrator.spec.scalars import assignments
 from orchestrator.statistics.missing import verdict_despite_missing
-from orchestrator.statistics.paired import Key, PairedEstimate, compare, resolution, subtract
+from orchestrator.statistics.paired import Key, PairedEstimate, estimate_differences, resolution, subtract
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class Comparisons:
     ) -> dict[Key, PairedEstimate]:
         """Return tests of differences, without p-values if all seeds agree in an arm and in its reference."""
         steps = {metric: _pooled_resolution(group, metric, self.results) for _, metric in differences}
-        estimates = compare(
+        estimates = estimate_differences(
             differences, family=family, level=self.answer.level, resolutions=steps, moderated=moderated
         )
         unvaried_arms = set(filter(self.results.same_in_every_seed, chain.from_iterable(group.contexts)))
@@ -181,9 +181,9 @@ def _unit_differences(group: ContrastGroup, outcomes: Sequence[str], results: Se
 
 
 def _pooled_resolution(group: ContrastGroup, metric: str, results: SeedResults) -> float:
-    """Return the resolution of differences for `compare`.
+    """Return the resolution of differences for `estimate_differences`.
 
-    `compare` expects r / sqrt(6), the rounding of a difference. The rounding of the mean of k differences
+    `estimate_differences` expects r / sqrt(6), the rounding of a difference. The rounding of the mean of k differences
     with resolutions r1 ... rk is sqrt((r1^2 + ... + rk^2) / 6) / k.
     """
     steps = [resolution(results.all_values(metric, arms)) for arms in group.contexts]

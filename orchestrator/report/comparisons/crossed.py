@@ -18,7 +18,7 @@ from orchestrator.report.comparisons.untested import find_untested_reason
 from orchestrator.report.results.number_formats import format_interval, format_p
 from orchestrator.report.results.statistics import paired_estimate, paired_win_share
 from orchestrator.report.results.types import CrossVerdict
-from orchestrator.statistics.paired import Key, PairedEstimate, compare, resolution
+from orchestrator.statistics.paired import Key, PairedEstimate, estimate_differences, resolution
 from orchestrator.statistics.verdicts import Verdict, verdict
 from orchestrator.trials import Record
 from search_spaces.wording import amount
@@ -99,7 +99,7 @@ def _compare_pairs(
     }
     arms = [*dict.fromkeys(name for pair in pairs for name in pair.names)]
     steps = {metric: resolution(results.all_values(metric, arms)) for metric in answer.outcomes}
-    estimates = compare(differences, family=family, level=answer.level, resolutions=steps)
+    estimates = estimate_differences(differences, family=family, level=answer.level, resolutions=steps)
     unvaried = {pair.key for pair in pairs if all(map(results.same_in_every_seed, pair.names))}
     return {key: paired.without_chance if key[0] in unvaried else paired for key, paired in estimates.items()}
 

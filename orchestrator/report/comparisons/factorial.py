@@ -15,8 +15,8 @@ from orchestrator.report.comparisons.contrasts import Comparisons
 from orchestrator.report.comparisons.untested import find_untested_reason
 from orchestrator.report.results.seed_results import difference_range, mean_by_seed
 from orchestrator.report.results.statistics import Estimate, paired_estimate
-from orchestrator.statistics.contrasts import Term, contrasts, terms
-from orchestrator.statistics.paired import Key, PairedEstimate, compare, deviation, resolution
+from orchestrator.statistics.contrasts import Term, effect_contrasts, effect_terms
+from orchestrator.statistics.paired import Key, PairedEstimate, deviation, estimate_differences, resolution
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,10 @@ def factorial_effects(comparisons: Comparisons) -> Iterator[FactorialEffect]:
         return
     cells = {arm.reference: _arms_by_removed(plan, arm.reference) for arm in plan.arms if arm.without}
     wanted_effects = [
-        (term, metric, cell) for metric in answer.outcomes for cell in cells for term in terms(plan.factors)
+        (term, metric, cell)
+        for metric in answer.outcomes
+        for cell in cells
+        for term in effect_terms(plan.factors)
     ]
     estimates = _estimates(comparisons, cells, wanted_effects)
     missing_seeds = {cell: _missing_seeds(comparisons, [*arms.values()]) for cell, arms in cells.items()}
@@ -92,12 +95,12 @@ def _estimates(
     plan, results, answer = comparisons.plan, comparisons.results, comparisons.answer
     estimates: dict[Key, PairedEstimate] = {}
     # A term of k components is 2^k values over 2^(k - 1), so its rounding is r / sqrt(3 * 2^k) for values of
-    # resolution r. `compare` expects r / sqrt(6), the rounding of a difference.
+    # resolution r. `estimate_differences` expects r / sqrt(6), the rounding of a difference.
     share = 2 ** ((1 - len(plan.factors)) / 2)
     for arms in plan.contexts:  # variances differ between contexts
         names = [arm.name for arm in arms]
         values_by_term = {
-            (cell, metric): contrasts(
+            (cell, metric): effect_contrasts(
                 {
                     removed: results.by_unit(mean_by_seed(results.by_seed(arm, metric)))
                     for removed, arm in by_removed.items()
@@ -108,7 +111,7 @@ def _estimates(
             for cell, by_removed in cells.items()
             if cell in names
         }
-        estimates |= compare(
+        estimates |= estimate_differences(
             {
                 (_key(cell, term), metric): values_by_term[cell, metric].get(term, {})
                 for term, metric, cell in wanted_effects

@@ -17,7 +17,7 @@ from orchestrator.cli.commands.track import publish, write_report
 from orchestrator.cli.commands.verify import check_sweep
 from orchestrator.cli.stored_sweep import open_stored_sweep
 from orchestrator.execution.sweep.launch_folder import Setup, read_setup
-from orchestrator.execution.sweep.launch_folder import publish as publish_folder
+from orchestrator.execution.sweep.launch_folder import create_sweep_folder as publish_folder
 from orchestrator.files.findings import BAD, Finding
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.fold import records

@@ -9,7 +9,7 @@ from sqlalchemy import Engine, event
 from orchestrator.errors import StoreError
 from orchestrator.execution.sweep.launch import run_sweep
 from orchestrator.execution.sweep.launch_folder import Setup, read_setup
-from orchestrator.execution.sweep.removal import finish_removal, remove, unfinished_removals
+from orchestrator.execution.sweep.removal import finish_removal, remove_sweep, unfinished_removals
 from orchestrator.ledger.events import EventKind
 from tests.faults.kills.chaos import NEVER, MomentKiller, SweepSite, check_log, join_session
 from tests.support.processes.forks import forks
@@ -39,7 +39,7 @@ def _remove(place, die_at):
     for removal in unfinished_removals(place.folder.root):
         finish_removal(removal)
     if place.folder.root.exists():
-        remove(place.folder, read_setup(place.folder))
+        remove_sweep(place.folder, read_setup(place.folder))
 
 
 def is_killed(target, *arguments):

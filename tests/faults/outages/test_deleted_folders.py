@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.execution.sweep.folder_watch import FolderGone, FolderWatch
+from orchestrator.execution.sweep.folder_watch import FolderLost, FolderWatch
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
 from orchestrator.ledger.sql.database import LedgerReplaced
@@ -51,10 +51,10 @@ def test_folder_watch_checks_at_most_once_a_second(tmp_path):
         watch.check(at_once=True)
         folder.root.rmdir()
         watch.check()
-        with pytest.raises(FolderGone, match=str(folder.root)):
+        with pytest.raises(FolderLost, match=str(folder.root)):
             watch.check(at_once=True)
         folder.root.mkdir()
-        with pytest.raises(FolderGone, match=str(folder.root)):
+        with pytest.raises(FolderLost, match=str(folder.root)):
             watch.check(at_once=True)
 
 

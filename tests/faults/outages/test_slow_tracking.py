@@ -48,7 +48,7 @@ def wait_until(condition) -> None:  # type: ignore[no-untyped-def]
 def detached(tmp_path, monkeypatch):
     """A session that has ended, while MLflow does not answer."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    monkeypatch.setattr(open_sweep, "DRAIN_S", 0.5)
+    monkeypatch.setattr(open_sweep, "MLFLOW_WAIT_S", 0.5)
     with slow_mlflow(tmp_path / "artifacts") as mlflow:
         mlflow.hangs = True
         place = SweepSite(tmp_path, PLAN, mlflow.url)

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.cli import duration_estimate as hours
 from orchestrator.cli.duration_estimate import estimate_duration
-from orchestrator.execution.sweep.launch_folder import Setup, publish
+from orchestrator.execution.sweep.launch_folder import Setup, create_sweep_folder
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
@@ -31,7 +31,7 @@ def two_cores(monkeypatch):
 def write_sweep(root, plan, outcomes=(OutcomeKind.FINISHED,) * 3, machine=MACHINE):
     """Write a sweep whose first trials have these outcomes, each after ten minutes and 4 steps."""
     folder = SweepFolder(root / plan.name)
-    publish(plan, folder, "", machine, Setup(root / "data"))
+    create_sweep_folder(plan, folder, "", machine, Setup(root / "data"))
     with Ledger.open(folder.ledger_url, plan.name, create=True) as ledger:
         lease = ledger.claim(Holder.current())
         for number, kind in enumerate(outcomes):

@@ -69,7 +69,7 @@ def test_confirm_trials_take_as_long_as_finished_search_trials():
 def test_running_trial_shows_the_first_objective():
     plan, log = make_plan(1), MemoryLog()
     recorder = record(plan, log)
-    attempt = recorder.ask()
+    attempt = recorder.next_attempt()
     metrics = {"aa/first": 0.1, "valid/score": 0.75, "train/loss": 2.0}
     recorder.record(attempt.trial_id, attempt.token, Reply(measurement=Measurement(2, 4.0, metrics)))
     (running_trial,) = recorder.outlook().running
@@ -87,7 +87,7 @@ def test_silence_of_a_trial_starts_at_its_last_report():
     plan, log = make_plan(1), MemoryLog()
     clock = Clock(100.0)
     recorder = record(plan, log, clock=clock)
-    attempt = recorder.ask()
+    attempt = recorder.next_attempt()
     clock.now = 130.0
     assert [trial.silent_s for trial in recorder.outlook().running] == [30.0]
     recorder.record(

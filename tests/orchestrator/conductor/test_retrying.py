@@ -21,7 +21,7 @@ CRASHED = Outcome(OutcomeKind.CRASHED, "a mistake")
 def run_all(recorder, is_failing=lambda _: False, score_of=lambda _: 0.5):
     """Run all trials and return the ids of the started trials."""
     trial_ids = []
-    while (attempt := recorder.ask()) is not None:
+    while (attempt := recorder.next_attempt()) is not None:
         trial = attempt.trial.planned
         trial_ids.append(attempt.trial_id)
         if is_failing(trial):
@@ -115,7 +115,7 @@ def test_search_is_not_retried_after_its_confirmation_started():
 def test_diverged_trial_is_retried_only_by_name(selection, num_retried):
     plan, log = make_plan(1, trials_per_arm=0, seeds=(7,)), MemoryLog()
     recorder = record(plan, log)
-    attempt = recorder.ask()
+    attempt = recorder.next_attempt()
     recorder.record(attempt.trial_id, attempt.token, Reply(ended=Outcome(OutcomeKind.DIVERGED, "nan")))
     assert len(choose_retries(plan, records(log.written, plan), [selection]).trial_ids) == num_retried
 

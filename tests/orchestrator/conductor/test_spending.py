@@ -125,11 +125,11 @@ def test_device_hours_of_the_sweep_end_the_session():
     log = MemoryLog()
     recorder = record(plan, log)
     for _ in range(2):
-        attempt = recorder.ask()
+        attempt = recorder.next_attempt()
         report = Measurement(1, 1900.0, {"valid/score": 0.1})
         recorder.record(attempt.trial_id, attempt.token, Reply(report))
         recorder.record(attempt.trial_id, attempt.token, Reply(ended=FINISHED))
-    assert recorder.ask() is None
+    assert recorder.next_attempt() is None
     assert recorder.draining == "the budget of 1 device hours is used up"
     recorder.close()
     assert log.of(EventKind.CLOSED)[0].payload["reason"] == "budget"

@@ -12,7 +12,7 @@ from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import Holder, Lease
 from orchestrator.ledger.sql.schema import SCHEMA_VERSION
 from orchestrator.ledger.store import Ledger
-from orchestrator.ledger.summary import summaries
+from orchestrator.ledger.summary import read_summaries
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.orchestrator.ledger.conftest import execute
 from tests.support.specs.plans import make_plan
@@ -150,7 +150,7 @@ def test_ledger_of_version_2_is_upgraded_for_retries(any_url: str) -> None:
         "DROP INDEX haltsweep_retries_of_trials",
         "UPDATE haltsweep_schema SET version = 2",
     )
-    (summary,) = summaries(any_url)
+    (summary,) = read_summaries(any_url)
     assert summary.ended == {OutcomeKind.CRASHED: 1}, "reading must not need an upgrade"
     with Ledger.open(any_url, SWEEP) as ledger:
         retry_events = [log.retried(2.0, "a", -1), log.ended(3.0, "a", crashed)]

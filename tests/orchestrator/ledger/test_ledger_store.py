@@ -24,7 +24,7 @@ from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.sql.engine import connect, require_locks
 from orchestrator.ledger.sql.schema import SCHEMA_VERSION
 from orchestrator.ledger.store import Ledger
-from orchestrator.ledger.summary import summaries
+from orchestrator.ledger.summary import read_summaries
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.orchestrator.ledger.conftest import execute
 from tests.support.specs.examples import examples
@@ -121,7 +121,7 @@ def test_only_the_newest_end_of_a_retried_trial_is_counted(store: Ledger, any_ur
     for trial in ("a", "b"):
         store.append([log.ended(1.0, trial, crashed), log.retried(2.0, trial, -1)], lease)
     store.append([log.ended(3.0, "a", FINISHED)], lease)
-    (summary,) = summaries(any_url)
+    (summary,) = read_summaries(any_url)
     assert summary.ended == {OutcomeKind.FINISHED: 1}
 
 
@@ -270,7 +270,7 @@ class TestLocations:
         if "VIEW" in code:
             execute(url, "DROP TABLE haltsweep_events")
         execute(url, code)
-        for read in (lambda: Ledger.open(url, "sweep", create=True), lambda: summaries(url)):
+        for read in (lambda: Ledger.open(url, "sweep", create=True), lambda: read_summaries(url)):
             with pytest.raises(StoreError, match=r"'\w+' is a (view|trigger)"):
                 read()
 

@@ -4,7 +4,7 @@ import numpy as np
 from scipy import stats
 
 from orchestrator.statistics import sequential
-from orchestrator.statistics.paired import LEVEL, MEDIAN_SHARE
+from orchestrator.statistics.paired import LEVEL, MIN_MEDIAN_SHARE
 from tests.orchestrator.statistics.studies import (
     RESOLUTION,
     SAMPLERS,
@@ -25,7 +25,7 @@ def remaining_chances(seen_differences: Array, seeds: int, step: float, margin: 
     number, arms = seen_differences.shape[1:]
     spreads = seen_differences.std(1, ddof=1)
     median = np.sort(spreads, axis=1)[:, [(arms - 1) // 2]]
-    bounded_spreads = np.maximum(np.maximum(spreads, step / np.sqrt(6)), MEDIAN_SHARE * median)
+    bounded_spreads = np.maximum(np.maximum(spreads, step / np.sqrt(6)), MIN_MEDIAN_SHARE * median)
     bounded_spreads[bounded_spreads == 0] = np.nan
     mean, distribution = np.abs(seen_differences.mean(1)), stats.t(number - 1)
     half_widths = stats.t.isf(LEVEL / (2 * arms), seeds - 1) * bounded_spreads / np.sqrt(seeds)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from orchestrator.statistics.paired import compare
+from orchestrator.statistics.paired import estimate_differences
 from orchestrator.statistics.sequential import LOOK_SHARE, Question, chance_left, decide_arms, looks
 
 SEEDS = tuple(range(101, 109))
@@ -76,7 +76,8 @@ def test_remaining_chance_matches_simulations():
         all_values = dict(enumerate(map(float, rng.normal(size=8) + rng.uniform(0, 2))))
         first_values = {seed: all_values[seed] for seed in range(5)}
         (comparison,), (final_comparison,) = (
-            compare({("a", "x"): values}, family=1).values() for values in (first_values, all_values)
+            estimate_differences({("a", "x"): values}, family=1).values()
+            for values in (first_values, all_values)
         )
         stated_chances.append(chance_left(comparison, 8, None))
         is_reached.append(final_comparison.shown)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from orchestrator.statistics.paired import PairedEstimate, compare
+from orchestrator.statistics.paired import PairedEstimate, estimate_differences
 from orchestrator.statistics.verdicts import verdict
 from tests.orchestrator.statistics import studies
 
@@ -14,7 +14,9 @@ NOISY_DIFFERENCES = (0.021, -0.014, 0.037, 0.012, -0.021, 0.032, 0.009, 0.008)
 
 
 def compare_values(values: tuple[float, ...], family: int = 4) -> PairedEstimate:
-    return compare({("arm", "x"): dict(zip(SEEDS, values, strict=False))}, family=family)["arm", "x"]
+    return estimate_differences({("arm", "x"): dict(zip(SEEDS, values, strict=False))}, family=family)[
+        "arm", "x"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.execution.sweep.launch_folder import Setup, publish
+from orchestrator.execution.sweep.launch_folder import Setup, create_sweep_folder
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
@@ -23,7 +23,7 @@ def create_sweep(tmp_path, name, *outcomes, storage=None, keep_folder=True, clos
     """Create a sweep of four trials whose first trials ended with `outcomes`."""
     folder = SweepFolder(tmp_path / "runs" / name)
     setup = Setup(tmp_path / "data", storage=storage)
-    publish(replace(PLAN, name=name), folder, "", {}, setup)
+    create_sweep_folder(replace(PLAN, name=name), folder, "", {}, setup)
     with Ledger.open(setup.ledger_url(folder), name, create=True) as ledger:
         lease = ledger.claim(Holder.current())
         for number, outcome in enumerate(outcomes):

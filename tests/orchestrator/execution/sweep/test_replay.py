@@ -62,7 +62,7 @@ class SimulatedSweep:
         self.stale: list[Worker] = []
 
     def start_trial(self) -> bool:
-        attempt = self.recorder.ask()
+        attempt = self.recorder.next_attempt()
         if attempt is None:
             return False
         assert attempt.trial_id not in self.workers, "a running trial must not start again"

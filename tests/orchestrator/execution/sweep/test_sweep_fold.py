@@ -65,7 +65,7 @@ def test_restored_state_equals_the_fold_after_any_event(make):
     run_in_turn(record(plan, log))
     for cut in range(0, len(log.written), len(log.written) // 25):
         prefix_fold = fold_events(plan, log.written[:cut])
-        restored = SweepFold.restored(plan, cut, prefix_fold.content())
+        restored = SweepFold.restore(plan, cut, prefix_fold.content())
         assert restored is not None
         assert restored.content() == prefix_fold.content()
         for event in log.written[cut:]:
@@ -103,7 +103,7 @@ class SnapshotSession:
             else:
                 cause = DeathCause.TRIAL if action == 1 else DeathCause.OUTSIDE
                 self.recorder.record_death(worker.attempt.trial_id, "killed", cause)
-        elif action > 6 and (attempt := self.recorder.ask()) is not None:
+        elif action > 6 and (attempt := self.recorder.next_attempt()) is not None:
             self.workers.append(Worker(self.recorder, attempt))
         elif self.workers and self.workers[0].advance():
             self.workers.pop(0)

@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.execution.inline import run_inline
 from orchestrator.execution.trial.trial_jobs import JobEncoder
-from orchestrator.execution.trial.trial_process import cause_of_death
+from orchestrator.execution.trial.trial_process import explain_death
 from orchestrator.isolation.messages import ChildEnded
 from orchestrator.ledger.events import EventKind
 from orchestrator.spec.section import Resources
@@ -150,7 +150,7 @@ def train(settings, trial):
     ],
 )
 def test_cause_of_death_depends_on_how_the_process_ended(ended, cause):
-    assert cause_of_death(ended).cause is cause
+    assert explain_death(ended).cause is cause
 
 
 PREEMPTED = """
