@@ -12,7 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from orchestrator.plan.answer import better_direction
 from orchestrator.plan.types import Plan
 from orchestrator.statistics.paired import by_unit
-from orchestrator.statistics.sequential import EarlyVerdict, Question, Values, decide_arms, looks
+from orchestrator.statistics.sequential import (
+    EarlyVerdict,
+    Question,
+    ValuesByArmAndOutcome,
+    decide_arms,
+    look_sizes,
+)
 from orchestrator.trials import OutcomeKind, PlannedTrial, is_usable
 from search_spaces.wording import amount
 from trainables.metrics import look_up
@@ -40,7 +46,7 @@ class Rounds:
         self._unit_by_seed = plan.units
         self._units = tuple(dict.fromkeys(self._unit_by_seed.values()))
         self._unit = plan.unit
-        self._looks_left = [*looks(len(self._units))] if has_looks else []
+        self._looks_left = [*look_sizes(len(self._units))] if has_looks else []
         self._arms = tuple(arm.name for arm in plan.arms)
         self._questions = tuple(_questions(plan)) if has_looks else ()
         self.decided: dict[str, EarlyVerdict] = {}
@@ -155,7 +161,7 @@ def _questions(plan: Plan) -> Iterator[Question]:
 
 def _values_and_failures(
     question: Question, confirmations: ConfirmedMetrics, units: Mapping[int, int]
-) -> tuple[Values, Mapping[str, set[int]]]:
+) -> tuple[ValuesByArmAndOutcome, Mapping[str, set[int]]]:
     """Return values and failures of the arms of a question.
 
     Returns:

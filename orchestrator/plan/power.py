@@ -10,8 +10,8 @@ from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.kinds import FOUND, FROM
 from orchestrator.statistics.moderated import MIN_ARMS, MIN_UNITS
 from orchestrator.statistics.power import POWER, seeds_needed, smallest_effect
-from orchestrator.statistics.sequential import FIRST_LOOK, LOOK_SHARE, expected_seeds
-from orchestrator.statistics.verdicts import SEEDS_LEAST
+from orchestrator.statistics.sequential import FIRST_LOOK, LOOK_LEVEL_SHARE, expected_seeds
+from orchestrator.statistics.verdicts import MIN_VERDICT_SEEDS
 from search_spaces.wording import amount
 
 LARGE_EFFECT = 1.0
@@ -84,8 +84,8 @@ def power_without_verdict(
         effects = "its spread and no effect" if seeds > 1 else "neither its spread nor an effect"
         sentence = f"With no arm except the baseline, {amount(seeds, unit)} can show {effects}."
         return Power(seeds, 0, sentence)
-    if seeds < SEEDS_LEAST:
-        reason = f"which needs at least {SEEDS_LEAST} {unit}s"
+    if seeds < MIN_VERDICT_SEEDS:
+        reason = f"which needs at least {MIN_VERDICT_SEEDS} {unit}s"
     elif search is not None and not answer.outcomes and not confirm.splits:
         reason = "since all measurements are on validation data of the search"
     else:
@@ -163,7 +163,7 @@ def rounds_sentence(plan: Plan) -> str:
     )
     return (
         f"{unit.capitalize()}s run in rounds, {FIRST_LOOK} and then one at a time, and a round waits for "
-        f"its slowest trial. An arm that is certain at level {answer.level * LOOK_SHARE:g} after a round "
+        f"its slowest trial. An arm that is certain at level {answer.level * LOOK_LEVEL_SHARE:g} after a round "
         f"needs no more {unit}s; what others are compared with runs all of them. An arm that differs by so "
         f"many standard deviations over {unit}s needs on average, of {seeds} {unit}s: {means_text}. Arms "
         f"that all {unit}s would hardly decide are given up, which saves more."

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.statistics.paired import PairedEstimate, deviation, half_width
 from orchestrator.statistics.power import smallest_effect
-from orchestrator.statistics.verdicts import ALONE_FACTOR, ALONE_FROM
+from orchestrator.statistics.verdicts import MIN_REMOVAL_SEEDS, REMOVAL_LEVEL_FACTOR
 
 if TYPE_CHECKING:
     import numpy as np
@@ -150,14 +150,14 @@ def _survives_removal(values: "NDArray[np.float64]", paired: PairedEstimate) -> 
     import numpy as np
 
     units = values.shape[1]
-    if units < ALONE_FROM:
+    if units < MIN_REMOVAL_SEEDS:
         return np.ones(len(values), dtype=bool)
     centred = values - values.mean(1, keepdims=True)
     means = values.mean(1, keepdims=True) - centred / (units - 1)
     squares = (centred**2).sum(1, keepdims=True) - centred**2 * units / (units - 1)
     deviations_used = np.maximum(np.sqrt(np.maximum(squares, 0) / (units - 2)), paired.spread_least)
     smallest_mean = (
-        half_width(units - 1, 1, min(1.0, ALONE_FACTOR * paired.level))
+        half_width(units - 1, 1, min(1.0, REMOVAL_LEVEL_FACTOR * paired.level))
         * deviations_used
         / math.sqrt(units - 1)
     )

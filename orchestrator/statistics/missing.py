@@ -17,7 +17,7 @@ from itertools import product
 from typing import Literal
 
 from orchestrator.statistics.paired import PairedEstimate
-from orchestrator.statistics.verdicts import SEEDS_LEAST, verdict
+from orchestrator.statistics.verdicts import MIN_VERDICT_SEEDS, verdict
 
 MAX_MISSING_UNITS = 8
 """Maximum number of failed units for a verdict; each one doubles the number of combinations of bounds."""
@@ -46,7 +46,7 @@ def verdict_despite_missing(
         `paired` with an interval that covers the intervals at all bounds, the largest p, and the number of
         `missing` units.
     """
-    if not bounds or len(bounds) > MAX_MISSING_UNITS or paired.n < SEEDS_LEAST:
+    if not bounds or len(bounds) > MAX_MISSING_UNITS or paired.n < MIN_VERDICT_SEEDS:
         return paired
     estimates_at_bounds: list[PairedEstimate] = []
     kind = None

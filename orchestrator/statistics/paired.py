@@ -90,12 +90,12 @@ class PairedEstimate:
         return len(self.by_seed)
 
     @property
-    def without_chance(self) -> "PairedEstimate":
+    def without_interval(self) -> "PairedEstimate":
         """Return the difference without spread, interval and p, for seeds that show no random variation."""
         return replace(self, spread=None, low=None, high=None, p=None, raised=False)
 
     @property
-    def shown(self) -> bool:
+    def excludes_zero(self) -> bool:
         """Return whether the interval excludes 0, that is, whether `p` is at most `level`."""
         return self.p is not None and self.p <= self.level
 

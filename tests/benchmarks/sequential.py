@@ -177,7 +177,7 @@ def main() -> None:
     print(f"\n{len(found)} rows, {sum(weights)} arms; effects in standard deviations of a run: ", end="")
     print(", ".join(f"{np.quantile(effects, share):.1f} ({share:.0%})" for share in (0.25, 0.5, 0.75, 0.9)))
     print(f"confirm compute: {total:.2f} of the fixed design's (goal {GOAL}), naive {NAIVE / SEEDS:.2f}")
-    print(f"of the arms alone: {mean('seeds_of_arms'):.2f}; looks after {[*sequential.looks(SEEDS)]}")
+    print(f"of the arms alone: {mean('seeds_of_arms'):.2f}; looks after {[*sequential.look_sizes(SEEDS)]}")
     print(f"verdicts reached: {mean('reached'):.3f} fixed, {mean('reached_with_looks'):.3f} with looks")
     print(f"the same verdict: {mean('same'):.3f}")
     print(f"wrong: {mean('wrong'):.4f} fixed, {mean('wrong_with_looks'):.4f} with looks, ", end="")

@@ -66,7 +66,7 @@ def _result_comments(choice: "Winner", report: "Report") -> Iterator[str]:
         yield f"{remainder} of the sweep had not ended, so the best config may still change."
     if choice.by == "confirm" and (verdict := report.verdict(choice.arm)) is not None:
         yield f"Verdict in the report{_scope_of_verdict(choice, report)}: {verdict.line}"
-        yield from warning_texts(report, of_verdicts=True)
+        yield from warning_texts(report, for_verdicts=True)
 
 
 def _scope_of_verdict(choice: "Winner", report: "Report") -> str:

@@ -30,7 +30,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare the results of arms that several sweeps share, and list other differences of the sweeps."""
-    from orchestrator.report.comparisons.comparison import NOTE, compare_sweeps
+    from orchestrator.report.comparisons.comparison import EXPLORATORY_NOTE, compare_sweeps
 
     if len(names) < 2:
         raise InputError(
@@ -46,7 +46,7 @@ def compare(
         _print_comparison(comparison)
     differences = (arm.difference for comparison in comparisons for arm in comparison.arms)
     if any(difference is not None and difference.low is not None for difference in differences):
-        print_line(NOTE)
+        print_line(EXPLORATORY_NOTE)
 
 
 def _read_sweep(name: str, runs: Path, names: list[str]) -> "SweepData":

@@ -79,15 +79,19 @@ def paired_seeds(pairs: Pairs, metric: str, results: SeedResults) -> PairedSeeds
     Only seeds with values in all pairs are included.
     """
     record_ids: list[tuple[str, str]] = []
-    by_pair: list[Mapping[int, float]] = []
+    differences_by_pair: list[Mapping[int, float]] = []
     for pair in pairs:
-        own, other = (results.by_seed(arm, metric) for arm in pair)
-        shared_keys = [key for key in own if key in other]
-        differences = {key: (subtract(own[key][0], other[key][0]), "") for key in shared_keys}
-        record_ids += [(own[key][1], other[key][1]) for key in shared_keys]
-        by_pair.append(mean_by_seed(differences))
-    in_all = [seed for seed in by_pair[0] if all(seed in values for values in by_pair)]
-    by_seed = {seed: fmean(values[seed] for values in by_pair) for seed in in_all}
+        arm_values, reference_values = (results.by_seed(arm, metric) for arm in pair)
+        shared_keys = [key for key in arm_values if key in reference_values]
+        differences = {
+            key: (subtract(arm_values[key][0], reference_values[key][0]), "") for key in shared_keys
+        }
+        record_ids += [(arm_values[key][1], reference_values[key][1]) for key in shared_keys]
+        differences_by_pair.append(mean_by_seed(differences))
+    common_seeds = [
+        seed for seed in differences_by_pair[0] if all(seed in values for values in differences_by_pair)
+    ]
+    by_seed = {seed: fmean(values[seed] for values in differences_by_pair) for seed in common_seeds}
     return PairedSeeds(tuple(record_ids), results.by_unit(by_seed))
 
 
@@ -103,14 +107,14 @@ class Comparisons:
     answer: AnswerPlan
     results: SeedResults
     """Results of the confirm trials."""
-    to_run: Mapping[str, set[int]]
+    unended_seeds: Mapping[str, set[int]]
     """Seeds by arm that have not ended."""
 
     def margin(self, metric: str) -> float | None:
         """Return the smallest relevant difference in an outcome; None if the spec has none."""
         return self.answer.margin if metric == self.answer.outcomes[0] else None
 
-    def better(self, metric: str) -> Literal["max", "min"] | None:
+    def goal(self, metric: str) -> Literal["max", "min"] | None:
         """Return which values of an outcome are good."""
         return better_direction(self.results.known(metric), metric, self.plan.objectives, self.answer)
 
@@ -123,18 +127,18 @@ class Comparisons:
         """
         groups = [*contrast_groups(self.plan, self.answer)]
         outcomes = self.answer.outcomes
-        by_group = [_unit_differences(group, outcomes, self.results) for group in groups]
+        by_group = [_differences_by_unit(group, outcomes, self.results) for group in groups]
         family = max(self.answer.family, sum(map(len, by_group)))
         estimates: dict[Key, PairedEstimate] = {}
         for group, differences in zip(groups, by_group, strict=True):
             estimates |= self._compare_group(group, differences, family)
         return estimates
 
-    def alone(self, contrast: Contrast, metric: str) -> PairedEstimate | None:
+    def test_single(self, contrast: Contrast, metric: str) -> PairedEstimate | None:
         """Return the uncorrected test of one contrast; None without a difference."""
         names = next(arms for arms in self.plan.contexts if contrast.arm in {arm.name for arm in arms})
         group = ContrastGroup((contrast,), (tuple(arm.name for arm in names),))
-        differences = _unit_differences(group, (metric,), self.results)
+        differences = _differences_by_unit(group, (metric,), self.results)
         return self._compare_group(group, differences, 1).get((contrast.arm, metric))
 
     def _compare_group(
@@ -144,15 +148,19 @@ class Comparisons:
         contrasts = {contrast.arm: contrast for contrast in group.contrasts}
         for key in [*estimates]:
             contrast, metric = contrasts[key[0]], key[1]
-            is_open = any(self.to_run.get(arm) for arm in contrast.arms)
+            is_open = any(self.unended_seeds.get(arm) for arm in contrast.arms)
             if not is_open and (bounds := difference_bounds(contrast.pairs, metric, self.results)):
 
-                def test_again(missing: Mapping[int, float], key: Key = key) -> PairedEstimate:
+                def test_with_values(missing: Mapping[int, float], key: Key = key) -> PairedEstimate:
                     completed = {**differences, key: {**differences[key], **missing}}
                     return self._test(group, completed, family)[key]
 
                 estimates[key] = verdict_despite_missing(
-                    estimates[key], bounds, test_again, margin=self.margin(metric), better=self.better(metric)
+                    estimates[key],
+                    bounds,
+                    test_with_values,
+                    margin=self.margin(metric),
+                    better=self.goal(metric),
                 )
         return estimates
 
@@ -168,11 +176,11 @@ class Comparisons:
         for contrast in group.contrasts:
             if any(unvaried_arms.issuperset(pair) for pair in contrast.pairs):
                 for key in [key for key in estimates if key[0] == contrast.arm]:
-                    estimates[key] = estimates[key].without_chance
+                    estimates[key] = estimates[key].without_interval
         return estimates
 
 
-def _unit_differences(group: ContrastGroup, outcomes: Sequence[str], results: SeedResults) -> Differences:
+def _differences_by_unit(group: ContrastGroup, outcomes: Sequence[str], results: SeedResults) -> Differences:
     return {
         (contrast.arm, metric): by_unit
         for metric, contrast in product(outcomes, group.contrasts)

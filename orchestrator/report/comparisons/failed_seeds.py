@@ -27,27 +27,28 @@ def difference_bounds(pairs: Pairs, metric: str, results: SeedResults) -> dict[i
     """
     arms = {arm: mean_by_seed(results.by_seed(arm, metric)) for pair in pairs for arm in pair}
     seeds = set.intersection(*({*values, *results.failed_seeds(arm)} for arm, values in arms.items()))
-    missing = {seed for seed in seeds if any(seed not in values for values in arms.values())}
-    if not missing:
+    missing_seeds = {seed for seed in seeds if any(seed not in values for values in arms.values())}
+    if not missing_seeds:
         return {}
     span = value_range(metric, results)
     if span is None:
         return None
 
-    def value_ends(arm: str, seed: int) -> Span:
+    def value_bounds(arm: str, seed: int) -> Span:
         return (arms[arm][seed],) * 2 if seed in arms[arm] else span
 
     by_seed = {
         seed: [
-            difference_range(value_ends(arm, seed), value_ends(reference, seed)) for arm, reference in pairs
+            difference_range(value_bounds(arm, seed), value_bounds(reference, seed))
+            for arm, reference in pairs
         ]
         for seed in seeds
     }
     lows, highs = (
-        results.by_unit({seed: fmean(ends[side] for ends in spans) for seed, spans in by_seed.items()})
-        for side in (0, 1)
+        results.by_unit({seed: fmean(ends[bound_index] for ends in spans) for seed, spans in by_seed.items()})
+        for bound_index in (0, 1)
     )
-    units = {results.unit_of(seed) for seed in missing}
+    units = {results.unit_of(seed) for seed in missing_seeds}
     return {unit: (lows[unit], highs[unit]) for unit in sorted(units) if unit in lows}
 
 

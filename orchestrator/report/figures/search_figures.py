@@ -7,7 +7,7 @@ from math import isfinite, sqrt
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.plan.display.format import value_words
-from orchestrator.report.figures.interval_figures import NAMED
+from orchestrator.report.figures.interval_figures import NAME_OFFSET
 from orchestrator.report.figures.style import BLUE, INK, MUTED, ORANGE, SMALL, Panel, draw_key, shorten
 from orchestrator.report.results.searches import SearchCourse, SearchTrial
 from orchestrator.statistics.search_quality import ExpectedBest
@@ -138,8 +138,8 @@ def _paint_importance(axes: "Axes", shares: Sequence[tuple[str, float]]) -> None
     axes.barh(range(len(shares)), [share for _, share in shares], height=0.3, color=BLUE)
     style: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": 8}
     for row, (path, share) in enumerate(shares):
-        axes.text(0.0, row + NAMED * 1.2, shorten(path, 26), **style)
-        axes.text(1.0, row + NAMED * 1.2, f"{share:.0%}", ha="right", **style)
+        axes.text(0.0, row + NAME_OFFSET * 1.2, shorten(path, 26), **style)
+        axes.text(1.0, row + NAME_OFFSET * 1.2, f"{share:.0%}", ha="right", **style)
     axes.set_yticks([])
     axes.set_ylim(len(shares) - 0.6, -0.75)
     axes.set_xlim(0, 1)

@@ -58,7 +58,7 @@ def summarise(plan: Plan, records: Iterable[Record], budget_reason: str = "") ->
     confirmed, reevaluations = (_ended_trials(complete_records, phase) for phase in ("confirm", "posthoc"))
     known_metrics = declared_metrics(plan)
     measured_metrics = _displayed_metrics(plan, known_metrics, confirmed)
-    answer = answers.primary_answer(plan, known_metrics, measured_metrics)
+    answer = answers.resolve_answer(plan, known_metrics, measured_metrics)
     front, expected = has_confirmed_front(plan), pending_splits(plan, usable_records)
     names = metric_splits(plan.search, plan.confirm, answer)
     outcomes = answer.outcomes if answer else ()
@@ -109,12 +109,12 @@ def _with_comparisons(report: Report, plan: Plan, results: SeedResults, records:
     """Return the report with the differences between arms; unchanged if nothing is confirmed."""
     if report.answer is None:
         return report
-    comparisons = Comparisons(plan, report.answer, results, answers.open_seeds(plan, records))
-    verdicts = tuple(answers.verdicts(comparisons))
+    comparisons = Comparisons(plan, report.answer, results, answers.unended_seeds(plan, records))
+    verdicts = tuple(answers.arm_verdicts(comparisons))
     controls = tuple(control_verdicts(comparisons))
     return replace(
         report,
-        effects=tuple(answers.effects(comparisons, report.metrics)),
+        effects=tuple(answers.arm_effects(comparisons, report.metrics)),
         verdicts=tuple(verdict for verdict in verdicts if not verdict.pooled),
         pooled=tuple(verdict for verdict in verdicts if verdict.pooled),
         controls=controls,

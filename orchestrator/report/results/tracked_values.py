@@ -1,6 +1,6 @@
 """Values of arms in the tracking UI: metrics and tags computed from a report."""
 
-from orchestrator.report.caveats.interval_scope import SCOPE, format_scope
+from orchestrator.report.caveats.interval_scope import SCOPE_TAG, format_scope
 from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.report.results.types import Cell, Effect, Report
 
@@ -97,8 +97,8 @@ def arm_tags(report: Report) -> dict[str, dict[str, str]]:
     outcomes = {answer_key("", n).rstrip("/"): metric for n, metric in enumerate(report.outcomes)}
     references = {verdict.reference for verdict in report.verdicts}
     tags = {arm: outcomes | ({DECISION: "reference"} if arm in references else {}) for arm in report.arms}
-    notice, scope = " ".join(warning_texts(report, of_verdicts=True)), format_scope(report.interval_scope)
-    common = {name: text for name, text in {NOTICE: notice, SCOPE: scope}.items() if text}
+    notice, scope = " ".join(warning_texts(report, for_verdicts=True)), format_scope(report.interval_scope)
+    common = {name: text for name, text in {NOTICE: notice, SCOPE_TAG: scope}.items() if text}
 
     def name(kind: str, metric: str) -> str:
         return kind if metric == report.outcomes[0] else f"{kind}.{metric}"

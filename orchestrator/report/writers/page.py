@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.report.caveats.notes import notes
 from orchestrator.report.caveats.warning_texts import warning_texts
-from orchestrator.report.comparisons.answer_summary import DECIDED, answer_summary
+from orchestrator.report.comparisons.answer_summary import DECIDED_WORDS, answer_summary
 from orchestrator.report.figures.interval_figures import outcome_panels
 from orchestrator.report.results.details import Details
 from orchestrator.report.results.searches import NO_CLAIM
@@ -48,10 +48,10 @@ def _template_variables(report: Report, details: Details | None) -> Mapping[str,
         "question": report.question,
         "notices": [*warning_texts(report), *omission_notes(report)],
         "summary": answer_summary(report, arm_reasons(details)),
-        "decided": [line for line in answered if line[0] in DECIDED],
+        "decided": [line for line in answered if line[0] in DECIDED_WORDS],
         "panels": panels,
         "panels_text": outcome_caption(shown_report) if panels else "",
-        "undecided": [line for line in answered if line[0] not in DECIDED],
+        "undecided": [line for line in answered if line[0] not in DECIDED_WORDS],
         "caveat": NO_CLAIM if report.searched else "",
         "cost": cost_sentence(report, details),
         "sections": list(sections(shown_report, of_shown)),

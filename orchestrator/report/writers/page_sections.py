@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from orchestrator.plan.display.format import count, format_duration, format_amount, value_words
+from orchestrator.plan.display.format import count, format_amount, format_duration, value_words
 from orchestrator.report.caveats.notes import control_rate_sentence
 from orchestrator.report.comparisons import repeat_tables
 from orchestrator.report.figures.course_figures import cost_panels, curve_panels
@@ -184,7 +184,7 @@ def _arms_section(report: Report, details: Details | None) -> PageSection:
         for changes in report.changes
         if has_omissions(changes)
     ]
-    grids = tuple(repeat_tables.chosen_settings(report))
+    grids = tuple(repeat_tables.chosen_settings_table(report))
     return PageSection("arms", "Arms", cards=cards, parts=(Part(grids=grids, folded=tuple(folded)),))
 
 

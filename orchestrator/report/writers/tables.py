@@ -50,7 +50,7 @@ def metric_tables(report: Report) -> list[Grid]:
 
 
 def _metrics(report: Report) -> list[Grid]:
-    factors = factorial_tables.tables(report)
+    factors = factorial_tables.factorial_tables(report)
     results = [_results_table(report, quantity) for quantity in _quantities(report)]
     return [*factors, *results, *_front_tables(report), *_differences(report)]
 
@@ -74,7 +74,7 @@ def _format_whole(value: float | None) -> str:
 
 
 def _costs(report: Report) -> list[Grid]:
-    return [*_posthoc_tables(report), *equal_cost_tables.tables(report)]
+    return [*_posthoc_tables(report), *equal_cost_tables.equal_cost_tables(report)]
 
 
 def search_tables(report: Report) -> list[Grid]:
@@ -186,7 +186,7 @@ def change_tables(report: Report) -> list[Grid]:
         tuple(tuple(compress(row, is_used)) for row in rows),
     )
     grids = [Grid(arm_changes.TITLE, used_headers, used_rows)] if rows else []
-    return [*grids, *repeat_tables.chosen_settings(report)]
+    return [*grids, *repeat_tables.chosen_settings_table(report)]
 
 
 def _family_text(report: Report) -> str:
@@ -208,7 +208,7 @@ def _answers(report: Report) -> list[Grid]:
         grids += _verdict_tables(report, report.verdicts, metric)
         grids += repeat_tables.decision_chance_tables(report, metric)
         grids += _controls(report, metric)
-        grids += crossed_tables.tables(report, metric)
+        grids += crossed_tables.crossed_tables(report, metric)
         grids += repeat_tables.seed_tables(report, metric)
         grids += repeat_tables.deviation_tables(report, metric)
     return grids

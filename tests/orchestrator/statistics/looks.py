@@ -47,7 +47,7 @@ def simulate_looks(
     values: Array,
     step: float = 0.0,
     margin: float | None = None,
-    hopeless: float = sequential.HOPELESS,
+    hopeless: float = sequential.MIN_CHANCE,
 ) -> tuple[Array, Array, Array]:
     """Simulate interim looks of studies.
 
@@ -66,8 +66,8 @@ def simulate_looks(
     shape = (arm_differences.shape[0], arm_differences.shape[2])
     is_shown, is_excluded, is_stopped = np.zeros(shape, bool), np.zeros(shape, bool), np.zeros(shape, bool)
     seeds_run = np.full(shape, seeds)
-    for number in (*sequential.looks(seeds), seeds):
-        level = LEVEL if number == seeds else LEVEL * sequential.LOOK_SHARE
+    for number in (*sequential.look_sizes(seeds), seeds):
+        level = LEVEL if number == seeds else LEVEL * sequential.LOOK_LEVEL_SHARE
         seen_differences = arm_differences[:, :number]
         is_active = ~(is_shown | is_excluded | is_stopped)
         is_different = (
@@ -104,7 +104,7 @@ def family_wise_error(sampler: Sampler, arms: int) -> float:
 
 
 def power_and_seeds(
-    effect: float, margin: float | None = None, hopeless: float = sequential.HOPELESS
+    effect: float, margin: float | None = None, hopeless: float = sequential.MIN_CHANCE
 ) -> tuple[float, float, float, float]:
     """Return power and costs of studies with looks at four arms.
 

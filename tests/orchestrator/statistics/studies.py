@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from orchestrator.statistics.paired import LEVEL, MIN_MEDIAN_SHARE
-from orchestrator.statistics.verdicts import ALONE_FACTOR, ALONE_FROM
+from orchestrator.statistics.verdicts import MIN_REMOVAL_SEEDS, REMOVAL_LEVEL_FACTOR
 
 Array = NDArray[np.float64]
 STUDIES = 2000
@@ -107,14 +107,14 @@ def decided_verdicts(arm_differences: Array, step: float = 0.0, level: float = L
     spreads = arm_differences.std(1, ddof=1)
     median = np.sort(spreads, axis=1)[:, [(spreads.shape[1] - 1) // 2]]
     lower_bounds = np.maximum(step / np.sqrt(6), MIN_MEDIAN_SHARE * median)
-    for seed in range(seeds if seeds >= ALONE_FROM else 0):
+    for seed in range(seeds if seeds >= MIN_REMOVAL_SEEDS else 0):
         other_seeds = np.delete(arm_differences, seed, axis=1)
         bounded_spreads = np.maximum(other_seeds.std(1, ddof=1), lower_bounds)
         with np.errstate(divide="ignore", invalid="ignore"):
             t_of_rest = np.nan_to_num(
                 np.abs(other_seeds.mean(1)) * np.sqrt(seeds - 1) / bounded_spreads, posinf=np.inf
             )
-        is_decided &= t_of_rest >= stats.t.isf(ALONE_FACTOR * level / 2, seeds - 2)
+        is_decided &= t_of_rest >= stats.t.isf(REMOVAL_LEVEL_FACTOR * level / 2, seeds - 2)
     return is_decided
 
 

@@ -80,7 +80,7 @@ def test_simulation_matches_compare():
     is_rejected = studies.moderated_rejections(study_differences, 0.3)
     for study, expected in zip(study_differences, is_rejected, strict=True):
         comparisons = estimate_differences(values_by_arm(study), family=4, level=0.3, moderated=True)
-        assert [comparison.shown for comparison in comparisons.values()] == expected.tolist()
+        assert [comparison.excludes_zero for comparison in comparisons.values()] == expected.tolist()
 
 
 @pytest.mark.slow
