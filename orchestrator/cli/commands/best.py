@@ -64,7 +64,7 @@ def _result_comments(choice: "Winner", report: "Report") -> Iterator[str]:
     if report.left:
         remainder = amount(report.left, "trial")
         yield f"{remainder} of the sweep had not ended, so the best config may still change."
-    if choice.by == "confirm" and (verdict := report.verdict(choice.arm)) is not None:
+    if choice.phase == "confirm" and (verdict := report.verdict(choice.arm)) is not None:
         yield f"Verdict in the report{_scope_of_verdict(choice, report)}: {verdict.line}"
         yield from warning_texts(report, for_verdicts=True)
 
@@ -84,7 +84,7 @@ def _checkpoint_comments(choice: "Winner", sweep: "StoredSweep") -> Iterator[str
     from orchestrator.execution.sweep.launch_folder import read_setup
     from orchestrator.identity import checkpoint_name
 
-    if choice.by == "search":
+    if choice.phase == "search":
         yield "Search trials store no checkpoint."
         return
     checkpoint_uri = read_setup(sweep.folder).checkpoints
@@ -134,11 +134,11 @@ def _restrict_answer(original: Mapping[str, Any], choice: "Winner") -> dict[str,
     section = original.get("answer", {})
     multi_arm_fields = {"also", "pool", "variance", "goal"}
     answer = {key: value for key, value in section.items() if value and key not in multi_arm_fields}
-    if choice.by == "confirm":
+    if choice.phase == "confirm":
         answer["metric"] = choice.metric
         if choice.goal is not None and original.get("trainable") is not None:
             answer["goal"] = choice.goal
-    also = [name for name in section.get("also", ()) if name in choice.measured]
+    also = [name for name in section.get("also", ()) if name in choice.measured_metrics]
     return answer | ({"also": also} if also else {})
 
 

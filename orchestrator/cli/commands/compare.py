@@ -133,5 +133,7 @@ def _comparison_grid(comparison: "Comparison") -> "Grid":
     headers = ("arm", "metric", comparison.first, comparison.second, "difference", "how", "the same")
     estimates = (estimate for arm in comparison.arms for estimate in (arm.first, arm.second))
     intervals, single_seed_text = "means with 95% intervals over seeds", "one seed of each arm"
-    values = choose_text(estimates, intervals=intervals, mean_text="means over seeds", one=single_seed_text)
+    values = choose_text(
+        estimates, intervals=intervals, mean_text="means over seeds", single_seed=single_seed_text
+    )
     return Grid(f"{comparison.second} against {comparison.first}: {values}", headers, rows)

@@ -12,7 +12,7 @@ from orchestrator.report.caveats.warning_texts import count_search_trials
 from orchestrator.report.results.contexts import context_notes
 from orchestrator.report.results.extensions import has_exploratory_claims
 from orchestrator.report.results.number_formats import choose_text, format_number
-from orchestrator.report.results.searches import NO_CLAIM
+from orchestrator.report.results.searches import SEARCH_CLAIM_NOTE
 from orchestrator.report.results.types import PriorWork, Report, completion_word
 from orchestrator.statistics.moderated import MIN_ARMS, MIN_UNITS
 from orchestrator.statistics.sequential import LOOK_LEVEL_SHARE, look_sizes
@@ -214,7 +214,7 @@ def _objective_scope_notes(report: Report) -> Iterator[str]:
 def notes(report: Report) -> list[str]:
     """Return the notes on the numbers of a report, one to a few sentences each, as plain text."""
     intervals = choose_text(
-        report.estimates, intervals=INTERVALS_NOTE, mean_text=NO_INTERVALS_NOTE, one=ONE_SEED_NOTE
+        report.estimates, intervals=INTERVALS_NOTE, mean_text=NO_INTERVALS_NOTE, single_seed=ONE_SEED_NOTE
     )
     note_texts = [*_out_of_range_notes(report), intervals.format(unit=report.unit)]
     note_texts += [scope] if (scope := format_scope(report.interval_scope)) else []
@@ -223,7 +223,7 @@ def notes(report: Report) -> list[str]:
     note_texts += [UNMEASURED_SEEDS_NOTE.format(arms=", ".join(unfinished_arms))] if unfinished_arms else []
     note_texts += [metric.note for metric in report.quantities if metric.note]
     note_texts += _factorial_notes(report)
-    note_texts += [NO_CLAIM] if report.searched else []
+    note_texts += [SEARCH_CLAIM_NOTE] if report.searched else []
     note_texts += _objective_scope_notes(report)
     note_texts += _search_notes(report)
     if report.controls:
@@ -250,7 +250,7 @@ def _factorial_notes(report: Report) -> list[str]:
     contrasts = CONTRASTS_CLAUSE.format(contrasts=amount(report.factorial[0].family, "contrast"))
     estimates = (effect.estimate for effect in report.factorial if effect.estimate is not None)
     chance = choose_text(
-        estimates, intervals=contrasts, mean_text=NO_CONTRASTS_CLAUSE, one=NO_CONTRASTS_CLAUSE
+        estimates, intervals=contrasts, mean_text=NO_CONTRASTS_CLAUSE, single_seed=NO_CONTRASTS_CLAUSE
     )
     return [FACTORIAL_NOTE.format(chance=chance)]
 
@@ -348,7 +348,7 @@ def _claim_notes(report: Report) -> list[str]:
     raised_arms = dict.fromkeys(effect.arm for effect in report.effects if effect.spread_raised)
     widened = WIDENED_INTERVALS_NOTE.format(arms=", ".join(raised_arms), unit=unit)
     effects = [effect.estimate for effect in report.effects]
-    many = choose_text(effects, intervals=MANY_INTERVALS_CLAUSE, mean_text="", one="")
+    many = choose_text(effects, intervals=MANY_INTERVALS_CLAUSE, mean_text="", single_seed="")
     where = SEARCH_CHOICE_CLAUSE if report.objectives else CODE_CHOICE_CLAUSE
     return [
         _procedure_note(report, answer),
@@ -387,7 +387,7 @@ def _procedure_note(report: Report, answer: AnswerPlan) -> str:
         but=EXTENSION_CLAUSE if has_exploratory_claims(report.extensions) else "",
     )
     nothing = NO_CLAIM_NOTE.format(outcomes=outcomes, unit=report.unit)
-    return choose_text(report.differences, intervals=claims, mean_text=nothing, one=nothing)
+    return choose_text(report.differences, intervals=claims, mean_text=nothing, single_seed=nothing)
 
 
 def _moderation_notes(report: Report) -> list[str]:

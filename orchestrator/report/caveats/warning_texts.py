@@ -10,7 +10,7 @@ from orchestrator.report.comparisons.answer_warnings import warning_lines
 from orchestrator.report.results.arm_changes import ArmChanges
 from orchestrator.report.results.contexts import split_by_context
 from orchestrator.report.results.number_formats import format_interval
-from orchestrator.report.results.types import UNRUN, ArmTally, ArmVerdict, Report
+from orchestrator.report.results.types import UNRUN_OUTCOMES, ArmTally, ArmVerdict, Report
 from orchestrator.statistics.verdicts import MIN_VERDICT_SEEDS
 from orchestrator.trials import READ_FROM_OTHERS, OutcomeKind, numbered
 from search_spaces.dimensions import same
@@ -329,7 +329,7 @@ def _finished_share(tally: ArmTally) -> float:
 
 def count_search_trials(tally: ArmTally) -> tuple[int, int]:
     """Return how many search trials the arm's settings were chosen from, and how many have ended."""
-    counts = {kind: n for kind, n in tally.outcomes.get(SEARCH, {}).items() if kind not in UNRUN}
+    counts = {kind: n for kind, n in tally.outcomes.get(SEARCH, {}).items() if kind not in UNRUN_OUTCOMES}
     num_ended = sum(counts.values())
     return num_ended - sum(n for kind, n in counts.items() if kind in FAILED_KINDS), num_ended
 

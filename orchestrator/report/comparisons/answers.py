@@ -18,7 +18,7 @@ from orchestrator.report.comparisons.failed_seeds import difference_bounds, with
 from orchestrator.report.comparisons.untested import find_untested_reason
 from orchestrator.report.results.extensions import exploratory_reason
 from orchestrator.report.results.number_formats import format_interval, format_number, format_p
-from orchestrator.report.results.seed_results import NOT_MEASURED, Pairs, SeedResults, mean_by_seed
+from orchestrator.report.results.seed_results import NOT_MEASURED_FAILURE, Pairs, SeedResults, mean_by_seed
 from orchestrator.report.results.statistics import (
     estimate,
     paired_estimate,
@@ -314,7 +314,7 @@ def _completion_text(comparisons: Comparisons, contrast: Contrast, metric: str) 
     )
     num_units = len({*map(results.unit_of, all_seeds)}) or comparisons.plan.num_units
     measured_by_none = _arms_without_value(arms, metric, results) and results.all_values(metric)
-    if NOT_MEASURED not in failed_seeds.values() and not measured_by_none:
+    if NOT_MEASURED_FAILURE not in failed_seeds.values() and not measured_by_none:
         word, seeds_by_arm = "finished", [results.finished_seeds(arm) for arm in arms]
     else:
         word = "measured it"
@@ -405,7 +405,7 @@ def _lacks_values(missing: MissingSeeds, pairs: Pairs, metric: str, results: See
 def _missing_seeds(arms: Iterable[str], comparisons: Comparisons) -> MissingSeeds:
     results, arms = comparisons.results, [*arms]
     failures = [failure for arm in arms for failure in results.failed_seeds(arm).items()]
-    failed_units = {results.unit_of(seed) for seed, kind in failures if kind != NOT_MEASURED}
+    failed_units = {results.unit_of(seed) for seed, kind in failures if kind != NOT_MEASURED_FAILURE}
     unmeasured_units = {results.unit_of(seed) for seed, _ in failures} - failed_units
     waiting_units = {results.unit_of(seed) for arm in arms for seed in comparisons.unended_seeds.get(arm, ())}
     return MissingSeeds(len(failed_units), len(unmeasured_units), len(waiting_units), results.unit)

@@ -14,8 +14,13 @@ from orchestrator.identity import canonical
 from orchestrator.plan.types import Plan
 from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.report.comparisons.untested import Digests, digest_name, test_set_difference
-from orchestrator.report.results.origin import DATA, origin
-from orchestrator.report.results.seed_results import SeedResults, Span, difference_range, merge_late_splits
+from orchestrator.report.results.origin import DATA_PREFIX, provenance_lines
+from orchestrator.report.results.seed_results import (
+    SeedResults,
+    ValueRange,
+    difference_range,
+    merge_late_splits,
+)
 from orchestrator.report.results.statistics import Estimate, clip_interval, estimate, welch_difference
 from orchestrator.report.results.types import Cell, Report
 from orchestrator.spec.differences import Difference, differences
@@ -202,7 +207,7 @@ def _digests(sweep: SweepData, arm: str, split: str) -> Digests:
     return SeedResults(records, sweep.report.quantities).texts(arm, digest_name(split))
 
 
-def _metric_span(sweep: SweepData, arm: str, metric: str) -> Span:
+def _metric_span(sweep: SweepData, arm: str, metric: str) -> ValueRange:
     return SeedResults(_confirm_records(sweep.records), sweep.report.quantities).span(metric, arm)
 
 
@@ -272,9 +277,9 @@ def _values_trained_with(sweep: SweepData, arm: str, paths: Iterable[str]) -> di
 
 
 def _compared_provenance(sweep: SweepData) -> dict[str, str]:
-    entries = dict(origin(sweep.plan, sweep.records))
+    entries = dict(provenance_lines(sweep.plan, sweep.records))
     for label in [*entries]:
-        if label in SEPARATE_ENTRIES or label.startswith(DATA):  # `Comparison.data` has the data
+        if label in SEPARATE_ENTRIES or label.startswith(DATA_PREFIX):  # `Comparison.data` has the data
             del entries[label]
     return entries
 

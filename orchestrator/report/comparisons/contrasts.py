@@ -116,7 +116,7 @@ class Comparisons:
 
     def goal(self, metric: str) -> Literal["max", "min"] | None:
         """Return which values of an outcome are good."""
-        return better_direction(self.results.known(metric), metric, self.plan.objectives, self.answer)
+        return better_direction(self.results.declaration(metric), metric, self.plan.objectives, self.answer)
 
     @cached_property
     def primary(self) -> dict[Key, PairedEstimate]:
@@ -172,7 +172,7 @@ class Comparisons:
         estimates = estimate_differences(
             differences, family=family, level=self.answer.level, resolutions=steps, moderated=moderated
         )
-        unvaried_arms = set(filter(self.results.same_in_every_seed, chain.from_iterable(group.contexts)))
+        unvaried_arms = set(filter(self.results.is_equal_in_all_seeds, chain.from_iterable(group.contexts)))
         for contrast in group.contrasts:
             if any(unvaried_arms.issuperset(pair) for pair in contrast.pairs):
                 for key in [key for key in estimates if key[0] == contrast.arm]:

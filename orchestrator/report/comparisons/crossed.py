@@ -100,7 +100,7 @@ def _compare_pairs(
     arms = [*dict.fromkeys(name for pair in pairs for name in pair.names)]
     steps = {metric: resolution(results.all_values(metric, arms)) for metric in answer.outcomes}
     estimates = estimate_differences(differences, family=family, level=answer.level, resolutions=steps)
-    unvaried_keys = {pair.key for pair in pairs if all(map(results.same_in_every_seed, pair.names))}
+    unvaried_keys = {pair.key for pair in pairs if all(map(results.is_equal_in_all_seeds, pair.names))}
     return {
         key: paired.without_interval if key[0] in unvaried_keys else paired
         for key, paired in estimates.items()

@@ -4,16 +4,22 @@ import math
 from collections.abc import Mapping
 from statistics import fmean
 
-from orchestrator.report.results.seed_results import Pairs, SeedResults, Span, difference_range, mean_by_seed
+from orchestrator.report.results.seed_results import (
+    Pairs,
+    SeedResults,
+    ValueRange,
+    difference_range,
+    mean_by_seed,
+)
 
 
-def value_range(metric: str, results: SeedResults) -> Span | None:
+def value_range(metric: str, results: SeedResults) -> ValueRange | None:
     """Return the smallest and the largest value of a metric; None unless both are declared."""
-    declared = results.known(metric)
+    declared = results.declaration(metric)
     return declared.span if not declared.high_from and all(map(math.isfinite, declared.span)) else None
 
 
-def difference_bounds(pairs: Pairs, metric: str, results: SeedResults) -> dict[int, Span] | None:
+def difference_bounds(pairs: Pairs, metric: str, results: SeedResults) -> dict[int, ValueRange] | None:
     """Return the bounds of the differences of all units in which a seed has no value.
 
     Args:
@@ -34,7 +40,7 @@ def difference_bounds(pairs: Pairs, metric: str, results: SeedResults) -> dict[i
     if span is None:
         return None
 
-    def value_bounds(arm: str, seed: int) -> Span:
+    def value_bounds(arm: str, seed: int) -> ValueRange:
         return (arms[arm][seed],) * 2 if seed in arms[arm] else span
 
     by_seed = {
@@ -52,7 +58,7 @@ def difference_bounds(pairs: Pairs, metric: str, results: SeedResults) -> dict[i
     return {unit: (lows[unit], highs[unit]) for unit in sorted(units) if unit in lows}
 
 
-def withheld_reason(bounds: Mapping[int, Span] | None, metric: str, max_missing: int) -> str:
+def withheld_reason(bounds: Mapping[int, ValueRange] | None, metric: str, max_missing: int) -> str:
     """Return why failed seeds leave no verdict, as the end of a sentence."""
     if bounds is None:
         return f"; {metric} has no declared range"

@@ -110,7 +110,7 @@ def _fixed_cost_text(plan: Plan, arm: str, metric: str, splits: MetricSplits, re
     it is the same in every seed and on every split, or it is in every seed the greatest value that the arm's
     settings allow.
     """
-    declared = results.known(metric)
+    declared = results.declaration(metric)
     proof = next((check for check in plan.proofs if check.arm == arm), None)
     can_halt = proof is not None and proof.flops_min is not None and proof.flops_min != proof.flops_max
     values = mean_by_seed(results.by_seed(arm, metric))

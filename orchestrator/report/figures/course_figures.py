@@ -7,7 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.report.figures.style import BLUE, INK, MUTED, ORANGE, PAPER, SMALL, Panel, shorten
+from orchestrator.report.figures.style import (
+    BLUE,
+    INK,
+    MUTED,
+    ORANGE,
+    PAPER,
+    SMALL_PANEL_INCHES,
+    Panel,
+    shorten,
+)
 from orchestrator.report.halting.depth_curves import DepthCurve
 from orchestrator.report.results.contexts import prefix_context, split_by_context
 from orchestrator.report.results.cost_curves import CostCurve
@@ -39,7 +48,7 @@ def curve_panels(report: Report, details: Details) -> Iterator[Panel]:
                     _curve_description(curve),
                     partial(_paint_curve, curve=curve, reference=reference, limits=_pad_range(ends)),
                     title=arm,
-                    width=SMALL,
+                    width=SMALL_PANEL_INCHES,
                     height=2.0,
                 )
 
@@ -100,7 +109,7 @@ def _cost_panels(
             f"{curve.outcome} of {curve.arm} against {curve.cost}: {message}",
             partial(_paint_cost, curve=curve, references=references, limits=limits),
             title=curve.arm,
-            width=SMALL,
+            width=SMALL_PANEL_INCHES,
             height=2.1,
         )
 
@@ -169,7 +178,7 @@ def _short_ticks(axes: "Axes") -> None:
 
 def depth_panels(details: Details) -> Iterator[Panel]:
     """Yield one panel per arm that halts, with its depth on each split."""
-    curves = [curve for curve in details.depths if curve.moves]
+    curves = [curve for curve in details.depths if curve.varies]
     top = 1.08 * max((max(curve.high) for curve in curves), default=1.0)
     for index, curve in enumerate(curves, start=1):
         rows = zip(curve.splits, curve.mean, curve.low, curve.high, strict=True)
@@ -179,7 +188,7 @@ def depth_panels(details: Details) -> Iterator[Panel]:
             f"{curve.quantity} of {curve.arm}: {message}",
             partial(_paint_depth, curve=curve, top=top),
             title=curve.arm,
-            width=SMALL,
+            width=SMALL_PANEL_INCHES,
             height=2.4,
             bottom=0.95,
         )

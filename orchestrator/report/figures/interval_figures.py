@@ -109,7 +109,7 @@ def _value_panel(report: Report, metric: str, name: str) -> Panel:
         estimates,
         intervals=f"mean with 95% interval and every {report.unit}",
         mean_text=f"mean and every {report.unit}",
-        one=f"one {report.unit}",
+        single_seed=f"one {report.unit}",
     )
     label = f"{metric}, {marks}: {'; '.join(texts)}"
     panel = _row_panel(name, title, partial(_paint_values, report=report, metric=metric), words, keys)
@@ -164,7 +164,9 @@ def _paint_values(axes: "Axes", report: Report, metric: str) -> None:
 
 def _mean_label(estimate: Estimate) -> str:
     """Return the label of a mean in the key."""
-    return choose_text([estimate], intervals="mean, 95% interval", mean_text="mean", one=ONLY_SEED_LABEL)
+    return choose_text(
+        [estimate], intervals="mean, 95% interval", mean_text="mean", single_seed=ONLY_SEED_LABEL
+    )
 
 
 def _paint_interval(axes: "Axes", row: float, estimate: Estimate, colour: str, label: str) -> None:

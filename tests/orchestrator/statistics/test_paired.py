@@ -44,7 +44,7 @@ def test_p_and_interval_never_disagree(arms: list[list[float]], level: float, nu
         assert interval.low is not None
         assert interval.high is not None
         assert interval.p > 0
-        assert (interval.p <= level) == (interval.low > 0 or interval.high < 0) == interval.shown
+        assert (interval.p <= level) == (interval.low > 0 or interval.high < 0) == interval.excludes_zero
 
 
 def test_interval_and_p_agree_at_the_edge() -> None:
@@ -78,7 +78,7 @@ def test_equal_differences_of_a_coarse_accuracy_are_not_significant() -> None:
 
 def test_equal_differences_without_a_resolution_have_no_interval() -> None:
     (comparison,) = estimate_differences({("arm", "x"): key_by_seed([0.5, 0.5, 0.5])}, family=1).values()
-    assert (comparison.mean, comparison.low, comparison.high, comparison.p, comparison.shown) == (
+    assert (comparison.mean, comparison.low, comparison.high, comparison.p, comparison.excludes_zero) == (
         0.5,
         None,
         None,
@@ -133,7 +133,7 @@ def test_simulation_matches_compare(sampler: studies.Sampler) -> None:
     for study, expected in zip(study_differences, is_rejected, strict=True):
         differences = {(str(arm), "x"): key_by_seed(list(study[:, arm])) for arm in range(3)}
         comparisons = estimate_differences(differences, family=3, resolutions={"x": step})
-        assert [comparisons[str(arm), "x"].shown for arm in range(3)] == list(expected)
+        assert [comparisons[str(arm), "x"].excludes_zero for arm in range(3)] == list(expected)
 
 
 @pytest.mark.parametrize("scale", [1e-13, 1.0, 1e9])

@@ -86,7 +86,7 @@ def test_remaining_chance_matches_simulations():
             for values in (first_values, all_values)
         )
         stated_chances.append(decision_probability(comparison, 8, None))
-        is_reached.append(final_comparison.shown)
+        is_reached.append(final_comparison.excludes_zero)
     chances, is_shown = np.array(stated_chances), np.array(is_reached)
     for low, high in ((0.0, 0.3), (0.3, 0.7), (0.7, 1.0)):
         is_in_bin = (chances >= low) & (chances < high)

@@ -76,7 +76,7 @@ def test_two_seeds_or_constant_values_give_no_verdict() -> None:
 def test_verdict_that_depends_on_one_seed_is_withheld() -> None:
     """The interval excludes 0 with five seeds, but not without seed 103."""
     comparison = compare_values((0.0, 0.02, 0.03, 0.03, 0.01), family=1)
-    assert comparison.shown
+    assert comparison.excludes_zero
     withheld_verdict = verdict(comparison, better="max")
     assert withheld_verdict.kind == "undecided"
     assert withheld_verdict.text == "undecided: it hangs on seed 103"

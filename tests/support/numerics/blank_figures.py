@@ -22,5 +22,5 @@ def draw_blank_figures(assign: Callable[[Any, str, Any], None] = setattr) -> Non
         assign(module, "render", _blank)
 
 
-def _blank(panel: style.Panel, kind: style.Kind) -> bytes:
+def _blank(panel: style.Panel, kind: style.FileFormat) -> bytes:
     return _BLANK[kind]
