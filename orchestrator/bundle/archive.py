@@ -1,8 +1,8 @@
 """Write and unpack archives of a few named files; equal files give equal bytes.
 
 An archive may come from an untrusted person, so unpacking runs and unpickles nothing. Every file name must be
-one that `write_archive` uses, so that no file is written outside the folder. Links, devices and folders are refused.
-Unpacking counts the written bytes itself, and does not rely on the sizes that the archive states.
+one that `write_archive` uses, so that no file is written outside the folder. Links, devices and folders are
+refused. Unpacking counts the written bytes itself, and does not rely on the sizes that the archive states.
 """
 
 import io
@@ -27,7 +27,7 @@ MAX_FILE_BYTES: Final = 256 * 1024**2
 """Maximum bytes of a file; only the ledger may be larger, since it is read in parts."""
 MAX_COMPRESSION_RATIO: Final = 40
 EXTRA_BYTES: Final = 32 * 1024**2
-"""Bytes allowed for all files together, in addition to `MAX_COMPRESSION_RATIO` times the bytes of the archive.
+"""Bytes allowed for all files, in addition to `MAX_COMPRESSION_RATIO` times the bytes of the archive.
 
 Sweeps of 10 to 1,500 trials gave ratios from 3 to 6, single files up to 16.
 """
@@ -113,8 +113,8 @@ def _open_content(content: bytes | Path) -> IO[bytes]:
 def unpack_archive(path: Path, folder: Path) -> list[str]:
     """Unpack the archive at `path` into the empty `folder` and return the names of its files.
 
-    Raises InputError for an archive that `write_archive` cannot have written; files unpacked by then remain in
-    `folder`.
+    Raises InputError for an archive that `write_archive` cannot have written; files unpacked by then remain
+    in `folder`.
     """
     _check_archive_end(path)
     try:

@@ -59,8 +59,8 @@ def report_size_problem(plan: Plan) -> str:
     if len(plan.arms) <= MAX_ARMS and len(plan.trials) <= MAX_PLANNED_TRIALS:
         return ""
     return (
-        f"a bundle must have at most {MAX_ARMS:,} arms and {MAX_PLANNED_TRIALS:,} trials, got {len(plan.arms):,} "
-        f"and {len(plan.trials):,}; share the sweep's folder instead"
+        f"a bundle must have at most {MAX_ARMS:,} arms and {MAX_PLANNED_TRIALS:,} trials, got "
+        f"{len(plan.arms):,} and {len(plan.trials):,}; share the sweep's folder instead"
     )
 
 
@@ -220,7 +220,7 @@ def find_disagreements(
     last, prefix = sessions[-1], f"extensions/{len(plan.extended) - 1}/"
     specs = {plan.spec_digest, *(extension.spec_digest for extension in plan.extended[-1:])}
     if last.get("spec_digest") not in specs:
-        yield f"the spec of {PLAN_FILE} must be that of the ledger, {last['spec_digest']}, got {plan.spec_digest}"
+        yield f"{PLAN_FILE} must have the spec of the ledger, {last['spec_digest']}, got {plan.spec_digest}"
     files = last.get("provenance", {}).get("files")
     for name, recorded_digest in files.items() if isinstance(files, dict) else ():
         if recorded_digest not in (digests.get(name), digests.get(prefix + name)):

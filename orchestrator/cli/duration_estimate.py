@@ -52,9 +52,9 @@ def estimate_duration(plan: Plan, runs: Path | None) -> str:
     )
     if calibrated_seconds := _calibrated_seconds(plan):
         return (
-            f"Measured: about {format_rough_seconds(calibrated_seconds / num_slots)} on this machine{concurrency}, from "
-            "timed steps on inputs of full length, if no trial stops early; without validation and "
-            "re-evaluations."
+            f"Measured: about {format_rough_seconds(calibrated_seconds / num_slots)} on this "
+            f"machine{concurrency}, from timed steps on inputs of full length, if no trial stops early; "
+            "without validation and re-evaluations."
         )
     durations = _earlier_durations(plan, runs)
     known_arms = [arm for arm in plan.arms if arm.name in durations]
@@ -184,7 +184,8 @@ def _mean_durations(
         plan: Plan of the earlier sweep.
         records: Trials of the arm.
         by_trial: Whether to compute the mean seconds per trial.
-        includes_early_ends: Whether to include trials that ended early, since both sweeps have the same early stopper.
+        includes_early_ends: Whether to include trials that ended early, since both sweeps have the same early
+            stopper.
     """
     ended_records = [
         record

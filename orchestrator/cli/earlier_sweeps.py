@@ -72,8 +72,8 @@ def read_spread(runs: Path | None, name: str, metric: str | None) -> float:
     values = [value for _, value in cell.by_unit] if cell else []
     if len(values) < MIN_VERDICT_SEEDS:
         raise InputError(
-            f"must name a sweep with at least {MIN_VERDICT_SEEDS} confirmed seeds of {outcome or 'its outcome'}, "
-            f"got {name}, whose {report.arms[0]} has {len(values)}"
+            f"must name a sweep with at least {MIN_VERDICT_SEEDS} confirmed seeds of "
+            f"{outcome or 'its outcome'}, got {name}, whose {report.arms[0]} has {len(values)}"
         )
     if not (spread := deviation(values)):
         raise InputError(

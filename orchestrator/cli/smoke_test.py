@@ -83,8 +83,9 @@ def _remarks(arm: "Arm", report: "FirstReport") -> "Iterator[str]":
     """Yield warnings about unseeded random numbers, and about settings that the code seems to ignore."""
     if report.unsteady_metrics and {*report.unsteady_metrics} == report.metrics.keys():
         yield (
-            f"a second run with the same seed reported other values of {', '.join(report.unsteady_metrics)}: seed "
-            "all random generators from trial.seed, or differences between arms are noise"
+            "a second run with the same seed reported other values of "
+            f"{', '.join(report.unsteady_metrics)}: seed all random generators from trial.seed, or "
+            "differences between arms are noise"
         )
     if report.equal_metrics:
         count = report.num_equal_reports
@@ -92,8 +93,8 @@ def _remarks(arm: "Arm", report: "FirstReport") -> "Iterator[str]":
         later_text = "" if count == 1 else ", or its effect comes later"
         fields = ", ".join(change.path for change in arm.changes)
         yield (
-            f"its {reports} of {arm.reference} in {', '.join(report.equal_metrics)}: perhaps the code does not read "
-            f"{fields}{later_text}"
+            f"its {reports} of {arm.reference} in {', '.join(report.equal_metrics)}: perhaps the code does "
+            f"not read {fields}{later_text}"
         )
 
 

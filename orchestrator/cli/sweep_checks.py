@@ -124,8 +124,8 @@ def check_trials(store: "Ledger", folder: SweepFolder) -> Iterator[Finding]:
         missing_count, example = amount(len(unplanned_ids), "trial"), min(unplanned_ids)
         detail = f"the plan lacks {missing_count} of its ledger, such as {example}"
         remedy = (
-            "the sweep was extended in another copy of this folder: continue in that copy, or restore spec.yaml, "
-            "plan.json, manifest.json and extensions/ from it"
+            "the sweep was extended in another copy of this folder: continue in that copy, or restore "
+            "spec.yaml, plan.json, manifest.json and extensions/ from it"
         )
         yield Finding("ledger", "damaged", detail, remedy)
 

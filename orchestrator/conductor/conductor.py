@@ -1,8 +1,9 @@
 """Decide which trials run next, which stop early and which assignments are confirmed.
 
 The conductor performs no I/O and reads no clock. Its decisions follow from the plan and the order of calls,
-so replaying the ledger restores its state. The next trial is of the earliest repeat that has a ready trial. Within a repeat, the arm with the least progress comes first, and ties follow the order of the plan. An
-arm is confirmed when all trials of its search have ended. Posthoc trials run after confirmation.
+so replaying the ledger restores its state. The next trial is of the earliest repeat that has a ready trial.
+Within a repeat, the arm with the least progress comes first, and ties follow the order of the plan. An arm is
+confirmed when all trials of its search have ended. Posthoc trials run after confirmation.
 """
 
 import heapq

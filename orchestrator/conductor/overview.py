@@ -1,6 +1,7 @@
 """Hold the data that `status` displays: sums over ended trials, and records of all other trials.
 
-The module performs no I/O. Ledger snapshots contain the sums, so `status` need not read the events of ended trials.
+The module performs no I/O. Ledger snapshots contain the sums, so `status` need not read the events of ended
+trials.
 """
 
 import json

@@ -54,7 +54,9 @@ class ReportJudge:
         }:
             return state.pending_stop.outcome
         if outcome.kind is OutcomeKind.INFEASIBLE and state.planned.phase != "search":
-            reason = f"only search trials may be infeasible, got an infeasible {state.planned.phase} trial: {outcome.reason}"
+            reason = (
+                f"only search trials may be infeasible, got a {state.planned.phase} trial: {outcome.reason}"
+            )
             return Outcome(OutcomeKind.CRASHED, reason)
         if outcome.kind is not OutcomeKind.FINISHED:
             return outcome

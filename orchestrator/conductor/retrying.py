@@ -117,8 +117,10 @@ def _find_failed_record(
         names += [record.place for record in failed_records]
         question = hint(selector, names).partition("Known:")[0].strip()
         raise InputError(
-            f"--retry must name {', '.join(KINDS_BY_NAME)} or one trial by id or ARM/PHASE/NUMBER, got {selector!r}, "
-            f"which names {len(matches) or 'none'}. {question} {failed_listing}".replace("  ", " ")
+            f"--retry must name {', '.join(KINDS_BY_NAME)} or one trial by id or ARM/PHASE/NUMBER, got "
+            f"{selector!r}, which names {len(matches) or 'none'}. {question} {failed_listing}".replace(
+                "  ", " "
+            )
         )
     record = record_by_id.get(matches[0].trial_id)
     if record is None or not _has_failed(record):

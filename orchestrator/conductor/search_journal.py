@@ -1,6 +1,7 @@
 """Store the calls to one repeat of one arm's search, and replay them in Optuna when a result is needed.
 
-Reopening a sweep repeats all calls, but most searches are over and need no Optuna study. A number takes 8 bytes.
+Reopening a sweep repeats all calls, but most searches are over and need no Optuna study. A number takes 8
+bytes.
 """
 
 from array import array

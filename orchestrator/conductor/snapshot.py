@@ -36,7 +36,8 @@ def ended_trials(
     Args:
         conductor: A conductor that has replayed the events.
         attempts: Attempts by trial id.
-        asked_positions: Ledger positions of the `asked` events of the trials that have not ended, by trial id.
+        asked_positions: Ledger positions of the `asked` events of the trials that have not ended, by trial
+            id.
     """
     plan, ended_trial_totals = conductor._plan, EndedTrialTotals()
     for trial_id, trial_attempts in attempts.items():

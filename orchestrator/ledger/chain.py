@@ -34,7 +34,7 @@ def first_digest(uid: str) -> str:
 
 
 def link_digest(previous_digest: str, row: Sequence[Any]) -> str:
-    """Return the digest of an event from its values of `CHAINED_COLUMNS` and the digest of the previous event."""
+    """Return the digest of an event from its `CHAINED_COLUMNS` and the digest of the previous event."""
     # JSON contains no raw line break, so that line breaks separate the parts unambiguously.
     return _hexdigest(f"{previous_digest}\n{_to_json(row[:-1])}\n{row[-1]}".encode())
 

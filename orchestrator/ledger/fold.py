@@ -95,7 +95,8 @@ class Fold:
         elif event.kind is EventKind.RETRIED and "cause" in event.payload:
             self._histories.pop(event.trial_id, None)  # the trial may get other settings
         elif event.kind is EventKind.ASKED:
-            # A trial receives its assignment once, over all holders of the sweep: the first `asked` event counts.
+            # A trial receives its assignment once, over all holders of the sweep: the first `asked` event
+            # counts.
             history = _History(trial_from_json(event.payload), self._provenance)
             self._histories.setdefault(event.trial_id, history)
         else:

@@ -83,8 +83,8 @@ class LeaseHeldError(InputError):
         else:
             renewal_text = "at an unknown time" if silent_s is None else f"{silent_s:.0f} s ago"
             holder_text = (
-                f"{holder} held the sweep and last renewed its lease {renewal_text}; this machine cannot check "
-                "whether the process is alive, so check on its host first"
+                f"{holder} held the sweep and last renewed its lease {renewal_text}; this machine cannot "
+                "check whether the process is alive, so check on its host first"
             )
         super().__init__(
             f"sweep {sweep!r} must have one holder at a time, and {holder_text}. `haltsweep status {sweep}` "

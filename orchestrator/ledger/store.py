@@ -207,7 +207,7 @@ class Ledger:
         return claimed_lease
 
     def _wait_for_expiry(self, on_wait: Callable[[str], None]) -> Lease | None:
-        """Return a lease with a void expiry if its unknown holder does not renew it for `VOID_LEASE_WAIT_S`."""
+        """Return a lease with a void expiry if its holder does not renew it for `VOID_LEASE_WAIT_S`."""
 
         def look(connection: Connection) -> Lease | None:
             lease = read_lease(self._reader.read_sweep(connection))

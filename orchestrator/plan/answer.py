@@ -26,8 +26,8 @@ Without a metric, the function uses the sweep's primary outcome. Raises Haltswee
 """
 TEST_DATA_SELECTION_WARNING = (
     "Selection saw test data: valid has the examples of {splits}, so selection on valid (of params, "
-    "weights and the last step) used these examples, and values on {splits} are too good. They are comparable "
-    "with values that were selected in the same way, and predict new data less well."
+    "weights and the last step) used these examples, and values on {splits} are too good. They are "
+    "comparable with values that were selected in the same way, and predict new data less well."
 )
 """Warning for a task whose valid split contains test examples."""
 
@@ -56,8 +56,8 @@ def outcomes_without_direction(plan: Plan) -> Iterator[str]:
             goal = usual_goal(name) or "max or min"
             remedy = f"write answer.goal: {goal}" if place == 0 else "declare it in the training code"
             yield (
-                f"No declaration states whether large or small values of {name} are better, so its verdicts are "
-                f"higher or lower; to get better or worse, {remedy}."
+                f"No declaration states whether large or small values of {name} are better, so its verdicts "
+                f"are higher or lower; to get better or worse, {remedy}."
             )
 
 

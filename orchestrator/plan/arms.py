@@ -264,8 +264,8 @@ def _apply_changes(
 ) -> dict[str, Any] | None:
     """Return `base_settings` with the fields of the request; None if a path does not exist.
 
-    If `known_roots` is given, `base_settings` has faults and lacks defaults outside of these parts. Paths outside of
-    them are not reported.
+    If `known_roots` is given, `base_settings` has faults and lacks defaults outside of these parts. Paths
+    outside of them are not reported.
     """
     settings = dict(base_settings)
     declared_values = request.declared

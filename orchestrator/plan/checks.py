@@ -94,8 +94,8 @@ def _reason_never_stopping(
         )
     elif conditions.trials >= search.trials_per_arm:
         reason = (
-            f"it waits for {conditions.trials} trials, and trials_per_arm is {search.trials_per_arm}; let it wait "
-            "for fewer, or let every trial run to its end (stopper: null)"
+            f"it waits for {conditions.trials} trials, and trials_per_arm is {search.trials_per_arm}; let "
+            "it wait for fewer, or let every trial run to its end (stopper: null)"
         )
     elif conditions.keeps_all:
         reason = "it keeps the best 100 percent; give a percentile below"

@@ -25,8 +25,8 @@ def _faults(plan: Plan) -> Iterator[str]:
         yield f"a plan must have a name and arms, got the name {plan.name!r} and {len(plan.arms)} arms"
     if len(plan.arms) > MAX_PLANNED_ARMS or len(plan.trials) > MAX_PLANNED_TRIALS:
         yield (
-            f"a plan must have at most {MAX_PLANNED_ARMS:,} arms and {MAX_PLANNED_TRIALS:,} trials, got {len(plan.arms):,} "
-            f"and {len(plan.trials):,}"
+            f"a plan must have at most {MAX_PLANNED_ARMS:,} arms and {MAX_PLANNED_TRIALS:,} trials, got "
+            f"{len(plan.arms):,} and {len(plan.trials):,}"
         )
     if 2 ** len(plan.factors) > MAX_PLANNED_ARMS:
         yield f"every combination of factors must be an arm, got {len(plan.factors)} factors"

@@ -163,8 +163,8 @@ def rounds_sentence(plan: Plan) -> str:
     )
     return (
         f"{unit.capitalize()}s run in rounds, {FIRST_LOOK} and then one at a time, and a round waits for "
-        f"its slowest trial. An arm that is certain at level {answer.level * LOOK_LEVEL_SHARE:g} after a round "
-        f"needs no more {unit}s; what others are compared with runs all of them. An arm that differs by so "
-        f"many standard deviations over {unit}s needs on average, of {seeds} {unit}s: {means_text}. Arms "
-        f"that all {unit}s would hardly decide are given up, which saves more."
+        f"its slowest trial. An arm that is certain at level {answer.level * LOOK_LEVEL_SHARE:g} after a "
+        f"round needs no more {unit}s; what others are compared with runs all of them. An arm that differs "
+        f"by so many standard deviations over {unit}s needs on average, of {seeds} {unit}s: {means_text}. "
+        f"Arms that all {unit}s would hardly decide are given up, which saves more."
     )

@@ -110,7 +110,7 @@ _REFUSED_STOPPERS: Mapping[str, str] = {
     "PB2": _POPULATION_REASON,
     "PopulationBasedTraining": _POPULATION_REASON,
     "PopulationBasedTrainingReplay": _POPULATION_REASON,
-    "ResourceChangingScheduler": "it changes the resources of running trials; in haltsweep, resources is the same for all trials",
+    "ResourceChangingScheduler": "it changes the resources of running trials, which must be equal here",
 }
 """Refused schedulers of Ray Tune, with the reason and an alternative."""
 _REFUSED_SAMPLERS: Mapping[str, str] = {

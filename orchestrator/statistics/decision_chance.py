@@ -1,7 +1,7 @@
 """Posterior predictive probability that more seeds or repeats decide an undecided verdict.
 
-The prior: with probability p0 (`NO_EFFECT_PROBABILITY`) there is no effect; else the effect is drawn from a normal
-distribution around 0 whose standard deviation is `EFFECT_SPREAD` standard deviations of one paired
+The prior: with probability p0 (`NO_EFFECT_PROBABILITY`) there is no effect; else the effect is drawn from a
+normal distribution around 0 whose standard deviation is `EFFECT_SPREAD` standard deviations of one paired
 difference. The logarithm of the standard deviation is uniform. The posterior has a closed form. For n
 differences with mean m and sum of squared deviations S, and g the square of `EFFECT_SPREAD`,
 

@@ -17,8 +17,8 @@ Three changes adapt the method to a few arms with a shared baseline:
   average if all true variances are equal. This value replaces trigamma(d / 2) in the second equation.
 - All k variances together have at most k d / (1 + (k - 1) c) degrees of freedom, which is also the upper
   bound of d0 + d. limma uses k d.
-- An arm whose variance is far above the prior of the other arms (F test at level `OUTLIER_LEVEL`) keeps its own
-  variance, and the prior is estimated from the others. Phipson et al. (2016) lower the prior degrees of
+- An arm whose variance is far above the prior of the other arms (F test at level `OUTLIER_LEVEL`) keeps its
+  own variance, and the prior is estimated from the others. Phipson et al. (2016) lower the prior degrees of
   freedom of such arms instead, which needs more arms than a sweep has.
 
 `python -m tests.orchestrator.statistics.moderated_studies` prints the error and power in simulations.

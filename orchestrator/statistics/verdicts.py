@@ -39,7 +39,7 @@ class Verdict:
 
     kind: Kind
     text: str
-    """Text for reports, e.g. `better`, `no difference larger than 0.01`, `undecided: it depends on seed 3`."""
+    """Text for reports, e.g. `better`, `no difference larger than 0.01` or `undecided: depends on seed 3`."""
     withheld: str = ""
     """Reason why the interval alone is not sufficient; empty if it is."""
 

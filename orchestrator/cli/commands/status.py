@@ -157,7 +157,8 @@ def _next_steps(
 def _verdict_lines(folder: SweepFolder, num_finished: int) -> list[str]:
     """Return warnings and verdicts of the report, if it covers all `num_finished` trials.
 
-    For an outdated report, the only line is a hint to update it. A missing report, or one without verdicts, gives no lines.
+    For an outdated report, the only line is a hint to update it. A missing report, or one without verdicts,
+    gives no lines.
     """
     try:
         content = json.loads((folder.report / "report.json").read_bytes())

@@ -98,6 +98,7 @@ def _wait_for_end(ledger: "Ledger", lease_to_end: "Lease", timeout_s: float) -> 
         if now - shown_at >= MESSAGE_INTERVAL_S:
             shown_at = now
             print_line(
-                f"waiting {now - started_at:.0f} s for the next report of its trials; --now stops without a report"
+                f"waiting {now - started_at:.0f} s for the next report of its trials; --now stops without a "
+                "report"
             )
         time.sleep(POLL_S)

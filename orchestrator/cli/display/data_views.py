@@ -110,7 +110,8 @@ def render_views(views: Sequence[SplitView]) -> "Iterator[RenderableType]":
 
 def _heading(view: SplitView) -> str:
     if view.info.streamed:
-        return f"{view.title}, a batch of {STREAM_BATCH_SIZE} drawn for step {view.subject.steps - 1:,} of seed {DISPLAY_SEED}"
+        step = f"step {view.subject.steps - 1:,} of seed {DISPLAY_SEED}"
+        return f"{view.title}, a batch of {STREAM_BATCH_SIZE} drawn for {step}"
     return view.title
 
 

@@ -87,7 +87,8 @@ def progress_line(progress: Sequence[Progress], time_left: str) -> str:
     if infeasible := sum(arm.infeasible for arm in progress):
         skipped_text += f", {infeasible} infeasible"
     failed_text = f" ({num_failed} of them failed)" if num_failed else ""
-    return f"{num_ended}/{planned} ended{failed_text}, {running} running, {pruned} pruned{skipped_text}{time_left}"
+    ended = f"{num_ended}/{planned} ended{failed_text}"
+    return f"{ended}, {running} running, {pruned} pruned{skipped_text}{time_left}"
 
 
 def short_duration(seconds: float) -> str:
@@ -201,7 +202,8 @@ class View:
         since, until = (time.strftime("%H:%M:%S", time.localtime(at)) for at in (outage.since, outage.until))
         print_error(
             f"the ledger's database is unreachable since {since} ({redact(outage.cause)}); running trials "
-            f"continue and buffer their reports; if it stays away, the sweep stops at {until}; resume it later"
+            f"continue and buffer their reports; if it stays away, the sweep stops at {until}; resume it "
+            "later"
         )
 
     def show_tracking(self, subject: str) -> None:

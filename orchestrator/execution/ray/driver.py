@@ -133,7 +133,8 @@ class RayDriver:
     def dead_server(self) -> str:
         """Return a description of a dead server of a private Ray.
 
-        The result is empty if all servers live, or if the last check was less than `SERVER_CHECK_S` seconds ago.
+        The result is empty if all servers live, or if the last check was less than `SERVER_CHECK_S` seconds
+        ago.
         """
         if time.monotonic() - self._checked_at < SERVER_CHECK_S:
             return ""

@@ -86,8 +86,8 @@ class _Restarts:
             self.failed_at.popleft()
         if len(self.failed_at) > MAX_RESTARTS:
             raise ExecutorError(
-                f"Ray ended {len(self.failed_at)} times, most recently because {reason}; no recorded result is "
-                f"lost: see {self.log} and the memory of this machine, then resume the "
+                f"Ray ended {len(self.failed_at)} times, most recently because {reason}; no recorded result "
+                f"is lost: see {self.log} and the memory of this machine, then resume the "
                 "sweep; `--driver inline` needs no Ray"
             )
         return (

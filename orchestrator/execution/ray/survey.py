@@ -78,8 +78,8 @@ def check_address(address: str) -> None:
         host = address.removeprefix(CLIENT_SCHEME).rpartition("@")[2].partition(":")[0] or "HOST"
         reason = (
             "Ray Tune must run on a node of the cluster, but a Ray client has none; launch on a machine of "
-            f"the cluster with the address of its head, {host}:{DEFAULT_PORT} unless it was started with another "
-            "--port"
+            f"the cluster with the address of its head, {host}:{DEFAULT_PORT} unless it was started with "
+            "another --port"
         )
         raise no_cluster_error(address, reason)
     host, _, port = address.rpartition(":")

@@ -1,4 +1,4 @@
-"""Write an extended plan into the folder of a sweep, so that a kill at any time leaves the old or the new plan.
+"""Write an extended plan into the folder of a sweep; a kill at any time leaves the old or the new plan.
 
 Every edition of spec and plan is stored in `extensions/<number>/`; edition 0 is the launched one. The new
 edition is written to that folder first. Then the manifest, a single file, is replaced atomically, which makes

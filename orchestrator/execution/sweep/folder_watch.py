@@ -31,7 +31,7 @@ class FolderWatch:
         self._checked_at = time.monotonic()
 
     def check(self, *, at_once: bool = False) -> None:
-        """Raise `FolderLost` with a remedy, checking once per `CHECK_INTERVAL_S` seconds unless `at_once` is True."""
+        """Raise `FolderLost` with a remedy, checking once per `CHECK_INTERVAL_S` seconds unless `at_once`."""
         now = time.monotonic()
         if not at_once and now - self._checked_at < CHECK_INTERVAL_S:
             return

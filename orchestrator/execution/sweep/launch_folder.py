@@ -106,8 +106,8 @@ def create_sweep_folder(
         # Another launch may have created the folder first; an empty folder would have been replaced.
         refuse_existing(plan, SweepFolder(root))
         raise StoreError(
-            f"the sweep's folder {root} could not be created: {error}; {disk_remedy(error)}, or choose another "
-            "one with --runs"
+            f"the sweep's folder {root} could not be created: {error}; {disk_remedy(error)}, or choose "
+            "another one with --runs"
         ) from error
     finally:
         shutil.rmtree(building.root, ignore_errors=True)
@@ -157,14 +157,15 @@ def read_setup(folder: SweepFolder) -> Setup:
         setup = from_json_values(Setup, values | {"tracking_uri": tracking_uri})
     except PermissionError as error:
         raise NotAllowed(
-            f"{folder.root / SETUP_FILE} is readable only for its owner{_owner_text(folder.root / SETUP_FILE)}: it may hold "
-            "passwords; run the command as that user, or ask for a `haltsweep bundle`"
+            f"{folder.root / SETUP_FILE} is readable only for its "
+            f"owner{_owner_text(folder.root / SETUP_FILE)}: it may hold passwords; run the command as that "
+            "user, or ask for a `haltsweep bundle`"
         ) from error
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise StoreError(
-            f"{folder.root / SETUP_FILE} must be as haltsweep wrote it, but cannot be read ({reason}); restore "
-            "the folder from a backup"
+            f"{folder.root / SETUP_FILE} must be as haltsweep wrote it, but cannot be read ({reason}); "
+            "restore the folder from a backup"
         ) from error
     require_known(setup.storage, "--storage")
     return setup

@@ -86,7 +86,7 @@ class _SweepNotDeletable(Exception):
 
 
 def _read_unstarted_setup(root: SweepFolder) -> Setup:
-    """Return the setup of a sweep that has started no trial. Raise `_SweepNotDeletable` for any other sweep."""
+    """Return the setup of a sweep that has started no trial, else raise `_SweepNotDeletable`."""
     traces = (root.checkpoint_folder, root.records, root.measurements, root.report)
     if root.root.is_symlink() or not root.plan.is_file() or any(trace.exists() for trace in traces):
         raise _SweepNotDeletable

@@ -190,6 +190,6 @@ def _read_note(file: Path) -> _RemovalNote | None:
         return None
     except (OSError, ValueError, TypeError) as error:
         raise StoreError(
-            f"{file} must name the rows of the ledger that belong to its folder, and is not readable ({error}); "
-            "delete the rows and the folder by hand"
+            f"{file} must name the rows of the ledger that belong to its folder, and is not readable "
+            f"({error}); delete the rows and the folder by hand"
         ) from error

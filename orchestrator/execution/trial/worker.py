@@ -128,8 +128,9 @@ class Harness:
     def advance(self, *, is_recorded: bool = True) -> Reply:
         """Return the next report; after a restore, first the report of the checkpoint.
 
-        A resumed trial repeats no measurement from before its checkpoint, so a checkpoint is written only after
-        every earlier measurement is in the ledger. The reply is empty if a finished trial waits for that.
+        A resumed trial repeats no measurement from before its checkpoint, so a checkpoint is written only
+        after every earlier measurement is in the ledger. The reply is empty if a finished trial waits for
+        that.
 
         Args:
             is_recorded: Whether the ledger contains all measurements of earlier replies.

@@ -31,7 +31,8 @@ class BadMeasurement(Exception):
 def validate_measurement(measurement: Measurement | None, last: Measurement | None) -> Measurement:
     """Return `measurement` with float metrics, texts as attributes, and storable names.
 
-    Metrics that are None are removed. Metrics may be infinite or NaN; the conductor checks the metrics that must be finite.
+    Metrics that are None are removed. Metrics may be infinite or NaN; the conductor checks the metrics that
+    must be finite.
 
     Args:
         measurement: The report of the workload.
@@ -134,8 +135,8 @@ def _to_float(name: Any, value: Any, step: int) -> float:
     shape = tuple(getattr(value, "shape", ()))
     if math.prod(shape) != 1:
         raise BadMeasurement(
-            f"a metric must be one number, got {_type_text(value)} of shape {shape} for {_quoted_name(name)} at "
-            f"step {step}; report its mean or one of its elements"
+            f"a metric must be one number, got {_type_text(value)} of shape {shape} for "
+            f"{_quoted_name(name)} at step {step}; report its mean or one of its elements"
         )
     try:
         return _convert_to_float(value)

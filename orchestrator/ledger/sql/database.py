@@ -36,8 +36,8 @@ class Database:
     def run(self, work: Callable[[Connection], T], *, write: bool, patient: bool = True) -> T:
         """Return the result of `work`, run in a separate transaction that is committed.
 
-        After a temporary failure, `work` runs again on a new connection, until the ledger's patience ends. The
-        earlier transaction may have been committed, so `work` must check for that.
+        After a temporary failure, `work` runs again on a new connection, until the ledger's patience ends.
+        The earlier transaction may have been committed, so `work` must check for that.
 
         Args:
             work: Function of the connection.

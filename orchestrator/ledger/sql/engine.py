@@ -241,7 +241,7 @@ def begin_transaction(engine: Engine, *, write: bool) -> Iterator[Connection]:
 
 @contextmanager
 def transaction(engine: Engine, *, write: bool) -> Iterator[Connection]:
-    """Run a transaction as `begin_transaction` does, but raise StoreError with advice when the database fails."""
+    """Run a transaction as `begin_transaction` does, but raise StoreError if the database fails."""
     try:
         with begin_transaction(engine, write=write) as connection:
             yield connection
@@ -306,7 +306,8 @@ def _parse_url(url: str) -> URL:
         )
     if parsed.query:
         raise InputError(
-            f"a ledger in a file takes no parameters, got {redact_url(url)!r}; omit the ? and the text after it"
+            f"a ledger in a file takes no parameters, got {redact_url(url)!r}; omit the ? and the text "
+            "after it"
         )
     return parsed.set(drivername="sqlite")
 

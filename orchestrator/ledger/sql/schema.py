@@ -119,8 +119,8 @@ def read_version(connection: sa.Connection, location: str) -> int:
     if versions_found[0] < MIN_READABLE_VERSION:
         raise StoreError(
             f"the ledger at {location} has schema version={versions_found[0]} of an earlier haltsweep, but "
-            "this "
-            f"version reads {MIN_READABLE_VERSION} to {SCHEMA_VERSION}; read it with the version that wrote it"
+            f"this version reads {MIN_READABLE_VERSION} to {SCHEMA_VERSION}; read it with the version that "
+            "wrote it"
         )
     if versions_found[0] > SCHEMA_VERSION:
         raise StoreError(

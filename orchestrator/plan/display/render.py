@@ -414,9 +414,9 @@ def _possible_duplicate_warnings(plan: Plan) -> Iterator[str]:
             set_values = ", ".join(f"{change.path} {value_words(change.after)}" for change in arm.changes)
             paths = ", ".join(change.path for change in arm.changes)
             yield (
-                f"Warning: the search of {arm.reference} may choose the values that {arm.name} sets ({set_values}), "
-                f"and then both arms are equal. Leave {paths} out of the search if the arm must differ from its "
-                "reference."
+                f"Warning: the search of {arm.reference} may choose the values that {arm.name} sets "
+                f"({set_values}), and then both arms are equal. Leave {paths} out of the search if the arm "
+                "must differ from its reference."
             )
 
 

@@ -2,9 +2,9 @@
 
 Finished trials stay unchanged, and later trials must be run identically. Arms, seeds, posthoc settings and
 repeats of the searches can be appended. Trials can be added to the searches until the first confirm trial is
-requested: a confirm trial belongs to the winner of a fixed number of trials, and no trial may read test splits
-before that number is fixed. Test splits can be added even later, because checkpoints of confirm trials are
-retained and evaluated again.
+requested: a confirm trial belongs to the winner of a fixed number of trials, and no trial may read test
+splits before that number is fixed. Test splits can be added even later, because checkpoints of confirm trials
+are retained and evaluated again.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,8 +16,8 @@ from orchestrator.spec.differences import ABSENT, Difference
 ADDABLE_PARTS = (
     "Can be added: arms, components and values of a grid or of contexts; seeds and splits behind those of "
     "confirm, or confirm itself; search.repeats; search.trials_per_arm, until the first confirm trial; "
-    "re-evaluations under posthoc. Budgets, on_error, texts and published values can change. Anything else is "
-    "another sweep: launch it under another name."
+    "re-evaluations under posthoc. Budgets, on_error, texts and published values can change. Anything else "
+    "is another sweep: launch it under another name."
 )
 _SEARCH_REFUSAL = "all trials of a search, and the searches of all arms, must be drawn and stopped alike"
 _CHANGEABLE_SECTIONS = frozenset({"question", "published", "profiles", "on_error"})

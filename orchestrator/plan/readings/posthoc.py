@@ -52,8 +52,8 @@ def _check_value(
             is_refused = True
     if not is_refused and all(_has_value(spec, arm, path, value) for arm in arms):
         message = (
-            f"must differ from the trained value: every arm already has {shown(value)}, and its confirm trials "
-            "measure that; leave it out"
+            f"must differ from the trained value: every arm already has {shown(value)}, and its confirm "
+            "trials measure that; leave it out"
         )
         faults.add(message, "posthoc", path, place)
         return True
@@ -153,8 +153,8 @@ def _check_duplicate_values(
             if all(_gives_equal_results(spec, arm, path, (earlier_value, value), probe) for arm in arms):
                 earlier_text = "the trained value" if earlier_value is None else shown(earlier_value)
                 faults.add(
-                    f"must change a result compared with {earlier_text}, got {shown(value)}, which gives every "
-                    "arm equal results; leave it out",
+                    f"must change a result compared with {earlier_text}, got {shown(value)}, which gives "
+                    "every arm equal results; leave it out",
                     *("posthoc", path, place),
                 )
                 break

@@ -95,8 +95,8 @@ class CustomTrainable:
         self._check_value_kinds(spec, arms, faults)
         if spec.resources.gpus > 1 and not self._trainable.several_gpus:
             message = (
-                f"must be 1 or a part of 1 for {self.path}, which does not declare that one trial uses several, "
-                f"got {spec.resources.gpus:g}: ask for one, or write "
+                f"must be 1 or a part of 1 for {self.path}, which does not declare that one trial uses "
+                f"several, got {spec.resources.gpus:g}: ask for one, or write "
                 "haltsweep = {'several_gpus': True} in its module if it uses all"
             )
             faults.add(message, "resources", "gpus", code=FaultCode.CONFLICTING_FIELDS)
@@ -244,9 +244,9 @@ class CustomTrainable:
                 yield SettingFault(path, f"{message}, got {shown(drawn_value)}")
             elif MISSING not in (drawn_value, config_value):
                 message = (
-                    f"{config} must change nothing else with a draw, and makes {path} {shown(config_value)}, where "
-                    f"the trial would have {shown(drawn_value)}: leave {path} out of the config, and let training "
-                    "compute it"
+                    f"{config} must change nothing else with a draw, and makes {path} "
+                    f"{shown(config_value)}, where the trial would have {shown(drawn_value)}: leave {path} "
+                    "out of the config, and let training compute it"
                 )
                 yield SettingFault(path, message)
 

@@ -167,9 +167,9 @@ def common_factor(first: Mapping[str, int | None], second: Mapping[str, int | No
 def divide_widths_by(system: System, factor: int) -> System:
     """Return `system` with every width of its model divided by `factor`.
 
-    Short vectors also show the effect of a setting, at a fraction of the cost. Derived widths remain multiples
-    of the others. Return `system` itself for a custom model, whose widths may have another meaning, or if the
-    smaller model cannot be trained.
+    Short vectors also show the effect of a setting, at a fraction of the cost. Derived widths remain
+    multiples of the others. Return `system` itself for a custom model, whose widths may have another meaning,
+    or if the smaller model cannot be trained.
     """
     model = system.settings["model"]
     if factor == 1 or catalog.is_outside("models", model["name"]):

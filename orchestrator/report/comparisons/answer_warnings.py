@@ -38,7 +38,7 @@ WARNING_INTRODUCTIONS: Final[Mapping[WarningCode, str]] = {
 
 
 def answer_warnings(plan: Plan, report: Report, records: Sequence[Record]) -> Iterator[ReportWarning]:
-    """Yield the warnings about the comparisons of `report`, in the order of their codes in `WARNING_INTRODUCTIONS`."""
+    """Yield the warnings about the comparisons, in the order of their codes in `WARNING_INTRODUCTIONS`."""
     verdicts = (*report.verdicts, *report.controls, *report.pooled)
     for code, verdict in product(WARNING_INTRODUCTIONS, verdicts):
         if verdict.withheld == code:
@@ -85,7 +85,8 @@ def _different_choice_warnings(plan: Plan, report: Report, verdict: ArmVerdict) 
         if _have_different_choices(dimension, *(chosen_values(arm, dimension.path) for arm in pair))
     ]
     if different_choices:
-        text = f"{verdict.arm} against {verdict.reference} in {verdict.metric}: {_join_listed(different_choices)}"
+        choices_text = _join_listed(different_choices)
+        text = f"{verdict.arm} against {verdict.reference} in {verdict.metric}: {choices_text}"
         yield ReportWarning("chosen-differently", verdict.arm, verdict.metric, text)
 
 

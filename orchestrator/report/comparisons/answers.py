@@ -240,7 +240,8 @@ def _undecided_text(verdict: Verdict, chances: Sequence[DecisionChance], unit: s
     if not chances:
         return verdict.text
     chance_of_doubling = chances[UNIT_MULTIPLES.index(1.0)]
-    chance = f"{amount(chance_of_doubling.more, f'more {unit}')} would decide it in {chance_of_doubling.chance:.0%} of cases"
+    units_text = amount(chance_of_doubling.more, f"more {unit}")
+    chance = f"{units_text} would decide it in {chance_of_doubling.chance:.0%} of cases"
     return f"{verdict.text}{';' if verdict.withheld else ':'} {chance}"
 
 

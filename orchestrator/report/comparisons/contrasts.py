@@ -191,8 +191,8 @@ def _differences_by_unit(group: ContrastGroup, outcomes: Sequence[str], results:
 def _pooled_resolution(group: ContrastGroup, metric: str, results: SeedResults) -> float:
     """Return the resolution of differences for `estimate_differences`.
 
-    `estimate_differences` expects r / sqrt(6), the rounding of a difference. The rounding of the mean of k differences
-    with resolutions r1 ... rk is sqrt((r1^2 + ... + rk^2) / 6) / k.
+    `estimate_differences` expects r / sqrt(6), the rounding of a difference. The rounding of the mean of k
+    differences with resolutions r1 ... rk is sqrt((r1^2 + ... + rk^2) / 6) / k.
     """
     steps = [resolution(results.all_values(metric, arms)) for arms in group.contexts]
     return math.hypot(*steps) / len(steps)

@@ -93,7 +93,8 @@ def test_set_difference(split: str, names: tuple[str, str], first: Digests, seco
         if first_forms == second_forms and pair[0] != pair[1]:
             first_digest, second_digest = (" and ".join(map(_short_digest, sorted(texts))) for texts in pair)
             data = f"examples of {split}" if split else "data"
-            return f"{names[0]} was measured on other {data} (digest {first_digest}) than {names[1]} ({second_digest})"
+            measured = f"{names[0]} was measured on other {data} (digest {first_digest})"
+            return f"{measured} than {names[1]} ({second_digest})"
     return ""
 
 

@@ -50,8 +50,8 @@ MAPS_TEXT = (
     "Exploratory."
 )
 NO_MAPS_TEXT = (
-    "No map is stored for {arms}: their words do not halt separately (a looped model stops for a whole input), "
-    "or their layers were not recorded."
+    "No map is stored for {arms}: their words do not halt separately (a looped model stops for a whole "
+    "input), or their layers were not recorded."
 )
 SHARE_MEANINGS = {
     "survival": "the probability that no layer before gave the word its final state",

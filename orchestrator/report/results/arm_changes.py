@@ -63,7 +63,7 @@ def arm_changes(
 
 
 def _reference_values(plan: Plan, arm: Arm, chosen: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return the values that the search of the reference chose, or `SEARCHED_VALUE` if searches are repeated."""
+    """Return the values that the search of the reference chose, `SEARCHED_VALUE` for repeated searches."""
     if plan.repeats == 1 or not arm.reference:
         return chosen.get(arm.reference, {})
     return dict.fromkeys(plan.arm(arm.reference).space.paths, SEARCHED_VALUE)

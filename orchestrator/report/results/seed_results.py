@@ -132,7 +132,7 @@ class SeedResults:
         return {record.seed for record in self._finished(arm)}.difference(self.failed_seeds(arm))
 
     def failed_seeds(self, arm: str) -> dict[int, str]:
-        """Return the failure of each failed seed, `NOT_MEASURED_FAILURE` if a trial lacks a primary outcome."""
+        """Return the failure of each failed seed: `NOT_MEASURED_FAILURE` if a primary outcome is missing."""
         return self._failures.get(arm, {})
 
     @cached_property

@@ -82,7 +82,7 @@ def _write_figures(panels: Sequence[Panel], kind: FileFormat, folder: Path) -> N
 
 
 def _replace_folder(new_folder: Path, folder: Path) -> None:
-    """Make `new_folder` the report folder. If other processes do the same concurrently, the last one remains."""
+    """Make `new_folder` the report folder. If several processes do so at once, the last one remains."""
     while True:
         old_folder = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:

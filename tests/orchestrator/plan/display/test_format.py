@@ -7,10 +7,10 @@ import pytest
 from orchestrator.plan.display.format import (
     bytes_amount,
     change_words,
-    format_decimals,
     domain_words,
-    format_duration,
     format_amount,
+    format_decimals,
+    format_duration,
     setting_words,
     value_words,
 )
