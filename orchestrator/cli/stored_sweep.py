@@ -77,8 +77,8 @@ class StoredSweep:
             if not any(event.kind is EventKind.RETRIED and (event.seq or 0) > seq for event in events):
                 newest = records(events, self.plan)
                 if not self._lacks_objective(newest):
-                    return Overview.of(self.plan, self.planned, newest, totals)
-        return Overview.of(self.plan, self.planned, self.newest_records())
+                    return Overview.from_records(self.plan, self.planned, newest, totals)
+        return Overview.from_records(self.plan, self.planned, self.newest_records())
 
     @property
     def _counts_earlier_reports(self) -> bool:

@@ -82,7 +82,7 @@ class ArmSearch:
                 trial, assignment = self._draw(number)
             except NoAdmissibleDraw:  # leave the study in the state that a replay gives
                 self._enqueue(number, {})
-                self.failed(number)
+                self.record_failed(number)
                 raise
         self._trials[number] = trial
         return assignment
@@ -108,14 +108,14 @@ class ArmSearch:
             suggest(trial, path, self._arm.space[path].domain)
         self._trials[number] = trial
 
-    def retried(self, number: int, assignment: Assignment) -> None:
+    def record_retried(self, number: int, assignment: Assignment) -> None:
         """Mark the failed trial `number` to run again.
 
         The Optuna study keeps the failed trial and gets a new trial with the same values.
         """
         if number in self._unranked:
             self._unranked.remove(number)
-            self.failed(number)
+            self.record_failed(number)
         self._last_values.pop(number, None)
         self._enqueue(number, assignment)
 
@@ -134,30 +134,30 @@ class ArmSearch:
         with self._convert_errors("stopper", number):
             return bool(self._trials[number].should_prune())
 
-    def finished(self, number: int) -> None:
+    def record_finished(self, number: int) -> None:
         """Record that the trial finished with the values of its last `report`."""
         self._report_to_study(number, TrialState.COMPLETE, self._last_values[number])
         for unranked_trial in self._unranked:
             self._report_to_study(unranked_trial, TrialState.COMPLETE, self._worst_values())
         self._unranked.clear()
 
-    def pruned(self, number: int) -> None:
+    def record_pruned(self, number: int) -> None:
         """Record that the early stopper ended the trial."""
         self._report_to_study(number, TrialState.PRUNED)
 
-    def infeasible(self, number: int) -> None:
+    def record_infeasible(self, number: int) -> None:
         """Record that the settings cannot be trained; samplers get a value worse than all others."""
         self._last_values.pop(number, None)
         self._report_to_study(number, TrialState.PRUNED)
 
-    def diverged(self, number: int) -> None:
+    def record_diverged(self, number: int) -> None:
         """Record that the trial diverged; rank it with the worst value so far, once any value exists."""
         if self._last_values:
             self._report_to_study(number, TrialState.COMPLETE, self._worst_values())
         else:
             self._unranked.append(number)
 
-    def failed(self, number: int) -> None:
+    def record_failed(self, number: int) -> None:
         """Record that the trial failed and gives no information about its assignment."""
         self._report_to_study(number, TrialState.FAIL)
 

@@ -45,7 +45,7 @@ class SearchProgress:
     stale: int = 0
     """Number of trials that have ended since the best value was found."""
 
-    def ended(self, value: float | None) -> None:
+    def record_end(self, value: float | None) -> None:
         """Record that a search trial ended for good, with `value` if it finished."""
         if value is not None and (self.best is None or value > self.best):
             self.best, self.stale = value, 0
@@ -76,7 +76,7 @@ class Spending:
         """Return whether the search of an arm may end before its last trial."""
         return self._limits.each_arm is not None
 
-    def measured(
+    def record_measurement(
         self, planned_trial: PlannedTrial, previous_report: Measurement | None, current_report: Measurement
     ) -> None:
         """Add the resources that a trial used between two successive reports."""
@@ -107,7 +107,7 @@ class Spending:
 
     def search_ended(self, planned_trial: PlannedTrial, value: float | None) -> None:
         """Record that a search trial ended for good, with `value` of the first objective if it finished."""
-        self._progress[_search_key(planned_trial)].ended(None if value is None else self._sign * value)
+        self._progress[_search_key(planned_trial)].record_end(None if value is None else self._sign * value)
 
     def used_up(self) -> str:
         """Return why the sweep may start no more trials; empty while trials may start."""

@@ -72,7 +72,7 @@ class Conductor:
             self._link_posthoc_trials(arm_state)
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Return whether every planned trial has ended."""
         return not self._num_open
 
@@ -102,7 +102,7 @@ class Conductor:
         arm_state = self._arm_state(state.planned)
         arm_state.seconds += measurement.seconds - (state.last.seconds if state.last else 0.0)
         assert state.last is None or measurement.step > state.last.step, "steps of a trial must increase"
-        self._spending.measured(state.planned, state.last, measurement)
+        self._spending.record_measurement(state.planned, state.last, measurement)
         state.last = measurement
         if state.pending_stop is None:
             state.pending_stop = self._judge.stop_for_fault(state, measurement)
@@ -170,7 +170,7 @@ class Conductor:
         self._first_errors.forget(planned)
         other_states: list[TrialState] = []
         if planned.phase == "search":
-            self._search_journal(planned).retried(planned.number, state.trial.assignment)
+            self._search_journal(planned).record_retried(planned.number, state.trial.assignment)
             other_states = self._reopen_search(arm_state)
         elif planned.phase == "confirm":
             self._confirmed_metrics.pop((planned.arm, planned.seed), None)
@@ -194,7 +194,7 @@ class Conductor:
 
     def _reopen_skipped_seeds(self) -> list[TrialState]:
         """Recompute the completed rounds; return skipped trials that may now be needed."""
-        self._rounds = Rounds.after(self._plan, self._confirmed_metrics)
+        self._rounds = Rounds.from_confirmations(self._plan, self._confirmed_metrics)
         skipped_states = [
             state
             for (name, _), arm_state in self._arms.items()

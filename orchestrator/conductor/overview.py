@@ -48,7 +48,7 @@ class PhaseTotals:
     """Best value of the first objective among the finished trials; only for the phase `search`."""
 
     @property
-    def planned(self) -> int:
+    def num_ended(self) -> int:
         """Return the number of ended trials of the plan.
 
         Infeasible trials are not counted because each is replaced by another trial.
@@ -153,7 +153,7 @@ class Overview:
     """Records of trials that have started and have no final outcome."""
 
     @classmethod
-    def of(
+    def from_records(
         cls,
         plan: Plan,
         num_planned: Mapping[tuple[str, Phase], int],
@@ -222,7 +222,7 @@ class Overview:
         builder = OutlookBuilder(self.plan)
         for (arm, phase), count in self.planned.items():
             totals = self.ended.arms.get(arm, {}).get(phase, PhaseTotals())
-            num_waiting = count - totals.planned
+            num_waiting = count - totals.num_ended
             builder.phases[arm, phase] = PhaseWork(
                 arm, phase, num_waiting, totals.reported, totals.seconds, totals.finished, totals.finished_s
             )

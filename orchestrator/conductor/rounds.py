@@ -30,7 +30,7 @@ TRAIN_PREFIX = "train/"
 
 def verdicts_at_looks(plan: Plan, confirmations: ConfirmedMetrics) -> dict[str, EarlyVerdict]:
     """Return the early verdicts of arms that needed no more seeds, by arm; empty for a plan without looks."""
-    return Rounds.after(plan, confirmations).decided
+    return Rounds.from_confirmations(plan, confirmations).decided
 
 
 class Rounds:
@@ -52,7 +52,7 @@ class Rounds:
         self.decided: dict[str, EarlyVerdict] = {}
 
     @classmethod
-    def after(cls, plan: Plan, confirmations: ConfirmedMetrics) -> "Rounds":
+    def from_confirmations(cls, plan: Plan, confirmations: ConfirmedMetrics) -> "Rounds":
         """Return the rounds of `plan` after all looks that `confirmations` permit."""
         rounds = cls(plan)
         while rounds.advance(confirmations) is not None:

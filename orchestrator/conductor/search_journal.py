@@ -17,17 +17,17 @@ from search_spaces.dimensions import Assignment
 _OPERATIONS = (
     "record_assignment",
     "report",
-    "finished",
-    "pruned",
-    "infeasible",
-    "diverged",
-    "failed",
-    "retried",
+    "record_finished",
+    "record_pruned",
+    "record_infeasible",
+    "record_diverged",
+    "record_failed",
+    "record_retried",
 )
 _CALL_FACTOR = 8
 """Factor that encodes a call as one number: trial number * _PLACES + operation."""
 _RECORD_ASSIGNMENT, _REPORT, _FAIL, _RETRY = map(
-    _OPERATIONS.index, ("record_assignment", "report", "failed", "retried")
+    _OPERATIONS.index, ("record_assignment", "report", "record_failed", "record_retried")
 )
 
 
@@ -68,7 +68,7 @@ class SearchJournal:
         """Record that trial `number` has run with `assignment`."""
         self._record(_RECORD_ASSIGNMENT, number, assignment)
 
-    def retried(self, number: int, assignment: Assignment) -> None:
+    def record_retried(self, number: int, assignment: Assignment) -> None:
         """Record that the failed trial `number` runs again."""
         self._record(_RETRY, number, assignment)
 
@@ -84,7 +84,8 @@ class SearchJournal:
 
     def record_end(self, number: int, kind: OutcomeKind) -> None:
         """Record how the trial ended; a failure gives no information about its assignment."""
-        self._record(_OPERATIONS.index(kind.value) if kind.value in _OPERATIONS else _FAIL, number)
+        name = f"record_{kind.value}"
+        self._record(_OPERATIONS.index(name) if name in _OPERATIONS else _FAIL, number)
 
     def assignment(self, number: int) -> Assignment:
         """Return the assignment that trial `number` received."""

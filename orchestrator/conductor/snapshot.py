@@ -116,7 +116,7 @@ def from_chunks(conductor: "Conductor", chunks: Iterator[Any]) -> None:
     conductor._confirmed_metrics = {(arm, seed): metrics for arm, seed, metrics in head["confirmed"]}
     conductor._spending.load(head["spending"])
     conductor._first_errors.load(head["first"])
-    conductor._rounds = Rounds.after(conductor._plan, conductor._confirmed_metrics)
+    conductor._rounds = Rounds.from_confirmations(conductor._plan, conductor._confirmed_metrics)
 
 
 def _arm_to_json(arm_state: ArmState, states: Mapping[str, TrialState], num_planned: int) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def run_inline(
             run.run_trial(attempt)
     if stop.is_set():
         recorder.drain(STOP_REASON)
-    assert recorder.finished or recorder.draining, (
+    assert recorder.is_finished or recorder.drain_reason, (
         "without a running trial, the recorder has an attempt unless the sweep is over"
     )
 
@@ -149,7 +149,7 @@ class DebuggerSlot:
         self._instruction = Instruction()
         store = make_store(job_encoder.store)
         interval_s = job_encoder.checkpoint_seconds
-        self._harness = Harness(job_encoder.workload, interval_s, store=store, on_error=self._examine)
+        self._harness = Harness(job_encoder.workload, interval_s, store=store, on_error=self._debug_failure)
 
     def start(self, order: WorkerJob) -> None:
         """Start a trial with seeded random generators."""
@@ -175,7 +175,7 @@ class DebuggerSlot:
         """Close the worker of the trial."""
         self._harness.stop(save=False)
 
-    def _examine(self, kind: OutcomeKind, error: BaseException) -> None:
+    def _debug_failure(self, kind: OutcomeKind, error: BaseException) -> None:
         if _open_debugger(kind, error):
             self._stop.set()
 

@@ -30,7 +30,7 @@ class Snapshot:
     """Progress of each arm, in the order of the plan."""
     open_seconds: float
     """Seconds for which sessions had the sweep open."""
-    draining: str
+    drain_reason: str
     """Reason why no new trial is started; empty while trials are started."""
     outlook: Outlook = field(default_factory=Outlook)
 

@@ -69,7 +69,7 @@ class Session:
     def next_attempt(self, key: str, num_slots: int) -> Attempt | NoAttempt:
         """Return an attempt for the new run `key` if one of `num_slots` slots is free."""
         self.check_stop()
-        if not self._running and (self.recorder.finished or self.recorder.draining):
+        if not self._running and (self.recorder.is_finished or self.recorder.drain_reason):
             self.end_unstarted()
             return NoAttempt.NEVER
         if not self.recorder.wait_until_written() or len(self._running) >= num_slots:
@@ -80,7 +80,7 @@ class Session:
             else self.recorder.next_attempt()
         )
         if attempt is None:
-            is_over = self.recorder.finished or self.recorder.draining
+            is_over = self.recorder.is_finished or self.recorder.drain_reason
             assert self._running or is_over, (
                 "without a running trial, the recorder has an attempt unless the sweep is over"
             )
@@ -96,7 +96,7 @@ class Session:
         """Check for reasons to drain or to end at once."""
         self.check()
         self.recorder.wait_until_written()
-        if self.stop.is_set() and not self.recorder.draining:
+        if self.stop.is_set() and not self.recorder.drain_reason:
             self.recorder.drain(STOP_REASON)
 
     def report(self, key: str, replies: Iterable[Reply]) -> tuple[Stop | None, bool]:
@@ -114,7 +114,7 @@ class Session:
         for key in started:
             if key in self._running:
                 self._reported_at.setdefault(key, self.clock())
-        return SchedulerTurn(self._silent_runs(), bool(self.recorder.draining))
+        return SchedulerTurn(self._silent_runs(), bool(self.recorder.drain_reason))
 
     def _record_replies(self, key: str, replies: Iterable[Reply]) -> Stop | None:
         attempt = self._running[key]
@@ -133,7 +133,7 @@ class Session:
             self._keys_to_stop.discard(key)
         if has_ended or stop is None or key in self._keys_to_stop:
             return None
-        if not (self.recorder.wait_until_written() or self.recorder.draining):
+        if not (self.recorder.wait_until_written() or self.recorder.drain_reason):
             return None  # a later report receives the stop, once the ledger contains this one
         self._keys_to_stop.add(key)
         return stop
@@ -166,7 +166,7 @@ class Session:
 
     def record_all_deaths(self, reason: str) -> None:
         """Record that all workers died with their scheduler."""
-        if self.recorder.draining:
+        if self.recorder.drain_reason:
             self.end_unstarted()
         for key in self.running:
             if key in self._reported_at:
@@ -186,6 +186,6 @@ class Session:
         self._reported_at.clear()
         self._attempts_to_reassign.clear()
         for attempt in unstarted:
-            outcome = Outcome(OutcomeKind.STOPPED, self.recorder.draining)
+            outcome = Outcome(OutcomeKind.STOPPED, self.recorder.drain_reason)
             self.recorder.record(attempt.trial_id, attempt.token, Reply(ended=outcome))
             self.on_change()

@@ -141,7 +141,7 @@ class _History:
         if event.kind in {EventKind.MEASURED, EventKind.STARTED}:
             self.last_report_at = event.at
         if event.kind is EventKind.MEASURED:
-            self._measure(read_measurement(event), objectives)
+            self._add_measurement(read_measurement(event), objectives)
         elif event.kind is EventKind.STARTED:
             self.attempts += 1
             self.outcome, self.reason, self.ended_at = None, "", None
@@ -169,7 +169,7 @@ class _History:
         self.last, self.best, counted = self.values_at_checkpoint
         self.counted_reports = counted and counted.copy()
 
-    def _measure(self, measurement: Measurement, objectives: Sequence[Objective]) -> None:
+    def _add_measurement(self, measurement: Measurement, objectives: Sequence[Objective]) -> None:
         if newest := self.last is None or measurement.step > self.last.step:
             self.last = measurement
         if objectives and newest and self.trial.planned.phase == "search":

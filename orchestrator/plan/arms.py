@@ -13,7 +13,7 @@ from orchestrator.plan.training_code.settings import (
     checked,
     differences,
     field_names,
-    undeclared,
+    undeclared_changes,
     valid_parts,
 )
 from orchestrator.plan.types import Change
@@ -222,7 +222,7 @@ def _checked_arm(
 ) -> CheckedArm[S]:
     changes = differences(base_settings, system.settings)
     declared_values = request.declared
-    for change in undeclared(changes, declared_values):
+    for change in undeclared_changes(changes, declared_values):
         path = next(iter(declared_values), change.path)
         message = (
             f"must change only what it declares, but {change.path} goes from {shown(change.before)} to "

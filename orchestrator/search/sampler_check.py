@@ -50,7 +50,7 @@ def check_sampler(component_spec: Mapping[str, Any], objectives: int, space: Seq
         SamplerRefused: If the sampler cannot be used.
     """
     component = load_component(component_spec, SAMPLER)
-    choice = component.chosen(component_spec)
+    choice = component.load_choice(component_spec)
     if choice.is_grid:
         return
     if choice.is_exhaustive and (size := _num_combinations(space)) > COUNTED_MAX:
@@ -81,10 +81,10 @@ def check_stopper(component_spec: Mapping[str, Any]) -> ComponentChoice:
         SamplerRefused: If the stopper cannot be used.
     """
     component = load_component(component_spec, STOPPER)
-    choice = component.chosen(component_spec)
+    choice = component.load_choice(component_spec)
     low, high = (choice.keywords.get(f"{end}_resource") for end in ("min", "max"))
     if isinstance(low, int) and isinstance(high, int) and low >= high:
-        least, most = component.written("min_resource"), component.written("max_resource")
+        least, most = component.alternative_name("min_resource"), component.alternative_name("max_resource")
         raise SamplerRefused([Refusal(most, f"{most} must be more than {least}, {low}, got {high}")])
     _require_success(component, choice, _try_stopper)
     return choice
@@ -104,7 +104,7 @@ def _require_success(
     """Raise `SamplerRefused` if `try_component` fails, for each keyword that fails alone, or else for all."""
     if not (failure := _error_text(try_component, choice)):
         return
-    required_keywords = {key: value for key, value in choice.keywords.items() if key in component.required}
+    required_keywords = {key: value for key, value in choice.keywords.items() if key in component.required_keywords}
     reasons = {}
     if len(choice.keywords) == 1 or not _error_text(
         try_component, replace(choice, keywords=required_keywords)
@@ -113,7 +113,7 @@ def _require_success(
             if reason := _error_text(
                 try_component, replace(choice, keywords=required_keywords | {key: value})
             ):
-                spec_keyword = component.written(key)
+                spec_keyword = component.alternative_name(key)
                 reasons[spec_keyword] = (
                     f"with {spec_keyword} = {shown(value)}: {reason.replace(key, spec_keyword)}"
                 )

@@ -224,7 +224,7 @@ def choose_sampler(component_spec: Mapping[str, Any]) -> ComponentChoice:
     Raises:
         SamplerRefused: If a name or type is invalid.
     """
-    return load_component(component_spec, SAMPLER).chosen(component_spec)
+    return load_component(component_spec, SAMPLER).load_choice(component_spec)
 
 
 def choose_stopper(component_spec: Mapping[str, Any]) -> ComponentChoice:
@@ -233,7 +233,7 @@ def choose_stopper(component_spec: Mapping[str, Any]) -> ComponentChoice:
     Raises:
         SamplerRefused: If a name or type is invalid.
     """
-    return load_component(component_spec, STOPPER).chosen(component_spec)
+    return load_component(component_spec, STOPPER).load_choice(component_spec)
 
 
 def make_sampler(choice: ComponentChoice, seed: int) -> BaseSampler:
@@ -321,7 +321,7 @@ class NamedComponent:
     parameters: Mapping[str, inspect.Parameter]
     is_optunas: bool
 
-    def chosen(self, component_spec: Mapping[str, Any]) -> ComponentChoice:
+    def load_choice(self, component_spec: Mapping[str, Any]) -> ComponentChoice:
         """Return the class and keywords of `component_spec`, validated by names and types.
 
         Raises:
@@ -329,9 +329,11 @@ class NamedComponent:
         """
         names = self.alias.keywords
         written_keys = {names.get(key, key): key for key in component_spec if key != "name"}
-        missing = self.required - set(written_keys)
+        missing = self.required_keywords - set(written_keys)
         duplicate_keys = [key for key in component_spec if key != names.get(key, key) in component_spec]
-        refusals = [Refusal("", f"{self.label} must be given {self.written(key)}") for key in missing]
+        refusals = [
+            Refusal("", f"{self.label} must be given {self.alternative_name(key)}") for key in missing
+        ]
         refusals += [Refusal(key, f"{key} is {names[key]}: give one of them") for key in duplicate_keys]
         for keyword, key in written_keys.items():
             refusals += self._refusals(key, keyword, component_spec[key])
@@ -342,7 +344,7 @@ class NamedComponent:
         )
 
     @property
-    def required(self) -> set[str]:
+    def required_keywords(self) -> set[str]:
         """Return the keywords that must be given."""
         return {
             key
@@ -350,7 +352,7 @@ class NamedComponent:
             if is_required(takes) and key not in _DERIVED_KEYWORDS
         }
 
-    def written(self, keyword: str) -> str:
+    def alternative_name(self, keyword: str) -> str:
         """Return the alternative name of a keyword of the class."""
         return next((name for name, target in self.alias.keywords.items() if target == keyword), keyword)
 
@@ -384,7 +386,7 @@ class NamedComponent:
 
     def _known_keywords(self) -> list[str]:
         return sorted(
-            self.written(key)
+            self.alternative_name(key)
             for key, parameter in self.parameters.items()
             if (is_expressible(parameter) or _takes_stopper(parameter)) and key not in _DERIVED_KEYWORDS
         )

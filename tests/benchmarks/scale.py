@@ -106,7 +106,7 @@ def virtual(root: Path, args: argparse.Namespace) -> None:
         began = time.perf_counter()
         decisions, reports = drive(recorder, args.in_flight)
         took = time.perf_counter() - began
-        assert recorder.finished, "every trial must have ended"
+        assert recorder.is_finished, "every trial must have ended"
         recorder.close()
         ledger.release(lease)
     print_figures(

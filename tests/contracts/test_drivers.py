@@ -284,7 +284,7 @@ def test_each_trial_has_a_process_with_its_threads_below_a_reused_worker(ray_scr
     recorder = record(plan, log, root=tmp_path / "sweep")
     encoder = JobEncoder(PROCESS_FACTS, 1000.0, 2, 0, tmp_path / "data")
     run_session(Session(recorder, threading.Event()), encoder, ray_scratch, lambda: 1)
-    assert recorder.finished
+    assert recorder.is_finished
     facts = [event.payload["metrics"] for event in log.of(EventKind.MEASURED)]
     assert len({fact["worker/pid"] for fact in facts}) == 2
     assert len({fact["worker/server"] for fact in facts}) == 1

@@ -85,7 +85,9 @@ def _print_status(name: str, runs: Path | None, storage: str | None, *, trials: 
     includes_trials = as_json or trials
     with open_stored_sweep(name, runs_root(runs), storage, outline=not includes_trials) as sweep:
         records, is_locked = sweep.newest_records() if includes_trials else [], sweep.ledger.is_held()
-        overview = Overview.of(sweep.plan, sweep.planned, records) if includes_trials else sweep.overview()
+        overview = (
+            Overview.from_records(sweep.plan, sweep.planned, records) if includes_trials else sweep.overview()
+        )
         tracking = sweep_tracking_status(sweep)
         progress = overview.progress(is_locked=is_locked)
         outlook = overview.outlook(is_locked=is_locked, now=time.time())

@@ -146,10 +146,12 @@ class View:
         if self._snapshot is None:
             self._began = now
         self._snapshot = snapshot
-        progress = progress_line(arms, "") + (f"; stopping: {snapshot.draining}" if snapshot.draining else "")
-        time_left = "" if snapshot.draining else self._time_left_text(snapshot, now)
+        progress = progress_line(arms, "") + (
+            f"; stopping: {snapshot.drain_reason}" if snapshot.drain_reason else ""
+        )
+        time_left = "" if snapshot.drain_reason else self._time_left_text(snapshot, now)
         if self._live is not None:
-            hint = "" if snapshot.draining else f"; {self._hint}"
+            hint = "" if snapshot.drain_reason else f"; {self._hint}"
             self._draw(progress + time_left + hint, *progress_tables(arms, self._objective, snapshot.outlook))
         elif now - self._last_at >= LINE_INTERVAL_S or all(arm.ended == arm.planned for arm in arms):
             is_quiet = progress == self._last_text and now - self._last_at >= QUIET_S

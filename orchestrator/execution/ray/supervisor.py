@@ -60,7 +60,7 @@ def run_ray(
     restarts = _Restarts(order.address, log)
     while (error := _run_once(session, order, log, on_ending)) is not None:
         session.record_all_deaths(f"Ray ended: {error}")
-        if session.recorder.draining:
+        if session.recorder.drain_reason:
             return
         session.warn(restarts.record_failure(error))
 
@@ -119,10 +119,10 @@ def _run_once(session: Session, order: DriverOrder, log: Path, on_ending: Callab
         while True:
             with delayed_interrupts():
                 session.check_stop()
-            if session.recorder.draining and not has_called:
+            if session.recorder.drain_reason and not has_called:
                 session.end_unstarted()
                 return None
-            if session.recorder.finished and finished_at is None:
+            if session.recorder.is_finished and finished_at is None:
                 finished_at = running_clock()
                 on_ending()
             if finished_at is not None and running_clock() - finished_at > EXIT_WAIT_S:

@@ -245,12 +245,12 @@ def _run_session(
         if retry is not None:
             _retry_trials(session, retry)
         try:
-            if setup.workload == DEFAULT_WORKLOAD and not session.recorder.finished:
+            if setup.workload == DEFAULT_WORKLOAD and not session.recorder.is_finished:
                 _prepare_data(session, watch, changed_code=changed_code)
             watch.on_open()
             with interrupt_state.draining():
                 _run_driver(session, options, interrupt_state.stop)
-            session.interrupted = interrupt_state.stop.is_set() and not session.recorder.finished
+            session.interrupted = interrupt_state.stop.is_set() and not session.recorder.is_finished
         except KeyboardInterrupt:
             session.interrupted = True
     # Clean up here too, since a session without remaining trials never starts Ray.
@@ -286,7 +286,7 @@ def _run_driver(session: OpenSweep, options: _SessionOptions, stop: threading.Ev
     """Run the driver until the sweep is finished or drained."""
     view = ThrottledView(session.snapshot, options.watch.on_change, session.start_tracking)
     view.show()
-    if not session.recorder.finished:
+    if not session.recorder.is_finished:
         if options.driver == "inline":
             run_inline(
                 session.recorder,

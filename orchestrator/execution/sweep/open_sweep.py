@@ -109,7 +109,9 @@ class OpenSweep:
     def snapshot(self) -> Snapshot:
         """Return the current state of the sweep for display."""
         recorder = self.recorder
-        return Snapshot(recorder.progress(), recorder.open_seconds(), recorder.draining, recorder.outlook())
+        return Snapshot(
+            recorder.progress(), recorder.open_seconds(), recorder.drain_reason, recorder.outlook()
+        )
 
     def store_result(self, ledger: Ledger, untracked: str, tracking_pid: int | None) -> None:
         """Store the result of the session, computed from the ledger."""

@@ -95,7 +95,7 @@ class Recorder:
         self.on_failure: Callable[[str, Outcome], None] = lambda *_: None
         """Called with the id and outcome of each failed trial."""
         self._kills = Kills()
-        self._draining = ""
+        self._drain_reason = ""
         self._exhausted_budget = ""
         self._error = ""
         self._closed = False
@@ -109,19 +109,19 @@ class Recorder:
         # The conductor of the fold only replays written events, so a snapshot is never ahead of the ledger.
         self._conductor = self._fold.make_conductor() if self._replays else self._fold.conductor
         self._save_snapshot()
-        self._write([log.opened(clock(), lease.holder, plan.spec_digest, provenance or {})])
+        self._write([log.claim_event(clock(), lease.holder, plan.spec_digest, provenance or {})])
         self._write_pending_decisions()
         self._schedule_discard(self._attempts)
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether every planned trial has ended."""
-        return self._conductor.finished
+        return self._conductor.is_finished
 
     @property
-    def draining(self) -> str:
+    def drain_reason(self) -> str:
         """Reason why no new trial is started; empty while trials are started."""
-        return self._draining
+        return self._drain_reason
 
     def progress(self) -> tuple[Progress, ...]:
         """Return the progress of every arm, in the order of the plan."""
@@ -157,7 +157,11 @@ class Recorder:
         if trial is not None:
             return self._start_attempt(trial, new_events)
         self._write(new_events)
-        if blocked_trials and not self._draining and not any(map(self._conductor.is_running, self._attempts)):
+        if (
+            blocked_trials
+            and not self._drain_reason
+            and not any(map(self._conductor.is_running, self._attempts))
+        ):
             return self._stop_after_kills(blocked_trials)
         return None
 
@@ -180,9 +184,9 @@ class Recorder:
         now = self._clock()
         attempts = self._attempts.get(trial.trial_id)
         if attempts is None:
-            new_events.append(log.trial_assigned(now, trial))
+            new_events.append(log.assignment_event(now, trial))
         token = attempts.token + 1 if attempts else 1
-        self._write([*new_events, log.started(now, trial.trial_id, token)])
+        self._write([*new_events, log.start_event(now, trial.trial_id, token)])
         checkpoints, source = self._folder.checkpoint(trial.trial_id), self._last_checkpoint(trial.source_id)
         return Attempt(trial, token, checkpoints, source)
 
@@ -195,7 +199,7 @@ class Recorder:
     def record_data(self, digests: Mapping[str, str]) -> None:
         """Record the digests of the data, by task/split, before any trial reads them."""
         if digests:
-            self._write([log.read(self._clock(), digests)])
+            self._write([log.data_event(self._clock(), digests)])
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -238,7 +242,7 @@ class Recorder:
         if reply.checkpoint is not None:
             self._conductor.record_checkpoint(trial_id)
             place = self._checkpoints.place(trial_id, reply.checkpoint)
-            new_events.append(log.checkpointed(now, trial_id, reply.checkpoint, place))
+            new_events.append(log.checkpoint_event(now, trial_id, reply.checkpoint, place))
         if reply.ended is not None:
             outcome, saved_step = self._conductor.judge_outcome(trial_id, reply.ended), None
             # A trial stopped for its values would be stopped again if it resumed from its last checkpoint.
@@ -250,18 +254,18 @@ class Recorder:
             self._schedule_discard([trial_id])
         if self._transaction is None and not self.wait_until_written():
             decision = Continue()
-        if self._draining and isinstance(decision, Continue):
-            return Stop(OutcomeKind.STOPPED, self._draining)
+        if self._drain_reason and isinstance(decision, Continue):
+            return Stop(OutcomeKind.STOPPED, self._drain_reason)
         return decision
 
     def _measurement_events(self, now: float, trial_id: str, measurement: Measurement) -> Iterator[Event]:
         """Yield the events of a new measurement: its metrics, changed attributes, and examples."""
         known = self._attempts[trial_id].attributes
-        yield log.measured(now, trial_id, measurement)
+        yield log.measurement_event(now, trial_id, measurement)
         if texts := {name: text for name, text in measurement.attributes.items() if known.get(name) != text}:
-            yield log.attributes(now, trial_id, texts)
+            yield log.attributes_event(now, trial_id, texts)
         if measurement.examples:
-            yield log.examples_stored(now, trial_id, measurement)
+            yield log.examples_event(now, trial_id, measurement)
 
     def record_death(self, trial_id: str, reason: str, cause: DeathCause) -> Outcome:
         """Record that the worker of a trial died; return the outcome of the attempt.
@@ -303,12 +307,12 @@ class Recorder:
             if step < 0 and retained_step is not None:
                 self._checkpoints.discard([trial_id])
             other_ids = self._conductor.retry(trial_id, step)
-            reopened_events = [log.reopened(now, other_id, trial_id) for other_id in other_ids]
-            self._write([log.retried(now, trial_id, step), *reopened_events])
+            reopened_events = [log.reopening_event(now, other_id, trial_id) for other_id in other_ids]
+            self._write([log.retry_event(now, trial_id, step), *reopened_events])
 
     def drain(self, reason: str) -> None:
         """Start no new trials and stop running trials at their next report; `resume` continues them."""
-        self._draining = self._draining or reason
+        self._drain_reason = self._drain_reason or reason
         self._conductor.refuse_new(reason)
 
     def close(self, reason: str | None = None) -> None:
@@ -325,16 +329,16 @@ class Recorder:
         self._save_snapshot(at_end=True)
 
     def _closing_event(self, reason: str | None) -> Event:
-        if reason is None and self._error and not self.finished:
-            return log.closed(self._clock(), log.ERROR_REASON, self._error)
-        if reason is None and self._exhausted_budget and not self.finished:
-            return log.closed(
+        if reason is None and self._error and not self.is_finished:
+            return log.release_event(self._clock(), log.ERROR_REASON, self._error)
+        if reason is None and self._exhausted_budget and not self.is_finished:
+            return log.release_event(
                 self._clock(), log.BUDGET_REASON, self._exhausted_budget, extensions=self._extensions
             )
-        return log.closed(self._clock(), reason or ("done" if self.finished else "interrupted"))
+        return log.release_event(self._clock(), reason or ("done" if self.is_finished else "interrupted"))
 
     def _check_budget(self) -> None:
-        if self._draining:
+        if self._drain_reason:
             return
         if error := self._conductor.repeated_error():
             self._error = error
@@ -355,14 +359,16 @@ class Recorder:
         if outcome.kind.failed:
             self.on_failure(trial_id, outcome)
         retained_step = saved_step if outcome.kind in RESUMABLE_KINDS else None
-        return log.ended(self._clock(), trial_id, outcome, death_cause=death_cause, saved_step=retained_step)
+        return log.end_event(
+            self._clock(), trial_id, outcome, death_cause=death_cause, saved_step=retained_step
+        )
 
     def _unrunnable_events(self) -> list[Event]:
         now = self._clock()
         return [
             event
             for trial, outcome in self._conductor.take_unrunnable()
-            for event in (log.trial_assigned(now, trial), log.ended(now, trial.trial_id, outcome))
+            for event in (log.assignment_event(now, trial), log.end_event(now, trial.trial_id, outcome))
         ]
 
     def _write_pending_decisions(self) -> None:

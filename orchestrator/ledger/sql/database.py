@@ -58,7 +58,7 @@ class Database:
                     raise explain_error(error, self._engine.url) from error
                 self._patience.record_failure(str(error.orig))
                 if not (patient and self._patience.wait(tries)):
-                    raise explain_error(error, self._engine.url, self._patience.since) from error
+                    raise explain_error(error, self._engine.url, self._patience.began_at) from error
                 tries += 1
             else:
                 self._patience.record_success()

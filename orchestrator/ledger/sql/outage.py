@@ -78,7 +78,7 @@ class Patience:
             self._on_outage(None)
 
     @property
-    def since(self) -> float | None:
+    def began_at(self) -> float | None:
         """Unix time in seconds at which the outage began; None if there is none."""
         return self._since[0] if self._since is not None else None
 

@@ -197,7 +197,7 @@ def _check_lines(check: ArmCheck, reference_check: ArmCheck | None) -> Iterator[
         yield size
     else:
         input_text = "one input of full length" if check.loss is not None else "its example"
-        yield f"{size}; {input_text}: {_span(check.flops_min, check.flops_max, 'to')} FLOPs forward"
+        yield f"{size}; {input_text}: {_format_range(check.flops_min, check.flops_max, 'to')} FLOPs forward"
     for sign, modules in (("+", check.module_tree_added), ("-", check.module_tree_removed)):
         for module in modules:
             yield f"{sign} {module}"
@@ -242,7 +242,7 @@ def _phases_of(plan: Plan) -> tuple[str, ...]:
 def _estimate_cells(plan: Plan, estimate: ArmEstimate, *, timed: bool) -> list[str]:
     cells = [str(estimate.trials.get(phase, 0)) for phase in _phases_of(plan)]
     if plan.trainable is None:
-        cells += [_span(estimate.train_flops_min or 0.0, estimate.train_flops_max or 0.0, "..")]
+        cells += [_format_range(estimate.train_flops_min or 0.0, estimate.train_flops_max or 0.0, "..")]
         cells += [bytes_amount(estimate.peak_memory_bytes or 0), bytes_amount(estimate.checkpoint_bytes or 0)]
     if timed:
         cells += [
@@ -252,7 +252,7 @@ def _estimate_cells(plan: Plan, estimate: ArmEstimate, *, timed: bool) -> list[s
     return cells
 
 
-def _span(least: float, greatest: float, separator: str) -> str:
+def _format_range(least: float, greatest: float, separator: str) -> str:
     low, high = format_amount(least), format_amount(greatest)
     return low if low == high else f"{low} {separator} {high}"
 

@@ -299,12 +299,12 @@ def _setting_fault(
         case "literal_error":
             suggestion = nearest(value, _QUOTED_TEXT.findall(message)) if isinstance(value, str) else None
             question = f". Did you mean {suggestion!r}?" if suggestion is not None else ""
-            return SettingFault(path, f"{_reword_must(message)}, got {shown(value)}{question}")
+            return SettingFault(path, f"{_fault_message(message)}, got {shown(value)}{question}")
         case _:
-            return SettingFault(path, f"{_reword_must(message)}, got {shown(value)}")
+            return SettingFault(path, f"{_fault_message(message)}, got {shown(value)}")
 
 
-def _reword_must(message: str) -> str:
+def _fault_message(message: str) -> str:
     return message.replace("Input should", "must")
 
 
@@ -356,7 +356,7 @@ def differences(
     return tuple(changes)
 
 
-def undeclared(changes: Iterable[Change], declared_names: Iterable[str]) -> tuple[Change, ...]:
+def undeclared_changes(changes: Iterable[Change], declared_names: Iterable[str]) -> tuple[Change, ...]:
     """Return the changes that overlap with none of the `declared_names` paths.
 
     A changed name declares all changes of its part.

@@ -50,12 +50,12 @@ class MissingSeeds:
     unit: str = "seed"
 
     @property
-    def spoiled(self) -> int:
+    def num_lost(self) -> int:
         """Return the number of seeds that will never have a value."""
         return self.failed + self.unmeasured
 
     @property
-    def words(self) -> str:
+    def reason_text(self) -> str:
         """Return as text why some seeds will never have a value."""
         lack = "lacks" if self.unmeasured == 1 else "lack"
         missing = f"{amount(self.unmeasured, self.unit)} {lack} a primary outcome"
@@ -164,7 +164,7 @@ def make_verdict(
     missing = _missing_seeds(contrast.arms, comparisons)
     is_untested = _lacks_values(missing, contrast.pairs, metric, results) and not (paired and paired.missing)
     has_few_seeds, margin = _has_few_seeds(paired), comparisons.margin(metric)
-    goal, num_failed = comparisons.goal(metric), missing.spoiled if is_untested or paired is None else 0
+    goal, num_failed = comparisons.goal(metric), missing.num_lost if is_untested or paired is None else 0
     statement = verdict(paired, margin=margin, better=goal, num_failed=num_failed, unit=results.unit)
     if is_untested or paired is None:
         statement = _add_withheld_reason(
@@ -271,11 +271,11 @@ def _add_withheld_reason(
 ) -> Verdict:
     """Return the verdict; if it is withheld, add the reason."""
     reason_suffix = ""
-    if missing.spoiled and not missing.num_open and not has_few_seeds:
+    if missing.num_lost and not missing.num_open and not has_few_seeds:
         bounds = difference_bounds(contrast.pairs, metric, results)
         reason_suffix = withheld_reason(bounds, metric, MAX_MISSING_UNITS)
     if missing.unmeasured:
-        reason = f"{missing.words}{reason_suffix}"
+        reason = f"{missing.reason_text}{reason_suffix}"
         return replace(statement, text=f"undecided: {reason}", withheld=reason)
     if missing.failed:
         # If all seeds of the arm finished, the text must name the reference whose seeds failed.
@@ -398,7 +398,7 @@ def unended_seeds(plan: Plan, records: Iterable[Record]) -> dict[str, set[int]]:
 
 def _lacks_values(missing: MissingSeeds, pairs: Pairs, metric: str, results: SeedResults) -> bool:
     """Return whether seeds have not ended, or have no value of this metric."""
-    if missing.num_open or not missing.spoiled:
+    if missing.num_open or not missing.num_lost:
         return missing.num_open > 0
     return difference_bounds(pairs, metric, results) != {}
 

@@ -208,7 +208,7 @@ def _digests(sweep: SweepData, arm: str, split: str) -> Digests:
 
 
 def _metric_span(sweep: SweepData, arm: str, metric: str) -> ValueRange:
-    return SeedResults(_confirm_records(sweep.records), sweep.report.quantities).span(metric, arm)
+    return SeedResults(_confirm_records(sweep.records), sweep.report.quantities).value_range(metric, arm)
 
 
 ValuesBySeedGroup = Mapping[tuple[int, ...], float]

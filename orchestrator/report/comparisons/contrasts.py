@@ -144,7 +144,7 @@ class Comparisons:
     def _compare_group(
         self, group: ContrastGroup, differences: Differences, family: int
     ) -> dict[Key, PairedEstimate]:
-        estimates = self._test(group, differences, family, moderated=self.answer.moderated)
+        estimates = self._test_differences(group, differences, family, moderated=self.answer.moderated)
         contrasts = {contrast.arm: contrast for contrast in group.contrasts}
         for key in [*estimates]:
             contrast, metric = contrasts[key[0]], key[1]
@@ -153,7 +153,7 @@ class Comparisons:
 
                 def test_with_values(missing: Mapping[int, float], key: Key = key) -> PairedEstimate:
                     completed = {**differences, key: {**differences[key], **missing}}
-                    return self._test(group, completed, family)[key]
+                    return self._test_differences(group, completed, family)[key]
 
                 estimates[key] = verdict_despite_missing(
                     estimates[key],
@@ -164,7 +164,7 @@ class Comparisons:
                 )
         return estimates
 
-    def _test(
+    def _test_differences(
         self, group: ContrastGroup, differences: Differences, family: int, *, moderated: bool = False
     ) -> dict[Key, PairedEstimate]:
         """Return tests of differences, without p-values if all seeds agree in an arm and in its reference."""

@@ -160,7 +160,9 @@ def setting_effects(
             if key in trained_values
         }
         if units := results.by_unit(mean_by_seed(differences)):
-            span = difference_range(setting_results.span(metric, arm.name), results.span(metric, arm.name))
+            span = difference_range(
+                setting_results.value_range(metric, arm.name), results.value_range(metric, arm.name)
+            )
             mean_difference = estimate([*units.values()], span=span)
             yield SettingEffect(arm.name, setting_words(overrides), metric, mean_difference)
 

@@ -67,7 +67,9 @@ def factorial_effects(comparisons: Comparisons) -> Iterator[FactorialEffect]:
         pairs = [(arm, cell) for arm in arms if arm != cell]
         untested_reason = find_untested_reason(plan, pairs, metric, results)
         missing = missing_seeds[cell] + ((untested_reason.text,) if untested_reason else ())
-        span = results.span(metric, *arms)  # a term is a mean over some arms minus that over the others
+        span = results.value_range(
+            metric, *arms
+        )  # a term is a mean over some arms minus that over the others
         yield FactorialEffect(
             components=term,
             metric=metric,

@@ -119,7 +119,7 @@ def _value_panel(report: Report, metric: str, name: str) -> Panel:
 def _value_text(report: Report, arm: str, metric: str) -> str:
     """Return the numbers of an arm, or why it has none."""
     cell = report.cell(arm, metric)
-    return f"{report.finished(arm)}: no value" if cell is None else format_interval(cell.estimate)
+    return f"{report.finished_text(arm)}: no value" if cell is None else format_interval(cell.estimate)
 
 
 def _row_panel(

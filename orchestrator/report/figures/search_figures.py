@@ -38,7 +38,7 @@ WORST_SHARE = 0.1
 
 def search_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
     """Yield the panels of one arm; `arm_index` is its number among the arms that search."""
-    if not course.finished:
+    if not course.finished_trials:
         return
     if len(course.objectives) > 1:
         yield from _front_panels(course, arm_index)
@@ -50,7 +50,7 @@ def search_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
 
 
 def _progress_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
-    expected = course.expected
+    expected = course.expected_bests
     metric = course.objectives[0].metric
     best_end = _best_end([points[-1] for points in _best_so_far_curves(course)], course)
     expected_text = ""
@@ -91,7 +91,7 @@ def _paint_progress(axes: "Axes", course: SearchCourse, expected: Sequence[Expec
     for trial in course.trials:
         counts[trial.repeat] += 1
         hours_by_repeat[trial.repeat] += trial.device_hours
-        if trial.finished:
+        if trial.is_finished:
             ends.append(((hours_by_repeat if axis else counts)[trial.repeat], trial.values[0]))
     style: dict[str, Any] = {"color": MUTED, "markersize": 2.5, "alpha": 0.7, "label": "finished"}
     axes.plot(*zip(*_every_kth(ends), strict=True), "o", **style)
@@ -164,7 +164,7 @@ def _slice_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
     best, metric = course.best.assignment, course.objectives[0].metric
     for index, dimension in enumerate(dimensions[:MAX_SLICES], start=1):
         path = dimension.path
-        trials = [trial for trial in course.finished if path in trial.assignment]
+        trials = [trial for trial in course.finished_trials if path in trial.assignment]
         if not trials:
             continue
         words = value_words(best[path]) if path in best else "absent"
@@ -246,7 +246,7 @@ def _front_panels(course: SearchCourse, arm_index: int) -> Iterator[Panel]:
 
 
 def _paint_front(axes: "Axes", course: SearchCourse, index: int) -> None:
-    points = [(trial.values[index], trial.values[0]) for trial in _every_kth(course.finished)]
+    points = [(trial.values[index], trial.values[0]) for trial in _every_kth(course.finished_trials)]
     axes.plot(*zip(*points, strict=True), "o", color=MUTED, markersize=3, alpha=0.6)
     front = sorted((trial.values[index], trial.values[0]) for trial in course.front)
     axes.plot(*zip(*front, strict=True), "D", color=BLUE, markersize=5)

@@ -51,7 +51,7 @@ class SearchTrial:
     """Index of the repeat of the search that the trial belongs to."""
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Return whether the trial may be chosen."""
         return self.outcome is OutcomeKind.FINISHED and bool(self.values)
 
@@ -83,20 +83,20 @@ class SearchCourse:
     repeats: int = 1
 
     @property
-    def finished(self) -> tuple[SearchTrial, ...]:
+    def finished_trials(self) -> tuple[SearchTrial, ...]:
         """Return the trials that have a value."""
-        return tuple(trial for trial in self.trials if trial.finished)
+        return tuple(trial for trial in self.trials if trial.is_finished)
 
     @cached_property
-    def expected(self) -> tuple[ExpectedBest, ...]:
+    def expected_bests(self) -> tuple[ExpectedBest, ...]:
         """Return the expected best of searches with as many or fewer trials; empty with several objectives.
 
         Trials that did not finish are drawn too, with the value of the worst that did.
         """
-        if len(self.finished) < MIN_EXPECTED_TRIALS or len(self.objectives) > 1:
+        if len(self.finished_trials) < MIN_EXPECTED_TRIALS or len(self.objectives) > 1:
             return ()
         larger = self.objectives[0].goal == "max"
-        values = [trial.values[0] for trial in self.finished]
+        values = [trial.values[0] for trial in self.finished_trials]
         worst = min(values) if larger else max(values)
         num_drawn = sum(trial.outcome is not OutcomeKind.INFEASIBLE for trial in self.trials)
         values += [worst] * (num_drawn - len(values))
@@ -116,7 +116,7 @@ class SearchCourse:
         larger = self.objectives[0].goal == "max"
         for count, trial in enumerate((trial for trial in self.trials if trial.repeat == repeat), start=1):
             hours += trial.device_hours
-            if trial.finished:
+            if trial.is_finished:
                 value = trial.values[0]
                 best = value if best is None else max(best, value) if larger else min(best, value)
             if best is not None:
@@ -138,7 +138,7 @@ def search_courses(plan: Plan, records: Sequence[Record]) -> Iterator[SearchCour
             ended_records[arm.name], key=lambda record: (record.ended_at or 0.0, record.repeat, record.number)
         )
         trials = tuple(_search_trial(record, objectives, devices) for record in ordered_records)
-        finished_trials = [trial for trial in trials if trial.finished]
+        finished_trials = [trial for trial in trials if trial.is_finished]
         best = next(iter(rank_trials(finished_trials, lambda trial: trial.values, objectives)), None)
         dimensions = tuple(entry for entry in arm.space.dimensions if not isinstance(entry.domain, Fixed))
         yield SearchCourse(
@@ -239,7 +239,7 @@ def _hypervolumes(
     scores = {
         count: _signed_values(trial, objectives)
         for count, trial in enumerate(trials, start=1)
-        if trial.finished
+        if trial.is_finished
     }
     if len(objectives) < 2 or not scores:
         return

@@ -165,7 +165,7 @@ class SeedResults:
         costs = (metric.name for metric in self.declared_metrics if metric.is_cost and not metric.split)
         return tuple(name for cost in costs if (name := metric_name(split, cost)) != outcome)
 
-    def span(self, metric: str, *arms: str) -> ValueRange:
+    def value_range(self, metric: str, *arms: str) -> ValueRange:
         """Return the range of the metric in these arms; its upper end may depend on the measured values."""
         declared = self.declaration(metric)
         if not declared.high_from:
@@ -181,7 +181,7 @@ class SeedResults:
 
     def span_of_difference(self, metric: str, arm: str, reference: str) -> ValueRange:
         """Return the range of differences between a value of `arm` and one of `reference`."""
-        return difference_range(self.span(metric, arm), self.span(metric, reference))
+        return difference_range(self.value_range(metric, arm), self.value_range(metric, reference))
 
 
 def difference_range(first: ValueRange, second: ValueRange) -> ValueRange:

@@ -330,7 +330,7 @@ def _make_cell(
     cell = Cell(
         arm=arm,
         metric=metric,
-        estimate=estimate(unit_values, span=results.span(metric, arm)),
+        estimate=estimate(unit_values, span=results.value_range(metric, arm)),
         failed=len({*map(results.unit_of, failures)}),
         record_ids=tuple(trial_id for _, trial_id in values.values()),
         setting=setting,

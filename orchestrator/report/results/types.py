@@ -393,7 +393,7 @@ class Report:
         estimates = (verdict.difference for verdict in (*self.verdicts, *self.pooled))
         return tuple(estimate for estimate in estimates if estimate is not None)
 
-    def finished(self, arm: str) -> str:
+    def finished_text(self, arm: str) -> str:
         """Return the number of ended confirm seeds as text.
 
         `8` if none failed; else e.g. `5 of 8 finished`, or `5 of 8 measured` if some lack a primary outcome.

@@ -84,6 +84,6 @@ def _derived_values(course: SearchCourse) -> dict[str, Any]:
         "dimensions": {dimension.path: domain_words(dimension.domain) for dimension in course.dimensions},
         "best_so_far": course.best_so_far,
         "best_so_far_by_repeat": [course.best_so_far_of_repeat(repeat) for repeat in range(course.repeats)],
-        "expected": [asdict(expectation) for expectation in course.expected],
+        "expected": [asdict(expectation) for expectation in course.expected_bests],
         "outcomes": dict(sorted(Counter(trial.outcome.value for trial in course.trials).items())),
     }

@@ -99,7 +99,7 @@ def _css_class(verdict: ArmVerdict) -> str:
 def _reference_sentence(report: Report, arm: str) -> str:
     cells = [cell for metric in report.outcomes if (cell := report.cell(arm, metric))]
     values = ", ".join(f"{cell.metric} {format_interval(cell.estimate)}" for cell in cells) or "no value"
-    seeds, unit = report.finished(arm), report.unit
+    seeds, unit = report.finished_text(arm), report.unit
     counts, _, word = seeds.rpartition(" ")
     finished_text = f"{counts} {unit}s {word}" if counts else f"{counted(int(seeds), unit)} finished"
     return f"{arm}: reference of other arms ({values}, {finished_text})"

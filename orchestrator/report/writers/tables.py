@@ -106,7 +106,7 @@ def screen_table(report: Report) -> Grid:
     rows = [
         (
             arm,
-            report.finished(arm),
+            report.finished_text(arm),
             *(_mean_cell(report, arm, metric, with_n=False) for metric in (*shown_metrics, *extra_metrics)),
             *(_effect_cells(report, arm, first_outcome) if has_differences else ()),
         )
@@ -430,7 +430,7 @@ def _format_with_std(value: float | None, std: float | None) -> str:
 def _mean_cell(report: Report, arm: str, metric: str, *, with_n: bool = True) -> str:
     cell = report.cell(arm, metric)
     if cell is None:
-        finished = report.finished(arm)
+        finished = report.finished_text(arm)
         return finished if "of" in finished else "-"
     return _format_cell(cell) if with_n else format_interval(cell.estimate)
 

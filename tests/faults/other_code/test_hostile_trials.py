@@ -70,7 +70,7 @@ def run_trial(
     with Ledger.open(url or sweep.ledger_url, plan.name, create=True) as ledger:
         lease = ledger.claim(DEAD)
         inline.run_inline(Recorder(plan, ledger, lease, sweep), JobEncoder(PATH, 30.0, 1.0, 0.0, folder))
-        assert Recorder(plan, ledger, lease, sweep).finished, "a later session must read what was written"
+        assert Recorder(plan, ledger, lease, sweep).is_finished, "a later session must read what was written"
         (record_,) = records(ledger.events(), plan)
         _project(sweep, plan, ledger, record_)
     return record_

@@ -63,6 +63,6 @@ def test_replaced_ledger_is_neither_read_nor_written(tmp_path):
         lease = ledger.claim(DEAD)
         shutil.copy(tmp_path / "ledger.db", tmp_path / "copy")
         (tmp_path / "copy").replace(tmp_path / "ledger.db")
-        for use in (lambda: ledger.append([log.closed(1.0, "done")], lease), ledger.last_seq):
+        for use in (lambda: ledger.append([log.release_event(1.0, "done")], lease), ledger.last_seq):
             with pytest.raises(LedgerReplaced):
                 use()

@@ -38,12 +38,12 @@ def write_sweep(root, plan, outcomes=(OutcomeKind.FINISHED,) * 3, machine=MACHIN
             trial = trial_of(plan, number)
             name, last = trial.trial_id, Measurement(4, 500.0, measurement(4).metrics)
             first_events = [
-                log.trial_assigned(0.0, trial),
-                log.started(100.0, name, 1),
-                log.measured(500.0, name, last),
+                log.assignment_event(0.0, trial),
+                log.start_event(100.0, name, 1),
+                log.measurement_event(500.0, name, last),
             ]
             ledger.append(
-                [*first_events, log.ended(100.0 + TRIAL_DURATION_S, name, Outcome(kind, "so"))], lease
+                [*first_events, log.end_event(100.0 + TRIAL_DURATION_S, name, Outcome(kind, "so"))], lease
             )
         ledger.release(lease)
 

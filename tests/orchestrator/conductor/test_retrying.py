@@ -70,7 +70,7 @@ def test_posthoc_trials_run_after_the_retry_of_their_confirm_trial():
     trial_records = records(log.written, plan)
     assert len(trial_records) == len(plan.trials)
     assert [bool(record.retried) for record in trial_records if record.phase == "confirm"] == [True, False]
-    assert replay_log(plan, log).finished
+    assert replay_log(plan, log).is_finished
 
 
 def test_failed_search_is_retried_and_then_confirmed():
@@ -91,7 +91,7 @@ def test_failed_search_is_retried_and_then_confirmed():
     assert {tuple(record.assignment.items()) for record in confirm_records} == {
         tuple(best_record.assignment.items())
     }
-    assert replay_log(plan, log).finished
+    assert replay_log(plan, log).is_finished
 
 
 def test_search_is_not_retried_after_its_confirmation_started():
@@ -147,7 +147,7 @@ def test_retried_seed_repeats_its_look():
     assert [
         trial_id for trial_id, kind in log.outcomes().items() if kind is OutcomeKind.SKIPPED
     ] == skipped_ids
-    assert replay_log(plan, log).finished
+    assert replay_log(plan, log).is_finished
 
 
 def test_retry_decides_equally_from_prefixes_of_the_log():

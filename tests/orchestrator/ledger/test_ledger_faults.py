@@ -78,7 +78,7 @@ def _readable_prefix(url: str, all_events: list[Event]) -> int:
         events = list(ledger.events())
         assert events == all_events[: len(events)]
         lease = ledger.lease() or ledger.claim(DEAD)
-        ledger.append([log.started(1.0, "new", 1)], lease)
+        ledger.append([log.start_event(1.0, "new", 1)], lease)
         assert len(list(ledger.events())) == len(events) + 1, "a torn ledger must take new events"
         return len(events)
 
@@ -117,7 +117,7 @@ def test_full_disk_keeps_acknowledged_events(ledger: Ledger) -> None:
     def fill() -> None:
         nonlocal num_written
         while True:
-            ledger.append([log.measured(1.0, "a", measurement(num_written + 1))], lease)
+            ledger.append([log.measurement_event(1.0, "a", measurement(num_written + 1))], lease)
             num_written += 1
 
     with pytest.raises(StoreError, match="`haltsweep resume`"):
@@ -126,7 +126,7 @@ def test_full_disk_keeps_acknowledged_events(ledger: Ledger) -> None:
     assert len(list(ledger.events())) == num_written
     sqlalchemy_event.remove(ledger._database.engine, "checkout", limit_pages)
     ledger._database.engine.dispose()
-    ledger.append([log.measured(1.0, "a", measurement(num_written + 1))], lease)
+    ledger.append([log.measurement_event(1.0, "a", measurement(num_written + 1))], lease)
     assert len(list(ledger.events())) == num_written + 1
 
 

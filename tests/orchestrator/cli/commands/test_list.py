@@ -28,12 +28,12 @@ def create_sweep(tmp_path, name, *outcomes, storage=None, keep_folder=True, clos
         lease = ledger.claim(Holder.current())
         for number, outcome in enumerate(outcomes):
             trial = trial_of(PLAN, number)
-            end_event = log.ended(3.0, trial.trial_id, Outcome(outcome, "because"))
+            end_event = log.end_event(3.0, trial.trial_id, Outcome(outcome, "because"))
             ledger.append(
-                [log.trial_assigned(1.0, trial), log.started(2.0, trial.trial_id, 1), end_event], lease
+                [log.assignment_event(1.0, trial), log.start_event(2.0, trial.trial_id, 1), end_event], lease
             )
         if close_reason:
-            ledger.append([log.closed(4.0, close_reason)], lease)
+            ledger.append([log.release_event(4.0, close_reason)], lease)
         ledger.release(lease)
     if not keep_folder:
         shutil.rmtree(folder.root)

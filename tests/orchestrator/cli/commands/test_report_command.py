@@ -38,10 +38,10 @@ def test_watch_rewrites_the_report_until_the_sweep_ends(tmp_path):
         lease = ledger.claim(Holder.current())
         first_trial = trial_of(PLAN, 0)
         trial_events = [
-            log.trial_assigned(1.0, first_trial),
-            log.started(1.0, first_trial.trial_id, 1),
-            log.measured(2.0, first_trial.trial_id, measurement(1)),
-            log.ended(3.0, first_trial.trial_id, Outcome(OutcomeKind.FINISHED, "done")),
+            log.assignment_event(1.0, first_trial),
+            log.start_event(1.0, first_trial.trial_id, 1),
+            log.measurement_event(2.0, first_trial.trial_id, measurement(1)),
+            log.end_event(3.0, first_trial.trial_id, Outcome(OutcomeKind.FINISHED, "done")),
         ]
         steps = iter(
             [lambda: None, lambda: ledger.append(trial_events, lease), lambda: ledger.release(lease)]

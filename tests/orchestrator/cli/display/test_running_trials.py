@@ -62,10 +62,10 @@ def test_watch_ends_with_the_session(tmp_path, monkeypatch):
             trial = trial_of(PLAN, number)
             ledger.append(
                 [
-                    log.trial_assigned(1.0, trial),
-                    log.started(2.0, trial.trial_id, 1),
-                    log.measured(3.0, trial.trial_id, measurement(1)),
-                    log.ended(4.0, trial.trial_id, Outcome(OutcomeKind.FINISHED, "done")),
+                    log.assignment_event(1.0, trial),
+                    log.start_event(2.0, trial.trial_id, 1),
+                    log.measurement_event(3.0, trial.trial_id, measurement(1)),
+                    log.end_event(4.0, trial.trial_id, Outcome(OutcomeKind.FINISHED, "done")),
                 ],
                 lease,
             )

@@ -67,7 +67,7 @@ def test_session_ends_after_its_last_trial():
     assert bench.report("a", [*replies_at(attempt, 1, 2, 3), last_reply]) is None
     assert bench.session.running == ()
     assert bench.next_attempt("b") is NoAttempt.NEVER
-    assert bench.recorder.finished
+    assert bench.recorder.is_finished
 
 
 def test_refused_run_moves_unchanged_to_another_worker(bench):

@@ -170,7 +170,7 @@ def test_repeatedly_killed_trial_starts_after_other_trials():
     other_trial = recorder.next_attempt()
     assert other_trial.trial_id != killed.trial_id
     assert recorder.next_attempt() is None, "the killed trial must wait for the other trial"
-    assert not recorder.draining
+    assert not recorder.drain_reason
     report(recorder, other_trial, measurement_at(1), ended=DONE)
     assert recorder.next_attempt().trial_id == killed.trial_id
 
@@ -188,8 +188,8 @@ def kill_only_trial(**plan_fields):
 
 def test_sweep_with_only_killed_trials_stops_and_can_be_resumed():
     recorder, log, plan = kill_only_trial(continue_on_error=False)
-    assert recorder.draining
-    assert not recorder.finished
+    assert recorder.drain_reason
+    assert not recorder.is_finished
     recorder.close()
     (close_event,) = log.of(EventKind.CLOSED)
     (ask_event,) = log.of(EventKind.ASKED)
@@ -198,12 +198,12 @@ def test_sweep_with_only_killed_trials_stops_and_can_be_resumed():
     assert log.outcomes() == {}
     resumed = record(plan, log)
     report(resumed, resumed.ask(), measurement_at(1), ended=DONE)
-    assert resumed.finished
+    assert resumed.is_finished
 
 
 def test_killed_trials_crash_if_the_sweep_continues_on_errors():
     recorder, log, _ = kill_only_trial(continue_on_error=True)
-    assert recorder.finished
+    assert recorder.is_finished
     assert list(log.outcomes().values()) == [OutcomeKind.CRASHED]
 
 
@@ -228,7 +228,7 @@ def test_pending_stop_of_a_dead_session_is_written_by_the_next():
     assert isinstance(report(recorder, attempt, LATE), Stop)
     resumed = record(plan, log)
     assert log.outcomes()[attempt.trial_id] is OutcomeKind.TIMED_OUT
-    assert resumed.finished, "without a winner, the confirm trial must be recorded as unrunnable"
+    assert resumed.is_finished, "without a winner, the confirm trial must be recorded as unrunnable"
     assert len(log.outcomes()) == len(plan.trials)
 
 
@@ -263,7 +263,7 @@ def test_trial_that_ends_with_its_last_report_before_a_stop_finishes():
 def test_end_and_resulting_unrunnable_trials_are_one_transaction():
     log, recorder, attempt = start(trials_per_arm=1, seeds=(7,))
     report(recorder, attempt, ended=CRASH)
-    assert recorder.finished
+    assert recorder.is_finished
     assert len(log.outcomes()) == 2
     assert log.batches[-2:] == [3, 6], "an end and its consequences must be one transaction"
 

@@ -118,7 +118,7 @@ def test_every_trial_ends_exactly_once(actions):
     for action, index in actions:
         sweep.act(action, index)
     sweep.finish()
-    assert sweep.recorder.finished
+    assert sweep.recorder.is_finished
     end_events = [
         event for event in sweep.log.of(EventKind.ENDED) if OutcomeKind(event.payload["kind"]).final
     ]

@@ -125,7 +125,7 @@ def test_sessions_with_snapshots_write_the_same_events(actions, sampler, has_rep
         session.open()
         run_in_turn(session.recorder)
     assert with_snapshots.log.written == without_snapshots.log.written
-    assert with_snapshots.recorder.finished
+    assert with_snapshots.recorder.is_finished
 
 
 def check_snapshot(plan, log):

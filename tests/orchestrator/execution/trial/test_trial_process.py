@@ -43,7 +43,7 @@ def run_trials(launch_folder, tmp_path):
         recorder = record(plan, log, root=tmp_path / "runs" / "study")
         folders = {"data_dir": tmp_path / "data", "launch_folder": launch_folder}
         run_inline(recorder, JobEncoder(f"{name}:train", 30.0, cpus, 0.0, **folders, **options))
-        assert recorder.finished
+        assert recorder.is_finished
         return log
 
     return run_code

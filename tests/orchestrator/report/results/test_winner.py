@@ -25,18 +25,18 @@ def make_records(plan, scores):
     """Return records of ended trials with a score by (arm, phase, number); None means diverged."""
 
     def trial_events():
-        yield log.opened(0.0, DEAD, plan.spec_digest, {})
+        yield log.claim_event(0.0, DEAD, plan.spec_digest, {})
         for number, trial in enumerate(plan.trials):
             key = (trial.arm, trial.phase, trial.number)
             if key not in scores:
                 continue
-            yield log.trial_assigned(1.0, trial_of(plan, number))
-            yield log.started(2.0, trial.trial_id, 1)
+            yield log.assignment_event(1.0, trial_of(plan, number))
+            yield log.start_event(2.0, trial.trial_id, 1)
             if scores[key] is not None:
                 metrics = {f"{split}/score": scores[key] for split in ("valid", "test")}
-                yield log.measured(3.0, trial.trial_id, Measurement(5, 1.0, metrics))
+                yield log.measurement_event(3.0, trial.trial_id, Measurement(5, 1.0, metrics))
             kind = OutcomeKind.DIVERGED if scores[key] is None else OutcomeKind.FINISHED
-            yield log.ended(4.0, trial.trial_id, Outcome(kind, "so it was"))
+            yield log.end_event(4.0, trial.trial_id, Outcome(kind, "so it was"))
 
     return records(trial_events(), plan)
 
