@@ -75,7 +75,7 @@ class ArmSearch:
         """
         if self._sampler.is_grid or number < len(self._arm.first):
             assignment = self._grid[number] if self._sampler.is_grid else self._arm.first[number]
-            self.record_assignment(number, assignment)
+            self.record_params(number, assignment)
             return assignment
         with self._convert_errors("sampler", number):
             try:
@@ -87,7 +87,7 @@ class ArmSearch:
         self._trials[number] = trial
         return assignment
 
-    def record_assignment(self, number: int, assignment: Assignment) -> None:
+    def record_params(self, number: int, assignment: Assignment) -> None:
         """Record that trial `number` ran with `assignment`; it leaves the study in the same state as `ask`.
 
         Raises:

@@ -294,7 +294,7 @@ class Conductor:
 
     def _replay_assignment(self, state: TrialState, trial: Trial) -> None:
         if trial.planned.phase == "search":
-            self._search_journal(trial.planned).record_assignment(trial.planned.number, trial.assignment)
+            self._search_journal(trial.planned).record_params(trial.planned.number, trial.assignment)
         state.trial = trial
         state.status = TrialStatus.AGAIN
         self._resumable[trial.trial_id] = None

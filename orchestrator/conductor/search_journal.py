@@ -15,7 +15,7 @@ from orchestrator.trials import OutcomeKind
 from search_spaces.dimensions import Assignment
 
 _OPERATIONS = (
-    "record_assignment",
+    "record_params",
     "report",
     "record_finished",
     "record_pruned",
@@ -26,8 +26,8 @@ _OPERATIONS = (
 )
 _CALL_FACTOR = 8
 """Factor that encodes a call as one number: trial number * _PLACES + operation."""
-_RECORD_ASSIGNMENT, _REPORT, _FAIL, _RETRY = map(
-    _OPERATIONS.index, ("record_assignment", "report", "record_failed", "record_retried")
+_RECORD_PARAMS, _REPORT, _FAIL, _RETRY = map(
+    _OPERATIONS.index, ("record_params", "report", "record_failed", "record_retried")
 )
 
 
@@ -55,18 +55,18 @@ class SearchJournal:
         try:
             assignment = self._search.ask(number)
         except NoAdmissibleDraw:
-            self._record(_RECORD_ASSIGNMENT, number, {})
+            self._record(_RECORD_PARAMS, number, {})
             self._record(_FAIL, number)
             raise
         else:
-            self._record(_RECORD_ASSIGNMENT, number, assignment)
+            self._record(_RECORD_PARAMS, number, assignment)
         finally:
             self._num_replayed = len(self._calls)
         return assignment
 
-    def record_assignment(self, number: int, assignment: Assignment) -> None:
+    def record_params(self, number: int, assignment: Assignment) -> None:
         """Record that trial `number` has run with `assignment`."""
-        self._record(_RECORD_ASSIGNMENT, number, assignment)
+        self._record(_RECORD_PARAMS, number, assignment)
 
     def record_retried(self, number: int, assignment: Assignment) -> None:
         """Record that the failed trial `number` runs again."""
@@ -116,7 +116,7 @@ class SearchJournal:
         while position < len(calls):
             number, operation = divmod(int(calls[position]), _CALL_FACTOR)
             position += 1
-            if operation in {_RECORD_ASSIGNMENT, _RETRY}:
+            if operation in {_RECORD_PARAMS, _RETRY}:
                 yield _OPERATIONS[operation], number, self._assignments[number]
             elif operation == _REPORT:
                 end = position + 1 + self._objectives

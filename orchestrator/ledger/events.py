@@ -77,7 +77,7 @@ def claim_event(time: float, holder: Holder, spec_digest: str, provenance: Mappi
     return Event(EventKind.OPENED, time, payload=payload)
 
 
-def assignment_event(time: float, trial: Trial) -> Event:
+def params_event(time: float, trial: Trial) -> Event:
     """Create the event that a trial received its assignment."""
     return Event(EventKind.ASKED, time, trial.trial_id, trial_to_json(trial))
 

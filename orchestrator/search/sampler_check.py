@@ -104,7 +104,9 @@ def _require_success(
     """Raise `SamplerRefused` if `try_component` fails, for each keyword that fails alone, or else for all."""
     if not (failure := _error_text(try_component, choice)):
         return
-    required_keywords = {key: value for key, value in choice.keywords.items() if key in component.required_keywords}
+    required_keywords = {
+        key: value for key, value in choice.keywords.items() if key in component.required_keywords
+    }
     reasons = {}
     if len(choice.keywords) == 1 or not _error_text(
         try_component, replace(choice, keywords=required_keywords)

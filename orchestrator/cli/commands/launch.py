@@ -122,7 +122,7 @@ def launch(
         check.plan(spec, changes, profile, runs=runs)
         return
     _check_driver(chosen_driver, address, debug=debug)
-    spec_file, sweep_plan = read_and_plan(spec, changes, profile, runs=runs)
+    spec_file, plan = read_and_plan(spec, changes, profile, runs=runs)
     from orchestrator.execution.sweep.launch import run_sweep
     from orchestrator.execution.sweep.launch_folder import refuse_existing
     from orchestrator.execution.sweep.launch_undo import clear_unstarted
@@ -130,29 +130,23 @@ def launch(
     from orchestrator.spec.load import to_yaml
 
     root = runs_root(runs)
-    folder = SweepFolder(root / sweep_plan.name)
-    if (
-        continue_existing
-        and folder.plan.is_file()
-        and read_plan(folder).spec_digest == sweep_plan.spec_digest
-    ):
+    folder = SweepFolder(root / plan.name)
+    if continue_existing and folder.plan.is_file() and read_plan(folder).spec_digest == plan.spec_digest:
         resume(str(folder.root), driver, address, debug, changed_code=changed_code, take_over=take_over)
         return
     tracking_uri = launch_tracking_uri(tracking, root)
-    setup = _make_setup(sweep_plan, data_root(data), tracking_uri, chosen_driver, checkpoints)
+    setup = _make_setup(plan, data_root(data), tracking_uri, chosen_driver, checkpoints)
     setup = replace(setup, storage=storage, shared=shared)
     _check_stores(setup)
     on_fenced = report_fenced if take_over else None
     clear_unstarted(folder, on_fenced)
-    refuse_existing(sweep_plan, folder)
+    refuse_existing(plan, folder)
     if smoke:
-        run_smoke_test(sweep_plan, setup.data_dir)
-    _print_start(spec_file, sweep_plan, folder, chosen_driver)
+        run_smoke_test(plan, setup.data_dir)
+    _print_start(spec_file, plan, folder, chosen_driver)
     spec_text = to_yaml(spec_file.spec)
-    start = partial(run_sweep, sweep_plan, folder, setup, spec_text, on_fenced=on_fenced, debug=debug)
-    _run_and_report(
-        sweep_plan, folder, partial(start, driver=chosen_driver.value, address=address), debug=debug
-    )
+    start = partial(run_sweep, plan, folder, setup, spec_text, on_fenced=on_fenced, debug=debug)
+    _run_and_report(plan, folder, partial(start, driver=chosen_driver.value, address=address), debug=debug)
 
 
 def resume(

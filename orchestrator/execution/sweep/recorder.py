@@ -184,7 +184,7 @@ class Recorder:
         now = self._clock()
         attempts = self._attempts.get(trial.trial_id)
         if attempts is None:
-            new_events.append(log.assignment_event(now, trial))
+            new_events.append(log.params_event(now, trial))
         token = attempts.token + 1 if attempts else 1
         self._write([*new_events, log.start_event(now, trial.trial_id, token)])
         checkpoints, source = self._folder.checkpoint(trial.trial_id), self._last_checkpoint(trial.source_id)
@@ -368,7 +368,7 @@ class Recorder:
         return [
             event
             for trial, outcome in self._conductor.take_unrunnable()
-            for event in (log.assignment_event(now, trial), log.end_event(now, trial.trial_id, outcome))
+            for event in (log.params_event(now, trial), log.end_event(now, trial.trial_id, outcome))
         ]
 
     def _write_pending_decisions(self) -> None:

@@ -224,7 +224,7 @@ def _estimate_difference(first: ValuesBySeedGroup, second: ValuesBySeedGroup) ->
     common_seeds = [seeds for seeds in first if seeds in second]
     if len(common_seeds) >= MIN_PAIRED_SEEDS:
         num_unpaired = len(first) + len(second) - 2 * len(common_seeds)
-        unpaired_text = f", without {num_unpaired} in only one sweep" if num_unpaired else ""
+        unpaired_text = f", {num_unpaired} in only one sweep excluded" if num_unpaired else ""
         unit = "seed" if all(len(seeds) == 1 for seeds in common_seeds) else "repeat"
         method = f"paired, {amount(len(common_seeds), unit)}{unpaired_text}"
         return estimate([subtract(second[seeds], first[seeds]) for seeds in common_seeds]), method

@@ -83,7 +83,7 @@ def test_session_leaves_a_slow_mlflow_to_a_background_process(detached, haltswee
     wait_until(lambda: is_gone(finish.tracking_pid))
     assert mlflow.asked.count("runs/create") == len(mlflow.runs) == RUNS
     assert len(read_records(place.folder)) == len(PLAN.trials)
-    assert "has everything" in haltsweep("status", str(place.folder.root)).out
+    assert "up to date" in haltsweep("status", str(place.folder.root)).out
     with Ledger.open(place.folder.ledger_url, PLAN.name) as ledger:
         changes = sync(place.folder, ledger, mlflow.url)
     assert (changes.runs, changes.points, changes.params, changes.endings) == (0, 0, 0, 0)

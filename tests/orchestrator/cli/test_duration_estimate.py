@@ -38,7 +38,7 @@ def write_sweep(root, plan, outcomes=(OutcomeKind.FINISHED,) * 3, machine=MACHIN
             trial = trial_of(plan, number)
             name, last = trial.trial_id, Measurement(4, 500.0, measurement(4).metrics)
             first_events = [
-                log.assignment_event(0.0, trial),
+                log.params_event(0.0, trial),
                 log.start_event(100.0, name, 1),
                 log.measurement_event(500.0, name, last),
             ]

@@ -76,7 +76,7 @@ def run_trial(searcher, number, values=None, params=None):
     if params is None:
         params = searcher.ask(number)
     else:
-        searcher.record_assignment(number, params)
+        searcher.record_params(number, params)
     x = float(params.get("model.x", 0.5))
     searcher.report(number, 1, values or (-((x - 0.3) ** 2),))
     searcher.record_finished(number)
@@ -149,7 +149,7 @@ def test_grid_continues_past_failures():
     searcher.record_diverged(2)
     second_search = make_search(GRID_SPACE, "grid")
     for number, params in enumerate(drawn_params[:2]):
-        second_search.record_assignment(number, params)
+        second_search.record_params(number, params)
     assert [second_search.ask(2), second_search.ask(3)] == [drawn_params[2], searcher.ask(3)]
 
 
@@ -174,7 +174,7 @@ def test_rebuilt_search_with_constraints_draws_the_same_params(num_replayed, see
     for number in range(9):
         params = live_search.ask(number)
         if number < num_replayed:
-            rebuilt_search.record_assignment(number, params)
+            rebuilt_search.record_params(number, params)
         else:
             assert rebuilt_search.ask(number) == params
         assert report_steps(rebuilt_search, number) == report_steps(live_search, number)

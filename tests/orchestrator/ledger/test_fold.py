@@ -75,7 +75,7 @@ def test_records_of_a_whole_sweep() -> None:
 def test_stopped_trial_that_continues_is_open() -> None:
     events = [
         opening_event("old"),
-        log.assignment_event(2.0, trial_of(PLAN, 0)),
+        log.params_event(2.0, trial_of(PLAN, 0)),
         log.start_event(3.0, TRIAL_ID, 1),
         log.end_event(4.0, TRIAL_ID, Outcome(OutcomeKind.STOPPED, "Ctrl-C")),
         opening_event("new"),
@@ -93,7 +93,7 @@ def test_stopped_trial_that_continues_is_open() -> None:
 def test_best_is_the_first_extreme_of_the_objective(values: list[float], goal: str) -> None:
     objectives = (Objective(metric="valid/score", goal=goal), Objective(metric="train/loss", goal="min"))
     plan = make_plan(1, objectives=objectives)
-    events = [log.assignment_event(1.0, trial_of(plan, 0))]
+    events = [log.params_event(1.0, trial_of(plan, 0))]
     trial_id = plan.trials[0].trial_id
     events += [
         log.measurement_event(2.0, trial_id, measurement(step, value)) for step, value in enumerate(values, 1)
@@ -106,7 +106,7 @@ def test_best_is_the_first_extreme_of_the_objective(values: list[float], goal: s
 
 def test_measurement_without_the_objective_is_never_best() -> None:
     events = [
-        log.assignment_event(1.0, trial_of(PLAN, 0)),
+        log.params_event(1.0, trial_of(PLAN, 0)),
         log.measurement_event(2.0, TRIAL_ID, Measurement(1, 0.1, {"other": 9.0})),
         log.measurement_event(2.0, TRIAL_ID, measurement(2, 0.1)),
         log.measurement_event(2.0, TRIAL_ID, Measurement(3, 0.3, {"other": 9.0})),
@@ -118,7 +118,7 @@ def test_measurement_without_the_objective_is_never_best() -> None:
 def test_trial_is_judged_by_its_last_report_with_all_objectives() -> None:
     """Code may log metrics in every other report, and its last report may lack the objectives."""
     events = [
-        log.assignment_event(1.0, trial_of(PLAN, 0)),
+        log.params_event(1.0, trial_of(PLAN, 0)),
         log.measurement_event(2.0, TRIAL_ID, measurement(1, 0.9)),
         log.measurement_event(2.0, TRIAL_ID, measurement(2, 0.1)),
         log.measurement_event(2.0, TRIAL_ID, Measurement(3, 0.3, {"train/loss": 9.0})),

@@ -74,7 +74,7 @@ def test_inserted_row_is_named(any_url: str, written_events: list[Event]) -> Non
         f"SELECT {columns}, {len(written_events) + 1} FROM haltsweep_events WHERE seq = 1",
     )
     faults = read_refused(any_url, rf"event {len(written_events) + 1} \(opened\)")
-    assert f"event {len(written_events)} " in faults[-1]
+    assert f"event {len(written_events)}" in faults[-1]
 
 
 def test_missing_end_of_the_log_is_named(any_url: str, written_events: list[Event]) -> None:

@@ -63,7 +63,7 @@ def test_newest_measurement_of_a_retried_trial_is_that_of_the_retry(ledger, step
     ledger.append(
         [
             log.claim_event(0.0, DEAD, "digest", {}),
-            log.assignment_event(1.0, trial),
+            log.params_event(1.0, trial),
             log.start_event(1.0, name, 1),
         ],
         lease,

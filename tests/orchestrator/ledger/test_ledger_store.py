@@ -153,7 +153,7 @@ def test_append_takes_constant_work_in_a_long_ledger(tmp_path: Path) -> None:
                 lease = ledger.claim(Holder.current())
                 ledger.append(list(history(plan, closed=None)), lease)
                 trial = replace(trial_of(plan, 0), planned=replace(plan.trials[0], trial_id="another"))
-                ledger.append([log.assignment_event(1.0, trial)], lease)
+                ledger.append([log.params_event(1.0, trial)], lease)
                 earlier_events = steps
                 ledger.append([log.measurement_event(1.0, "another", measurement(1))], lease)
                 steps_by_length.append(steps - earlier_events)

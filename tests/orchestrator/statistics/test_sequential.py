@@ -73,7 +73,7 @@ def test_hopeless_arms_are_stopped():
     values = make_study_values(effect_a=5.0, effect_b=0.0)
     verdict = look_after(values, 5)["b"].verdicts["test/score"]
     assert verdict.kind == "undecided"
-    assert verdict.text == "undecided: all 8 seeds would hardly decide it"
+    assert verdict.text == "undecided: all 8 seeds would probably not decide it"
 
 
 def test_remaining_chance_matches_simulations():

@@ -69,7 +69,7 @@ def test_two_seeds_or_constant_values_give_no_verdict() -> None:
     assert verdict(compare_values((0.02, 0.0200001))).text == "undecided: fewer than 3 seeds"
     assert (
         verdict(compare_values((0.5,) * 4)).text
-        == "undecided: all values are the same, which tells nothing of chance"
+        == "undecided: all values are equal and contain no information about chance"
     )
 
 
@@ -79,7 +79,7 @@ def test_verdict_that_depends_on_one_seed_is_withheld() -> None:
     assert comparison.excludes_zero
     withheld_verdict = verdict(comparison, better="max")
     assert withheld_verdict.kind == "undecided"
-    assert withheld_verdict.text == "undecided: it hangs on seed 103"
+    assert withheld_verdict.text == "undecided: it depends on seed 103"
     assert withheld_verdict.withheld
 
 

@@ -28,7 +28,7 @@ def first_trial_run(
     trial = trial_of(plan, 0)
     events = [
         log.claim_event(1.0, DEAD, plan.spec_digest, {}),
-        log.assignment_event(2.0, trial),
+        log.params_event(2.0, trial),
         log.start_event(3.0, trial.trial_id, 1),
         *(log.measurement_event(3.0 + each.step, trial.trial_id, each) for each in measurements),
     ]

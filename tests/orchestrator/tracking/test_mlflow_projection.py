@@ -204,7 +204,7 @@ def test_outages_neither_lose_nor_duplicate_points(
 def test_open_trials_are_running_while_the_holder_lives(open_writer, ledger, database, plan):
     lease = ledger.claim(Holder.current())
     trial = trial_of(plan, 0)
-    first_events = [log.claim_event(1.0, DEAD, "d", {}), log.assignment_event(2.0, trial)]
+    first_events = [log.claim_event(1.0, DEAD, "d", {}), log.params_event(2.0, trial)]
     ledger.append([*first_events, log.start_event(3.0, trial.trial_id, 1)], lease)
     writer = open_writer()
     writer.update()
@@ -296,7 +296,7 @@ def test_many_metrics_and_long_params_are_stored(open_writer, folder, ledger, da
     many_metrics = {f"m/{number:04d}": float(number) for number in range(2500)}
     events = [
         log.claim_event(1.0, DEAD, "d", {}),
-        log.assignment_event(2.0, trial),
+        log.params_event(2.0, trial),
         log.start_event(3.0, trial.trial_id, 1),
         *(
             log.measurement_event(4.0, trial.trial_id, Measurement(step, 1.0, many_metrics))

@@ -12,7 +12,7 @@ def test_run_of_a_retried_trial_is_reopened_with_its_new_measurements(open_write
     crashed = Outcome(OutcomeKind.CRASHED, "a mistake")
     name = trial.trial_id
     lease = ledger.claim(Holder.current())
-    first_events = [log.assignment_event(1.0, trial), log.start_event(1.0, name, 1)]
+    first_events = [log.params_event(1.0, trial), log.start_event(1.0, name, 1)]
     first_events += [
         log.measurement_event(2.0, name, measurement(1, 0.1)),
         log.measurement_event(3.0, name, measurement(2, 0.2)),

@@ -49,7 +49,7 @@ def history(plan: Plan, seed: int = 0, *, steps: int = 3, closed: str | None = "
     yield log.claim_event(now, DEAD, plan.spec_digest, {"commit": "c0ffee", "host": "elsewhere"})
     for number, planned in enumerate(plan.trials):
         now += 1
-        yield log.assignment_event(now, trial_of(plan, number))
+        yield log.params_event(now, trial_of(plan, number))
         outcome = _outcome_kind(number, seed)
         if outcome is not OutcomeKind.SKIPPED:  # a skipped trial never starts
             yield log.start_event(now + 0.1, planned.trial_id, 1)

@@ -30,7 +30,7 @@ def create_sweep(tmp_path, name, *outcomes, storage=None, keep_folder=True, clos
             trial = trial_of(PLAN, number)
             end_event = log.end_event(3.0, trial.trial_id, Outcome(outcome, "because"))
             ledger.append(
-                [log.assignment_event(1.0, trial), log.start_event(2.0, trial.trial_id, 1), end_event], lease
+                [log.params_event(1.0, trial), log.start_event(2.0, trial.trial_id, 1), end_event], lease
             )
         if close_reason:
             ledger.append([log.release_event(4.0, close_reason)], lease)

@@ -24,7 +24,7 @@ def sweep(tmp_path):
     """Write one trial with a lost and a failed attempt, and one diverged trial without output."""
     sweep, trial = launched(tmp_path, PLAN), trial_of(PLAN, 0)
     events = [
-        log.assignment_event(1.0, trial),
+        log.params_event(1.0, trial),
         log.start_event(2.0, trial.trial_id, 1),
         log.end_event(
             3.0, trial.trial_id, Outcome(OutcomeKind.STOPPED, "worker died, time 1 of 4"), death_cause=True
@@ -33,7 +33,7 @@ def sweep(tmp_path):
         log.end_event(
             5.0, trial.trial_id, Outcome(OutcomeKind.CRASHED, "KeyError: 'x'\nTraceback\n  File 1")
         ),
-        log.assignment_event(6.0, trial_of(PLAN, 1)),
+        log.params_event(6.0, trial_of(PLAN, 1)),
         log.start_event(7.0, SECOND_TRIAL.trial_id, 1),
         log.end_event(8.0, SECOND_TRIAL.trial_id, Outcome(OutcomeKind.DIVERGED, "the loss is \x1b[31mnan")),
     ]

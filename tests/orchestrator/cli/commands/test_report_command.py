@@ -38,7 +38,7 @@ def test_watch_rewrites_the_report_until_the_sweep_ends(tmp_path):
         lease = ledger.claim(Holder.current())
         first_trial = trial_of(PLAN, 0)
         trial_events = [
-            log.assignment_event(1.0, first_trial),
+            log.params_event(1.0, first_trial),
             log.start_event(1.0, first_trial.trial_id, 1),
             log.measurement_event(2.0, first_trial.trial_id, measurement(1)),
             log.end_event(3.0, first_trial.trial_id, Outcome(OutcomeKind.FINISHED, "done")),

@@ -38,7 +38,7 @@ def hold_lease(sweep, *events):
 def trial_events(number, outcome=None, reason="because", steps=1):
     """Yield the events of a trial, with its end if it has an `outcome`."""
     trial = trial_of(PLAN, number)
-    yield log.assignment_event(1.0, trial)
+    yield log.params_event(1.0, trial)
     yield log.start_event(2.0, trial.trial_id, 1)
     for step in range(1, steps + 1):
         yield log.measurement_event(2.0 + step, trial.trial_id, measurement(step))
@@ -122,7 +122,7 @@ def test_trials_option_lists_every_trial(haltsweep, sweep):
 def test_status_counts_skipped_trials_by_reason(haltsweep, sweep):
     finished_trials = [event for number in range(4) for event in trial_events(number, OutcomeKind.FINISHED)]
     remaining_trials = [trial_of(PLAN, number) for number in range(4, 12)]
-    skip_events = [log.assignment_event(200.0, trial) for trial in remaining_trials]
+    skip_events = [log.params_event(200.0, trial) for trial in remaining_trials]
     skip = Outcome(OutcomeKind.SKIPPED, "the target is reached")
     skip_events += [log.end_event(200.0, trial_events.trial_id, skip) for trial_events in remaining_trials]
     with hold_lease(sweep, *finished_trials, *skip_events):

@@ -62,14 +62,14 @@ def test_watch_ends_with_the_session(tmp_path, monkeypatch):
             trial = trial_of(PLAN, number)
             ledger.append(
                 [
-                    log.assignment_event(1.0, trial),
+                    log.params_event(1.0, trial),
                     log.start_event(2.0, trial.trial_id, 1),
                     log.measurement_event(3.0, trial.trial_id, measurement(1)),
                     log.end_event(4.0, trial.trial_id, Outcome(OutcomeKind.FINISHED, "done")),
                 ],
                 lease,
             )
-            monkeypatch.setattr("orchestrator.cli.display.progress.PLAIN_EVERY_S", 0.0)
+            monkeypatch.setattr("orchestrator.cli.display.progress.LINE_INTERVAL_S", 0.0)
             for constant in ("VIEW_S", "LOOK_SHARE"):
                 monkeypatch.setattr(f"orchestrator.execution.live_view.{constant}", 0.0)
 

@@ -14,7 +14,7 @@ def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the intervals of the display from seconds to hundredths of a second."""
     monkeypatch.setattr(waiting, "REFRESH_S", 0.005)
     monkeypatch.setattr(waiting, "FIRST_LINE_S", 0.02)
-    monkeypatch.setattr(waiting, "PLAIN_EVERY_S", 0.05)
+    monkeypatch.setattr(waiting, "LINE_INTERVAL_S", 0.05)
     console.err.cache_clear()
 
 

@@ -54,7 +54,7 @@ def test_skipped_trial_has_no_run() -> None:
     plan = make_plan(1)
     trial = trial_of(plan, 0)
     desired = DesiredRuns(plan, "ledger")
-    desired.apply(log.assignment_event(1.0, trial))
+    desired.apply(log.params_event(1.0, trial))
     desired.apply(log.end_event(1.0, trial.trial_id, Outcome(OutcomeKind.SKIPPED, "decided")))
     assert not any(key.startswith("trial/") for key in desired.runs)
 
@@ -79,7 +79,7 @@ def test_arm_states_how_many_of_its_seeds_failed(
     desired = DesiredRuns(plan, "ledger")
     for number, kind in enumerate((*kinds, *["finished"] * 3)):
         trial = trial_of(plan, number)
-        desired.apply(log.assignment_event(1.0, trial))
+        desired.apply(log.params_event(1.0, trial))
         desired.apply(log.end_event(1.0, trial.trial_id, Outcome(OutcomeKind(kind), "why")))
     desired.apply(log.release_event(2.0, "done"))
     arm, other_arm = desired.runs["arm/arm-0"], desired.runs["arm/arm-1"]
@@ -98,7 +98,7 @@ def test_arm_has_the_confirmed_values_of_searched_fields_as_params() -> None:
         if planned.phase == "confirm":
             num_confirmed += 1
             trial = replace(trial, assignment={path: 0.25 * num_confirmed})
-        desired.apply(log.assignment_event(1.0, trial))
+        desired.apply(log.params_event(1.0, trial))
         desired.apply(log.start_event(1.0, trial.trial_id, 1))
         assert path not in desired.runs["arm/arm-0"].params, "no trial is confirmed yet"
         desired.apply(log.end_event(1.0, trial.trial_id, Outcome(OutcomeKind.FINISHED, "done")))
@@ -111,7 +111,7 @@ def run_seeds(plan: Plan, seeds: int, desired: DesiredRuns, first: int = 0) -> N
     for number in range(first, seeds):
         trial, at = trial_of(plan, number), 10.0 * number
         name = trial.trial_id
-        desired.apply(log.assignment_event(at, trial))
+        desired.apply(log.params_event(at, trial))
         desired.apply(log.start_event(at + 1, name, 1))
         for step in (1, 2):
             metrics = {"valid/score": number + step / 10, "test/score": math.nan if step == 1 else 1.0}
