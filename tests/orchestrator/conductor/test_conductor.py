@@ -9,7 +9,7 @@ from orchestrator.conductor import arm_search
 from orchestrator.conductor.conductor import Conductor
 from orchestrator.conductor.messages import Continue, Progress, Stop
 from orchestrator.errors import StoreError
-from orchestrator.ledger.events import params_event, end_event, measurement_event
+from orchestrator.ledger.events import end_event, measurement_event, params_event
 from orchestrator.ledger.fold import records
 from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import Outcome, OutcomeKind
