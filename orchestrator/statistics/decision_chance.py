@@ -1,9 +1,9 @@
 """Posterior predictive probability that more seeds or repeats decide an undecided verdict.
 
-The prior: with probability p0 (`NO_EFFECT_PROBABILITY`) there is no effect; else the effect is drawn from a
-normal distribution around 0 whose standard deviation is `EFFECT_SPREAD` standard deviations of one paired
-difference. The logarithm of the standard deviation is uniform. The posterior has a closed form. For n
-differences with mean m and sum of squared deviations S, and g the square of `EFFECT_SPREAD`,
+The prior: with probability p0 (`NO_EFFECT_PROBABILITY`) there is no effect. Otherwise the effect is normal
+with mean 0, and its standard deviation is `EFFECT_SPREAD` standard deviations of one paired difference. The
+logarithm of the standard deviation is uniform. The posterior has a closed form. For n differences with mean m
+and sum of squared deviations S, and g the square of `EFFECT_SPREAD`,
 
 - the odds of an effect are (1 - p0) / p0 / sqrt(1 + n g) * (R0 / R1)^(n / 2), where R0 = S + n
   m^2 and R1 = S + n m^2 / (1 + n g);
@@ -14,8 +14,8 @@ Future differences are simulated from this posterior. The verdict is computed fr
 report, including the rule that a verdict must not depend on a single seed.
 
 Probabilities are calibrated on average over the prior. In 1,500 undecided experiments each with 4, 5 and 8
-seeds and 1 and 4 arms, twice the seeds decide 0.126 to 0.177 where 0.128 to 0.188 is predicted, with similar
-agreement in bins of predicted probabilities. Without any effect 0.01 to 0.04 decide and 0.07 to 0.12 is
+seeds and 1 and 4 arms, twice the seeds decide 0.126 to 0.177. The prediction is 0.128 to 0.188. In bins of
+predicted probabilities the agreement is similar. Without any effect 0.01 to 0.04 decide and 0.07 to 0.12 is
 predicted. With all effects of one standard deviation 0.48 to 0.79 decide and 0.31 to 0.43 is predicted.
 `tests/orchestrator/statistics/outlooks.py` prints this table.
 """

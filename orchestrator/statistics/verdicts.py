@@ -8,8 +8,8 @@ is withheld
 - below 3 seeds;
 - if a seed of the arm or its reference failed, because failed seeds may differ from finished ones. Exception:
   every value that the seed could have had gives the same verdict (`statistics.missing`);
-- if it depends on a single seed. From 4 seeds on, after removing any one seed, the others must still have the
-  difference, at twice the level and uncorrected. With four or more arms this costs no power. With one arm it
+- if it depends on a single seed. With at least 4 seeds, the difference must remain when any one seed is
+  removed, at twice the level and uncorrected. With four or more arms this costs no power. With one arm it
   costs some (0.31 instead of 0.48 of effects of 2 standard deviations detected at 4 seeds, 0.92 instead of
   0.93 at 8).
 

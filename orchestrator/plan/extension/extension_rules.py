@@ -2,7 +2,7 @@
 
 Finished trials stay unchanged, and later trials must be run identically. Arms, seeds, posthoc settings and
 repeats of the searches can be appended. Trials can be added to the searches until the first confirm trial is
-requested: a confirm trial belongs to the winner of a fixed number of trials, and no trial may read test
+requested. A confirm trial belongs to the winner of a fixed number of trials, and no trial may read test
 splits before that number is fixed. Test splits can be added even later, because checkpoints of confirm trials
 are retained and evaluated again.
 """

@@ -1,9 +1,9 @@
 """Compare arms with their references at the same settings, if `confirm.cross` asks for it.
 
 In each comparison both arms run, on the same seeds, with the params that the search of each of them chose. A
-difference at the settings of the reference, or of the arm, is thus caused by what the arm changes, given
-these settings, and not by variance between searches. The verdict answers another question: whether the arm is
-better if both are tuned. All of these differences form a separate family at the level of the verdicts.
+difference at given settings is therefore caused by what the arm changes, and not by variance between
+searches. The verdict answers another question: whether the arm is better if both are tuned. All of these
+differences form a separate family at the level of the verdicts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

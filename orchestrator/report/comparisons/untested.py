@@ -107,9 +107,9 @@ def _short_digest(text: str) -> str:
 def _fixed_cost_text(plan: Plan, arm: str, metric: str, splits: MetricSplits, results: SeedResults) -> str:
     """Return a sentence if the settings of `arm` alone determine a cost; else empty.
 
-    A cost is fixed if nothing halts in the arm, as far as the plan states, and one of two conditions holds:
-    it is the same in every seed and on every split, or it is in every seed the greatest value that the arm's
-    settings allow.
+    A cost is fixed if the plan states that nothing halts in the arm, and one of two conditions holds. Either
+    the cost is the same in every seed and on every split, or in every seed it is the greatest value that the
+    arm's settings allow.
     """
     declared = results.declaration(metric)
     proof = next((check for check in plan.proofs if check.arm == arm), None)

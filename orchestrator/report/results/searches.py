@@ -91,7 +91,7 @@ class SearchCourse:
     def expected_bests(self) -> tuple[ExpectedBest, ...]:
         """Return the expected best of searches with as many or fewer trials; empty with several objectives.
 
-        Trials that did not finish are drawn too, with the value of the worst that did.
+        Unfinished trials are drawn too, with the worst value of the finished trials.
         """
         if len(self.finished_trials) < MIN_EXPECTED_TRIALS or len(self.objectives) > 1:
             return ()
