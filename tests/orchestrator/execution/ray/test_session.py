@@ -34,7 +34,7 @@ class SessionBench:
 
     def silent(self):
         """Return the runs whose workers must be killed."""
-        return self.session.update([]).silent
+        return self.session.update([]).silent_keys
 
     def outcomes(self):
         return [event.payload["kind"] for event in self.log.of(EventKind.ENDED)]
@@ -133,7 +133,7 @@ def test_draining_stops_runs_that_no_worker_started(bench):
 
 def test_death_of_ray_loses_running_trials_once_and_moves_waiting_ones(bench):
     running, waiting = bench.next_attempt("a"), bench.next_attempt("b")
-    assert bench.session.update(["a"]) == SchedulerTurn([], draining=False)
+    assert bench.session.update(["a"]) == SchedulerTurn([], is_draining=False)
     bench.session.record_all_deaths("Ray ended")
     assert bench.session.running == ()
     (end,) = bench.log.of(EventKind.ENDED)

@@ -197,7 +197,7 @@ def test_sweep_with_only_killed_trials_stops_and_can_be_resumed():
     assert ask_event.trial_id in close_event.payload["why"]
     assert log.outcomes() == {}
     resumed = record(plan, log)
-    report(resumed, resumed.ask(), measurement_at(1), ended=DONE)
+    report(resumed, resumed.next_attempt(), measurement_at(1), ended=DONE)
     assert resumed.is_finished
 
 

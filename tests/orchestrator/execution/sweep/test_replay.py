@@ -146,8 +146,8 @@ def test_restored_conductor_decides_like_the_original(actions):
     for worker in list(sweep.workers.values()):
         worker.stop()
     restored = record(sweep.plan, MemoryLog(sweep.log.written))
-    expected = {attempt.trial_id: attempt.trial for attempt in iter(sweep.recorder.ask, None)}
-    assert {attempt.trial_id: attempt.trial for attempt in iter(restored.ask, None)} == expected
+    expected = {attempt.trial_id: attempt.trial for attempt in iter(sweep.recorder.next_attempt, None)}
+    assert {attempt.trial_id: attempt.trial for attempt in iter(restored.next_attempt, None)} == expected
 
 
 def test_infeasible_trials_are_replaced_equally_after_any_cut():

@@ -85,7 +85,7 @@ def test_winner_lists_equally_good_arms():
 def test_winner_without_confirmation_has_the_best_search_value():
     winner = choose_winner(SEARCH_SCORES)
     assert (winner.arm, winner.phase, winner.value, winner.num_candidates) == ("arm-0", "search", 0.9, 2)
-    assert "by its search alone" in next(winner.comments())
+    assert "by its search only" in next(winner.comments())
 
 
 def test_search_trial_with_a_last_report_without_the_objective_counts():
