@@ -28,7 +28,7 @@ LEDGER_FILE: Final = "ledger.jsonl"
 An event has the columns of `chain.CHAINED` and its digest.
 """
 PLAN_FILE: Final = "plan.json"
-ENVIRONMENT_FILE: Final = "environment_text.txt"
+ENVIRONMENT_FILE: Final = "environment.txt"
 """Name of the list of distributions in the environment that created the bundle, as pip writes it."""
 REPORT_FOLDER: Final = "report"
 SOURCE_SUFFIXES: Final = frozenset({".py", ".css", ".jinja"})

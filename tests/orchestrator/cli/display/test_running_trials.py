@@ -70,7 +70,7 @@ def test_watch_ends_with_the_session(tmp_path, monkeypatch):
                 lease,
             )
             monkeypatch.setattr("orchestrator.cli.display.progress.LINE_INTERVAL_S", 0.0)
-            for constant in ("VIEW_S", "LOOK_SHARE"):
+            for constant in ("MIN_INTERVAL_S", "INTERVAL_FACTOR"):
                 monkeypatch.setattr(f"orchestrator.execution.live_view.{constant}", 0.0)
 
         watching.watch_sweep("synthetic", sweep.root.parent, sleep=end_next_trial)
