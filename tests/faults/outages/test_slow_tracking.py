@@ -72,7 +72,7 @@ def test_session_leaves_a_slow_mlflow_to_a_background_process(detached, haltswee
     assert not is_gone(finish.tracking_pid)
     wait_until(lambda: is_writing(place.folder))
     status = haltsweep("status", str(place.folder.root))
-    assert "a background process writes it" in status.out
+    assert "a background process is writing it" in status.out
     assert "catch up with" not in status.out
     monkeypatch.setattr(syncing, "LOCK_WAIT_S", 0.1)
     refused_command = haltsweep("sync", str(place.folder.root))

@@ -201,11 +201,11 @@ resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 with tempfile.TemporaryDirectory() as unpacked:
     folder = Path(unpacked)
     try:
-        archive.unpack(Path(sys.argv[1]), folder)
+        archive.unpack_archive(Path(sys.argv[1]), folder)
         contents.read_listing(folder)
         contents.read_plan(folder)
         list(contents.read_events(folder))
-        print(contents.data_fault(folder) or "read")
+        print(contents.find_data_fault(folder) or "read")
     except HaltsweepError as error:
         print(error)
 """
