@@ -59,7 +59,7 @@ def test_estimate_uses_and_names_an_earlier_sweep_with_the_same_arm(tmp_path):
     write_sweep(tmp_path, make_named_plan("before", OLD_ARM))
     estimate = estimate_duration(make_named_plan("after", OLD_ARM, trials_per_arm=10), tmp_path)
     assert estimate == (  # 10 search and 2 confirm trials of 10 minutes, two at a time
-        "About 1h 00m on this machine, 2 trials at a time, from the durations of 3 trials of such arms "
+        "About 1h 00m on this machine, 2 trials at a time, from the durations of 3 trials of equal arms "
         "in before on this kind of machine."
     )
 
@@ -69,7 +69,7 @@ def test_estimate_prefers_an_earlier_run_of_the_same_sweep(tmp_path):
     write_sweep(tmp_path, make_named_plan("other", OLD_ARM), (OutcomeKind.FINISHED,) * 2)  # newer
     estimate = estimate_duration(make_named_plan("mine", OLD_ARM, trials_per_arm=10), tmp_path)
     assert estimate.startswith("About 1h 00m on this machine")
-    assert "the durations of 3 trials of such arms in mine on this kind" in estimate
+    assert "the durations of 3 trials of equal arms in mine on this kind" in estimate
     longer_plan = make_named_plan("mine", make_arm("longer", steps=12), trials_per_arm=10)
     assert estimate_duration(longer_plan, tmp_path).startswith("About 3h 00m ")
 

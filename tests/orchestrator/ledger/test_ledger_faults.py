@@ -27,14 +27,14 @@ WRITER = """
 import sys
 from orchestrator.ledger.store import Ledger
 from orchestrator.ledger.lease import Holder
-from orchestrator.ledger.events import measured
+from orchestrator.ledger.events import measurement_event
 from trainables.protocol import Measurement
 
 ledger = Ledger.open(sys.argv[1], "sweep", create=True)
 lease = ledger.claim(Holder.current())
 start = ledger.last_seq()
 for step in range(start + 1, 10_000_000):
-    ledger.append([measured(float(step), "a", Measurement(step, 1.0, {"x": step / 3}))], lease)
+    ledger.append([measurement_event(float(step), "a", Measurement(step, 1.0, {"x": step / 3}))], lease)
     sys.stdout.write(f"{step}\\n")
     sys.stdout.flush()
 """
