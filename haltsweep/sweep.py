@@ -13,7 +13,7 @@ from haltsweep.code import module_path
 from orchestrator import read
 from orchestrator.cli.display.lease_messages import report_fenced
 from orchestrator.cli.earlier_sweeps import read_best_params, read_spread
-from orchestrator.cli.locations import data_root, runs_root, tracked_by_launch
+from orchestrator.cli.locations import data_root, launch_tracking_uri, runs_root
 from orchestrator.errors import FaultyInput, InputError
 from orchestrator.identity import SweepFolder
 from orchestrator.spec import scalars
@@ -132,7 +132,7 @@ class Sweep:
                 data_root(None if data is None else Path(data)),
                 workload=plan.trainable or DEFAULT_WORKLOAD,
                 code=os.getcwd(),  # noqa: PTH109 - a text
-                tracking_uri=tracked_by_launch(tracking, self._runs),
+                tracking_uri=launch_tracking_uri(tracking, self._runs),
                 driver=driver,
             )
             return run_sweep(

@@ -12,21 +12,21 @@ import threading
 from types import FrameType
 from typing import Any
 
-AGAIN_S = 0.05
+RETRY_DELAY_S = 0.05
 """Seconds after which a lost Ctrl-C is raised again; by then, the code that lost it has returned."""
 
 _INTERRUPTED = threading.Event()
 
 
 def handle_ctrl_c() -> None:
-    """Handle Ctrl-C from now on, unless it is ignored or has another handler."""
+    """Handle Ctrl-C from now on, unless the process ignores it or has another handler."""
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
-        sys.unraisablehook = _raise_again
+        sys.unraisablehook = _reraise_interrupt
 
 
-def was_pressed() -> bool:
+def was_interrupted() -> bool:
     """Return whether Ctrl-C was pressed since `handle_ctrl_c`; later errors may be consequences of it."""
     return _INTERRUPTED.is_set()
 
@@ -37,13 +37,13 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     signal.default_int_handler(number, frame)
 
 
-def _raise_again(exception: Any) -> None:
+def _reraise_interrupt(exception: Any) -> None:
     """Print exceptions that cannot be caught, but raise KeyboardInterrupt again."""
     if exception.exc_type is not KeyboardInterrupt:
         sys.__unraisablehook__(exception)
         return
     signal.signal(signal.SIGINT, _interrupt)
     main = threading.main_thread().ident or 0
-    timer = threading.Timer(AGAIN_S, signal.pthread_kill, (main, signal.SIGINT))
+    timer = threading.Timer(RETRY_DELAY_S, signal.pthread_kill, (main, signal.SIGINT))
     timer.daemon = True
     timer.start()

@@ -16,7 +16,7 @@ def read_best_params(runs: Path | None, name: str) -> Mapping[str, Assignment]:
         StoreError: The sweep is not readable.
     """
     from orchestrator.cli.stored_sweep import open_stored_sweep
-    from orchestrator.conductor.winners import Candidate, best_first
+    from orchestrator.conductor.winners import Candidate, rank_candidates
     from orchestrator.trials import OutcomeKind, num_ended
 
     with open_stored_sweep(name, runs_root(runs)) as sweep:
@@ -44,7 +44,7 @@ def read_best_params(runs: Path | None, name: str) -> Mapping[str, Assignment]:
             raise InputError(
                 f"must name a sweep with a finished trial, got {name}: no trial of {arm.name} finished"
             )
-        best_params[arm.name] = best_first(candidates, plan.search.objectives)[0].assignment
+        best_params[arm.name] = rank_candidates(candidates, plan.search.objectives)[0].assignment
     return best_params
 
 
@@ -63,17 +63,17 @@ def read_spread(runs: Path | None, name: str, metric: str | None) -> float:
     from orchestrator.cli.stored_sweep import open_stored_sweep
     from orchestrator.report.results.summary import summarise
     from orchestrator.statistics.paired import deviation
-    from orchestrator.statistics.verdicts import SEEDS_LEAST
+    from orchestrator.statistics.verdicts import MIN_VERDICT_SEEDS
 
     with open_stored_sweep(name, runs_root(runs)) as sweep:
         report = summarise(sweep.plan, sweep.records())
     outcome = metric or next(iter(report.outcomes), "")
     cell = report.cell(report.arms[0], outcome)
     values = [value for _, value in cell.by_unit] if cell else []
-    if len(values) < SEEDS_LEAST:
+    if len(values) < MIN_VERDICT_SEEDS:
         raise InputError(
-            f"must name a sweep with at least {SEEDS_LEAST} confirmed seeds of {outcome or 'its outcome'}, "
-            f"got {name}, whose {report.arms[0]} has {len(values)}"
+            f"must name a sweep with at least {MIN_VERDICT_SEEDS} confirmed seeds of "
+            f"{outcome or 'its outcome'}, got {name}, whose {report.arms[0]} has {len(values)}"
         )
     if not (spread := deviation(values)):
         raise InputError(

@@ -7,9 +7,9 @@ import threading
 import time
 from contextlib import suppress
 
-from orchestrator.cli.ctrl_c import handle_ctrl_c, was_pressed
+from orchestrator.cli.ctrl_c import handle_ctrl_c, was_interrupted
 
-THREADS_S = 5.0
+THREAD_TIMEOUT_S = 5.0
 """Seconds to wait after a command until the threads of custom code end."""
 
 
@@ -19,7 +19,7 @@ def run() -> None:
     try:
         from orchestrator.cli import main
     except BaseException:
-        if not was_pressed():
+        if not was_interrupted():
             raise
         if sys.stderr is not None:
             sys.stderr.write("interrupted\n")
@@ -33,13 +33,13 @@ def run() -> None:
 
 def _end_despite_threads(exit_code: int) -> None:
     """End this process if threads of custom code still run; Python would wait for them forever."""
-    deadline = time.monotonic() + THREADS_S
+    deadline = time.monotonic() + THREAD_TIMEOUT_S
     threads, main_thread = threading.enumerate(), threading.main_thread()
-    others = [thread for thread in threads if not thread.daemon and thread is not main_thread]
+    custom_threads = [thread for thread in threads if not thread.daemon and thread is not main_thread]
     with suppress(KeyboardInterrupt):
-        for thread in others:
+        for thread in custom_threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-    names = [thread.name for thread in others if thread.is_alive()]
+    names = [thread.name for thread in custom_threads if thread.is_alive()]
     if not names:
         return
     with suppress(OSError):  # the reader of a pipe has closed it

@@ -14,19 +14,19 @@ from search_spaces.wording import amount, hint
 RUNS_VARIABLE = "HALTSWEEP_RUNS"
 DATA_VARIABLE = "HALTSWEEP_DATA"
 TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
-UNTRACKED = "none"
+NO_TRACKING = "none"
 """Value of a tracking URI that disables MLflow."""
 CHANGED_CODE_HINT = "with --changed-code if you changed the code"
 
 
 def runs_root(option: Path | None) -> Path:
     """Return `--runs`, $HALTSWEEP_RUNS or `runs`, in this order. Raise `InputError` for a file."""
-    return _folder(option or Path(os.environ.get(RUNS_VARIABLE) or "runs"), "sweeps", "--runs")
+    return _require_folder(option or Path(os.environ.get(RUNS_VARIABLE) or "runs"), "sweeps", "--runs")
 
 
 def data_root(option: Path | None) -> Path:
     """Return `--data`, $HALTSWEEP_DATA or `data`, in this order. Raise `InputError` for a file."""
-    return _folder(option or Path(os.environ.get(DATA_VARIABLE) or "data"), "datasets", "--data")
+    return _require_folder(option or Path(os.environ.get(DATA_VARIABLE) or "data"), "datasets", "--data")
 
 
 def tracking_uri(option: str | None, runs: Path) -> str:
@@ -36,12 +36,12 @@ def tracking_uri(option: str | None, runs: Path) -> str:
         InputError: The option is `none`, which only `launch` supports, or the URI is SQLite with a password.
             A `none` in the environment is ignored.
     """
-    if option == UNTRACKED:
+    if option == NO_TRACKING:
         raise InputError(
-            f"--tracking {UNTRACKED} is an option of launch only; omit it, or name an MLflow store"
+            f"--tracking {NO_TRACKING} is an option of launch only; omit it, or name an MLflow store"
         )
-    steering = os.environ.get(TRACKING_VARIABLE)
-    uri = option or (steering if steering != UNTRACKED else None)
+    environment_uri = os.environ.get(TRACKING_VARIABLE)
+    uri = option or (environment_uri if environment_uri != NO_TRACKING else None)
     if uri is not None and has_password(uri):
         raise InputError(
             "an MLflow store in SQLite must be a file, without user or host, got "
@@ -50,9 +50,9 @@ def tracking_uri(option: str | None, runs: Path) -> str:
     return to_absolute_url(uri or sqlite_url(runs / "mlflow.db"))
 
 
-def tracked_by_launch(option: str | None, runs: Path) -> str | None:
+def launch_tracking_uri(option: str | None, runs: Path) -> str | None:
     """Return the tracking URI for a launch; None if tracking is disabled."""
-    if (option or os.environ.get(TRACKING_VARIABLE)) == UNTRACKED:
+    if (option or os.environ.get(TRACKING_VARIABLE)) == NO_TRACKING:
         return None
     return tracking_uri(option, runs)
 
@@ -88,13 +88,13 @@ def command(verb: str, folder: SweepFolder, arguments: str = "") -> str:
 
 
 def budget_advice(budget_reason: str, folder: SweepFolder) -> str:
-    """Return the advice for a sweep whose budget is used up, as `budget_reason` states."""
+    """Return the advice for a sweep that has used up its budget."""
     return f"{budget_reason}; for more, raise that limit: `{command('extend', folder, 'budget.LIMIT=MORE')}`"
 
 
 def failure_advice(num_failed: int, folder: SweepFolder, *, with_retry: bool) -> str:
-    """Return where the reasons of failed trials are shown, and how to run these trials again."""
-    reasons = f"{amount(num_failed, 'trial')} failed; why: {command('status', folder)}"
+    """Return the commands that display the reasons of failures and that run these trials again."""
+    reasons = f"{amount(num_failed, 'trial')} failed; for the reasons: {command('status', folder)}"
     retry = f"; to run them again: {command('resume', folder, '--retry failed')} ({CHANGED_CODE_HINT})"
     return reasons + retry * with_retry
 
@@ -102,10 +102,10 @@ def failure_advice(num_failed: int, folder: SweepFolder, *, with_retry: bool) ->
 def error_advice(error: str, folder: SweepFolder) -> str:
     """Return the remedy for a sweep that stopped when the first trials of an arm crashed with one error."""
     retry = command("resume", folder, "--retry failed")
-    go_on = command("extend", folder, "on_error=continue")
+    continue_command = command("extend", folder, "on_error=continue")
     return (
         f"the sweep has stopped: {error}; correct that, then `{retry}` ({CHANGED_CODE_HINT}), or run the "
-        f"others with `{go_on}`"
+        f"others with `{continue_command}`"
     )
 
 
@@ -122,7 +122,7 @@ def nearest_existing(folder: Path) -> Path:
         ) from error
 
 
-def _folder(path: Path, content: str, option: str) -> Path:
+def _require_folder(path: Path, content: str, option: str) -> Path:
     folder = nearest_existing(path)
     if not folder.is_dir():
         raise InputError(f"{content} need a folder, but {folder} is a file; choose another {option}")

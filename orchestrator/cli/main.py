@@ -33,7 +33,7 @@ from orchestrator.cli.commands import (
     ui,
     verify,
 )
-from orchestrator.cli.ctrl_c import handle_ctrl_c, was_pressed
+from orchestrator.cli.ctrl_c import handle_ctrl_c, was_interrupted
 from orchestrator.cli.display.console import print_error, print_line
 from orchestrator.errors import HaltsweepError, InputError
 from orchestrator.files.disk_errors import disk_remedy
@@ -86,7 +86,7 @@ def _print_version(show_version: bool) -> None:
 
 
 @app.callback()
-def _root(
+def _accept_global_options(
     version: Annotated[
         bool,
         typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True),
@@ -95,37 +95,37 @@ def _root(
     """Accept the options that belong to no command."""
 
 
-BEFORE = "Before a sweep"
-RUNNING = "Running a sweep"
-AFTER = "Reading a sweep"
-CATALOGUE = "Built-in models, tasks and search spaces"
+PLANNING_PANEL = "Before a sweep"
+RUNNING_PANEL = "Running a sweep"
+RESULTS_PANEL = "Reading a sweep"
+CATALOGUE_PANEL = "Built-in models, tasks and search spaces"
 
-app.command(rich_help_panel=BEFORE)(new.new)
-app.command(rich_help_panel=BEFORE)(check.check)
-app.command(rich_help_panel=BEFORE)(check.plan)
-app.command(rich_help_panel=BEFORE)(check.schema)
-app.command(rich_help_panel=BEFORE)(doctor.doctor)
-app.command(rich_help_panel=RUNNING)(launch.launch)
-app.command(rich_help_panel=RUNNING)(launch.resume)
-app.command(rich_help_panel=RUNNING)(extend.extend)
-app.command(rich_help_panel=RUNNING)(status.status)
-app.command("list", rich_help_panel=RUNNING)(listing.list_sweeps)
-app.command(rich_help_panel=RUNNING)(stop.stop)
-app.command(rich_help_panel=AFTER)(logs.logs)
-app.command(rich_help_panel=AFTER)(track.report)
-app.command(rich_help_panel=AFTER)(best.best)
-app.command(rich_help_panel=AFTER)(compare.compare)
-app.command(rich_help_panel=AFTER)(records.records)
-app.command(rich_help_panel=AFTER)(track.sync)
-app.command(rich_help_panel=AFTER)(bundle.bundle)
-app.command(rich_help_panel=AFTER)(verify.verify)
-app.command(rich_help_panel=AFTER)(ui.ui)
-app.command(rich_help_panel=AFTER)(remove.remove)
-app.command(rich_help_panel=CATALOGUE)(catalogue.models)
-app.command(rich_help_panel=CATALOGUE)(catalogue.tasks)
-app.command(rich_help_panel=CATALOGUE)(catalogue.training)
-app.command(rich_help_panel=CATALOGUE)(catalogue.spaces)
-app.add_typer(data.app, name="data", rich_help_panel=CATALOGUE)
+app.command(rich_help_panel=PLANNING_PANEL)(new.new)
+app.command(rich_help_panel=PLANNING_PANEL)(check.check)
+app.command(rich_help_panel=PLANNING_PANEL)(check.plan)
+app.command(rich_help_panel=PLANNING_PANEL)(check.schema)
+app.command(rich_help_panel=PLANNING_PANEL)(doctor.doctor)
+app.command(rich_help_panel=RUNNING_PANEL)(launch.launch)
+app.command(rich_help_panel=RUNNING_PANEL)(launch.resume)
+app.command(rich_help_panel=RUNNING_PANEL)(extend.extend)
+app.command(rich_help_panel=RUNNING_PANEL)(status.status)
+app.command("list", rich_help_panel=RUNNING_PANEL)(listing.list_sweeps)
+app.command(rich_help_panel=RUNNING_PANEL)(stop.stop)
+app.command(rich_help_panel=RESULTS_PANEL)(logs.logs)
+app.command(rich_help_panel=RESULTS_PANEL)(track.report)
+app.command(rich_help_panel=RESULTS_PANEL)(best.best)
+app.command(rich_help_panel=RESULTS_PANEL)(compare.compare)
+app.command(rich_help_panel=RESULTS_PANEL)(records.records)
+app.command(rich_help_panel=RESULTS_PANEL)(track.sync)
+app.command(rich_help_panel=RESULTS_PANEL)(bundle.bundle)
+app.command(rich_help_panel=RESULTS_PANEL)(verify.verify)
+app.command(rich_help_panel=RESULTS_PANEL)(ui.ui)
+app.command(rich_help_panel=RESULTS_PANEL)(remove.remove)
+app.command(rich_help_panel=CATALOGUE_PANEL)(catalogue.models)
+app.command(rich_help_panel=CATALOGUE_PANEL)(catalogue.tasks)
+app.command(rich_help_panel=CATALOGUE_PANEL)(catalogue.training)
+app.command(rich_help_panel=CATALOGUE_PANEL)(catalogue.spaces)
+app.add_typer(data.app, name="data", rich_help_panel=CATALOGUE_PANEL)
 
 
 @cache
@@ -146,7 +146,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
         faulthandler.enable()  # print the Python line if native code crashes the process
         collect_rarely()
     with redacted_stderr():
-        _run(arguments)
+        _run_command(arguments)
 
 
 def _open_streams() -> None:
@@ -164,7 +164,7 @@ def _open_streams() -> None:
         setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - open until exit
 
 
-def _run(arguments: Sequence[str] | None) -> None:
+def _run_command(arguments: Sequence[str] | None) -> None:
     try:
         _require_working_directory()
         code = _exit_code(arguments)
@@ -205,7 +205,7 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        if was_pressed():
+        if was_interrupted():
             raise _UnhandledInterrupt("interrupted") from None
         from trainables.custom.extensions import custom_code_error
 

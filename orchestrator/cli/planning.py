@@ -15,29 +15,29 @@ if TYPE_CHECKING:
     from orchestrator.plan.types import Plan
     from orchestrator.spec.load import SpecFile
 
-FIRST_S = 10.0
+DISPLAY_DELAY_S = 10.0
 """Seconds before progress is displayed, since small plans are faster even on a busy machine."""
 
 
 @contextmanager
-def planning() -> Iterator[WaitDisplay]:
-    """Display progress while a plan is made, which imports custom code that may never return.
+def planning_display() -> Iterator[WaitDisplay]:
+    """Display progress while planning, which imports custom code that may never return.
 
     Output of that code goes to standard error, since standard output contains only the answer of a command.
     """
-    hint = "Ctrl-C ends it, nothing is written"
-    with redirect_stdout(sys.stderr), WaitDisplay(hint, "planning", first_s=FIRST_S) as wait_display:
+    hint = "Ctrl-C ends planning; nothing is written"
+    with redirect_stdout(sys.stderr), WaitDisplay(hint, "planning", first_s=DISPLAY_DELAY_S) as wait_display:
         yield wait_display
 
 
 def omitted_results(source: "SpecFile") -> str:
     """Return a sentence on published results that overrides or a profile exclude; empty if none."""
-    many = source.document.left_out
-    if not many:
+    num_rows = source.document.left_out
+    if not num_rows:
         return ""
-    values = "1 published row is" if many == 1 else f"{many} published rows are"
+    subject = "1 published row is" if num_rows == 1 else f"{num_rows} published rows are"
     return (
-        f"{values} left out: overrides or the profile change the arm's training, or remove the published "
+        f"{subject} left out: overrides or the profile change the arm's training, or remove the published "
         "re-evaluation."
     )
 
@@ -73,7 +73,7 @@ def read_and_plan(
     source = read_plannable_spec(path, overrides, profile)
     from orchestrator.plan.planner import plan_file
 
-    with planning() as wait_display:
+    with planning_display() as wait_display:
         return plan_file(
             path,
             overrides,
@@ -83,5 +83,5 @@ def read_and_plan(
             probe=probe() if probe is not None else None,
             best_params_of=partial(read_best_params, runs),
             spread_of=partial(read_spread, runs),
-            read=source,
+            parsed=source,
         )

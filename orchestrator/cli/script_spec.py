@@ -14,23 +14,25 @@ from orchestrator.spec.scalars import dump
 from trainables.metrics import usual_goal
 
 MAX_ARMS = 3
-SEEDS = 5
-METRIC = "valid/loss"
+NUM_SEEDS = 5
+DEFAULT_METRIC = "valid/loss"
 """Metric of the spec if the script names none."""
-LEARNING_RATES = ("lr", "learning_rate")
-LENGTHS = frozenset(["epoch", "epochs", "step", "steps", "iter", "iters", "iterations"])
+LEARNING_RATE_FLAGS = ("lr", "learning_rate")
+LENGTH_WORDS = frozenset(["epoch", "epochs", "step", "steps", "iter", "iters", "iterations"])
 _RUN_WORDS = (
     "resume sample only eval evaluate test split splits phase mode worker workers device cuda gpu gpus "
     "cpu mps seed dataset dir path folder out output log logging wandb tensorboard save checkpoint "
     "ckpt interval verbose debug dry port rank compile print accel accelerator amp onnx export"
 )
-RUN_CONTROL = LENGTHS.union(_RUN_WORDS.split())
-"""Words in the names of flags that are about the run, not about the model or the optimiser."""
-FIRST_NUMBERS = frozenset(["layer", "layers", "depth"])
-"""Words in the names of numbers that are preferred for arms with twice the number."""
-PARTS = re.compile(r"(\w+_)?dropout(_rate|_prob|_p)?|weight_decay|momentum|label_smoothing", re.IGNORECASE)
-"""Names of numbers that are set to 0 to remove a part of the training."""
-HOW_TO_REPORT = """\
+RUN_CONTROL_WORDS = LENGTH_WORDS.union(_RUN_WORDS.split())
+"""Words in names of flags that concern the run instead of the model or the optimiser."""
+PREFERRED_WORDS = frozenset(["layer", "layers", "depth"])
+"""Words in names of numeric flags; arms that double a number prefer these flags."""
+REMOVABLE_PART = re.compile(
+    r"(\w+_)?dropout(_rate|_prob|_p)?|weight_decay|momentum|label_smoothing", re.IGNORECASE
+)
+"""Names of numeric flags that remove a part of the training if set to 0."""
+REPORT_COMMENT = """\
 # The script must report: append {"step": 1, "valid/loss": 0.5} as a line of JSON to metrics.jsonl in its
 # working folder, or call haltsweep.current_trial().report(1, {"valid/loss": 0.5}).
 """
@@ -56,7 +58,9 @@ def write_spec_for_script(file: Path) -> str:
     }
     arms = dict(_example_arms(script))
     # The search of the spec varies the learning rate, so arms set it only if there are no others.
-    arms = {name: changes for name, changes in arms.items() if not changes.keys() & {*LEARNING_RATES}} or arms
+    arms = {
+        name: changes for name, changes in arms.items() if not changes.keys() & {*LEARNING_RATE_FLAGS}
+    } or arms
     arms = dict(list(arms.items())[:MAX_ARMS])
     if not settings or not arms:
         raise InputError(
@@ -64,20 +68,20 @@ def write_spec_for_script(file: Path) -> str:
             'parser.add_argument("--lr", type=float, default=0.1), got none; '
             "`haltsweep new own` writes an example of a training function"
         )
-    return "".join(_lines(file, script, settings, arms))
+    return "".join(_spec_lines(file, script, settings, arms))
 
 
-def _lines(
+def _spec_lines(
     file: Path, script: ScriptFlags, settings: dict[str, Any], arms: dict[str, dict[str, Any]]
 ) -> Iterator[str]:
     name = re.sub(r"[^a-z0-9]+", "-", file.stem.lower()).strip("-") or "study"
     yield f"name: {name}\nquestion: {QUESTION}\ntrainable: {file}\n"
     if not script.reports:
-        yield HOW_TO_REPORT
+        yield REPORT_COMMENT
     yield "baseline:\n"
     for key, value in settings.items():
-        endless = value == -1 and LENGTHS & _words(key)
-        comment = " # may be endless: set a length, as every trial must end" if endless else ""
+        may_be_endless = value == -1 and LENGTH_WORDS & _split_words(key)
+        comment = " # may be endless: set a length, as every trial must end" if may_be_endless else ""
         yield f"  {key}: {dump(value, flow=True)}{comment}\n"
     for flag in script.flags:
         if flag.is_required and flag.default is None:
@@ -88,13 +92,13 @@ def _lines(
     for arm, changes in arms.items():
         yield f"  {arm}: {dump({'why': WHY, 'set': changes}, flow=True)}\n"
     yield from _search_sketch(script, settings)
-    metric = _metric(script)
+    metric = _choose_metric(script)
     is_test_metric = is_named_for_test_data(metric)
     splits = ", splits: [test]" if is_test_metric else ""
     split = "" if "/" in metric else f", split: {'test' if is_test_metric else 'valid'}"
     comment = "" if script.metrics else " # replace it by a metric that the script reports"
     goal = f", goal: {usual}" if (usual := usual_goal(metric)) else ""
-    yield f"confirm: {{seeds: {SEEDS}{splits}}}\nanswer: {{metric: {metric}{goal}{split}}}{comment}\n"
+    yield f"confirm: {{seeds: {NUM_SEEDS}{splits}}}\nanswer: {{metric: {metric}{goal}{split}}}{comment}\n"
 
 
 def _reason_to_omit(flag: Flag) -> str:
@@ -106,19 +110,19 @@ def _reason_to_omit(flag: Flag) -> str:
     return ""
 
 
-def _metric(script: ScriptFlags) -> str:
+def _choose_metric(script: ScriptFlags) -> str:
     """Return a metric of a test split if there is one, else the first or the default metric."""
-    return next(filter(is_named_for_test_data, script.metrics), (*script.metrics, METRIC)[0])
+    return next(filter(is_named_for_test_data, script.metrics), (*script.metrics, DEFAULT_METRIC)[0])
 
 
 def _search_sketch(script: ScriptFlags, settings: dict[str, Any]) -> Iterator[str]:
     """Yield a search of the learning rate as a comment, if the script has one."""
-    name = next((name for name in LEARNING_RATES if _is_number(settings.get(name))), None)
+    name = next((name for name in LEARNING_RATE_FLAGS if _is_number(settings.get(name))), None)
     if name is None or settings[name] <= 0:
         return
     low, high = (float(f"{settings[name] * factor:.3g}") for factor in (0.1, 10))
     search_metrics = [name for name in script.metrics if not is_named_for_test_data(name)]
-    metric = next(iter(search_metrics), METRIC)
+    metric = next(iter(search_metrics), DEFAULT_METRIC)
     goal = usual_goal(metric) or "min"
     yield "# Remove these marks to search the learning rate of every arm by a metric of validation data.\n"
     yield "# Then answer must name a metric of test data, which the script reports only if\n"
@@ -138,32 +142,39 @@ def _example_arms(script: ScriptFlags) -> Iterator[tuple[str, dict[str, Any]]]:
     flags = [
         flag
         for flag in script.flags
-        if flag.default is not None and not RUN_CONTROL & _words(flag.name) and not _reason_to_omit(flag)
+        if flag.default is not None
+        and not RUN_CONTROL_WORDS & _split_words(flag.name)
+        and not _reason_to_omit(flag)
     ]
     numbers = [flag for flag in flags if _is_number(flag.default) and flag.default > 0 and not flag.choices]
     for flag in numbers:
-        if PARTS.fullmatch(flag.name):
-            yield f"minus-{_word(flag.name)}", {flag.name: type(flag.default)(0)}
+        if REMOVABLE_PART.fullmatch(flag.name):
+            yield f"minus-{_name_part(flag.name)}", {flag.name: type(flag.default)(0)}
     for flag in flags:
         choices = [choice for choice in flag.choices if choice != flag.default]
         if choices:
-            yield f"{_word(flag.name)}-{_word(choices[0])}", {flag.name: choices[0]}
+            yield f"{_name_part(flag.name)}-{_name_part(choices[0])}", {flag.name: choices[0]}
     for flag in flags:
         if flag.is_switch or isinstance(flag.default, bool):
-            yield f"{'minus' if flag.default else 'plus'}-{_word(flag.name)}", {flag.name: not flag.default}
+            yield (
+                f"{'minus' if flag.default else 'plus'}-{_name_part(flag.name)}",
+                {flag.name: not flag.default},
+            )
     # A number just below 1 may be a share, which cannot be doubled.
-    numbers = [flag for flag in numbers if not PARTS.fullmatch(flag.name) and not 0.5 < flag.default < 1]
-    for flag in sorted(numbers, key=lambda flag: not FIRST_NUMBERS & _words(flag.name)):
-        yield f"twice-{_word(flag.name)}", {flag.name: 2 * flag.default}
+    numbers = [
+        flag for flag in numbers if not REMOVABLE_PART.fullmatch(flag.name) and not 0.5 < flag.default < 1
+    ]
+    for flag in sorted(numbers, key=lambda flag: not PREFERRED_WORDS & _split_words(flag.name)):
+        yield f"twice-{_name_part(flag.name)}", {flag.name: 2 * flag.default}
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _words(name: str) -> set[str]:
+def _split_words(name: str) -> set[str]:
     return set(re.findall(r"[a-z]+", name.lower()))
 
 
-def _word(value: object) -> str:
+def _name_part(value: object) -> str:
     return re.sub(r"[^a-z0-9]+", "-", str(value).lower()).strip("-")

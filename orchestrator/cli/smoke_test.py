@@ -74,26 +74,27 @@ def _confirm_trial_error(plan: "Plan", data_dir: Path) -> str:
         return f"{subject}: must report {names}, which decides the question, got a trial without it"
     print_error(
         f"{plan.name}: {subject}: warning: {names} was not reported within {CONFIRM_LIMIT_S:.0f} seconds, so "
-        "it is not known whether the code reports it"
+        "it is unknown whether the code reports it"
     )
     return ""
 
 
 def _remarks(arm: "Arm", report: "FirstReport") -> "Iterator[str]":
     """Yield warnings about unseeded random numbers, and about settings that the code seems to ignore."""
-    if report.unsteady and {*report.unsteady} == report.metrics.keys():
+    if report.unsteady_metrics and {*report.unsteady_metrics} == report.metrics.keys():
         yield (
-            f"a second run with the same seed reported other values of {', '.join(report.unsteady)}: seed "
-            "all random generators from trial.seed, or differences between arms are noise"
+            "a second run with the same seed reported other values of "
+            f"{', '.join(report.unsteady_metrics)}: seed all random generators from trial.seed, or "
+            "differences between arms are noise"
         )
-    if report.equal:
+    if report.equal_metrics:
         count = report.num_equal_reports
         reports = "report equals that" if count == 1 else f"first {count} reports equal those"
-        later = "" if count == 1 else ", or its effect comes later"
+        later_text = "" if count == 1 else ", or its effect comes later"
         fields = ", ".join(change.path for change in arm.changes)
         yield (
-            f"its {reports} of {arm.reference} in {', '.join(report.equal)}: perhaps the code does not read "
-            f"{fields}{later}"
+            f"its {reports} of {arm.reference} in {', '.join(report.equal_metrics)}: perhaps the code does "
+            f"not read {fields}{later_text}"
         )
 
 

@@ -16,7 +16,7 @@ from orchestrator.files.sqlite_files import why_no_database
 from orchestrator.garbage import garbage_collection_off
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.events import Event, EventKind
-from orchestrator.ledger.fold import OF_MEASUREMENTS, measurements, records
+from orchestrator.ledger.fold import MEASUREMENT_KINDS, measurements, records
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_outline, read_plan
 from orchestrator.plan.types import Plan
@@ -71,14 +71,14 @@ class StoredSweep:
         if snapshot is not None and totals is not None:
             every_report, seq = self._counts_earlier_reports, snapshot.seq
             newer = self.ledger.newest(
-                after_seq=seq, extra_counts=totals.open_trials, every_report=every_report
+                after_seq=seq, first_seqs=totals.open_trials, every_report=every_report
             )
             events = [*newer]
             if not any(event.kind is EventKind.RETRIED and (event.seq or 0) > seq for event in events):
                 newest = records(events, self.plan)
                 if not self._lacks_objective(newest):
-                    return Overview.of(self.plan, self.planned, newest, totals)
-        return Overview.of(self.plan, self.planned, self.newest_records())
+                    return Overview.from_records(self.plan, self.planned, newest, totals)
+        return Overview.from_records(self.plan, self.planned, self.newest_records())
 
     @property
     def _counts_earlier_reports(self) -> bool:
@@ -87,9 +87,9 @@ class StoredSweep:
     def _lacks_objective(self, trial_records: Iterable[Record]) -> bool:
         """Return whether a finished search trial lacks an objective in the reports that were read."""
         metrics = [objective.metric for objective in self.plan.objectives]
-        finished = (record for record in trial_records if record.outcome is OutcomeKind.FINISHED)
-        searched = (record for record in finished if record.phase == "search")
-        return bool(metrics) and not all(record.judged_by(metrics) for record in searched)
+        finished_records = (record for record in trial_records if record.outcome is OutcomeKind.FINISHED)
+        search_records = (record for record in finished_records if record.phase == "search")
+        return bool(metrics) and not all(record.judged_by(metrics) for record in search_records)
 
     def exhausted_budget(self) -> str:
         """Return the exhausted budget if it ended the sweep; otherwise an empty string."""
@@ -100,8 +100,8 @@ class StoredSweep:
         return error_end(self._last_event())
 
     def _last_event(self) -> Event | None:
-        last = max(0, self.ledger.last_seq() - 1)
-        return next(iter(self.ledger.events(after_seq=last)), None)
+        previous_seq = max(0, self.ledger.last_seq() - 1)
+        return next(iter(self.ledger.events(after_seq=previous_seq)), None)
 
 
 def fold_measured(events: Iterable[Event], plan: Plan) -> MeasuredRecords:
@@ -112,13 +112,13 @@ def fold_measured(events: Iterable[Event], plan: Plan) -> MeasuredRecords:
     confirmed = {trial.trial_id for trial in plan.trials if trial.phase == "confirm"}
     measured_events: list[Event] = []
 
-    def collect_measured() -> Iterator[Event]:
+    def collect_measurements() -> Iterator[Event]:
         for event in events:
-            if event.kind in OF_MEASUREMENTS and event.trial_id in confirmed:
+            if event.kind in MEASUREMENT_KINDS and event.trial_id in confirmed:
                 measured_events.append(event)
             yield event
 
-    return records(collect_measured(), plan), measurements(measured_events)
+    return records(collect_measurements(), plan), measurements(measured_events)
 
 
 def launched_sweep(

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from orchestrator.trials import Record
 
 OnProgress = Callable[[str], None]
-TRIES = 10
-TRY_S = 0.1
+NUM_TRIES = 10
+RETRY_DELAY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +42,10 @@ class CheckedSweep:
 
 def check_files(folder: SweepFolder) -> Iterator[Finding]:
     """Yield findings on the files of the launch."""
-    repair = f"`{command('verify', folder)} --repair` makes it again from spec.yaml"
-    remedies = {folder.plan.name: f"{repair}, else restore it from a backup"}
+    repair_hint = f"`{command('verify', folder)} --repair` rebuilds it from spec.yaml"
+    remedies = {folder.plan.name: f"{repair_hint}, else restore it from a backup"}
     if editions(folder):
-        remedy = f"`{command('verify', folder)} --repair` puts back the edition that is kept"
+        remedy = f"`{command('verify', folder)} --repair` restores the stored edition"
         remedies = dict.fromkeys((folder.spec.name, folder.plan.name), remedy)
     yield from _check_manifest(
         "files", folder.root, lambda name: remedies.get(name, "restore it from a backup")
@@ -78,7 +78,7 @@ def _setup_fault(folder: SweepFolder) -> Iterator[Finding]:
 
 def check_report(folder: SweepFolder) -> Iterator[Finding]:
     """Yield findings on the files of the report."""
-    remedy = f"`{command('report', folder)}` makes it again"
+    remedy = f"`{command('report', folder)}` recreates it"
     if folder.report.is_dir():
         yield from _check_manifest("report", folder.report, lambda _: remedy)
     else:
@@ -95,7 +95,7 @@ def _check_manifest(part: str, folder: Path, remedy: Callable[[str], str]) -> It
         if fault:
             yield Finding(part, "damaged", f"{folder / name}: {fault}", remedy(name))
     if not any(faults.values()):
-        yield Finding(part, "sound", f"{amount(len(faults), 'file')} as written: {', '.join(sorted(faults))}")
+        yield Finding(part, "sound", f"{amount(len(faults), 'file')} unchanged: {', '.join(sorted(faults))}")
 
 
 def check_ledger(store: "Ledger") -> Iterator[Finding]:
@@ -105,25 +105,27 @@ def check_ledger(store: "Ledger") -> Iterator[Finding]:
         yield Finding("ledger", "damaged", str(fault), "restore the ledger from a backup")
     if not faults:
         yield Finding(
-            "ledger", "sound", f"{amount(store.last_seq(), 'event')}, each chained to the one before"
+            "ledger", "sound", f"{amount(store.last_seq(), 'event')}, each chained to the previous one"
         )
 
 
 def check_trials(store: "Ledger", folder: SweepFolder) -> Iterator[Finding]:
     """Yield a finding if the ledger contains trials that are missing in the plan."""
-    from orchestrator.plan.planned_trials import replacements
+    from orchestrator.plan.planned_trials import replacement_trials
     from orchestrator.plan.serialise import read_plan
 
     known_ids = {event.trial_id for event in store.events() if event.trial_id is not None}
     # Read after the ledger, since an extension writes the plan before its events.
     plan = read_plan(folder)
     unplanned_ids = known_ids - {trial.trial_id for trial in plan.trials}
-    if unplanned_ids and (unplanned_ids := unplanned_ids - {trial.trial_id for trial in replacements(plan)}):
-        lacking, example = amount(len(unplanned_ids), "trial"), min(unplanned_ids)
-        detail = f"the plan lacks {lacking} of its ledger, such as {example}"
+    if unplanned_ids and (
+        unplanned_ids := unplanned_ids - {trial.trial_id for trial in replacement_trials(plan)}
+    ):
+        missing_count, example = amount(len(unplanned_ids), "trial"), min(unplanned_ids)
+        detail = f"the plan lacks {missing_count} of its ledger, such as {example}"
         remedy = (
-            "the sweep was extended in another copy of this folder: go on in that one, or restore spec.yaml, "
-            "plan.json, manifest.json and extensions/ from it"
+            "the sweep was extended in another copy of this folder: continue in that copy, or restore "
+            "spec.yaml, plan.json, manifest.json and extensions/ from it"
         )
         yield Finding("ledger", "damaged", detail, remedy)
 
@@ -158,7 +160,7 @@ def check_checkpoints(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[
     except HaltsweepError as error:
         yield Finding("checkpoints", "unknown", str(error))
         return
-    yield Finding("checkpoints", "sound", f"{amount(num_sound, 'checkpoint')} as written")
+    yield Finding("checkpoints", "sound", f"{amount(num_sound, 'checkpoint')} unchanged")
 
 
 def _checkpoint_fault(checkpoint: "Checkpoint") -> "Finding | Literal[''] | None":
@@ -166,26 +168,28 @@ def _checkpoint_fault(checkpoint: "Checkpoint") -> "Finding | Literal[''] | None
     from orchestrator.execution.checkpoints.worker_checkpoints import CheckpointDamaged
 
     fault: Finding | Literal[""] = ""
-    for _ in range(TRIES):
+    for _ in range(NUM_TRIES):
         try:
             checkpoint.measurement()
         except CheckpointDamaged as error:
             if isinstance(error.__cause__, PermissionError):
-                return Finding("checkpoints", "unknown", str(error), "check as the user whose sweep it is")
-            remedy = f"it is never used, but an older one or the start is; delete {checkpoint.folder}"
+                return Finding("checkpoints", "unknown", str(error), "check as the user who owns the sweep")
+            remedy = (
+                f"the trial resumes from an older checkpoint or from the start; delete {checkpoint.folder}"
+            )
             fault = Finding("checkpoints", "damaged", str(error), remedy)
         else:
             return ""
         if not checkpoint.folder.is_dir():
             return None
-        time.sleep(TRY_S)  # it may be in the process of being deleted
+        time.sleep(RETRY_DELAY_S)  # a process may be deleting it
     return fault
 
 
 def check_data(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Finding]:
     """Yield findings on every data set that the sweep's arms or trials read."""
     if sweep.setup.workload != DEFAULT_WORKLOAD:
-        yield Finding("data", "absent", f"{sweep.setup.workload} keeps its own")
+        yield Finding("data", "absent", f"{sweep.setup.workload} manages its own data")
         return
     from orchestrator.execution.code_digests import MISSING_REMEDY
     from orchestrator.execution.datasets import tasks_with_splits
@@ -217,13 +221,13 @@ def _check_split(path: Path) -> Finding:
     from trainables.data.inventory import inspect_file
 
     if not path.exists():
-        return Finding("data", "absent", f"{path} is not there; it is built when it is needed")
+        return Finding("data", "absent", f"{path} is missing; a session builds it when needed")
     data_file = inspect_file(path)
-    assert data_file is not None, "data are looked at themselves"
+    assert data_file is not None, "the path is that of a data file"
     verdicts: dict[str, Soundness] = {"whole": "sound", "stale": "sound", "being built": "absent"}
     verdict = verdicts.get(data_file.verdict, "unknown" if data_file.verdict == "unknown" else "damaged")
     detail = f"{path}: {data_file.reason or data_file.content_hash}"
-    remedy = "it is never used: whoever needs it next builds it again" if verdict == "damaged" else ""
+    remedy = "the next session that needs it rebuilds it" if verdict == "damaged" else ""
     return Finding("data", verdict, detail, remedy)
 
 
@@ -231,7 +235,7 @@ def check_parquet(sweep: CheckedSweep) -> Iterator[Finding]:
     """Yield findings on every Parquet file, compared with the ledger."""
     from orchestrator.tracking.parquet import check_files
 
-    sync = f"`{command('sync', sweep.folder)}` makes it again from the ledger"
+    sync = f"`{command('sync', sweep.folder)}` recreates it from the ledger"
     faults = check_files(sweep.folder, sweep.plan, sweep.ledger)
     for file, fault in faults.items():
         if fault:
@@ -265,14 +269,14 @@ def check_mlflow(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Findi
     # A trial that ends while MLflow is read may be missing in the result.
     last_seq, is_locked = sweep.ledger.last_seq(), sweep.ledger.is_held()
     state = read_tracking_status(sweep.folder, uri, last_seq)
-    settled = not (is_locked or state.active or state.behind)
+    is_settled = not (is_locked or state.active or state.behind)
     try:
         stored_runs = read_runs(uri, sweep.plan.name, sweep.ledger.uid, on_progress)
     except StoreError as error:
         yield Finding("mlflow", "unknown", str(error))
         return
     if not stored_runs:
-        yield Finding("mlflow", "behind", "the sweep is not in it", f"`{sync}` puts it there")
+        yield Finding("mlflow", "behind", "the sweep is missing in MLflow", f"`{sync}` writes it")
         return
     # Read after MLflow, which is never ahead of the ledger.
     try:
@@ -284,9 +288,9 @@ def check_mlflow(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Findi
     for event in sweep.ledger.events():
         desired_runs.apply(event)
     desired_runs.set_locked(is_locked=is_locked)
-    settled = settled and sweep.ledger.last_seq() == last_seq
+    is_settled = is_settled and sweep.ledger.last_seq() == last_seq
     means = arm_metrics(summarise(sweep.plan, sweep.records))
-    yield from compare(desired_runs, stored_runs, means, is_final=settled, sync=sync)
+    yield from compare(desired_runs, stored_runs, means, is_final=is_settled, sync=sync)
 
 
 def check_snapshot(sweep: CheckedSweep) -> Iterator[Finding]:
@@ -301,15 +305,15 @@ def check_snapshot(sweep: CheckedSweep) -> Iterator[Finding]:
     if snapshot is None:
         return
     if snapshot.made_for != snapshot_key(sweep.plan):
-        yield Finding("snapshot", "sound", "of an earlier plan or another version, so it is not used")
+        yield Finding("snapshot", "sound", "not used, since it is from an earlier plan or another version")
         return
     fold = SweepFold(sweep.plan)
     for event in islice(sweep.ledger.events(), snapshot.seq):
         fold.apply(event)
     if fold.matches(snapshot.content):
-        yield Finding("snapshot", "sound", f"{amount(snapshot.seq, 'event')} fold to it")
+        yield Finding("snapshot", "sound", f"{amount(snapshot.seq, 'event')} give this state")
     else:
-        yield Finding("snapshot", "damaged", f"the first {snapshot.seq} events fold to another state", remedy)
+        yield Finding("snapshot", "damaged", f"the first {snapshot.seq} events give another state", remedy)
 
 
 @contextmanager

@@ -7,9 +7,9 @@ from typing import Any
 
 from orchestrator.errors import InputError
 from orchestrator.execution.datasets import tasks_with_splits
-from orchestrator.plan.arms import resolve
+from orchestrator.plan.arms import resolve_built_in_arms
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.training_code.settings import part_problems
+from orchestrator.plan.training_code.settings import part_faults
 from orchestrator.spec.load import read_spec
 from orchestrator.spec.overrides import BadOverride, parse
 from search_spaces.paths import with_value
@@ -22,12 +22,12 @@ from trainables.task_protocol import SplitInfo
 from trainables.training.config import TrainConfig
 
 SPEC_SUFFIXES = (".yaml", ".yml")
-STEPS_UNKNOWN = 10**6
+DEFAULT_STEPS = 10**6
 """Training step for tasks without a spec, after the end of every curriculum."""
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class TaskData:
     """Data of one task."""
 
     config: Settings
@@ -44,16 +44,16 @@ class Subject:
         return task_name(self.config)
 
 
-def subjects(
-    task_or_spec: str, overrides: Sequence[str], profile: str | None, only: Sequence[str] = ()
-) -> list[Subject]:
+def resolve_data(
+    task_or_spec: str, overrides: Sequence[str], profile: str | None, split_names: Sequence[str] = ()
+) -> list[TaskData]:
     """Return the data for a task's name or the path of a spec.
 
     Args:
         task_or_spec: Name of a task, or path of a spec.
         overrides: Settings of the task, or overrides of the spec.
         profile: Profile of the spec to apply.
-        only: Names of splits to select; empty for all.
+        split_names: Names of splits to select; empty for all.
 
     Raises:
         InputError: The argument is neither a task nor a spec, or a setting is invalid.
@@ -66,19 +66,19 @@ def subjects(
     if not is_task and not is_file:
         raise InputError(_unknown_name_message(task_or_spec))
     if not is_task:
-        test_subjects = _read_spec(Path(task_or_spec), overrides, profile, tests=bool(only))
+        task_data = _read_spec(Path(task_or_spec), overrides, profile, tests=bool(split_names))
     elif profile is None:
-        test_subjects = [_read_task(task_or_spec, overrides)]
+        task_data = [_read_task(task_or_spec, overrides)]
     else:
         raise InputError(
-            f"--profile goes with a spec, got the task {task_or_spec!r} and --profile {profile}; drop it"
+            f"--profile requires a spec, got the task {task_or_spec!r} and --profile {profile}; drop it"
         )
-    return [_select_splits(subject, only) for subject in test_subjects] if only else test_subjects
+    return [_select_splits(subject, split_names) for subject in task_data] if split_names else task_data
 
 
 def _unknown_name_message(task_or_spec: str) -> str:
     if Path(task_or_spec).suffix in SPEC_SUFFIXES:
-        return f"a spec must be there to be read, and {task_or_spec} is not; name a spec or a task"
+        return f"the spec {task_or_spec} does not exist; name a spec or a task"
     try:
         catalog.load("tasks", task_or_spec)
     except BadName as error:
@@ -86,7 +86,7 @@ def _unknown_name_message(task_or_spec: str) -> str:
     raise AssertionError(f"{task_or_spec} must be no task")
 
 
-def _read_task(name: str, overrides: Sequence[str]) -> Subject:
+def _read_task(name: str, overrides: Sequence[str]) -> TaskData:
     raw: dict[str, Any] = {"name": name}
     for text in overrides:
         try:
@@ -96,33 +96,33 @@ def _read_task(name: str, overrides: Sequence[str]) -> Subject:
             raise InputError(str(error)) from error
         except ValueError as error:
             raise InputError(f"override {text!r}: {error}") from error
-    if problems := part_problems("task", raw):
+    if problems := part_faults("task", raw):
         raise InputError("\n".join(f"{problem.path}: {problem.message}" for problem in problems))
     config = task_config(raw)
     batch_size: int = TrainConfig.model_fields["batch_size"].default
-    return Subject(config, splits(config), batch_size, STEPS_UNKNOWN)
+    return TaskData(config, splits(config), batch_size, DEFAULT_STEPS)
 
 
-def _read_spec(path: Path, overrides: Sequence[str], profile: str | None, *, tests: bool) -> list[Subject]:
+def _read_spec(path: Path, overrides: Sequence[str], profile: str | None, *, tests: bool) -> list[TaskData]:
     """Return all distinct data of the spec's arms, with unconfirmed test splits if `tests` is True."""
-    by_config: dict[Settings, Subject] = {}
+    by_config: dict[Settings, TaskData] = {}
     source = read_spec(path, overrides, profile)
     faults = Faults(source)
-    arms = resolve(source.spec, faults)
+    arms = resolve_built_in_arms(source.spec, faults)
     faults.raise_if_any()
     confirmed = source.spec.confirm.splits if source.spec.confirm is not None else ()
     for arm in arms:
         train = arm.system.train
-        ((config, needed),) = tasks_with_splits([arm.system.settings["task"]], confirmed)
-        infos = splits(config) if tests else tuple(needed)
-        subject = Subject(config, infos, train.batch_size, train.steps, train.batch_tokens)
+        ((config, needed_splits),) = tasks_with_splits([arm.system.settings["task"]], confirmed)
+        infos = splits(config) if tests else tuple(needed_splits)
+        subject = TaskData(config, infos, train.batch_size, train.steps, train.batch_tokens)
         by_config.setdefault(config, subject)
     return list(by_config.values())
 
 
-def _select_splits(subject: Subject, only: Sequence[str]) -> Subject:
-    by_name = {info.name: info for info in subject.splits}
-    for name in only:
+def _select_splits(task_data: TaskData, split_names: Sequence[str]) -> TaskData:
+    by_name = {info.name: info for info in task_data.splits}
+    for name in split_names:
         if name not in by_name:
-            raise InputError(f"{subject.name} has no split {name!r}. Known: {', '.join(by_name)}")
-    return replace(subject, splits=tuple(by_name[name] for name in dict.fromkeys(only)))
+            raise InputError(f"{task_data.name} has no split {name!r}. Known: {', '.join(by_name)}")
+    return replace(task_data, splits=tuple(by_name[name] for name in dict.fromkeys(split_names)))

@@ -1,7 +1,7 @@
-"""Runs one repeat of the search of one arm as an in-memory Optuna study that receives all events in order.
+"""Run one repeat of the search of one arm as an in-memory Optuna study that receives all events in order.
 
 Each call of `ask` uses a new sampler, seeded by (study seed, trial number). Samplers therefore need no
-pickling, and a study rebuilt from the same history asks for the same assignments as the uninterrupted study.
+pickling, and a study rebuilt from the same history proposes the same assignments as the uninterrupted study.
 """
 
 import warnings
@@ -12,16 +12,16 @@ from typing import Any, Literal
 import optuna
 from optuna.trial import TrialState
 
-from orchestrator.conductor.messages import NothingAdmitted
+from orchestrator.conductor.messages import NoAdmissibleDraw
 from orchestrator.errors import InputError, SearchError
 from orchestrator.identity import derive_seed
-from orchestrator.plan.planned_trials import search_root
+from orchestrator.plan.planned_trials import search_root_seed
 from orchestrator.plan.types import Arm, SearchPlan
 from orchestrator.search.samplers import (
     ComponentChoice,
     SamplerRefused,
-    chosen_sampler,
-    chosen_stopper,
+    choose_sampler,
+    choose_stopper,
     make_sampler,
     make_stopper,
 )
@@ -32,9 +32,9 @@ from search_spaces.grid import combinations
 from search_spaces.predicates import PredicateFailed
 from trainables.custom.extensions import describe_error
 
-TRIES = 1000
+MAX_DRAWS = 1000
 """Maximum number of draws before the search reports that a constraint cannot be satisfied."""
-INFORMED_TRIES = 30
+MAX_SAMPLER_DRAWS = 30
 """Number of draws by the chosen sampler; later draws are uniform.
 
 A model-based sampler can keep proposing assignments that violate the constraints.
@@ -42,7 +42,7 @@ A model-based sampler can keep proposing assignments that violate the constraint
 
 
 class ArmSearch:
-    """Optuna study of one repeat of one arm; the same events in the same order give the same answers."""
+    """Optuna study of one repeat of one arm; equal events in equal order give equal assignments."""
 
     def __init__(self, arm: Arm, plan: SearchPlan, repeat: int = 0) -> None:
         self._arm = arm
@@ -50,12 +50,12 @@ class ArmSearch:
         # Repeats are paired by index: in repeat n, all arms except controls draw with the same seed. With a
         # single search, the arm name is part of the seed, so that arms draw independently.
         key_parts = (arm.name,) if plan.repeats == 1 else ()
-        self._root: tuple[str | int, ...] = (search_root(plan, repeat, arm), *key_parts)
+        self._root: tuple[str | int, ...] = (search_root_seed(plan, repeat, arm), *key_parts)
         self._sampler, pruner = _choose_components(plan)
-        self._grid = [*_all_points(arm)] if self._sampler.is_grid else []
+        self._grid = [*_grid_points(arm)] if self._sampler.is_grid else []
         self._neutral = optuna.samplers.RandomSampler(seed=0)
         self._trials: dict[int, optuna.Trial] = {}
-        self._seen: dict[int, Sequence[float]] = {}
+        self._last_values: dict[int, Sequence[float]] = {}
         self._unranked: list[int] = []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -75,29 +75,29 @@ class ArmSearch:
         """
         if self._sampler.is_grid or number < len(self._arm.first):
             assignment = self._grid[number] if self._sampler.is_grid else self._arm.first[number]
-            self.record_assignment(number, assignment)
+            self.record_params(number, assignment)
             return assignment
         with self._convert_errors("sampler", number):
             try:
                 trial, assignment = self._draw(number)
-            except NothingAdmitted:  # leave the study as a replay by `record_assignment` and `failed` does
+            except NoAdmissibleDraw:  # leave the study in the state that a replay gives
                 self._enqueue(number, {})
-                self.failed(number)
+                self.record_failed(number)
                 raise
         self._trials[number] = trial
         return assignment
 
-    def record_assignment(self, number: int, assignment: Assignment) -> None:
+    def record_params(self, number: int, assignment: Assignment) -> None:
         """Record that trial `number` ran with `assignment`; it leaves the study in the same state as `ask`.
 
         Raises:
             SearchError: If the sampler or a constraint raises an error.
         """
         # Draws that violated a constraint are trials of the study too, and some stoppers use trial numbers.
-        redraw = not self._sampler.is_stateless or self._arm.space.constraints
+        needs_redraw = not self._sampler.is_stateless or self._arm.space.constraints
         is_drawn = not self._sampler.is_grid and number >= len(self._arm.first)
         with self._convert_errors("sampler", number):
-            if is_drawn and redraw and self._redraw(number, assignment):
+            if is_drawn and needs_redraw and self._redraw(number, assignment):
                 return
         self._enqueue(number, assignment)
 
@@ -108,15 +108,15 @@ class ArmSearch:
             suggest(trial, path, self._arm.space[path].domain)
         self._trials[number] = trial
 
-    def retried(self, number: int, assignment: Assignment) -> None:
+    def record_retried(self, number: int, assignment: Assignment) -> None:
         """Mark the failed trial `number` to run again.
 
         The Optuna study keeps the failed trial and gets a new trial with the same values.
         """
         if number in self._unranked:
             self._unranked.remove(number)
-            self.failed(number)
-        self._seen.pop(number, None)
+            self.record_failed(number)
+        self._last_values.pop(number, None)
         self._enqueue(number, assignment)
 
     def report(self, number: int, step: int, values: Sequence[float]) -> bool:
@@ -125,7 +125,7 @@ class ArmSearch:
         Raises:
             SearchError: If the stopper raises an error.
         """
-        self._seen[number] = values
+        self._last_values[number] = values
         if len(values) > 1:
             return False
         self._trials[number].report(values[0], step)
@@ -134,30 +134,30 @@ class ArmSearch:
         with self._convert_errors("stopper", number):
             return bool(self._trials[number].should_prune())
 
-    def finished(self, number: int) -> None:
+    def record_finished(self, number: int) -> None:
         """Record that the trial finished with the values of its last `report`."""
-        self._report_to_study(number, TrialState.COMPLETE, self._seen[number])
+        self._report_to_study(number, TrialState.COMPLETE, self._last_values[number])
         for unranked_trial in self._unranked:
-            self._report_to_study(unranked_trial, TrialState.COMPLETE, self._worst())
+            self._report_to_study(unranked_trial, TrialState.COMPLETE, self._worst_values())
         self._unranked.clear()
 
-    def pruned(self, number: int) -> None:
+    def record_pruned(self, number: int) -> None:
         """Record that the early stopper ended the trial."""
         self._report_to_study(number, TrialState.PRUNED)
 
-    def infeasible(self, number: int) -> None:
+    def record_infeasible(self, number: int) -> None:
         """Record that the settings cannot be trained; samplers get a value worse than all others."""
-        self._seen.pop(number, None)
+        self._last_values.pop(number, None)
         self._report_to_study(number, TrialState.PRUNED)
 
-    def diverged(self, number: int) -> None:
+    def record_diverged(self, number: int) -> None:
         """Record that the trial diverged; rank it with the worst value so far, once any value exists."""
-        if self._seen:
-            self._report_to_study(number, TrialState.COMPLETE, self._worst())
+        if self._last_values:
+            self._report_to_study(number, TrialState.COMPLETE, self._worst_values())
         else:
             self._unranked.append(number)
 
-    def failed(self, number: int) -> None:
+    def record_failed(self, number: int) -> None:
         """Record that the trial failed and gives no information about its assignment."""
         self._report_to_study(number, TrialState.FAIL)
 
@@ -166,7 +166,7 @@ class ArmSearch:
         """Convert exceptions of a sampler, stopper or constraint to `SearchError`."""
         try:
             yield
-        except (NothingAdmitted, KeyboardInterrupt):
+        except (NoAdmissibleDraw, KeyboardInterrupt):
             raise
         except PredicateFailed as error:
             raise SearchError(
@@ -174,7 +174,7 @@ class ArmSearch:
             ) from error
         except BaseException as error:
             component_spec = self._plan.sampler if part == "sampler" else self._plan.stopper
-            assert component_spec is not None, "only what there is can fail"
+            assert component_spec is not None, "an unset stopper cannot fail"
             raise SearchError(
                 f"the {part} {component_spec['name']} failed at search trial {number} of arm "
                 f"{self._arm.name!r}, with {describe_error(error)}"
@@ -183,8 +183,8 @@ class ArmSearch:
     def _report_to_study(self, number: int, state: TrialState, values: Sequence[float] | None = None) -> None:
         self._study.tell(self._trials.pop(number), values, state)
 
-    def _worst(self) -> list[float]:
-        columns = zip(*self._seen.values(), strict=True)
+    def _worst_values(self) -> list[float]:
+        columns = zip(*self._last_values.values(), strict=True)
         return [
             min(column) if objective.goal == "max" else max(column)
             for objective, column in zip(self._plan.objectives, columns, strict=True)
@@ -192,18 +192,18 @@ class ArmSearch:
 
     def _draw(self, number: int) -> tuple[optuna.Trial, Assignment]:
         violated_rule: Rule | None = None
-        for attempt in range(TRIES):
-            trial, assignment = self._attempt(self._random_sampler(number, attempt))
-            violated_rule = self._broken_constraint(assignment)
+        for attempt in range(MAX_DRAWS):
+            trial, assignment = self._draw_once(self._random_sampler(number, attempt))
+            violated_rule = self._violated_constraint(assignment)
             if violated_rule is None:
                 return trial, assignment
             self._study.tell(trial, state=TrialState.FAIL)
-        raise NothingAdmitted(
-            f"every assignment must satisfy {violated_rule}, and {TRIES} draws for arm "
+        raise NoAdmissibleDraw(
+            f"every assignment must satisfy {violated_rule}, and {MAX_DRAWS} draws for arm "
             f"{self._arm.name!r} did not; narrow the space so that the constraint can hold"
         )
 
-    def _attempt(self, sampler: optuna.samplers.BaseSampler) -> tuple[optuna.Trial, Assignment]:
+    def _draw_once(self, sampler: optuna.samplers.BaseSampler) -> tuple[optuna.Trial, Assignment]:
         self._study.sampler = sampler
         trial = self._study.ask()
         assignment: dict[str, Value] = {}
@@ -216,22 +216,22 @@ class ArmSearch:
         return trial, assignment
 
     def _random_sampler(self, number: int, attempt: int) -> optuna.samplers.BaseSampler:
-        place: tuple[int, ...] = (
+        seed_parts: tuple[int, ...] = (
             () if self._sampler.is_seeded_once else (number, attempt) if attempt else (number,)
         )
-        seed = derive_seed(*self._root, *place)
-        if attempt < INFORMED_TRIES:
+        seed = derive_seed(*self._root, *seed_parts)
+        if attempt < MAX_SAMPLER_DRAWS:
             return make_sampler(self._sampler, seed)
         return optuna.samplers.RandomSampler(seed=derive_seed(seed, attempt))
 
     def _redraw(self, number: int, assignment: Assignment) -> bool:
-        """Draw trial `number` again so that the study holds the sampler's notes; return whether it matched.
+        """Repeat the draw of trial `number` for the sampler's attributes; return whether it matched.
 
         Another version of Optuna may draw another assignment.
         """
         try:
             trial, drawn_params = self._draw(number)
-        except NothingAdmitted:
+        except NoAdmissibleDraw:
             return False
         if drawn_params == assignment:
             self._trials[number] = trial
@@ -239,12 +239,12 @@ class ArmSearch:
         self._study.tell(trial, state=TrialState.FAIL)
         return False
 
-    def _broken_constraint(self, assignment: Assignment) -> Rule | None:
+    def _violated_constraint(self, assignment: Assignment) -> Rule | None:
         rules, settings = self._arm.space.constraints, self._arm.settings
         return next((rule for rule in rules if not admits(rule, assignment, settings)), None)
 
 
-def _all_points(arm: Arm) -> Iterator[Assignment]:
+def _grid_points(arm: Arm) -> Iterator[Assignment]:
     """Yield every combination of the arm's space; those in `arm.first` come first."""
     yield from arm.first
     yield from (params for params in combinations(arm.space, arm.settings) if params not in arm.first)
@@ -268,8 +268,8 @@ def _choose_components(plan: SearchPlan) -> tuple[ComponentChoice, optuna.pruner
     """
     try:
         if plan.stopper is None:
-            return chosen_sampler(plan.sampler), optuna.pruners.NopPruner()
-        return chosen_sampler(plan.sampler), make_stopper(chosen_stopper(plan.stopper))
+            return choose_sampler(plan.sampler), optuna.pruners.NopPruner()
+        return choose_sampler(plan.sampler), make_stopper(choose_stopper(plan.stopper))
     except SamplerRefused as error:
         raise InputError(
             f"the search needs the code that it was planned with, but {error}; change to the folder of "

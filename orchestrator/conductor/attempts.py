@@ -1,4 +1,4 @@
-"""Tracks the attempts at one trial: their fencing token, progress and consecutive losses of the process."""
+"""Track the attempts at one trial: their fencing token, progress and consecutive losses of the process."""
 
 import sys
 from collections import Counter
@@ -11,13 +11,13 @@ from orchestrator.ledger.events import Event, EventKind
 from orchestrator.trials import DeathCause, Outcome, OutcomeKind
 from search_spaces.wording import amount
 
-MOST_KILLS = 10
+MAX_KILLS = 10
 """Number of deaths from outside after which a trial waits until the sweep makes progress elsewhere.
 
 If no other trial makes progress, the sweep stops.
 """
 
-_NONE: Mapping[str, str] = MappingProxyType({})
+_NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -33,9 +33,9 @@ class Attempts:
     """Step of the newest measurement."""
     saved: int = -1
     """Step of the newest checkpoint."""
-    heard_at: float = 0.0
+    last_activity_at: float = 0.0
     """Unix time in seconds of the newest start or report."""
-    attributes: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    attributes: Mapping[str, str] = field(default_factory=lambda: _NO_ATTRIBUTES)
     """Text attributes that the trial reported."""
     ended: OutcomeKind | None = None
     """Final outcome of the trial; None while the trial is open."""
@@ -43,7 +43,7 @@ class Attempts:
     """Step of a failed trial's checkpoint that is retained for a retry."""
 
     @property
-    def read_again(self) -> bool:
+    def keeps_checkpoints(self) -> bool:
         """Return whether the trial itself or its posthoc trials may read its checkpoints again."""
         confirmed = self.phase == "confirm" and self.ended is OutcomeKind.FINISHED
         return self.ended is None or confirmed or self.retained_step is not None
@@ -52,7 +52,7 @@ class Attempts:
         """Apply an event that follows the trial's `asked` event; return whether it is progress."""
         has_progressed = False
         if event.kind in {EventKind.STARTED, EventKind.MEASURED}:
-            self.heard_at = event.at
+            self.last_activity_at = event.at
         if event.kind is EventKind.STARTED:
             self.token = event.payload["token"]
         elif event.kind is EventKind.MEASURED:
@@ -85,7 +85,10 @@ class Attempts:
     def from_json(cls, values: Sequence[Any]) -> "Attempts":
         """Return the attempts from the values that `to_json` returned."""
         attempts = cls(*values)
-        attempts.phase, attempts.attributes = sys.intern(attempts.phase), attempts.attributes or _NONE
+        attempts.phase, attempts.attributes = (
+            sys.intern(attempts.phase),
+            attempts.attributes or _NO_ATTRIBUTES,
+        )
         attempts.ended = attempts.ended and OutcomeKind(attempts.ended)
         return attempts
 
@@ -106,11 +109,11 @@ class Attempts:
             `STOPPED` if the trial may be started again, else the outcome of the failure.
         """
         if cause is DeathCause.OUTSIDE:
-            return Outcome(OutcomeKind.STOPPED, f"{subject} died by no fault of the trial: {reason}")
-        losses, allowed = self.losses + 1, retries + 1
-        message = f"{subject} died, time {losses} of at most {allowed} without progress: {reason}"
+            return Outcome(OutcomeKind.STOPPED, f"{subject} died from a cause outside the trial: {reason}")
+        losses, max_losses = self.losses + 1, retries + 1
+        message = f"{subject} died, time {losses} of at most {max_losses} without progress: {reason}"
         failure = OutcomeKind.OUT_OF_MEMORY if cause is DeathCause.MEMORY else OutcomeKind.CRASHED
-        return Outcome(failure if losses >= allowed else OutcomeKind.STOPPED, message)
+        return Outcome(failure if losses >= max_losses else OutcomeKind.STOPPED, message)
 
 
 class Kills:
@@ -142,5 +145,5 @@ class Kills:
             trial_id: f"trial {trial_id} was killed from outside {amount(count, 'time')} while nothing else "
             f"made progress, last: {self._reasons[trial_id]}"
             for trial_id, count in self._counts.items()
-            if count >= MOST_KILLS
+            if count >= MAX_KILLS
         }

@@ -1,8 +1,7 @@
-"""Tracks how much of its limits a sweep and each arm have used, and decides when a search is over.
+"""Track how much of its limits a sweep and each arm have used, and decide when a search is over.
 
-All results follow from measurements and outcomes of trials, in the order of events, so a replayed ledger
-gives the same decisions. The clock is never read. Work that was lost with a process and repeated is counted
-once.
+All results follow from measurements and outcomes of trials, in the order of events, and not from a clock.
+So a replayed ledger gives the same decisions. Work that a process lost and a later one repeated counts once.
 """
 
 from collections import defaultdict
@@ -10,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from orchestrator.ledger.events import BUDGET, ERROR, Event, EventKind
+from orchestrator.ledger.events import BUDGET_REASON, ERROR_REASON, Event, EventKind
 from orchestrator.plan.types import Limits, Plan
 from orchestrator.spec.scopes import counted_name
 from orchestrator.trials import PlannedTrial
@@ -29,7 +28,7 @@ class ResourceUse:
     flops: float = 0.0
 
     def reached_limit(self, device_hours: float | None, flops: float | None) -> str:
-        """Return a text about the limit that is reached; empty if none is."""
+        """Return the reached limit as text; empty if no limit is reached."""
         if device_hours is not None and self.device_s >= device_hours * HOUR_S:
             return f"{device_hours:g} device hours"
         if flops is not None and self.flops >= flops:
@@ -46,7 +45,7 @@ class SearchProgress:
     stale: int = 0
     """Number of trials that have ended since the best value was found."""
 
-    def ended(self, value: float | None) -> None:
+    def record_end(self, value: float | None) -> None:
         """Record that a search trial ended for good, with `value` if it finished."""
         if value is not None and (self.best is None or value > self.best):
             self.best, self.stale = value, 0
@@ -77,15 +76,17 @@ class Spending:
         """Return whether the search of an arm may end before its last trial."""
         return self._limits.each_arm is not None
 
-    def measured(
+    def record_measurement(
         self, planned_trial: PlannedTrial, previous_report: Measurement | None, current_report: Measurement
     ) -> None:
         """Add the resources that a trial used between two successive reports."""
         seconds = current_report.seconds - (previous_report.seconds if previous_report else 0.0)
-        flops = _flops(current_report) - (_flops(previous_report) if previous_report else 0.0)
+        flops = _reported_flops(current_report) - (
+            _reported_flops(previous_report) if previous_report else 0.0
+        )
         resource_uses = [
             self._sweep,
-            *([self._searches[_search(planned_trial)]] if planned_trial.phase == "search" else []),
+            *([self._searches[_search_key(planned_trial)]] if planned_trial.phase == "search" else []),
         ]
         for use in resource_uses:
             use.device_s += max(0.0, seconds) * self._devices
@@ -101,12 +102,12 @@ class Spending:
         """Restore the used resources from the values that `to_json` returned."""
         sweep, search_uses, progress = values
         self._sweep = ResourceUse(*sweep)
-        self._searches.update({(arm, repeat): ResourceUse(*used_s) for arm, repeat, used_s in search_uses})
+        self._searches.update({(arm, repeat): ResourceUse(*use) for arm, repeat, use in search_uses})
         self._progress.update({(arm, repeat): SearchProgress(*state) for arm, repeat, state in progress})
 
     def search_ended(self, planned_trial: PlannedTrial, value: float | None) -> None:
         """Record that a search trial ended for good, with `value` of the first objective if it finished."""
-        self._progress[_search(planned_trial)].ended(None if value is None else self._sign * value)
+        self._progress[_search_key(planned_trial)].record_end(None if value is None else self._sign * value)
 
     def used_up(self) -> str:
         """Return why the sweep may start no more trials; empty while trials may start."""
@@ -123,10 +124,12 @@ class Spending:
             candidates: Number of distinct assignments that can be confirmed.
             count: Number of assignments to confirm.
         """
-        limits, progress = self._limits.each_arm, self._progress[_search(planned_trial)]
+        limits, progress = self._limits.each_arm, self._progress[_search_key(planned_trial)]
         if limits is None:
             return ""
-        if reached := self._searches[_search(planned_trial)].reached_limit(limits.device_hours, limits.flops):
+        if reached := self._searches[_search_key(planned_trial)].reached_limit(
+            limits.device_hours, limits.flops
+        ):
             return f"{reached} are used up"
         if candidates < count or progress.best is None:
             return ""
@@ -181,7 +184,7 @@ def budget_end(last: Event | None, plan: Plan) -> str:
 
     The result is also empty if `haltsweep extend` has extended the sweep since.
     """
-    if last is None or last.kind is not EventKind.CLOSED or last.payload.get("reason") != BUDGET:
+    if last is None or last.kind is not EventKind.CLOSED or last.payload.get("reason") != BUDGET_REASON:
         return ""
     extensions = last.payload.get("extensions")
     if extensions is None:  # ledgers of older versions do not record the number of extensions
@@ -194,15 +197,15 @@ def budget_end(last: Event | None, plan: Plan) -> str:
 
 def error_end(last: Event | None) -> str:
     """Return the error that stopped the sweep whose newest event is `last`; empty if none did."""
-    if last is None or last.kind is not EventKind.CLOSED or last.payload.get("reason") != ERROR:
+    if last is None or last.kind is not EventKind.CLOSED or last.payload.get("reason") != ERROR_REASON:
         return ""
     return str(last.payload["why"])
 
 
-def _search(planned_trial: PlannedTrial) -> tuple[str, int]:
+def _search_key(planned_trial: PlannedTrial) -> tuple[str, int]:
     """Return the arm and the repeat of the search to which a trial belongs."""
     return planned_trial.arm, planned_trial.repeat
 
 
-def _flops(measurement: Measurement) -> float:
+def _reported_flops(measurement: Measurement) -> float:
     return measurement.metrics.get(TRAIN_FLOPS, 0.0)

@@ -1,4 +1,4 @@
-"""Manages trials that run an arm with the chosen settings of another arm."""
+"""Manage trials that run an arm with the chosen settings of another arm."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -19,15 +19,15 @@ class Crossings:
             arms: Every repeat of every arm, by name and repeat.
         """
         self._arms = arms
-        self._of: dict[tuple[str, int], list[TrialState]] = defaultdict(list)
+        self._trials_by_search: dict[tuple[str, int], list[TrialState]] = defaultdict(list)
         for arm_state in arms.values():
-            for state in arm_state.phase("cross"):
+            for state in arm_state.trials_of_phase("cross"):
                 for name in (state.planned.arm, state.planned.settings_of):
-                    self._of[name, state.planned.repeat].append(state)
+                    self._trials_by_search[name, state.planned.repeat].append(state)
 
-    def of(self, arm_state: ArmState) -> list[TrialState]:
+    def trials_of(self, arm_state: ArmState) -> list[TrialState]:
         """Return the trials that depend on the search of `arm_state`."""
-        return self._of.get((arm_state.arm.name, arm_state.repeat), [])
+        return self._trials_by_search.get((arm_state.arm.name, arm_state.repeat), [])
 
     def assignment(self, planned_trial: PlannedTrial) -> Assignment:
         """Return the arm's chosen assignment, with the other arm's values in shared searched fields."""
@@ -35,16 +35,16 @@ class Crossings:
         shared_paths = shared_fields(own_state.arm, other_state.arm)
         return exchange_values(own_state.winners[0], other_state.winners[0], shared_paths)
 
-    def decided(self, arm_state: ArmState) -> Iterator[tuple[TrialState, str]]:
+    def decided_trials(self, arm_state: ArmState) -> Iterator[tuple[TrialState, str]]:
         """Yield the waiting trials of `arm_state` whose two searches have both ended.
 
         Yields:
             Pairs of a trial and the reason for which it cannot run; the reason is empty if it can.
         """
-        for state in self.of(arm_state):
+        for state in self.trials_of(arm_state):
             both_arms = self._arm_states(state.planned)
-            if state.status is TrialStatus.WAITING and not any(arm.searching for arm in both_arms):
-                reasons = (arm.nothing_to_confirm(0) for arm in both_arms if not arm.winners)
+            if state.status is TrialStatus.WAITING and not any(arm.num_searching for arm in both_arms):
+                reasons = (arm.reason_without_winner(0) for arm in both_arms if not arm.winners)
                 yield state, next(reasons, "")
 
     def _arm_states(self, planned_trial: PlannedTrial) -> tuple[ArmState, ArmState]:

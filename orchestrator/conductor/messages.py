@@ -6,7 +6,7 @@ from orchestrator.trials import Outcome, OutcomeKind
 from trainables.protocol import Measurement
 
 
-class NothingAdmitted(Exception):
+class NoAdmissibleDraw(Exception):
     """No draw satisfied the constraints of the space."""
 
 

@@ -1,4 +1,4 @@
-"""Summarises running trials and remaining work, and estimates the time that is left.
+"""Summarise running trials and remaining work, and estimate the time that is left.
 
 The module performs no I/O and reads no clock. It serves both a running sweep and a sweep that is read from
 its ledger.
@@ -14,9 +14,9 @@ from search_spaces.wording import amount
 from trainables.metrics import TRAIN, VALIDATION_SPLITS, split_and_quantity
 from trainables.protocol import Measurement
 
-LEAST_ENDED = 3
+MIN_ENDED_TRIALS = 3
 """Number of ended trials from which the duration of further trials is estimated."""
-LEAST_SHARE = 0.1
+MIN_STEP_SHARE = 0.1
 """Share of its steps that a running trial must have completed before its rate is used for estimates."""
 
 
@@ -56,7 +56,7 @@ class RunningTrial:
 
         None if the number of steps is unknown or too few steps are completed.
         """
-        if self.steps is None or self.rate is None or self.step < LEAST_SHARE * self.steps:
+        if self.steps is None or self.rate is None or self.step < MIN_STEP_SHARE * self.steps:
             return None
         return max(0, self.steps - self.step) / self.rate
 
@@ -118,7 +118,7 @@ class OutlookBuilder:
     running: list[RunningTrial] = field(default_factory=list)
     phases: dict[tuple[str, str], PhaseWork] = field(default_factory=dict)
 
-    def runs(
+    def add_running(
         self,
         planned: PlannedTrial | Record,
         settings: Mapping[str, Any],
@@ -134,14 +134,14 @@ class OutlookBuilder:
             silent_s: Seconds since the trial's newest start or report; None if unknown.
         """
         self._phase(planned)
-        metric, value = _watched_metric(self.plan, last)
+        metric, value = _displayed_metric(self.plan, last)
         trial = RunningTrial(
             planned.trial_id,
             planned.arm,
             planned.phase,
             planned.number,
             planned.seed,
-            _steps(self.plan, planned.phase, settings),
+            _training_steps(self.plan, planned.phase, settings),
             last.step if last else 0,
             last.seconds if last else 0.0,
             metric,
@@ -151,11 +151,11 @@ class OutlookBuilder:
         )
         self.running.append(trial)
 
-    def waits(self, planned_trial: PlannedTrial) -> None:
+    def add_waiting(self, planned_trial: PlannedTrial) -> None:
         """Add a trial that has not started, or that was stopped and will be resumed."""
         self._phase(planned_trial).num_waiting += 1
 
-    def ended(self, planned_trial: PlannedTrial, outcome: OutcomeKind, last: Measurement | None) -> None:
+    def add_ended(self, planned_trial: PlannedTrial, outcome: OutcomeKind, last: Measurement | None) -> None:
         """Add a trial that ended for good."""
         phase = self._phase(planned_trial)
         if outcome is OutcomeKind.SKIPPED or last is None:
@@ -166,7 +166,7 @@ class OutlookBuilder:
             phase.finished += 1
             phase.finished_s += last.seconds
 
-    def outlook(self) -> Outlook:
+    def build(self) -> Outlook:
         """Return the outlook of all added trials."""
         arms = {arm.name: place for place, arm in enumerate(self.plan.arms)}
         phases = get_args(Phase)
@@ -183,7 +183,7 @@ class OutlookBuilder:
         return self.phases[key]
 
 
-def remaining(outlook: Outlook) -> Remaining | None:
+def estimate_remaining(outlook: Outlook) -> Remaining | None:
     """Return the estimate of the remaining work; None if there is not enough data yet.
 
     The duration of a trial is estimated from the first of these sources that exists:
@@ -195,12 +195,12 @@ def remaining(outlook: Outlook) -> Remaining | None:
     """
     num_known = sum(phase.ended for phase in outlook.phases)
     rates = [trial for trial in outlook.running if trial.left_s is not None]
-    if num_known < LEAST_ENDED and (not rates or len(rates) < len(outlook.running)):
+    if num_known < MIN_ENDED_TRIALS and (not rates or len(rates) < len(outlook.running)):
         return None
     work = longest = 0.0
     num_unknown = 0
     for phase in outlook.phases:
-        cost = _cost(phase, outlook.phases, rates)
+        cost = _trial_seconds_estimate(phase, outlook.phases, rates)
         for trial in outlook.running:
             if (trial.arm, trial.phase) == (phase.arm, phase.phase):
                 left_s = trial.left_s
@@ -214,12 +214,14 @@ def remaining(outlook: Outlook) -> Remaining | None:
     return Remaining(work, longest, num_known, len(rates), num_unknown)
 
 
-def _cost(phase: PhaseWork, phases: Sequence[PhaseWork], rates: Sequence[RunningTrial]) -> float | None:
-    """Return the estimated work, in seconds, of one more trial of `phase`; None if there are no data."""
+def _trial_seconds_estimate(
+    phase: PhaseWork, phases: Sequence[PhaseWork], rates: Sequence[RunningTrial]
+) -> float | None:
+    """Return the estimated seconds of work of one more trial of `phase`; None without data."""
     if phase.ended:
         return phase.seconds / phase.ended
-    trains = phase.phase != "posthoc"
-    similar_phases = [phase_work for phase_work in phases if (phase_work.phase != "posthoc") == trains]
+    is_training = phase.phase != "posthoc"
+    similar_phases = [phase_work for phase_work in phases if (phase_work.phase != "posthoc") == is_training]
     for similar_work in (
         [phase_work for phase_work in similar_phases if phase_work.arm == phase.arm],
         [phase_work for phase_work in similar_phases if phase_work.phase == phase.phase],
@@ -227,11 +229,13 @@ def _cost(phase: PhaseWork, phases: Sequence[PhaseWork], rates: Sequence[Running
     ):
         if num_finished := sum(phase_work.finished for phase_work in similar_work):
             return sum(phase_work.finished_s for phase_work in similar_work) / num_finished
-    step_hours = [trial.steps / trial.rate for trial in rates if trains and trial.steps and trial.rate]
-    return sum(step_hours) / len(step_hours) if step_hours else None
+    trial_seconds = [
+        trial.steps / trial.rate for trial in rates if is_training and trial.steps and trial.rate
+    ]
+    return sum(trial_seconds) / len(trial_seconds) if trial_seconds else None
 
 
-def _steps(plan: Plan, phase: Phase, settings: Mapping[str, Any]) -> int | None:
+def _training_steps(plan: Plan, phase: Phase, settings: Mapping[str, Any]) -> int | None:
     """Return the optimiser steps of a trial; None for posthoc trials and custom trainables.
 
     The unit of a step of a custom trainable is unknown.
@@ -242,7 +246,7 @@ def _steps(plan: Plan, phase: Phase, settings: Mapping[str, Any]) -> int | None:
     return steps if isinstance(steps, int) else None
 
 
-def _watched_metric(plan: Plan, last: Measurement | None) -> tuple[str, float | None]:
+def _displayed_metric(plan: Plan, last: Measurement | None) -> tuple[str, float | None]:
     if last is None or not last.metrics:
         return "", None
     objective_names = [objective.metric for objective in plan.objectives]

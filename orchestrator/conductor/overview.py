@@ -1,6 +1,7 @@
-"""Holds the data that `status` displays: sums over ended trials, and records of all other trials.
+"""Hold the data that `status` displays: sums over ended trials, and records of all other trials.
 
-The module performs no I/O. Ledger snapshots contain the sums, so that `status` need not read ended trials.
+The module performs no I/O. Ledger snapshots contain the sums, so `status` need not read the events of ended
+trials.
 """
 
 import json
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from orchestrator.conductor.messages import Progress
 from orchestrator.conductor.outlook import Outlook, OutlookBuilder, PhaseWork
 from orchestrator.files.json_values import from_json_values
-from orchestrator.ledger.ledger_snapshot import LedgerSnapshot, lines
+from orchestrator.ledger.ledger_snapshot import LedgerSnapshot, decompressed_lines
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Objective
 from orchestrator.trials import (
@@ -27,7 +28,7 @@ from orchestrator.trials import (
 )
 from trainables.protocol import Measurement
 
-FAILURES_KEPT = 10
+MAX_FAILURES = 10
 """Maximum number of failed trials that are stored individually."""
 
 
@@ -47,7 +48,7 @@ class PhaseTotals:
     """Best value of the first objective among the finished trials; only for the phase `search`."""
 
     @property
-    def planned(self) -> int:
+    def num_ended(self) -> int:
         """Return the number of ended trials of the plan.
 
         Infeasible trials are not counted because each is replaced by another trial.
@@ -74,7 +75,7 @@ class EndedTrialTotals:
     arms: dict[str, dict[str, PhaseTotals]] = field(default_factory=dict)
     """Sums by arm and phase."""
     failures: list[Failure] = field(default_factory=list)
-    """The first failed trials, at most `FAILURES_KEPT`."""
+    """The first failed trials, at most `MAX_FAILURES`."""
     traced: str = ""
     """Id of the first failed trial whose reason contains a traceback; empty if none does."""
     skipped: dict[str, int] = field(default_factory=dict)
@@ -82,13 +83,13 @@ class EndedTrialTotals:
     infeasible: dict[str, int] = field(default_factory=dict)
     """Number of infeasible trials by reason."""
     open_trials: dict[str, int] = field(default_factory=dict)
-    """Ledger positions of the `asked` events of open trials, by trial id; only in a snapshot."""
+    """Ledger positions of the first events of open trials, by trial id; only in a snapshot."""
 
     @classmethod
     def from_snapshot(cls, snapshot: LedgerSnapshot) -> "EndedTrialTotals | None":
         """Return the sums that a snapshot begins with; None if they cannot be read."""
         try:
-            return from_json_values(cls, json.loads(next(lines(snapshot.content))))
+            return from_json_values(cls, json.loads(next(decompressed_lines(snapshot.content))))
         except (zlib.error, ValueError, TypeError, StopIteration):  # written by another version, or damaged
             return None
 
@@ -134,7 +135,7 @@ class EndedTrialTotals:
         line, has_more, _ = outcome.reason.partition("\n")
         if has_more and not self.traced:
             self.traced = trial.trial_id
-        if len(self.failures) < FAILURES_KEPT:
+        if len(self.failures) < MAX_FAILURES:
             place = f"{trial.arm} {trial.phase} {numbered(trial.repeat, trial.number)}"
             self.failures.append(Failure(trial.trial_id, place, standing_of(outcome.kind, attempts), line))
 
@@ -149,10 +150,10 @@ class Overview:
     """Number of planned trials by arm and phase, in the order of the plan."""
     ended: EndedTrialTotals
     others: Sequence[Record]
-    """Records of trials that were asked for and have not ended for good."""
+    """Records of trials that have started and have no final outcome."""
 
     @classmethod
-    def of(
+    def from_records(
         cls,
         plan: Plan,
         num_planned: Mapping[tuple[str, Phase], int],
@@ -181,7 +182,7 @@ class Overview:
 
         Args:
             is_locked: Whether a process runs the sweep. Without such a process no trial counts as running,
-                because the trials that a killed process left open wait to be resumed.
+                because open trials of a killed process wait for a resume.
         """
         num_planned, others = Counter[str](), by_arm(self.others)
         for (arm, _), count in self.planned.items():
@@ -218,16 +219,16 @@ class Overview:
             is_locked: Whether a process runs the sweep; otherwise no trial counts as running.
             now: Unix time in seconds.
         """
-        watch = OutlookBuilder(self.plan)
+        builder = OutlookBuilder(self.plan)
         for (arm, phase), count in self.planned.items():
             totals = self.ended.arms.get(arm, {}).get(phase, PhaseTotals())
-            num_waiting = count - totals.planned
-            watch.phases[arm, phase] = PhaseWork(
+            num_waiting = count - totals.num_ended
+            builder.phases[arm, phase] = PhaseWork(
                 arm, phase, num_waiting, totals.reported, totals.seconds, totals.finished, totals.finished_s
             )
         for record in self.others if is_locked else ():
-            if record.outcome is None and (record.arm, record.phase) in watch.phases:
-                watch.phases[record.arm, record.phase].num_waiting -= 1
+            if record.outcome is None and (record.arm, record.phase) in builder.phases:
+                builder.phases[record.arm, record.phase].num_waiting -= 1
                 silent_s = None if record.heard_at is None else max(0.0, now - record.heard_at)
-                watch.runs(record, record.settings, record.last, silent_s)
-        return watch.outlook()
+                builder.add_running(record, record.settings, record.last, silent_s)
+        return builder.build()

@@ -1,10 +1,10 @@
-"""Validates reports and ends of trials: missing objectives, values out of range, exceeded time limits."""
+"""Validate reports and ends of trials: missing objectives, values out of range, exceeded time limits."""
 
 from collections.abc import Iterable, Sequence
 from math import isfinite, isinf
 
 from orchestrator.conductor.messages import Stop
-from orchestrator.conductor.rounds import TRAINING
+from orchestrator.conductor.rounds import TRAIN_PREFIX
 from orchestrator.conductor.state import TrialState
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Objective
@@ -13,7 +13,7 @@ from search_spaces.wording import hint, shown
 from trainables.metrics import TRAIN_FLOPS, look_up
 from trainables.protocol import Measurement
 
-TRAINING_LOSS = f"{TRAINING}loss"
+TRAINING_LOSS = f"{TRAIN_PREFIX}loss"
 ROUNDING_TOLERANCE = 1e-6
 """Relative tolerance by which a value may exceed its range; absolute for values below 1."""
 
@@ -23,19 +23,19 @@ class ReportJudge:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._results, self._decisive = result_metrics(plan), decisive(plan)
+        self._result_metrics, self._decisive_metrics = result_metrics(plan), decisive_metrics(plan)
         self._spans: dict[str, tuple[float, float]] = {}
 
-    def fault(self, state: TrialState, measurement: Measurement) -> Stop | None:
+    def stop_for_fault(self, state: TrialState, measurement: Measurement) -> Stop | None:
         """Return the stop of a trial with an invalid report; None for a valid report."""
         return (
-            stop_for_text(self._results, measurement)
-            or stop_for_divergence(self._decisive, measurement)
+            stop_for_text(self._result_metrics, measurement)
+            or stop_for_divergence(self._decisive_metrics, measurement)
             or self._stop_for_range(measurement)
-            or self._without_objective(state, measurement)
+            or self._stop_for_missing_objective(state, measurement)
         )
 
-    def overtime(self, measurement: Measurement) -> Stop | None:
+    def stop_for_overtime(self, measurement: Measurement) -> Stop | None:
         """Return the stop of a trial that has used more than its minutes; None if time is left."""
         minutes = self._plan.resources.minutes
         if minutes is None or measurement.seconds <= minutes * 60:
@@ -48,15 +48,23 @@ class ReportJudge:
 
         A search trial that finished without its objectives, or after an invalid report, counts as crashed.
         """
-        if state.standing is not None and state.standing.kind in {OutcomeKind.CRASHED, OutcomeKind.DIVERGED}:
-            return state.standing.outcome
+        if state.pending_stop is not None and state.pending_stop.kind in {
+            OutcomeKind.CRASHED,
+            OutcomeKind.DIVERGED,
+        }:
+            return state.pending_stop.outcome
         if outcome.kind is OutcomeKind.INFEASIBLE and state.planned.phase != "search":
-            reason = f"settings that a search found were called infeasible: {outcome.reason}"
+            reason = (
+                f"only search trials may be infeasible, got a {state.planned.phase} trial: {outcome.reason}"
+            )
             return Outcome(OutcomeKind.CRASHED, reason)
         if outcome.kind is not OutcomeKind.FINISHED:
             return outcome
-        trains, reported_metrics = state.planned.phase != "posthoc", state.last.metrics if state.last else {}
-        if wants_flops and trains and TRAIN_FLOPS not in reported_metrics:
+        is_training, reported_metrics = (
+            state.planned.phase != "posthoc",
+            state.last.metrics if state.last else {},
+        )
+        if wants_flops and is_training and TRAIN_FLOPS not in reported_metrics:
             reason = f"a trial of a sweep with a budget of FLOPs must report {TRAIN_FLOPS}, and did not"
             return Outcome(OutcomeKind.CRASHED, f"{reason}; report it, or give the budget in device hours")
         if state.planned.phase != "search" or state.objective_values:
@@ -69,14 +77,14 @@ class ReportJudge:
         )
         return Outcome(OutcomeKind.CRASHED, reason)
 
-    def _without_objective(self, state: TrialState, measurement: Measurement) -> Stop | None:
+    def _stop_for_missing_objective(self, state: TrialState, measurement: Measurement) -> Stop | None:
         """Return the stop of a search trial whose first evaluation lacks an objective; else None.
 
         Reports that contain only training metrics are not evaluations.
         """
-        if state.planned.phase != "search" or state.evaluated:
+        if state.planned.phase != "search" or state.has_evaluated:
             return None
-        state.evaluated = evaluates(measurement)
+        state.has_evaluated = is_evaluation(measurement)
         return stop_for_missing_objectives(self._plan.objectives, measurement)
 
     def _stop_for_range(self, measurement: Measurement) -> Stop | None:
@@ -89,7 +97,7 @@ class ReportJudge:
             if isfinite(value) and not low - slack <= value <= high + slack:
                 message = (
                     f"{name} must be {_range_text(low, high)}, as it is declared, got {value:.6g} at step "
-                    f"{measurement.step}; correct what is reported, or the range in `metrics`"
+                    f"{measurement.step}; correct the reported value, or the range in `metrics`"
                 )
                 return Stop(OutcomeKind.CRASHED, message)
         return None
@@ -109,7 +117,7 @@ def judge_report(plan: Plan, measurement: Measurement) -> Stop | None:
 def judge_values(plan: Plan, measurement: Measurement) -> Stop | None:
     """Return the stop of a trial with an unusable value of a decisive metric; None for usable values."""
     text = stop_for_text(result_metrics(plan), measurement)
-    return text or stop_for_divergence(decisive(plan), measurement)
+    return text or stop_for_divergence(decisive_metrics(plan), measurement)
 
 
 def result_metrics(plan: Plan) -> tuple[str, ...]:
@@ -118,18 +126,18 @@ def result_metrics(plan: Plan) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*objectives, *plan.outcomes]))
 
 
-def decisive(plan: Plan) -> tuple[str, ...]:
+def decisive_metrics(plan: Plan) -> tuple[str, ...]:
     """Return the metrics that must stay finite: objectives, primary outcomes and the training loss."""
     return tuple(dict.fromkeys([*result_metrics(plan), TRAINING_LOSS]))
 
 
 def stop_for_text(names: Iterable[str], measurement: Measurement) -> Stop | None:
-    """Return the stop of a trial that reported a metric in `names` as a text, which no result contains."""
+    """Return the stop of a trial that reported a metric in `names` as a text; None otherwise."""
     for name in names:
         if name in measurement.attributes:
             message = (
                 f"{name} must be a number, got {shown(measurement.attributes[name])} at step "
-                f"{measurement.step}; report float(...) of it, or leave it out where it has no value"
+                f"{measurement.step}; report a float, or omit the metric if it has no value"
             )
             return Stop(OutcomeKind.CRASHED, message)
     return None
@@ -145,16 +153,16 @@ def stop_for_divergence(names: Iterable[str], measurement: Measurement) -> Stop 
     return None
 
 
-def evaluates(measurement: Measurement) -> bool:
+def is_evaluation(measurement: Measurement) -> bool:
     """Return whether a report contains any metric other than training metrics."""
-    return not all(name.startswith(TRAINING) for name in measurement.metrics)
+    return not all(name.startswith(TRAIN_PREFIX) for name in measurement.metrics)
 
 
 def stop_for_missing_objectives(objectives: Sequence[Objective], measurement: Measurement) -> Stop | None:
     """Return the stop of a trial whose first evaluation lacks objectives; None if it has all."""
     reported_names = sorted(measurement.metrics)
     missing = [objective.metric for objective in objectives if objective.metric not in measurement.metrics]
-    if not missing or not evaluates(measurement):
+    if not missing or not is_evaluation(measurement):
         return None
     # The message already lists the reported names.
     suggestion = hint(missing[0], reported_names).partition("Known:")[0].strip()

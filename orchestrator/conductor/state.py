@@ -9,7 +9,12 @@ from enum import Enum, auto
 from orchestrator.conductor.messages import Progress, Stop
 from orchestrator.conductor.outlook import Outlook, OutlookBuilder
 from orchestrator.conductor.winners import Candidate
-from orchestrator.plan.planned_trials import INFEASIBLE_MAX, num_points, tries_each_once, with_data_seed
+from orchestrator.plan.planned_trials import (
+    MAX_INFEASIBLE_PER_TRIAL,
+    is_exhaustive_sampler,
+    num_points,
+    with_data_seed,
+)
 from orchestrator.plan.types import Arm, Plan, SearchPlan
 from orchestrator.spec.scopes import CountedReports
 from orchestrator.trials import Outcome, OutcomeKind, PlannedTrial, Trial
@@ -23,10 +28,10 @@ class TrialStatus(Enum):
     """Status of a trial."""
 
     WAITING = auto()
-    """The trial was not asked for yet."""
+    """The trial has not started."""
     RUNNING = auto()
     AGAIN = auto()
-    """The trial was asked for before and has not ended; it comes before new trials."""
+    """The trial has started, stopped and not ended; it resumes before new trials start."""
     ENDED = auto()
 
 
@@ -35,24 +40,24 @@ class TrialState:
     """State of one planned trial."""
 
     planned: PlannedTrial
-    place: int
+    position: int
     """Position among all trials of the arm's repeat: search, then confirm, then posthoc."""
     status: TrialStatus = TrialStatus.WAITING
     is_released: bool = False
-    """Whether a search or confirm trial was added to the trials that may be asked for."""
+    """Whether a search or confirm trial is among the trials that may start."""
     trial: Trial | None = None
     last: Measurement | None = None
-    evaluated: bool = False
+    has_evaluated: bool = False
     """Whether the trial has reported any metric other than training metrics."""
-    saved: Measurement | None = None
+    last_at_checkpoint: Measurement | None = None
     """Value of `last` at the newest checkpoint."""
     objective_values: tuple[float, ...] | None = None
     """Value of every objective by its scope, over the reports so far."""
-    counted: CountedReports | None = None
+    counted_reports: CountedReports | None = None
     """Reports of a search trial; None before the first report."""
-    saved_counted: CountedReports | None = None
-    """Value of `counted` at the newest checkpoint."""
-    standing: Stop | None = None
+    counted_at_checkpoint: CountedReports | None = None
+    """Value of `counted_reports` at the newest checkpoint."""
+    pending_stop: Stop | None = None
     """A stop that was decided and is not yet recorded as an outcome."""
     outcome: Outcome | None = None
     source_id: str | None = None
@@ -65,15 +70,15 @@ class TrialState:
 
     def initial(self) -> "TrialState":
         """Return the state of the same trial before its first event."""
-        return TrialState(self.planned, self.place, is_released=self.is_released, source_id=self.source_id)
+        return TrialState(self.planned, self.position, is_released=self.is_released, source_id=self.source_id)
 
     def end(self, outcome: Outcome) -> None:
         """Record the outcome, and drop data that only open or retried trials need."""
         self.status, self.outcome = TrialStatus.ENDED, outcome
-        self.counted = None
+        self.counted_reports = None
         if outcome.kind.failed:
             return
-        self.trial = self.saved = self.saved_counted = None
+        self.trial = self.last_at_checkpoint = self.counted_at_checkpoint = None
         if self.last is not None and self.planned.phase == "search":
             self.last = Measurement(self.last.step, self.last.seconds, {})
 
@@ -86,8 +91,8 @@ class ArmState:
     repeat: int = 0
     trials: list[TrialState] = field(default_factory=list)
     ready: list[tuple[int, str]] = field(default_factory=list)
-    """Heap of pairs (place, trial id) of the trials that may be asked for."""
-    searching: int = 0
+    """Heap of pairs (place, trial id) of the trials that may start."""
+    num_searching: int = 0
     """Number of search trials that have not ended."""
     winners: list[Assignment] = field(default_factory=list)
     """Best assignments of the ended search, at most as many as are confirmed."""
@@ -100,44 +105,46 @@ class ArmState:
     def has_too_many_infeasible(self) -> bool:
         """Return whether the number of infeasible trials has reached the limit of the search."""
         infeasible = self.ended[OutcomeKind.INFEASIBLE]
-        num_drawn = sum(1 for _ in self.phase("search")) - infeasible
-        return infeasible >= INFEASIBLE_MAX * num_drawn
+        num_drawn = sum(1 for _ in self.trials_of_phase("search")) - infeasible
+        return infeasible >= MAX_INFEASIBLE_PER_TRIAL * num_drawn
 
-    def why_not_replaced(self, search: SearchPlan, number: int) -> str:
+    def reason_not_replaced(self, search: SearchPlan, number: int) -> str:
         """Return why search trial `number` cannot replace an infeasible one; empty if it can."""
         if self.has_too_many_infeasible:
             num_ended = amount(self.ended[OutcomeKind.INFEASIBLE], "trial")
             return (
-                f"{num_ended} called their settings infeasible, {INFEASIBLE_MAX} for each that was asked "
-                "for; write a constraint or narrow the ranges"
+                f"{num_ended} were infeasible, {MAX_INFEASIBLE_PER_TRIAL} for each planned trial; write a "
+                "constraint or narrow the ranges"
             )
         if not self.arm.space.dimensions:
-            return "it has no other settings to try in place of infeasible ones"
-        if not tries_each_once(search.sampler):
+            return "the arm has no other settings to try instead of infeasible ones"
+        if not is_exhaustive_sampler(search.sampler):
             return ""
         points = num_points(self.arm)
         return "every combination was tried" if points is not None and number >= points else ""
 
     def push(self, state: TrialState) -> None:
         """Add the trial of `state` to the queue of trials that may start."""
-        heapq.heappush(self.ready, (state.place, state.planned.trial_id))
+        heapq.heappush(self.ready, (state.position, state.planned.trial_id))
 
     def withdraw(self, state: TrialState) -> None:
         """Remove the trial of `state` from the trials that may start, until `push` adds it again."""
         self.ready = [entry for entry in self.ready if entry[1] != state.planned.trial_id]
         heapq.heapify(self.ready)
 
-    def phase(self, name: str) -> Iterator[TrialState]:
+    def trials_of_phase(self, name: str) -> Iterator[TrialState]:
         """Return the trials of one phase, in order."""
         return (state for state in self.trials if state.planned.phase == name)
 
-    def waiting(self, phase: str) -> list[TrialState]:
+    def waiting_trials(self, phase: str) -> list[TrialState]:
         """Return the trials of one phase that have not started, in order."""
-        return [state for state in self.phase(phase) if state.status is TrialStatus.WAITING]
+        return [state for state in self.trials_of_phase(phase) if state.status is TrialStatus.WAITING]
 
-    def nothing_to_confirm(self, rank: int) -> str:
+    def reason_without_winner(self, rank: int) -> str:
         """Return why the search found no assignment of this `rank` to confirm."""
-        kinds = Counter(state.outcome.kind for state in self.phase("search") if state.outcome is not None)
+        kinds = Counter(
+            state.outcome.kind for state in self.trials_of_phase("search") if state.outcome is not None
+        )
         kinds_text = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         return (
             f"a confirm trial needs an assignment whose search trial finished, and {self.search_name} found "
@@ -173,8 +180,8 @@ def progress(repeats: Sequence[ArmState], goal: str | None) -> Progress:
         repeats: All repeats of the arm.
         goal: Goal of the first objective.
     """
-    firsts = [candidate.objective_values[0] for state in repeats for candidate in state.candidates]
-    best = (max(firsts) if goal == "max" else min(firsts)) if firsts else None
+    first_values = [candidate.objective_values[0] for state in repeats for candidate in state.candidates]
+    best = (max(first_values) if goal == "max" else min(first_values)) if first_values else None
     ended_counts = sum((state.ended for state in repeats), Counter[OutcomeKind]())
     return Progress(
         arm=repeats[0].arm.name,
@@ -192,12 +199,12 @@ def progress(repeats: Sequence[ArmState], goal: str | None) -> Progress:
 
 def outlook(plan: Plan, states: Iterable[TrialState]) -> Outlook:
     """Return the running trials and the remaining work."""
-    watch = OutlookBuilder(plan)
+    builder = OutlookBuilder(plan)
     for state in states:
         if state.status is TrialStatus.ENDED and state.outcome is not None:
-            watch.ended(state.planned, state.outcome.kind, state.last)
+            builder.add_ended(state.planned, state.outcome.kind, state.last)
         elif state.status is TrialStatus.RUNNING and state.trial is not None:
-            watch.runs(state.planned, state.trial.settings, state.last)
+            builder.add_running(state.planned, state.trial.settings, state.last)
         else:
-            watch.waits(state.planned)
-    return watch.outlook()
+            builder.add_waiting(state.planned)
+    return builder.build()

@@ -1,4 +1,4 @@
-"""Ranks the assignments of a search for confirmation."""
+"""Rank the assignments of a search for confirmation."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Candidate:
     """Value of every objective by its scope."""
 
 
-def best_first(candidates: Iterable[Candidate], objectives: Sequence[Objective]) -> list[Candidate]:
+def rank_candidates(candidates: Iterable[Candidate], objectives: Sequence[Objective]) -> list[Candidate]:
     """Return the first candidate of every distinct assignment, best first.
 
     With one objective, candidates are ranked by its value. With several, the Pareto front comes first, sorted
@@ -38,17 +38,23 @@ def best_first(candidates: Iterable[Candidate], objectives: Sequence[Objective])
     order: list[Candidate] = []
     while candidates_left:
         scores = [score for score, _ in candidates_left]
-        front = [not any(_dominates(other_score, score) for other_score in scores) for score in scores]
-        order += [candidate for (_, candidate), best in zip(candidates_left, front, strict=True) if best]
-        candidates_left = [pair for pair, best in zip(candidates_left, front, strict=True) if not best]
+        in_front = [not any(_dominates(other_score, score) for other_score in scores) for score in scores]
+        order += [
+            candidate
+            for (_, candidate), is_in_front in zip(candidates_left, in_front, strict=True)
+            if is_in_front
+        ]
+        candidates_left = [
+            pair for pair, is_in_front in zip(candidates_left, in_front, strict=True) if not is_in_front
+        ]
     return order
 
 
-Scored = tuple[tuple[float, ...], Candidate]
+ScoredCandidate = tuple[tuple[float, ...], Candidate]
 
 
-def _first_of_each_assignment(scored: Iterable[Scored]) -> list[Scored]:
-    first_scored: dict[str, Scored] = {}
+def _first_of_each_assignment(scored: Iterable[ScoredCandidate]) -> list[ScoredCandidate]:
+    first_scored: dict[str, ScoredCandidate] = {}
     for pair in scored:
         first_scored.setdefault(canonical(dict(pair[1].assignment)), pair)
     return list(first_scored.values())

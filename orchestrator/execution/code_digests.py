@@ -66,10 +66,10 @@ def code_parts(workload: str, tasks: Iterable[str] = (), models: Iterable[str] =
     Raises:
         InputError: Custom code is missing.
     """
-    parts = {HALTSWEEP: _built_in(), workload: _contents(_source_files(workload.partition(":")[0]))}
-    parts |= {f"task {name}": _contents(_sources("tasks", [name])) for name in tasks}
-    parts |= {f"model {name}": _contents(_sources("models", [name])) for name in models}
-    return {name: _digest(files) for name, files in parts.items() if files}
+    parts = {HALTSWEEP: _built_in_files(), workload: _syntax_trees(_source_files(workload.partition(":")[0]))}
+    parts |= {f"task {name}": _syntax_trees(_catalogue_sources("tasks", [name])) for name in tasks}
+    parts |= {f"model {name}": _syntax_trees(_catalogue_sources("models", [name])) for name in models}
+    return {name: _digest_of_files(files) for name, files in parts.items() if files}
 
 
 def custom_modules(workload: str, tasks: Iterable[Mapping[str, Any]], models: Iterable[str]) -> list[str]:
@@ -94,36 +94,37 @@ def require_same_code(plan: Plan, records: Sequence[Record], origin: Mapping[str
         InputError: The code has changed.
     """
     versions_of_trials = [record.provenance.get("code_parts") or {} for record in records if record.attempts]
-    for part, now in origin.get("code_parts", {}).items():
+    for part, current_digest in origin.get("code_parts", {}).items():
         counts_before = Counter(versions[part] for versions in versions_of_trials if part in versions)
-        if part == HALTSWEEP or not counts_before or now in counts_before:
+        if part == HALTSWEEP or not counts_before or current_digest in counts_before:
             continue
         versions = [f"{version} ({amount(count, 'trial')})" for version, count in counts_before.items()]
         raise InputError(
             f"trials of one sweep must run the same training code, but {part} of {plan.name} changed "
-            f"after trials had run: digest {', '.join(versions)}, now {now}; put it back, launch a new sweep "
-            "under another name, or continue with --changed-code, which the report states first"
+            f"after trials had run: digest {', '.join(versions)}, now {current_digest}; restore the old "
+            "code, launch a new sweep under another name, or continue with --changed-code, which the "
+            "report states first"
         )
 
 
-def _digest(contents: Mapping[Path, bytes]) -> str:
-    state = hashlib.blake2b(digest_size=16)
+def _digest_of_files(contents: Mapping[Path, bytes]) -> str:
+    hasher = hashlib.blake2b(digest_size=16)
     for file, content in contents.items():
-        state.update(file.name.encode() + b"\0" + content + b"\0")
-    return state.hexdigest()
+        hasher.update(file.name.encode() + b"\0" + content + b"\0")
+    return hasher.hexdigest()
 
 
-def _contents(files: Iterable[Path]) -> dict[Path, bytes]:
+def _syntax_trees(files: Iterable[Path]) -> dict[Path, bytes]:
     """Return the syntax tree of each source file, which does not depend on comments and formatting."""
-    digests = {}
+    contents = {}
     for file in files:
-        digests[file] = file.read_bytes()
+        contents[file] = file.read_bytes()
         with suppress(SyntaxError, ValueError):  # a compiled module
-            digests[file] = ast.dump(ast.parse(digests[file])).encode()
-    return digests
+            contents[file] = ast.dump(ast.parse(contents[file])).encode()
+    return contents
 
 
-def _sources(kind: catalog.Kind, names: Iterable[str]) -> Iterator[Path]:
+def _catalogue_sources(kind: catalog.Kind, names: Iterable[str]) -> Iterator[Path]:
     try:
         for name in names:
             yield from catalog.custom_sources(kind, name)
@@ -131,14 +132,14 @@ def _sources(kind: catalog.Kind, names: Iterable[str]) -> Iterator[Path]:
         raise InputError(f"{error}. The sweep was launched with it: {MISSING_REMEDY}") from error
 
 
-def _built_in() -> dict[Path, bytes]:
-    digests = {}
+def _built_in_files() -> dict[Path, bytes]:
+    contents = {}
     for package in OWN_PACKAGES:
         spec = importlib.util.find_spec(package)
         if spec is None or spec.origin is None:
             raise InputError(f"the package {package} is not installed")
-        digests.update({file: file.read_bytes() for file in sorted(Path(spec.origin).parent.rglob("*.py"))})
-    return digests
+        contents.update({file: file.read_bytes() for file in sorted(Path(spec.origin).parent.rglob("*.py"))})
+    return contents
 
 
 def _source_files(module: str) -> list[Path]:

@@ -64,7 +64,7 @@ def arm_tasks(plan: Plan) -> Iterator[Mapping[str, Any]]:
             yield from (with_data_seed(seed, arm.settings)["task"] for seed in plan.confirm.seeds)
 
 
-def warn_about_repeated_inputs(plan: Plan, data_dir: Path) -> Iterator[str]:
+def repeated_input_warnings(plan: Plan, data_dir: Path) -> Iterator[str]:
     """Yield a warning for each evaluated split that contains training inputs; build the data first.
 
     Only custom tasks are checked, since splits of built-in tasks share no examples by contract.
@@ -82,7 +82,7 @@ def warn_about_repeated_inputs(plan: Plan, data_dir: Path) -> Iterator[str]:
             if num_shared := split.num_repeated_in(train):
                 yield (
                     f"Warning: {task_name(config)}: {num_shared:,} of {amount(len(split), 'input')} of "
-                    f"{name} are in {train_info.name} too: what is measured there may be remembered"
+                    f"{name} are in {train_info.name} too, so results there may measure memorisation"
                 )
 
 
@@ -126,15 +126,17 @@ def require_same_data(plan: Plan, records: Sequence[Record], digests: Mapping[st
         InputError: The content of a split has changed.
     """
     changes = []
-    for split, now in sorted(digests.items()):
-        read = (data_read(record).get(split) for record in records if record.attempts)
-        others = [
+    for split, current_digest in sorted(digests.items()):
+        earlier_digests = (data_read(record).get(split) for record in records if record.attempts)
+        different_digests = [
             f"{digest} ({amount(count, 'trial')})"
-            for digest, count in Counter(filter(None, read)).items()
-            if not split_digest_set(digest) <= split_digest_set(now)
+            for digest, count in Counter(filter(None, earlier_digests)).items()
+            if not split_digest_set(digest) <= split_digest_set(current_digest)
         ]
-        if others:
-            changes.append(f"{split} was of digest {', '.join(others)}, and is {now}")
+        if different_digests:
+            changes.append(
+                f"{split} had the digest {', '.join(different_digests)}, and now has {current_digest}"
+            )
     if changes:
         raise InputError(
             f"trials of one sweep must read the same data, but those of {plan.name} have changed: "
@@ -143,7 +145,7 @@ def require_same_data(plan: Plan, records: Sequence[Record], digests: Mapping[st
         )
 
 
-def require_unchanged(plan: Plan, records: Sequence[Record], setup: Setup) -> None:
+def require_unchanged_data(plan: Plan, records: Sequence[Record], setup: Setup) -> None:
     """Check the data that trials of `plan` read with `require_same_data`; build missing data first."""
     if setup.workload == DEFAULT_WORKLOAD:
         require_same_data(plan, records, split_digests(collect_inputs(plan, setup.data_dir)))
@@ -227,7 +229,7 @@ def open_or_build_split(config: "Settings", split: str, data_dir: Path) -> "Spli
     try:
         return open_split(config, split, data_dir)
     except ValueError as error:
-        raise InputError(f"the split {split} of {task_name(config)} cannot be made: {error}") from error
+        raise InputError(f"the split {split} of {task_name(config)} cannot be built: {error}") from error
 
 
 def data_digests(plan: Plan, setup: Setup) -> dict[str, str]:

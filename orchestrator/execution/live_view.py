@@ -13,9 +13,9 @@ from orchestrator.tracking.summary import ArmSummary
 from orchestrator.trials import Outcome
 from trainables.data.progress import Watcher
 
-VIEW_S = 0.2
+MIN_INTERVAL_S = 0.2
 """Minimum seconds between two snapshots."""
-LOOK_SHARE = 20
+INTERVAL_FACTOR = 20
 """Minimum time between two snapshots, as a multiple of the duration of the last one.
 
 With thousands of trials a snapshot takes longer.
@@ -30,7 +30,7 @@ class Snapshot:
     """Progress of each arm, in the order of the plan."""
     open_seconds: float
     """Seconds for which sessions had the sweep open."""
-    draining: str
+    drain_reason: str
     """Reason why no new trial is started; empty while trials are started."""
     outlook: Outlook = field(default_factory=Outlook)
 
@@ -47,12 +47,12 @@ class Listeners:
     on_change: Callable[[Snapshot], None] = lambda _: None
     on_data: OnData = lambda *_: None
     building: Watcher = field(default_factory=Watcher)
-    """Watcher of the split being built, which also reports processes that are waited for."""
+    """Watcher of the split being built; it also reports other processes that block the build."""
     on_starting: Callable[[str], None] = lambda _: None
     """Called with a step before or after the trials, such as `starting Ray` or `ending Ray`."""
     on_open: Callable[[], None] = lambda: None
-    """Called once no check of the sweep can refuse the session any more, before the first trial."""
-    on_trouble: Callable[[str], None] = lambda _: None
+    """Called after all checks of the sweep, before the first trial."""
+    on_warning: Callable[[str], None] = lambda _: None
     """Called with a warning while the sweep continues: Ray ended, or a node takes no trials."""
     on_failure: Callable[[str, Outcome], None] = lambda *_: None
     """Called with the id and outcome of a failed trial while the sweep continues."""
@@ -68,33 +68,35 @@ class Listeners:
 class ThrottledView:
     """View that limits the rate of displayed snapshots. Skipped changes are displayed later."""
 
-    look: Callable[[], Snapshot]
+    take_snapshot: Callable[[], Snapshot]
     display: Callable[[Snapshot], None]
     begin: Callable[[], None]
     clock: Callable[[], float] = time.monotonic
-    _looked_at: float = float("-inf")
-    _look_s: float = 0.0
+    _snapshot_at: float = float("-inf")
+    _snapshot_s: float = 0.0
     """Seconds that the last snapshot took."""
     _has_changed: bool = False
 
     def show(self) -> None:
         """Display a snapshot now."""
-        self._looked_at = self.clock()
-        self._display(self.look())
+        self._snapshot_at = self.clock()
+        self._display(self.take_snapshot())
 
-    def changed(self) -> None:
+    def record_change(self) -> None:
         """Record that the sweep changed, and display the change if the last snapshot is old enough."""
         self.begin()
         self._has_changed = True
-        self.catch_up()
+        self.show_changes()
 
-    def catch_up(self) -> None:
+    def show_changes(self) -> None:
         """Display recorded changes if the last snapshot is old enough; must be called often."""
-        began = self.clock()
-        if self._has_changed and began - self._looked_at >= max(VIEW_S, LOOK_SHARE * self._look_s):
-            snapshot = self.look()
-            self._looked_at = self.clock()
-            self._look_s = self._looked_at - began
+        started_at = self.clock()
+        if self._has_changed and started_at - self._snapshot_at >= max(
+            MIN_INTERVAL_S, INTERVAL_FACTOR * self._snapshot_s
+        ):
+            snapshot = self.take_snapshot()
+            self._snapshot_at = self.clock()
+            self._snapshot_s = self._snapshot_at - started_at
             self._display(snapshot)
 
     def _display(self, snapshot: Snapshot) -> None:

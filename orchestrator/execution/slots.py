@@ -15,7 +15,7 @@ from trainables.training.config import ON_CUDA
 EPSILON = 1e-4
 """Smallest amount of a resource that Ray counts."""
 Driver = Literal["ray", "inline"]
-PRECISION = "train.precision"
+PRECISION_PATH = "train.precision"
 
 
 def count_slots(nodes: Iterable[Mapping[str, float]], resources: Resources) -> int:
@@ -25,14 +25,14 @@ def count_slots(nodes: Iterable[Mapping[str, float]], resources: Resources) -> i
         nodes: Amounts of `CPU` and `GPU` of each node.
         resources: Resources of a trial: a share of one GPU, or one or more complete GPUs.
     """
-    room = sum(_slots_on_node(node, resources) for node in nodes)
-    return room if resources.max_concurrent is None else min(room, resources.max_concurrent)
+    num_slots = sum(_slots_on_node(node, resources) for node in nodes)
+    return num_slots if resources.max_concurrent is None else min(num_slots, resources.max_concurrent)
 
 
 def require_room(nodes: Sequence[Mapping[str, float]], resources: Resources) -> int:
     """Return how many trials fit on `nodes` at once. Raise `InputError` if no trial fits."""
-    room = count_slots(nodes, resources)
-    if not room:
+    num_slots = count_slots(nodes, resources)
+    if not num_slots:
         amounts = ((node.get("CPU", 0), node.get("GPU", 0)) for node in nodes)
         available = "; ".join(f"a node with CPU={cpus:g} GPU={gpus:g}" for cpus, gpus in amounts)
         raise InputError(
@@ -40,7 +40,7 @@ def require_room(nodes: Sequence[Mapping[str, float]], resources: Resources) -> 
             f"but {available} is available; request less with --cpus and --gpus, or name a larger cluster "
             "(--address)"
         )
-    return room
+    return num_slots
 
 
 def local_resources(num_cpus: int | None) -> dict[str, float]:
@@ -80,13 +80,17 @@ def missing_gpus(plan: Plan, driver: Driver) -> str:
 
     Driver `inline` runs trials on the available devices.
     """
-    wanted = plan.resources.gpus
-    if driver != "inline" or not wanted or ceil(wanted) <= (num_gpus := local_resources(None)["GPU"]):
+    requested_gpus = plan.resources.gpus
+    if (
+        driver != "inline"
+        or not requested_gpus
+        or ceil(requested_gpus) <= (num_gpus := local_resources(None)["GPU"])
+    ):
         return ""
     return (
-        f"a trial asks for gpus={wanted:g}, and PyTorch finds {num_gpus:g} on this machine: with "
+        f"a trial requests gpus={requested_gpus:g}, and PyTorch finds {num_gpus:g} on this machine: with "
         "--driver inline the trial runs on the available devices, and its device hours count the GPUs "
-        "that it asks for"
+        "that it requests"
     )
 
 
@@ -96,17 +100,17 @@ def _require_precision(plan: Plan) -> None:
     for arm in plan.arms:
         if (precision := _precision_on_cuda(arm)) is not None:
             raise InputError(
-                f"{PRECISION} {precision!r} must run on a CUDA device, and PyTorch finds none on this "
-                f"machine; give {arm.name} another precision, or launch where there is one"
+                f"{PRECISION_PATH} {precision!r} must run on a CUDA device, and PyTorch finds none on this "
+                f"machine; give {arm.name} another precision, or launch on a machine with one"
             )
 
 
 def _precision_on_cuda(arm: Arm) -> str | None:
     """Return a precision of `arm` that needs a CUDA device; None if no precision does."""
-    if PRECISION not in arm.space.paths:
-        precisions: tuple[Any, ...] = (lookup(arm.settings, PRECISION),)
+    if PRECISION_PATH not in arm.space.paths:
+        precisions: tuple[Any, ...] = (lookup(arm.settings, PRECISION_PATH),)
     else:
-        match arm.space[PRECISION].domain:
+        match arm.space[PRECISION_PATH].domain:
             case Choice(values):
                 precisions = values
             case Fixed(value):

@@ -1,4 +1,4 @@
-"""Computes chained digests of rows: each event's digest depends on all events before it.
+"""Compute chained digests of rows: each event's digest depends on all events before it.
 
 A changed or missing row is therefore detected. The first link depends on the sweep's uid, so that rows of
 another sweep do not fit. The row of the sweep holds the newest digest and has a seal. The digests detect
@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-CHAINED = ("seq", "kind", "at", "trial_id", "step", "seconds", "outcome", "payload")
+CHAINED_COLUMNS = ("seq", "kind", "at", "trial_id", "step", "seconds", "outcome", "payload")
 """Columns from which the digest of an event is computed; the payload is the last."""
-SEALED = ("id", "name", "uid", "last_seq", "token", "holder", "expires_at", "head")
+SEALED_COLUMNS = ("id", "name", "uid", "last_seq", "token", "holder", "expires_at", "head")
 """Columns from which the seal of a sweep is computed."""
-SIZE = 16
-_SHOWN = 80
-_dumps = json.JSONEncoder(separators=(",", ":")).encode
+DIGEST_BYTES = 16
+_MAX_TEXT_LENGTH = 80
+_to_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,19 +29,19 @@ class ChainBreak:
 
 
 def first_digest(uid: str) -> str:
-    """Return the digest that takes the place of a previous event's digest for the first event of a sweep."""
+    """Return the digest that the first event of a sweep uses as the digest of the previous event."""
     return _hexdigest(f"haltsweep {uid}".encode())
 
 
 def link_digest(previous_digest: str, row: Sequence[Any]) -> str:
-    """Return the digest of an event from its values of `CHAINED` and the digest of the previous event."""
+    """Return the digest of an event from its `CHAINED_COLUMNS` and the digest of the previous event."""
     # JSON contains no raw line break, so that line breaks separate the parts unambiguously.
-    return _hexdigest(f"{previous_digest}\n{_dumps(row[:-1])}\n{row[-1]}".encode())
+    return _hexdigest(f"{previous_digest}\n{_to_json(row[:-1])}\n{row[-1]}".encode())
 
 
 def seal_digest(sweep: Mapping[str, Any]) -> str:
     """Return the digest of the row of a sweep."""
-    return _hexdigest(_dumps([sweep[name] for name in SEALED]).encode())
+    return _hexdigest(_to_json([sweep[name] for name in SEALED_COLUMNS]).encode())
 
 
 def is_sealed(sweep: Mapping[str, Any]) -> bool:
@@ -58,7 +58,7 @@ def find_breaks(previous_digest: str, after_seq: int, rows: Iterable[Sequence[An
     Args:
         previous_digest: Digest of the event before the first row.
         after_seq: Position of that event.
-        rows: Values of `CHAINED` and the digest of each event.
+        rows: Values of `CHAINED_COLUMNS` and the digest of each event.
     """
     for row in rows:
         *values, digest = row
@@ -81,7 +81,7 @@ def find_end_breaks(newest_digest: str, newest_seq: int, sweep: Mapping[str, Any
     if newest_seq < last:
         yield ChainBreak(f"events {newest_seq + 1} to {last}", "must be at the end, and are missing")
     else:
-        fault = f"must be the newest, and the sweep's row says that event {last} is"
+        fault = f"must be the newest event, but the sweep's row names event {last}"
         yield ChainBreak(f"event {newest_seq}", fault)
 
 
@@ -102,8 +102,8 @@ def _make_break(after_seq: int, values: Sequence[Any]) -> ChainBreak:
 
 
 def _shorten(value: Any) -> str:
-    return str(value)[:_SHOWN]
+    return str(value)[:_MAX_TEXT_LENGTH]
 
 
 def _hexdigest(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=SIZE).hexdigest()
+    return hashlib.blake2b(content, digest_size=DIGEST_BYTES).hexdigest()

@@ -1,10 +1,10 @@
-"""Deletes a sweep from a database that also holds other sweeps."""
+"""Delete a sweep from a database that also holds other sweeps."""
 
 from sqlalchemy import Connection, delete, func, inspect, select
 
 from orchestrator.ledger import snapshots
 from orchestrator.ledger.lease import Holder, LeaseHeldError
-from orchestrator.ledger.sql.engine import missing_file, opened, store_time, transaction
+from orchestrator.ledger.sql.engine import missing_file, open_engine, store_time, transaction
 from orchestrator.ledger.sql.schema import events, sweeps
 from orchestrator.ledger.stop_requests import stops
 from orchestrator.ledger.store import read_lease
@@ -19,7 +19,7 @@ def delete_sweep(url: str, sweep: str, uid: str) -> int:
         LeaseHeldError: If another process holds the sweep.
         StoreError: If the database fails.
     """
-    with opened(url) as engine:
+    with open_engine(url) as engine:
         if missing_file(engine) is not None:
             return 0
         with transaction(engine, write=True) as connection:
@@ -37,7 +37,7 @@ def _delete_rows(connection: Connection, sweep: str, uid: str) -> int:
     is_held = lease is not None and lease.is_holder_alive(now)
     if lease is not None and is_held and not lease.holder.is_same_process(Holder.current()):
         raise LeaseHeldError(lease, now)
-    snapshots.remove(connection, row.id)
+    snapshots.delete_snapshot(connection, row.id)
     if inspect(connection).has_table(stops.name):
         connection.execute(delete(stops).where(stops.c.sweep_id == row.id))
     deleted = connection.execute(delete(events).where(events.c.sweep_id == row.id)).rowcount
@@ -52,5 +52,5 @@ def num_events(url: str, sweep: str) -> int:
         StoreError: If the database fails.
     """
     query = select(func.count()).select_from(events).join(sweeps, sweeps.c.id == events.c.sweep_id)
-    with opened(url) as engine, transaction(engine, write=False) as connection:
+    with open_engine(url) as engine, transaction(engine, write=False) as connection:
         return int(connection.scalar(query.where(sweeps.c.name == sweep)) or 0)

@@ -1,4 +1,4 @@
-"""Defines the kinds of events and creates events; `fold.py` computes records from events."""
+"""Define the kinds of events and create events; `fold.py` computes records from events."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -10,12 +10,12 @@ from orchestrator.ledger.lease import Holder
 from orchestrator.trials import DeathCause, Outcome, PlannedTrial, Trial
 from trainables.protocol import Measurement
 
-PLANNED = frozenset(field.name for field in fields(PlannedTrial))
+PLANNED_FIELDS = frozenset(field.name for field in fields(PlannedTrial))
 """Fields of a planned trial, stored next to the fields of the trial in an `asked` event."""
-BUDGET = "budget"
-"""Reason of a `closed` event: a budget is used up."""
-ERROR = "error"
-"""Reason of a `closed` event: the first trials of an arm crashed with the same error."""
+BUDGET_REASON = "budget"
+"""Reason of a `release_event` event: a budget is used up."""
+ERROR_REASON = "error"
+"""Reason of a `release_event` event: the first trials of an arm crashed with the same error."""
 
 
 class EventKind(StrEnum):
@@ -36,7 +36,7 @@ class EventKind(StrEnum):
     ATTRIBUTES = "attributes"
     """A trial reported text attributes. Payload: texts by name. The newest text of a name counts."""
     ENDED = "ended"
-    """An attempt at a trial ended. After a final end only `retried` may follow.
+    """An attempt at a trial ended. After a final end only `retry_event` may follow.
 
     Payload: kind, reason, lost (true if a worker died), outside (true if the trial did not cause the death),
     saved (step of the checkpoint retained for a retry).
@@ -45,8 +45,8 @@ class EventKind(StrEnum):
     """A trial that had ended will run again.
 
     Payload of a failed trial: step of the checkpoint from which the trial resumes (-1: from scratch).
-    Measurements after that step no longer count. Payload of a trial that was skipped because of a failure:
-    cause, the id of the retried trial.
+    Measurements after that step no longer count. Payload of a trial that a failure had skipped: cause, the
+    id of the retried trial.
     """
     READ = "read"
     """The data of the trials of this process are built. Payload: digests of splits by task/split."""
@@ -71,46 +71,46 @@ class Event:
     """Position in the log, assigned by the ledger; positions increase and may have gaps."""
 
 
-def opened(time: float, holder: Holder, spec_digest: str, provenance: Mapping[str, Any]) -> Event:
+def claim_event(time: float, holder: Holder, spec_digest: str, provenance: Mapping[str, Any]) -> Event:
     """Create the event that reports the claim of the sweep by a process."""
     payload = {"holder": to_json_values(holder), "spec_digest": spec_digest, "provenance": dict(provenance)}
     return Event(EventKind.OPENED, time, payload=payload)
 
 
-def trial_assigned(time: float, trial: Trial) -> Event:
+def params_event(time: float, trial: Trial) -> Event:
     """Create the event that a trial received its assignment."""
     return Event(EventKind.ASKED, time, trial.trial_id, trial_to_json(trial))
 
 
-def started(time: float, trial_id: str, token: int) -> Event:
+def start_event(time: float, trial_id: str, token: int) -> Event:
     """Create the event that an attempt at a trial began under a fencing token."""
     return Event(EventKind.STARTED, time, trial_id, {"token": token})
 
 
-def measured(time: float, trial_id: str, measurement: Measurement) -> Event:
+def measurement_event(time: float, trial_id: str, measurement: Measurement) -> Event:
     """Create the event of a measurement; the ledger ignores a second one for the same trial and step."""
     metrics = dict(measurement.metrics)
     payload = {"step": measurement.step, "seconds": measurement.seconds, "metrics": metrics}
     return Event(EventKind.MEASURED, time, trial_id, payload)
 
 
-def examples_stored(time: float, trial_id: str, measurement: Measurement) -> Event:
+def examples_event(time: float, trial_id: str, measurement: Measurement) -> Event:
     """Create the event that stores the measurement's values of single examples."""
     payload = {"step": measurement.step, "examples": [dict(example) for example in measurement.examples]}
     return Event(EventKind.KEPT, time, trial_id, payload)
 
 
-def checkpointed(time: float, trial_id: str, step: int, path: str) -> Event:
+def checkpoint_event(time: float, trial_id: str, step: int, path: str) -> Event:
     """Create the event that a checkpoint is complete; `path` is relative to the sweep's folder."""
     return Event(EventKind.CHECKPOINTED, time, trial_id, {"step": step, "path": path})
 
 
-def attributes(time: float, trial_id: str, texts: Mapping[str, str]) -> Event:
+def attributes_event(time: float, trial_id: str, texts: Mapping[str, str]) -> Event:
     """Create the event that a trial reported text attributes."""
     return Event(EventKind.ATTRIBUTES, time, trial_id, dict(texts))
 
 
-def ended(
+def end_event(
     time: float,
     trial_id: str,
     outcome: Outcome,
@@ -139,22 +139,22 @@ def ended(
     return Event(EventKind.ENDED, time, trial_id, payload)
 
 
-def retried(time: float, trial_id: str, step: int) -> Event:
+def retry_event(time: float, trial_id: str, step: int) -> Event:
     """Create the event that a failed trial resumes from its checkpoint of `step`; -1: from scratch."""
     return Event(EventKind.RETRIED, time, trial_id, {"step": step})
 
 
-def reopened(time: float, trial_id: str, cause: str) -> Event:
+def reopening_event(time: float, trial_id: str, cause: str) -> Event:
     """Create the event that a skipped trial may run because the trial `cause` is retried."""
     return Event(EventKind.RETRIED, time, trial_id, {"cause": cause})
 
 
-def read(time: float, digests: Mapping[str, str]) -> Event:
+def data_event(time: float, digests: Mapping[str, str]) -> Event:
     """Create the event that all data are built, with digests of splits by task/split."""
     return Event(EventKind.READ, time, payload=dict(digests))
 
 
-def closed(time: float, reason: str, detail: str = "", *, extensions: int | None = None) -> Event:
+def release_event(time: float, reason: str, detail: str = "", *, extensions: int | None = None) -> Event:
     """Create the event that the process released the sweep.
 
     Args:
@@ -172,8 +172,8 @@ def trial_to_json(trial: Trial) -> dict[str, Any]:
     """Return the trial as JSON values; the fields of `planned` are at the top level."""
     values: dict[str, Any] = to_json_values(trial)
     planned: dict[str, Any] = values.pop("planned")
-    later = [(planned, name) for name in ("late_splits", "repeat", "settings_of")]
-    for part, name in [*later, (values, "halting_examples")]:
+    optional_fields = [(planned, name) for name in ("late_splits", "repeat", "settings_of")]
+    for part, name in [*optional_fields, (values, "halting_examples")]:
         if not part[name]:  # omitted if empty, so that events of older versions stay equal
             del part[name]
     return planned | values
@@ -185,6 +185,6 @@ def trial_from_json(payload: Mapping[str, Any]) -> Trial:
     Raises:
         ValueError: If the payload is not a trial.
     """
-    planned = {name: payload[name] for name in PLANNED if name in payload}
-    rest = {name: value for name, value in payload.items() if name not in PLANNED}
-    return from_json_values(Trial, {**rest, "planned": planned})
+    planned = {name: payload[name] for name in PLANNED_FIELDS if name in payload}
+    trial_fields = {name: value for name, value in payload.items() if name not in PLANNED_FIELDS}
+    return from_json_values(Trial, {**trial_fields, "planned": planned})

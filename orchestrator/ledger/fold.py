@@ -1,4 +1,4 @@
-"""Computes records of trials from the event log alone; the same events always give the same records."""
+"""Compute records of trials from the event log alone; the same events always give the same records."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,15 +13,15 @@ from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind, Record, Trial, is_usable
 from trainables.protocol import Measurement
 
-OF_MEASUREMENTS: Final = frozenset({EventKind.MEASURED, EventKind.KEPT, EventKind.RETRIED})
+MEASUREMENT_KINDS: Final = frozenset({EventKind.MEASURED, EventKind.KEPT, EventKind.RETRIED})
 """Kinds of events that `measurements` uses."""
 
 
 def records(events: Iterable[Event], plan: Plan) -> list[Record]:
-    """Return one record for each trial that was asked for, in that order; open trials have outcome None.
+    """Return one record for each trial with an assignment, in that order; open trials have outcome None.
 
-    `best` is chosen by the first objective of the search, with the earlier step on a tie; it is None without
-    a search. A stopped trial that resumes is open again. Attempts are counted over all holders of the sweep.
+    `best` has the best value of the first objective, and the earlier step on a tie; it is None without a
+    search. A stopped trial that resumes is open again. Attempts are counted over all holders of the sweep.
     """
     fold = Fold(plan)
     for event in events:
@@ -41,12 +41,17 @@ def measurements(events: Iterable[Event]) -> dict[str, list[Measurement]]:
             measurement = read_measurement(event)
             by_trial.setdefault(event.trial_id, {}).setdefault(measurement.step, measurement)
         elif event.kind is EventKind.KEPT and event.payload["step"] in by_trial.get(event.trial_id or "", {}):
-            of_trial, step = by_trial[event.trial_id or ""], event.payload["step"]
-            of_trial[step] = replace(of_trial[step], examples=tuple(event.payload["examples"]))
+            trial_measurements, step = by_trial[event.trial_id or ""], event.payload["step"]
+            trial_measurements[step] = replace(
+                trial_measurements[step], examples=tuple(event.payload["examples"])
+            )
         elif event.kind is EventKind.RETRIED:
-            of_trial, kept_step = by_trial.get(event.trial_id or "", {}), event.payload.get("step", -1)
-            for step in [report_step for report_step in of_trial if report_step > kept_step]:
-                del of_trial[step]
+            trial_measurements, checkpoint_step = (
+                by_trial.get(event.trial_id or "", {}),
+                event.payload.get("step", -1),
+            )
+            for step in [report_step for report_step in trial_measurements if report_step > checkpoint_step]:
+                del trial_measurements[step]
     return {trial_id: [steps[step] for step in sorted(steps)] for trial_id, steps in by_trial.items()}
 
 
@@ -61,8 +66,8 @@ def is_better(measurement: Measurement, best: Measurement | None, objective: Obj
     value = measurement.metrics.get(objective.metric, nan)
     if not is_usable(value):
         return False
-    rival = best.metrics[objective.metric] if best is not None else None
-    return rival is None or (value > rival if objective.goal == "max" else value < rival)
+    best_value = best.metrics[objective.metric] if best is not None else None
+    return best_value is None or (value > best_value if objective.goal == "max" else value < best_value)
 
 
 class Fold:
@@ -90,20 +95,21 @@ class Fold:
         elif event.kind is EventKind.RETRIED and "cause" in event.payload:
             self._histories.pop(event.trial_id, None)  # the trial may get other settings
         elif event.kind is EventKind.ASKED:
-            # A trial is asked for once, over all holders of the sweep: the first `asked` event counts.
+            # A trial receives its assignment once, over all holders of the sweep: the first `asked` event
+            # counts.
             history = _History(trial_from_json(event.payload), self._provenance)
             self._histories.setdefault(event.trial_id, history)
         else:
             trial_history = self._histories.get(event.trial_id)
             if trial_history is None:
                 raise StoreError(
-                    f"a ledger must hold trials of its plan, and {event.trial_id} is none of "
-                    f"{self._plan.name!r}, or was never asked for; `haltsweep verify` says what else is wrong"
+                    f"a ledger must hold trials of its plan, and {event.trial_id} is not in "
+                    f"{self._plan.name!r}, or has no assignment; `haltsweep verify` lists all faults"
                 )
             trial_history.apply(event, self._objectives, self._provenance)
 
     def records(self) -> list[Record]:
-        """Return one record for each trial, in the order in which the trials were asked for."""
+        """Return one record for each trial, in the order of their assignments."""
         return [history.record(self._plan.name) for history in self._histories.values()]
 
 
@@ -117,21 +123,25 @@ class _History:
     reason: str = ""
     last: Measurement | None = None
     best: Measurement | None = None
-    counted: CountedReports | None = None
+    counted_reports: CountedReports | None = None
     started_at: float | None = None
     ended_at: float | None = None
     attempts: int = 0
-    heard_at: float | None = None
+    last_report_at: float | None = None
     retried: tuple[float, ...] = ()
     attributes: dict[str, str] = field(default_factory=dict)
-    saved: tuple[Measurement | None, Measurement | None, CountedReports | None] = (None, None, None)
-    """Values of `last`, `best` and `counted` at the newest checkpoint."""
+    values_at_checkpoint: tuple[Measurement | None, Measurement | None, CountedReports | None] = (
+        None,
+        None,
+        None,
+    )
+    """Values of `last`, `best` and `counted_reports` at the newest checkpoint."""
 
     def apply(self, event: Event, objectives: Sequence[Objective], provenance: Mapping[str, Any]) -> None:
         if event.kind in {EventKind.MEASURED, EventKind.STARTED}:
-            self.heard_at = event.at
+            self.last_report_at = event.at
         if event.kind is EventKind.MEASURED:
-            self._measure(read_measurement(event), objectives)
+            self._add_measurement(read_measurement(event), objectives)
         elif event.kind is EventKind.STARTED:
             self.attempts += 1
             self.outcome, self.reason, self.ended_at = None, "", None
@@ -140,7 +150,11 @@ class _History:
         elif event.kind is EventKind.ATTRIBUTES:
             self.attributes |= event.payload
         elif event.kind is EventKind.CHECKPOINTED:
-            self.saved = self.last, self.best, self.counted and self.counted.copy()
+            self.values_at_checkpoint = (
+                self.last,
+                self.best,
+                self.counted_reports and self.counted_reports.copy(),
+            )
         elif event.kind is EventKind.ENDED:
             self.outcome, self.reason = OutcomeKind(event.payload["kind"]), event.payload["reason"]
             self.ended_at = event.at
@@ -151,16 +165,16 @@ class _History:
         self.retried = (*self.retried, event.at)
         self.outcome, self.reason, self.ended_at = None, "", None
         if event.payload["step"] < 0:
-            self.saved, self.attributes = (None, None, None), {}
-        self.last, self.best, counted = self.saved
-        self.counted = counted and counted.copy()
+            self.values_at_checkpoint, self.attributes = (None, None, None), {}
+        self.last, self.best, counted = self.values_at_checkpoint
+        self.counted_reports = counted and counted.copy()
 
-    def _measure(self, measurement: Measurement, objectives: Sequence[Objective]) -> None:
+    def _add_measurement(self, measurement: Measurement, objectives: Sequence[Objective]) -> None:
         if newest := self.last is None or measurement.step > self.last.step:
             self.last = measurement
         if objectives and newest and self.trial.planned.phase == "search":
-            self.counted = self.counted or CountedReports(objectives)
-            self.counted.add(measurement)
+            self.counted_reports = self.counted_reports or CountedReports(objectives)
+            self.counted_reports.add(measurement)
         if objectives and is_better(measurement, self.best, objectives[0]):
             self.best = measurement
 
@@ -182,12 +196,12 @@ class _History:
             reason=self.reason,
             last=self.last,
             best=self.best,
-            judged=self.counted.measurement if self.counted else None,
-            reports=self.counted.reports if self.counted else 0,
+            judged=self.counted_reports.measurement if self.counted_reports else None,
+            reports=self.counted_reports.reports if self.counted_reports else 0,
             started_at=self.started_at,
             ended_at=self.ended_at,
             attempts=self.attempts,
-            heard_at=self.heard_at,
+            heard_at=self.last_report_at,
             retried=self.retried,
             attributes=dict(self.attributes),
             provenance=self.provenance,

@@ -81,13 +81,13 @@ class LeaseHeldError(InputError):
                 f"{LEASE_S - silent_s:.0f} s and try again"
             )
         else:
-            sign = "at an unknown time" if silent_s is None else f"{silent_s:.0f} s ago"
+            renewal_text = "at an unknown time" if silent_s is None else f"{silent_s:.0f} s ago"
             holder_text = (
-                f"{holder} held the sweep, and its last sign of life was {sign}; this machine cannot check "
-                "whether the process is alive, so look there first"
+                f"{holder} held the sweep and last renewed its lease {renewal_text}; this machine cannot "
+                "check whether the process is alive, so check on its host first"
             )
         super().__init__(
             f"sweep {sweep!r} must have one holder at a time, and {holder_text}. `haltsweep status {sweep}` "
-            "shows it; --take-over of launch, resume and remove shuts that process out"
+            "displays the holder; --take-over of launch, resume and remove excludes that process"
         )
         self.lease = lease

@@ -1,4 +1,4 @@
-"""Reads the rows of one sweep and verifies that they are as written."""
+"""Read the rows of one sweep and verify that they are unchanged."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain as concatenate
@@ -12,29 +12,29 @@ from orchestrator.ledger import chain
 from orchestrator.ledger.chain import ChainBreak
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.sql.database import Database
-from orchestrator.ledger.sql.engine import DAMAGED
+from orchestrator.ledger.sql.engine import DAMAGE_ADVICE
 from orchestrator.ledger.sql.schema import events, is_retry, sweeps
 
-READ_ROWS = 5000
+PAGE_ROWS = 5000
 """Number of events read in one transaction; long reads would delay checkpoints of SQLite's WAL."""
 MAX_FAULTS = 100
 """Maximum number of faults that are listed individually."""
-_COLUMNS = [events.c[name] for name in (*chain.CHAINED, "digest")]
+_COLUMNS = [events.c[name] for name in (*chain.CHAINED_COLUMNS, "digest")]
 
 Rows = Sequence[Sequence[Any]]
 
 
-class Reader:
+class LedgerReader:
     """Verified access to the rows of one sweep."""
 
     def __init__(self, database: Database, name: str, sweep_id: int) -> None:
         self._database = database
         self._name = name
         self._id = sweep_id
-        self._mine = events.c.sweep_id == sweep_id
-        self._where = database.engine.url.render_as_string(hide_password=True)
+        self._is_in_sweep = events.c.sweep_id == sweep_id
+        self._location = database.engine.url.render_as_string(hide_password=True)
 
-    def sweep(self, connection: Connection, *, lock: bool = False) -> Mapping[str, Any]:
+    def read_sweep(self, connection: Connection, *, lock: bool = False) -> Mapping[str, Any]:
         """Return the row of the sweep; if `lock` is True, no other process can change it in this transaction.
 
         Raises:
@@ -45,16 +45,16 @@ class Reader:
             raise self._damage_error(_row_break(self._name, row))
         return row
 
-    def holds(self, connection: Connection, seq: int, digest: str) -> bool:
+    def has_event(self, connection: Connection, seq: int, digest: str) -> bool:
         """Return whether the event at position `seq` has this digest."""
-        query = select(events.c.digest).where(self._mine, events.c.seq == seq)
+        query = select(events.c.digest).where(self._is_in_sweep, events.c.seq == seq)
         return bool(connection.scalar(query) == digest)
 
     def rows(self, after_seq: int) -> Iterator[Sequence[Any]]:
         """Yield the rows of events after position `after_seq`.
 
         Raises:
-            StoreError: If an event is not as written; raised at the first such event.
+            StoreError: If an event was changed; raised at the first such event.
         """
         for rows, chain_breaks in self._pages(after_seq):
             for chain_break in chain_breaks:
@@ -62,7 +62,7 @@ class Reader:
             yield from rows
 
     def newest_rows(
-        self, *, after_seq: int, extra_counts: Mapping[str, int], every_report: bool
+        self, *, after_seq: int, first_seqs: Mapping[str, int], every_report: bool
     ) -> list[Sequence[Any]]:
         """Return the rows that records need, oldest first, with only the last measurement of each trial.
 
@@ -71,17 +71,17 @@ class Reader:
         against the digest of the row before it. Missing rows are not detected.
 
         Args:
-            after_seq: Position up to which rows are omitted, except for trials in `extra_counts`.
-            extra_counts: Trials with earlier rows to return, with the positions of their first rows.
+            after_seq: Position up to which rows are omitted, except for trials in `first_seqs`.
+            first_seqs: Trials with earlier rows to return, with the positions of their first events.
             every_report: Whether to return all measurements of all trials instead of the last ones.
 
         Raises:
-            StoreError: If a row is not as written; raised at the first such row.
+            StoreError: If a row was changed; raised at the first such row.
         """
-        query = self._newest(after_seq, extra_counts, every_report=every_report)
+        query = self._newest_query(after_seq, first_seqs, every_report=every_report)
 
         def read(connection: Connection) -> tuple[str, Rows]:
-            return str(self.sweep(connection)["uid"]), connection.execute(query).all()
+            return str(self.read_sweep(connection)["uid"]), connection.execute(query).all()
 
         uid, rows = self._database.run(read, write=False)
         for *row, previous_digest in rows:
@@ -90,30 +90,41 @@ class Reader:
                 raise self._damage_error(chain_break)
         return [row[:-1] for row in rows]
 
-    def _newest(self, after_seq: int, extra_counts: Mapping[str, int], *, every_report: bool) -> Select[Any]:
-        since = min([after_seq, *(count - 1 for count in extra_counts.values())])
-        is_own, is_measured = and_(self._mine, events.c.seq > since), events.c.step.is_not(None)
-        if extra_counts:
-            is_own = and_(is_own, or_(events.c.seq > after_seq, events.c.trial_id.in_(extra_counts)))
-        last = (
+    def _newest_query(
+        self, after_seq: int, first_seqs: Mapping[str, int], *, every_report: bool
+    ) -> Select[Any]:
+        first_needed_seq = min([after_seq, *(seq - 1 for seq in first_seqs.values())])
+        is_selected, is_measured = (
+            and_(self._is_in_sweep, events.c.seq > first_needed_seq),
+            events.c.step.is_not(None),
+        )
+        if first_seqs:
+            is_selected = and_(is_selected, or_(events.c.seq > after_seq, events.c.trial_id.in_(first_seqs)))
+        last_measurements = (
             select(events.c.trial_id, func.max(events.c.step).label("step"))
-            .where(is_own, is_measured)
+            .where(is_selected, is_measured)
             .group_by(events.c.trial_id)
             .subquery()
         )
         earlier_events = events.alias()
-        is_retried = events.c.trial_id.in_(select(events.c.trial_id).where(self._mine, is_retry()))
-        unread = (EventKind.CHECKPOINTED.value, EventKind.KEPT.value)
-        is_read = and_(events.c.step.is_(None), events.c.kind.not_in(unread))
-        conditions = [is_read, last.c.step.is_not(None), is_retried]
+        is_retried = events.c.trial_id.in_(select(events.c.trial_id).where(self._is_in_sweep, is_retry()))
+        omitted_kinds = (EventKind.CHECKPOINTED.value, EventKind.KEPT.value)
+        is_other_event = and_(events.c.step.is_(None), events.c.kind.not_in(omitted_kinds))
+        conditions = [is_other_event, last_measurements.c.step.is_not(None), is_retried]
         return (
             select(*_COLUMNS, earlier_events.c.digest)
-            .outerjoin(last, and_(events.c.trial_id == last.c.trial_id, events.c.step == last.c.step))
+            .outerjoin(
+                last_measurements,
+                and_(
+                    events.c.trial_id == last_measurements.c.trial_id,
+                    events.c.step == last_measurements.c.step,
+                ),
+            )
             .outerjoin(
                 earlier_events,
                 and_(earlier_events.c.sweep_id == self._id, earlier_events.c.seq == events.c.seq - 1),
             )
-            .where(is_own, or_(*conditions, *([is_measured] if every_report else [])))
+            .where(is_selected, or_(*conditions, *([is_measured] if every_report else [])))
             .order_by(events.c.seq)
         )
 
@@ -122,7 +133,7 @@ class Reader:
         chain_breaks: list[ChainBreak] = []
         try:
             chain_breaks.extend(islice(self._all_breaks(), MAX_FAULTS))
-            chain_breaks.extend(self._database.run(_integrity, write=False))
+            chain_breaks.extend(self._database.run(_integrity_faults, write=False))
         except StoreError as error:
             return [*map(self._fault, chain_breaks), Fault(str(error))]
         return [self._fault(chain_break) for chain_break in chain_breaks[:MAX_FAULTS]]
@@ -147,7 +158,7 @@ class Reader:
             chain_breaks = chain.find_breaks(previous_digest, after_seq, rows)
             if rows:
                 after_seq, previous_digest = rows[-1][0], rows[-1][-1]
-            if is_last := len(rows) < READ_ROWS:
+            if is_last := len(rows) < PAGE_ROWS:
                 end_breaks = chain.find_end_breaks(previous_digest, after_seq, sweep)
                 chain_breaks = concatenate(chain_breaks, end_breaks)
             yield rows, chain_breaks
@@ -159,19 +170,23 @@ class Reader:
         """
 
         def read(connection: Connection) -> tuple[Mapping[str, Any], str, Rows]:
-            sweep = self.sweep(connection)
+            sweep = self.read_sweep(connection)
             digest = previous_digest
             if digest is None:
                 digest = self._digest_at(connection, after_seq, sweep["uid"])
-            query = select(*_COLUMNS).where(self._mine, events.c.seq > after_seq)
-            rows = connection.execute(query.order_by(events.c.seq).limit(READ_ROWS)).all()
+            query = select(*_COLUMNS).where(self._is_in_sweep, events.c.seq > after_seq)
+            rows = connection.execute(query.order_by(events.c.seq).limit(PAGE_ROWS)).all()
             return sweep, digest, rows
 
         return self._database.run(read, write=False)
 
-    def _digest_at(self, connection: Connection, at: int, uid: str) -> str:
-        query = select(events.c.digest).where(self._mine, events.c.seq <= at).order_by(events.c.seq.desc())
-        digest = connection.scalar(query.limit(1)) if at else None
+    def _digest_at(self, connection: Connection, seq: int, uid: str) -> str:
+        query = (
+            select(events.c.digest)
+            .where(self._is_in_sweep, events.c.seq <= seq)
+            .order_by(events.c.seq.desc())
+        )
+        digest = connection.scalar(query.limit(1)) if seq else None
         return str(digest) if digest is not None else chain.first_digest(uid)
 
     def _read_sweep_row(self, connection: Connection, *, lock: bool = False) -> Mapping[str, Any] | None:
@@ -181,12 +196,12 @@ class Reader:
 
     def _damage_error(self, chain_break: ChainBreak) -> StoreError:
         return StoreError(
-            f"the ledger at {self._where} must have the content that haltsweep wrote: "
-            f"{chain_break.place} {chain_break.what}; {DAMAGED}"
+            f"the ledger at {self._location} must have the content that haltsweep wrote: "
+            f"{chain_break.place} {chain_break.what}; {DAMAGE_ADVICE}"
         )
 
     def _fault(self, chain_break: ChainBreak) -> Fault:
-        return Fault(chain_break.what, path=chain_break.place, file=self._where)
+        return Fault(chain_break.what, path=chain_break.place, file=self._location)
 
 
 def _row_break(name: str, row: Mapping[str, Any] | None) -> ChainBreak:
@@ -194,7 +209,7 @@ def _row_break(name: str, row: Mapping[str, Any] | None) -> ChainBreak:
     return ChainBreak(f"the row of sweep {name!r}", fault)
 
 
-def _integrity(connection: Connection) -> list[ChainBreak]:
+def _integrity_faults(connection: Connection) -> list[ChainBreak]:
     """Return the faults that SQLite's integrity check finds, for example in indexes."""
     if connection.dialect.name != "sqlite":
         return []

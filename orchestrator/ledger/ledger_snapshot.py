@@ -4,7 +4,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-MOST_LINE = 1 << 28
+MAX_LINE_BYTES = 1 << 28
 """Maximum number of bytes of a line, so that a damaged or malicious snapshot cannot exhaust memory."""
 
 
@@ -19,17 +19,19 @@ class LedgerSnapshot:
     """Compressed lines of the snapshot."""
 
 
-def lines(content: bytes) -> Iterator[bytes]:
+def decompressed_lines(content: bytes) -> Iterator[bytes]:
     """Yield the decompressed lines of the content of a snapshot.
 
     Raises:
         ValueError, zlib.error: If the content is damaged.
     """
-    unpacker, rest = zlib.decompressobj(), b""
+    unpacker, partial_line = zlib.decompressobj(), b""
     for start in range(0, len(content), 1 << 16):
-        *complete_lines, rest = (rest + unpacker.decompress(content[start : start + (1 << 16)])).split(b"\n")
+        *complete_lines, partial_line = (
+            partial_line + unpacker.decompress(content[start : start + (1 << 16)])
+        ).split(b"\n")
         yield from complete_lines
-        if len(rest) > MOST_LINE:
-            raise ValueError(f"a line of a snapshot must have at most {MOST_LINE:,} bytes")
-    if rest or not unpacker.eof:
+        if len(partial_line) > MAX_LINE_BYTES:
+            raise ValueError(f"a line of a snapshot must have at most {MAX_LINE_BYTES:,} bytes")
+    if partial_line or not unpacker.eof:
         raise ValueError("a snapshot must end with a line break")

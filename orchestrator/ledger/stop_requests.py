@@ -1,4 +1,4 @@
-"""Stores requests to stop a sweep in the ledger, for requests from another shell or machine.
+"""Store requests from other shells or machines to stop a sweep.
 
 A request holds the fencing token of the lease that it applies to, so that it never stops a later session.
 """
@@ -33,16 +33,16 @@ class StopRequest:
     """Whether running trials are abandoned instead of writing a checkpoint at their next report."""
 
 
-def write(connection: sa.Connection, sweep_id: int, token: int, request: StopRequest) -> None:
+def write_stop_request(connection: sa.Connection, sweep_id: int, token: int, request: StopRequest) -> None:
     """Replace any earlier request in the caller's write transaction."""
     stops.create(connection, checkfirst=True)  # missing in ledgers of older versions
     connection.execute(sa.delete(stops).where(stops.c.sweep_id == sweep_id))
     connection.execute(sa.insert(stops).values(sweep_id=sweep_id, token=token, **asdict(request)))
 
 
-def read(connection: sa.Connection, sweep_id: int, token: int) -> StopRequest | None:
+def read_stop_request(connection: sa.Connection, sweep_id: int, token: int) -> StopRequest | None:
     """Return the request for the session that holds `token`; None if there is none."""
-    is_own = (stops.c.sweep_id == sweep_id) & (stops.c.token == token)
-    query = sa.select(stops.c.by, stops.c.at, stops.c.at_once).where(is_own)
+    is_for_session = (stops.c.sweep_id == sweep_id) & (stops.c.token == token)
+    query = sa.select(stops.c.by, stops.c.at, stops.c.at_once).where(is_for_session)
     row = connection.execute(query).one_or_none()
     return None if row is None else StopRequest(*row)

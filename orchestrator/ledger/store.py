@@ -1,4 +1,4 @@
-"""Reads and writes the event log of a sweep in a SQL database."""
+"""Read and write the event log of a sweep in a SQL database."""
 
 import json
 import time
@@ -14,7 +14,7 @@ from orchestrator.ledger import chain, snapshots, stop_requests, sweep_row
 from orchestrator.ledger.event_filter import filter_new_events
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import LEASE_S, Holder, Lease, LeaseHeldError
-from orchestrator.ledger.ledger_reader import Reader
+from orchestrator.ledger.ledger_reader import LedgerReader
 from orchestrator.ledger.ledger_snapshot import LedgerSnapshot
 from orchestrator.ledger.sql.database import Database
 from orchestrator.ledger.sql.engine import connect, store_time
@@ -24,9 +24,9 @@ from orchestrator.ledger.sql.schema import events, sweeps
 from orchestrator.ledger.stop_requests import StopRequest
 from trainables.process_identity import ProcessState
 
-WATCHED_S = LEASE_S / 2
-"""Seconds for which a lease with a void expiry is watched; a live holder renews it twice in that time."""
-LOOK_S = 0.5
+VOID_LEASE_WAIT_S = LEASE_S / 2
+"""Seconds to wait for a renewal of a lease with a void expiry; a live holder renews it twice in that time."""
+POLL_S = 0.5
 """Seconds between two checks of such a lease."""
 PATIENCE_S = 180.0
 """Seconds for which a sweep retries an unavailable database; a server may take two minutes to restart."""
@@ -40,7 +40,7 @@ class Ledger:
     """Event log of one sweep; many processes may read, only the holder of the lease writes.
 
     Threads may share a ledger. A transaction that fails for a temporary reason (a server restarts, a database
-    is locked) is retried for the time with which the ledger was opened. Rows are verified when they are read:
+    is locked) is retried for `patience_s` seconds. Rows are verified when they are read:
     a StoreError names the first event that was changed, removed or inserted.
     """
 
@@ -51,7 +51,7 @@ class Ledger:
         self._sweep = sweep
         self._id = sweep_id
         self._clock = clock
-        self._reader = Reader(database, sweep, sweep_id)
+        self._reader = LedgerReader(database, sweep, sweep_id)
 
     @classmethod
     def open(
@@ -67,7 +67,7 @@ class Ledger:
         """Open the log of `sweep` at `url`.
 
         A ledger of an older version is upgraded by `create` and `claim`. A launch that must not continue an
-        existing sweep opens with `create`, claims, and then checks `empty`.
+        existing sweep opens with `create`, claims, and then checks `is_empty`.
 
         Args:
             url: URL of the database, sqlite:/// or postgresql://.
@@ -84,7 +84,11 @@ class Ledger:
         """
         database = Database(connect(url, write_ahead=create), patience_s, on_outage)
         try:
-            sweep_id = sweep_row.create(database, sweep) if create else sweep_row.find(database, sweep)
+            sweep_id = (
+                sweep_row.find_or_create(database, sweep)
+                if create
+                else sweep_row.find_sweep_id(database, sweep)
+            )
             return cls(database, sweep, sweep_id, clock)
         except BaseException:
             database.close()
@@ -98,10 +102,10 @@ class Ledger:
     @property
     def uid(self) -> str:
         """Return the identifier that distinguishes sweeps of equal name in different ledgers."""
-        return str(self._read()["uid"])
+        return str(self._read_sweep_row()["uid"])
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """Return whether the log of the sweep has no events."""
         return self.last_seq() == 0
 
@@ -109,22 +113,22 @@ class Ledger:
     def has_trials(self) -> bool:
         """Return whether any trial ever received its assignment."""
         is_start = (events.c.sweep_id == self._id) & (events.c.kind == EventKind.ASKED.value)
-        first = select(events.c.seq).where(is_start).limit(1)
-        return self._database.run(lambda connection: connection.scalar(first), write=False) is not None
+        query = select(events.c.seq).where(is_start).limit(1)
+        return self._database.run(lambda connection: connection.scalar(query), write=False) is not None
 
     def last_seq(self) -> int:
         """Return the position of the newest event; 0 in an empty log."""
-        return int(self._read()["last_seq"])
+        return int(self._read_sweep_row()["last_seq"])
 
     def lease(self) -> Lease | None:
         """Return the current lease; None if it was released. It may be expired, or its holder dead."""
-        return read_lease(self._read())
+        return read_lease(self._read_sweep_row())
 
     def is_held(self) -> bool:
         """Return whether the holder is alive, or has a current lease if its process cannot be checked."""
 
         def look(connection: Connection) -> bool:
-            lease = read_lease(self._reader.sweep(connection))
+            lease = read_lease(self._reader.read_sweep(connection))
             return lease is not None and lease.is_holder_alive(self._read_clock(connection))
 
         return self._database.run(look, write=False)
@@ -136,7 +140,7 @@ class Ledger:
         """
 
         def look(connection: Connection) -> tuple[Holder, float | None] | None:
-            lease, now = read_lease(self._reader.sweep(connection)), self._read_clock(connection)
+            lease, now = read_lease(self._reader.read_sweep(connection)), self._read_clock(connection)
             if lease is None or lease.is_holder_alive(now):
                 return None
             is_unknown = lease.holder.state() is ProcessState.UNKNOWN
@@ -156,7 +160,7 @@ class Ledger:
 
         A dead holder's lease is free at once, a live holder's never. If the holder's process cannot be
         checked, its lease is free once it has expired. An expiry that is too far in the future comes from a
-        wrong clock: such a lease is free if it is not renewed for `WATCHED_S`.
+        wrong clock: such a lease is free if it is not renewed for `VOID_LEASE_WAIT_S`.
 
         Args:
             holder: The process that claims the sweep.
@@ -171,50 +175,54 @@ class Ledger:
         Raises:
             LeaseHeldError: Another process holds the sweep, or may hold it.
         """
-        sweep_row.bring_up_to_date(self._database)
-        unrenewed = self._wait_for_expiry(on_wait) if on_fenced is None and not grace_s else None
-        tried: list[Lease] = []
-        fenced: list[Lease] = []
+        sweep_row.upgrade_ledger(self._database)
+        free_lease = self._wait_for_expiry(on_wait) if on_fenced is None and not grace_s else None
+        attempted_leases: list[Lease] = []
+        fenced_leases: list[Lease] = []
 
-        def take(connection: Connection) -> Lease:
-            row = self._reader.sweep(connection, lock=True)
+        def take_lease(connection: Connection) -> Lease:
+            row = self._reader.read_sweep(connection, lock=True)
             now = self._read_clock(connection)
             current = read_lease(row)
-            if current is not None and current in tried:  # committed before; only the answer was lost
+            if (
+                current is not None and current in attempted_leases
+            ):  # the transaction was committed, but its reply was lost
                 return current
-            fenced.clear()
-            if current is not None and current != unrenewed and not _is_free(current, holder, now, grace_s):
+            fenced_leases.clear()
+            if current is not None and current != free_lease and not _is_free(current, holder, now, grace_s):
                 if on_fenced is None:
                     raise LeaseHeldError(current, now)
-                fenced.append(current)
+                fenced_leases.append(current)
             lease = Lease(self._sweep, row["token"] + 1, holder, now + LEASE_S)
-            tried.append(lease)
+            attempted_leases.append(lease)
             text = json.dumps(to_json_values(holder))
-            self._put(connection, row, token=lease.token, holder=text, expires_at=lease.expires_at)
+            self._update_sweep_row(
+                connection, row, token=lease.token, holder=text, expires_at=lease.expires_at
+            )
             return lease
 
-        claimed_lease = self._database.run(take, write=True)
-        if on_fenced is not None and fenced:
-            on_fenced(fenced[0])
+        claimed_lease = self._database.run(take_lease, write=True)
+        if on_fenced is not None and fenced_leases:
+            on_fenced(fenced_leases[0])
         return claimed_lease
 
     def _wait_for_expiry(self, on_wait: Callable[[str], None]) -> Lease | None:
-        """Return a lease with a void expiry if its unknown holder does not renew it for `WATCHED_S`."""
+        """Return a lease with a void expiry if its holder does not renew it for `VOID_LEASE_WAIT_S`."""
 
         def look(connection: Connection) -> Lease | None:
-            lease = read_lease(self._reader.sweep(connection))
+            lease = read_lease(self._reader.read_sweep(connection))
             return lease if lease is not None and lease.is_void(self._read_clock(connection)) else None
 
-        first = self._database.run(look, write=False)
-        if first is None or first.holder.state() is not ProcessState.UNKNOWN:
+        first_lease = self._database.run(look, write=False)
+        if first_lease is None or first_lease.holder.state() is not ProcessState.UNKNOWN:
             return None
-        on_wait(f"waiting {WATCHED_S:.0f} s for a sign of life of {first.holder}")
-        until = time.monotonic() + WATCHED_S
-        while time.monotonic() < until:
-            time.sleep(LOOK_S)
-            if self.lease() != first:
+        on_wait(f"waiting {VOID_LEASE_WAIT_S:.0f} s for a renewal by {first_lease.holder}")
+        deadline = time.monotonic() + VOID_LEASE_WAIT_S
+        while time.monotonic() < deadline:
+            time.sleep(POLL_S)
+            if self.lease() != first_lease:
                 return None
-        return first
+        return first_lease
 
     def renew(self, lease: Lease) -> Lease:
         """Renew the lease for another `LEASE_S`, without retries.
@@ -225,9 +233,9 @@ class Ledger:
         """
 
         def prolong(connection: Connection) -> float:
-            row = self._check_lease(self._reader.sweep(connection, lock=True), lease)
+            row = self._check_lease(self._reader.read_sweep(connection, lock=True), lease)
             expires_at = self._read_clock(connection) + LEASE_S
-            self._put(connection, row, expires_at=expires_at)
+            self._update_sweep_row(connection, row, expires_at=expires_at)
             return expires_at
 
         expires_at = self._database.run(prolong, write=True, patient=False)
@@ -236,12 +244,12 @@ class Ledger:
     def release(self, lease: Lease, *, patient: bool = True) -> None:
         """Release the sweep; a lease that was already lost is ignored."""
 
-        def let_go(connection: Connection) -> None:
-            row = self._reader.sweep(connection, lock=True)
+        def release_lease(connection: Connection) -> None:
+            row = self._reader.read_sweep(connection, lock=True)
             if row["token"] == lease.token:
-                self._put(connection, row, holder=None, expires_at=0.0)
+                self._update_sweep_row(connection, row, holder=None, expires_at=0.0)
 
-        self._database.run(let_go, write=True, patient=patient)
+        self._database.run(release_lease, write=True, patient=patient)
 
     def ask_to_stop(self, requester: str, *, at_once: bool = False) -> Lease | None:
         """Request that the sweep's holder stops; no lease is needed.
@@ -255,11 +263,13 @@ class Ledger:
         """
 
         def ask(connection: Connection) -> Lease | None:
-            lease = read_lease(self._reader.sweep(connection, lock=True))
+            lease = read_lease(self._reader.read_sweep(connection, lock=True))
             now = self._read_clock(connection)
             if lease is None or not lease.is_holder_alive(now):
                 return None
-            stop_requests.write(connection, self._id, lease.token, StopRequest(requester, now, at_once))
+            stop_requests.write_stop_request(
+                connection, self._id, lease.token, StopRequest(requester, now, at_once)
+            )
             return lease
 
         return self._database.run(ask, write=True)
@@ -272,12 +282,12 @@ class Ledger:
         """
 
         def read(connection: Connection) -> StopRequest | None:
-            return stop_requests.read(connection, self._id, lease.token)
+            return stop_requests.read_stop_request(connection, self._id, lease.token)
 
         return self._database.run(read, write=False, patient=False)
 
-    def append(self, new: Sequence[Event], lease: Lease) -> None:
-        """Write all events in `new` in one durable transaction, exactly once, and renew the lease.
+    def append(self, new_events: Sequence[Event], lease: Lease) -> None:
+        """Write all events in `new_events` in one durable transaction, exactly once, and renew the lease.
 
         A second measurement of a trial at the same step is ignored.
 
@@ -286,35 +296,37 @@ class Ledger:
             TrialEnded: For an event after a trial's final end.
             StoreError: If the database fails.
         """
-        rows = [to_row(event) for event in new]
+        rows = [to_row(event) for event in new_events]
         if not rows:
             return
-        tried: list[tuple[int, str]] = []
+        attempted_writes: list[tuple[int, str]] = []
 
         def write(connection: Connection) -> None:
-            row = self._reader.sweep(connection, lock=True)
+            row = self._reader.read_sweep(connection, lock=True)
             # This check needs the lock: a commit without an answer may not have arrived before.
-            if any(self._reader.holds(connection, *record) for record in tried):
+            if any(self._reader.has_event(connection, *record) for record in attempted_writes):
                 return
             self._check_lease(row, lease)
-            head, fresh = row["head"], []
+            head, new_values = row["head"], []
             new_rows = filter_new_events(connection, self._id, rows)
             for seq, ledger_row in enumerate(new_rows, row["last_seq"] + 1):
                 values = dict(ledger_row) | {"seq": seq}
-                head = chain.link_digest(head, [values[name] for name in chain.CHAINED])
-                fresh.append(values | {"sweep_id": self._id, "digest": head})
-            last = row["last_seq"] + len(fresh)
-            if fresh:
-                tried.append((last, head))
-                connection.execute(insert(events), fresh)
+                head = chain.link_digest(head, [values[name] for name in chain.CHAINED_COLUMNS])
+                new_values.append(values | {"sweep_id": self._id, "digest": head})
+            last_seq = row["last_seq"] + len(new_values)
+            if new_values:
+                attempted_writes.append((last_seq, head))
+                connection.execute(insert(events), new_values)
             expires_at = self._read_clock(connection) + LEASE_S
-            self._put(connection, row, last_seq=last, head=head, expires_at=expires_at)
+            self._update_sweep_row(connection, row, last_seq=last_seq, head=head, expires_at=expires_at)
 
         self._database.run(write, write=True)
 
     def snapshot(self) -> LedgerSnapshot | None:
         """Return the newest snapshot; None if there is none that fits the events."""
-        return self._database.run(lambda connection: snapshots.read(connection, self._id), write=False)
+        return self._database.run(
+            lambda connection: snapshots.read_snapshot(connection, self._id), write=False
+        )
 
     def has_unfit_snapshot(self) -> bool:
         """Return whether there is a snapshot that does not fit the events."""
@@ -327,21 +339,21 @@ class Ledger:
         """
 
         def save(connection: Connection) -> None:
-            row = self._check_lease(self._reader.sweep(connection, lock=True), lease)
+            row = self._check_lease(self._reader.read_sweep(connection, lock=True), lease)
             if row["last_seq"] == new.seq:
-                snapshots.write(connection, self._id, row["head"], new)
+                snapshots.write_snapshot(connection, self._id, row["head"], new)
 
         self._database.run(save, write=True, patient=False)
 
     def delete_snapshot(self) -> None:
         """Delete the snapshot, if there is one."""
-        self._database.run(lambda connection: snapshots.remove(connection, self._id), write=True)
+        self._database.run(lambda connection: snapshots.delete_snapshot(connection, self._id), write=True)
 
     def events(self, after_seq: int = 0) -> Iterator[Event]:
         """Yield events after position `after_seq`, oldest first, up to the newest at the time of reading.
 
         Raises:
-            StoreError: If an event is not as written; raised at the first such event.
+            StoreError: If an event was changed; raised at the first such event.
         """
         return map(from_row, self._reader.rows(after_seq))
 
@@ -355,7 +367,7 @@ class Ledger:
             complete_ids: Ids of trials of which all measurements are yielded.
 
         Raises:
-            StoreError: If an event is not as written; raised at the first such event.
+            StoreError: If an event was changed; raised at the first such event.
         """
         newest: dict[str, Sequence[Any]] = {}
         for row in self._reader.rows(0):
@@ -376,26 +388,26 @@ class Ledger:
         self,
         *,
         after_seq: int = 0,
-        extra_counts: Mapping[str, int] = MappingProxyType({}),
+        first_seqs: Mapping[str, int] = MappingProxyType({}),
         every_report: bool = False,
     ) -> Iterator[Event]:
         """Return the events that records need, with only the last measurement of each trial.
 
         Args:
             after_seq: Position of an event; earlier events are omitted.
-            extra_counts: Trials whose earlier events are also returned, with positions of their `asked`
+            first_seqs: Trials whose earlier events are also returned, with positions of their `asked`
                 events.
             every_report: Whether all measurements are returned.
 
         Raises:
-            StoreError: An event is not as written; raised for the first.
+            StoreError: An event was changed; raised for the first.
         """
         reader = self._reader
-        rows = reader.newest_rows(after_seq=after_seq, extra_counts=extra_counts, every_report=every_report)
+        rows = reader.newest_rows(after_seq=after_seq, first_seqs=first_seqs, every_report=every_report)
         return map(from_row, rows)
 
     def verify(self) -> list[Fault]:
-        """Return all faults of the log; empty if every row is as written."""
+        """Return all faults of the log; empty if no row was changed."""
         return self._reader.faults()
 
     def close(self) -> None:
@@ -408,13 +420,13 @@ class Ledger:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.close()
 
-    def _read(self) -> Mapping[str, Any]:
-        return self._database.run(self._reader.sweep, write=False)
+    def _read_sweep_row(self) -> Mapping[str, Any]:
+        return self._database.run(self._reader.read_sweep, write=False)
 
     def _read_clock(self, connection: Connection) -> float:
         return self._clock() if self._clock is not None else store_time(connection)
 
-    def _put(self, connection: Connection, row: Mapping[str, Any], **changes: Any) -> None:
+    def _update_sweep_row(self, connection: Connection, row: Mapping[str, Any], **changes: Any) -> None:
         """Change the sweep's row, which must be locked."""
         seal = chain.seal_digest(dict(row) | changes)
         connection.execute(update(sweeps).where(sweeps.c.id == self._id).values(**changes, seal=seal))
@@ -427,7 +439,7 @@ class Ledger:
         reason = "was released" if current is None else f"was taken by {current.holder}"
         raise LeaseLost(
             f"only the newest holder may write to sweep {self._sweep!r}: it {reason} with token "
-            f"{row['token']}, ours is {lease.token}; nothing of ours was written, so stop this process"
+            f"{row['token']}, and this process has {lease.token}; it wrote nothing, so stop this process"
         )
 
 

@@ -1,4 +1,4 @@
-"""Summarises the progress of the sweeps of a database without reading their events one by one."""
+"""Summarise the progress of the sweeps of a database without reading their events one by one."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from orchestrator.ledger import chain
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.lease import LEASE_S
 from orchestrator.ledger.sql import schema
-from orchestrator.ledger.sql.engine import DAMAGED, missing_file, opened, store_time, transaction
+from orchestrator.ledger.sql.engine import DAMAGE_ADVICE, missing_file, open_engine, store_time, transaction
 from orchestrator.ledger.sql.schema import events, is_retry, sweeps
 from orchestrator.ledger.store import read_lease
 from orchestrator.trials import OutcomeKind
@@ -29,9 +29,9 @@ class Summary:
     """Process and host of the holder; empty if no process holds the sweep."""
     ended: Mapping[OutcomeKind, int]
     """Number of trials that have ended for good, by outcome."""
-    heard_at: float | None
+    last_activity_at: float | None
     """Unix time in seconds of the newest event or lease renewal; None if there is none."""
-    done: bool
+    is_done: bool
     """Whether the last session ended with no trial left."""
 
     @property
@@ -48,7 +48,7 @@ class Summary:
         return sum(count for kind, count in self.ended.items() if kind.failed)
 
 
-def summaries(url: str, name: str | None = None) -> list[Summary]:
+def read_summaries(url: str, name: str | None = None) -> list[Summary]:
     """Return the summary of every sweep at `url`, or only of the sweep `name`, sorted by name.
 
     The database is not changed.
@@ -57,20 +57,20 @@ def summaries(url: str, name: str | None = None) -> list[Summary]:
         InputError: If `url` cannot hold a ledger.
         StoreError: If the ledger cannot be read.
     """
-    with opened(url) as engine:
+    with open_engine(url) as engine:
         if (file := missing_file(engine)) is not None:
             raise StoreError(f"the ledger {str(file)!r} does not exist")
         with transaction(engine, write=False) as connection:
-            schema.version(connection, engine.url.render_as_string(hide_password=True))
-            return _read(connection, name)
+            schema.read_version(connection, engine.url.render_as_string(hide_password=True))
+            return _read_summaries(connection, name)
 
 
 def has_sweep(url: str, name: str) -> bool:
-    """Return whether the database at `url` has a sweep called `name`; raise the errors of `summaries`.
+    """Return whether the database at `url` has a sweep called `name`; raise the errors of `read_summaries`.
 
     The database is not changed.
     """
-    with opened(url) as engine:
+    with open_engine(url) as engine:
         if missing_file(engine) is not None:
             return False
         with transaction(engine, write=False) as connection:
@@ -78,49 +78,53 @@ def has_sweep(url: str, name: str) -> bool:
             return inspect(connection).has_table(sweeps.name) and connection.scalar(query) is not None
 
 
-def _read(connection: Connection, name: str | None) -> list[Summary]:
+def _read_summaries(connection: Connection, name: str | None) -> list[Summary]:
     query = select(sweeps).order_by(sweeps.c.name)
     rows = connection.execute(query if name is None else query.where(sweeps.c.name == name)).all()
     if name is not None and not rows:
-        raise StoreError(f"the ledger must hold the sweep {name!r}, and does not")
+        raise StoreError(f"the ledger must hold the sweep {name!r}, but does not")
     ids, now = [row.id for row in rows], store_time(connection)
-    outcomes, newest = _outcomes(connection, ids), _newest(connection, ids)
+    outcomes, newest = _outcomes(connection, ids), _newest_events(connection, ids)
     return [_summary(dict(row._mapping), outcomes.get(row.id, {}), newest.get(row.id), now) for row in rows]
 
 
 def _summary(row: Mapping[str, Any], ended: Mapping[OutcomeKind, int], last: Any, now: float) -> Summary:
     """Return the summary of the sweep of `row`, whose newest event is `last`."""
     if not chain.is_sealed(row):
-        raise StoreError(f"the row of sweep {row['name']!r} differs from what haltsweep wrote; {DAMAGED}")
+        raise StoreError(
+            f"the row of sweep {row['name']!r} differs from what haltsweep wrote; {DAMAGE_ADVICE}"
+        )
     lease = read_lease(row)
     is_held = lease is not None and lease.is_holder_alive(now)
-    beats = [lease.expires_at - LEASE_S] if lease is not None and not lease.is_void(now) else []
-    happened = [last.at] if last is not None else []
+    renewal_times = [lease.expires_at - LEASE_S] if lease is not None and not lease.is_void(now) else []
+    event_times = [last.at] if last is not None else []
     return Summary(
         name=row["name"],
         uid=row["uid"],
         is_held=is_held,
         holder=f"process {lease.holder.pid} on {lease.holder.host}" if lease and is_held else "",
         ended=ended,
-        heard_at=max([*beats, *happened], default=None),
-        done=last is not None and last.kind == EventKind.CLOSED and '"done"' in last.payload,
+        last_activity_at=max([*renewal_times, *event_times], default=None),
+        is_done=last is not None and last.kind == EventKind.CLOSED and '"done"' in last.payload,
     )
 
 
 def _outcomes(connection: Connection, ids: Sequence[int]) -> dict[int, dict[OutcomeKind, int]]:
-    of_sweeps = events.c.sweep_id.in_(ids)
-    retried = (
+    is_of_sweeps = events.c.sweep_id.in_(ids)
+    last_retries = (
         select(events.c.sweep_id, events.c.trial_id, func.max(events.c.seq).label("seq"))
-        .where(of_sweeps, is_retry())
+        .where(is_of_sweeps, is_retry())
         .group_by(events.c.sweep_id, events.c.trial_id)
         .subquery()
     )
-    same_trial = (events.c.sweep_id == retried.c.sweep_id) & (events.c.trial_id == retried.c.trial_id)
+    is_same_trial = (events.c.sweep_id == last_retries.c.sweep_id) & (
+        events.c.trial_id == last_retries.c.trial_id
+    )
     query = (
         select(events.c.sweep_id, events.c.outcome, func.count())
-        .outerjoin(retried, same_trial)
-        .where(of_sweeps, events.c.outcome.is_not(None))
-        .where(retried.c.seq.is_(None) | (events.c.seq > retried.c.seq))
+        .outerjoin(last_retries, is_same_trial)
+        .where(is_of_sweeps, events.c.outcome.is_not(None))
+        .where(last_retries.c.seq.is_(None) | (events.c.seq > last_retries.c.seq))
         .group_by(events.c.sweep_id, events.c.outcome)
     )
     outcomes_by_sweep: dict[int, dict[OutcomeKind, int]] = {}
@@ -129,15 +133,15 @@ def _outcomes(connection: Connection, ids: Sequence[int]) -> dict[int, dict[Outc
     return outcomes_by_sweep
 
 
-def _newest(connection: Connection, ids: Sequence[int]) -> dict[int, Any]:
+def _newest_events(connection: Connection, ids: Sequence[int]) -> dict[int, Any]:
     """Return the last event of each sweep, by id of the sweep."""
-    last = (
+    last_seqs = (
         select(events.c.sweep_id, func.max(events.c.seq).label("seq"))
         .where(events.c.sweep_id.in_(ids))
         .group_by(events.c.sweep_id)
         .subquery()
     )
     query = select(events.c.sweep_id, events.c.at, events.c.kind, events.c.payload).join(
-        last, (events.c.sweep_id == last.c.sweep_id) & (events.c.seq == last.c.seq)
+        last_seqs, (events.c.sweep_id == last_seqs.c.sweep_id) & (events.c.seq == last_seqs.c.seq)
     )
     return {row.sweep_id: row for row in connection.execute(query)}

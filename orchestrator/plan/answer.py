@@ -19,15 +19,15 @@ if TYPE_CHECKING:  # a report needs no spec, whose imports are slow
     from orchestrator.spec.types import Answer, Confirm, Search, Spec
 
 Goal = Literal["max", "min"]
-SpreadOf = Callable[[str, str | None], float]
+SpreadLookup = Callable[[str, str | None], float]
 """Function that returns the standard deviation over seeds of a sweep's baseline in a metric.
 
-Without a metric it is that of the sweep's primary outcome. Raises HaltsweepError if there is none.
+Without a metric, the function uses the sweep's primary outcome. Raises HaltsweepError without a spread.
 """
-SEEN = (
-    "Selection saw test data: valid has the examples of {splits}, so that what valid chooses (assignments, "
-    "weights, the end of a training) was chosen by them, and values on {splits} are too good. They compare "
-    "with others that were chosen so, and say less of new data."
+TEST_DATA_SELECTION_WARNING = (
+    "Selection saw test data: valid has the examples of {splits}, so selection on valid (of params, "
+    "weights and the last step) used these examples, and values on {splits} are too good. They are "
+    "comparable with values that were selected in the same way, and predict new data less well."
 )
 """Warning for a task whose valid split contains test examples."""
 
@@ -40,8 +40,8 @@ def better_direction(
     Args:
         metric_info: Declaration of the metric.
         metric: Name of the metric.
-        objectives: Their goal for the same quantity is used if the metric declares none.
-        answer: Its goal of the main outcome is used first.
+        objectives: Search objectives; their goal counts if the metric declares no direction.
+        answer: Answer settings; their goal for the main outcome takes precedence.
     """
     if answer is not None and answer.goal is not None and metric in answer.outcomes[:1]:
         return answer.goal
@@ -56,8 +56,8 @@ def outcomes_without_direction(plan: Plan) -> Iterator[str]:
             goal = usual_goal(name) or "max or min"
             remedy = f"write answer.goal: {goal}" if place == 0 else "declare it in the training code"
             yield (
-                f"It is not declared whether large or small values of {name} are better, so its verdicts say "
-                f"higher or lower; to get better or worse, {remedy}."
+                f"No declaration states whether large or small values of {name} are better, so its verdicts "
+                f"are higher or lower; to get better or worse, {remedy}."
             )
 
 
@@ -132,8 +132,8 @@ def _quantity_on_other_splits(objective: "Objective", test_splits: Sequence[str]
     return quantity if split == declared_split(objective.metric, objective.split, test_splits) else ""
 
 
-def with_spread(source: "SpecFile", spread_of: SpreadOf) -> "SpecFile":
-    """Return `source`; if its spec takes the spread from another sweep, the value is filled in.
+def with_spread(source: "SpecFile", spread_of: SpreadLookup) -> "SpecFile":
+    """Return `source` with the spread filled in if the spec takes it from another sweep.
 
     The stored spec then contains the value used for planning, even if the other sweep changes later.
 
@@ -145,11 +145,11 @@ def with_spread(source: "SpecFile", spread_of: SpreadOf) -> "SpecFile":
     if answer is None or not isinstance(spread, Mapping) or FOUND in spread:
         return source
     try:
-        extended_spread = {**spread, FOUND: spread_of(spread[FROM], answer.metric)}
+        filled_spread = {**spread, FOUND: spread_of(spread[FROM], answer.metric)}
     except HaltsweepError as error:
         fault = source.fault(str(error), "answer", "spread", code=FaultCode.UNKNOWN_NAME)
         raise SpecError([fault]) from error
-    answer_with_spread = answer.model_copy(update={"spread": extended_spread})
+    answer_with_spread = answer.model_copy(update={"spread": filled_spread})
     return replace(source, spec=source.spec.model_copy(update={"answer": answer_with_spread}))
 
 

@@ -13,8 +13,8 @@ from orchestrator.plan.training_code.settings import (
     checked,
     differences,
     field_names,
-    readable_parts,
-    undeclared,
+    undeclared_changes,
+    valid_parts,
 )
 from orchestrator.plan.types import Change
 from orchestrator.spec.checks import BASELINE
@@ -63,7 +63,7 @@ class ArmRequest:
 
     @property
     def declared(self) -> Mapping[str, Any]:
-        """Fields that distinguish the arm from its base, by path: those of its cell for a baseline."""
+        """Return the fields that the arm sets, by path; a baseline sets those of its cell."""
         return self.cell if self.is_baseline else self.changes
 
     def keys(self, path: str) -> Keys:
@@ -73,7 +73,7 @@ class ArmRequest:
         if path in self.cell:
             return ("contexts" if path in self.context else "grid", path)
         if self.is_baseline:
-            return in_baseline(path)
+            return baseline_keys(path)
         return ("arms", self.label)
 
 
@@ -81,7 +81,7 @@ def _arm_name(label: str, cell: Mapping[str, Any]) -> str:
     return f"{label}[{assignments(cell)}]" if cell else label
 
 
-def in_baseline(path: str) -> Keys:
+def baseline_keys(path: str) -> Keys:
     """Return the place in the spec of the baseline's setting at `path`; list items by position."""
     return ("baseline", *(int(part) if part.isdecimal() else part for part in path.split(".") if part))
 
@@ -110,7 +110,7 @@ def _cells(spec: Spec) -> list[tuple[dict[str, Any], dict[str, Any]]]:
 
 
 class HasSettings(Protocol):
-    """Settings that can be trained."""
+    """Settings that a trainable accepts."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -120,7 +120,7 @@ class HasSettings(Protocol):
 S = TypeVar("S", bound=HasSettings)
 Checked = Callable[[Mapping[str, Any]], S | list[SettingFault]]
 """Function that validates raw settings; it returns validated settings or all faults."""
-Readable = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+PartialReader = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Function that returns the readable part of invalid raw settings, including all defaults."""
 
 
@@ -147,17 +147,19 @@ BuiltInArm = CheckedArm[System]
 Progress = Callable[[str], None]
 
 
-def resolve(spec: Spec, faults: Faults, progress: Progress = lambda _: None) -> list[BuiltInArm]:
-    """Return the valid arms of the built-in trainable; see `resolve_by`."""
-    return resolve_by(checked, spec, faults, progress, readable_parts)
+def resolve_built_in_arms(
+    spec: Spec, faults: Faults, progress: Progress = lambda _: None
+) -> list[BuiltInArm]:
+    """Return the valid arms of the built-in trainable; see `resolve_arms`."""
+    return resolve_arms(checked, spec, faults, progress, valid_parts)
 
 
-def resolve_by(
+def resolve_arms(
     checked: Checked[S],
     spec: Spec,
     faults: Faults,
     progress: Progress = lambda _: None,
-    readable: Readable = lambda _: {},
+    readable: PartialReader = lambda _: {},
 ) -> list[CheckedArm[S]]:
     """Return every arm with valid settings, as validated by `checked`; the baseline comes first.
 
@@ -174,7 +176,7 @@ def resolve_by(
         valid_part, base_faults = readable(spec.settings), set(plain)
         base, known_roots = {**spec.settings, **valid_part}, set(valid_part)
         for problem in sorted(base_faults, key=lambda fault: fault.path):
-            faults.add(problem.message, *in_baseline(problem.path), code=problem.code)
+            faults.add(problem.message, *baseline_keys(problem.path), code=problem.code)
     else:
         base, base_faults, known_roots = plain.settings, set(), None
     bases: dict[str, Mapping[str, Any]] = {}
@@ -184,7 +186,7 @@ def resolve_by(
         progress(f"the settings of {amount(number, 'arm')} read")
         cell = _cell_key(request)
         home = base if request.is_baseline else bases.get(cell, base)
-        changed_settings = _changed(home, request, known_roots, faults)
+        changed_settings = _apply_changes(home, request, known_roots, faults)
         if changed_settings is None:
             continue
         if request.is_baseline:
@@ -194,7 +196,7 @@ def resolve_by(
             reported = base_faults | of_cells.get(cell, set())
             if request.is_baseline:
                 of_cells.setdefault(cell, set()).update(result)
-            _note_problems([fault for fault in result if fault not in reported], request, faults)
+            _add_problems([fault for fault in result if fault not in reported], request, faults)
         elif not base_faults:
             if request.is_baseline:
                 bases[cell] = result.settings
@@ -212,11 +214,15 @@ def _cell_key(request: ArmRequest) -> str:
 
 
 def _checked_arm(
-    request: ArmRequest, system: S, home: Mapping[str, Any], first: CheckedArm[S] | None, faults: Faults
+    request: ArmRequest,
+    system: S,
+    base_settings: Mapping[str, Any],
+    first: CheckedArm[S] | None,
+    faults: Faults,
 ) -> CheckedArm[S]:
-    changes = differences(home, system.settings)
+    changes = differences(base_settings, system.settings)
     declared_values = request.declared
-    for change in undeclared(changes, declared_values):
+    for change in undeclared_changes(changes, declared_values):
         path = next(iter(declared_values), change.path)
         message = (
             f"must change only what it declares, but {change.path} goes from {shown(change.before)} to "
@@ -228,22 +234,24 @@ def _checked_arm(
             return CheckedArm(request, system, (), "")
         # Compare with the first cell: no cell may have the values in the spec's baseline.
         return CheckedArm(request, system, differences(first.system.settings, system.settings), first.name)
-    _refuse_baseline_values(request, home, system, faults)
+    _refuse_baseline_values(request, base_settings, system, faults)
     reference = _arm_name(BASELINE, request.cell)
     return CheckedArm(request, system, changes, reference)
 
 
 def _refuse_baseline_values(
-    request: ArmRequest, home: Mapping[str, Any], system: HasSettings, faults: Faults
+    request: ArmRequest, base_settings: Mapping[str, Any], system: HasSettings, faults: Faults
 ) -> None:
     """Add faults for fields that an arm sets to the baseline's value, unless it changes the model or task."""
     names = [path for path in request.changes if path.count(".") == 1 and path.endswith(".name")]
     renamed = {path.split(".")[0] for path in names}
     for path in request.changes:
         root = path.split(".")[0]
-        if root in renamed and lookup(home, f"{root}.name") != lookup(system.settings, f"{root}.name"):
+        if root in renamed and lookup(base_settings, f"{root}.name") != lookup(
+            system.settings, f"{root}.name"
+        ):
             continue
-        old_value, new_value = lookup(home, path), lookup(system.settings, path)
+        old_value, new_value = lookup(base_settings, path), lookup(system.settings, path)
         if old_value is not MISSING and equality_key(old_value) == equality_key(new_value):
             message = (
                 f"must differ from the baseline, which has {shown(old_value)} already: this changes nothing"
@@ -251,32 +259,32 @@ def _refuse_baseline_values(
             faults.add(message, *request.keys(path), code=FaultCode.ARM_HAS_NO_EFFECT)
 
 
-def _changed(
-    home: Mapping[str, Any], request: ArmRequest, known_roots: Collection[str] | None, faults: Faults
+def _apply_changes(
+    base_settings: Mapping[str, Any], request: ArmRequest, known_roots: Collection[str] | None, faults: Faults
 ) -> dict[str, Any] | None:
-    """Return `home` with the fields of the request; None if a path does not exist.
+    """Return `base_settings` with the fields of the request; None if a path does not exist.
 
-    If `known_roots` is given, `home` has faults and lacks defaults outside of these parts. Paths outside of
-    them are not reported.
+    If `known_roots` is given, `base_settings` has faults and lacks defaults outside of these parts. Paths
+    outside of them are not reported.
     """
-    settings = dict(home)
-    sets = request.declared
-    right = True
-    for path, value in _names_first(sets):
+    settings = dict(base_settings)
+    declared_values = request.declared
+    is_valid = True
+    for path, value in _component_names_first(declared_values):
         if path in {"task.name", "model.name"}:
             settings = _settings_of_component(settings, path.split(".")[0], value)
         try:
             settings = with_value(settings, path, value)
         except ValueError as error:
-            right = False
+            is_valid = False
             if known_roots is None or path.split(".")[0] in known_roots:
-                suggestion = nearest(path, [field_path for field_path, _ in leaves(home)])
+                suggestion = nearest(path, [field_path for field_path, _ in leaves(base_settings)])
                 question = f". Did you mean {suggestion!r}?" if suggestion is not None else ""
                 faults.add(f"{error}{question}", *request.keys(path), code=FaultCode.UNKNOWN_FIELD)
-    return settings if right else None
+    return settings if is_valid else None
 
 
-def _names_first(sets: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _component_names_first(sets: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return sorted(sets.items(), key=lambda item: item[0] not in {"task.name", "model.name"})
 
 
@@ -289,11 +297,11 @@ def _settings_of_component(settings: Mapping[str, Any], root: str, name: Any) ->
     return {**settings, root: {key: value for key, value in settings[root].items() if key in shared_names}}
 
 
-def _note_problems(problems: list[SettingFault], request: ArmRequest, faults: Faults) -> None:
-    sets = request.declared
+def _add_problems(problems: list[SettingFault], request: ArmRequest, faults: Faults) -> None:
+    declared_values = request.declared
     for problem in problems:
-        under = [path for path in sets if f"{problem.path}.".startswith(f"{path}.")]
-        neighbours = [path for path in sets if path.split(".")[0] == problem.path.split(".")[0]]
-        path = next(iter(under or neighbours), problem.path)
-        place = "" if path == problem.path or problem.path in problem.message else f"{problem.path}: "
-        faults.add(f"{place}{problem.message}", *request.keys(path), code=problem.code)
+        fields_below = [path for path in declared_values if f"{problem.path}.".startswith(f"{path}.")]
+        neighbours = [path for path in declared_values if path.split(".")[0] == problem.path.split(".")[0]]
+        path = next(iter(fields_below or neighbours), problem.path)
+        prefix = "" if path == problem.path or problem.path in problem.message else f"{problem.path}: "
+        faults.add(f"{prefix}{problem.message}", *request.keys(path), code=problem.code)

@@ -21,8 +21,8 @@ def sweep_limits(spec: Spec) -> Limits | None:
     if budget is None:
         return None
     limits = ArmLimits(**dict(budget.each_arm)) if budget.each_arm is not None else None
-    caps = Limits(budget.device_hours, budget.flops, limits)
-    return None if caps == Limits() else caps
+    other_limits = Limits(budget.device_hours, budget.flops, limits)
+    return None if other_limits == Limits() else other_limits
 
 
 def check_budget(spec: Spec, trainable: str | None, metrics: Iterable[Metric], faults: Faults) -> None:
@@ -51,12 +51,12 @@ def check_budget(spec: Spec, trainable: str | None, metrics: Iterable[Metric], f
     elif target == (low if spec.search.objectives[0].goal == "max" else high):
         message = (
             f"must be better than the worst value of {metric}, got {shown(target)}: the first trial reaches "
-            "it, whatever it finds"
+            "it, whatever its params"
         )
         faults.add(message, "budget", "each_arm", "target")
 
 
-def check_afforded(
+def check_flops_limits(
     limits: Limits | None,
     arms: Sequence[Arm],
     estimates: Sequence[ArmEstimate],
@@ -64,24 +64,24 @@ def check_afforded(
     faults: Faults,
 ) -> None:
     """Add faults for FLOPs limits below the cost of one trial, and for patience that cannot end a search."""
-    caps = limits or Limits()
-    _check_binding(caps, estimates, search, faults)
+    known_limits = limits or Limits()
+    _check_patience(known_limits, estimates, search, faults)
     costs = [
         estimate.train_flops_max * arm.settings["train"]["steps"]
         for arm, estimate in zip(arms, estimates, strict=True)
         if estimate.train_flops_max is not None and "train.steps" not in arm.space.paths
     ]
-    flops_limit = None if caps.each_arm is None else caps.each_arm.flops
-    for keys, limit in (("flops",), caps.flops), (("each_arm", "flops"), flops_limit):
+    flops_limit = None if known_limits.each_arm is None else known_limits.each_arm.flops
+    for keys, limit in (("flops",), known_limits.flops), (("each_arm", "flops"), flops_limit):
         if limit is not None and costs and limit < min(costs):
             message = (
                 f"must be at least the FLOPs of one trial, {format_amount(min(costs))} in the arm that "
-                f"needs least, got {shown(limit)}: it would be used up by the first one"
+                f"needs least, got {shown(limit)}: the first trial would use it up"
             )
             faults.add(message, "budget", *keys)
 
 
-def _check_binding(
+def _check_patience(
     limits: Limits, estimates: Sequence[ArmEstimate], search: SearchPlan | None, faults: Faults
 ) -> None:
     """Add a fault if `no_improvement` is at least the number of trials of a search."""
@@ -97,13 +97,13 @@ def _check_binding(
         faults.add(message, "budget", "each_arm", "no_improvement", code=FaultCode.CONFLICTING_FIELDS)
 
 
-def _idle_caps(plan: Plan) -> Iterator[str]:
+def _unreachable_limit_warnings(plan: Plan) -> Iterator[str]:
     """Yield warnings for FLOPs limits that all trials together cannot reach."""
     limits = plan.limits or Limits()
     arm_limits = limits.each_arm or ArmLimits()
     total, one_search = 0.0, 0.0
     for arm, estimate in zip(plan.arms, plan.prices, strict=True):
-        if estimate.train_flops_max is None or _varies(arm):
+        if estimate.train_flops_max is None or _searches_trial_flops(arm):
             return
         trial = estimate.train_flops_max * arm.settings["train"]["steps"]
         searched, confirmed, crossed = (estimate.trials.get(phase, 0) for phase in (SEARCH, CONFIRM, CROSS))
@@ -115,16 +115,20 @@ def _idle_caps(plan: Plan) -> Iterator[str]:
     ):
         if limit is not None and limit >= most_used:
             reason = f"{noun} {format_amount(most_used)}"
-            yield f"Warning: {name} of {format_amount(limit)} ends nothing, for {reason}."
+            yield f"Warning: {name} of {format_amount(limit)} ends nothing, because {reason}."
 
 
-def _varies(arm: Arm) -> bool:
+def _searches_trial_flops(arm: Arm) -> bool:
     """Return whether a search of `arm` draws a field that changes the FLOPs of a trial."""
-    sized = (dimension.path for dimension in arm.space.dimensions if not isinstance(dimension.domain, Fixed))
-    return any(not path.startswith("train.") or path in _SIZES for path in sized)
+    searched_paths = (
+        dimension.path for dimension in arm.space.dimensions if not isinstance(dimension.domain, Fixed)
+    )
+    return any(not path.startswith("train.") or path in _FLOPS_FIELDS for path in searched_paths)
 
 
-_SIZES = frozenset({"train.steps", "train.batch_size", "train.batch_tokens", "train.checkpoint_activations"})
+_FLOPS_FIELDS = frozenset(
+    {"train.steps", "train.batch_size", "train.batch_tokens", "train.checkpoint_activations"}
+)
 
 
 def budget_lines(plan: Plan) -> Iterator[str]:
@@ -134,19 +138,19 @@ def budget_lines(plan: Plan) -> Iterator[str]:
     limit_texts = [f"{_hours(wall_clock)} of wall clock"] if wall_clock is not None else []
     limit_texts += _amounts(limits.device_hours, limits.flops, devices)
     if limit_texts:
-        yield f"Nothing more begins after {' or '.join(limit_texts)}."
-    yield from _idle_caps(plan)
+        yield f"No further trial starts after {' or '.join(limit_texts)}."
+    yield from _unreachable_limit_warnings(plan)
     if limits.each_arm is None or plan.search is None:
         return
     arm_limits, metric = limits.each_arm, counted_name(plan.search.objectives[0])
-    ends = _amounts(arm_limits.device_hours, arm_limits.flops, devices)
-    ends += [f"{metric} of {arm_limits.target:g}"] if arm_limits.target is not None else []
+    end_conditions = _amounts(arm_limits.device_hours, arm_limits.flops, devices)
+    end_conditions += [f"{metric} of {arm_limits.target:g}"] if arm_limits.target is not None else []
     if arm_limits.no_improvement is not None:
         trials = count(arm_limits.no_improvement, "trial")
-        ends.append(f"{trials} in a row that ended without a better {metric}")
+        end_conditions.append(f"{trials} in a row that ended without a better {metric}")
     yield (
-        f"The search of each arm begins no further trial after {' or '.join(ends)}; trials that run by then "
-        "go on to their end, and the table counts the most there can be."
+        f"The search of each arm starts no further trial after {' or '.join(end_conditions)}. Running trials "
+        "continue to their end, and the table counts the maximum number of trials."
     )
 
 

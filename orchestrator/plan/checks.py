@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from orchestrator.search.samplers import ComponentChoice  # this import loads Optuna
 
 
-_ON_GPUS: Final[Sequence[tuple[str, object, str, str]]] = (
+_GPU_SETTINGS: Final[Sequence[tuple[str, object, str, str]]] = (
     *(("precision", precision, precision, "choose bf16 or fp32") for precision in ON_CUDA),
     ("graph", True, "graph: true", "drop train.graph"),
 )
@@ -33,26 +33,26 @@ _ON_GPUS: Final[Sequence[tuple[str, object, str, str]]] = (
 
 def check_samplers(search: Search, faults: Faults) -> "ComponentChoice | None":
     """Create sampler and stopper, try them, and add their faults; return the stopper or None."""
-    from orchestrator.search.sampler_check import Checked, check_sampler, check_stopper, or_refusals
-    from orchestrator.search.samplers import DRAWN_AT_RANDOM
+    from orchestrator.search.sampler_check import Component, check_sampler, check_stopper, run_check
+    from orchestrator.search.samplers import RANDOM_TRIAL_KEYWORDS
 
-    def noting(component: str, check: "Callable[[], Checked]") -> "Checked | None":
-        checked, refusals = or_refusals(check)
+    def add_refusals(component: str, check: "Callable[[], Component]") -> "Component | None":
+        checked, refusals = run_check(check)
         for refusal in refusals:
             faults.add(refusal.message, "search", component, *filter(None, [refusal.keyword]))
         return checked
 
     sampler, stopper = search.sampler, search.stopper
     space = [dimension.domain for dimension in common_space(search).dimensions]
-    noting("sampler", lambda: check_sampler(sampler, len(search.objectives), space))
-    for keyword in DRAWN_AT_RANDOM:
+    add_refusals("sampler", lambda: check_sampler(sampler, len(search.objectives), space))
+    for keyword in RANDOM_TRIAL_KEYWORDS:
         if isinstance(num_trials := sampler.get(keyword), int) and num_trials >= search.trials_per_arm > 1:
             message = (
                 f"must be less than trials_per_arm, {search.trials_per_arm}, got {num_trials}: all would be "
                 "drawn at random"
             )
             faults.add(message, "search", "sampler", keyword, code=FaultCode.CONFLICTING_FIELDS)
-    return None if stopper is None else noting("stopper", lambda: check_stopper(stopper))
+    return None if stopper is None else add_refusals("stopper", lambda: check_stopper(stopper))
 
 
 def check_stopper(
@@ -63,24 +63,25 @@ def check_stopper(
     faults: Faults,
 ) -> None:
     """Add a fault for a stopper that can never stop a trial."""
-    if stopper is not None and (reason := _why_idle(stopper, search, arm, metrics)):
+    if stopper is not None and (reason := _reason_never_stopping(stopper, search, arm, metrics)):
         message = f"can never stop a trial of {arm.name}: {reason}"
-        about = ("stopper", arm.system.train.steps, arm.system.train.report_every)
-        faults.add(message, "search", "stopper", about=about, code=FaultCode.CONFLICTING_FIELDS)
+        subject = ("stopper", arm.system.train.steps, arm.system.train.report_every)
+        faults.add(message, "search", "stopper", about=subject, code=FaultCode.CONFLICTING_FIELDS)
 
 
-def _why_idle(
+def _reason_never_stopping(
     stopper: "ComponentChoice", search: Search, arm: BuiltInArm, metrics: Sequence[Metric]
 ) -> str | None:
     """Return why `stopper` can never stop a trial; None if it can.
 
-    It waits longer than the training or the search lasts, or its bounds exceed all values of the objective.
+    A stopper is idle if it waits longer than the training or search lasts, or if its bounds exceed all values
+    of the objective.
     """
-    from orchestrator.search.samplers import patience
+    from orchestrator.search.samplers import stopper_patience
 
     steps, steps_between_reports = arm.system.train.steps, arm.system.train.report_every
-    waits, reason = patience(stopper), None
-    grace, metric = waits.steps, search.objectives[0].metric
+    conditions, reason = stopper_patience(stopper), None
+    grace, metric = conditions.steps, search.objectives[0].metric
     low, high = look_up(metrics, metric).span
     if grace >= steps:
         reason = f"it waits for step {grace} and train.steps is {steps}"
@@ -91,16 +92,18 @@ def _why_idle(
             f"it is measured every {steps_between_reports} steps, at step {steps} for the first time"
             f"{f' after {grace}' if grace else ''}, where the training ends; lower train.report_every"
         )
-    elif waits.trials >= search.trials_per_arm:
+    elif conditions.trials >= search.trials_per_arm:
         reason = (
-            f"it waits for {waits.trials} trials, and trials_per_arm is {search.trials_per_arm}; let it wait "
-            "for fewer, or let every trial run to its end (stopper: null)"
+            f"it waits for {conditions.trials} trials, and trials_per_arm is {search.trials_per_arm}; let "
+            "it wait for fewer, or let every trial run to its end (stopper: null)"
         )
-    elif waits.keeps_all:
+    elif conditions.keeps_all:
         reason = "it keeps the best 100 percent; give a percentile below"
-    elif waits.bounds and waits.bounds[0] <= low and waits.bounds[1] >= high:
-        ends = zip(("below", "above"), waits.bounds, strict=True)
-        bounds_text = " or ".join(f"{side} {end:g}" for side, end in ends if isfinite(end))
+    elif conditions.bounds and conditions.bounds[0] <= low and conditions.bounds[1] >= high:
+        named_bounds = zip(("below", "above"), conditions.bounds, strict=True)
+        bounds_text = " or ".join(
+            f"{bound_name} {end:g}" for bound_name, end in named_bounds if isfinite(end)
+        )
         reason = f"no {metric} is {bounds_text}; narrow its bounds"
     return reason
 
@@ -109,15 +112,15 @@ def check_gpu_settings(spec: Spec, arm: BuiltInArm, faults: Faults) -> None:
     """Add faults for precisions and CUDA graphs that require a GPU if trials have no GPU."""
     if spec.resources.gpus:
         return
-    for field, value, written_value, remedy in _ON_GPUS:
+    for field, value, written_value, remedy in _GPU_SETTINGS:
         path = f"train.{field}"
         dimensions = () if spec.search is None or path in arm.request.drop else spec.search.also
         ranges = [dimension.domain for dimension in dimensions if dimension.path == path]
         is_drawn = any(isinstance(domain, Choice) and value in domain.values for domain in ranges)
         if not is_drawn and getattr(arm.system.train, field) != value:
             continue
-        is_own = path in arm.request.changes or path in arm.request.cell
-        keys = arm.request.keys(path) if is_own else ("baseline", "train", field)
+        is_set_by_arm = path in arm.request.changes or path in arm.request.cell
+        keys = arm.request.keys(path) if is_set_by_arm else ("baseline", "train", field)
         keys = ("search", "also", path) if is_drawn else keys
         message = (
             f"{written_value} must run on a CUDA device, and resources.gpus is 0: give each trial one or a "

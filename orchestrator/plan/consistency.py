@@ -7,10 +7,10 @@ from typing import Any
 from orchestrator.plan.types import Plan
 from search_spaces.paths import with_value
 
-MOST_ARMS = 10_000
-MOST_TRIALS = 1_000_000
+MAX_PLANNED_ARMS = 10_000
+MAX_PLANNED_TRIALS = 1_000_000
 """Maximum number of trials; a plan lists every trial, so larger plans exceed memory and any runtime."""
-PUBLISHED = ("arm", "split", "metric", "value")
+PUBLISHED_KEYS = ("arm", "split", "metric", "value")
 """Required keys of a published row."""
 
 
@@ -23,12 +23,12 @@ def check_consistency(plan: Plan) -> None:
 def _faults(plan: Plan) -> Iterator[str]:
     if not plan.name or not plan.arms:
         yield f"a plan must have a name and arms, got the name {plan.name!r} and {len(plan.arms)} arms"
-    if len(plan.arms) > MOST_ARMS or len(plan.trials) > MOST_TRIALS:
+    if len(plan.arms) > MAX_PLANNED_ARMS or len(plan.trials) > MAX_PLANNED_TRIALS:
         yield (
-            f"a plan must have at most {MOST_ARMS:,} arms and {MOST_TRIALS:,} trials, got {len(plan.arms):,} "
-            f"and {len(plan.trials):,}"
+            f"a plan must have at most {MAX_PLANNED_ARMS:,} arms and {MAX_PLANNED_TRIALS:,} trials, got "
+            f"{len(plan.arms):,} and {len(plan.trials):,}"
         )
-    if 2 ** len(plan.factors) > MOST_ARMS:
+    if 2 ** len(plan.factors) > MAX_PLANNED_ARMS:
         yield f"every combination of factors must be an arm, got {len(plan.factors)} factors"
     yield from _duplicate_faults("arms", (arm.name for arm in plan.arms))
     yield from _duplicate_faults("trials", (trial.trial_id for trial in plan.trials))
@@ -49,8 +49,8 @@ def _faults(plan: Plan) -> Iterator[str]:
         num_seeds = len(plan.confirm.seeds)
         yield f"every repeat must have as many seeds, got {num_seeds} for {plan.repeats} repeats"
     for row in plan.published:
-        if any(key not in row for key in PUBLISHED) or not isinstance(row["value"], int | float):
-            yield f"a published row must have {', '.join(PUBLISHED)}, got {dict(row)}"
+        if any(key not in row for key in PUBLISHED_KEYS) or not isinstance(row["value"], int | float):
+            yield f"a published row must have {', '.join(PUBLISHED_KEYS)}, got {dict(row)}"
     yield from _trial_faults(plan, names)
 
 
@@ -58,10 +58,10 @@ def _trial_faults(plan: Plan, arms: set[str]) -> Iterator[str]:
     yield from _duplicate_faults(
         "trials", ((trial.arm, trial.phase, trial.repeat, trial.number) for trial in plan.trials)
     )
-    of_phase = {"search": plan.search is not None}
+    has_plan_by_phase = {"search": plan.search is not None}
     confirmed: set[tuple[str, int, int]] = set()
     for trial in plan.trials:
-        has_phase = of_phase.get(trial.phase, plan.confirm is not None)
+        has_phase = has_plan_by_phase.get(trial.phase, plan.confirm is not None)
         if trial.arm not in arms or trial.number < 0 or not has_phase:
             yield f"a trial must be of an arm and a phase of the plan, got {trial}"
         if not 0 <= trial.repeat < plan.repeats:
@@ -71,21 +71,21 @@ def _trial_faults(plan: Plan, arms: set[str]) -> Iterator[str]:
         if trial.rank is None or plan.confirm is None or not 0 <= trial.rank < plan.confirm.best:
             yield f"a trial after the search must have a rank below confirm.best, got {trial}"
             continue
-        place = (trial.arm, trial.rank, trial.seed)
-        if trial.phase == "confirm" and place in confirmed:
+        confirmation = (trial.arm, trial.rank, trial.seed)
+        if trial.phase == "confirm" and confirmation in confirmed:
             yield f"a rank is confirmed once with each seed, got {trial} again"
         if trial.phase == "confirm":
-            confirmed.add(place)
+            confirmed.add(confirmation)
     settings = {arm.name: arm.settings for arm in plan.arms}
     for trial in plan.trials:
         if (trial.phase == "cross") != (trial.settings_of in arms):
-            yield f"a trial of the phase cross alone must be at the settings of another arm, got {trial}"
+            yield f"only a trial of the phase cross must have the settings of another arm, got {trial}"
         yield from _unsettable_paths(trial.arm, settings[trial.arm], trial.overrides)
         if trial.phase == "posthoc" and (trial.arm, trial.rank, trial.seed) not in confirmed:
-            yield f"a posthoc trial must have a confirm trial to read again, got {trial}"
-        are_known = trial.phase == "posthoc" and set(trial.late_splits) <= set(plan.test_splits)
-        if trial.late_splits and not are_known:
-            yield f"late splits must be those of a posthoc trial and of confirm, got {trial}"
+            yield f"a posthoc trial must have a confirm trial to re-evaluate, got {trial}"
+        are_late_splits_valid = trial.phase == "posthoc" and set(trial.late_splits) <= set(plan.test_splits)
+        if trial.late_splits and not are_late_splits_valid:
+            yield f"late splits must be of confirm, in a posthoc trial, got {trial}"
 
 
 def _duplicate_faults(subject: str, keys: Iterable[Any]) -> Iterator[str]:

@@ -28,7 +28,7 @@ ADAM_MOMENTS = 2
 SMALL_BATCH, LARGE_BATCH = 2, 8
 """Batch sizes, or sizes of batch parts, timed on a CPU if a full batch takes too long; time is extrapolated
 linearly."""
-AFFORDABLE_S = 1.0
+MAX_STEP_SECONDS = 1.0
 """Seconds below which a step is timed at its real size."""
 TIMED_STEPS = 3
 
@@ -94,16 +94,20 @@ def _seconds_per_step(system: System) -> float:
         with cpu_threads(system.train.threads):
             learner = Learner(build_model(system.model, system.shape, SEED, device), system.train, seed=SEED)
             if device.type == "cuda" or batch_size <= large_batch:
-                return _time_step(learner, system, batch_size)
-            small_s, large_s = (_time_step(learner, system, size) for size in (small_batch, large_batch))
+                return _measure_step_seconds(learner, system, batch_size)
+            small_s, large_s = (
+                _measure_step_seconds(learner, system, size) for size in (small_batch, large_batch)
+            )
             per_example_s = max(0.0, large_s - small_s) / (large_batch - small_batch)
             seconds = large_s + per_example_s * (batch_size - large_batch)
-            return _time_step(learner, system, batch_size) if seconds < AFFORDABLE_S else seconds
+            return (
+                _measure_step_seconds(learner, system, batch_size) if seconds < MAX_STEP_SECONDS else seconds
+            )
     except ValueError as error:
         raise InputError(f"a step cannot be timed here: {error}") from error
 
 
-def _time_step(learner: Learner, system: System, examples: int) -> float:
+def _measure_step_seconds(learner: Learner, system: System, examples: int) -> float:
     """Return the median seconds of a step on `examples` examples, without the first step."""
     batch = synthetic_batch(system.shape, examples, system.shape.length_max, SEED).to(learner.device)
     seconds = []

@@ -6,18 +6,18 @@ from orchestrator.plan.display.format import bytes_amount
 from orchestrator.plan.training_code.settings import System
 from trainables.costs import depth_range, flops, passes, peak_memory_bytes
 
-MOST_BYTES = 32 << 40
+MAX_TRIAL_BYTES = 32 << 40
 """Memory of the largest single machines in bytes; a trial never uses several machines."""
-MOST_FLOPS = 1e27
+MAX_TRIAL_FLOPS = 1e27
 """Maximum FLOPs of a trial, slightly above the largest published trainings."""
 
 
-def size_problem(config: System, count: Callable[[System], int]) -> str | None:
+def size_problem(config: System, count_parameters: Callable[[System], int]) -> str | None:
     """Return why no machine could train `config`; None if one could.
 
     Args:
         config: Settings of a trial.
-        count: Returns the number of parameters of a config.
+        count_parameters: Returns the number of parameters of a config.
 
     Raises:
         ValueError: The config cannot be built.
@@ -26,20 +26,20 @@ def size_problem(config: System, count: Callable[[System], int]) -> str | None:
     recomputes = config.train.checkpoint_activations
     row_flops = flops(config.model, config.shape, length, depth_range(config.model, length)[0])
     work = config.train.steps * passes(recomputes=recomputes) * rows * row_flops
-    if work > MOST_FLOPS:
+    if work > MAX_TRIAL_FLOPS:
         return (
-            f"a trial must take at most {MOST_FLOPS:g} FLOPs, got at least {work:.2g} in "
+            f"a trial must take at most {MAX_TRIAL_FLOPS:g} FLOPs, got at least {work:.2g} in "
             f"{config.train.steps:,} steps of {rows:,} examples; use fewer, or a smaller model"
         )
-    weights = count(config)
-    at_once = rows_at_once(config)
+    weights = count_parameters(config)
+    batch_rows = rows_at_once(config)
     needed_bytes = peak_memory_bytes(
-        config.model, config.shape, at_once, length, weights, recomputes=recomputes
+        config.model, config.shape, batch_rows, length, weights, recomputes=recomputes
     )
-    if needed_bytes > MOST_BYTES:
+    if needed_bytes > MAX_TRIAL_BYTES:
         return (
-            f"a training step must fit into {bytes_amount(MOST_BYTES)} of memory, got "
-            f"{bytes_amount(needed_bytes)} for {at_once:,} examples of up to {length:,} tokens; make the "
+            f"a training step must fit into {bytes_amount(MAX_TRIAL_BYTES)} of memory, got "
+            f"{bytes_amount(needed_bytes)} for {batch_rows:,} examples of up to {length:,} tokens; make the "
             "batch, inputs or model smaller"
         )
     return None

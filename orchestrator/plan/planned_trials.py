@@ -24,12 +24,12 @@ SEARCH: Final = "search"
 CONFIRM: Final = "confirm"
 CROSS: Final = "cross"
 POSTHOC: Final = "posthoc"
-INFEASIBLE_MAX: Final = 10
+MAX_INFEASIBLE_PER_TRIAL: Final = 10
 """Number of infeasible trials per planned search trial after which the search of an arm ends."""
 
 Identity = dict[str, Any] | None
 """Settings that determine the confirmed assignment, apart from the arm's content."""
-_EXHAUSTIVE = frozenset({NAME, "bruteforce", "BruteForceSampler"})
+_EXHAUSTIVE_SAMPLERS = frozenset({NAME, "bruteforce", "BruteForceSampler"})
 
 
 def planned_trials(
@@ -52,15 +52,18 @@ def planned_trials(
     if search is not None:
         best = confirm.best if confirm is not None else 1
         for repeat, arm in cells:
-            numbers = range(num_searched(arm, search, best, repeat))
+            numbers = range(count_search_trials(arm, search, best, repeat))
             yield from (search_trial(arm, search, repeat, number) for number in numbers)
     if confirm is not None:
         identities = [
-            (_winner_identity(arm, search, repeat, limits, confirm), confirm_pairs(confirm, search, repeat))
+            (
+                _winner_identity(arm, search, repeat, limits, confirm),
+                confirm_ranks_and_seeds(confirm, search, repeat),
+            )
             for repeat, arm in cells
         ]
         for (repeat, arm), (identity, pairs) in zip(cells, identities, strict=True):
-            yield from _confirmed(arm, repeat, identity, pairs)
+            yield from _confirm_trials(arm, repeat, identity, pairs)
         if search is not None and confirm.cross:
             yield from _cross_trials(arms, search, confirm, limits)
         for (repeat, arm), (cell_identity, pairs) in zip(cells, identities, strict=True):
@@ -73,23 +76,23 @@ def is_grid(sampler: Mapping[str, Any]) -> bool:
     return bool(sampler["name"] == NAME)
 
 
-def tries_each_once(sampler: Mapping[str, Any]) -> bool:
+def is_exhaustive_sampler(sampler: Mapping[str, Any]) -> bool:
     """Return whether `sampler` tries every combination once before it repeats any."""
-    return str(sampler["name"]).removeprefix("optuna.samplers").lstrip(".:") in _EXHAUSTIVE
+    return str(sampler["name"]).removeprefix("optuna.samplers").lstrip(".:") in _EXHAUSTIVE_SAMPLERS
 
 
-def num_searched(arm: Arm, search: SearchPlan, trial_number: int = 1, repeat: int = 0) -> int:
+def count_search_trials(arm: Arm, search: SearchPlan, num_confirmed: int = 1, repeat: int = 0) -> int:
     """Return the number of search trials of a repeat of `arm`.
 
-    It is `trials_per_arm`, or the number of combinations if that is smaller and the sampler tries each once.
-    An arm without searched fields has one setting, so it needs only as many trials as are confirmed, and none
-    in later repeats.
+    An exhaustive sampler has at most as many trials as combinations; others have `trials_per_arm`.
+    An arm without searched fields has one setting. It needs only `num_confirmed` trials, and none in later
+    repeats if that is 1.
     """
-    if repeat and trial_number == 1 and not arm.space.dimensions:
+    if repeat and num_confirmed == 1 and not arm.space.dimensions:
         return 0
     if not arm.is_searched:
-        return min(search.trials_per_arm, trial_number)
-    points = num_points(arm) if tries_each_once(search.sampler) else None
+        return min(search.trials_per_arm, num_confirmed)
+    points = num_points(arm) if is_exhaustive_sampler(search.sampler) else None
     return search.trials_per_arm if points is None else min(search.trials_per_arm, points)
 
 
@@ -100,7 +103,7 @@ def num_points(arm: Arm) -> int | None:
     return count_combinations(arm.space, arm.settings)
 
 
-def search_root(search: SearchPlan, repeat: int, arm: Arm | None = None) -> int:
+def search_root_seed(search: SearchPlan, repeat: int, arm: Arm | None = None) -> int:
     """Return the seed from which all seeds of one repeat of a search derive.
 
     It is the same in every arm, so that repeats are paired. A control has a different one, because otherwise
@@ -115,7 +118,7 @@ def search_seed(search: SearchPlan, number: int, repeat: int = 0, arm: Arm | Non
 
     The seed is the same in every arm except controls.
     """
-    return derive_seed(search_root(search, repeat, arm), SEARCH, number)
+    return derive_seed(search_root_seed(search, repeat, arm), SEARCH, number)
 
 
 def confirm_seeds(listed_seeds: Sequence[int], repeats: int) -> tuple[int, ...]:
@@ -130,7 +133,9 @@ def confirm_seeds(listed_seeds: Sequence[int], repeats: int) -> tuple[int, ...]:
     return tuple(seed_set)
 
 
-def confirm_pairs(confirm: ConfirmPlan, search: SearchPlan | None, repeat: int) -> list[tuple[int, int]]:
+def confirm_ranks_and_seeds(
+    confirm: ConfirmPlan, search: SearchPlan | None, repeat: int
+) -> list[tuple[int, int]]:
     """Return rank and seed of all confirm trials of one repeat of an arm."""
     num_seeds = len(confirm.seeds) // (search.repeats if search is not None else 1)
     seeds = confirm.seeds[repeat * num_seeds : (repeat + 1) * num_seeds]
@@ -155,17 +160,17 @@ def search_trial(arm: Arm, search: SearchPlan, repeat: int, number: int) -> Plan
     return PlannedTrial(trial_id, arm.name, SEARCH, number, seed, repeat=repeat)
 
 
-def replacements(plan: Plan) -> Iterator[PlannedTrial]:
+def replacement_trials(plan: Plan) -> Iterator[PlannedTrial]:
     """Yield all trials that may replace infeasible search trials of `plan`."""
     if plan.search is None:
         return
     planned = Counter((trial.repeat, trial.arm) for trial in plan.trials if trial.phase == SEARCH)
     for (repeat, name), num_trials in planned.items():
-        for number in range(num_trials, num_trials * (1 + INFEASIBLE_MAX) + 1):
+        for number in range(num_trials, num_trials * (1 + MAX_INFEASIBLE_PER_TRIAL) + 1):
             yield search_trial(plan.arm(name), plan.search, repeat, number)
 
 
-def _confirmed(
+def _confirm_trials(
     arm: Arm, repeat: int, identity: Identity, pairs: Sequence[tuple[int, int]]
 ) -> Iterator[PlannedTrial]:
     for number, (rank, seed) in enumerate(pairs):
@@ -182,7 +187,7 @@ def _cross_trials(
         other_arms = [reference for first, reference in pairs if first.name == arm.name]
         other_arms += [first for first, reference in pairs if reference.name == arm.name]
         own_identity = _winner_identity(arm, search, repeat, limits, confirm)
-        combinations = product(other_arms, confirm_pairs(confirm, search, repeat))
+        combinations = product(other_arms, confirm_ranks_and_seeds(confirm, search, repeat))
         for number, (other_arm, (rank, seed)) in enumerate(combinations):
             identity_parts = [other_arm.digest, _winner_identity(other_arm, search, repeat, limits, confirm)]
             name = digest(arm.digest, own_identity, CROSS, identity_parts, seed)

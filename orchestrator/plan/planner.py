@@ -11,13 +11,13 @@ from orchestrator.identity import digest
 from orchestrator.plan import checks
 from orchestrator.plan.ablation_check.built_in_arms import check_same
 from orchestrator.plan.ablation_check.probe import Probe
-from orchestrator.plan.answer import SpreadOf, answer_plan, check_stop, with_spread
+from orchestrator.plan.answer import SpreadLookup, answer_plan, check_stop, with_spread
 from orchestrator.plan.arms import CheckedArm
-from orchestrator.plan.budget import check_afforded, check_budget, sweep_limits
+from orchestrator.plan.budget import check_budget, check_flops_limits, sweep_limits
 from orchestrator.plan.crossing import check_cross
 from orchestrator.plan.estimate import count_trials_by_arm
 from orchestrator.plan.faults import Faults
-from orchestrator.plan.plan_input import check_size, number_of_arms, read_plannable_spec
+from orchestrator.plan.plan_input import check_size, count_arms, read_plannable_spec
 from orchestrator.plan.planned_trials import confirm_seeds, planned_trials
 from orchestrator.plan.power import power, power_without_verdict
 from orchestrator.plan.space_check import constraints
@@ -72,11 +72,11 @@ def plan(
     faults = Faults(source)
     check_size(spec, faults)
     stopper = None if spec.search is None else _check_search(spec.search, faults)
-    trainable = _trainable(spec, faults, probe, on_progress)
+    trainable = _load_trainable(spec, faults, probe, on_progress)
     resolved = trainable.resolve(spec, faults, on_progress)
     _check_seeds(spec, resolved, faults)
     on_progress(f"{amount(len(resolved), 'arm')} compared with each other")
-    _check(spec, trainable, resolved, stopper, faults)
+    _check_spec(spec, trainable, resolved, stopper, faults)
     proofs, arms = _check_arms(spec, trainable, resolved, on_progress, faults)
     arms = _add_first_points(arms, resolved, spec, trainable, faults)
     faults.raise_if_any()
@@ -84,7 +84,7 @@ def plan(
     limits = sweep_limits(spec)
     trials = tuple(planned_trials(arms, search, confirm, posthoc, limits))
     prices = _estimate_arms(trainable, resolved, trials, on_progress, calibrate=calibrate)
-    check_afforded(limits, arms, prices, search, faults)
+    check_flops_limits(limits, arms, prices, search, faults)
     faults.raise_if_any()
     metrics, num_compared = trainable.metrics(resolved), _num_compared(arms, spec)
     answer = answer_plan(spec.answer, confirm, search, metrics, num_compared) if confirm else None
@@ -127,14 +127,14 @@ def _power(plan: Plan, spec: Spec, *, faults_only: bool) -> Power | None:
 def _num_compared(arms: Sequence[Arm], spec: Spec) -> int:
     """Return the number of comparisons per outcome: one per arm with a reference, and one per pooled arm."""
     compared_arms = [arm for arm in arms if arm.reference and not arm.control]
-    pooled = {arm.name_in_context for arm in compared_arms} if spec.answer and spec.answer.pool else ()
-    return len(compared_arms) + len(pooled)
+    pooled_names = {arm.name_in_context for arm in compared_arms} if spec.answer and spec.answer.pool else ()
+    return len(compared_arms) + len(pooled_names)
 
 
 def _selected_on(arms: Sequence[CheckedArm[Any]], spec: Spec) -> tuple[str, ...]:
     """Return confirmed test splits whose examples are also used for selection."""
-    held_contents = {info.holds for arm in arms for info in splits(arm.system.task)}
-    return tuple(split for split in spec.test_splits if split in held_contents)
+    selection_contents = {info.holds for arm in arms for info in splits(arm.system.task)}
+    return tuple(split for split in spec.test_splits if split in selection_contents)
 
 
 def _check_search(search: Search, faults: Faults) -> "ComponentChoice | None":
@@ -151,7 +151,7 @@ def _check_seeds(spec: Spec, resolved: Sequence[CheckedArm[Any]], faults: Faults
         faults.raise_if_any()
 
 
-def _check(
+def _check_spec(
     spec: Spec,
     trainable: TrainableForPlan,
     arms: Sequence[CheckedArm[Any]],
@@ -181,18 +181,22 @@ def _check_arms(
     for number, arm in enumerate(resolved):
         progress_text = f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to build and check"
         on_progress(f"{progress_text}, first {arm.name}")
-        proved = trainable.check_arm(arm, by_name.get(arm.reference), faults)
+        arm_check = trainable.check_arm(arm, by_name.get(arm.reference), faults)
         searched_space = Space()
         if spec.search is not None:
             # A built-in arm without a result of the check cannot be trained; custom code may have no check.
-            runs = proved is not None or trainable.path is not None
-            searched_space = _search_space(arm, spec, spec.search, trainable, faults, runs=runs)
-        proofs += [] if proved is None else [proved]
-        arms.append(_arm(arm, searched_space, trainable.path, spec))
+            can_be_trained = arm_check is not None or trainable.path is not None
+            searched_space = _search_space(
+                arm, spec, spec.search, trainable, faults, can_be_trained=can_be_trained
+            )
+        proofs += [] if arm_check is None else [arm_check]
+        arms.append(_make_arm(arm, searched_space, trainable.path, spec))
     return proofs, arms
 
 
-def _trainable(spec: Spec, faults: Faults, probe: Probe | None, on_progress: OnProgress) -> TrainableForPlan:
+def _load_trainable(
+    spec: Spec, faults: Faults, probe: Probe | None, on_progress: OnProgress
+) -> TrainableForPlan:
     """Return the trainable of `spec`; raise `PlanError` if it cannot be imported."""
     if spec.trainable is None:
         return BuiltIn(probe)
@@ -227,19 +231,19 @@ def _search_space(
     trainable: TrainableForPlan,
     faults: Faults,
     *,
-    runs: bool,
+    can_be_trained: bool,
 ) -> Space:
     trainable.check_objectives(search, arm, faults)
     space = arm_space(arm, search, faults)
     try:
-        if runs:  # otherwise drawn values would repeat the error of the arm
+        if can_be_trained:  # otherwise drawn values would repeat the error of the arm
             space = check_draws(arm, space, trainable.settings_check, spec, faults)
         check_grid(arm, space, spec, search, faults)
     except PredicateFailed as error:
         message, place = str(error), constraints.PLACE
         faults.add(message, *place, about=("predicate", message), code=FaultCode.CUSTOM_CODE)
         return space
-    if runs:
+    if can_be_trained:
         trainable.check_space(arm, space, search, faults)
     return space
 
@@ -257,7 +261,7 @@ def _add_first_points(
     """
     spaces = [(arm, planned.space) for arm, planned in zip(resolved, arms, strict=True)]
     if faults:
-        if spec.search is not None and len(resolved) == number_of_arms(spec):
+        if spec.search is not None and len(resolved) == count_arms(spec):
             check_constraints(spec.search, spaces, faults, has_effect=False)
         return arms
     check_cross(spec, arms, faults)
@@ -278,8 +282,8 @@ def plan_file(
     on_progress: OnProgress = lambda _: None,
     probe: Probe | None = None,
     best_params_of: Found | None = None,
-    spread_of: SpreadOf | None = None,
-    read: SpecFile | None = None,
+    spread_of: SpreadLookup | None = None,
+    parsed: SpecFile | None = None,
 ) -> tuple[SpecFile, Plan]:
     """Return the spec at `path` with `profile` and `overrides` applied, and its plan.
 
@@ -293,14 +297,14 @@ def plan_file(
         best_params_of: Returns the winners of other sweeps, for first points; the returned spec contains
             them.
         spread_of: Returns the spread of another sweep over seeds; the returned spec contains it.
-        read: Result of `read_plannable_spec`, if the file has been read already.
+        parsed: Result of `read_plannable_spec`, if the file has been read already.
 
     Raises:
         SpecError: The file has faults; the error lists all of them.
         OversizedSpec: The spec requests an impossible size.
         PlanError: The planner has found faults; the error lists all of them.
     """
-    source = read if read is not None else read_plannable_spec(path, overrides, profile)
+    source = parsed if parsed is not None else read_plannable_spec(path, overrides, profile)
     if best_params_of is not None:
         source = with_found_points(source, best_params_of)
     if spread_of is not None:
@@ -308,7 +312,7 @@ def plan_file(
     return source, plan(source, calibrate=calibrate, on_progress=on_progress, probe=probe)
 
 
-def _arm(resolved: CheckedArm[Any], space: Space, trainable: str | None, spec: Spec) -> Arm:
+def _make_arm(resolved: CheckedArm[Any], space: Space, trainable: str | None, spec: Spec) -> Arm:
     shared_paths = () if spec.search is None else common_space(spec.search).paths
     request, settings = resolved.request, resolved.system.settings
     identity_parts: list[Any] = [trainable]

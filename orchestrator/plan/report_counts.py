@@ -7,15 +7,15 @@ from orchestrator.plan.types import Arm, Plan
 from search_spaces.paths import lookup
 from search_spaces.wording import amount
 
-COUNTED = ("train.steps", "train.report_every")
+REPORT_COUNT_FIELDS = ("train.steps", "train.report_every")
 """Fields that determine the number of reports of a trial."""
-UNUSED_REPORTS = 3
+MIN_EXTRA_REPORTS = 3
 """A value of n has an effect only if a trial has at least n + 3 reports.
 
 The first report is always the best so far, n + 1 reports without improvement follow, and no training follows
 the last report.
 """
-EFFECTS = {
+EFFECT_BY_FIELD = {
     "train.patience": "can never end a training early",
     "train.halve_after": "can never halve the learning rate",
 }
@@ -23,7 +23,7 @@ EFFECTS = {
 
 def num_reports(plan: Plan) -> int | None:
     """Return the maximum number of reports of a trial; None if the plan does not determine it."""
-    counts = [_reports_of(arm) for arm in plan.arms] if plan.trainable is None else []
+    counts = [_count_reports(arm) for arm in plan.arms] if plan.trainable is None else []
     known_counts = [count for count in counts if count is not None]
     return max(known_counts) if counts and len(known_counts) == len(counts) else None
 
@@ -32,27 +32,27 @@ def idle_patience_warnings(plan: Plan) -> Iterator[str]:
     """Yield warnings about early stopping and schedules that wait for more reports than training has."""
     arms_by_text: dict[tuple[str, str], list[str]] = {}
     for arm in plan.arms if plan.trainable is None else ():
-        if (reports := _reports_of(arm)) is None:
+        if (reports := _count_reports(arm)) is None:
             continue
-        for path, effect in EFFECTS.items():
+        for path, effect in EFFECT_BY_FIELD.items():
             value = lookup(arm.settings, path)
-            if path in arm.space.paths or not isinstance(value, int) or value <= reports - UNUSED_REPORTS:
+            if path in arm.space.paths or not isinstance(value, int) or value <= reports - MIN_EXTRA_REPORTS:
                 continue
-            need = f"needs {value + UNUSED_REPORTS} reports; lower train.report_every"
-            text = f"{path} {effect}: a trial reports {_times(reports)}, and {path}: {value} {need}"
+            need = f"needs {value + MIN_EXTRA_REPORTS} reports; lower train.report_every"
+            text = f"{path} {effect}: a trial reports {_times_text(reports)}, and {path}: {value} {need}"
             arms_by_text.setdefault((path, text), []).append(arm.name)
     for (_, text), names in arms_by_text.items():
         scope = "" if len(names) == len(plan.arms) else f"{', '.join(names)}: "
         yield f"Warning: {scope}{text}."
 
 
-def _reports_of(arm: Arm) -> int | None:
+def _count_reports(arm: Arm) -> int | None:
     """Return the number of reports of a trial of a built-in model; None if a search varies it."""
-    if any(path in arm.space.paths for path in COUNTED):
+    if any(path in arm.space.paths for path in REPORT_COUNT_FIELDS):
         return None
-    steps, every = (lookup(arm.settings, path) for path in COUNTED)
+    steps, every = (lookup(arm.settings, path) for path in REPORT_COUNT_FIELDS)
     return ceil(steps / every) if isinstance(steps, int) and isinstance(every, int) else None
 
 
-def _times(reports: int) -> str:
+def _times_text(reports: int) -> str:
     return "only once, at its end" if reports == 1 else f"only {amount(reports, 'time')}"

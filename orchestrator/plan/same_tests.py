@@ -11,7 +11,7 @@ from trainables.field_effects import find_split_mark, presentation_fields
 from trainables.settings import Settings
 from trainables.task_catalog import settled, source_digest, splits, task_module, task_name, training_only
 
-SEED: Final = "data_seed"
+DATA_SEED_FIELD: Final = "data_seed"
 """Field of a task that seeds its data."""
 
 
@@ -44,7 +44,7 @@ def check_resampled(spec: Spec, arms: Sequence[BuiltInArm], faults: Faults) -> N
     if spec.confirm is None or not spec.confirm.resample_data:
         return
     for name, task in {task_name(arm.system.task): arm.system.task for arm in arms}.items():
-        if not _is_drawn(task):
+        if not _depends_on_data_seed(task):
             message = (
                 f"must be false for {name} as it is set, got true: its data are files, or do not depend on "
                 "task.data_seed. Delete resample_data, or choose a generated task"
@@ -53,15 +53,15 @@ def check_resampled(spec: Spec, arms: Sequence[BuiltInArm], faults: Faults) -> N
             faults.add(message, *keys, code=FaultCode.CONFLICTING_FIELDS, about=about)
 
 
-def _is_drawn(task: Settings) -> bool:
-    if SEED not in type(task).model_fields:
+def _depends_on_data_seed(task: Settings) -> bool:
+    if DATA_SEED_FIELD not in type(task).model_fields:
         return False
-    other_settings = [settled(task.model_copy(update={SEED: seed})) for seed in (0, 1)]
+    settings_by_seed = [settled(task.model_copy(update={DATA_SEED_FIELD: seed})) for seed in (0, 1)]
     try:
         reads_files = source_digest(task_module(task_name(task)), task) is not None
     except ValueError:  # the files are missing
         return False
-    return other_settings[0] != other_settings[1] and not reads_files
+    return settings_by_seed[0] != settings_by_seed[1] and not reads_files
 
 
 def changed_splits(
@@ -77,11 +77,11 @@ def changed_splits(
     old, new = (settled(task).model_dump(mode="json") for task in (old_settings, new_settings))
     irrelevant_fields = training_only(new_settings) | presentation_fields(new_settings)
     for field in [name for name in old if name not in irrelevant_fields]:
-        mark = find_split_mark(type(new_settings), field)
+        split_condition = find_split_mark(type(new_settings), field)
         names = _measured_splits(new_settings, tests)
-        if mark is not None:
-            names = [name for name in names if mark.affects_any([name])]
-            if mark.read(old[field], names) == mark.read(new[field], names):
+        if split_condition is not None:
+            names = [name for name in names if split_condition.affects_any([name])]
+            if split_condition.read(old[field], names) == split_condition.read(new[field], names):
                 continue
         if names and old[field] != new[field]:
             yield field, names

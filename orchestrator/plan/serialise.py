@@ -16,28 +16,28 @@ from orchestrator.trials import Phase
 
 FORMAT: Final = 1
 """Version of the format; it increases if older plans can no longer be read."""
-_LATER: Final = ("continue_on_error", "extended", "factors", "keep", "selected_on")
-_LATER_OF_ARMS: Final = ("first", "without", "context", "name_in_context", "control")
-_LATER_OF_ANSWERS: Final = ("pooled", "moderated")
-_LATER_OF_TRIALS: Final = ("late_splits", "repeat", "settings_of")
-_LATER_OF_CONFIRM: Final = ("halting_examples", "cross", "resample_data")
-_LATER_OF_PROOFS: Final = ("run_with",)
+_LATER_PLAN_FIELDS: Final = ("continue_on_error", "extended", "factors", "keep", "selected_on")
+_LATER_ARM_FIELDS: Final = ("first", "without", "context", "name_in_context", "control")
+_LATER_ANSWER_FIELDS: Final = ("pooled", "moderated")
+_LATER_TRIAL_FIELDS: Final = ("late_splits", "repeat", "settings_of")
+_LATER_CONFIRM_FIELDS: Final = ("halting_examples", "cross", "resample_data")
+_LATER_CHECK_FIELDS: Final = ("run_with",)
 """Fields added in later versions; they are left out if empty, so that older plans keep their bytes."""
 
 
 def to_json(plan: Plan) -> str:
     """Return `plan` as one line of JSON with sorted keys."""
     values = to_json_values(plan)
-    later: list[tuple[dict[str, Any], tuple[str, ...]]] = [(values, _LATER)]
-    later += [(arm, _LATER_OF_ARMS) for arm in values["arms"]]
-    later += [(trial, _LATER_OF_TRIALS) for trial in values["trials"]]
-    later += [(proof, _LATER_OF_PROOFS) for proof in values["proofs"]]
-    later += [(values["answer"], _LATER_OF_ANSWERS)] if values["answer"] else []
-    later += [(values["confirm"], _LATER_OF_CONFIRM)] if values["confirm"] else []
-    for field_name, fields in later:
+    later_fields: list[tuple[dict[str, Any], tuple[str, ...]]] = [(values, _LATER_PLAN_FIELDS)]
+    later_fields += [(arm, _LATER_ARM_FIELDS) for arm in values["arms"]]
+    later_fields += [(trial, _LATER_TRIAL_FIELDS) for trial in values["trials"]]
+    later_fields += [(proof, _LATER_CHECK_FIELDS) for proof in values["proofs"]]
+    later_fields += [(values["answer"], _LATER_ANSWER_FIELDS)] if values["answer"] else []
+    later_fields += [(values["confirm"], _LATER_CONFIRM_FIELDS)] if values["confirm"] else []
+    for field_values, fields in later_fields:
         for field in fields:
-            if not field_name[field]:
-                del field_name[field]
+            if not field_values[field]:
+                del field_values[field]
     if values["search"] is not None and values["search"]["repeats"] == 1:
         del values["search"]["repeats"]
     if values["answer"] is not None and not values["answer"]["split"]:
@@ -96,7 +96,7 @@ def _read(folder: SweepFolder, parse: Callable[[bytes], Plan]) -> Plan:
     try:
         text = read_edition(
             folder.plan,
-            f"`haltsweep verify {shlex.quote(str(folder.root))} --repair` makes it again from spec.yaml, or "
+            f"`haltsweep verify {shlex.quote(str(folder.root))} --repair` recreates it from spec.yaml, or "
             "restore it from a backup",
         )
         return _parse_plan(folder, text, parse)

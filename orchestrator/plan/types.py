@@ -1,4 +1,4 @@
-"""Dataclasses of a plan: plain values that serialise to JSON, the only input of conductor and report."""
+"""Dataclasses of a plan, which serialise to JSON; conductor and report read nothing else of a spec."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -151,10 +151,10 @@ class ArmCheck:
     layers run, outputs of long inputs, operations that are counted, layers beyond those that are run,
     rounding. Weights, FLOPs and rounding alone are not sufficient evidence. Empty only for the baseline."""
     notes: tuple[str, ...] = ()
-    """Warnings to check before paying for the arm; they do not make the plan invalid."""
+    """Warnings about the arm; the plan remains valid."""
     run_with: Mapping[str, Any] = field(default_factory=dict)
-    """Settings by path in which the model for loss and gradient is smaller than the arm's model. Empty if the
-    full model was run, as in plans of versions that always ran it."""
+    """Smaller settings, by path, of the model that gave loss and gradient. Empty if the check ran the full
+    model, as in plans of older versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +175,11 @@ class ArmEstimate:
 
 @dataclass(frozen=True, slots=True)
 class AnswerPlan:
-    """Primary outcomes and error level by which the question of a sweep is decided."""
+    """Primary outcomes and error level that decide the question of a sweep."""
 
     outcomes: tuple[str, ...]
-    """Names of the primary outcomes, the main one first. Empty if only the trials can determine it: then the
-    outcome is the first quantity on the first confirm split."""
+    """Names of the primary outcomes, the main outcome first. If empty, the outcome is the first quantity that
+    trials report on the first confirm split."""
     margin: float | None
     """Least difference in the main outcome that matters."""
     level: float
@@ -216,7 +216,7 @@ class Power:
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """A change to a sweep after its launch, and the results that had ended by then."""
+    """A change to a sweep after its launch, and the number of results at that time."""
 
     at: float
     """Unix time in seconds."""
@@ -336,7 +336,7 @@ class Plan:
     def units(self) -> Mapping[int, int]:
         """Return the independent observation of every confirm seed.
 
-        With several repeats it is the index of the seed's repeat; otherwise it is the seed itself.
+        With several repeats, it is the index of the seed's repeat, otherwise the seed itself.
         """
         seeds = self.confirm.seeds if self.confirm is not None else ()
         return self.repeat_of or {seed: seed for seed in seeds}

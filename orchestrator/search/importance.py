@@ -1,4 +1,4 @@
-"""Estimates the importance of searched dimensions with Optuna's evaluators."""
+"""Estimate the importance of searched dimensions with Optuna's evaluators."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
     from optuna.importance import BaseImportanceEvaluator
 
-TRIALS_LEAST = 5
+MIN_TRIALS = 5
 """Smallest number of trials for an estimate."""
-FANOVA_UP_TO = 100
+MAX_FANOVA_TRIALS = 100
 """Largest number of trials for fANOVA, whose time grows with their square."""
-TREES = 32
+NUM_TREES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Importance:
     trials: int
 
 
-def importance(
+def estimate_importance(
     dimensions: Sequence[Dimension], assignments: Sequence[Assignment], values: Sequence[float]
 ) -> Importance | None:
     """Return the importance of the dimensions that all trials have.
@@ -41,17 +41,21 @@ def importance(
         assignments: Assignment of each trial.
         values: Value of the objective for each trial.
     """
-    shared = [entry for entry in dimensions if all(entry.path in params for params in assignments)]
-    varied = [entry for entry in shared if len({repr(params[entry.path]) for params in assignments}) > 1]
-    if len(values) < TRIALS_LEAST or len(varied) < 2 or len(set(values)) < 2:
+    shared_dimensions = [entry for entry in dimensions if all(entry.path in params for params in assignments)]
+    varied_dimensions = [
+        entry for entry in shared_dimensions if len({repr(params[entry.path]) for params in assignments}) > 1
+    ]
+    if len(values) < MIN_TRIALS or len(varied_dimensions) < 2 or len(set(values)) < 2:
         return None
     import optuna  # imported late: loading the evaluators takes longer than a report of few trials
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    distributions = {dimension.path: _distribution(dimension.domain) for dimension in varied}
+    distributions = {dimension.path: _distribution(dimension.domain) for dimension in varied_dimensions}
     study = optuna.create_study()
     for assignment, value in zip(assignments, values, strict=True):
-        params = {entry.path: _internal(entry.domain, assignment[entry.path]) for entry in varied}
+        params = {
+            entry.path: _optuna_value(entry.domain, assignment[entry.path]) for entry in varied_dimensions
+        }
         study.add_trial(optuna.create_trial(params=params, distributions=distributions, value=value))
     method, evaluator = _evaluator(len(values))
     with warnings.catch_warnings():
@@ -63,8 +67,8 @@ def importance(
 def _evaluator(trials: int) -> "tuple[str, BaseImportanceEvaluator]":
     from optuna.importance import FanovaImportanceEvaluator, MeanDecreaseImpurityImportanceEvaluator
 
-    if trials <= FANOVA_UP_TO:
-        return "fANOVA", FanovaImportanceEvaluator(n_trees=TREES, seed=0)
+    if trials <= MAX_FANOVA_TRIALS:
+        return "fANOVA", FanovaImportanceEvaluator(n_trees=NUM_TREES, seed=0)
     return "mean decrease of impurity", MeanDecreaseImpurityImportanceEvaluator(seed=0)
 
 
@@ -72,7 +76,7 @@ def _distribution(domain: Domain) -> "BaseDistribution":
     """Return the Optuna distribution of a domain; only its bounds matter for trials with known values."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-    assert not isinstance(domain, Fixed), "what is fixed does not vary"
+    assert not isinstance(domain, Fixed), "a Fixed domain does not vary"
     if isinstance(domain, Choice):
         return CategoricalDistribution(range(len(domain.values)))
     if isinstance(domain, Powers):
@@ -82,7 +86,7 @@ def _distribution(domain: Domain) -> "BaseDistribution":
     return IntDistribution(domain.low, domain.high, log=domain.log)
 
 
-def _internal(domain: Domain, value: Value) -> Value:
+def _optuna_value(domain: Domain, value: Value) -> Value:
     if isinstance(domain, Choice | Powers):
         return next(place for place, param_value in enumerate(domain.values) if same(param_value, value))
     return value

@@ -1,4 +1,4 @@
-"""Validates keywords of a class by its signature, as far as a spec can express their values.
+"""Validate keywords of a class by its signature, as far as a spec can express their values.
 
 An annotation is evaluated in the module that defines its class. A name that exists only for type checkers (a
 `Callable`, a class of the library) cannot be written in YAML. A parameter without an annotation accepts any
@@ -13,21 +13,21 @@ from typing import Any, Union
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-_WRITTEN = (bool, int, float, str, list, dict, tuple, Mapping, Sequence)
+_YAML_TYPES = (bool, int, float, str, list, dict, tuple, Mapping, Sequence)
 """Types that YAML can express, besides null."""
 
 
-def parameters(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+def signature_parameters(target: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     """Return the parameters of a class or function, with annotations evaluated to types.
 
     Raises:
         ValueError: If the signature is not available.
     """
     try:
-        known = inspect.signature(target).parameters.items()
+        known_parameters = inspect.signature(target).parameters.items()
     except (TypeError, ValueError) as error:
-        raise ValueError(f"its parameters cannot be known: {error}") from error
-    return {name: entry.replace(annotation=_annotation(target, entry)) for name, entry in known}
+        raise ValueError(f"its parameters cannot be determined: {error}") from error
+    return {name: entry.replace(annotation=_annotation(target, entry)) for name, entry in known_parameters}
 
 
 class MissingAnnotation:
@@ -47,20 +47,20 @@ def _annotation(target: Callable[..., Any], parameter: inspect.Parameter) -> Any
 
 
 def is_required(parameter: inspect.Parameter) -> bool:
-    """Return whether the parameter must be given."""
+    """Return whether the parameter has no default."""
     variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     return parameter.default is parameter.empty and not variadic
 
 
-def can_be_written(parameter: inspect.Parameter) -> bool:
+def is_expressible(parameter: inspect.Parameter) -> bool:
     """Return whether a spec can express a value of the parameter other than null."""
     return parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY) and any(
-        annotation is Any or (typing.get_origin(annotation) or annotation) in _WRITTEN
-        for annotation in _parts(parameter.annotation)
+        annotation is Any or (typing.get_origin(annotation) or annotation) in _YAML_TYPES
+        for annotation in _union_members(parameter.annotation)
     )
 
 
-def fits(value: Any, parameter: inspect.Parameter) -> bool:
+def matches_annotation(value: Any, parameter: inspect.Parameter) -> bool:
     """Return whether `value` has the annotated type; an integer is a float too, but true is not a number."""
     adapter = TypeAdapter[Any](parameter.annotation, config=ConfigDict(arbitrary_types_allowed=True))
     try:
@@ -72,16 +72,18 @@ def fits(value: Any, parameter: inspect.Parameter) -> bool:
 
 def type_words(parameter: inspect.Parameter) -> str:
     """Return the types that a spec can express as text, such as `None or bool`."""
-    none, parts = type(None), _parts(parameter.annotation)
-    written = [part for part in parts if part is none or (typing.get_origin(part) or part) in _WRITTEN]
-    return " or ".join(sorted("None" if part is none else _type_name(part) for part in written))
+    none, members = type(None), _union_members(parameter.annotation)
+    expressible_types = [
+        part for part in members if part is none or (typing.get_origin(part) or part) in _YAML_TYPES
+    ]
+    return " or ".join(sorted("None" if part is none else _type_name(part) for part in expressible_types))
 
 
 def _type_name(part: Any) -> str:
     return part.__name__ if inspect.isclass(part) and not typing.get_args(part) else str(part)
 
 
-def _parts(annotation: Any) -> tuple[Any, ...]:
+def _union_members(annotation: Any) -> tuple[Any, ...]:
     """Return the members of a union type; for any other type, the type itself."""
-    union = typing.get_origin(annotation) in (Union, types.UnionType)
-    return typing.get_args(annotation) if union else (annotation,)
+    is_union = typing.get_origin(annotation) in (Union, types.UnionType)
+    return typing.get_args(annotation) if is_union else (annotation,)

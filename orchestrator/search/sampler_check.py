@@ -1,4 +1,4 @@
-"""Validates samplers and stoppers by running them in a small study, since many errors occur only then."""
+"""Validate samplers and stoppers by running them in a small study, since many errors occur only then."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -28,12 +28,14 @@ from search_spaces.grid import COUNTED_MAX, count_values, is_finite
 from search_spaces.wording import shown
 from trainables.custom.extensions import describe_error
 
-Checked = TypeVar("Checked")
+Component = TypeVar("Component")
 
-_SMALL = (Int(0, 3), Float(0.0, 1.0, step=0.25))
-_TRIED_STEPS = (1, 10, 100, 1000)
-_TRIED_TRIALS = 2
-_REPEATED_TRIALS = 20  # with few values each, two different samplers agree in less than one case of a million
+_SMALL_SPACE = (Int(0, 3), Float(0.0, 1.0, step=0.25))
+_REPORT_STEPS = (1, 10, 100, 1000)
+_NUM_TRIALS = 2
+_NUM_REPEATED_TRIALS = (
+    20  # with few values each, two different samplers agree in less than one case of a million
+)
 
 
 def check_sampler(component_spec: Mapping[str, Any], objectives: int, space: Sequence[Domain] = ()) -> None:
@@ -48,7 +50,7 @@ def check_sampler(component_spec: Mapping[str, Any], objectives: int, space: Seq
         SamplerRefused: If the sampler cannot be used.
     """
     component = load_component(component_spec, SAMPLER)
-    choice = component.chosen(component_spec)
+    choice = component.load_choice(component_spec)
     if choice.is_grid:
         return
     if choice.is_exhaustive and (size := _num_combinations(space)) > COUNTED_MAX:
@@ -57,14 +59,14 @@ def check_sampler(component_spec: Mapping[str, Any], objectives: int, space: Seq
             f"{COUNTED_MAX:,}, got {size:,}: leave values out, or choose another sampler"
         )
         raise SamplerRefused([Refusal("", message)])
-    failure = _failure(_use_sampler, choice, objectives, space)
-    if failure and objectives > 1 and failure != _failure(_use_sampler, choice, 1, space):
+    failure = _error_text(_try_sampler, choice, objectives, space)
+    if failure and objectives > 1 and failure != _error_text(_try_sampler, choice, 1, space):
         message = (
             f"{component_spec['name']} searches for one objective, got {objectives}: choose nsga2 or tpe"
         )
         raise SamplerRefused([Refusal("", message)])
     if failure:
-        _require_use(component, choice, lambda used_choice: _use_sampler(used_choice, 1, space))
+        _require_success(component, choice, lambda used_choice: _try_sampler(used_choice, 1, space))
 
 
 def _num_combinations(space: Sequence[Domain]) -> int:
@@ -79,16 +81,16 @@ def check_stopper(component_spec: Mapping[str, Any]) -> ComponentChoice:
         SamplerRefused: If the stopper cannot be used.
     """
     component = load_component(component_spec, STOPPER)
-    choice = component.chosen(component_spec)
+    choice = component.load_choice(component_spec)
     low, high = (choice.keywords.get(f"{end}_resource") for end in ("min", "max"))
     if isinstance(low, int) and isinstance(high, int) and low >= high:
-        least, most = component.written("min_resource"), component.written("max_resource")
+        least, most = component.alternative_name("min_resource"), component.alternative_name("max_resource")
         raise SamplerRefused([Refusal(most, f"{most} must be more than {least}, {low}, got {high}")])
-    _require_use(component, choice, _use_stopper)
+    _require_success(component, choice, _try_stopper)
     return choice
 
 
-def or_refusals(check: Callable[[], Checked]) -> tuple[Checked | None, Sequence[Refusal]]:
+def run_check(check: Callable[[], Component]) -> tuple[Component | None, Sequence[Refusal]]:
     """Return the result of `check` without refusals; if `check` fails, None and the refusals."""
     try:
         return check(), ()
@@ -96,40 +98,51 @@ def or_refusals(check: Callable[[], Checked]) -> tuple[Checked | None, Sequence[
         return None, error.refusals
 
 
-def _require_use(
+def _require_success(
     component: NamedComponent, choice: ComponentChoice, try_component: Callable[[ComponentChoice], None]
 ) -> None:
     """Raise `SamplerRefused` if `try_component` fails, for each keyword that fails alone, or else for all."""
-    if not (failure := _failure(try_component, choice)):
+    if not (failure := _error_text(try_component, choice)):
         return
-    required_keywords = {key: value for key, value in choice.keywords.items() if key in component.required}
+    required_keywords = {
+        key: value for key, value in choice.keywords.items() if key in component.required_keywords
+    }
     reasons = {}
-    if len(choice.keywords) == 1 or not _failure(try_component, replace(choice, keywords=required_keywords)):
+    if len(choice.keywords) == 1 or not _error_text(
+        try_component, replace(choice, keywords=required_keywords)
+    ):
         for key, value in choice.keywords.items():
-            if reason := _failure(try_component, replace(choice, keywords=required_keywords | {key: value})):
-                word = component.written(key)
-                reasons[word] = f"with {word} = {shown(value)}: {reason.replace(key, word)}"
+            if reason := _error_text(
+                try_component, replace(choice, keywords=required_keywords | {key: value})
+            ):
+                spec_keyword = component.alternative_name(key)
+                reasons[spec_keyword] = (
+                    f"with {spec_keyword} = {shown(value)}: {reason.replace(key, spec_keyword)}"
+                )
     if not reasons:
-        reasons[""] = f"as asked: {failure}"
+        reasons[""] = f"with these keywords: {failure}"
     sentence = f"{component.label} cannot be used"
     raise SamplerRefused([Refusal(key, f"{sentence} {reason}") for key, reason in reasons.items()])
 
 
-def _failure(try_component: Callable[..., None], *value: Any) -> str:
+def _error_text(try_component: Callable[..., None], *arguments: Any) -> str:
     """Return the error of `try_component` on one line; empty if it succeeds."""
     try:
-        try_component(*value)
+        try_component(*arguments)
     except ModuleNotFoundError as error:
         return f"it needs the package {error.name}: pip install {error.name}"
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # an error of the library: with any error, the search could not run
-        refuses = type(error) in (ValueError, TypeError)  # messages that the library addresses to its user
-        return str(error).partition("\n")[0] if refuses else describe_error(error)
+        is_library_error = type(error) in (
+            ValueError,
+            TypeError,
+        )  # messages that the library addresses to its user
+        return str(error).partition("\n")[0] if is_library_error else describe_error(error)
     return ""
 
 
-def _use_sampler(choice: ComponentChoice, objectives: int, space: Sequence[Domain]) -> None:
+def _try_sampler(choice: ComponentChoice, objectives: int, space: Sequence[Domain]) -> None:
     """Run the sampler for a few trials, with as few random startup trials as its keywords permit.
 
     Raises:
@@ -138,29 +151,29 @@ def _use_sampler(choice: ComponentChoice, objectives: int, space: Sequence[Domai
     if "n_startup_trials" in load_component({"name": choice.class_name}, SAMPLER).parameters:
         choice = replace(choice, keywords={**choice.keywords, "n_startup_trials": 1})
 
-    trials = _REPEATED_TRIALS if choice.is_from_outside else _TRIED_TRIALS
+    trials = _NUM_REPEATED_TRIALS if choice.is_from_outside else _NUM_TRIALS
 
-    def drawn() -> list[Value]:
-        return _study(lambda number: make_sampler(choice, number), None, objectives, space, trials)
+    def draw_values() -> list[Value]:
+        return _run_study(lambda number: make_sampler(choice, number), None, objectives, space, trials)
 
-    first = drawn()
-    if choice.is_from_outside and first != drawn():
+    first_values = draw_values()
+    if choice.is_from_outside and first_values != draw_values():
         raise ValueError(
             "a second instance with the same seed draws other values, so a search could not be resumed; "
             "accept a keyword seed, and draw only from it and the study"
         )
 
 
-def _use_stopper(choice: ComponentChoice) -> None:
-    _study(lambda number: optuna.samplers.RandomSampler(seed=number), make_stopper(choice), 1, ())
+def _try_stopper(choice: ComponentChoice) -> None:
+    _run_study(lambda number: optuna.samplers.RandomSampler(seed=number), make_stopper(choice), 1, ())
 
 
-def _study(
+def _run_study(
     sampler: Callable[[int], BaseSampler],
     stopper: BasePruner | None,
     objectives: int,
     space: Sequence[Domain],
-    trials: int = _TRIED_TRIALS,
+    trials: int = _NUM_TRIALS,
 ) -> list[Value]:
     """Return the values drawn in a study of a few trials, each with a new sampler."""
     drawn_trials = []
@@ -171,10 +184,10 @@ def _study(
         for number in range(trials):
             study.sampler = sampler(number)
             trial = study.ask()
-            domains = enumerate(space or _SMALL)
+            domains = enumerate(space or _SMALL_SPACE)
             drawn_trials += [suggest(trial, f"x{place}", domain) for place, domain in domains]
             value = 1.0 / (1 + number)
-            for step in _TRIED_STEPS if stopper is not None else ():
+            for step in _REPORT_STEPS if stopper is not None else ():
                 trial.report(value, step)
                 trial.should_prune()
             # Some samplers stop the optimisation loop of Optuna when all points are visited; no loop runs

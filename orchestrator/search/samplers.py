@@ -1,4 +1,4 @@
-"""Looks up samplers and early stoppers by name, and validates their keywords by signature.
+"""Look up samplers and early stoppers by name, and validate their keywords by signature.
 
 Samplers are classes of Optuna or custom classes. This module contains all knowledge about particular
 samplers. Names, keywords and types are those of the classes' signatures; only the short names are defined
@@ -19,7 +19,13 @@ import optuna
 from optuna.pruners import BasePruner
 from optuna.samplers import BaseSampler
 
-from orchestrator.search.keywords import can_be_written, fits, is_required, parameters, type_words
+from orchestrator.search.keywords import (
+    is_expressible,
+    is_required,
+    matches_annotation,
+    signature_parameters,
+    type_words,
+)
 from search_spaces.grid import NAME as GRID
 from search_spaces.wording import hint, nearest
 from trainables.custom.extensions import BadName, import_named
@@ -35,7 +41,7 @@ class Alias:
     keywords: Mapping[str, str] = field(default_factory=dict)
     """Optuna's keyword by alternative keyword."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Advice to the user, by keyword that another library has under this name and haltsweep refuses."""
+    """Advice by refused keyword, for keywords that the class of this name has in another library."""
 
 
 SAMPLERS: Mapping[str, Alias] = {
@@ -49,11 +55,11 @@ SAMPLERS: Mapping[str, Alias] = {
     "random": Alias("RandomSampler"),
     "tpe": Alias("TPESampler"),
 }
-_RUNGS = {"grace_steps": "min_resource", "reduction": "reduction_factor"}
-_OF_SPEC = {
-    "time_attr": "what is counted are steps",
+_RUNG_KEYWORDS = {"grace_steps": "min_resource", "reduction": "reduction_factor"}
+_REFUSED_RAY_KEYWORDS = {
+    "time_attr": "haltsweep counts steps",
     "metric": "search.objectives names it",
-    "mode": "search.objectives says it",
+    "mode": "search.objectives defines it",
     "stop_last_trials": "a trial ends with its training",
 }
 """Refused keywords that all of Ray Tune's schedulers have."""
@@ -61,14 +67,14 @@ _RAY_ASHA = Alias(
     "SuccessiveHalvingPruner",
     {"grace_period": "min_resource"},
     {
-        **_OF_SPEC,
+        **_REFUSED_RAY_KEYWORDS,
         "max_t": "a trial ends with its training",
         "brackets": "choose hyperband, which has several",
     },
 )
 STOPPERS: Mapping[str, Alias] = {
-    "asha": Alias("SuccessiveHalvingPruner", _RUNGS),
-    "hyperband": Alias("HyperbandPruner", _RUNGS),
+    "asha": Alias("SuccessiveHalvingPruner", _RUNG_KEYWORDS),
+    "hyperband": Alias("HyperbandPruner", _RUNG_KEYWORDS),
     "median": Alias("MedianPruner", {"grace_steps": "n_warmup_steps"}),
     "patient": Alias("PatientPruner", {"wrapped": "wrapped_pruner"}),
     "percentile": Alias("PercentilePruner", {"grace_steps": "n_warmup_steps"}),
@@ -76,12 +82,12 @@ STOPPERS: Mapping[str, Alias] = {
     "PatientPruner": Alias("PatientPruner", {"wrapped": "wrapped_pruner"}),
     "ASHAScheduler": _RAY_ASHA,
     "AsyncHyperBandScheduler": _RAY_ASHA,
-    "HyperBandScheduler": Alias("HyperbandPruner", {"max_t": "max_resource"}, _OF_SPEC),
+    "HyperBandScheduler": Alias("HyperbandPruner", {"max_t": "max_resource"}, _REFUSED_RAY_KEYWORDS),
     "MedianStoppingRule": Alias(
         "MedianPruner",
         {"grace_period": "n_warmup_steps", "min_samples_required": "n_min_trials"},
         {
-            **_OF_SPEC,
+            **_REFUSED_RAY_KEYWORDS,
             "min_time_slice": "trials do not take turns",
             "hard_stop": "a trial that is stopped is not continued",
         },
@@ -92,24 +98,26 @@ STOPPERS: Mapping[str, Alias] = {
 They include the schedulers of Ray Tune that stop trials by comparing them; here they count steps, not
 reports.
 """
-RAYS: Final = "ray.tune.schedulers."
+RAY_SCHEDULERS: Final = "ray.tune.schedulers."
 """Prefix of the full names of Ray Tune's schedulers."""
-_EXPLOITS = (
-    "it copies weights and settings between running trials, so that none has settings of its own to confirm "
+_POPULATION_REASON = (
+    "it copies weights and settings between running trials, so none has fixed settings to confirm "
     "and to compare; use asha or median"
 )
-_NO_STOPPERS: Mapping[str, str] = {
+_REFUSED_STOPPERS: Mapping[str, str] = {
     "FIFOScheduler": "it stops nothing; leave the stopper out",
-    "HyperBandForBOHB": "it works with a searcher of Ray Tune's alone; use hyperband, and tpe as the sampler",
-    "PB2": _EXPLOITS,
-    "PopulationBasedTraining": _EXPLOITS,
-    "PopulationBasedTrainingReplay": _EXPLOITS,
-    "ResourceChangingScheduler": "it changes what running trials may use; resources says that of all",
+    "HyperBandForBOHB": "it only works with a searcher of Ray Tune; use hyperband, and tpe as the sampler",
+    "PB2": _POPULATION_REASON,
+    "PopulationBasedTraining": _POPULATION_REASON,
+    "PopulationBasedTrainingReplay": _POPULATION_REASON,
+    "ResourceChangingScheduler": "it changes the resources of running trials, which must be equal here",
 }
 """Refused schedulers of Ray Tune, with the reason and an alternative."""
-_NO_SAMPLERS: Mapping[str, str] = {"GridSampler": "it would be given the values of the space again; use grid"}
-_DERIVED = {"seed": "it is derived for every trial from search.seed"}
-_LEAST: Mapping[str, int] = {
+_REFUSED_SAMPLERS: Mapping[str, str] = {
+    "GridSampler": "it would need the values of the space a second time; use grid"
+}
+_DERIVED_KEYWORDS = {"seed": "it is derived for every trial from search.seed"}
+_MIN_VALUES: Mapping[str, int] = {
     "bootstrap_count": 0,
     "dividing_parameter": 1,
     "max_resource": 1,
@@ -118,14 +126,14 @@ _LEAST: Mapping[str, int] = {
     "n_startup_trials": 0,
     "reduction_factor": 2,
 }
-"""Smallest valid values of keywords for which Optuna reports no error, or an unclear one."""
-DRAWN_AT_RANDOM = ("n_startup_trials", "population_size")
-"""Keywords of samplers that give the number of trials drawn at random before the sampler chooses any."""
-_STATELESS = frozenset({"BruteForceSampler", "RandomSampler", "TPESampler", GRID})
+"""Smallest valid values of keywords for which Optuna reports no clear error."""
+RANDOM_TRIAL_KEYWORDS = ("n_startup_trials", "population_size")
+"""Keywords of samplers for the number of random trials before the sampler chooses values."""
+_STATELESS_SAMPLERS = frozenset({"BruteForceSampler", "RandomSampler", "TPESampler", GRID})
 """Samplers that use only the parameters, values and states of the study's trials."""
-_SEEDED_ONCE = frozenset({"QMCSampler"})
+_SEQUENCE_SAMPLERS = frozenset({"QMCSampler"})
 """Samplers that follow one sequence, which the seed determines."""
-_ALWAYS: Mapping[str, Mapping[str, Any]] = {"TPESampler": {"constant_liar": True}}
+_DEFAULT_KEYWORDS: Mapping[str, Mapping[str, Any]] = {"TPESampler": {"constant_liar": True}}
 """Keywords needed to run several trials at a time, unless the spec sets them."""
 
 
@@ -139,11 +147,11 @@ class ComponentKind:
     base: type[BaseSampler] | type[BasePruner]
     aliases: Mapping[str, Alias]
     instead: Mapping[str, str]
-    """Reason and alternative by each name that other libraries have and haltsweep refuses."""
+    """Reason and alternative, by name, for names of other libraries that haltsweep refuses."""
 
 
-SAMPLER: Final = ComponentKind("sampler", "samplers", BaseSampler, SAMPLERS, _NO_SAMPLERS)
-STOPPER: Final = ComponentKind("stopper", "pruners", BasePruner, STOPPERS, _NO_STOPPERS)
+SAMPLER: Final = ComponentKind("sampler", "samplers", BaseSampler, SAMPLERS, _REFUSED_SAMPLERS)
+STOPPER: Final = ComponentKind("stopper", "pruners", BasePruner, STOPPERS, _REFUSED_STOPPERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +180,12 @@ class ComponentChoice:
     @property
     def is_stateless(self) -> bool:
         """Return whether equal trials in a study always lead to equal draws."""
-        return self.class_name in _STATELESS
+        return self.class_name in _STATELESS_SAMPLERS
 
     @property
     def is_seeded_once(self) -> bool:
         """Return whether all draws must use one seed."""
-        return self.class_name in _SEEDED_ONCE
+        return self.class_name in _SEQUENCE_SAMPLERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,49 +218,49 @@ class SamplerRefused(ValueError):
         self.refusals = tuple(refusals)
 
 
-def chosen_sampler(component_spec: Mapping[str, Any]) -> ComponentChoice:
+def choose_sampler(component_spec: Mapping[str, Any]) -> ComponentChoice:
     """Return the sampler of `component_spec` (`name` and keywords), validated by names and types.
 
     Raises:
         SamplerRefused: If a name or type is invalid.
     """
-    return load_component(component_spec, SAMPLER).chosen(component_spec)
+    return load_component(component_spec, SAMPLER).load_choice(component_spec)
 
 
-def chosen_stopper(component_spec: Mapping[str, Any]) -> ComponentChoice:
+def choose_stopper(component_spec: Mapping[str, Any]) -> ComponentChoice:
     """Return the stopper of `component_spec` (`name` and keywords), validated by names and types.
 
     Raises:
         SamplerRefused: If a name or type is invalid.
     """
-    return load_component(component_spec, STOPPER).chosen(component_spec)
+    return load_component(component_spec, STOPPER).load_choice(component_spec)
 
 
 def make_sampler(choice: ComponentChoice, seed: int) -> BaseSampler:
     """Return a new sampler; raise the errors of its class, and TypeError if it is not a sampler."""
-    seeded = {"seed": seed} if "seed" in _parameters(choice.class_name, SAMPLER) else {}
-    sampler = _make_component(choice, SAMPLER, seeded)
-    assert isinstance(sampler, BaseSampler), "what is made is of its kind"
+    seed_keyword = {"seed": seed} if "seed" in _parameters(choice.class_name, SAMPLER) else {}
+    sampler = _make_component(choice, SAMPLER, seed_keyword)
+    assert isinstance(sampler, BaseSampler), "_make_component checks the type"
     return sampler
 
 
 def make_stopper(choice: ComponentChoice) -> BasePruner:
     """Return a new pruner; raise the errors of its class, and TypeError if it is not a pruner."""
     stopper = _make_component(choice, STOPPER, {})
-    assert isinstance(stopper, BasePruner), "what is made is of its kind"
+    assert isinstance(stopper, BasePruner), "_make_component checks the type"
     return stopper
 
 
-def _make_component(choice: ComponentChoice, kind: ComponentKind, seeded: Mapping[str, int]) -> Any:
-    keywords = {**_ALWAYS.get(choice.class_name, {}), **choice.keywords, **seeded}
+def _make_component(choice: ComponentChoice, kind: ComponentKind, seed_keyword: Mapping[str, int]) -> Any:
+    keywords = {**_DEFAULT_KEYWORDS.get(choice.class_name, {}), **choice.keywords, **seed_keyword}
     for key, component_choice in _wrapped_stoppers(choice, kind).items():
         keywords[key] = make_stopper(component_choice)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        component = _class(choice.class_name, kind)(**keywords)
+        component = _load_class(choice.class_name, kind)(**keywords)
     if not isinstance(component, kind.base):
-        base, made = kind.base.__name__, type(component).__name__
-        raise TypeError(f"it must be an optuna.{kind.package}.{base}, got {made}")
+        base, component_type = kind.base.__name__, type(component).__name__
+        raise TypeError(f"it must be an optuna.{kind.package}.{base}, got {component_type}")
     return component
 
 
@@ -260,13 +268,13 @@ def _wrapped_stoppers(choice: ComponentChoice, kind: ComponentKind) -> Mapping[s
     """Return the stoppers among the keywords of `choice`; raise `SamplerRefused` for an invalid one."""
     known_parameters = _parameters(choice.class_name, kind)
     return {
-        key: chosen_stopper(_component(value))
+        key: choose_stopper(_as_component_spec(value))
         for key, value in choice.keywords.items()
         if value is not None and key in known_parameters and _takes_stopper(known_parameters[key])
     }
 
 
-def _component(value: Any) -> Mapping[str, Any]:
+def _as_component_spec(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {"name": value}
 
 
@@ -275,27 +283,31 @@ def _takes_stopper(parameter: inspect.Parameter) -> bool:
     return BasePruner in (get_args(parameter.annotation) or (parameter.annotation,))
 
 
-def patience(stopper: ComponentChoice) -> StopperPatience:
+def stopper_patience(stopper: ComponentChoice) -> StopperPatience:
     """Return the conditions under which `stopper` begins to stop trials, from keywords and defaults."""
     known_parameters = _parameters(stopper.class_name, STOPPER)
     for wrapped in _wrapped_stoppers(stopper, STOPPER).values():
-        return patience(wrapped)  # wrapped and wrapping stopper must agree
+        return stopper_patience(wrapped)  # wrapped and wrapping stopper must agree
 
-    def number(keyword: str) -> int:
+    def integer_keyword(keyword: str) -> int:
         default = known_parameters[keyword].default if keyword in known_parameters else 0
         value = stopper.keywords.get(keyword, default)
         return value if isinstance(value, int) else 0  # the value may be determined from the first trial
 
-    rungs = number("reduction_factor") ** number("min_early_stopping_rate")
+    rungs = integer_keyword("reduction_factor") ** integer_keyword("min_early_stopping_rate")
     return StopperPatience(
-        steps=number("n_warmup_steps") or number("min_resource") * rungs,
-        trials=max(number("n_startup_trials"), number("n_min_trials"), number("bootstrap_count")),
+        steps=integer_keyword("n_warmup_steps") or integer_keyword("min_resource") * rungs,
+        trials=max(
+            integer_keyword("n_startup_trials"),
+            integer_keyword("n_min_trials"),
+            integer_keyword("bootstrap_count"),
+        ),
         keeps_all=stopper.keywords.get("percentile") == 100,
-        bounds=_bounds(stopper) if stopper.class_name == "ThresholdPruner" else None,
+        bounds=_threshold_bounds(stopper) if stopper.class_name == "ThresholdPruner" else None,
     )
 
 
-def _bounds(stopper: ComponentChoice) -> tuple[float, float]:
+def _threshold_bounds(stopper: ComponentChoice) -> tuple[float, float]:
     lower, upper = (stopper.keywords.get(keyword) for keyword in ("lower", "upper"))
     return (-inf if lower is None else float(lower), inf if upper is None else float(upper))
 
@@ -309,7 +321,7 @@ class NamedComponent:
     parameters: Mapping[str, inspect.Parameter]
     is_optunas: bool
 
-    def chosen(self, component_spec: Mapping[str, Any]) -> ComponentChoice:
+    def load_choice(self, component_spec: Mapping[str, Any]) -> ComponentChoice:
         """Return the class and keywords of `component_spec`, validated by names and types.
 
         Raises:
@@ -317,10 +329,12 @@ class NamedComponent:
         """
         names = self.alias.keywords
         written_keys = {names.get(key, key): key for key in component_spec if key != "name"}
-        missing = self.required - set(written_keys)
-        twice = [key for key in component_spec if key != names.get(key, key) in component_spec]
-        refusals = [Refusal("", f"{self.label} must be given {self.written(key)}") for key in missing]
-        refusals += [Refusal(key, f"{key} is {names[key]}: give one of them") for key in twice]
+        missing = self.required_keywords - set(written_keys)
+        duplicate_keys = [key for key in component_spec if key != names.get(key, key) in component_spec]
+        refusals = [
+            Refusal("", f"{self.label} must be given {self.alternative_name(key)}") for key in missing
+        ]
+        refusals += [Refusal(key, f"{key} is {names[key]}: give one of them") for key in duplicate_keys]
         for keyword, key in written_keys.items():
             refusals += self._refusals(key, keyword, component_spec[key])
         if refusals:
@@ -330,33 +344,41 @@ class NamedComponent:
         )
 
     @property
-    def required(self) -> set[str]:
+    def required_keywords(self) -> set[str]:
         """Return the keywords that must be given."""
-        return {key for key, takes in self.parameters.items() if is_required(takes) and key not in _DERIVED}
+        return {
+            key
+            for key, takes in self.parameters.items()
+            if is_required(takes) and key not in _DERIVED_KEYWORDS
+        }
 
-    def written(self, keyword: str) -> str:
+    def alternative_name(self, keyword: str) -> str:
         """Return the alternative name of a keyword of the class."""
         return next((name for name, target in self.alias.keywords.items() if target == keyword), keyword)
 
     def _refusals(self, keyword_path: str, keyword: str, value: Any) -> Iterator[Refusal]:
         """Yield the faults of one keyword."""
-        takes = self.parameters.get(keyword)
-        if keyword in _DERIVED:
-            yield Refusal(keyword_path, f"{self.label} must not be given {keyword_path}: {_DERIVED[keyword]}")
+        parameter = self.parameters.get(keyword)
+        if keyword in _DERIVED_KEYWORDS:
+            yield Refusal(
+                keyword_path, f"{self.label} must not be given {keyword_path}: {_DERIVED_KEYWORDS[keyword]}"
+            )
         elif keyword_path in self.alias.refused:
             reason = self.alias.refused[keyword_path]
             yield Refusal(keyword_path, f"{self.label} has no {keyword_path} here: {reason}")
-        elif takes is not None and _takes_stopper(takes):
-            yield from _refused_stopper(keyword_path, value)
-        elif takes is None or not can_be_written(takes):
-            if takes is not None or not self._takes_any:
+        elif parameter is not None and _takes_stopper(parameter):
+            yield from _wrapped_stopper_refusals(keyword_path, value)
+        elif parameter is None or not is_expressible(parameter):
+            if parameter is not None or not self._takes_any:
                 advice = hint(keyword_path, self._known_keywords())
                 message = f"{self.label} has no keyword {keyword_path!r}. {advice}"
                 yield Refusal(keyword_path, message)
-        elif not fits(value, takes):
-            yield Refusal(keyword_path, f"{keyword_path} must be {type_words(takes)}, got {value!r}")
-        elif self.is_optunas and isinstance(value, int | float) and value < _LEAST.get(keyword, value):
-            yield Refusal(keyword_path, f"{keyword_path} must be at least {_LEAST[keyword]}, got {value!r}")
+        elif not matches_annotation(value, parameter):
+            yield Refusal(keyword_path, f"{keyword_path} must be {type_words(parameter)}, got {value!r}")
+        elif self.is_optunas and isinstance(value, int | float) and value < _MIN_VALUES.get(keyword, value):
+            yield Refusal(
+                keyword_path, f"{keyword_path} must be at least {_MIN_VALUES[keyword]}, got {value!r}"
+            )
 
     @property
     def _takes_any(self) -> bool:
@@ -364,13 +386,13 @@ class NamedComponent:
 
     def _known_keywords(self) -> list[str]:
         return sorted(
-            self.written(key)
+            self.alternative_name(key)
             for key, parameter in self.parameters.items()
-            if (can_be_written(parameter) or _takes_stopper(parameter)) and key not in _DERIVED
+            if (is_expressible(parameter) or _takes_stopper(parameter)) and key not in _DERIVED_KEYWORDS
         )
 
 
-def _refused_stopper(keyword_path: str, value: Any) -> Iterator[Refusal]:
+def _wrapped_stopper_refusals(keyword_path: str, value: Any) -> Iterator[Refusal]:
     """Yield the errors in a stopper that another stopper wraps."""
     if value is None:
         return
@@ -378,7 +400,7 @@ def _refused_stopper(keyword_path: str, value: Any) -> Iterator[Refusal]:
         yield Refusal(keyword_path, f"{keyword_path} must be a stopper, or null, got {value!r}")
         return
     try:
-        chosen_stopper(_component(value))
+        choose_stopper(_as_component_spec(value))
     except SamplerRefused as error:
         yield from (Refusal(keyword_path, f"{keyword_path}: {refusal.message}") for refusal in error.refusals)
 
@@ -390,12 +412,12 @@ def load_component(component_spec: Mapping[str, Any], kind: ComponentKind) -> Na
         SamplerRefused: If there is none.
     """
     name = str(component_spec.get("name"))
-    ray_name = _rays_name(name, kind)
-    optuna_name = _optunas_name(name, kind)
+    ray_name = _ray_short_name(name, kind)
+    optuna_name = _optuna_short_name(name, kind)
     alias = kind.aliases.get(ray_name) or kind.aliases.get(optuna_name) or Alias(optuna_name)
     if reason := kind.instead.get(ray_name):
         raise SamplerRefused([Refusal("", f"{kind.noun} {name!r} cannot be used: {reason}")])
-    is_optunas = alias.class_name in constructors(kind)
+    is_optunas = alias.class_name in optuna_parameters(kind)
     if not is_optunas and alias.class_name != GRID and not _is_dotted(alias.class_name):
         message = f"no {kind.noun} named {name!r}. {hint(name, known_names(kind))}"
         raise SamplerRefused([Refusal("", message)])
@@ -406,20 +428,24 @@ def _is_dotted(name: str) -> bool:
     return "." in name or ":" in name
 
 
-def _optunas_name(name: str, kind: ComponentKind) -> str:
+def _optuna_short_name(name: str, kind: ComponentKind) -> str:
     """Return the short name of a class of Optuna whose full name is `name`; any other name unchanged."""
     module, _, class_name = name.replace(":", ".").rpartition(".")
-    return class_name if module == f"optuna.{kind.package}" and class_name in constructors(kind) else name
+    return (
+        class_name if module == f"optuna.{kind.package}" and class_name in optuna_parameters(kind) else name
+    )
 
 
-def _rays_name(name: str, kind: ComponentKind) -> str:
+def _ray_short_name(name: str, kind: ComponentKind) -> str:
     """Return the short name of a Ray Tune scheduler whose full name is `name`; any other name unchanged."""
     module, _, class_name = name.replace(":", ".").rpartition(".")
-    is_rays = f"{module}.".startswith(RAYS) and (class_name in kind.aliases or class_name in kind.instead)
-    return class_name if is_rays else name
+    is_ray_scheduler = f"{module}.".startswith(RAY_SCHEDULERS) and (
+        class_name in kind.aliases or class_name in kind.instead
+    )
+    return class_name if is_ray_scheduler else name
 
 
-def _class(name: str, kind: ComponentKind) -> Callable[..., Any]:
+def _load_class(name: str, kind: ComponentKind) -> Callable[..., Any]:
     """Return the class or function that builds the sampler or stopper `name`.
 
     Raises:
@@ -427,26 +453,26 @@ def _class(name: str, kind: ComponentKind) -> Callable[..., Any]:
     """
     if not _is_dotted(name):
         return cast(Callable[..., Any], getattr(getattr(optuna, kind.package), name))
-    module_name, _, inner = name.partition(":") if ":" in name else name.rpartition(".")
+    module_name, _, attribute_path = name.partition(":") if ":" in name else name.rpartition(".")
     try:
         target: Any = import_named(module_name, f"a {kind.noun}'s module")
-        for part in inner.split("."):
+        for part in attribute_path.split("."):
             target = getattr(target, part)
     except BadName as error:
         raise SamplerRefused([Refusal("", str(error))]) from error
     except AttributeError as error:
-        suggestion = nearest(inner, dir(sys.modules[module_name]))
+        suggestion = nearest(attribute_path, dir(sys.modules[module_name]))
         question = f". Did you mean {suggestion!r}?" if suggestion is not None else f": {error}"
-        raise SamplerRefused([Refusal("", f"{module_name} has no {inner}{question}")]) from error
+        raise SamplerRefused([Refusal("", f"{module_name} has no {attribute_path}{question}")]) from error
     if not callable(target):
         raise SamplerRefused([Refusal("", f"{name} must be a class, got {type(target).__name__}")])
-    if reason := _why_not_called(target, kind):
+    if reason := _reason_not_callable(target, kind):
         raise SamplerRefused([Refusal("", f"{kind.noun} {name!r} cannot be used: {reason}")])
     constructor: Callable[..., Any] = target
     return constructor
 
 
-def _why_not_called(target: Callable[..., Any], kind: ComponentKind) -> str | None:
+def _reason_not_callable(target: Callable[..., Any], kind: ComponentKind) -> str | None:
     """Return why a plan must not call the object of a dotted name; None if it may.
 
     A function must declare its result. Otherwise any function, such as `os.system`, would be called.
@@ -458,15 +484,15 @@ def _why_not_called(target: Callable[..., Any], kind: ComponentKind) -> str | No
         signature = inspect.signature(target, eval_str=True)
     except Exception:  # a builtin without a signature, or an annotation with an unknown name
         signature = inspect.Signature()
-    result_type, takes = signature.return_annotation, signature.parameters
+    result_type, known_parameters = signature.return_annotation, signature.parameters
     if (inspect.isclass(result_type) and issubclass(result_type, kind.base)) or (
-        kind.base is BaseSampler and "seed" in takes
+        kind.base is BaseSampler and "seed" in known_parameters
     ):
         return None
     target_name = getattr(target, "__name__", type(target).__name__)
     sign = " or takes a keyword seed" if kind.base is BaseSampler else ""
     return (
-        f"it must be an {base}, or a function that returns one and says so (`-> {kind.base.__name__}`)"
+        f"it must be an {base}, or a function with the return annotation `-> {kind.base.__name__}`"
         f"{sign}, got the function {target_name}"
     )
 
@@ -479,11 +505,11 @@ def _parameters(name: str, kind: ComponentKind) -> Mapping[str, inspect.Paramete
     """
     if name == GRID:
         return {}
-    known_parameters = constructors(kind)
+    known_parameters = optuna_parameters(kind)
     if name in known_parameters:
         return known_parameters[name]
     try:
-        return parameters(_class(name, kind))
+        return signature_parameters(_load_class(name, kind))
     except ValueError as error:
         if isinstance(error, SamplerRefused):
             raise
@@ -492,22 +518,22 @@ def _parameters(name: str, kind: ComponentKind) -> Mapping[str, inspect.Paramete
 
 def known_names(kind: ComponentKind) -> list[str]:
     """Return every valid name without a dot, alternative names first."""
-    return sorted(kind.aliases) + sorted(constructors(kind).keys() - kind.aliases.keys())
+    return sorted(kind.aliases) + sorted(optuna_parameters(kind).keys() - kind.aliases.keys())
 
 
 @cache
-def constructors(kind: ComponentKind) -> Mapping[str, Mapping[str, inspect.Parameter]]:
+def optuna_parameters(kind: ComponentKind) -> Mapping[str, Mapping[str, inspect.Parameter]]:
     """Return the parameters of every class of Optuna that YAML can describe, by class name."""
     parameters_by_class: dict[str, Mapping[str, inspect.Parameter]] = {}
     for name in getattr(optuna, kind.package).__all__:
-        constructor = _class(name, kind)
+        constructor = _load_class(name, kind)
         is_left_out = name.startswith("Base") or name == "NopPruner" or name in kind.instead
         if is_left_out or not inspect.isclass(constructor):
             continue
-        declared = parameters(constructor)
+        class_parameters = signature_parameters(constructor)
         if all(
-            can_be_written(parameter) or (kind is STOPPER and _takes_stopper(parameter))
-            for parameter in filter(is_required, declared.values())
+            is_expressible(parameter) or (kind is STOPPER and _takes_stopper(parameter))
+            for parameter in filter(is_required, class_parameters.values())
         ):
-            parameters_by_class[name] = declared
+            parameters_by_class[name] = class_parameters
     return parameters_by_class

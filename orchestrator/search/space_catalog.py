@@ -1,4 +1,4 @@
-"""Looks up search spaces: those in `search_spaces`, and those of other packages.
+"""Look up search spaces of `search_spaces` and of other packages.
 
 Other packages provide modules with the same contents, by the entry point `haltsweep.spaces` or by dotted
 name. `grid` and `my_package.grid` name the space that the module calls `published`. `grid.wide` and
@@ -15,15 +15,17 @@ from search_spaces.dimensions import Space
 from search_spaces.wording import hint
 from trainables.custom.extensions import BadName, Catalogue, Needs, UnknownName, is_module_name
 
-_NEEDS: Final[Needs] = {
+_REQUIRED_NAMES: Final[Needs] = {
     DEFAULT_VARIANT: (lambda value: isinstance(value, Space), "a search_spaces.dimensions.Space"),
 }
-_SPACES: Final = Catalogue("search space", "haltsweep.spaces", "search_spaces", ours.names, lambda: _NEEDS)
+_CATALOGUE: Final = Catalogue(
+    "search space", "haltsweep.spaces", "search_spaces", ours.names, lambda: _REQUIRED_NAMES
+)
 
 
 def names() -> tuple[str, ...]:
     """Return the sorted names of all listed spaces, without variants."""
-    return _SPACES.names()
+    return _CATALOGUE.names()
 
 
 def full_names() -> tuple[str, ...]:
@@ -31,7 +33,7 @@ def full_names() -> tuple[str, ...]:
     full_names_found = []
     for name in names():
         try:
-            full_names_found += list(_full_names(name, variants(_SPACES.load(name))))
+            full_names_found += list(_full_names(name, variants(_CATALOGUE.load(name))))
         except BadName:
             continue
     return tuple(full_names_found)
@@ -61,14 +63,14 @@ def describe(full_name: str) -> str:
 
 def origin(full_name: str) -> str:
     """Return the origin of a listed space: `haltsweep`, or name and version of a distribution."""
-    return _SPACES.origin(full_name.partition(".")[0])
+    return _CATALOGUE.origin(full_name.partition(".")[0])
 
 
 def _find_space(full_name: str) -> tuple[ModuleType, Space]:
     """Return the module and the space called `full_name`."""
     name = full_name.partition(".")[0]
     if name in names():
-        module = _SPACES.load(name)
+        module = _CATALOGUE.load(name)
         if full_name in (spaces_by_name := _full_names(name, variants(module))):
             return module, spaces_by_name[full_name]
     try:
@@ -84,13 +86,13 @@ def _load_foreign(full_name: str) -> tuple[ModuleType, Space]:
     if not is_module_name(full_name):
         raise UnknownName
     try:
-        module = _SPACES.load(full_name)
+        module = _CATALOGUE.load(full_name)
         return module, variants(module)[DEFAULT_VARIANT]
     except UnknownName:
         name, _, variant = full_name.rpartition(".")
         if not is_module_name(name):
             raise
-        module = _SPACES.load(name)
+        module = _CATALOGUE.load(name)
         if variant not in variants(module) or variant == DEFAULT_VARIANT:
             raise
         return module, variants(module)[variant]
@@ -98,5 +100,5 @@ def _load_foreign(full_name: str) -> tuple[ModuleType, Space]:
 
 def _full_names(name: str, spaces: Mapping[str, Space]) -> dict[str, Space]:
     """Return the spaces of the module `name` by their names in a spec."""
-    others = [variant for variant in sorted(spaces) if variant != DEFAULT_VARIANT]
-    return {name: spaces[DEFAULT_VARIANT], **{f"{name}.{other}": spaces[other] for other in others}}
+    variant_names = [variant for variant in sorted(spaces) if variant != DEFAULT_VARIANT]
+    return {name: spaces[DEFAULT_VARIANT], **{f"{name}.{other}": spaces[other] for other in variant_names}}

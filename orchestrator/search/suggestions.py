@@ -1,4 +1,4 @@
-"""Draws values of a search space with Optuna."""
+"""Draw values of a search space with Optuna."""
 
 import warnings
 
@@ -50,7 +50,7 @@ def _suggest_value(trial: optuna.Trial, name: str, domain: Domain) -> Value:
             return domain.values[trial.suggest_int(name, 0, len(domain.values) - 1)]
         case Float(low, high, log, step):
             with warnings.catch_warnings():
-                # The step need not divide the range: the largest value is then below the high end.
+                # If the step does not divide the range, the largest value is below the high end.
                 warnings.filterwarnings("ignore", message=".*is not divisible by `step`")
                 return trial.suggest_float(name, low, high, log=log, step=step)
         case _:

@@ -14,19 +14,19 @@ from itertools import chain, combinations
 
 from orchestrator.statistics.paired import ZERO_TOLERANCE
 
-Away = frozenset[str]
+RemovedComponents = frozenset[str]
 """Components that an arm removes."""
 Term = tuple[str, ...]
 """One component for its main effect, or several for their interaction."""
 
 
-def terms(factors: Sequence[str]) -> Iterator[Term]:
+def effect_terms(factors: Sequence[str]) -> Iterator[Term]:
     """Yield every main effect, then every interaction, from two components to all."""
     return chain.from_iterable(combinations(factors, size) for size in range(1, len(factors) + 1))
 
 
-def contrasts(
-    values: Mapping[Away, Mapping[int, float]], factors: Sequence[str]
+def effect_contrasts(
+    values: Mapping[RemovedComponents, Mapping[int, float]], factors: Sequence[str]
 ) -> dict[Term, dict[int, float]]:
     """Return every main effect and interaction, by term and seed.
 
@@ -40,7 +40,7 @@ def contrasts(
     Raises:
         ValueError: A key of `values` is not a combination of `factors`.
     """
-    cells = [frozenset(term) for term in ((), *terms(factors))]
+    cells = [frozenset(term) for term in ((), *effect_terms(factors))]
     if unknown_cells := set(values) - set(cells):
         unknown_arms = sorted(map(sorted, unknown_cells))
         raise ValueError(f"arms must remove some of {', '.join(factors)}, got {unknown_arms}")
@@ -50,19 +50,20 @@ def contrasts(
     scale = 2 ** (len(factors) - 1)
     return {
         term: {
-            seed: _sum([_sign(term, removed) * values[removed][seed] for removed in cells]) / scale
+            seed: _rounded_sum([_contrast_sign(term, removed) * values[removed][seed] for removed in cells])
+            / scale
             for seed in seeds
         }
-        for term in terms(factors)
+        for term in effect_terms(factors)
         if seeds
     }
 
 
-def _sum(values: Sequence[float]) -> float:
+def _rounded_sum(values: Sequence[float]) -> float:
     """Return the sum of `values`; 0 if it differs from 0 only by rounding."""
     total = math.fsum(values)
     return 0.0 if abs(total) <= ZERO_TOLERANCE * max(map(abs, values)) else total
 
 
-def _sign(term: Term, removed: Away) -> int:
+def _contrast_sign(term: Term, removed: RemovedComponents) -> int:
     return -1 if len(removed & set(term)) % 2 else 1

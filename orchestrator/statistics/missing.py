@@ -17,9 +17,9 @@ from itertools import product
 from typing import Literal
 
 from orchestrator.statistics.paired import PairedEstimate
-from orchestrator.statistics.verdicts import SEEDS_LEAST, verdict
+from orchestrator.statistics.verdicts import MIN_VERDICT_SEEDS, verdict
 
-MOST_MISSING = 8
+MAX_MISSING_UNITS = 8
 """Maximum number of failed units for a verdict; each one doubles the number of combinations of bounds."""
 Bounds = Mapping[int, tuple[float, float]]
 """Smallest and largest possible difference by unit without a value."""
@@ -46,29 +46,31 @@ def verdict_despite_missing(
         `paired` with an interval that covers the intervals at all bounds, the largest p, and the number of
         `missing` units.
     """
-    if not bounds or len(bounds) > MOST_MISSING or paired.n < SEEDS_LEAST:
+    if not bounds or len(bounds) > MAX_MISSING_UNITS or paired.n < MIN_VERDICT_SEEDS:
         return paired
-    at_bounds: list[PairedEstimate] = []
+    estimates_at_bounds: list[PairedEstimate] = []
     kind = None
-    for values_by_unit in _combinations(bounds):
+    for values_by_unit in _bound_combinations(bounds):
         estimate = compare_with(values_by_unit)
         verdict_kind = verdict(estimate, margin=margin, better=better).kind
         if verdict_kind == "undecided" or (kind is not None and verdict_kind != kind):
             return paired
         kind = verdict_kind
-        at_bounds.append(estimate)
+        estimates_at_bounds.append(estimate)
     return replace(
         paired,
-        low=min(paired.mean, *(estimate.low for estimate in at_bounds if estimate.low is not None)),
-        high=max(paired.mean, *(estimate.high for estimate in at_bounds if estimate.high is not None)),
-        p=max(estimate.p for estimate in at_bounds if estimate.p is not None),
+        low=min(paired.mean, *(estimate.low for estimate in estimates_at_bounds if estimate.low is not None)),
+        high=max(
+            paired.mean, *(estimate.high for estimate in estimates_at_bounds if estimate.high is not None)
+        ),
+        p=max(estimate.p for estimate in estimates_at_bounds if estimate.p is not None),
         missing=len(bounds),
     )
 
 
-def _combinations(bounds: Bounds) -> Iterator[dict[int, float]]:
+def _bound_combinations(bounds: Bounds) -> Iterator[dict[int, float]]:
     """Yield every combination of bounds; the first two, all low and all high, disagree most often."""
-    lows, highs = ({unit: ends[side] for unit, ends in bounds.items()} for side in (0, 1))
+    lows, highs = ({unit: ends[index] for unit, ends in bounds.items()} for index in (0, 1))
     yield lows
     yield highs
     for ends in product(*bounds.values()):

@@ -17,8 +17,8 @@ Three changes adapt the method to a few arms with a shared baseline:
   average if all true variances are equal. This value replaces trigamma(d / 2) in the second equation.
 - All k variances together have at most k d / (1 + (k - 1) c) degrees of freedom, which is also the upper
   bound of d0 + d. limma uses k d.
-- An arm whose variance is far above the prior of the other arms (F test at level `WILD`) keeps its own
-  variance, and the prior is estimated from the others. Phipson et al. (2016) lower the prior degrees of
+- An arm whose variance is far above the prior of the other arms (F test at level `OUTLIER_LEVEL`) keeps its
+  own variance, and the prior is estimated from the others. Phipson et al. (2016) lower the prior degrees of
   freedom of such arms instead, which needs more arms than a sweep has.
 
 `python -m tests.orchestrator.statistics.moderated_studies` prints the error and power in simulations.
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-UNITS_LEAST = 5
+MIN_UNITS = 5
 """Minimum number of seeds, or repeats, for moderation of variances."""
-ARMS_LEAST = 3
+MIN_ARMS = 3
 """Minimum number of variances for the estimate of a prior."""
-WILD = 0.01
+OUTLIER_LEVEL = 0.01
 """Level of the test for an arm that varies more than the others."""
-INFINITE = 1e8
+INFINITE_FREEDOM = 1e8
 """Degrees of freedom from which on a prior counts as exactly known."""
 
 
@@ -63,11 +63,13 @@ class Prior:
         return math.sqrt(squares / (self.freedom + freedom))
 
 
-def priors(differences: Mapping[str, Mapping[int, float]], spreads: Mapping[str, float]) -> dict[str, Prior]:
+def estimate_priors(
+    differences: Mapping[str, Mapping[int, float]], spreads: Mapping[str, float]
+) -> dict[str, Prior]:
     """Return the prior of every arm whose variance is to be moderated.
 
     An arm has no prior if it lacks a unit that others have, does not vary, or varies far more than the
-    others. No arm has a prior with fewer than `UNITS_LEAST` units or fewer than `ARMS_LEAST` remaining arms.
+    others. No arm has a prior with fewer than `MIN_UNITS` units or fewer than `MIN_ARMS` remaining arms.
 
     Args:
         differences: By arm, the differences of one outcome by unit.
@@ -77,31 +79,33 @@ def priors(differences: Mapping[str, Mapping[int, float]], spreads: Mapping[str,
     complete_arms = [
         arm for arm, values in differences.items() if frozenset(values) == units and spreads.get(arm)
     ]
-    if len(units) < UNITS_LEAST or len(complete_arms) < ARMS_LEAST:
+    if len(units) < MIN_UNITS or len(complete_arms) < MIN_ARMS:
         return {}
     freedom = len(units) - 1
     variances = {arm: spreads[arm] ** 2 for arm in complete_arms}
-    tame = [arm for arm in complete_arms if not _is_wild(arm, variances, freedom)]
-    if len(tame) < ARMS_LEAST:
+    regular_arms = [arm for arm in complete_arms if not _is_outlier(arm, variances, freedom)]
+    if len(regular_arms) < MIN_ARMS:
         return {}
     import numpy as np
 
     order = sorted(units)
-    values = np.array([[differences[arm][unit] for unit in order] for arm in tame])
+    values = np.array([[differences[arm][unit] for unit in order] for arm in regular_arms])
     correlation = _mean_squared_correlation(values)
-    prior = _prior([variances[arm] for arm in tame], freedom, correlation)
-    max_freedom = len(tame) * freedom / (1 + (len(tame) - 1) * correlation)
-    capped = Prior(max(0.0, min(prior.freedom, max_freedom - freedom)), prior.spread)
-    return dict.fromkeys(tame, capped)
+    prior = _estimate_prior([variances[arm] for arm in regular_arms], freedom, correlation)
+    max_freedom = len(regular_arms) * freedom / (1 + (len(regular_arms) - 1) * correlation)
+    capped_prior = Prior(max(0.0, min(prior.freedom, max_freedom - freedom)), prior.spread)
+    return dict.fromkeys(regular_arms, capped_prior)
 
 
-def _is_wild(arm: str, variances: Mapping[str, float], freedom: int) -> bool:
+def _is_outlier(arm: str, variances: Mapping[str, float], freedom: int) -> bool:
     """Return whether the variance of an arm is improbably large under the prior of the other arms."""
     from scipy import special
 
-    prior = _prior([variance for other_arm, variance in variances.items() if other_arm != arm], freedom, 0.0)
+    prior = _estimate_prior(
+        [variance for other_arm, variance in variances.items() if other_arm != arm], freedom, 0.0
+    )
     ratio = variances[arm] / prior.spread**2
-    return bool(special.fdtrc(freedom, min(prior.freedom, INFINITE), ratio) < WILD)
+    return bool(special.fdtrc(freedom, min(prior.freedom, INFINITE_FREEDOM), ratio) < OUTLIER_LEVEL)
 
 
 def _mean_squared_correlation(values: "NDArray[np.float64]") -> float:
@@ -113,7 +117,7 @@ def _mean_squared_correlation(values: "NDArray[np.float64]") -> float:
     return float((squares.sum() - arms) / (arms * (arms - 1)))
 
 
-def _prior(variances: Sequence[float], freedom: int, correlation: float) -> Prior:
+def _estimate_prior(variances: Sequence[float], freedom: int, correlation: float) -> Prior:
     """Return the prior by Smyth (2004), section 6.2.
 
     Args:
@@ -126,9 +130,11 @@ def _prior(variances: Sequence[float], freedom: int, correlation: float) -> Prio
     half = freedom / 2
     logs = [math.log(variance) - float(special.digamma(half)) + math.log(half) for variance in variances]
     mean = math.fsum(logs) / len(logs)
-    scatter = math.fsum((logarithm - mean) ** 2 for logarithm in logs) / (len(logs) - 1)
-    freedom_of_prior = 2 * _inverse_trigamma(scatter - float(special.polygamma(1, half)) * (1 - correlation))
-    if freedom_of_prior >= INFINITE:
+    log_variance = math.fsum((logarithm - mean) ** 2 for logarithm in logs) / (len(logs) - 1)
+    freedom_of_prior = 2 * _inverse_trigamma(
+        log_variance - float(special.polygamma(1, half)) * (1 - correlation)
+    )
+    if freedom_of_prior >= INFINITE_FREEDOM:
         return Prior(math.inf, math.exp(mean / 2))
     return Prior(
         freedom_of_prior,
@@ -140,7 +146,7 @@ def _inverse_trigamma(value: float) -> float:
     """Return the argument at which the trigamma function is `value`; infinite if `value` is about 0."""
     from scipy import optimize, special
 
-    if value <= 1 / INFINITE:
+    if value <= 1 / INFINITE_FREEDOM:
         return math.inf
     # 1 / x < trigamma(x) < 1 / x + 1 / x^2
     high = 1 / value + 1 / math.sqrt(value)

@@ -40,15 +40,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from orchestrator.statistics.moderated import Prior, priors
+from orchestrator.statistics.moderated import Prior, estimate_priors
 
 LEVEL = 0.05
 """Default family-wise error of all claims of a report."""
-MEDIAN_SHARE = 0.5
+MIN_MEDIAN_SHARE = 0.5
 """Minimum spread as a share of the median spread in the same outcome."""
 ZERO_TOLERANCE = 1e-12
 """Tolerance for a difference that should be 0, relative to the subtracted numbers."""
-_NOISE = 1e-9
+_ROUNDING_SHARE = 1e-9
 """Differences of values up to this share of the larger one count as rounding errors."""
 
 Key = tuple[str, str]
@@ -90,12 +90,12 @@ class PairedEstimate:
         return len(self.by_seed)
 
     @property
-    def without_chance(self) -> "PairedEstimate":
+    def without_interval(self) -> "PairedEstimate":
         """Return the difference without spread, interval and p, for seeds that show no random variation."""
         return replace(self, spread=None, low=None, high=None, p=None, raised=False)
 
     @property
-    def shown(self) -> bool:
+    def excludes_zero(self) -> bool:
         """Return whether the interval excludes 0, that is, whether `p` is at most `level`."""
         return self.p is not None and self.p <= self.level
 
@@ -117,7 +117,7 @@ def by_unit(by_seed: Mapping[int, float], units: Mapping[int, int]) -> dict[int,
     }
 
 
-def compare(
+def estimate_differences(
     differences: Mapping[Key, Mapping[int, float]],
     *,
     family: int,
@@ -153,7 +153,7 @@ def compare(
         step = (resolutions or {}).get(key[1], 0.0)
         least = least_spread(outcome_spreads, step)
         spread, own_prior = spreads.get(key), prior.get(key)
-        estimates[key] = _make_paired(values, spread, least, family=family, level=level, prior=own_prior)
+        estimates[key] = _make_estimate(values, spread, least, family=family, level=level, prior=own_prior)
     return estimates
 
 
@@ -166,7 +166,8 @@ def _priors(differences: Mapping[Key, Mapping[int, float]], spreads: Mapping[Key
         }
         spread_by_arm = {arm: spread for (arm, name), spread in spreads.items() if name == outcome}
         priors_by_key |= {
-            (arm, outcome): prior for arm, prior in priors(differences_of_outcome, spread_by_arm).items()
+            (arm, outcome): prior
+            for arm, prior in estimate_priors(differences_of_outcome, spread_by_arm).items()
         }
     return priors_by_key
 
@@ -180,10 +181,10 @@ def least_spread(spreads: Iterable[float], step: float) -> float:
     """
     known_spreads = list(spreads)
     median = statistics.median_low(known_spreads) if known_spreads else 0.0
-    return max(step / math.sqrt(6), MEDIAN_SHARE * median)
+    return max(step / math.sqrt(6), MIN_MEDIAN_SHARE * median)
 
 
-def _make_paired(
+def _make_estimate(
     by_seed: Mapping[int, float],
     spread: float | None,
     least: float,
@@ -202,7 +203,7 @@ def _make_paired(
     n = len(by_seed)
     error = used_spread / math.sqrt(n)
     half = half_width(n, family, level, extra_freedom) * error
-    p = min(1.0, family * _p_alone(mean / error, n - 1 + extra_freedom))
+    p = min(1.0, family * _two_sided_p(mean / error, n - 1 + extra_freedom))
     # If interval and p round differently, the interval decides, so that a report is consistent.
     p = min(p, level) if abs(mean) > half else max(p, math.nextafter(level, 1))
     is_raised = spread is not None and used_spread > spread
@@ -234,30 +235,33 @@ def half_width(n: int, family: int, level: float = LEVEL, extra_freedom: float =
     return float(-special.stdtrit(n - 1 + extra_freedom, level / (2 * family)))
 
 
-def _p_alone(t: float, freedom: float) -> float:
+def _two_sided_p(t: float, freedom: float) -> float:
     from scipy import special
 
     return float(2 * special.stdtr(freedom, -abs(t)))
 
 
-def p_without(paired: PairedEstimate, seed: int) -> float | None:
+def p_without_seed(paired: PairedEstimate, seed: int) -> float | None:
     """Return the two-sided p of this comparison after removal of one seed, not corrected for the family.
 
     Returns:
         None if fewer than 2 seeds remain, or without a spread.
     """
-    rest = [value for other_seed, value in paired.by_seed.items() if other_seed != seed]
-    if len(rest) < 2 or paired.spread is None:
+    remaining_values = [value for other_seed, value in paired.by_seed.items() if other_seed != seed]
+    if len(remaining_values) < 2 or paired.spread is None:
         return None
-    freedom, spread = len(rest) - 1, deviation(rest)
+    freedom, spread = len(remaining_values) - 1, deviation(remaining_values)
     extra_freedom = paired.prior.freedom if paired.prior is not None else 0.0
     if paired.prior is not None:
         spread = paired.prior.moderate(spread, freedom)
     used_spread = max(spread, paired.spread_least)
     if not used_spread:
-        return 0.0 if any(rest) else 1.0
-    return _p_alone(
-        math.fsum(rest) / len(rest) / (used_spread / math.sqrt(len(rest))), freedom + extra_freedom
+        return 0.0 if any(remaining_values) else 1.0
+    return _two_sided_p(
+        math.fsum(remaining_values)
+        / len(remaining_values)
+        / (used_spread / math.sqrt(len(remaining_values))),
+        freedom + extra_freedom,
     )
 
 
@@ -265,7 +269,7 @@ def deviation(values: list[float]) -> float:
     """Return the sample standard deviation of at least two values; 0 if they differ only by rounding."""
     mean = math.fsum(values) / len(values)
     standard_deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
-    return standard_deviation if standard_deviation > _NOISE * max(map(abs, values)) else 0.0
+    return standard_deviation if standard_deviation > _ROUNDING_SHARE * max(map(abs, values)) else 0.0
 
 
 def resolution(values: Iterable[float]) -> float:
@@ -276,4 +280,4 @@ def resolution(values: Iterable[float]) -> float:
     arms.
     """
     steps = ((high - low, max(abs(low), abs(high))) for low, high in pairwise(sorted(set(values))))
-    return min((step for step, size in steps if step > _NOISE * size), default=0.0)
+    return min((step for step, size in steps if step > _ROUNDING_SHARE * size), default=0.0)

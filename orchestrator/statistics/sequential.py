@@ -36,19 +36,26 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Literal
 
-from orchestrator.statistics.paired import Key, PairedEstimate, compare, half_width, resolution, subtract
+from orchestrator.statistics.paired import (
+    Key,
+    PairedEstimate,
+    estimate_differences,
+    half_width,
+    resolution,
+    subtract,
+)
 from orchestrator.statistics.power import chance
-from orchestrator.statistics.verdicts import SEEDS_LEAST, Verdict, verdict
+from orchestrator.statistics.verdicts import MIN_VERDICT_SEEDS, Verdict, verdict
 from search_spaces.wording import amount
 
-LOOK_SHARE = 0.05
+LOOK_LEVEL_SHARE = 0.05
 """Level of a look, as a share of the sweep's level."""
-HOPELESS = 0.1
+MIN_CHANCE = 0.1
 """An arm is stopped if the probability of a verdict with all seeds is below this."""
-FIRST_LOOK = SEEDS_LEAST
+FIRST_LOOK = MIN_VERDICT_SEEDS
 """Number of seeds before the first look."""
 
-Values = Mapping[Key, Mapping[int, float]]
+ValuesByArmAndOutcome = Mapping[Key, Mapping[int, float]]
 """Measured values by seed, by arm and outcome."""
 
 
@@ -88,7 +95,7 @@ class EarlyVerdict:
     verdicts: Mapping[str, Verdict]
 
 
-def looks(seeds: int) -> range:
+def look_sizes(seeds: int) -> range:
     """Return the numbers of seeds after which there is a look, excluding the last one."""
     return range(FIRST_LOOK, seeds)
 
@@ -105,55 +112,61 @@ def expected_seeds(effect: float, seeds: int, family: int, level: float) -> floa
         family: Number of comparisons.
         level: Family-wise error of the sweep.
     """
-    decided = [chance(effect, number, family, level * LOOK_SHARE) for number in looks(seeds)]
-    return seeds - sum(accumulate(decided, max))
+    decision_chances = [
+        chance(effect, number, family, level * LOOK_LEVEL_SHARE) for number in look_sizes(seeds)
+    ]
+    return seeds - sum(accumulate(decision_chances, max))
 
 
 def decide_arms(
     question: Question,
-    values: Values,
-    first: Sequence[int],
-    undecided: Collection[str],
+    values: ValuesByArmAndOutcome,
+    look_seeds: Sequence[int],
+    undecided_arms: Collection[str],
     failed_seeds: Mapping[str, Collection[int]],
 ) -> dict[str, EarlyVerdict]:
-    """Return the arms that are decided once the seeds `first` have run, with their verdicts.
+    """Return the arms that are decided once the seeds `look_seeds` have run, with their verdicts.
 
     Args:
         question: Comparisons and error level of the sweep.
         values: Values of all arms that have run, including arms that were decided before. Only the seeds
-            `first` are used.
-        first: Seeds of this look.
-        undecided: Arms to decide.
-        failed_seeds: Failed seeds by arm. An arm remains undecided if a seed of `first` failed for the
+            `look_seeds` are used.
+        look_seeds: Seeds of this look.
+        undecided_arms: Arms to decide.
+        failed_seeds: Failed seeds by arm. An arm remains undecided if a seed of `look_seeds` failed for the
             arm or its reference.
     """
     values_at_look = {
-        key: {seed: values_by_seed[seed] for seed in first if seed in values_by_seed}
+        key: {seed: values_by_seed[seed] for seed in look_seeds if seed in values_by_seed}
         for key, values_by_seed in values.items()
     }
     at_look, at_end = (
-        _compare_values(question, values_at_look, question.level * share) for share in (LOOK_SHARE, 1.0)
+        _compare_values(question, values_at_look, question.level * share) for share in (LOOK_LEVEL_SHARE, 1.0)
     )
-    decided = {}
-    for arm in undecided:
+    early_verdicts = {}
+    for arm in undecided_arms:
         reference = question.references[arm]
-        if any(seed in failed_seeds.get(arm_name, ()) for arm_name in (arm, reference) for seed in first):
+        if any(
+            seed in failed_seeds.get(arm_name, ()) for arm_name in (arm, reference) for seed in look_seeds
+        ):
             continue
         if any(
-            len(at_look[arm, name].by_seed) < len(first)
+            len(at_look[arm, name].by_seed) < len(look_seeds)
             for name in question.outcomes
             if (arm, name) in at_look
         ):
             continue
         estimates = {name: at_look[arm, name] for name in question.outcomes if (arm, name) in at_look}
-        verdict_texts = {
+        verdict_by_outcome = {
             name: _certain_verdict(question, name, estimates[name], at_end[arm, name]) for name in estimates
         }
-        if len(verdict_texts) < len(question.outcomes) or not all(verdict_texts.values()):
+        if len(verdict_by_outcome) < len(question.outcomes) or not all(verdict_by_outcome.values()):
             continue
-        verdicts = {name: verdict for name, verdict in verdict_texts.items() if verdict is not None}
-        decided[arm] = EarlyVerdict(arm, len(first), question.level * LOOK_SHARE, estimates, verdicts)
-    return decided
+        verdicts = {name: verdict for name, verdict in verdict_by_outcome.items() if verdict is not None}
+        early_verdicts[arm] = EarlyVerdict(
+            arm, len(look_seeds), question.level * LOOK_LEVEL_SHARE, estimates, verdicts
+        )
+    return early_verdicts
 
 
 def _certain_verdict(
@@ -161,20 +174,20 @@ def _certain_verdict(
 ) -> Verdict | None:
     """Return the verdict of a look; None if it is not certain."""
     margin = question.margin if outcome == question.outcomes[0] else None
-    if at_look.shown:
+    if at_look.excludes_zero:
         # Test for a decisive seed at the sweep's level: at the level of looks few verdicts would pass.
         statement = verdict(at_end, margin=margin, better=question.better.get(outcome), unit=question.unit)
         return None if statement.withheld else statement
     statement = verdict(at_look, margin=margin, better=question.better.get(outcome), unit=question.unit)
     if statement.kind == "no difference":
         return statement
-    if at_end.shown or chance_left(at_end, question.seeds, margin) >= HOPELESS:
+    if at_end.excludes_zero or decision_probability(at_end, question.seeds, margin) >= MIN_CHANCE:
         return None
     all_units = amount(question.seeds, question.unit)
-    return Verdict("undecided", f"undecided: all {all_units} would hardly decide it")
+    return Verdict("undecided", f"undecided: all {all_units} would probably not decide it")
 
 
-def chance_left(paired: PairedEstimate, seeds: int, margin: float | None) -> float:
+def decision_probability(paired: PairedEstimate, seeds: int, margin: float | None) -> float:
     """Return the probability that the interval after all `seeds` seeds excludes 0 or is within the margin.
 
     The mean of future seeds follows its posterior predictive distribution (Student's t, uniform prior of the
@@ -182,19 +195,27 @@ def chance_left(paired: PairedEstimate, seeds: int, margin: float | None) -> flo
     """
     from scipy import stats
 
-    if paired.spread is None or paired.n < SEEDS_LEAST:
+    if paired.spread is None or paired.n < MIN_VERDICT_SEEDS:
         return 1.0
-    half = half_width(seeds, paired.family, paired.level) * paired.spread / math.sqrt(seeds)
-    moves = paired.spread * math.sqrt((seeds - paired.n) / (seeds * paired.n))
+    half_interval = half_width(seeds, paired.family, paired.level) * paired.spread / math.sqrt(seeds)
+    mean_deviation = paired.spread * math.sqrt((seeds - paired.n) / (seeds * paired.n))
     mean, distribution = abs(paired.mean), stats.t(paired.n - 1)
-    chance = float(distribution.sf((half - mean) / moves) + distribution.cdf((-half - mean) / moves))
-    if margin is not None and margin > half:
-        room = margin - half
-        chance += float(distribution.cdf((room - mean) / moves) - distribution.cdf((-room - mean) / moves))
+    chance = float(
+        distribution.sf((half_interval - mean) / mean_deviation)
+        + distribution.cdf((-half_interval - mean) / mean_deviation)
+    )
+    if margin is not None and margin > half_interval:
+        slack = margin - half_interval
+        chance += float(
+            distribution.cdf((slack - mean) / mean_deviation)
+            - distribution.cdf((-slack - mean) / mean_deviation)
+        )
     return min(1.0, chance)
 
 
-def _compare_values(question: Question, values: Values, level: float) -> dict[Key, PairedEstimate]:
+def _compare_values(
+    question: Question, values: ValuesByArmAndOutcome, level: float
+) -> dict[Key, PairedEstimate]:
     differences = {
         (arm, name): {
             seed: subtract(value, values[reference, name][seed])
@@ -214,4 +235,4 @@ def _compare_values(question: Question, values: Values, level: float) -> dict[Ke
         )
         for name in question.outcomes
     }
-    return compare(differences, family=question.family, level=level, resolutions=steps)
+    return estimate_differences(differences, family=question.family, level=level, resolutions=steps)

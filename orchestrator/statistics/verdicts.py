@@ -8,8 +8,8 @@ is withheld
 - below 3 seeds;
 - if a seed of the arm or its reference failed, because failed seeds may differ from finished ones. Exception:
   every value that the seed could have had gives the same verdict (`statistics.missing`);
-- if it depends on a single seed. From 4 seeds on, after removing any one seed, the others must still have the
-  difference, at twice the level and uncorrected. With four or more arms this costs no power. With one arm it
+- if it depends on a single seed. With at least 4 seeds, the difference must remain when any one seed is
+  removed, at twice the level and uncorrected. With four or more arms this costs no power. With one arm it
   costs some (0.31 instead of 0.48 of effects of 2 standard deviations detected at 4 seeds, 0.92 instead of
   0.93 at 8).
 
@@ -20,16 +20,16 @@ no collapsed run in 41% of cases (`no_collapse_probability`).
 from dataclasses import dataclass
 from typing import Literal
 
-from orchestrator.statistics.paired import PairedEstimate, p_without
+from orchestrator.statistics.paired import PairedEstimate, p_without_seed
 from search_spaces.wording import amount
 
 Kind = Literal["better", "worse", "higher", "lower", "no difference", "undecided"]
 """Kind of a verdict; `higher` and `lower` are for outcomes without a declared better direction."""
-SEEDS_LEAST = 3
+MIN_VERDICT_SEEDS = 3
 """Minimum number of seeds for a verdict."""
-ALONE_FROM = 4
+MIN_REMOVAL_SEEDS = 4
 """Number of seeds from which on each seed is left out in turn."""
-ALONE_FACTOR = 2
+REMOVAL_LEVEL_FACTOR = 2
 """Level of the test without one seed, as a multiple of the level."""
 
 
@@ -39,7 +39,7 @@ class Verdict:
 
     kind: Kind
     text: str
-    """Text for reports, e.g. `better`, `no difference larger than 0.01`, `undecided: it hangs on seed 3`."""
+    """Text for reports, e.g. `better`, `no difference larger than 0.01` or `undecided: depends on seed 3`."""
     withheld: str = ""
     """Reason why the interval alone is not sufficient; empty if it is."""
 
@@ -63,10 +63,10 @@ def verdict(
         unit: Word for an independent observation: seed or repeat.
     """
     if paired is not None and paired.missing:
-        return _verdict_at_any_value(paired, margin, better, unit)
-    if paired is None or num_failed or paired.n < SEEDS_LEAST or paired.spread is None:
+        return _verdict_despite_failures(paired, margin, better, unit)
+    if paired is None or num_failed or paired.n < MIN_VERDICT_SEEDS or paired.spread is None:
         return _verdict_without_interval(paired, num_failed, unit)
-    if paired.shown:
+    if paired.excludes_zero:
         return _verdict_of_interval(paired, margin, better, unit)
     assert paired.low is not None
     assert paired.high is not None
@@ -75,13 +75,15 @@ def verdict(
     return Verdict("undecided", "undecided")
 
 
-def _verdict_at_any_value(
+def _verdict_despite_failures(
     paired: PairedEstimate, margin: float | None, better: Literal["max", "min"] | None, unit: str
 ) -> Verdict:
     """Return the verdict if it is the same for every possible value of the failed units."""
-    kind: Kind = _direction(paired.mean, better) if paired.shown else "no difference"
+    kind: Kind = _direction(paired.mean, better) if paired.excludes_zero else "no difference"
     text = (
-        kind + _small_effect_text(paired, margin) if paired.shown else f"no difference larger than {margin:g}"
+        kind + _small_effect_text(paired, margin)
+        if paired.excludes_zero
+        else f"no difference larger than {margin:g}"
     )
     return Verdict(kind, f"{text}, for any value of {amount(paired.missing, f'failed {unit}')}")
 
@@ -89,12 +91,12 @@ def _verdict_at_any_value(
 def _verdict_without_interval(paired: PairedEstimate | None, num_failed: int, unit: str) -> Verdict:
     """Return an undecided verdict with the reason why there is no interval."""
     if num_failed:
-        return _withhold(f"{num_failed} {'seed' if num_failed == 1 else 'seeds'} failed")
+        return _withheld_verdict(f"{num_failed} {'seed' if num_failed == 1 else 'seeds'} failed")
     if paired is None:
-        return _withhold(f"no pairs of {unit}s")
-    if paired.n < SEEDS_LEAST:
-        return _withhold(f"fewer than {SEEDS_LEAST} {unit}s")
-    return _withhold("all values are the same, which tells nothing of chance")
+        return _withheld_verdict(f"no pairs of {unit}s")
+    if paired.n < MIN_VERDICT_SEEDS:
+        return _withheld_verdict(f"fewer than {MIN_VERDICT_SEEDS} {unit}s")
+    return _withheld_verdict("all values are equal and contain no information about chance")
 
 
 def _verdict_of_interval(
@@ -104,10 +106,10 @@ def _verdict_of_interval(
     if seed is None:
         kind = _direction(paired.mean, better)
         return Verdict(kind, kind + _small_effect_text(paired, margin))
-    return _withhold(f"it hangs on {unit} {seed}")
+    return _withheld_verdict(f"it depends on {unit} {seed}")
 
 
-def _withhold(reason: str) -> Verdict:
+def _withheld_verdict(reason: str) -> Verdict:
     return Verdict("undecided", f"undecided: {reason}", reason)
 
 
@@ -127,11 +129,11 @@ def _small_effect_text(paired: PairedEstimate, margin: float | None) -> str:
 
 def _decisive_seed(paired: PairedEstimate) -> int | None:
     """Return the seed whose removal makes p largest, if p is then too large; else None."""
-    if paired.n < ALONE_FROM:
+    if paired.n < MIN_REMOVAL_SEEDS:
         return None
-    p_by_seed = {seed: p for seed in paired.by_seed if (p := p_without(paired, seed)) is not None}
+    p_by_seed = {seed: p for seed in paired.by_seed if (p := p_without_seed(paired, seed)) is not None}
     worst = max(p_by_seed, key=lambda seed: p_by_seed[seed])
-    return worst if p_by_seed[worst] > min(1.0, ALONE_FACTOR * paired.level) else None
+    return worst if p_by_seed[worst] > min(1.0, REMOVAL_LEVEL_FACTOR * paired.level) else None
 
 
 def no_collapse_probability(share: float, seeds: int) -> float:

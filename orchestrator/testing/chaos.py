@@ -171,11 +171,11 @@ def _sampler(sampler_spec: Mapping[str, Any]) -> dict[str, Any]:
     A grid sampler needs all combinations, so it is replaced by one that can stop earlier and tries each
     combination once.
     """
-    from orchestrator.search.samplers import DRAWN_AT_RANDOM, SAMPLER, load_component
+    from orchestrator.search.samplers import RANDOM_TRIAL_KEYWORDS, SAMPLER, load_component
 
     if sampler_spec["name"] == GRID:
         return {"name": "bruteforce"}
-    sampler_keywords = {key: value for key, value in sampler_spec.items() if key not in DRAWN_AT_RANDOM}
+    sampler_keywords = {key: value for key, value in sampler_spec.items() if key not in RANDOM_TRIAL_KEYWORDS}
     accepted_keywords = load_component(sampler_spec, SAMPLER).parameters
     return sampler_keywords | ({"n_startup_trials": 1} if "n_startup_trials" in accepted_keywords else {})
 

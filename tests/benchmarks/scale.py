@@ -107,7 +107,7 @@ def run_virtual_trials(root: Path, args: argparse.Namespace) -> None:
         started_at = time.perf_counter()
         decisions, reports = run_trials(recorder, args.in_flight)
         duration = time.perf_counter() - started_at
-        assert recorder.finished, "every trial must have ended"
+        assert recorder.is_finished, "every trial must have ended"
         recorder.close()
         ledger.release(lease)
     print_figures(
@@ -141,7 +141,7 @@ def run_trials(recorder: Recorder, in_flight: int) -> tuple[list[float], list[fl
     while has_trials or running:
         while has_trials and len(running) < in_flight:
             started_at = time.perf_counter()
-            attempt = recorder.ask()
+            attempt = recorder.next_attempt()
             decisions.append(time.perf_counter() - started_at)
             has_trials = attempt is not None
             if attempt is not None:

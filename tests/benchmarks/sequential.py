@@ -189,7 +189,7 @@ def main() -> None:
     print(", ".join(f"{np.quantile(effects, share):.1f} ({share:.0%})" for share in (0.25, 0.5, 0.75, 0.9)))
     naive = NAIVE_SEEDS / SEEDS
     print(f"confirm compute: {total:.2f} of the fixed design's (goal {COMPUTE_GOAL}), naive {naive:.2f}")
-    print(f"of the arms alone: {mean('seeds_of_arms'):.2f}; looks after {[*sequential.looks(SEEDS)]}")
+    print(f"of the arms alone: {mean('seeds_of_arms'):.2f}; looks after {[*sequential.look_sizes(SEEDS)]}")
     print(f"verdicts reached: {mean('decided'):.3f} fixed, {mean('decided_with_looks'):.3f} with looks")
     print(f"the same verdict: {mean('same_verdict'):.3f}")
     print(f"wrong: {mean('wrong'):.4f} fixed, {mean('wrong_with_looks'):.4f} with looks, ", end="")

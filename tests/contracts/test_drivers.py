@@ -302,7 +302,7 @@ def test_each_trial_has_a_process_with_its_threads_below_a_reused_worker(ray_scr
     recorder = record(plan, log, root=tmp_path / "sweep")
     encoder = JobEncoder(PROCESS_FACTS, 1000.0, 2, 0, tmp_path / "data")
     run_session(Session(recorder, threading.Event()), encoder, ray_scratch, lambda: 1)
-    assert recorder.finished
+    assert recorder.is_finished
     facts = [event.payload["metrics"] for event in log.of(EventKind.MEASURED)]
     assert len({fact["worker/pid"] for fact in facts}) == 2
     assert len({fact["worker/server"] for fact in facts}) == 1
@@ -338,7 +338,7 @@ def test_cluster_without_a_suitable_node_is_refused(ray_scratch, tmp_path):
     messages = []
     nodes = Nodes(replace(needs, code={"haltsweep": "other"}), Resources(cpus=1), messages.append)
     with pytest.raises(ExecutorError):
-        wait_until(lambda: nodes.look() > 0, "the node is checked")
+        wait_until(lambda: nodes.count_free_slots() > 0, "the node is checked")
     assert len(messages) == 1
     with pytest.raises(InputError):
         Nodes(replace(needs, code={"haltsweep": "other"}), Resources(cpus=1)).require_fit()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.plan.arms import resolve
+from orchestrator.plan.arms import resolve_built_in_arms
 from orchestrator.plan.faults import Faults
 from orchestrator.spec.load import read_spec
 from search_spaces.paths import lookup
@@ -152,7 +152,10 @@ FACTS: dict[tuple[str, str], dict[str, Any]] = {
 @cache
 def arms(name: str) -> dict[str, Any]:
     source = read_spec(EXPERIMENTS / f"{name}.yaml")
-    return {each.request.label: each.system.settings for each in resolve(source.spec, Faults(source))}
+    return {
+        each.request.label: each.system.settings
+        for each in resolve_built_in_arms(source.spec, Faults(source))
+    }
 
 
 @pytest.mark.parametrize(("name", "arm"), FACTS)

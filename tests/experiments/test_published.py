@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.plan.arms import ArmRequest, resolve
+from orchestrator.plan.arms import ArmRequest, resolve_built_in_arms
 from orchestrator.plan.faults import Faults
 from orchestrator.spec.load import load_spec, profile_names, read_spec
 from orchestrator.spec.types import Published
@@ -57,7 +57,10 @@ def test_every_value_equals_its_table_row_and_column(path: Path) -> None:
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
 def test_every_value_belongs_to_the_compared_model(path: Path) -> None:
     source = read_spec(path)
-    arms = {(each.request.label, _cell(each.request)): each for each in resolve(source.spec, Faults(source))}
+    arms = {
+        (each.request.label, _cell(each.request)): each
+        for each in resolve_built_in_arms(source.spec, Faults(source))
+    }
     for row in source.spec.published:
         if row.arm is None or row.reference is None:
             continue

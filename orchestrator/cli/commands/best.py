@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from orchestrator.report.results.winner import Winner
     from orchestrator.spec.types import Spec
 
-LONGEST_NAME = 64
-OF_ONE_ARM = ("seeds", "splits", "resample_data", "halting_examples")
+MAX_NAME_LENGTH = 64
+SINGLE_ARM_FIELDS = ("seeds", "splits", "resample_data", "halting_examples")
 """Fields of `confirm` that also apply to a spec with one arm and one set of params."""
 
 
@@ -46,22 +46,27 @@ def best(
         choice = find_winner(sweep.plan, records, report, arm, context)
         read_verified(sweep.folder.spec, "restore it from a backup")
         spec = load_spec(sweep.folder.spec)
-        content = _content(spec, choice, sweep.plan.arm(choice.arm))
-        left_out = _left_out(spec.content(), content)
-        comments = [*choice.comments(), *_state(choice, report), *_checkpoints(choice, sweep), *left_out]
+        content = _spec_content(spec, choice, sweep.plan.arm(choice.arm))
+        omissions = _omission_comments(spec.content(), content)
+        comments = [
+            *choice.comments(),
+            *_result_comments(choice, report),
+            *_checkpoint_comments(choice, sweep),
+            *omissions,
+        ]
     lines = [f"# {printable(line)}" for line in comments]
     sys.stdout.write(visible("\n".join(lines) + "\n" + dump(content)))
 
 
-def _state(choice: "Winner", report: "Report") -> Iterator[str]:
+def _result_comments(choice: "Winner", report: "Report") -> Iterator[str]:
     from orchestrator.report.caveats.warning_texts import warning_texts
 
     if report.left:
         remainder = amount(report.left, "trial")
         yield f"{remainder} of the sweep had not ended, so the best config may still change."
-    if choice.by == "confirm" and (verdict := report.verdict(choice.arm)) is not None:
+    if choice.phase == "confirm" and (verdict := report.verdict(choice.arm)) is not None:
         yield f"Verdict in the report{_scope_of_verdict(choice, report)}: {verdict.line}"
-        yield from warning_texts(report, of_verdicts=True)
+        yield from warning_texts(report, for_verdicts=True)
 
 
 def _scope_of_verdict(choice: "Winner", report: "Report") -> str:
@@ -73,28 +78,28 @@ def _scope_of_verdict(choice: "Winner", report: "Report") -> str:
     return ", on point 1 of its front, not on these params" if choice.records[0].rank else ""
 
 
-def _checkpoints(choice: "Winner", sweep: "StoredSweep") -> Iterator[str]:
+def _checkpoint_comments(choice: "Winner", sweep: "StoredSweep") -> Iterator[str]:
     """Yield the locations of the checkpoints that the winner's trials stored."""
     from orchestrator.execution.checkpoints.checkpoint_uris import child_uri
     from orchestrator.execution.sweep.launch_folder import read_setup
     from orchestrator.identity import checkpoint_name
 
-    if choice.by == "search":
+    if choice.phase == "search":
         yield "Search trials store no checkpoint."
         return
     checkpoint_uri = read_setup(sweep.folder).checkpoints
     for record in choice.records:
-        assert record.last is not None, "a confirm trial that finished was measured"
+        assert record.last is not None, "a finished confirm trial has a measurement"
         step = checkpoint_name(record.last.step)
         if checkpoint_uri is not None:
             yield f"Checkpoint of seed {record.seed}: {child_uri(checkpoint_uri, record.trial_id, step)}"
-        elif (place := sweep.folder.checkpoint(record.trial_id).resolve() / step).is_dir():
-            yield f"Checkpoint of seed {record.seed}: {place}"
+        elif (folder := sweep.folder.checkpoint(record.trial_id).resolve() / step).is_dir():
+            yield f"Checkpoint of seed {record.seed}: {folder}"
         else:
             yield f"Checkpoint of seed {record.seed}: none is stored"
 
 
-def _content(spec: "Spec", choice: "Winner", arm: "Arm") -> dict[str, Any]:
+def _spec_content(spec: "Spec", choice: "Winner", arm: "Arm") -> dict[str, Any]:
     """Return a spec with only the winner's settings, and with the seeds and metrics of its confirm trials."""
     from orchestrator.plan.display.format import setting_words
     from search_spaces.paths import MISSING, lookup
@@ -107,14 +112,14 @@ def _content(spec: "Spec", choice: "Winner", arm: "Arm") -> dict[str, Any]:
     posthoc = original.get("posthoc", {}) if has_confirm else {}
     params = setting_words(choice.records[0].assignment)
     content = {
-        "name": f"{spec.name[: LONGEST_NAME - 5]}-best",
+        "name": f"{spec.name[: MAX_NAME_LENGTH - 5]}-best",
         "question": f"What does {choice.arm} of {spec.name} give{' with ' * bool(params)}{params}?",
         "trainable": original.get("trainable"),
-        "baseline": _settings(spec, choice, arm),
-        "confirm": {key: confirm[key] for key in OF_ONE_ARM if key in confirm},
+        "baseline": _trained_settings(spec, choice, arm),
+        "confirm": {key: confirm[key] for key in SINGLE_ARM_FIELDS if key in confirm},
         "answer": _restrict_answer(original, choice) if has_confirm else None,
         "posthoc": {
-            path: each for path, each in posthoc.items() if lookup(choice.settings, path) is not MISSING
+            path: values for path, values in posthoc.items() if lookup(choice.settings, path) is not MISSING
         },
         "resources": original.get("resources"),
     }
@@ -127,36 +132,36 @@ def _restrict_answer(original: Mapping[str, Any], choice: "Winner") -> dict[str,
     For a custom trainable it states the goal, which may come from the omitted search section.
     """
     section = original.get("answer", {})
-    of_several = {"also", "pool", "variance", "goal"}
-    answer = {key: value for key, value in section.items() if value and key not in of_several}
-    if choice.by == "confirm":
+    multi_arm_fields = {"also", "pool", "variance", "goal"}
+    answer = {key: value for key, value in section.items() if value and key not in multi_arm_fields}
+    if choice.phase == "confirm":
         answer["metric"] = choice.metric
         if choice.goal is not None and original.get("trainable") is not None:
             answer["goal"] = choice.goal
-    also = [name for name in section.get("also", ()) if name in choice.measured]
+    also = [name for name in section.get("also", ()) if name in choice.measured_metrics]
     return answer | ({"also": also} if also else {})
 
 
-def _left_out(original: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
+def _omission_comments(original: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence on the parts of the sweep's spec that do not apply to a single config."""
     omitted: list[str] = []
     if original.get("confirm", {}).get("best") == 1:
         original = {**original, "confirm": {**original["confirm"], "best": None}}
     for section, value in original.items():
-        kept = content.get(section)
-        if kept is None:
+        remaining = content.get(section)
+        if remaining is None:
             omitted.append(section)
         elif section in {"confirm", "answer", "posthoc"}:
-            omitted += [f"{section}.{key}" for key, part in value.items() if part and key not in kept]
-            metrics = [str(name) for name in value.get("also", ()) if name not in kept.get("also", ())]
-            if metrics and "also" in kept:
+            omitted += [f"{section}.{key}" for key, part in value.items() if part and key not in remaining]
+            metrics = [str(name) for name in value.get("also", ()) if name not in remaining.get("also", ())]
+            if metrics and "also" in remaining:
                 omitted.append(f"{section}.also of {', '.join(metrics)}")
     if omitted:
         message = "; ".join(omitted)
         yield f"Left out of the sweep's spec, since this spec has one arm with fixed params: {message}."
 
 
-def _settings(spec: "Spec", choice: "Winner", arm: "Arm") -> dict[str, Any]:
+def _trained_settings(spec: "Spec", choice: "Winner", arm: "Arm") -> dict[str, Any]:
     """Return the settings as trained, without values that follow from other parts of the spec."""
     from search_spaces.paths import lookup, with_value
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from trainables.task_protocol import SplitInfo
     from trainables.types import HeadKind
 
-LONG = 10**6
+UNBOUNDED_LENGTH = 10**6
 """Limit on lengths in tokens, above which an upper bound is not displayed."""
 
 Name = Annotated[
@@ -36,13 +36,13 @@ def tasks(name: Name = None, as_json: Json = False) -> None:
 
 def training(as_json: Json = False) -> None:
     """Show the settings of training: the fields of `baseline.train`."""
-    from orchestrator.cli.display.fields import rows
+    from orchestrator.cli.display.fields import field_rows
     from trainables.training.config import TrainConfig
 
     if as_json:
         emit_json(TrainConfig.model_json_schema())
     else:
-        _print_table(("field", "type", "default", "meaning"), rows(TrainConfig))
+        _print_table(("field", "type", "default", "meaning"), field_rows(TrainConfig))
 
 
 def _print_catalog(kind: "Kind", name: str | None, as_json: bool) -> None:
@@ -52,23 +52,23 @@ def _print_catalog(kind: "Kind", name: str | None, as_json: bool) -> None:
     try:
         if as_json:
             names = [name] if name else catalog.names(kind)
-            emit_json({each: catalog.config_class(kind, each).model_json_schema() for each in names})
+            emit_json({entry: catalog.config_class(kind, entry).model_json_schema() for entry in names})
         elif name:
             _print_settings(kind, name)
         else:
-            describe, origin = partial(_describe, kind), partial(catalog.origin, kind)
+            describe, origin = partial(_module_summary, kind), partial(catalog.origin, kind)
             _print_list(catalog.names(kind), describe, origin)
     except BadName as error:
         raise InputError(str(error)) from error
 
 
-def _describe(kind: "Kind", name: str) -> str:
+def _module_summary(kind: "Kind", name: str) -> str:
     from trainables import catalog
 
     return _first_line(catalog.load(kind, name).__doc__)
 
 
-def _summary(name: str, describe: Callable[[str], str], origin: str) -> str:
+def _entry_summary(name: str, describe: Callable[[str], str], origin: str) -> str:
     """Return a one-line summary of an entry, with its source or import error if it is custom."""
     from trainables.custom.extensions import BUILT_IN_ORIGIN, BadName
 
@@ -80,7 +80,7 @@ def _summary(name: str, describe: Callable[[str], str], origin: str) -> str:
 
 
 def _print_settings(kind: "Kind", name: str) -> None:
-    from orchestrator.cli.display.fields import rows
+    from orchestrator.cli.display.fields import field_rows
     from trainables import catalog
     from trainables.custom.extensions import display_path
 
@@ -88,7 +88,7 @@ def _print_settings(kind: "Kind", name: str) -> None:
     print_line(f"{name}: {_first_line(module.__doc__)}\n")
     if source_lines := catalog.custom_sources(kind, name):
         print_line(f"from {display_path(module.__file__ or source_lines[0])}\n")
-    _print_table(("field", "type", "default", "meaning"), rows(config))
+    _print_table(("field", "type", "default", "meaning"), field_rows(config))
     if kind == "tasks":
         _print_splits(name, module, config)
 
@@ -111,28 +111,28 @@ def _print_splits(name: str, module: Any, config: Any) -> None:
 
 
 def _print_metrics(task: str, heads: "Sequence[HeadKind]") -> None:
-    """Print the metrics that have an explanation; the others are parts or attributes of them.
+    """Print the metrics that have an explanation; other metrics are parts or attributes of these.
 
     Without a head, print the metrics of all of them.
     """
     from trainables.training.metric_catalog import declared_metrics
 
-    declared = declared_metrics([task], heads) if heads else declared_metrics([task])
-    print_line("\nmetrics, e.g. valid/accuracy; those of training are of the split train alone:")
-    better = {"max": "higher", "min": "lower", None: ""}
+    metrics = declared_metrics([task], heads) if heads else declared_metrics([task])
+    print_line("\nmetrics, e.g. valid/accuracy; training metrics exist only for the split train:")
+    direction_words = {"max": "higher", "min": "lower", None: ""}
     rows = (
-        (f"{metric.split}/{metric.name}".lstrip("/"), better[metric.better], metric.meaning)
-        for metric in declared
+        (f"{metric.split}/{metric.name}".lstrip("/"), direction_words[metric.better], metric.meaning)
+        for metric in metrics
         if metric.meaning
     )
     _print_table(("metric", "better", "meaning"), rows)
 
 
 def _split_row(split: "SplitInfo") -> tuple[str, ...]:
-    uncounted = "drawn anew for every batch" if split.streamed else "what is left"
-    examples = uncounted if split.examples is None else str(split.examples)
-    bounded = split.length_max <= LONG
-    tokens = f"{split.length_min} to {split.length_max}" if bounded else f"{split.length_min} or more"
+    unknown_count = "new examples for every batch" if split.streamed else "the remaining examples"
+    examples = unknown_count if split.examples is None else str(split.examples)
+    is_bounded = split.length_max <= UNBOUNDED_LENGTH
+    tokens = f"{split.length_min} to {split.length_max}" if is_bounded else f"{split.length_min} or more"
     return split.name, split.role, tokens, examples
 
 
@@ -160,8 +160,8 @@ def _print_dimensions(space: "Space") -> None:
     from orchestrator.plan.display.format import condition_words, domain_words
 
     rows = (
-        (each.path, domain_words(each.domain), condition_words(each) or "always", each.source)
-        for each in space.dimensions
+        (entry.path, domain_words(entry.domain), condition_words(entry) or "always", entry.source)
+        for entry in space.dimensions
     )
     _print_table(("field", "range", "exists when", "source"), rows)
     for constraint in space.constraints:
@@ -174,7 +174,7 @@ def _first_line(docstring: str | None) -> str:
 
 def _print_list(names: Collection[str], describe: Callable[[str], str], origin: Callable[[str], str]) -> None:
     width = max(map(len, names), default=0)
-    lines = [f"{name:<{width}}  {_summary(name, describe, origin(name))}" for name in names]
+    lines = [f"{name:<{width}}  {_entry_summary(name, describe, origin(name))}" for name in names]
     for line in lines:  # only now, since custom code may print while its summary is read
         print_line(line)
 

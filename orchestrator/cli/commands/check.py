@@ -44,15 +44,15 @@ def check(
         )
     has_failed = False
     closing_warnings: list[str] = []
-    new_probe = cache(_new_probe)  # specs share models that were built
+    get_probe = cache(_new_probe)  # specs share models that were built
     for path in files:
-        profiles, faults, warnings, closing_warning = _check_file(path, new_probe)
+        profiles, faults, warnings, closing_warning = _check_file(path, get_probe)
         if closing_warning and not faults:
             closing_warnings.append(f"{path}: {closing_warning}" if len(files) > 1 else closing_warning)
         has_failed |= bool(faults)
         if not faults:
-            with_profiles = f" (and with {', '.join(profiles)})" if profiles else ""
-            print_line(f"{path}: {'valid' if run else 'ok'}{with_profiles}")
+            profile_text = f" (and with {', '.join(profiles)})" if profiles else ""
+            print_line(f"{path}: {'valid' if run else 'ok'}{profile_text}")
         for line in faults or warnings:
             print_error(line)
     for path in files if run and not has_failed else ():
@@ -72,7 +72,7 @@ def _new_probe() -> "Probe":
 
 
 def _check_file(
-    path: Path, new_probe: "Callable[[], Probe]"
+    path: Path, get_probe: "Callable[[], Probe]"
 ) -> tuple[Sequence[str], list[str], list[str], str]:
     """Return a spec's profiles, and the faults and warnings of the spec and its profiles, each line once.
 
@@ -86,10 +86,10 @@ def _check_file(
     profiles = profile_names(path)
     for profile in (None, *profiles):
         try:
-            _, plan_of_profile = read_and_plan(path, profile=profile, probe=new_probe)
+            _, plan_of_profile = read_and_plan(path, profile=profile, probe=get_probe)
         except InputError as error:
-            addition = f" (with the profile {profile!r})" if profile else ""
-            faults |= {line: line + addition for line in str(error).splitlines() if line not in faults}
+            suffix = f" (with the profile {profile!r})" if profile else ""
+            faults |= {line: line + suffix for line in str(error).splitlines() if line not in faults}
         except (Exception, SystemExit) as error:
             faults.setdefault(fault := _custom_code_fault(path, error), fault)
         else:

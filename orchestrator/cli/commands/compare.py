@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from orchestrator.report.comparisons.comparison import Comparison, SweepData
     from orchestrator.report.results.types import Grid
 
-UNKNOWN = "unknown: neither sweep reads data that haltsweep stores"
+UNKNOWN_DATA = "unknown: neither sweep reads data that haltsweep stores"
 
 
 def compare(
@@ -30,7 +30,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare the results of arms that several sweeps share, and list other differences of the sweeps."""
-    from orchestrator.report.comparisons.comparison import NOTE, compare_sweeps
+    from orchestrator.report.comparisons.comparison import EXPLORATORY_NOTE, compare_sweeps
 
     if len(names) < 2:
         raise InputError(
@@ -40,13 +40,13 @@ def compare(
     sweeps = [_read_sweep(name, runs_root(runs), names) for name in names]
     comparisons = [compare_sweeps(sweeps[0], sweep) for sweep in sweeps[1:]]
     if as_json:
-        emit_json([_json(comparison) for comparison in comparisons])
+        emit_json([_comparison_to_json(comparison) for comparison in comparisons])
         return
     for comparison in comparisons:
         _print_comparison(comparison)
     differences = (arm.difference for comparison in comparisons for arm in comparison.arms)
     if any(difference is not None and difference.low is not None for difference in differences):
-        print_line(NOTE)
+        print_line(EXPLORATORY_NOTE)
 
 
 def _read_sweep(name: str, runs: Path, names: list[str]) -> "SweepData":
@@ -67,7 +67,7 @@ def _read_sweep(name: str, runs: Path, names: list[str]) -> "SweepData":
         return SweepData(label, sweep.plan, summarise(sweep.plan, records), records, spec, digests)
 
 
-def _json(comparison: "Comparison") -> dict[str, Any]:
+def _comparison_to_json(comparison: "Comparison") -> dict[str, Any]:
     spec = [{"path": difference.path, "difference": str(difference)} for difference in comparison.spec]
     return {**asdict(comparison), "spec": spec}
 
@@ -78,10 +78,10 @@ def _print_comparison(comparison: "Comparison") -> None:
     for line in comparison.notices:
         print_line(line)
     if comparison.arms:
-        out().print(as_rich(_grid(comparison)))
+        out().print(as_rich(_comparison_grid(comparison)))
     else:
         print_line(f"no arm of {comparison.first} was confirmed with the same content in {comparison.second}")
-    remarks = (*_tests(comparison), *_unmatched_arms(comparison))
+    remarks = (*_test_data_lines(comparison), *_unmatched_arm_lines(comparison))
     for line in (*remarks, *comparison.unmeasured, *comparison.assignments):
         print_line(line)
     for title, lines in (
@@ -89,32 +89,32 @@ def _print_comparison(comparison: "Comparison") -> None:
         ("code and machine", [f"{field}: {old} -> {new}" for field, old, new in comparison.code]),
         ("data", [f"{field}: {old} -> {new}" for field, old, new in comparison.data]),
     ):
-        text_if_equal = "no difference" if title != "data" or comparison.data_known else UNKNOWN
+        text_if_equal = "no difference" if title != "data" or comparison.data_known else UNKNOWN_DATA
         print_line(f"{title}: {'' if lines else text_if_equal}".rstrip())
         for line in lines:
             print_line(f"  {line}")
 
 
-def _tests(comparison: "Comparison") -> Iterator[str]:
+def _test_data_lines(comparison: "Comparison") -> Iterator[str]:
     """Yield reasons for missing differences of outcomes, and the splits whose examples were not compared."""
     for arm in comparison.arms:
         if arm.different_tests:
             yield f"no difference in {arm.metric}: {arm.different_tests}"
     if comparison.unchecked_tests:
         splits = ", ".join(filter(None, comparison.unchecked_tests)) or "the test data"
-        yield f"not known whether both sweeps had the same examples: {splits}"
+        yield f"it is unknown whether both sweeps had the same examples: {splits}"
 
 
-def _unmatched_arms(comparison: "Comparison") -> Iterator[str]:
+def _unmatched_arm_lines(comparison: "Comparison") -> Iterator[str]:
     """Yield lines on arms whose content differs from all arms of the other sweep, even if names are equal."""
     if changed_arms := [arm for arm in comparison.alone[0] if arm in comparison.alone[1]]:
-        yield f"of one name and different content: {', '.join(changed_arms)}"
+        yield f"same name but different content: {', '.join(changed_arms)}"
     for name, arms in zip((comparison.first, comparison.second), comparison.alone, strict=True):
         if unmatched_arms := [arm for arm in arms if arm not in changed_arms]:
             yield f"only in {name}: {', '.join(unmatched_arms)}"
 
 
-def _grid(comparison: "Comparison") -> "Grid":
+def _comparison_grid(comparison: "Comparison") -> "Grid":
     from orchestrator.report.results.number_formats import choose_text, format_interval
     from orchestrator.report.results.types import Grid
 
@@ -132,6 +132,8 @@ def _grid(comparison: "Comparison") -> "Grid":
     )
     headers = ("arm", "metric", comparison.first, comparison.second, "difference", "how", "the same")
     estimates = (estimate for arm in comparison.arms for estimate in (arm.first, arm.second))
-    intervals, one = "means with 95% intervals over seeds", "one seed of each arm"
-    values = choose_text(estimates, intervals=intervals, mean_text="means over seeds", one=one)
+    intervals, single_seed_text = "means with 95% intervals over seeds", "one seed of each arm"
+    values = choose_text(
+        estimates, intervals=intervals, mean_text="means over seeds", single_seed=single_seed_text
+    )
     return Grid(f"{comparison.second} against {comparison.first}: {values}", headers, rows)

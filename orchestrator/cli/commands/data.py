@@ -15,14 +15,14 @@ from orchestrator.cli.options import Data, Json, Profile
 from orchestrator.errors import InputError, StoreError
 
 if TYPE_CHECKING:
-    from orchestrator.cli.task_data import Subject
+    from orchestrator.cli.task_data import TaskData
     from trainables.data.inventory import DataFile
     from trainables.data.split import Split
     from trainables.task_protocol import SplitInfo
 
 app = typer.Typer(help="Build, show and verify datasets.", no_args_is_help=True)
 
-What = Annotated[
+TaskOrSpec = Annotated[
     str, typer.Argument(help="A task (`haltsweep tasks` lists them) or a spec file.", metavar="TASK|SPEC")
 ]
 Changes = Annotated[
@@ -39,30 +39,30 @@ Splits = Annotated[
 
 @app.command()
 def build(
-    task_or_spec: What,
+    task_or_spec: TaskOrSpec,
     changes: Changes = None,
     profile: Profile = None,
     split: Splits = None,
     data: Data = None,
 ) -> None:
     """Build the data of a task or of a spec; splits that exist are not built again."""
-    from orchestrator.cli.task_data import subjects
+    from orchestrator.cli.task_data import resolve_data
 
     root = data_root(data)
-    tasks = subjects(task_or_spec, changes or (), profile, split or ())
+    tasks = resolve_data(task_or_spec, changes or (), profile, split or ())
     _refuse_streamed(tasks, split or ())
     with ProgressBars() as bars:
-        for subject, info in _pairs(tasks):
+        for subject, info in _subject_splits(tasks):
             if not info.streamed:
                 _build(subject, info.name, root, bars)
 
 
-def _pairs(tasks: "list[Subject]") -> "list[tuple[Subject, SplitInfo]]":
+def _subject_splits(tasks: "list[TaskData]") -> "list[tuple[TaskData, SplitInfo]]":
     return [(subject, info) for subject in tasks for info in subject.splits]
 
 
-def _refuse_streamed(tasks: "list[Subject]", names: Sequence[str]) -> None:
-    for subject, info in _pairs(tasks):
+def _refuse_streamed(tasks: "list[TaskData]", names: Sequence[str]) -> None:
+    for subject, info in _subject_splits(tasks):
         if info.streamed and info.name in names:
             raise InputError(
                 f"--split {info.name}: {subject.name} draws new examples for every batch, so nothing "
@@ -70,7 +70,7 @@ def _refuse_streamed(tasks: "list[Subject]", names: Sequence[str]) -> None:
             )
 
 
-def _build(subject: "Subject", split: str, root: Path, bars: ProgressBars) -> None:
+def _build(subject: "TaskData", split: str, root: Path, bars: ProgressBars) -> None:
     """Build one split and print a line about it."""
     from trainables.data.store import open_sealed, split_path
 
@@ -84,7 +84,7 @@ def _build(subject: "Subject", split: str, root: Path, bars: ProgressBars) -> No
     print_line(f"{subject.name}/{split}: {state}: {content}, {path}")
 
 
-def _path(subject: "Subject", split: str, root: Path) -> Path:
+def _path(subject: "TaskData", split: str, root: Path) -> Path:
     """Return the path of a split. Raise `InputError` if its source files are missing."""
     from trainables.data.store import split_path
 
@@ -94,7 +94,7 @@ def _path(subject: "Subject", split: str, root: Path) -> Path:
         raise InputError(f"the split {split} of {subject.name} cannot be built: {error}") from error
 
 
-def _open_split(subject: "Subject", split: str, root: Path, bars: ProgressBars) -> "Split":
+def _open_split(subject: "TaskData", split: str, root: Path, bars: ProgressBars) -> "Split":
     """Return a split, building it first if it is missing. Raise `InputError` or `StoreError`."""
     from orchestrator.execution.datasets import open_or_build_split
     from trainables.data.store import DataError
@@ -108,7 +108,7 @@ def _open_split(subject: "Subject", split: str, root: Path, bars: ProgressBars) 
 
 @app.command()
 def show(
-    task_or_spec: What,
+    task_or_spec: TaskOrSpec,
     changes: Changes = None,
     profile: Profile = None,
     split: Splits = None,
@@ -121,25 +121,25 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show examples with answers, lengths, labels, floors and padding; missing data are built."""
-    from orchestrator.cli.display.data_views import SplitView, displayed_split, render, view_to_json
-    from orchestrator.cli.task_data import subjects
+    from orchestrator.cli.display.data_views import SplitView, make_split_view, render_views, view_to_json
+    from orchestrator.cli.task_data import resolve_data
 
     root = data_root(data)
     _check_figure(figure)
     views: list[SplitView] = []
     with ProgressBars() as bars:
-        for subject, info in _pairs(subjects(task_or_spec, changes or (), profile, split or ())):
+        for subject, info in _subject_splits(resolve_data(task_or_spec, changes or (), profile, split or ())):
             dataset = None if info.streamed else _open_split(subject, info.name, root, bars)
-            views.append(displayed_split(subject, info, dataset, examples))
+            views.append(make_split_view(subject, info, dataset, examples))
     if as_json:
         emit_json([view_to_json(view) for view in views])
     else:
-        for part in render(views):
+        for part in render_views(views):
             out().print(part)
     if figure is not None:
-        from orchestrator.cli.display.data_figure import draw
+        from orchestrator.cli.display.data_figure import draw_figure
 
-        draw(views, figure)
+        draw_figure(views, figure)
         print_error(f"figure: {figure}")
 
 

@@ -19,8 +19,8 @@ from orchestrator.files.redact import redact, redact_url
 
 PACKAGES = ("haltsweep", "torch", "ray", "optuna", "mlflow", "pyarrow", "sqlalchemy", "pydantic")
 LOW_DISK_BYTES = 2 * 2**30
-ANSWER_S = 5.0
-PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
+TIMEOUT_S = 5.0
+DEFAULT_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 """Default ports of database servers."""
 
 Severity = Literal["ok", "note", "fault"]
@@ -45,8 +45,13 @@ def doctor(
 ) -> None:
     """Check versions, devices, kernels, stores and disk; exit code 1 if a problem would stop a sweep."""
     runs = runs_root(runs)
-    findings = [*_versions(), *_devices(), _attention(), *_disks(runs, data_root(data))]
-    findings += _stores(tracking_uri(tracking, runs), storage)
+    findings = [
+        *_check_versions(),
+        *_check_devices(),
+        _check_attention(),
+        *_check_disks(runs, data_root(data)),
+    ]
+    findings += _check_stores(tracking_uri(tracking, runs), storage)
     if as_json:
         emit_json([asdict(finding) for finding in findings])
     else:
@@ -62,7 +67,7 @@ def _print(findings: list[MachineCheck]) -> None:
         print_line(f"{marks[finding.verdict]} {finding.what:<14} {finding.found}{advice}")
 
 
-def _versions() -> Iterator[MachineCheck]:
+def _check_versions() -> Iterator[MachineCheck]:
     from importlib import metadata
 
     for package in PACKAGES:
@@ -72,7 +77,7 @@ def _versions() -> Iterator[MachineCheck]:
             yield MachineCheck(package, "fault", "not installed", f"pip install {package}")
 
 
-def _devices() -> Iterator[MachineCheck]:
+def _check_devices() -> Iterator[MachineCheck]:
     import torch
 
     yield MachineCheck("cpu", "ok", f"{os.cpu_count()} cores")
@@ -85,7 +90,7 @@ def _devices() -> Iterator[MachineCheck]:
         yield MachineCheck(f"cuda:{index}", "ok", found)
 
 
-def _attention() -> MachineCheck:
+def _check_attention() -> MachineCheck:
     import torch
 
     from trainables.layers.attention.flash import flash_kernels
@@ -102,7 +107,7 @@ def _attention() -> MachineCheck:
     return MachineCheck("attention", "ok", kernels + more_kernels)
 
 
-def _disks(runs: Path, data: Path) -> Iterator[MachineCheck]:
+def _check_disks(runs: Path, data: Path) -> Iterator[MachineCheck]:
     for option, folder in (("runs", runs), ("data", data)):
         place = nearest_existing(folder)
         free_bytes, advice = shutil.disk_usage(place).free, f"choose another --{option}"
@@ -115,12 +120,12 @@ def _disks(runs: Path, data: Path) -> Iterator[MachineCheck]:
             yield MachineCheck(option, "ok", free_space)
 
 
-def _stores(tracking: str, storage: str | None) -> Iterator[MachineCheck]:
-    from orchestrator.ledger.sql.engine import require_answer
+def _check_stores(tracking: str, storage: str | None) -> Iterator[MachineCheck]:
+    from orchestrator.ledger.sql.engine import require_reachable
 
-    yield _check_connection("tracking", tracking, _ask_tracking)
+    yield _check_connection("tracking", tracking, _ping_tracking)
     if storage is not None:
-        yield _check_connection("storage", storage, require_answer)
+        yield _check_connection("storage", storage, require_reachable)
 
 
 def _check_connection(option: str, url: str, reach: Callable[[str], None]) -> MachineCheck:
@@ -131,7 +136,7 @@ def _check_connection(option: str, url: str, reach: Callable[[str], None]) -> Ma
     return MachineCheck(option, "ok", redact_url(url))
 
 
-def _ask_tracking(uri: str) -> None:
+def _ping_tracking(uri: str) -> None:
     """Raise `InputError` for a file store, and `OSError` or `ValueError` for an unreachable server."""
     from urllib.request import urlopen
 
@@ -141,6 +146,6 @@ def _ask_tracking(uri: str) -> None:
     parts = urlsplit(uri)
     if parts.scheme in {"http", "https"}:
         place = parts.netloc.rpartition("@")[2] + parts.path.rstrip("/")  # urllib supports no passwords
-        urlopen(f"{parts.scheme}://{place}/health", timeout=ANSWER_S).close()  # noqa: S310 - scheme is checked  # nosec B310
-    elif parts.hostname and (port := parts.port or PORTS.get(parts.scheme.partition("+")[0])):
-        socket.create_connection((parts.hostname, port), ANSWER_S).close()
+        urlopen(f"{parts.scheme}://{place}/health", timeout=TIMEOUT_S).close()  # noqa: S310 - scheme is checked  # nosec B310
+    elif parts.hostname and (port := parts.port or DEFAULT_PORTS.get(parts.scheme.partition("+")[0])):
+        socket.create_connection((parts.hostname, port), TIMEOUT_S).close()

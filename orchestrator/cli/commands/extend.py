@@ -73,34 +73,34 @@ def extend(
     """Add arms, seeds, trials or re-evaluations to a sweep; only added trials run."""
     from orchestrator.cli.stored_sweep import open_stored_sweep
 
-    path, changes = _split_arguments(changes_or_spec or ())
+    path, changes = _separate_spec(changes_or_spec or ())
     with open_stored_sweep(name, runs_root(runs)) as sweep:
         folder, old, records = sweep.folder, sweep.plan, sweep.newest_records()
     if arms is not None:
-        path, changes = None, [*copy_arms(path, arms, folder, profile), *changes]
+        path, changes = None, [*arm_overrides(path, arms, folder, profile), *changes]
         profile = None
     changes += [
         *_seed_and_trial_overrides(old, records, seeds, trials),
-        *_repeat_options(old, records, repeats),
+        *_repeat_overrides(old, records, repeats),
     ]
-    changes += _split_options(old, splits)
+    changes += _split_overrides(old, splits)
     spec, new = _plan_extended_spec(folder, path, changes, profile, runs)
     on_fenced = report_fenced if take_over else None
     extended_plan = _extend_plan(
         folder, old, spec, new, write=not dry_run, changed_code=changed_code, on_fenced=on_fenced
     )
-    _print_extension(old, extended_plan, _ended_ids(records))
+    _print_extension(old, extended_plan, _ended_trial_ids(records))
     if dry_run:
         print_line("nothing was written")
         return
     resume(str(folder.root), driver, address, changed_code=changed_code)
 
 
-def _ended_ids(records: "Sequence[Record]") -> set[str]:
+def _ended_trial_ids(records: "Sequence[Record]") -> set[str]:
     return {record.trial_id for record in records if record.outcome is not None and record.outcome.final}
 
 
-def _split_arguments(arguments: Sequence[str]) -> tuple[Path | None, list[str]]:
+def _separate_spec(arguments: Sequence[str]) -> tuple[Path | None, list[str]]:
     """Split arguments into the path of a spec, if the first one is a path, and overrides."""
     if arguments and "=" not in arguments[0]:
         return Path(arguments[0]), list(arguments[1:])
@@ -122,12 +122,12 @@ def _seed_and_trial_overrides(
         new_seeds = parse(f"seeds={seeds}").value
     except BadOverride as error:
         raise InputError(f"--seeds: {error}") from None
-    known = plan.confirm.seeds if plan.confirm is not None else ()
-    old_seeds = known[: len(known) // plan.repeats]
+    all_seeds = plan.confirm.seeds if plan.confirm is not None else ()
+    old_seeds = all_seeds[: len(all_seeds) // plan.repeats]
     if isinstance(new_seeds, int) and not isinstance(new_seeds, bool) and 1 <= new_seeds <= MOST_SEEDS:
-        _require_ended(plan, records, "seeds", new_seeds)
-        drawn = [derive_seed("confirm", number) for number in range(2 * len(old_seeds) + new_seeds)]
-        new_seeds = [seed for seed in drawn if seed not in old_seeds][:new_seeds]
+        _require_earlier_seeds_ended(plan, records, "seeds", new_seeds)
+        derived_seeds = [derive_seed("confirm", number) for number in range(2 * len(old_seeds) + new_seeds)]
+        new_seeds = [seed for seed in derived_seeds if seed not in old_seeds][:new_seeds]
     if not isinstance(new_seeds, list):
         raise InputError(
             f"--seeds must be a number of seeds or a list of new seeds such as '[105, 106]', got {seeds}"
@@ -135,23 +135,23 @@ def _seed_and_trial_overrides(
     return [*overrides, f"confirm.seeds={[*old_seeds, *new_seeds]}"]
 
 
-def _repeat_options(plan: "Plan", records: "Sequence[Record]", repeats: int | None) -> list[str]:
+def _repeat_overrides(plan: "Plan", records: "Sequence[Record]", repeats: int | None) -> list[str]:
     """Return the override for `--repeats`."""
     if repeats is None:
         return []
     if plan.search is None:
         raise InputError(f"--repeats {repeats}: {plan.name} has no search to repeat. Add --seeds instead.")
-    _require_ended(plan, records, "repeats", repeats)
+    _require_earlier_seeds_ended(plan, records, "repeats", repeats)
     return [f"search.repeats={plan.repeats + repeats}"]
 
 
-def _require_ended(plan: "Plan", records: "Sequence[Record]", option: str, count: int) -> None:
+def _require_earlier_seeds_ended(plan: "Plan", records: "Sequence[Record]", option: str, count: int) -> None:
     """Raise `InputError` if earlier added seeds have not run: the user may have repeated the same command."""
     if not plan.extended:
         return
-    launched, ended_ids = set(plan.extended[0].seeds), _ended_ids(records)
+    launched_seeds, ended_ids = set(plan.extended[0].seeds), _ended_trial_ids(records)
     num_left = sum(
-        trial.phase == "confirm" and trial.seed not in launched and trial.trial_id not in ended_ids
+        trial.phase == "confirm" and trial.seed not in launched_seeds and trial.trial_id not in ended_ids
         for trial in plan.trials
     )
     if num_left:
@@ -162,17 +162,17 @@ def _require_ended(plan: "Plan", records: "Sequence[Record]", option: str, count
         )
 
 
-def _split_options(plan: "Plan", splits: str | None) -> list[str]:
+def _split_overrides(plan: "Plan", splits: str | None) -> list[str]:
     """Return the override for `--splits`."""
     from orchestrator.spec.overrides import render
 
     if splits is None:
         return []
     old_splits = plan.confirm.splits if plan.confirm is not None else ()
-    new_splits = [split for split in _names(splits) if split not in old_splits]
+    new_splits = [split for split in _parse_names(splits) if split not in old_splits]
     if plan.confirm is None or not new_splits:
-        evaluated = f"evaluates {', '.join(old_splits) or 'none'}"
-        fault = "has no confirm trials" if plan.confirm is None else evaluated
+        evaluation_text = f"evaluates {', '.join(old_splits) or 'none'}"
+        fault = "has no confirm trials" if plan.confirm is None else evaluation_text
         raise InputError(
             f"--splits must name test splits that the confirm trials do not evaluate yet, got {splits!r}: "
             f"{plan.name} {fault}"
@@ -180,7 +180,7 @@ def _split_options(plan: "Plan", splits: str | None) -> list[str]:
     return [render("confirm.splits", [*old_splits, *new_splits])]
 
 
-def _names(text: str) -> list[str]:
+def _parse_names(text: str) -> list[str]:
     """Return each of the comma-separated names once."""
     return list(dict.fromkeys(filter(None, map(str.strip, text.split(",")))))
 
@@ -213,7 +213,7 @@ def _extend_plan(
     """Return the extended plan, and write it if `write` is True. Raise `InputError` if forbidden."""
     from orchestrator.execution.checkpoints.checkpoint_checks import require_checkpoints
     from orchestrator.execution.code_digests import collect_provenance, require_same_code
-    from orchestrator.execution.datasets import require_unchanged
+    from orchestrator.execution.datasets import require_unchanged_data
     from orchestrator.execution.sweep.extend_folder import commit_extension
     from orchestrator.execution.sweep.launch_folder import read_setup, refuse_copy
     from orchestrator.ledger.fold import records
@@ -225,7 +225,7 @@ def _extend_plan(
     setup = read_setup(folder)
     refuse_copy(folder, setup)
     with Ledger.open(setup.ledger_url(folder), old.name) as ledger:
-        # Hold the lease, since no session may continue with the old plan.
+        # Hold the lease, so that no session continues with the old plan.
         lease = ledger.claim(Holder.current(), on_fenced=on_fenced) if write else None
         try:
             if read_plan(folder) != old:
@@ -237,7 +237,7 @@ def _extend_plan(
             if not changed_code:
                 require_same_code(old, trial_records, origin)
             if write and not changed_code:
-                require_unchanged(old, trial_records, setup)
+                require_unchanged_data(old, trial_records, setup)
             if write:
                 commit_extension(folder, extended_plan, to_yaml(spec.spec), origin)
         finally:
@@ -250,11 +250,11 @@ def _merge_plans(
     folder: SweepFolder, old: "Plan", spec: "SpecFile", new: "Plan", records: "Sequence[Record]"
 ) -> "Plan":
     """Return the old plan with the additions of the new one. Raise `InputError` for a forbidden change."""
-    from orchestrator.plan.extension.extending import changes_allowed, extend_plan
+    from orchestrator.plan.extension.extending import allowed_changes, extend_plan
     from orchestrator.spec.load import load_spec
 
-    old_content, phases = load_spec(find_edition(folder.spec)).content(), _started_phases(old, records)
-    allowed = changes_allowed(old.name, old_content, spec.spec.content(), phases)
+    old_content, phases = load_spec(find_edition(folder.spec)).content(), _requested_work(old, records)
+    allowed = allowed_changes(old.name, old_content, spec.spec.content(), phases)
     extension = _describe_extension(old, records, [str(change) for change in allowed])
     without_checkpoint = {record.trial_id for record in records if _lacks_checkpoint(record)}
     return extend_plan(old, new, {record.trial_id for record in records}, extension, without_checkpoint)
@@ -268,7 +268,7 @@ def _lacks_checkpoint(record: "Record") -> bool:
     return kind is not None and kind.final and kind is not OutcomeKind.FINISHED
 
 
-def _started_phases(plan: "Plan", records: "Sequence[Record]") -> "RequestedWork":
+def _requested_work(plan: "Plan", records: "Sequence[Record]") -> "RequestedWork":
     from orchestrator.plan.extension.extension_rules import RequestedWork
 
     phases = {record.phase for record in records}
@@ -308,22 +308,24 @@ def _print_extension(old: "Plan", extended_plan: "Plan", ended_ids: "Collection[
     for change in extension.changes:
         print_line(change)
     old_ids = {trial.trial_id for trial in old.trials}
-    added = Counter(trial.phase for trial in extended_plan.trials if trial.trial_id not in old_ids)
-    phases = ", ".join(f"{count} {phase}" for phase, count in added.items())
-    trials = f"{amount(added.total(), 'trial')} added to {len(old_ids):,}"
+    added_counts = Counter(trial.phase for trial in extended_plan.trials if trial.trial_id not in old_ids)
+    phases = ", ".join(f"{count} {phase}" for phase, count in added_counts.items())
+    trials = f"{amount(added_counts.total(), 'trial')} added to {len(old_ids):,}"
     print_line(f"{extended_plan.name}: {trials}" + (f" ({phases})" if phases else ""))
     if num_open := len(old_ids.difference(ended_ids)):  # for example after a used-up budget was raised
         print_line(
             f"{num_open:,} of the {len(old_ids):,} earlier trials have not ended and may continue, too"
         )
-    if extension.seen and added["confirm"]:
+    if extension.seen and added_counts["confirm"]:
         print_error(
             "results of confirm trials were known before this extension: the report marks claims from both "
             "as exploratory"
         )
 
 
-def copy_arms(path: Path | None, names: str, folder: SweepFolder, profile: str | None = None) -> list[str]:
+def arm_overrides(
+    path: Path | None, names: str, folder: SweepFolder, profile: str | None = None
+) -> list[str]:
     """Return overrides `arms.NAME={...}` that copy arms from the spec at `path`.
 
     The changes of an arm apply to the sweep's baseline. If the baseline of the spec differs, a warning is
@@ -343,7 +345,7 @@ def copy_arms(path: Path | None, names: str, folder: SweepFolder, profile: str |
     from orchestrator.spec.load import load_spec
     from orchestrator.spec.overrides import render
 
-    arm_names = _names(names)
+    arm_names = _parse_names(names)
     if path is None or not arm_names:
         raise InputError(
             "--arms needs a SPEC with these arms, as in `extend NAME SPEC --arms wide,deep`, "
@@ -358,9 +360,11 @@ def copy_arms(path: Path | None, names: str, folder: SweepFolder, profile: str |
                 f"--arms must name arms under `arms` of {path}, got {name!r}. {hint(name, arms)}"
             )
     sweep_content = load_spec(find_edition(folder.spec)).content()
-    if others := "; ".join(map(str, differences(sweep_content["baseline"], content["baseline"]))):
+    if baseline_differences := "; ".join(
+        map(str, differences(sweep_content["baseline"], content["baseline"]))
+    ):
         print_error(
             f"the arms change the baseline of {folder.name}, which differs from the baseline in {path}: "
-            f"{others}"
+            f"{baseline_differences}"
         )
     return [render(f"arms.{name}", arms[name]) for name in arm_names]

@@ -17,8 +17,8 @@ from orchestrator.cli.locations import (
     data_root,
     error_advice,
     failure_advice,
+    launch_tracking_uri,
     runs_root,
-    tracked_by_launch,
 )
 from orchestrator.cli.options import (
     Address,
@@ -86,7 +86,7 @@ ChangedCode = Annotated[
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the plan, as `haltsweep plan` does.")]
-GoOn = Annotated[
+Continue = Annotated[
     bool, typer.Option("--continue", help="Resume the sweep if the same spec was launched before.")
 ]
 
@@ -96,7 +96,7 @@ def launch(
     overrides: Overrides = None,
     profile: Profile = None,
     dry_run: DryRun = False,
-    go_on: GoOn = False,
+    continue_existing: Continue = False,
     changed_code: ChangedCode = False,
     take_over: TakeOver = False,
     smoke: Smoke = False,
@@ -117,12 +117,12 @@ def launch(
     """Run a spec: search every arm, train the best params on new seeds, and print the comparison."""
     from orchestrator.cli.commands import check
 
-    changes, chosen_driver = [*(overrides or ()), *_resources(cpus, gpus)], driver or Driver.RAY
+    changes, chosen_driver = [*(overrides or ()), *_resource_overrides(cpus, gpus)], driver or Driver.RAY
     if dry_run:
         check.plan(spec, changes, profile, runs=runs)
         return
     _check_driver(chosen_driver, address, debug=debug)
-    spec_file, sweep_plan = read_and_plan(spec, changes, profile, runs=runs)
+    spec_file, plan = read_and_plan(spec, changes, profile, runs=runs)
     from orchestrator.execution.sweep.launch import run_sweep
     from orchestrator.execution.sweep.launch_folder import refuse_existing
     from orchestrator.execution.sweep.launch_undo import clear_unstarted
@@ -130,23 +130,23 @@ def launch(
     from orchestrator.spec.load import to_yaml
 
     root = runs_root(runs)
-    folder = SweepFolder(root / sweep_plan.name)
-    if go_on and folder.plan.is_file() and read_plan(folder).spec_digest == sweep_plan.spec_digest:
+    folder = SweepFolder(root / plan.name)
+    if continue_existing and folder.plan.is_file() and read_plan(folder).spec_digest == plan.spec_digest:
         resume(str(folder.root), driver, address, debug, changed_code=changed_code, take_over=take_over)
         return
-    tracking_uri = tracked_by_launch(tracking, root)
-    setup = _setup(sweep_plan, data_root(data), tracking_uri, chosen_driver, checkpoints)
+    tracking_uri = launch_tracking_uri(tracking, root)
+    setup = _make_setup(plan, data_root(data), tracking_uri, chosen_driver, checkpoints)
     setup = replace(setup, storage=storage, shared=shared)
     _check_stores(setup)
     on_fenced = report_fenced if take_over else None
     clear_unstarted(folder, on_fenced)
-    refuse_existing(sweep_plan, folder)
+    refuse_existing(plan, folder)
     if smoke:
-        run_smoke_test(sweep_plan, setup.data_dir)
-    _print_start(spec_file, sweep_plan, folder, chosen_driver)
+        run_smoke_test(plan, setup.data_dir)
+    _print_start(spec_file, plan, folder, chosen_driver)
     spec_text = to_yaml(spec_file.spec)
-    start = partial(run_sweep, sweep_plan, folder, setup, spec_text, on_fenced=on_fenced, debug=debug)
-    _run(sweep_plan, folder, partial(start, driver=chosen_driver.value, address=address), debug=debug)
+    start = partial(run_sweep, plan, folder, setup, spec_text, on_fenced=on_fenced, debug=debug)
+    _run_and_report(plan, folder, partial(start, driver=chosen_driver.value, address=address), debug=debug)
 
 
 def resume(
@@ -188,14 +188,14 @@ def resume(
     chosen_driver = given_driver or Driver(read_setup(folder).driver)
     _check_driver(chosen_driver, address, debug=debug)
     is_inline_again = given_driver is None and chosen_driver is Driver.INLINE
-    as_launched = ", with --driver inline as launched" * is_inline_again
+    driver_text = ", with --driver inline as launched" * is_inline_again
     _warn_about_edited_spec(folder)
     _warn_about_missing_gpus(sweep_plan, chosen_driver)
     on_fenced = report_fenced if take_over else None
     start = partial(resume_sweep, folder, changed_code=changed_code, retry=retries, on_fenced=on_fenced)
     start = partial(start, driver=chosen_driver.value, address=address, debug=debug)
-    when_open = f"{sweep_plan.name}: resuming, in {folder.root}{as_launched}"
-    _run(sweep_plan, folder, start, debug=debug, when_open=when_open)
+    opening_line = f"{sweep_plan.name}: resuming, in {folder.root}{driver_text}"
+    _run_and_report(sweep_plan, folder, start, debug=debug, opening_line=opening_line)
 
 
 def _select_retries(
@@ -207,16 +207,16 @@ def _select_retries(
         InputError: A name matches no trial that can be retried.
     """
     from orchestrator.cli.stored_sweep import open_stored_sweep
-    from orchestrator.conductor.retrying import Retry, choose
+    from orchestrator.conductor.retrying import Retry, choose_retries
 
     words = [word for selector in selectors for word in map(str.strip, selector.split(",")) if word]
     if not words:
         if selectors or from_scratch:
-            raise InputError("--retry must say which trials run again, e.g. --retry failed, got none")
+            raise InputError("--retry must name the trials to run again, e.g. --retry failed, got none")
         return None
     with open_stored_sweep(str(folder.root), folder.root.parent) as sweep:
         records = sweep.newest_records()
-    trials = choose(plan, records, words)
+    trials = choose_retries(plan, records, words)
     for message in trials.left_out:
         print_error(message)
     if trials.trial_ids:
@@ -224,8 +224,8 @@ def _select_retries(
         return Retry(tuple(words), from_scratch)
     ended_ids = {record.trial_id for record in records if record.outcome and record.outcome.final}
     num_left = sum(trial.trial_id not in ended_ids for trial in plan.trials)
-    rest = f"; {amount(num_left, 'trial')} left to run" if num_left else ""
-    print_line(f"{plan.name}: nothing to retry{rest}")
+    remaining_text = f"; {amount(num_left, 'trial')} left to run" if num_left else ""
+    print_line(f"{plan.name}: nothing to retry{remaining_text}")
     return Retry(tuple(words), from_scratch) if num_left else None
 
 
@@ -238,7 +238,7 @@ def _warn_about_edited_spec(folder: SweepFolder) -> None:
         )
 
 
-def _setup(
+def _make_setup(
     plan: "Plan", data_dir: Path, tracking: str | None, driver: Driver, checkpoints: str | None
 ) -> "Setup":
     """Return the setup for trials of `plan`. Raise `InputError` for an unusable URI of checkpoints."""
@@ -258,7 +258,7 @@ def _setup(
     )
 
 
-def _resources(cpus: float | None, gpus: float | None) -> list[str]:
+def _resource_overrides(cpus: float | None, gpus: float | None) -> list[str]:
     values = {"resources.cpus": cpus, "resources.gpus": gpus}
     return [f"{key}={value!r}" for key, value in values.items() if value is not None]
 
@@ -303,29 +303,29 @@ def _check_stores(setup: "Setup") -> None:
 
     An unreachable MLflow server does not block training, since it is synchronised later.
     """
-    from orchestrator.ledger.sql.engine import require_answer
+    from orchestrator.ledger.sql.engine import require_reachable
     from orchestrator.tracking.mlflow.mlflow_runs import check_uri
 
     if setup.tracking_uri is not None:
         check_uri(setup.tracking_uri)
     if setup.storage is not None:
-        require_answer(setup.storage)
+        require_reachable(setup.storage)
 
 
-def _run(
+def _run_and_report(
     plan: "Plan",
     folder: SweepFolder,
     start: "Callable[..., SweepResult]",
     *,
     debug: bool = False,
-    when_open: str = "",
+    opening_line: str = "",
 ) -> None:
     """Run a sweep with a live view, or plain lines for a debugger, then report and exit with its code.
 
-    `when_open` is printed once the session was not refused.
+    Print `opening_line` once the session is open.
     """
     from orchestrator.cli.commands.track import summarise_arms
-    from orchestrator.cli.display.progress import View, first_failure
+    from orchestrator.cli.display.progress import View, make_failure_warning
     from orchestrator.execution.live_view import Listeners
     from orchestrator.execution.signals import interrupts
     from trainables.data.progress import Watcher
@@ -340,7 +340,7 @@ def _run(
         try:
             reports.append(_report(folder))
         except KeyboardInterrupt:
-            print_error(f"the report was left at Ctrl-C; `{command('report', folder)}` writes it")
+            print_error(f"Ctrl-C interrupted the report; `{command('report', folder)}` writes it")
             return None
         return summarise_arms(reports[0])
 
@@ -353,24 +353,24 @@ def _run(
                     view.show_data,
                     building,
                     on_starting=view.show_starting,
-                    on_open=lambda: print_line(when_open) if when_open else None,
-                    on_trouble=print_error,
-                    on_failure=first_failure(plan, command("status", folder)),
+                    on_open=lambda: print_line(opening_line) if opening_line else None,
+                    on_warning=print_error,
+                    on_failure=make_failure_warning(plan, command("status", folder)),
                     on_end=report,
                     on_tracking=view.show_tracking,
                     on_outage=view.show_outage,
                 )
-                finish = start(watch=listeners)
+                result = start(watch=listeners)
         except DataError as error:
             raise StoreError(f"{error}; then {_next_step_text(folder)}") from error
         except SearchError as error:
             raise SearchError(f"{error}; correct it, then {_next_step_text(folder)}") from error
-        words = [] if interrupt.hurry.is_set() or not reports else _print_report(reports[0])
-        _print_results(folder, finish, is_new_report=bool(reports))
-        for line in words:
+        verdicts = [] if interrupt.hurry.is_set() or not reports else _print_report(reports[0])
+        _print_results(folder, result, is_new_report=bool(reports))
+        for line in verdicts:
             print_line(line)
-    if finish.exit_code:
-        raise typer.Exit(finish.exit_code)
+    if result.exit_code:
+        raise typer.Exit(result.exit_code)
 
 
 def _next_step_text(folder: SweepFolder) -> str:
@@ -401,36 +401,40 @@ def _print_report(report: "Report") -> list[str]:
     return verdict_lines(report)
 
 
-def _print_results(folder: SweepFolder, finish: "SweepResult", *, is_new_report: bool) -> None:
+def _print_results(folder: SweepFolder, result: "SweepResult", *, is_new_report: bool) -> None:
     """Print the results of the session, their location, and next steps."""
     from orchestrator.execution.sweep.launch_folder import read_setup
     from orchestrator.tracking.state import read_state
 
-    counts = ", ".join(f"{count} {kind.value}" for kind, count in sorted(finish.counts.items()))
-    left = f", {finish.left} left" if finish.left else ""
-    never = f" ({finish.never_began} of those that failed never began)" if finish.never_began else ""
-    print_line(f"trials: {counts or 'none ended'}{left}{never}")
-    if num_failed := sum(count for kind, count in finish.counts.items() if kind.failed):
-        print_error(failure_advice(num_failed, folder, with_retry=not finish.failing))
-    if finish.failing:
-        print_error(error_advice(finish.failing, folder))
-    elif finish.spent:
-        print_error(budget_advice(finish.spent, folder))
-    elif finish.left:
+    counts = ", ".join(f"{count} {kind.value}" for kind, count in sorted(result.counts.items()))
+    remaining_text = f", {result.left} left" if result.left else ""
+    unstarted_text = (
+        f" ({result.num_never_started} of the failed trials never started)"
+        if result.num_never_started
+        else ""
+    )
+    print_line(f"trials: {counts or 'none ended'}{remaining_text}{unstarted_text}")
+    if num_failed := sum(count for kind, count in result.counts.items() if kind.failed):
+        print_error(failure_advice(num_failed, folder, with_retry=not result.failing))
+    if result.failing:
+        print_error(error_advice(result.failing, folder))
+    elif result.spent:
+        print_error(budget_advice(result.spent, folder))
+    elif result.left:
         print_error(f"continue with: {command('resume', folder)}")
-    if finish.tracking_pid is not None:
+    if result.tracking_pid is not None:
         print_error(
-            f"MLflow is slow and not complete yet ({finish.untracked}). Process {finish.tracking_pid} writes "
-            f"the rest in the background; whether it is complete: {command('status', folder)}"
+            f"MLflow is slow and not complete yet ({result.untracked}). Process {result.tracking_pid} writes "
+            f"the rest in the background; check its progress with: {command('status', folder)}"
         )
-    elif finish.untracked:
-        print_error(f"MLflow or the Parquet files lack something: {finish.untracked}")
+    elif result.untracked:
+        print_error(f"MLflow or the Parquet files are incomplete: {result.untracked}")
         print_error(f"catch up with: {command('sync', folder)}")
     if (page := folder.report / "report.html").exists():
-        stale_text = f" (of an earlier state; `{command('report', folder)}` renews it)"
+        stale_text = f" (of an earlier state; `{command('report', folder)}` updates it)"
         print_line(f"report:  {page}{stale_text * (not is_new_report)}")
     if read_setup(folder).tracking_uri is None:
-        content = "it" if read_state(folder) is None else "what is new"
-        print_line(f"not tracked: {command('sync', folder)} brings {content} into MLflow")
+        content = "the sweep" if read_state(folder) is None else "new results"
+        print_line(f"not tracked: {command('sync', folder)} writes {content} to MLflow")
     else:
         print_line(f"MLflow UI: {command('ui', folder)}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.commands.status import SweepState, sweep_state
 from orchestrator.cli.display.console import emit_json, out, print_line
-from orchestrator.cli.display.progress import duration
+from orchestrator.cli.display.progress import short_duration
 from orchestrator.cli.locations import runs_root
 from orchestrator.cli.options import Json, Runs, Storage
 from orchestrator.errors import HaltsweepError, InputError, StoreError
@@ -18,7 +18,7 @@ from search_spaces.wording import printable
 if TYPE_CHECKING:
     from orchestrator.ledger.summary import Summary
 
-QUESTION_CHARACTERS = 60
+MAX_QUESTION_LENGTH = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +51,14 @@ def list_sweeps(runs: Runs = None, storage: Storage = None, as_json: Json = Fals
     if not rows:
         print_line(f"no sweeps in {root}; `haltsweep launch SPEC` starts one")
         return
-    _print(rows)
+    _print_table(rows)
 
 
 def list_rows(root: Path, storage: str | None) -> Iterator[Row]:
     """Yield all sweeps in folders, sorted by name, then sweeps that only the database `storage` contains."""
-    from orchestrator.ledger.summary import summaries
+    from orchestrator.ledger.summary import read_summaries
 
-    by_name = {summary.name: summary for summary in summaries(storage)} if storage is not None else {}
+    by_name = {summary.name: summary for summary in read_summaries(storage)} if storage is not None else {}
     local_names = set()
     for folder in sweep_folders(root):
         local_names.add(folder.name)
@@ -104,7 +104,7 @@ def _readable_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
     from orchestrator.cli.stored_sweep import readable_url
     from orchestrator.execution.sweep.launch_folder import read_setup
     from orchestrator.files.sqlite_files import why_no_database
-    from orchestrator.ledger.summary import summaries
+    from orchestrator.ledger.summary import read_summaries
     from orchestrator.plan.serialise import read_plan
 
     plan = read_plan(folder)
@@ -115,23 +115,23 @@ def _readable_row(folder: SweepFolder, by_name: "dict[str, Summary]") -> Row:
     summary = by_name.get(plan.name)
     if summary is None and not is_missing:
         with readable_url(setup.ledger_url(folder), folder) as url:
-            (summary,) = summaries(url, plan.name)
+            (summary,) = read_summaries(url, plan.name)
     if summary is None and folder.has_traces:
         raise StoreError(f"the sweep has begun, but its ledger {folder.ledger} is missing or empty")
     return Row(
         name=plan.name,
-        state=_state(summary, len(plan.trials)),
+        state=_state_of(summary, len(plan.trials)),
         arms=len(plan.arms),
         ended=summary.num_ended if summary else 0,
         planned=len(plan.trials),
         failed=summary.num_failed if summary else 0,
-        heard_at=summary.heard_at if summary else None,
+        heard_at=summary.last_activity_at if summary else None,
         question=plan.question,
         folder=str(folder.root),
     )
 
 
-def _state(summary: "Summary | None", num_planned: int) -> SweepState:
+def _state_of(summary: "Summary | None", num_planned: int) -> SweepState:
     if summary is None:
         return sweep_state(is_locked=False, num_planned=num_planned, num_ended=0, num_failed=0)
     return sweep_state(
@@ -147,16 +147,16 @@ def _remote_row(summary: "Summary") -> Row:
     num_ended = summary.num_ended
     return Row(
         summary.name,
-        _state(summary, num_ended if summary.done else num_ended + 1),
+        _state_of(summary, num_ended if summary.is_done else num_ended + 1),
         ended=num_ended,
-        planned=num_ended if summary.done else None,
+        planned=num_ended if summary.is_done else None,
         failed=summary.num_failed,
-        heard_at=summary.heard_at,
+        heard_at=summary.last_activity_at,
         why="its folder is on another machine",
     )
 
 
-def _print(rows: list[Row]) -> None:
+def _print_table(rows: list[Row]) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -167,7 +167,7 @@ def _print(rows: list[Row]) -> None:
     now = time.time()
     for row in rows:
         progress = "-" if row.ended is None else f"{row.ended}/{'?' if row.planned is None else row.planned}"
-        age = "-" if row.heard_at is None else f"{duration(max(0.0, now - row.heard_at))} ago"
+        age = "-" if row.heard_at is None else f"{short_duration(max(0.0, now - row.heard_at))} ago"
         cells = (
             printable(row.name),
             row.state.value,
@@ -186,4 +186,4 @@ def _print(rows: list[Row]) -> None:
 
 def _shorten_question(text: str) -> str:
     line = printable(" ".join(text.split()))
-    return line if len(line) <= QUESTION_CHARACTERS else f"{line[: QUESTION_CHARACTERS - 3]}..."
+    return line if len(line) <= MAX_QUESTION_LENGTH else f"{line[: MAX_QUESTION_LENGTH - 3]}..."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from orchestrator.cli.display.console import emit_json, print_line
-from orchestrator.cli.display.progress import shortened
+from orchestrator.cli.display.progress import first_line
 from orchestrator.cli.locations import command, runs_root
 from orchestrator.cli.options import Json, Runs, Storage, SweepName
 from orchestrator.errors import InputError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.cli.stored_sweep import StoredSweep
 
 AnyTrial = TypeVar("AnyTrial", bound=PlannedTrial | Record)
-LISTED = 20
+MAX_LISTED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def logs(
 
     with open_stored_sweep(name, runs_root(runs), storage) as sweep:
         if trial is None:
-            _list(sweep, as_json=as_json)
+            _list_failed_trials(sweep, as_json=as_json)
             return
         # The plan does not list trials that replace infeasible ones.
         trials: dict[str, PlannedTrial | Record] = {entry.trial_id: entry for entry in sweep.records()}
@@ -65,7 +65,7 @@ def logs(
         planned = find_trial(trial, tuple(trials.values()))
         attempts = _attempts(sweep, planned.trial_id)
     if as_json:
-        emit_json({**_identity(planned), "attempts": [asdict(entry) for entry in attempts]})
+        emit_json({**_identity_fields(planned), "attempts": [asdict(entry) for entry in attempts]})
         return
     _print(planned, attempts)
 
@@ -85,24 +85,24 @@ def find_trial(text: str, trials: Sequence[AnyTrial]) -> AnyTrial:
     if len(matches) == 1:
         return matches[0]
     if matches:
-        ids = ", ".join(entry.trial_id for entry in matches[:LISTED])
+        ids = ", ".join(entry.trial_id for entry in matches[:MAX_LISTED])
         raise InputError(
             f"TRIAL {text!r}: {len(matches)} trial ids begin with it: {ids}. Give more characters."
         )
     names = [*by_name, *by_id] if "/" not in text else list(by_name)
-    suggestion, everything = hint(text, names), f"`haltsweep status --trials` lists all {len(trials)}"
-    if len(names) > LISTED:
-        suggestion = suggestion.partition("Known:")[0].rstrip() or everything
+    suggestion, list_hint = hint(text, names), f"`haltsweep status --trials` lists all {len(trials)}"
+    if len(names) > MAX_LISTED:
+        suggestion = suggestion.partition("Known:")[0].rstrip() or list_hint
     raise InputError(f"TRIAL must be the id of a trial or ARM/PHASE/NUMBER, got {text!r}. {suggestion}")
 
 
-def _list(sweep: "StoredSweep", *, as_json: bool) -> None:
+def _list_failed_trials(sweep: "StoredSweep", *, as_json: bool) -> None:
     failed = [record for record in sweep.records() if record.outcome is not None and record.outcome.failed]
     if as_json:
-        emit_json([_identity(record) | _ending_fields(record) for record in failed])
+        emit_json([_identity_fields(record) | _ending_fields(record) for record in failed])
         return
     for record in failed:
-        reason = printable(shortened(record.reason))
+        reason = printable(first_line(record.reason))
         print_line(f"{record.trial_id}  {record.place}  {record.outcome}: {reason}")
     if failed:
         example = command("logs", sweep.folder, failed[0].trial_id)
@@ -116,7 +116,7 @@ def _ending_fields(record: Record) -> dict[str, object]:
     return {"outcome": str(record.outcome), "reason": record.reason, "attempts": record.attempts}
 
 
-def _identity(trial: PlannedTrial | Record) -> dict[str, object]:
+def _identity_fields(trial: PlannedTrial | Record) -> dict[str, object]:
     names = ("trial_id", "arm", "phase", "number", "repeat", "seed")
     return {name: getattr(trial, name) for name in names}
 

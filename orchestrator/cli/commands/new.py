@@ -13,21 +13,21 @@ from orchestrator.cli.script_spec import write_spec_for_script
 from orchestrator.errors import InputError
 from search_spaces.wording import hint
 
-HOME = Path(orchestrator.__file__).parent
-BOX = HOME.parent / "experiments"
+PACKAGE_FOLDER = Path(orchestrator.__file__).parent
+EXAMPLES_FOLDER = PACKAGE_FOLDER.parent / "experiments"
 """Folder of built-in specs, next to the packages in a checkout and in an installed wheel."""
-OWN = "own"
-OWN_FILES = ("digits.yaml", "digits.py.txt")
+CUSTOM = "own"
+CUSTOM_FILES = ("digits.yaml", "digits.py.txt")
 """A spec for custom training code, and that code; `.txt` prevents its import as a module."""
-FIRST = "quickstart"
-FOLDED = (">", "|")
+DEFAULT_EXAMPLE = "quickstart"
+BLOCK_MARKS = (">", "|")
 """First characters of a YAML text whose lines follow below."""
 
 
 def new(
     example: Annotated[
-        str, typer.Argument(help=f"Name of a built-in spec, or `{OWN}` for your own training code.")
-    ] = FIRST,
+        str, typer.Argument(help=f"Name of a built-in spec, or `{CUSTOM}` for your own training code.")
+    ] = DEFAULT_EXAMPLE,
     only_list: Annotated[
         bool, typer.Option("--list", help="List the built-in specs; write nothing.")
     ] = False,
@@ -40,18 +40,18 @@ def new(
     if script is not None:
         _write({Path(f"{script.stem}.yaml"): write_spec_for_script(script)})
         return
-    box = {path.stem: path for path in sorted(BOX.glob("*.yaml"))}
+    spec_by_name = {path.stem: path for path in sorted(EXAMPLES_FOLDER.glob("*.yaml"))}
     if only_list:
-        print_line(f"{OWN:32} your own training code: a spec and a function that trains")
-        for name, path in box.items():
+        print_line(f"{CUSTOM:32} your own training code: a spec and a function that trains")
+        for name, path in spec_by_name.items():
             print_line(f"{name:32} {_question(path)}")
         return
-    if example == OWN:
-        sources = [HOME / "starters" / name for name in OWN_FILES]
-    elif example in box:
-        sources = [box[example]]
+    if example == CUSTOM:
+        sources = [PACKAGE_FOLDER / "starters" / name for name in CUSTOM_FILES]
+    elif example in spec_by_name:
+        sources = [spec_by_name[example]]
     else:
-        raise InputError(f"no example named {example!r}. {hint(example, [*box, OWN])}")
+        raise InputError(f"no example named {example!r}. {hint(example, [*spec_by_name, CUSTOM])}")
     files = {Path(source.name.removesuffix(".txt")): source.read_text("utf-8") for source in sources}
     _write(files)
 
@@ -75,6 +75,6 @@ def _question(spec: Path) -> str:
     for line in lines:
         if line.startswith("question:"):
             question = line.partition(":")[2].strip()
-            folded = takewhile(lambda line: line.startswith(" ") or not line.strip(), lines)
-            return " ".join(" ".join(folded).split()) if question[:1] in FOLDED else question
+            block_lines = takewhile(lambda line: line.startswith(" ") or not line.strip(), lines)
+            return " ".join(" ".join(block_lines).split()) if question[:1] in BLOCK_MARKS else question
     return ""

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
 """Prefixes of texts that spreadsheets interpret as formulas."""
 
 
-class Format(StrEnum):
+class TableFormat(StrEnum):
     """File format of a table."""
 
     CSV = "csv"
@@ -37,12 +37,14 @@ def records(
             "--measurements", help="One row per trial, step and metric, instead of one row per trial."
         ),
     ] = False,
-    form: Annotated[Format, typer.Option("--format", help="Format of the output.")] = Format.CSV,
+    table_format: Annotated[
+        TableFormat, typer.Option("--format", help="Format of the output.")
+    ] = TableFormat.CSV,
     runs: Runs = None,
     storage: Storage = None,
 ) -> None:
     """Print the trials of a sweep as CSV or Parquet."""
-    if form is Format.PARQUET and sys.stdout.isatty():
+    if table_format is TableFormat.PARQUET and sys.stdout.isatty():
         raise InputError(
             "--format parquet: binary output cannot be displayed on a terminal. "
             f"Add > {name}.parquet, or use --format csv."
@@ -55,8 +57,8 @@ def records(
             table = measurements_table(sweep.ledger.events(), sweep.plan)
         else:
             table = trials_table(sweep.newest_records(), sweep.plan)
-    content = _csv(table) if form is Format.CSV else _parquet(table)
-    with _ignoring_closed_pipe():
+    content = _to_csv(table) if table_format is TableFormat.CSV else _to_parquet(table)
+    with _ignore_closed_pipe():
         if sys.stdout.isatty():
             sys.stdout.write(visible(content.decode()))
         else:
@@ -65,7 +67,7 @@ def records(
         sys.stdout.flush()
 
 
-def _csv(table: "pa.Table") -> bytes:
+def _to_csv(table: "pa.Table") -> bytes:
     """Return the table as UTF-8 CSV with a header, quoted texts, and empty fields for null.
 
     A text that begins like a formula gets a leading apostrophe unless it is a number.
@@ -73,10 +75,10 @@ def _csv(table: "pa.Table") -> bytes:
     import pyarrow as pa
     from pyarrow import csv
 
-    for place, field in enumerate(table.schema):
+    for index, field in enumerate(table.schema):
         if pa.types.is_string(field.type):
-            guarded = pa.array(map(_escape_formula, table.column(place).to_pylist()), pa.string())
-            table = table.set_column(place, field.name, guarded)
+            escaped_texts = pa.array(map(_escape_formula, table.column(index).to_pylist()), pa.string())
+            table = table.set_column(index, field.name, escaped_texts)
     table = table.rename_columns([_escape_formula(name) or "" for name in table.column_names])
     sink = pa.BufferOutputStream()
     csv.write_csv(table, sink)
@@ -85,7 +87,7 @@ def _csv(table: "pa.Table") -> bytes:
 
 def _escape_formula(text: str | None) -> str | None:
     """Return the text, with a leading apostrophe if a spreadsheet would evaluate it as a formula."""
-    if text is None or not text.startswith(FORMULA):
+    if text is None or not text.startswith(FORMULA_PREFIXES):
         return text
     try:
         float(text)
@@ -94,7 +96,7 @@ def _escape_formula(text: str | None) -> str | None:
     return text
 
 
-def _parquet(table: "pa.Table") -> bytes:
+def _to_parquet(table: "pa.Table") -> bytes:
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -104,7 +106,7 @@ def _parquet(table: "pa.Table") -> bytes:
 
 
 @contextmanager
-def _ignoring_closed_pipe() -> Iterator[Any]:
+def _ignore_closed_pipe() -> Iterator[Any]:
     """Ignore a closed pipe, for example from `head`."""
     try:
         yield

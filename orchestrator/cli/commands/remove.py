@@ -34,11 +34,11 @@ def remove(
     root = runs_root(runs)
     if _finish_removals(root / name):
         return
-    subject = _find(name, root, storage)
-    launched = subject.setup.tracking_uri if subject.setup and not tracking else None
+    subject = _find_sweep(name, root, storage)
+    launched_uri = subject.setup.tracking_uri if subject.setup and not tracking else None
     if mlflow:
-        require_known(launched, "--tracking")
-    uri = tracking_uri(tracking or launched, root)
+        require_known(launched_uri, "--tracking")
+    uri = tracking_uri(tracking or launched_uri, root)
     if not yes:
         _confirm(subject, uri if mlflow else None)
     _delete(subject, uri if mlflow else None, take_over=take_over)
@@ -47,14 +47,14 @@ def remove(
 
 @dataclass(frozen=True, slots=True)
 class _SweepToRemove:
-    """Sweep to remove."""
+    """A sweep on this machine or in a database, to be removed."""
 
     name: str
     runs: Path
     folder: SweepFolder | None
     """Folder of the sweep; None if only its rows in a database are on this machine."""
     setup: "Setup | None"
-    """Setup of the sweep; None if launch.json is damaged, which assumes a ledger in the folder."""
+    """Setup of the sweep; None if launch.json is damaged, and then the ledger must be in the folder."""
     storage: str | None
     """URL of a ledger outside the folder."""
 
@@ -72,7 +72,7 @@ def _finish_removals(root: Path) -> bool:
     return False
 
 
-def _find(name: str, root: Path, storage: str | None) -> _SweepToRemove:
+def _find_sweep(name: str, root: Path, storage: str | None) -> _SweepToRemove:
     """Return the sweep with this name or folder, even if its files are damaged.
 
     Raises:
@@ -114,10 +114,10 @@ def _confirm(subject: _SweepToRemove, uri: str | None) -> None:
     """
     if not sys.stdin.isatty():
         raise InputError(
-            f"to remove {subject.name!r} somebody must agree, and there is no terminal to ask on; "
+            f"removing {subject.name!r} needs a confirmation, and there is no terminal to ask for it; "
             "give --yes if you are sure"
         )
-    print_line(f"this deletes of {subject.name}:")
+    print_line(f"of {subject.name}, this deletes:")
     for line in _describe_deletion(subject, uri):
         print_line(f"  {line}")
     if not typer.confirm("Delete it?", default=False):
@@ -131,8 +131,8 @@ def _describe_deletion(subject: _SweepToRemove, uri: str | None) -> list[str]:
 
     lines = []
     if subject.folder is not None:
-        files, size = _size(subject.folder.root)
-        lines.append(f"folder {subject.folder.root}: {files:,} files, {_bytes(size)}")
+        files, size = _folder_size(subject.folder.root)
+        lines.append(f"folder {subject.folder.root}: {files:,} files, {_format_bytes(size)}")
     if subject.storage is not None:
         rows = num_events(subject.storage, subject.name)
         lines.append(f"{rows:,} events in {redact_url(subject.storage)}")
@@ -141,7 +141,7 @@ def _describe_deletion(subject: _SweepToRemove, uri: str | None) -> list[str]:
     if uri is not None:
         lines.append(f"its runs in the MLflow at {redact_url(uri)}")
     else:
-        lines.append("nothing in MLflow; for that give --mlflow")
+        lines.append("nothing in MLflow; to delete its runs too, give --mlflow")
     return lines
 
 
@@ -152,15 +152,17 @@ def _delete(subject: _SweepToRemove, uri: str | None, *, take_over: bool) -> Non
     on_fenced = report_fenced if take_over else None
     if subject.folder is not None:
         try:
-            removal.remove(subject.folder, subject.setup, uri, on_fenced=on_fenced)
+            removal.remove_sweep(subject.folder, subject.setup, uri, on_fenced=on_fenced)
         except StoreUnreachable as error:
             raise InputError(f"{subject.name} was not removed: {error}") from error
         return
-    assert subject.storage is not None, "what has no folder was found in a database"
-    removal.remove_rows(subject.storage, SweepFolder(subject.runs / subject.name), uri, on_fenced=on_fenced)
+    assert subject.storage is not None, "a sweep without a folder has a database"
+    removal.remove_database_sweep(
+        subject.storage, SweepFolder(subject.runs / subject.name), uri, on_fenced=on_fenced
+    )
 
 
-def _size(folder: Path) -> tuple[int, int]:
+def _folder_size(folder: Path) -> tuple[int, int]:
     """Return the number of files and bytes below `folder`, without following links."""
     files = size = 0
     for place, _, names in os.walk(folder):
@@ -173,7 +175,7 @@ def _size(folder: Path) -> tuple[int, int]:
     return files, size
 
 
-def _bytes(size: float) -> str:
+def _format_bytes(size: float) -> str:
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:
             return f"{size:.3g} {unit}"

@@ -13,8 +13,8 @@ import typer
 
 from orchestrator.cli.display.console import emit_json, out, print_line
 from orchestrator.cli.display.lease_messages import describe_silent_holder
-from orchestrator.cli.display.progress import line, may_end_early, shortened, tables
-from orchestrator.cli.display.running_trials import time_left
+from orchestrator.cli.display.progress import first_line, may_end_early, progress_line, progress_tables
+from orchestrator.cli.display.running_trials import time_left_text
 from orchestrator.cli.display.tracking_status import sweep_tracking_status
 from orchestrator.cli.locations import budget_advice, command, error_advice, runs_root
 from orchestrator.cli.options import Json, Runs, Storage, SweepName
@@ -28,11 +28,11 @@ from orchestrator.spec.scopes import counted_name
 from orchestrator.trials import Record
 from search_spaces.wording import amount, visible
 
-MOST_REASONS = 3
+MAX_REASONS = 3
 
 
 class SweepState(StrEnum):
-    """State of a sweep in one word, the only definition of these words."""
+    """State of a sweep in one word, as `haltsweep status` and `list` print it."""
 
     RUNNING = "running"
     UNFINISHED = "unfinished"
@@ -82,16 +82,18 @@ def status(
 def _print_status(name: str, runs: Path | None, storage: str | None, *, trials: bool, as_json: bool) -> None:
     from orchestrator.cli.stored_sweep import open_stored_sweep
 
-    every_trial = as_json or trials
-    with open_stored_sweep(name, runs_root(runs), storage, outline=not every_trial) as sweep:
-        records, is_locked = sweep.newest_records() if every_trial else [], sweep.ledger.is_held()
-        overview = Overview.of(sweep.plan, sweep.planned, records) if every_trial else sweep.overview()
+    includes_trials = as_json or trials
+    with open_stored_sweep(name, runs_root(runs), storage, outline=not includes_trials) as sweep:
+        records, is_locked = sweep.newest_records() if includes_trials else [], sweep.ledger.is_held()
+        overview = (
+            Overview.from_records(sweep.plan, sweep.planned, records) if includes_trials else sweep.overview()
+        )
         tracking = sweep_tracking_status(sweep)
         progress = overview.progress(is_locked=is_locked)
         outlook = overview.outlook(is_locked=is_locked, now=time.time())
         silence = describe_silent_holder(sweep.ledger)
         spent, failing = ("", "") if is_locked else (sweep.exhausted_budget(), sweep.stopping_error())
-    state = _state(progress, is_locked=is_locked)
+    state = _progress_state(progress, is_locked=is_locked)
     if as_json:
         emit_json(
             {
@@ -107,10 +109,12 @@ def _print_status(name: str, runs: Path | None, storage: str | None, *, trials: 
         )
     else:
         objective = counted_name(sweep.plan.search.objectives[0]) if sweep.plan.search else ""
-        for part in tables(progress, objective, outlook):
+        for part in progress_tables(progress, objective, outlook):
             out().print(part)
-        remaining_time = time_left(outlook, float(len(outlook.running)), shorter=may_end_early(sweep.plan))
-        print_line(f"{sweep.plan.name}: {state}; {line(progress, remaining_time)}")
+        remaining_time = time_left_text(
+            outlook, float(len(outlook.running)), may_end_early=may_end_early(sweep.plan)
+        )
+        print_line(f"{sweep.plan.name}: {state}; {progress_line(progress, remaining_time)}")
         for advice in _next_steps(sweep.folder, state, silence, spent, failing):
             print_line(advice)
         if tracking is not None:
@@ -128,10 +132,10 @@ def _print_endings(
     """Print how trials ended, and the verdicts of a finished sweep."""
     for reason, count in totals.skipped.items():
         print_line(f"ended early: {reason} ({amount(count, 'trial')} skipped)")
-    for reason, count in Counter(totals.infeasible).most_common(MOST_REASONS):
-        print_line(f"infeasible: {shortened(reason)} ({amount(count, 'trial')}, each replaced by another)")
+    for reason, count in Counter(totals.infeasible).most_common(MAX_REASONS):
+        print_line(f"infeasible: {first_line(reason)} ({amount(count, 'trial')}, each replaced by another)")
     if state is SweepState.FINISHED:
-        for verdict in _verdicts(folder, sum(arm.ended + arm.infeasible for arm in progress)):
+        for verdict in _verdict_lines(folder, sum(arm.ended + arm.infeasible for arm in progress)):
             print_line(verdict)
     _print_failures(totals, sum(arm.failed for arm in progress))
     if totals.traced:
@@ -152,10 +156,11 @@ def _next_steps(
     return lines
 
 
-def _verdicts(folder: SweepFolder, num_finished: int) -> list[str]:
-    """Return warnings and verdicts of the report, if it covers all `ended` trials.
+def _verdict_lines(folder: SweepFolder, num_finished: int) -> list[str]:
+    """Return warnings and verdicts of the report, if it covers all `num_finished` trials.
 
-    An outdated report gives a hint to renew it. A missing report, or one without verdicts, gives no lines.
+    For an outdated report, the only line is a hint to update it. A missing report, or one without verdicts,
+    gives no lines.
     """
     try:
         content = json.loads((folder.report / "report.json").read_bytes())
@@ -171,7 +176,7 @@ def _verdicts(folder: SweepFolder, num_finished: int) -> list[str]:
     return [*notices, *verdicts]
 
 
-def _state(progress: Sequence[Progress], *, is_locked: bool) -> SweepState:
+def _progress_state(progress: Sequence[Progress], *, is_locked: bool) -> SweepState:
     planned, num_ended = sum(arm.planned for arm in progress), sum(arm.ended for arm in progress)
     return sweep_state(
         is_locked=is_locked,
@@ -192,8 +197,10 @@ def _trial_fields(record: Record) -> dict[str, object]:
 
 
 def _print_failures(totals: EndedTrialTotals, count: int) -> None:
-    for each in totals.failures:
-        print_line(f"failed: {each.place} ({each.trial_id}): {each.standing}: {shortened(each.reason)}")
+    for failure in totals.failures:
+        print_line(
+            f"failed: {failure.place} ({failure.trial_id}): {failure.standing}: {first_line(failure.reason)}"
+        )
     if count > len(totals.failures):
         print_line(f"... and {count - len(totals.failures)} more failures; all with --json")
 

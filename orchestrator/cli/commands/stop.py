@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from orchestrator.ledger.lease import Lease
     from orchestrator.ledger.store import Ledger
 
-WAIT_S = 600.0
+DEFAULT_TIMEOUT_S = 600.0
 POLL_S = 0.2
-REPEATED_EVERY_S = 10.0
+MESSAGE_INTERVAL_S = 10.0
 
 
 def stop(
@@ -33,7 +33,9 @@ def stop(
         bool, typer.Option("--now", help="End running trials at once; `resume` repeats their last steps.")
     ] = False,
     wait: Annotated[bool, typer.Option(help="Wait until the sweep has stopped.")] = True,
-    timeout: Annotated[float, typer.Option(help="Maximum number of seconds to wait.", min=0.0)] = WAIT_S,
+    timeout: Annotated[
+        float, typer.Option(help="Maximum number of seconds to wait.", min=0.0)
+    ] = DEFAULT_TIMEOUT_S,
     runs: Runs = None,
     storage: Storage = None,
 ) -> None:
@@ -51,7 +53,7 @@ def stop(
         time_text = "at once" if now else "after each trial has stored a checkpoint at its next report"
         print_line(f"{ledger.sweep}: {holder} was asked to stop {time_text}")
         if wait:
-            _wait(ledger, lease, timeout)
+            _wait_for_end(ledger, lease, timeout)
             print_line(f"{ledger.sweep}: stopped; continue with: {resume}")
 
 
@@ -67,7 +69,7 @@ def _open_ledger(name: str, runs: "Path", storage: str | None) -> "Iterator[tupl
         if storage is None:
             raise
         with Ledger.open(storage, name) as ledger:
-            yield ledger, f"haltsweep resume {name}, where its folder is"
+            yield ledger, f"haltsweep resume {name}, on the machine with its folder"
         return
     with open_stored_sweep(str(folder.root), runs, storage, writes=True) as sweep:
         yield sweep.ledger, command("resume", sweep.folder)
@@ -81,21 +83,22 @@ def _requester() -> str:
     return f"{user} on {socket.gethostname()} (process {os.getpid()})"
 
 
-def _wait(ledger: "Ledger", lease_to_end: "Lease", timeout_s: float) -> None:
-    """Wait until the session that was asked to stop is over. Raise `StoreError` after `timeout_s` seconds."""
-    began = shown_at = time.monotonic()
+def _wait_for_end(ledger: "Ledger", lease_to_end: "Lease", timeout_s: float) -> None:
+    """Wait until the session of `lease_to_end` has ended. Raise `StoreError` after `timeout_s` seconds."""
+    started_at = shown_at = time.monotonic()
     while (lease := ledger.lease()) is not None and lease.token == lease_to_end.token and ledger.is_held():
         now = time.monotonic()
-        if now - began >= timeout_s:
+        if now - started_at >= timeout_s:
             holder = lease_to_end.holder
             raise StoreError(
                 f"--timeout: sweep {ledger.sweep!r} has not stopped within {timeout_s:g} s. "
                 f"Process {holder.pid} on {holder.host} has the request to stop: wait, repeat with --now, "
                 f"or end that process (kill {holder.pid})"
             )
-        if now - shown_at >= REPEATED_EVERY_S:
+        if now - shown_at >= MESSAGE_INTERVAL_S:
             shown_at = now
             print_line(
-                f"waiting {now - began:.0f} s for the next report of its trials; --now does not wait for it"
+                f"waiting {now - started_at:.0f} s for the next report of its trials; --now stops without a "
+                "report"
             )
         time.sleep(POLL_S)

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from orchestrator.tracking.summary import ArmSummary
 
 
-class Figures(StrEnum):
+class FigureFormat(StrEnum):
     """File format of figures."""
 
     SVG = "svg"
     PDF = "pdf"
 
 
-WATCH_S = 10.0
+MIN_PAUSE_S = 10.0
 """Minimum seconds between two reports of a running sweep."""
-WATCH_SHARE = 9
+PAUSE_FACTOR = 9
 """Minimum pause between two reports, as a multiple of the duration of the last one."""
 
 
@@ -43,7 +43,8 @@ def report(
     runs: Runs = None,
     storage: Storage = None,
     figures: Annotated[
-        Figures | None, typer.Option(help="Also write every figure of the page to a file of this format.")
+        FigureFormat | None,
+        typer.Option(help="Also write every figure of the page to a file of this format."),
     ] = None,
     latex: Annotated[
         bool, typer.Option("--latex", help="Also write report.tex with booktabs tables, and figures as PDF.")
@@ -99,7 +100,7 @@ def sync(name: SweepName, runs: Runs = None, storage: Storage = None, tracking: 
                 require_known(setup.tracking_uri, "--tracking")
             uri = tracking or setup.tracking_uri or tracking_uri(None, root)
             check_uri(uri)
-            if setup.storage is None:  # else both write the same runs from one ledger
+            if setup.storage is None:  # otherwise both copies would write the same runs from one ledger
                 refuse_copy(folder, replace(setup, tracking_uri=uri), ["tracking_uri"])
             wait_display.update("writing the report")
             summary = publish(sweep, write_report(sweep), uri, wait_display.update)
@@ -108,7 +109,7 @@ def sync(name: SweepName, runs: Runs = None, storage: Storage = None, tracking: 
 
 def _wait_display(folder: SweepFolder, uri: str | None) -> WaitDisplay:
     location = "" if uri is None else f"; it is at {redact_url(uri)}"
-    return WaitDisplay(f"Ctrl-C leaves it for `{command('sync', folder)}`{location}", "sync")
+    return WaitDisplay(f"Ctrl-C postpones it to `{command('sync', folder)}`{location}", "sync")
 
 
 def write_while_running(
@@ -125,14 +126,14 @@ def write_while_running(
     """
     page = sweep.folder.report / "report.html"
     while True:
-        began = time.monotonic()
+        started_at = time.monotonic()
         # Check for the end before writing, so that the last report includes the last events.
         is_locked, last_seq = sweep.ledger.is_held(), sweep.ledger.last_seq()
         new_report = write()
         if not is_locked:
             return new_report
         print_line(f"{sweep.plan.name}: {amount(new_report.left, 'trial')} left; {page} is up to date")
-        pause = max(WATCH_S, WATCH_SHARE * (time.monotonic() - began))
+        pause = max(MIN_PAUSE_S, PAUSE_FACTOR * (time.monotonic() - started_at))
         sleep(pause)
         while sweep.ledger.is_held() and sweep.ledger.last_seq() == last_seq:
             sleep(pause)

@@ -24,8 +24,8 @@ from orchestrator.files.known_addresses import require_known
 from orchestrator.files.sqlite_files import sqlite_file
 from orchestrator.identity import SweepFolder
 
-ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-REMOTE = ("http", "https")
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+REMOTE_SCHEMES = ("http", "https")
 
 Name = Annotated[
     str | None,
@@ -50,13 +50,13 @@ def ui(
     """Show a sweep in the MLflow UI on this machine until Ctrl-C.
 
     Only the printed addresses give access, since they contain a token. If runs are tracked on an MLflow
-    server (http://...), its page is opened.
+    server (http://...), the command opens the server's page.
     """
     root = runs_root(runs)
     folder = find_sweep(name, root) if name is not None else None
-    uri = _uri(folder, root, tracking)
+    uri = _store_uri(folder, root, tracking)
     _check_uri(uri)
-    if urlsplit(uri).scheme in REMOTE:
+    if urlsplit(uri).scheme in REMOTE_SCHEMES:
         page = _print_addresses(uri, folder)
         if browser and _can_browse():
             webbrowser.open(page)
@@ -67,28 +67,28 @@ def ui(
     artifacts = (folder.root.resolve().parent if folder else root) / "mlartifacts"
     with suppress(sqlite3.Error):  # a read-only store is displayed unchanged
         follow_move(uri, artifacts)
-    with ended_by_signals(), serve_store(uri, artifacts, port) as server:
+    with exit_on_signals(), serve_store(uri, artifacts, port) as server:
         page = _print_addresses(server.url, folder)
-        with _redirect(page, artifacts.parent) if browser and _can_browse() else nullcontext() as file:
+        with _redirect_file(page, artifacts.parent) if browser and _can_browse() else nullcontext() as file:
             if file is not None:
                 webbrowser.open(file.as_uri())
             print_line("Ctrl-C ends it")
             server.wait()
 
 
-def _uri(folder: SweepFolder | None, root: Path, tracking: str | None) -> str:
+def _store_uri(folder: SweepFolder | None, root: Path, tracking: str | None) -> str:
     """Return `--tracking`, or the URI of the sweep's launch, or the default of this machine."""
     from orchestrator.errors import StoreError
     from orchestrator.execution.sweep.launch_folder import read_setup
 
     if tracking is None and folder is not None:
         try:
-            launched = read_setup(folder).tracking_uri
+            launched_uri = read_setup(folder).tracking_uri
         except StoreError:  # launched without the command line
-            launched = None
-        if launched is not None:
-            require_known(launched, "--tracking")
-            return launched
+            launched_uri = None
+        if launched_uri is not None:
+            require_known(launched_uri, "--tracking")
+            return launched_uri
         root = folder.root.parent
     return tracking_uri(tracking, root)
 
@@ -125,22 +125,22 @@ def _print_addresses(server: str, folder: SweepFolder | None) -> str:
 
 def _can_browse() -> bool:
     """Return whether a graphical browser can open; text browsers cannot display MLflow."""
-    screen = sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    return sys.stdout.isatty() and bool(screen)
+    has_screen = sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    return sys.stdout.isatty() and bool(has_screen)
 
 
 @contextmanager
-def _redirect(page: str, folder: Path) -> Iterator[Path | None]:
+def _redirect_file(page: str, folder: Path) -> Iterator[Path | None]:
     """Yield a temporary file that redirects a browser to `page`, or None if it cannot be written.
 
-    The arguments of a browser process are readable for every user, so `page` with its token is not passed as
-    one. The file is in `folder` if that exists, since a sandboxed browser cannot read temporary files.
+    Every user can read the arguments of a browser process, so the address with its token must not be an
+    argument. The file is in `folder` if that exists, since a sandboxed browser cannot read temporary files.
     """
     with ExitStack() as stack:
         try:
-            place = folder if folder.is_dir() else None
+            directory = folder if folder.is_dir() else None
             file = stack.enter_context(
-                tempfile.NamedTemporaryFile("w", dir=place, prefix=".ui-", suffix=".html")
+                tempfile.NamedTemporaryFile("w", dir=directory, prefix=".ui-", suffix=".html")
             )
             file.write(f'<meta http-equiv="refresh" content="0; url={html.escape(page)}">')
             file.flush()
@@ -152,15 +152,15 @@ def _redirect(page: str, folder: Path) -> Iterator[Path | None]:
 
 
 @contextmanager
-def ended_by_signals() -> Iterator[None]:
+def exit_on_signals() -> Iterator[None]:
     """Exit the context quietly on Ctrl-C, SIGTERM or a closed terminal; ignore a second signal."""
 
     def end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the shape of a handler
-        for signal_number in ENDS:
+        for signal_number in END_SIGNALS:
             signal.signal(signal_number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    old_handlers = {signal_number: signal.signal(signal_number, end) for signal_number in ENDS}
+    old_handlers = {signal_number: signal.signal(signal_number, end) for signal_number in END_SIGNALS}
     try:
         yield
     except KeyboardInterrupt:

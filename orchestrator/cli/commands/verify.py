@@ -1,4 +1,4 @@
-"""Implement `haltsweep verify`, which checks whether the files and stores of a sweep are as written."""
+"""Implement `haltsweep verify`, which checks whether files and stores of a sweep were changed."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -70,7 +70,7 @@ def verify(
         findings = [asdict(finding) for finding in all_findings]
         emit_json({"sweep": folder.name, "sound": not bad_findings, "findings": findings})
     else:
-        print_line(f"{folder.name}: {_summary(bad_findings)}")
+        print_line(f"{folder.name}: {_fault_summary(bad_findings)}")
     if bad_findings:
         raise typer.Exit(1 if any(finding.verdict != "unknown" for finding in bad_findings) else 2)
 
@@ -106,9 +106,9 @@ def check_sweep(folder: SweepFolder) -> Iterator[Finding]:
                     findings += sweep_checks.check_trials(ledger, folder)
                 yield from findings
                 if plan is None or setup is None or _is_damaged(findings):
-                    detail = "not compared: what they must say cannot be read"
+                    detail = "not compared, since the plan or the ledger is not readable"
                     for part in ("checkpoints", "data", "parquet", "mlflow"):
-                        yield Finding(part, "unknown", detail, "put right what is above, and check again")
+                        yield Finding(part, "unknown", detail, "correct the faults above, and check again")
                 else:
                     yield from sweep_checks.check_copies(folder, plan, setup, ledger, wait_display.update)
         except HaltsweepError as error:
@@ -119,7 +119,7 @@ def _is_damaged(findings: Sequence[Finding]) -> bool:
     return any(finding.verdict == "damaged" for finding in findings)
 
 
-def _summary(bad: Sequence[Finding]) -> str:
+def _fault_summary(bad: Sequence[Finding]) -> str:
     """Return a summary of the faults. Parts that could not be checked do not count as damaged."""
     num_damaged = sum(finding.verdict == "damaged" for finding in bad)
     num_unknown = len(bad) - num_damaged
@@ -171,4 +171,4 @@ def _repair_plan(folder: SweepFolder) -> None:
             "another version; restore plan.json from a backup"
         )
     write_atomically(folder.plan, text)
-    print_line(f"{folder.plan} was made again; `{command('verify', folder)}` follows")
+    print_line(f"{folder.plan} was rebuilt; `{command('verify', folder)}` follows")

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from rich.measure import Measurement
     from rich.segment import Segment
 
-_DRAWN = threading.Event()
+_HAS_LIVE_DISPLAY = threading.Event()
 PLAIN_WIDTH = 160
 """Columns of output to a log or a pipe, which has no width."""
-_PART = re.compile(r"[^-_/.,=\[\] ]*[-_/.,=\[\] ]*")
+_NAME_PART = re.compile(r"[^-_/.,=\[\] ]*[-_/.,=\[\] ]*")
 
 
 @cache
@@ -49,25 +49,25 @@ def print_line(text: str) -> None:
 def print_error(text: str) -> None:
     """Print an error or a warning, above a live display if both are on a terminal."""
     terminal = sys.stderr.isatty()
-    console = out() if terminal and _DRAWN.is_set() else err()
+    console = out() if terminal and _HAS_LIVE_DISPLAY.is_set() else err()
     console.print(visible(redact(text)), soft_wrap=True, style="red" if terminal else None)
 
 
 def mark_live_display(*, begins: bool) -> None:
     """Record that a live display on standard output begins or ends."""
-    (_DRAWN.set if begins else _DRAWN.clear)()
+    (_HAS_LIVE_DISPLAY.set if begins else _HAS_LIVE_DISPLAY.clear)()
 
 
 def emit_json(value: Any) -> None:
     """Print a value as JSON for scripts; NaN and infinities, which JSON lacks, become strings."""
-    sys.stdout.write(json.dumps(_finite(value), indent=2, sort_keys=True, allow_nan=False) + "\n")
+    sys.stdout.write(json.dumps(_without_infinities(value), indent=2, sort_keys=True, allow_nan=False) + "\n")
 
 
-def _finite(value: Any) -> Any:
+def _without_infinities(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _finite(entry) for name, entry in value.items()}
+        return {name: _without_infinities(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
+        return [_without_infinities(entry) for entry in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -97,7 +97,7 @@ def _console(*, width: int | None, stderr: bool = False) -> "Console":
     return console
 
 
-class Name:
+class BreakableName:
     """Name of an arm, displayed in as many lines as its column needs.
 
     Names have no spaces, so a column that is too narrow breaks them at punctuation.
@@ -109,7 +109,7 @@ class Name:
     def lines(self, width: int) -> "Iterator[str]":
         """Yield lines of at most `width` characters; a longer part is split."""
         line = ""
-        for part in _PART.findall(self._text):
+        for part in _NAME_PART.findall(self._text):
             if line and len(line) + len(part) > width:
                 yield line
                 line = ""
@@ -130,5 +130,5 @@ class Name:
         """Return the minimum and maximum width; the method name is fixed by Rich."""
         from rich.measure import Measurement
 
-        longest = max(map(len, _PART.findall(self._text)))
+        longest = max(map(len, _NAME_PART.findall(self._text)))
         return Measurement(min(longest, options.max_width), min(len(self._text), options.max_width))

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LENGTH_BINS = 60
-LABELS_DRAWN = 20
+MAX_LABELS = 20
 LENGTH_COLOUR, LABEL_COLOUR, FLOOR_COLOUR = "#0072B2", "#009E73", "#D55E00"
 ROW_INCHES = 1.7
-SHORT_NAME = 3
+MAX_HORIZONTAL_LENGTH = 3
 """Maximum length of label names that are drawn horizontally."""
 
 
-def draw(views: Sequence[SplitView], path: Path) -> None:
+def draw_figure(views: Sequence[SplitView], path: Path) -> None:
     """Write the figure as PNG. Raise `OSError` if `path` cannot be written."""
     import matplotlib as mpl
 
@@ -29,8 +29,8 @@ def draw(views: Sequence[SplitView], path: Path) -> None:
     size = (9.0, 0.6 + ROW_INCHES * len(views))
     figure, axes = plt.subplots(len(views), 2, figsize=size, squeeze=False, layout="constrained")
     for row, view in zip(axes, views, strict=True):
-        _lengths(row[0], view)
-        _labels(row[1], view)
+        _draw_lengths(row[0], view)
+        _draw_labels(row[1], view)
         for axis in row:
             axis.tick_params(labelsize="x-small")
     try:
@@ -39,29 +39,29 @@ def draw(views: Sequence[SplitView], path: Path) -> None:
         plt.close(figure)
 
 
-def _lengths(axis: "Axes", view: SplitView) -> None:
+def _draw_lengths(axis: "Axes", view: SplitView) -> None:
     lengths, role = view.facts.lengths, view.info.role
-    _histogram(axis, lengths, LENGTH_COLOUR)
+    _draw_histogram(axis, lengths, LENGTH_COLOUR)
     count = f"batch of {len(lengths)}" if view.info.streamed else f"n = {len(lengths):,}"
     name = view.title if view.info.name == role else f"{view.title} ({role})"
     axis.set_title(f"{name}, {count}, tokens: mean {lengths.mean():.1f}", fontsize="small")
     axis.set_ylabel("share", fontsize="small")
 
 
-def _labels(axis: "Axes", view: SplitView) -> None:
+def _draw_labels(axis: "Axes", view: SplitView) -> None:
     """Draw the shares of labels, or the lengths of answers for tasks with text answers."""
     facts = view.facts
     if facts.answer_lengths is not None:
-        _histogram(axis, facts.answer_lengths, LABEL_COLOUR)
+        _draw_histogram(axis, facts.answer_lengths, LABEL_COLOUR)
         words = f"answers of {len(facts.labels):,} tokens: mean {facts.answer_lengths.mean():.1f}"
         axis.set_title(f"{words}, commonest {facts.floor:.1%}", fontsize="small")
         return
-    commonest = sorted(facts.labels, key=lambda name: -facts.labels[name])[:LABELS_DRAWN]
+    commonest = sorted(facts.labels, key=lambda name: -facts.labels[name])[:MAX_LABELS]
     names = [name for name in facts.labels if name in set(commonest)]
     total = sum(facts.labels.values())
     axis.bar(range(len(names)), [facts.labels[name] / total for name in names], color=LABEL_COLOUR)
     axis.axhline(facts.floor, linestyle=":", color=FLOOR_COLOUR)
-    if max(map(len, names)) > SHORT_NAME:
+    if max(map(len, names)) > MAX_HORIZONTAL_LENGTH:
         axis.set_xticks(range(len(names)), names, rotation=25, ha="right")
     else:
         axis.set_xticks(range(len(names)), names)
@@ -70,7 +70,7 @@ def _labels(axis: "Axes", view: SplitView) -> None:
     axis.set_title(f"labels; dotted: floor {facts.floor:.1%}{note}", fontsize="small")
 
 
-def _histogram(axis: "Axes", values: np.ndarray, colour: str) -> None:
+def _draw_histogram(axis: "Axes", values: np.ndarray, colour: str) -> None:
     """Draw shares of integers, with integer bin widths so that no bin is empty only because of rounding."""
     from matplotlib.ticker import MaxNLocator
 

@@ -12,9 +12,9 @@ from search_spaces.wording import printable
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-SHOWN_AFTER_S = 2.0
+PROGRESS_DELAY_S = 2.0
 """Seconds of work before progress is printed in a log."""
-PLAIN_EVERY_S = 10.0
+LINE_INTERVAL_S = 10.0
 """Minimum seconds between two lines in a log."""
 
 
@@ -71,11 +71,11 @@ class ProgressBars:
         now = self._clock()
         if done == total:
             return
-        if now - self._began >= SHOWN_AFTER_S and now - self._shown_at >= PLAIN_EVERY_S:
-            print_error(f"{self._name}: {share(done, total)} of {total:,} {step}")
+        if now - self._began >= PROGRESS_DELAY_S and now - self._shown_at >= LINE_INTERVAL_S:
+            print_error(f"{self._name}: {format_share(done, total)} of {total:,} {step}")
             self._shown_at = now
 
 
-def share(done: int, total: int) -> str:
+def format_share(done: int, total: int) -> str:
     """Return the ratio as a percentage, e.g. `45%`."""
     return f"{done / total:.0%}" if total else "100%"

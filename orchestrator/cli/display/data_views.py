@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from orchestrator.cli.task_data import Subject
+from orchestrator.cli.task_data import TaskData
 from trainables.data.facts import Example, Facts, batch_facts, examples, split_facts
 from trainables.data.inventory import DataFile
 from trainables.data.order import batch_indices
@@ -17,14 +17,14 @@ from trainables.task_protocol import SplitInfo
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-SEED = 0
+DISPLAY_SEED = 0
 """Seed for the order of displayed examples and for the displayed batch of a streamed split."""
-DRAWN = 512
+STREAM_BATCH_SIZE = 512
 """Number of samples in the batch that represents a streamed split."""
 BLOCKS = " ▁▂▃▄▅▆▇█"
-COLUMNS = 40
-LABELS_SHOWN = 12
-TEXT_SHOWN = 400
+HISTOGRAM_COLUMNS = 40
+MAX_LABELS = 12
+MAX_EXAMPLE_LENGTH = 400
 """Maximum number of characters of an example on a terminal."""
 
 
@@ -32,7 +32,7 @@ TEXT_SHOWN = 400
 class SplitView:
     """A split with its statistics and examples, for display."""
 
-    subject: Subject
+    subject: TaskData
     info: SplitInfo
     facts: Facts
     examples: tuple[Example, ...]
@@ -45,7 +45,7 @@ class SplitView:
         return f"{self.subject.name}/{self.info.name}"
 
 
-def displayed_split(subject: Subject, info: SplitInfo, split: Split | None, count: int) -> SplitView:
+def make_split_view(subject: TaskData, info: SplitInfo, split: Split | None, count: int) -> SplitView:
     """Return a split with its statistics and `count` examples, for display.
 
     Args:
@@ -55,13 +55,13 @@ def displayed_split(subject: Subject, info: SplitInfo, split: Split | None, coun
         count: Maximum number of examples.
     """
     if split is None:
-        batch = stream(subject.config, DRAWN, SEED, subject.steps - 1)
+        batch = stream(subject.config, STREAM_BATCH_SIZE, DISPLAY_SEED, subject.steps - 1)
         rows = tuple(examples(batch, subject.config))[:count]
         return SplitView(subject, info, batch_facts(batch, subject.config), rows, "")
     facts = split_facts(split, subject.config, info.role, subject.batch_size, subject.batch_tokens)
     rows = ()
     if count:
-        indices = batch_indices(len(split), min(count, len(split)), SEED, 0)
+        indices = batch_indices(len(split), min(count, len(split)), DISPLAY_SEED, 0)
         rows = tuple(examples(split.batch(indices), subject.config))
     return SplitView(subject, info, facts, rows, split.content_hash)
 
@@ -81,7 +81,8 @@ def view_to_json(view: SplitView) -> dict[str, Any]:
         "lengths": dict(zip(map(str, values.tolist()), counts.tolist(), strict=True)),
         "labels": facts.labels,
         "floor": facts.floor,
-        "padding": {"batch_size": DRAWN if view.info.streamed else view.subject.batch_size} | facts.padding,
+        "padding": {"batch_size": STREAM_BATCH_SIZE if view.info.streamed else view.subject.batch_size}
+        | facts.padding,
         "shown": [
             {"text": example.text, "answer": example.answer, "length": example.length}
             for example in view.examples
@@ -89,11 +90,11 @@ def view_to_json(view: SplitView) -> dict[str, Any]:
     }
 
 
-def render(views: Sequence[SplitView]) -> "Iterator[RenderableType]":
+def render_views(views: Sequence[SplitView]) -> "Iterator[RenderableType]":
     """Yield a table of all splits, then histograms and examples of each."""
     from rich.text import Text
 
-    yield _table(views)
+    yield _split_table(views)
     for view in views:
         yield Text(f"\n{_heading(view)}", style="bold")
         lengths = view.facts.lengths
@@ -109,15 +110,18 @@ def render(views: Sequence[SplitView]) -> "Iterator[RenderableType]":
 
 def _heading(view: SplitView) -> str:
     if view.info.streamed:
-        return f"{view.title}, a batch of {DRAWN} drawn for step {view.subject.steps - 1:,} of seed {SEED}"
+        step = f"step {view.subject.steps - 1:,} of seed {DISPLAY_SEED}"
+        return f"{view.title}, a batch of {STREAM_BATCH_SIZE} drawn for {step}"
     return view.title
 
 
-def _table(views: Sequence[SplitView]) -> "RenderableType":
+def _split_table(views: Sequence[SplitView]) -> "RenderableType":
     from rich.table import Table
 
     sizes = " or ".join(map(str, sorted({view.subject.batch_size for view in views})))
-    table = Table(caption=f"padding in batches of {sizes}; splits that are not trained on are read sorted")
+    table = Table(
+        caption=f"padding in batches of {sizes}; splits other than training splits are sorted by length"
+    )
     for header in ("split", "role"):
         table.add_column(header, no_wrap=True)
     for header in ("examples", "tokens", "shortest", "median", "mean", "longest", "floor", "padding"):
@@ -144,7 +148,7 @@ def _cells(view: SplitView) -> Iterator[str]:
 def sparkline(values: np.ndarray) -> str:
     """Return a one-line histogram of integers, in which every non-empty bin is visible."""
     low, high = int(values.min()), int(values.max())
-    columns = min(COLUMNS, high - low + 1)
+    columns = min(HISTOGRAM_COLUMNS, high - low + 1)
     counts, _ = np.histogram(values, bins=columns, range=(low, high + 1))
     heights = np.ceil(counts / counts.max() * (len(BLOCKS) - 1)).astype(int)
     return "".join(BLOCKS[height] for height in heights)
@@ -154,17 +158,17 @@ def label_text(labels: Mapping[str, int]) -> str:
     """Return shares of labels in the order of classes, or only the most frequent of many labels."""
     total = sum(labels.values())
     entries = list(labels.items())
-    if len(entries) > LABELS_SHOWN:
-        entries = sorted(entries, key=lambda item: -item[1])[:LABELS_SHOWN]
+    if len(entries) > MAX_LABELS:
+        entries = sorted(entries, key=lambda item: -item[1])[:MAX_LABELS]
     words = [f"{name}: {count / total:.1%}" for name, count in entries]
     num_hidden = len(labels) - len(entries)
     return ", ".join(words) + (f", and {num_hidden:,} more" if num_hidden else "")
 
 
 def shorten_example(text: str) -> str:
-    """Return at most `TEXT_SHOWN` characters of a text."""
-    num_cut = len(text) - TEXT_SHOWN
-    return text if num_cut <= 0 else f"{text[:TEXT_SHOWN]} ... and {num_cut:,} characters more"
+    """Return at most `MAX_EXAMPLE_LENGTH` characters of a text."""
+    num_cut = len(text) - MAX_EXAMPLE_LENGTH
+    return text if num_cut <= 0 else f"{text[:MAX_EXAMPLE_LENGTH]} ... and {num_cut:,} characters more"
 
 
 def file_line(file: DataFile, *, removed: bool) -> str:

@@ -2,16 +2,16 @@
 
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.display.console import Name
-from orchestrator.conductor.outlook import Outlook, RunningTrial, remaining
+from orchestrator.cli.display.console import BreakableName
+from orchestrator.conductor.outlook import Outlook, RunningTrial, estimate_remaining
 from orchestrator.trials import numbered
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-SHOWN = 8
+MAX_LISTED_TRIALS = 8
 """Maximum number of running trials that are listed; the others are counted."""
-SILENT_SHOWN_S = 600.0
+MIN_SILENCE_S = 600.0
 """Seconds without a report after which the duration of the silence is displayed."""
 MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0
 
@@ -21,7 +21,7 @@ def running_table(outlook: Outlook) -> "Table":
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    trials = outlook.running[:SHOWN]
+    trials = outlook.running[:MAX_LISTED_TRIALS]
     metrics = {trial.metric for trial in trials if trial.value is not None}
     common_metric = metrics.pop() if len(metrics) == 1 else ""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
@@ -29,18 +29,20 @@ def running_table(outlook: Outlook) -> "Table":
     for header in ("step", "steps/s", common_metric or "last value", "its end in"):
         table.add_column(header, justify="right", no_wrap=True)
     for trial in trials:
-        name = Name(f"{trial.arm} {trial.phase} {numbered(trial.repeat, trial.number)}{silence(trial)}")
+        name = BreakableName(
+            f"{trial.arm} {trial.phase} {numbered(trial.repeat, trial.number)}{silence_text(trial)}"
+        )
         time_left = "" if trial.left_s is None else format_rough_seconds(trial.left_s)
-        value = _value(trial, with_metric=not common_metric)
-        table.add_row(name, _step(trial), _rate(trial), value, time_left)
-    if (num_hidden := len(outlook.running) - SHOWN) > 0:
+        value = _value_text(trial, with_metric=not common_metric)
+        table.add_row(name, _step_text(trial), _rate_text(trial), value, time_left)
+    if (num_hidden := len(outlook.running) - MAX_LISTED_TRIALS) > 0:
         table.add_row(f"... and {num_hidden} more", "", "", "", "")
     return table
 
 
-def silence(trial: RunningTrial) -> str:
+def silence_text(trial: RunningTrial) -> str:
     """Return the time since the trial's last report, as text; empty if the report is recent."""
-    if trial.silent_s is None or trial.silent_s < SILENT_SHOWN_S:
+    if trial.silent_s is None or trial.silent_s < MIN_SILENCE_S:
         return ""
     return f", silent for {format_rough_seconds(trial.silent_s)}"
 
@@ -66,13 +68,13 @@ def seconds_left(outlook: Outlook, speed: float | None) -> float | None:
         outlook: Running trials and trials still to come.
         speed: Seconds of work per wall-clock second.
     """
-    work = remaining(outlook)
+    work = estimate_remaining(outlook)
     if work is None or not speed or not (work.seconds or work.unknown):
         return None
     return max(work.longest_s, work.seconds / speed)
 
 
-def time_left(outlook: Outlook, speed: float | None, *, shorter: bool = False) -> str:
+def time_left_text(outlook: Outlook, speed: float | None, *, may_end_early: bool = False) -> str:
     """Return the end of a progress line, e.g. `, about 12m left (from 6 ended trials)`.
 
     The text is empty if no estimate is possible.
@@ -80,25 +82,25 @@ def time_left(outlook: Outlook, speed: float | None, *, shorter: bool = False) -
     Args:
         outlook: Running trials and trials still to come.
         speed: Seconds of work per wall-clock second.
-        shorter: Whether trials may be skipped or end early.
+        may_end_early: Whether trials may be skipped or end early.
     """
-    seconds, work = seconds_left(outlook, speed), remaining(outlook)
+    seconds, work = seconds_left(outlook, speed), estimate_remaining(outlook)
     if seconds is None or work is None:
         return ""
-    return f", {'at most ' * shorter}about {format_rough_seconds(seconds)} left ({work.basis})"
+    return f", {'at most ' * may_end_early}about {format_rough_seconds(seconds)} left ({work.basis})"
 
 
-def _step(trial: RunningTrial) -> str:
+def _step_text(trial: RunningTrial) -> str:
     if not trial.seconds:
         return "starting"
     return f"{trial.step:,}" + (f"/{trial.steps:,}" if trial.steps is not None else "")
 
 
-def _rate(trial: RunningTrial) -> str:
+def _rate_text(trial: RunningTrial) -> str:
     return "" if trial.rate is None else f"{trial.rate:.3g}"
 
 
-def _value(trial: RunningTrial, *, with_metric: bool) -> str:
+def _value_text(trial: RunningTrial, *, with_metric: bool) -> str:
     return "" if trial.value is None else f"{trial.metric} " * with_metric + f"{trial.value:.4g}"
 
 

@@ -41,14 +41,14 @@ class TrackingStatus:
         """
         is_background = self.active and not is_locked
         if not self.behind and not self.error and not is_background:
-            return f"MLflow: has everything ({self.store})"
+            return f"MLflow: up to date ({self.store})"
         age_text = "" if self.noted_s_ago is None else f" (asked {self.noted_s_ago:.0f} s ago)"
         parts = [
             f"{amount(self.behind, 'event')} behind",
             self.writing and f"{self.writing}{age_text}",
             self.error,
-            "a background process writes it" if is_background else "",
-            "" if is_locked or self.active or self.error else "nobody writes it now",
+            "a background process is writing it" if is_background else "",
+            "" if is_locked or self.active or self.error else "no process is writing it",
         ]
         message = f"MLflow: {'; '.join(part for part in parts if part)} ({self.store})"
         return message if is_locked or is_background else f"{message}\ncatch up with: {sync}"
@@ -79,7 +79,7 @@ def read_tracking_status(folder: SweepFolder, uri: str, newest: int) -> Tracking
         return TrackingStatus(store, newest, "", "", None, active)
     file = sqlite_file(uri)
     if state.position and file is not None and not file.exists():
-        error = "its file is gone, or was left behind when the sweep was moved"
+        error = "its file is missing; it may not have been moved with the sweep"
         return TrackingStatus(store, newest, "", error, None)
     age_s = max(0.0, time.time() - state.at)
     return TrackingStatus(store, max(0, newest - state.position), state.doing, state.error, age_s, active)

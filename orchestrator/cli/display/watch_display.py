@@ -7,11 +7,11 @@ from pathlib import Path
 
 from orchestrator.cli.display.progress import View
 from orchestrator.cli.stored_sweep import StoredSweep, open_stored_sweep
-from orchestrator.execution.live_view import LOOK_SHARE, Snapshot, ThrottledView
+from orchestrator.execution.live_view import INTERVAL_FACTOR, Snapshot, ThrottledView
 
-EVERY_S = 2.0
+UPDATE_INTERVAL_S = 2.0
 """Minimum seconds between two updates."""
-HINT = "Ctrl-C ends the watching, not the sweep"
+HINT = "Ctrl-C ends only this display"
 
 
 def watch_sweep(
@@ -23,11 +23,11 @@ def watch_sweep(
         # displayed.
         plan = replace(sweep.plan, wall_clock_hours=None)
         with View(plan, hint=HINT) as view:
-            throttled = ThrottledView(lambda: _read_snapshot(sweep), view.show, lambda: None)
+            throttled_view = ThrottledView(lambda: _read_snapshot(sweep), view.show, lambda: None)
             while sweep.ledger.is_held():
-                began = time.monotonic()
-                throttled.changed()
-                sleep(max(EVERY_S, LOOK_SHARE * (time.monotonic() - began)))
+                started_at = time.monotonic()
+                throttled_view.record_change()
+                sleep(max(UPDATE_INTERVAL_S, INTERVAL_FACTOR * (time.monotonic() - started_at)))
 
 
 def _read_snapshot(sweep: StoredSweep) -> Snapshot:

@@ -16,13 +16,13 @@ from orchestrator.execution.ray.survey import no_cluster_error
 from orchestrator.execution.slots import count_slots, require_room
 from orchestrator.spec.section import Resources
 
-REREAD_S = 2.0
+NODE_REFRESH_S = 2.0
 """Seconds after which the nodes of a cluster are listed again, since nodes join and leave."""
-ANSWER_S = 0.1
+NODE_CHECK_REFRESH_S = 0.1
 """Seconds after which the nodes are listed again while nodes are being checked."""
 OBJECT_STORE_BYTES = 100 << 20
 """Bytes of the object store of a private Ray; no large objects pass through it."""
-QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+QUIET_OPTIONS: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 
 @contextmanager
@@ -45,12 +45,12 @@ def connect(order: DriverOrder, scratch: Path) -> Iterator[None]:
                 include_dashboard=False,
                 object_store_memory=OBJECT_STORE_BYTES,
                 _temp_dir=str(scratch),
-                **QUIET,
+                **QUIET_OPTIONS,
             )
         else:
             with runtime_environment({} if order.needs is None else order.needs.sent) as environment:
                 try:
-                    ray.init(address=order.address, runtime_env=environment, **QUIET)
+                    ray.init(address=order.address, runtime_env=environment, **QUIET_OPTIONS)
                 except (ConnectionError, ValueError, RuntimeError) as error:
                     raise no_cluster_error(order.address, error) from error
         for name in ("ray.tune", "ray.air", "ray.train"):
@@ -74,13 +74,17 @@ def slot_counter(resources: Resources, nodes: Nodes | None = None) -> Callable[[
         InputError: No trial fits on a private Ray.
         RuntimeError: Raised by the returned function if a private Ray has lost its node.
     """
-    num_slots = require_room(_resources(), resources) if nodes is None else nodes.look()
+    num_slots = require_room(_node_resources(), resources) if nodes is None else nodes.count_free_slots()
     read_at = time.monotonic()
 
     def count() -> int:
         nonlocal num_slots, read_at
-        if time.monotonic() - read_at >= (ANSWER_S if nodes is not None and nodes.is_checking else REREAD_S):
-            num_slots = count_slots(_resources(), resources) if nodes is None else nodes.look()
+        if time.monotonic() - read_at >= (
+            NODE_CHECK_REFRESH_S if nodes is not None and nodes.is_checking else NODE_REFRESH_S
+        ):
+            num_slots = (
+                count_slots(_node_resources(), resources) if nodes is None else nodes.count_free_slots()
+            )
             read_at = time.monotonic()
             if nodes is None and not num_slots:
                 raise RuntimeError("its only node is gone")
@@ -89,5 +93,5 @@ def slot_counter(resources: Resources, nodes: Nodes | None = None) -> Callable[[
     return count
 
 
-def _resources() -> list[dict[str, float]]:
+def _node_resources() -> list[dict[str, float]]:
     return [node["Resources"] for node in living_nodes()]

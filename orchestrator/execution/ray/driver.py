@@ -4,7 +4,7 @@ The launching process does not load Ray. Ray may end its own process, some of it
 server has died, and it prints to standard output.
 
 The child receives a `DriverOrder`. It then sends calls of `Session` as tuples of method name and arguments,
-and the launching process answers each call. The last message is a `DriverEnded`.
+and the launching process answers each call. The last message is a `DriverEnd`.
 """
 
 import os
@@ -30,11 +30,11 @@ from orchestrator.files.abandoned_folders import RAY, clear_abandoned, short_fol
 from orchestrator.spec.section import Resources
 from trainables.process_identity import process_label
 
-CHECK_S = 0.5
+SERVER_CHECK_S = 0.5
 """Seconds between two checks of Ray's servers."""
-END_S = 20.0
+EXIT_WAIT_S = 20.0
 """Seconds that the driver has to exit after its last message."""
-SERVERS = frozenset({"gcs_server", "raylet"})
+SERVER_NAMES = frozenset({"gcs_server", "raylet"})
 """Names of server processes that a driver with a private Ray starts and needs."""
 
 
@@ -53,7 +53,7 @@ class DriverOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class DriverEnded:
+class DriverEnd:
     """Last message of a driver."""
 
     error: str = ""
@@ -101,7 +101,7 @@ class RayDriver:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         if self.is_ending:
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(END_S)
+                self._process.wait(EXIT_WAIT_S)
         self._connection.close()
         self._process.kill()
         _kill_session(self._process.pid)
@@ -113,16 +113,16 @@ class RayDriver:
         return self._connection.poll(timeout_s)
 
     def receive(self) -> Any:
-        """Return the next message; a `DriverEnded` with an error if the process died."""
+        """Return the next message; a `DriverEnd` with an error if the process died."""
         try:
             message = self._connection.recv()
         except (EOFError, OSError):
-            return DriverEnded(self._description_of_dead_server() or "its driver ended")
-        self.is_ending = isinstance(message, DriverEnded)
+            return DriverEnd(self._describe_dead_server() or "its driver ended")
+        self.is_ending = isinstance(message, DriverEnd)
         if not self._servers and self._order.address is None:
             with suppress(psutil.NoSuchProcess):
                 children = psutil.Process(self._process.pid).children()
-                self._servers = {child: name for child in children if (name := child.name()) in SERVERS}
+                self._servers = {child: name for child in children if (name := child.name()) in SERVER_NAMES}
         return message
 
     def answer(self, value: Any) -> None:
@@ -133,14 +133,15 @@ class RayDriver:
     def dead_server(self) -> str:
         """Return a description of a dead server of a private Ray.
 
-        The result is empty if all servers live, or if the last check was less than `CHECK_S` seconds ago.
+        The result is empty if all servers live, or if the last check was less than `SERVER_CHECK_S` seconds
+        ago.
         """
-        if time.monotonic() - self._checked_at < CHECK_S:
+        if time.monotonic() - self._checked_at < SERVER_CHECK_S:
             return ""
         self._checked_at = time.monotonic()
-        return self._description_of_dead_server()
+        return self._describe_dead_server()
 
-    def _description_of_dead_server(self) -> str:
+    def _describe_dead_server(self) -> str:
         for server, name in self._servers.items():
             if not _is_alive(server):
                 return f"its {name} (process {server.pid}) is gone"

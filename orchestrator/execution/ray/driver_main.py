@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from orchestrator.errors import HaltsweepError
-from orchestrator.execution.ray.driver import DriverEnded, DriverOrder
+from orchestrator.execution.ray.driver import DriverEnd, DriverOrder
 from orchestrator.execution.session import Session
 
 PARENT_CHECK_S = 0.2
@@ -24,25 +24,25 @@ PARENT_CHECK_S = 0.2
 
 def main() -> None:
     """Run the order of the launching process and send the result."""
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
     connection: Connection = Connection(int(sys.argv[1]))
-    driver_end = _end_of(_connect, connection, connection.recv(), Path(sys.argv[2]))
+    driver_end = _run_until_end(_connect, connection, connection.recv(), Path(sys.argv[2]))
     if driver_end.error:
         connection.send(driver_end)
 
 
-def _end_of(function: Callable[..., None], *arguments: Any) -> DriverEnded:
+def _run_until_end(function: Callable[..., None], *arguments: Any) -> DriverEnd:
     """Call a function and return the last message of the driver, with the error if the function failed."""
     try:
         function(*arguments)
     except (EOFError, BrokenPipeError):
         os._exit(1)  # the launching process has ended
     except HaltsweepError as error:
-        return DriverEnded(str(error), type(error))
+        return DriverEnd(str(error), type(error))
     except Exception as error:  # Ray raises exceptions of many classes
         traceback.print_exc()
-        return DriverEnded(f"{type(error).__name__}: {error}")
-    return DriverEnded()
+        return DriverEnd(f"{type(error).__name__}: {error}")
+    return DriverEnd()
 
 
 def _connect(connection: Connection, order: DriverOrder, scratch: Path) -> None:
@@ -50,10 +50,10 @@ def _connect(connection: Connection, order: DriverOrder, scratch: Path) -> None:
 
     with connect(order, scratch):
         # Sent before Ray shuts down, since the launching process watches Ray's servers.
-        connection.send(_end_of(_run, connection, order, scratch))
+        connection.send(_run_until_end(_run_order, connection, order, scratch))
 
 
-def _run(connection: Connection, order: DriverOrder, scratch: Path) -> None:
+def _run_order(connection: Connection, order: DriverOrder, scratch: Path) -> None:
     from orchestrator.execution.ray.cluster import slot_counter
     from orchestrator.execution.ray.nodes import Nodes
     from orchestrator.execution.ray.tune import run_session
@@ -81,7 +81,7 @@ class _RemoteSession:
         return call
 
 
-def _end_with(parent: int) -> None:
+def _exit_with_parent(parent: int) -> None:
     """Exit this process, and with it Ray, after the launching process was killed."""
     while os.getppid() == parent:
         time.sleep(PARENT_CHECK_S)

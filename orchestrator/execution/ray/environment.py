@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-SETTINGS = {
+RAY_VARIABLES = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Without this, Ray would start one idle process per CPU; trials run in child processes of actors.
     "RAY_prestart_worker_first_driver": "0",
@@ -24,7 +24,7 @@ SETTINGS = {
     # Actors of all free slots may start at once; the searcher limits the number of trials.
     "TUNE_MAX_PENDING_TRIALS_PG": "100000",
 }
-LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+LOOPBACK_VARIABLES = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Setting that makes all servers of a private Ray listen on the loopback address only."""
 
 
@@ -36,15 +36,15 @@ def ray_environment(*, private: bool) -> Mapping[str, str]:
             other users of this machine lack its token. For an existing cluster, a token of the user is sent,
             which clusters without tokens ignore.
     """
-    environment = SETTINGS | LOOPBACK if private else SETTINGS
+    environment = RAY_VARIABLES | LOOPBACK_VARIABLES if private else RAY_VARIABLES
     if "RAY_AUTH_MODE" in os.environ:
         return environment
     if private:
         return environment | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    return environment | ({"RAY_AUTH_MODE": "token"} if token_place() is not None else {})
+    return environment | ({"RAY_AUTH_MODE": "token"} if token_location() is not None else {})
 
 
-def token_place() -> str | None:
+def token_location() -> str | None:
     """Return the variable or file from which Ray reads the token of a cluster; None without a token."""
     if os.environ.get("RAY_AUTH_TOKEN", "").strip():
         return "RAY_AUTH_TOKEN"

@@ -24,8 +24,8 @@ from orchestrator.plan.types import Plan
 
 PINNED_LIBRARIES = ("torch", "numpy")
 """Libraries whose versions change the last digits of results."""
-MARK = ".haltsweep-shared-"
-NODE_ID = "ray.io/node-id"
+MARKER_PREFIX = ".haltsweep-shared-"
+NODE_ID_LABEL = "ray.io/node-id"
 """Label of Ray for the id of a node."""
 
 
@@ -69,11 +69,11 @@ class NodeRequirements:
 class NodeReport:
     """Result of a check of a machine against `NodeRequirements`."""
 
-    lacks: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
     """Clauses that state why the machine cannot run trials."""
-    unshared: bool = False
+    lacks_shared_folder: bool = False
     """Whether one reason is that the machine does not share the folder of sweeps."""
-    differs: tuple[str, ...] = ()
+    differences: tuple[str, ...] = ()
     """Clauses that state differences that may change the last digits of results."""
 
 
@@ -84,7 +84,7 @@ def node_requirements(plan: Plan, setup: Setup) -> NodeRequirements:
     return NodeRequirements(
         workload=setup.workload,
         code=code_parts(setup.workload, task_names(tasks), models),
-        versions=_versions(),
+        versions=_library_versions(),
         data_dir=str(setup.data_dir.resolve()),
         tasks=tasks,
         models=models,
@@ -95,7 +95,7 @@ def node_requirements(plan: Plan, setup: Setup) -> NodeRequirements:
 
 
 @contextmanager
-def with_marker_file(needs: NodeRequirements, folder: Path) -> Iterator[NodeRequirements]:
+def create_marker_file(needs: NodeRequirements, folder: Path) -> Iterator[NodeRequirements]:
     """Yield `needs` with a marker file in `folder`, by which machines check that they share the folder.
 
     The file is deleted afterwards. No file is created if checkpoints are in an external store.
@@ -106,7 +106,7 @@ def with_marker_file(needs: NodeRequirements, folder: Path) -> Iterator[NodeRequ
     if needs.store is not None:
         yield needs
         return
-    mark, nonce = folder.resolve() / f"{MARK}{secrets.token_hex(8)}", secrets.token_hex(16)
+    mark, nonce = folder.resolve() / f"{MARKER_PREFIX}{secrets.token_hex(8)}", secrets.token_hex(16)
     try:
         mark.write_text(nonce, encoding="utf-8")
     except OSError as error:
@@ -122,11 +122,11 @@ def with_marker_file(needs: NodeRequirements, folder: Path) -> Iterator[NodeRequ
 @contextmanager
 def requirements_with_data(plan: Plan, setup: Setup, folder: SweepFolder) -> Iterator[NodeRequirements]:
     """Build the data and yield the requirements; the folder of the sweep contains a marker file meanwhile."""
-    for stale_marker in folder.root.glob(f"{MARK}*"):
+    for stale_marker in folder.root.glob(f"{MARKER_PREFIX}*"):
         stale_marker.unlink(missing_ok=True)
     needs = node_requirements(plan, setup)
     hashes = content_hashes(needs.tasks, needs.splits, setup.data_dir)
-    with with_marker_file(replace(needs, data=hashes), folder.root) as complete_needs:
+    with create_marker_file(replace(needs, data=hashes), folder.root) as complete_needs:
         yield complete_needs
 
 
@@ -138,16 +138,20 @@ def check_node(needs: NodeRequirements) -> NodeReport:
     except InputError as error:
         return NodeReport((str(error),))
     if different := [part for part, digest in needs.code.items() if code.get(part) != digest]:
-        return NodeReport((f"its code of {', '.join(different)} is another one than where the launch is",))
+        return NodeReport((f"its code of {', '.join(different)} differs from the launching machine's",))
     folder_fault = "" if needs.store is not None else _check_shared_folder(Path(needs.mark), needs.nonce)
-    faults = [folder_fault, _no_store(needs.store), _check_data(needs)]
-    own_versions = _versions()
+    faults = [folder_fault, _check_store(needs.store), _check_data(needs)]
+    own_versions = _library_versions()
     pairs = [(name, version, own_versions.get(name)) for name, version in needs.versions.items()]
-    differs = [f"{name} {own} instead of {version}" for name, version, own in pairs if own != version]
-    return NodeReport(tuple(filter(None, faults)), bool(folder_fault), tuple(differs))
+    differences = [
+        f"{name} {own_version} instead of {version}"
+        for name, version, own_version in pairs
+        if own_version != version
+    ]
+    return NodeReport(tuple(filter(None, faults)), bool(folder_fault), tuple(differences))
 
 
-def _versions() -> dict[str, str]:
+def _library_versions() -> dict[str, str]:
     return {name: metadata.version(name) for name in PINNED_LIBRARIES}
 
 
@@ -162,7 +166,7 @@ def is_marker_readable(mark: Path, nonce: str) -> bool:
 def _check_shared_folder(mark: Path, nonce: str) -> str:
     folder = mark.parent
     if not is_marker_readable(mark, nonce):
-        return f"it does not see the folder {folder} of the launching machine"
+        return f"it cannot read the folder {folder} of the launching machine"
     try:
         with tempfile.TemporaryFile(dir=folder):
             return ""
@@ -170,7 +174,7 @@ def _check_shared_folder(mark: Path, nonce: str) -> str:
         return f"it cannot write to {folder} ({error.strerror or error})"
 
 
-def _no_store(uri: str | None) -> str:
+def _check_store(uri: str | None) -> str:
     if uri is None:
         return ""
     try:

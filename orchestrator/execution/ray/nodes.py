@@ -17,11 +17,11 @@ from orchestrator.files.json_values import from_json_values, to_json_values
 from orchestrator.files.redact import redact
 from orchestrator.spec.section import Resources
 
-TRIES = 3
+MAX_TRIES = 3
 """Maximum number of checks of a node that fails to answer."""
 ANSWERS_S, POLL_S = 120.0, 0.1
 """Seconds that nodes have to answer before a launch, and seconds between two polls for answers."""
-AUTOSCALED = "ray.io/node-group"
+NODE_GROUP_LABEL = "ray.io/node-group"
 """Label of nodes of a cluster with an autoscaler."""
 
 
@@ -39,15 +39,15 @@ def _check_this_node(needs: str) -> str:
 
 @dataclass(slots=True)
 class Nodes:
-    """Nodes of a cluster, and which of them may run trials; each is checked before it receives a trial."""
+    """Nodes of a cluster; each is checked before it receives a trial."""
 
     needs: NodeRequirements
-    wanted: Resources
+    resources: Resources
     warn: Callable[[str], None] = lambda _: None
     """Called with warnings for the user."""
-    _asked: dict[str, Any] = field(default_factory=dict)
+    _pending_checks: dict[str, Any] = field(default_factory=dict)
     _tries: dict[str, int] = field(default_factory=dict)
-    _answers: dict[str, NodeReport] = field(default_factory=dict)
+    _reports: dict[str, NodeReport] = field(default_factory=dict)
     _living: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
@@ -58,19 +58,19 @@ class Nodes:
     @property
     def is_checking(self) -> bool:
         """Whether the check of a node is still running."""
-        return bool(self._asked)
+        return bool(self._pending_checks)
 
-    def look(self) -> int:
+    def count_free_slots(self) -> int:
         """Start checks of new nodes, read results, and return how many trials fit on the allowed nodes.
 
         Raises:
             ExecutorError: The cluster has nodes, and every check found that its node cannot run trials.
         """
         self._update()
-        if self._living and not self._asked and not any(map(self._is_fit, self._living)):
+        if self._living and not self._pending_checks and not any(map(self._is_fit, self._living)):
             raise ExecutorError(self._unfit_nodes_message())
         fit = (self._living[key]["Resources"] for key in self._living if self._is_fit(key))
-        return count_slots(fit, self.wanted)
+        return count_slots(fit, self.resources)
 
     def require_fit(self) -> None:
         """Check the cluster before a launch. A cluster with an autoscaler may have no room yet.
@@ -79,17 +79,17 @@ class Nodes:
             InputError: No trial fits on a node, no node can run trials, or nodes do not share the folder of
                 sweeps.
         """
-        everyone = living_nodes()
-        if not any(AUTOSCALED in node["Labels"] for node in everyone):
-            require_room([node["Resources"] for node in everyone], self.wanted)
-        until = time.monotonic() + ANSWERS_S
+        all_nodes = living_nodes()
+        if not any(NODE_GROUP_LABEL in node["Labels"] for node in all_nodes):
+            require_room([node["Resources"] for node in all_nodes], self.resources)
+        deadline = time.monotonic() + ANSWERS_S
         self._update()
-        while self._asked and time.monotonic() < until:
+        while self._pending_checks and time.monotonic() < deadline:
             time.sleep(POLL_S)
             self._update()
-        silent = NodeReport((f"it has not answered for {ANSWERS_S:.0f} s",))
-        self._answers |= dict.fromkeys(self._asked, silent)
-        nodes_without_folder = [key for key in self._living if self._answers[key].unshared]
+        silent_report = NodeReport((f"it has not answered for {ANSWERS_S:.0f} s",))
+        self._reports |= dict.fromkeys(self._pending_checks, silent_report)
+        nodes_without_folder = [key for key in self._living if self._reports[key].lacks_shared_folder]
         if nodes_without_folder:
             raise InputError(
                 "all nodes must share the folder of sweeps, which contains the checkpoints, but "
@@ -102,43 +102,45 @@ class Nodes:
             raise InputError(self._unfit_nodes_message())
 
     def _is_fit(self, key: str) -> bool:
-        return key in self._answers and not self._answers[key].lacks
+        return key in self._reports and not self._reports[key].problems
 
     def _update(self) -> None:
         # A node without room for a trial, such as a small head node, is not checked.
-        fitting_nodes = (node for node in living_nodes() if count_slots([node["Resources"]], self.wanted))
+        fitting_nodes = (node for node in living_nodes() if count_slots([node["Resources"]], self.resources))
         self._living = {node["NodeID"]: node for node in fitting_nodes}
-        self._asked = {key: request for key, request in self._asked.items() if key in self._living}
-        for key in self._living.keys() - self._answers.keys() - self._asked.keys():
-            self._ask_node(key)
-        keys = {reference: key for key, reference in self._asked.items()}
+        self._pending_checks = {
+            key: request for key, request in self._pending_checks.items() if key in self._living
+        }
+        for key in self._living.keys() - self._reports.keys() - self._pending_checks.keys():
+            self._start_check(key)
+        keys = {reference: key for key, reference in self._pending_checks.items()}
         ready, _ = ray.wait(list(keys), num_returns=len(keys), timeout=0) if keys else ([], [])
         for reference in ready:
-            self._read(keys[reference], self._asked.pop(keys[reference]))
+            self._read_report(keys[reference], self._pending_checks.pop(keys[reference]))
 
-    def _ask_node(self, key: str) -> None:
+    def _start_check(self, key: str) -> None:
         on_node = _check_this_node.options(
             scheduling_strategy=NodeAffinitySchedulingStrategy(key, soft=False)
         )
-        self._asked[key] = on_node.remote(self.needs.to_json())
+        self._pending_checks[key] = on_node.remote(self.needs.to_json())
 
-    def _read(self, key: str, reference: Any) -> None:
+    def _read_report(self, key: str, reference: Any) -> None:
         try:
-            self._answers[key] = from_json_values(NodeReport, json.loads(ray.get(reference)))
+            self._reports[key] = from_json_values(NodeReport, json.loads(ray.get(reference)))
         except ray.exceptions.RayTaskError as error:
             reason = redact(str(error).strip().splitlines()[-1])
-            self._answers[key] = NodeReport((f"haltsweep cannot be used there as installed ({reason})",))
+            self._reports[key] = NodeReport((f"haltsweep cannot run there as installed ({reason})",))
         except RayError as error:
             self._tries[key] = self._tries.get(key, 0) + 1
-            if self._tries[key] < TRIES:
-                self._ask_node(key)
+            if self._tries[key] < MAX_TRIES:
+                self._start_check(key)
                 return
-            self._answers[key] = NodeReport((f"it gives no answer ({type(error).__name__})",))
-        if self._answers[key].lacks:
+            self._reports[key] = NodeReport((f"it gives no answer ({type(error).__name__})",))
+        if self._reports[key].problems:
             self.warn(f"node {self._unmet_requirements([key])}; it takes no trials")
-        elif differs := self._answers[key].differs:
+        elif differences := self._reports[key].differences:
             node_name = _node_name(self._living[key])
-            self.warn(f"node {node_name} has {', '.join(differs)}: results may differ in the last digits")
+            self.warn(f"node {node_name} has {', '.join(differences)}: results may differ in the last digits")
 
     def _unfit_nodes_message(self) -> str:
         reasons = self._unmet_requirements(self._living)
@@ -146,8 +148,8 @@ class Nodes:
 
     def _unmet_requirements(self, keys: Iterable[str]) -> str:
         """Return the names of nodes with the requirements that they do not meet."""
-        reasons = ((_node_name(self._living[key]), "; ".join(self._answers[key].lacks)) for key in keys)
-        return "; ".join(f"{name}: {lacks}" for name, lacks in reasons)
+        reasons = ((_node_name(self._living[key]), "; ".join(self._reports[key].problems)) for key in keys)
+        return "; ".join(f"{name}: {problems}" for name, problems in reasons)
 
 
 def _node_name(node: Mapping[str, Any]) -> str:

@@ -12,19 +12,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from orchestrator.errors import ExecutorError
-from orchestrator.execution.ray.driver import END_S, DriverEnded, DriverOrder, RayDriver
+from orchestrator.execution.ray.driver import EXIT_WAIT_S, DriverEnd, DriverOrder, RayDriver
 from orchestrator.execution.session import Session
 from orchestrator.execution.signals import delayed_interrupts
 from orchestrator.execution.sweep.recorder import Recorder
 from orchestrator.execution.trial.watchdog import silence_limit
 
-RESTARTS = 3
-WINDOW_S = 3600.0
-"""Maximum number of restarts of Ray within `WINDOW_S` seconds."""
+MAX_RESTARTS = 3
+RESTART_WINDOW_S = 3600.0
+"""Maximum number of restarts of Ray within `RESTART_WINDOW_S` seconds."""
 POLL_S = 0.1
-LONGEST_STEP_S = 1.0
+MAX_COUNTED_S = 1.0
 """Maximum seconds counted between two polls, since the machine or this process may have been suspended."""
-BEGIN_S, HANG_S = 900.0, 300.0
+START_TIMEOUT_S, HANG_TIMEOUT_S = 900.0, 300.0
 """Seconds that Ray's driver may be silent before its first call, and after it."""
 
 
@@ -60,9 +60,9 @@ def run_ray(
     restarts = _Restarts(order.address, log)
     while (error := _run_once(session, order, log, on_ending)) is not None:
         session.record_all_deaths(f"Ray ended: {error}")
-        if session.recorder.draining:
+        if session.recorder.drain_reason:
             return
-        session.warn(restarts.allow(error))
+        session.warn(restarts.record_failure(error))
 
 
 @dataclass
@@ -71,28 +71,28 @@ class _Restarts:
 
     address: str | None
     log: Path
-    ends: deque[float] = field(default_factory=deque)
+    failed_at: deque[float] = field(default_factory=deque)
 
-    def allow(self, died: str) -> str:
+    def record_failure(self, reason: str) -> str:
         """Return the warning that Ray is restarted. Raise `ExecutorError` if no restart is allowed."""
         if self.address is not None:
             raise ExecutorError(
-                f"the Ray cluster at {self.address} is not available: {died}; no recorded result is lost: "
+                f"the Ray cluster at {self.address} is not available: {reason}; no recorded result is lost: "
                 "resume the sweep when the cluster is available again"
             )
         now = time.monotonic()
-        self.ends.append(now)
-        while now - self.ends[0] > WINDOW_S:
-            self.ends.popleft()
-        if len(self.ends) > RESTARTS:
+        self.failed_at.append(now)
+        while now - self.failed_at[0] > RESTART_WINDOW_S:
+            self.failed_at.popleft()
+        if len(self.failed_at) > MAX_RESTARTS:
             raise ExecutorError(
-                f"Ray ended {len(self.ends)} times, most recently because {died}; no recorded result is "
-                f"lost: see {self.log} and the memory of this machine, then resume the "
+                f"Ray ended {len(self.failed_at)} times, most recently because {reason}; no recorded result "
+                f"is lost: see {self.log} and the memory of this machine, then resume the "
                 "sweep; `--driver inline` needs no Ray"
             )
         return (
-            f"Ray ended: {died}; it is started again (time {len(self.ends)} of at most {RESTARTS}), and "
-            "running trials go on from their last checkpoints"
+            f"Ray ended: {reason}; it restarts (time {len(self.failed_at)} of at most {MAX_RESTARTS}), and "
+            "running trials continue from their last checkpoints"
         )
 
 
@@ -106,7 +106,7 @@ class RunningTimeClock:
     def __call__(self) -> float:
         """Return the elapsed seconds; must be called often."""
         now = time.monotonic()
-        self._passed_s += min(now - self._read_at, LONGEST_STEP_S)
+        self._passed_s += min(now - self._read_at, MAX_COUNTED_S)
         self._read_at = now
         return self._passed_s
 
@@ -114,27 +114,27 @@ class RunningTimeClock:
 def _run_once(session: Session, order: DriverOrder, log: Path, on_ending: Callable[[], None]) -> str | None:
     """Return why Ray ended before the session was over; None if the session is over."""
     with RayDriver(order, log) as driver:
-        has_called, own_time = False, RunningTimeClock()
-        heard_at, finished_at = own_time(), None
+        has_called, running_clock = False, RunningTimeClock()
+        last_message_at, finished_at = running_clock(), None
         while True:
             with delayed_interrupts():
                 session.check_stop()
-            if session.recorder.draining and not has_called:
+            if session.recorder.drain_reason and not has_called:
                 session.end_unstarted()
                 return None
-            if session.recorder.finished and finished_at is None:
-                finished_at = own_time()
+            if session.recorder.is_finished and finished_at is None:
+                finished_at = running_clock()
                 on_ending()
-            if finished_at is not None and own_time() - finished_at > END_S:
+            if finished_at is not None and running_clock() - finished_at > EXIT_WAIT_S:
                 return None  # all results are recorded, so Ray is killed
             if dead_server := driver.dead_server():
                 return dead_server
-            has_message, now = driver.poll(POLL_S), own_time()
+            has_message, now = driver.poll(POLL_S), running_clock()
             if not has_message:
-                if now - heard_at > (HANG_S if has_called else BEGIN_S):
-                    return f"its driver has not answered for {now - heard_at:.0f} s"
+                if now - last_message_at > (HANG_TIMEOUT_S if has_called else START_TIMEOUT_S):
+                    return f"its driver has not answered for {now - last_message_at:.0f} s"
                 continue
-            heard_at = now
+            last_message_at = now
             with delayed_interrupts():
                 ending = _answer_call(driver, session)
             if ending is not None:
@@ -142,10 +142,10 @@ def _run_once(session: Session, order: DriverOrder, log: Path, on_ending: Callab
             has_called = True
 
 
-def _answer_call(driver: RayDriver, session: Session) -> DriverEnded | None:
+def _answer_call(driver: RayDriver, session: Session) -> DriverEnd | None:
     """Answer the next call of the driver; if it has ended, return its last message or raise its error."""
     message = driver.receive()
-    if not isinstance(message, DriverEnded):
+    if not isinstance(message, DriverEnd):
         name, arguments = message
         driver.answer(getattr(session, name)(*arguments))
         return None

@@ -13,22 +13,22 @@ from orchestrator.conductor.messages import Reply
 from orchestrator.execution.checkpoints.checkpoint_stores import StoreUnreachable
 from orchestrator.execution.ray.node_check import is_marker_readable
 from orchestrator.execution.trial.trial_jobs import WorkerJob, decode
-from orchestrator.execution.trial.trial_process import ChildDied, Instruction, ProcessSlot
+from orchestrator.execution.trial.trial_process import ChildDeath, Instruction, ProcessSlot
 from orchestrator.trials import DeathCause, Outcome
 
-WORKER_JOB = "worker_job"
+WORKER_JOB_KEY = "worker_job"
 """Configuration key of the encoded job."""
-REPLIES = "replies"
+REPLIES_KEY = "replies"
 """Result key of the replies since the previous result, oldest first."""
-OVER = "over"
+HAS_ENDED_KEY = "over"
 """Result key of a boolean: whether the trial has ended."""
-DIED = "died"
+DEATH_KEY = "died"
 """Result key of the reason and cause of the death of the trial's process; None if it lives."""
-UNFIT = "this node does not see the folder of sweeps"
+UNSHARED_FOLDER_ERROR = "this node does not see the folder of sweeps"
 """Message of an error that the node causes, not the trial. The trial is moved to another node."""
 REPORT_INTERVAL_S = 0.05
 """Seconds in which replies are collected, since a round trip per reply would delay trials of short steps."""
-WAIT_S = 60.0
+REPLY_WAIT_S = 60.0
 
 
 class TrialActor:
@@ -36,13 +36,13 @@ class TrialActor:
 
     def __init__(self, config: dict[str, Any], **_: Any) -> None:
         """Start the slot and the first trial."""
-        job = decode(config[WORKER_JOB])
+        job = decode(config[WORKER_JOB_KEY])
         if job.store is None and job.mark and not is_marker_readable(Path(job.mark[0]), job.mark[1]):
             # The node joined recently and has not been checked yet.
-            raise RuntimeError(UNFIT)
+            raise RuntimeError(UNSHARED_FOLDER_ERROR)
         # Set as Tune does: forks by Lightning deadlock with threads of Ray.
         os.environ.setdefault("PL_DISABLE_FORK", "1")
-        self._stopping: Instruction | None = None
+        self._stop_instruction: Instruction | None = None
         self._is_written, self._must_answer = True, False
         # Ray hides GPUs only from actors that reserve some.
         self._slot = ProcessSlot(job.workload, job.launch_folder, job.cpus, hides_gpus=not job.gpus)
@@ -50,44 +50,48 @@ class TrialActor:
 
     def reset(self, new_config: dict[str, Any], *_: Any, **__: Any) -> bool:
         """Start the next trial."""
-        self._start(decode(new_config[WORKER_JOB]))
+        self._start(decode(new_config[WORKER_JOB_KEY]))
         return True
 
     def train(self) -> dict[str, Any]:
         """Run the trial until a report is due, and return the result for Tune."""
         if self._must_answer:
             # Tune calls `train` again after it has processed all earlier results.
-            self._slot.instruct(self._stopping or Instruction(is_recorded=self._is_written))
+            self._slot.instruct(self._stop_instruction or Instruction(is_recorded=self._is_written))
             self._must_answer = False
         replies: list[Reply] = []
         due_at = float("inf")
         while True:
             try:
-                reply = self._slot.next(min(WAIT_S, max(0.0, due_at - time.monotonic())))
-            except StoreUnreachable as error:  # a store that is away is no fault of the trial
-                reply = ChildDied(str(error), DeathCause.OUTSIDE)
-            if isinstance(reply, ChildDied):
+                reply = self._slot.next(min(REPLY_WAIT_S, max(0.0, due_at - time.monotonic())))
+            except StoreUnreachable as error:  # the trial does not cause an outage of the store
+                reply = ChildDeath(str(error), DeathCause.OUTSIDE)
+            if isinstance(reply, ChildDeath):
                 if reply.outcome is None:
-                    return {REPLIES: replies, DIED: (reply.reason, reply.cause), OVER: True}
-                return {REPLIES: [*replies, Reply(ended=reply.outcome)], DIED: None, OVER: True}
+                    return {REPLIES_KEY: replies, DEATH_KEY: (reply.reason, reply.cause), HAS_ENDED_KEY: True}
+                return {
+                    REPLIES_KEY: [*replies, Reply(ended=reply.outcome)],
+                    DEATH_KEY: None,
+                    HAS_ENDED_KEY: True,
+                }
             if reply is None:
                 if replies:
-                    return {REPLIES: replies, DIED: None, OVER: False}
+                    return {REPLIES_KEY: replies, DEATH_KEY: None, HAS_ENDED_KEY: False}
                 continue
             replies.append(reply)
             due_at = min(due_at, time.monotonic() + REPORT_INTERVAL_S)
             if reply.ended is not None:
-                return {REPLIES: replies, DIED: None, OVER: True}
-            is_due = self._stopping is not None or time.monotonic() >= due_at
+                return {REPLIES_KEY: replies, DEATH_KEY: None, HAS_ENDED_KEY: True}
+            is_due = self._stop_instruction is not None or time.monotonic() >= due_at
             if is_due or reply.checkpoint is not None or self._slot.is_checkpoint_pending:
                 self._must_answer = True
-                return {REPLIES: replies, DIED: None, OVER: False}
+                return {REPLIES_KEY: replies, DEATH_KEY: None, HAS_ENDED_KEY: False}
             is_written = self._is_written and not any(reply.measurement for reply in replies)
             self._slot.instruct(Instruction(is_recorded=is_written))
 
     def end_trial(self, outcome: Outcome, save: bool) -> None:
         """End the trial at the next `train`, with a checkpoint if `save` is True."""
-        self._stopping = Instruction(stop=outcome, save=save)
+        self._stop_instruction = Instruction(stop=outcome, save=save)
 
     def wait_for_ledger(self, wait: bool) -> None:
         """Forbid checkpoints while `wait` is True, since the ledger may lack reports of the trial."""
@@ -102,6 +106,6 @@ class TrialActor:
         self._slot.close()
 
     def _start(self, job: WorkerJob) -> None:
-        self._stopping = None
+        self._stop_instruction = None
         self._is_written, self._must_answer = True, False
         self._slot.start(job)

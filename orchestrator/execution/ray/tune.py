@@ -23,27 +23,34 @@ from ray.tune.experiment import Trial as Run
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
-from orchestrator.execution.ray.node_check import NODE_ID
+from orchestrator.execution.ray.node_check import NODE_ID_LABEL
 from orchestrator.execution.ray.nodes import Nodes
-from orchestrator.execution.ray.trial_actor import DIED, OVER, REPLIES, UNFIT, WORKER_JOB, TrialActor
+from orchestrator.execution.ray.trial_actor import (
+    DEATH_KEY,
+    HAS_ENDED_KEY,
+    REPLIES_KEY,
+    UNSHARED_FOLDER_ERROR,
+    WORKER_JOB_KEY,
+    TrialActor,
+)
 from orchestrator.execution.session import NoAttempt, Session
 from orchestrator.execution.trial.trial_jobs import JobEncoder, decode
 from orchestrator.files.redact import redact
 from orchestrator.trials import DeathCause, OutcomeKind
 
-REASON_CHARACTERS = 500
-LOW_MEMORY = "running low on memory"
+MAX_REASON_LENGTH = 500
+LOW_MEMORY_TEXT = "running low on memory"
 """Part of Ray's message for an actor that Ray killed because memory had run out."""
-INSIDE = "ray::"
+TASK_ERROR_TEXT = "ray::"
 """Part of the message of an exception that code inside an actor raised: the name of Ray's task."""
-_NOISE = re.compile(
+_ERROR_NOISE = re.compile(
     r"^\s*(Failure #.*|(class_name|actor_id|namespace|pid|ip)\b.*|[\^~ ]+)$|\x1b\[[0-9;]*m", re.MULTILINE
 )
 """Headings of Tune, lines with names that Ray assigns, marks below lines of code, and colour codes."""
 
 
 @dataclass(slots=True)
-class _Link:
+class _TuneSession:
     """Objects of a session that Tune's hooks need."""
 
     session: Session
@@ -58,7 +65,7 @@ class _Link:
     """First exception in a hook, stored because Tune wraps or loses exceptions."""
 
     @contextmanager
-    def storing_failure(self) -> Iterator[Session]:
+    def store_failure(self) -> Iterator[Session]:
         """Yield the session, and store the first exception raised inside the context."""
         try:
             yield self.session
@@ -71,7 +78,7 @@ class _Link:
         actor: Any = self.runs[key].temporary_state.ray_actor
         ray.kill(actor)
 
-    def in_state(self, state: str) -> list[str]:
+    def ids_in_state(self, state: str) -> list[str]:
         """Return the ids of the runs with this Tune state."""
         return [key for key, run in self.runs.items() if run.status == state]
 
@@ -88,7 +95,7 @@ class _SessionDrained(Exception):
     """Raised to end Tune when the session drains and no remaining run has started."""
 
 
-_SESSIONS: dict[str, _Link] = {}
+_SESSIONS: dict[str, _TuneSession] = {}
 
 
 def run_session(
@@ -104,18 +111,18 @@ def run_session(
         nodes: Nodes of an existing cluster, some of which may be excluded from trials.
     """
     key = uuid.uuid4().hex
-    _SESSIONS[key] = link = _Link(session, orders, slots, nodes)
+    _SESSIONS[key] = tune_session = _TuneSession(session, orders, slots, nodes)
     try:
-        _tuner(key, scratch).fit()
+        _make_tuner(key, scratch).fit()
     except _SessionDrained:
         pass
     except Exception as error:
-        raise link.failure or error from error
+        raise tune_session.failure or error from error
     finally:
         del _SESSIONS[key]
 
 
-def _tuner(key: str, scratch: Path) -> tune.Tuner:
+def _make_tuner(key: str, scratch: Path) -> tune.Tuner:
     return tune.Tuner(
         PlacedTrial,
         tune_config=tune.TuneConfig(
@@ -123,7 +130,7 @@ def _tuner(key: str, scratch: Path) -> tune.Tuner:
             search_alg=SessionSearcher(key),
             scheduler=SessionScheduler(key),
             reuse_actors=True,
-            trial_dirname_creator=_short_name,
+            trial_dirname_creator=_run_folder_name,
         ),
         run_config=tune.RunConfig(
             name="sweep",
@@ -141,18 +148,18 @@ class PlacedTrial(TrialActor, tune.Trainable):
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> tune.PlacementGroupFactory | None:
         """Return the resources of a trial, which are the same for all trials of a sweep."""
-        if WORKER_JOB not in config:
+        if WORKER_JOB_KEY not in config:
             return None
-        job = decode(config[WORKER_JOB])
+        job = decode(config[WORKER_JOB_KEY])
         bundle = {"CPU": job.cpus, "GPU": job.gpus}
         bundles = [{name: amount for name, amount in bundle.items() if amount}]
         if not job.excluded_nodes:
             return tune.PlacementGroupFactory(bundles)
-        elsewhere = {NODE_ID: f"!in({','.join(job.excluded_nodes)})"}
-        return tune.PlacementGroupFactory(bundles, bundle_label_selector=[elsewhere])
+        node_selector = {NODE_ID_LABEL: f"!in({','.join(job.excluded_nodes)})"}
+        return tune.PlacementGroupFactory(bundles, bundle_label_selector=[node_selector])
 
 
-def _short_name(run: Run) -> str:
+def _run_folder_name(run: Run) -> str:
     return str(run.trial_id)
 
 
@@ -165,13 +172,13 @@ class SessionSearcher(Searcher):
 
     def suggest(self, trial_id: str) -> Any:
         """Return the encoded job of the next attempt; None to retry later, FINISHED if none will follow."""
-        link = _SESSIONS[self._key]
-        with link.storing_failure() as session:
-            attempt = session.next_attempt(trial_id, link.slots())
+        tune_session = _SESSIONS[self._key]
+        with tune_session.store_failure() as session:
+            attempt = session.next_attempt(trial_id, tune_session.slots())
             if isinstance(attempt, NoAttempt):
                 return Searcher.FINISHED if attempt is NoAttempt.NEVER else None
-            excluded_nodes = link.nodes.excluded_nodes if link.nodes is not None else ()
-            return {WORKER_JOB: link.orders.encode(attempt, excluded_nodes)}
+            excluded_nodes = tune_session.nodes.excluded_nodes if tune_session.nodes is not None else ()
+            return {WORKER_JOB_KEY: tune_session.orders.encode(attempt, excluded_nodes)}
 
     def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
         """Do nothing, since the scheduler has already reported the end."""
@@ -197,18 +204,18 @@ class SessionScheduler(FIFOScheduler):
 
     def on_trial_result(self, tune_controller: Any, trial: Run, result: dict[str, Any]) -> str:
         """Record a report. A stop decision is sent to the actor, which ends the trial and reports the end."""
-        link = _SESSIONS[self._key]
-        with link.storing_failure() as session:
-            stop, is_written = session.report(trial.trial_id, result[REPLIES])
-            if result[DIED] is not None:
-                session.record_death(trial.trial_id, *result[DIED])
+        tune_session = _SESSIONS[self._key]
+        with tune_session.store_failure() as session:
+            stop, is_written = session.report(trial.trial_id, result[REPLIES_KEY])
+            if result[DEATH_KEY] is not None:
+                session.record_death(trial.trial_id, *result[DEATH_KEY])
                 return str(TrialScheduler.STOP)
-            link.allow_checkpoints(trial, allowed=is_written)
+            tune_session.allow_checkpoints(trial, allowed=is_written)
         if stop is not None:
-            save = stop.kind is OutcomeKind.STOPPED and trial.trial_id not in link.unwritten
+            save = stop.kind is OutcomeKind.STOPPED and trial.trial_id not in tune_session.unwritten
             actor: Any = trial.temporary_state.ray_actor
             actor.end_trial.remote(stop.outcome, save)
-        return str(TrialScheduler.STOP if result[OVER] else TrialScheduler.CONTINUE)
+        return str(TrialScheduler.STOP if result[HAS_ENDED_KEY] else TrialScheduler.CONTINUE)
 
     def on_trial_complete(self, tune_controller: Any, trial: Run, result: dict[str, Any]) -> None:
         """Remove the run."""
@@ -216,26 +223,28 @@ class SessionScheduler(FIFOScheduler):
 
     def on_trial_error(self, tune_controller: Any, trial: Run) -> None:
         """Record that the actor died, or that its node cannot run trials."""
-        link = _SESSIONS[self._key]
-        del link.runs[trial.trial_id]
+        tune_session = _SESSIONS[self._key]
+        del tune_session.runs[trial.trial_id]
         error = read_error(trial)
-        with link.storing_failure() as session:
-            if UNFIT in error:
+        with tune_session.store_failure() as session:
+            if UNSHARED_FOLDER_ERROR in error:
                 session.reassign(trial.trial_id)
             else:
                 session.record_death(trial.trial_id, shorten(error), classify_death(error))
 
     def choose_trial_to_run(self, tune_controller: Any) -> Run | None:
         """Update the session at every turn of Tune's loop; Tune itself starts pending runs."""
-        link = _SESSIONS[self._key]
-        with link.storing_failure() as session:
-            turn = session.update(link.in_state(Run.RUNNING))
-            for key in turn.silent:
-                link.kill(key)
-            drained = turn.draining and len(link.in_state(Run.PENDING)) == len(link.runs)
-            if drained:
+        tune_session = _SESSIONS[self._key]
+        with tune_session.store_failure() as session:
+            turn = session.update(tune_session.ids_in_state(Run.RUNNING))
+            for key in turn.silent_keys:
+                tune_session.kill(key)
+            is_drained = turn.is_draining and len(tune_session.ids_in_state(Run.PENDING)) == len(
+                tune_session.runs
+            )
+            if is_drained:
                 session.end_unstarted()
-        if drained:
+        if is_drained:
             raise _SessionDrained
         return None
 
@@ -246,9 +255,9 @@ def classify_death(error: str) -> DeathCause:
     Args:
         error: Complete text of `read_error`.
     """
-    if LOW_MEMORY in error:
+    if LOW_MEMORY_TEXT in error:
         return DeathCause.MEMORY
-    return DeathCause.TRIAL if INSIDE in error else DeathCause.OUTSIDE
+    return DeathCause.TRIAL if TASK_ERROR_TEXT in error else DeathCause.OUTSIDE
 
 
 def read_error(run: Run) -> str:
@@ -261,12 +270,12 @@ def read_error(run: Run) -> str:
         text = Path(run.error_file or "").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return "Ray gave no reason"
-    return redact(" ".join(_NOISE.sub("", text).partition("Some common causes include")[0].split()))
+    return redact(" ".join(_ERROR_NOISE.sub("", text).partition("Some common causes include")[0].split()))
 
 
 def shorten(text: str) -> str:
     """Return a long text without its middle, since a traceback states its error at the end."""
-    if len(text) <= REASON_CHARACTERS:
+    if len(text) <= MAX_REASON_LENGTH:
         return text
-    half = REASON_CHARACTERS // 2
+    half = MAX_REASON_LENGTH // 2
     return f"{text[:half]} ... {text[-half:]}"

@@ -1,4 +1,4 @@
-"""Write an extended plan into the folder of a sweep, so that a kill at any time leaves the old or new one.
+"""Write an extended plan into the folder of a sweep; a kill at any time leaves the old or the new plan.
 
 Every edition of spec and plan is stored in `extensions/<number>/`; edition 0 is the launched one. The new
 edition is written to that folder first. Then the manifest, a single file, is replaced atomically, which makes
@@ -29,7 +29,7 @@ from orchestrator.plan.serialise import to_json
 from orchestrator.plan.types import Plan
 from trainables.atomic import clear_unfinished, flush, write_atomically
 
-_RESTORE = "restore it from a backup"
+_RESTORE_ADVICE = "restore it from a backup"
 
 
 def commit_extension(folder: SweepFolder, plan: Plan, spec: str, provenance: Mapping[str, Any]) -> None:
@@ -44,15 +44,15 @@ def commit_extension(folder: SweepFolder, plan: Plan, spec: str, provenance: Map
     Raises:
         StoreError: The folder cannot be written; the sweep is then unchanged.
     """
-    assert plan.extended, "an extended plan says by what"
+    assert plan.extended, "an extended plan lists its extensions"
     try:
         finish_extension(folder)
         number = len(plan.extended)
         if number == 1:
-            _keep(folder, 0, {file.name: read_regular(file) for file in (folder.spec, folder.plan)})
+            _write_edition(folder, 0, {file.name: read_regular(file) for file in (folder.spec, folder.plan)})
         origin = json.dumps(provenance, indent=2, sort_keys=True) + "\n"
         files = {folder.spec.name: spec.encode(), folder.plan.name: to_json(plan).encode()}
-        _keep(folder, number, files | {folder.provenance.name: origin.encode()})
+        _write_edition(folder, number, files | {folder.provenance.name: origin.encode()})
         digests = dict(read_manifest(folder.root) or {})
         digests |= {name: digest_of(content) for name, content in files.items()}
         write_atomically(folder.root / MANIFEST, seal_json({"files": digests}))
@@ -69,7 +69,7 @@ def finish_extension(folder: SweepFolder) -> None:
     """Finish an extension that was killed, if there is one. Raise `OSError` or `StoreError` on failure."""
     for file in (folder.spec, folder.plan):
         if file.is_file() and find_edition(file) != file:
-            write_atomically(file, read_edition(file, _RESTORE))
+            write_atomically(file, read_edition(file, _RESTORE_ADVICE))
     flush(folder.root)
 
 
@@ -79,13 +79,13 @@ def editions(folder: SweepFolder) -> list[Path]:
     return sorted((path for path in paths if path.name.isdecimal()), key=lambda path: int(path.name))
 
 
-def _keep(folder: SweepFolder, number: int, files: Mapping[str, bytes]) -> None:
+def _write_edition(folder: SweepFolder, number: int, files: Mapping[str, bytes]) -> None:
     """Write the files of an edition to disk, replacing an invalid edition with that number."""
-    place = folder.root / EDITIONS / str(number)
-    place.mkdir(parents=True, exist_ok=True)
+    edition_folder = folder.root / EDITIONS / str(number)
+    edition_folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
-        clear_unfinished(place / name)  # remove unfinished files of a killed extension
-        write_atomically(place / name, content)
-    write_manifest(place, [place / name for name in files])
-    for path in (place, place.parent, folder.root):
+        clear_unfinished(edition_folder / name)  # remove unfinished files of a killed extension
+        write_atomically(edition_folder / name, content)
+    write_manifest(edition_folder, [edition_folder / name for name in files])
+    for path in (edition_folder, edition_folder.parent, folder.root):
         flush(path)

@@ -12,11 +12,11 @@ from orchestrator.errors import StoreError
 from orchestrator.files.regular_files import file_identity
 from orchestrator.identity import SweepFolder
 
-LOOK_S = 1.0
+CHECK_INTERVAL_S = 1.0
 """Minimum seconds between two checks."""
 
 
-class FolderGone(StoreError):
+class FolderLost(StoreError):
     """Raised if the folder of a sweep is no longer at its path."""
 
 
@@ -28,17 +28,17 @@ class FolderWatch:
         # Kept open, so that no new folder can get the same inode number.
         self._handle = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
         self._identity = file_identity(self._root)
-        self._looked_at = time.monotonic()
+        self._checked_at = time.monotonic()
 
     def check(self, *, at_once: bool = False) -> None:
-        """Raise `FolderGone` with a remedy, checking once per `LOOK_S` seconds unless `at_once` is True."""
+        """Raise `FolderLost` with a remedy, checking once per `CHECK_INTERVAL_S` seconds unless `at_once`."""
         now = time.monotonic()
-        if not at_once and now - self._looked_at < LOOK_S:
+        if not at_once and now - self._checked_at < CHECK_INTERVAL_S:
             return
-        self._looked_at = now
+        self._checked_at = now
         identity = file_identity(self._root)
         if identity != self._identity:
-            raise FolderGone(self._reason(replaced=identity is not None))
+            raise FolderLost(self._loss_message(replaced=identity is not None))
 
     def __enter__(self) -> Self:
         return self
@@ -46,7 +46,7 @@ class FolderWatch:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         os.close(self._handle)
 
-    def _reason(self, *, replaced: bool) -> str:
+    def _loss_message(self, *, replaced: bool) -> str:
         root = shlex.quote(str(self._root))
         resume = f"`haltsweep resume {root}`"
         current_path = self._current_path()
@@ -56,10 +56,10 @@ class FolderWatch:
         else:
             event_text = "it was replaced by another" if replaced else "it was deleted"
             remedy = f"restore it from a backup, then {resume}, or launch the sweep again"
-        first = f"; what is at {root} now must be moved away first" if replaced else ""
+        condition = f"; first move the new folder at {root} away" if replaced else ""
         return (
             f"the folder of a sweep must stay where it is while the sweep runs, and {event_text} ({root}): "
-            f"the sweep was stopped; {remedy}{first}"
+            f"the sweep was stopped; {remedy}{condition}"
         )
 
     def _current_path(self) -> Path | None:

@@ -1,4 +1,4 @@
-"""Renew the lease of a sweep while no event does, for example during data builds or long steps.
+"""Renew the lease of a sweep while no events are written, for example during data builds or long steps.
 
 The same thread checks for requests to stop the sweep.
 """
@@ -15,7 +15,7 @@ from orchestrator.ledger.lease import LEASE_S, Lease
 from orchestrator.ledger.stop_requests import StopRequest
 from orchestrator.ledger.store import Ledger
 
-LOOK_S = 1.0
+POLL_S = 1.0
 """Seconds between two checks for a request to stop."""
 
 
@@ -32,17 +32,17 @@ class Heartbeat:
         period_s: float = LEASE_S / 4,
         *,
         on_stop: Callable[[StopRequest], None] = lambda _: None,
-        look_s: float = LOOK_S,
+        poll_s: float = POLL_S,
     ) -> None:
         self._ledger = ledger
         self._lease = lease
         self._period_s = period_s
         self._on_stop = on_stop
-        self._look_s = min(look_s, period_s)
-        self._passed_on = 0
+        self._poll_s = min(poll_s, period_s)
+        self._num_requests = 0
         self._ended = threading.Event()
         self._lost: LeaseLost | None = None
-        self._thread = threading.Thread(target=self._beat, name="haltsweep-heartbeat", daemon=True)
+        self._thread = threading.Thread(target=self._renew_until_end, name="haltsweep-heartbeat", daemon=True)
 
     def check(self) -> None:
         """Raise `LeaseLost` if another session has the lease, so that the thread could not renew it."""
@@ -57,10 +57,10 @@ class Heartbeat:
         self._ended.set()
         self._thread.join()
 
-    def _beat(self) -> None:
+    def _renew_until_end(self) -> None:
         renewed_at = time.monotonic()
-        while not self._ended.wait(self._look_s):
-            self._pass_on_request()
+        while not self._ended.wait(self._poll_s):
+            self._forward_request()
             if time.monotonic() - renewed_at < self._period_s:
                 continue
             renewed_at = time.monotonic()
@@ -73,10 +73,10 @@ class Heartbeat:
                 # The ledger reports the outage. The lease stays valid until another process claims the sweep.
                 continue
 
-    def _pass_on_request(self) -> None:
-        """Pass on at most one request per call: a request to stop at once must not overtake the first one."""
+    def _forward_request(self) -> None:
+        """Forward at most one request per call, so that a request to stop at once comes second."""
         with contextlib.suppress(StoreError):  # the ledger reports an outage
             request = self._ledger.stop_request(self._lease)
-            if request is not None and self._passed_on < 1 + request.at_once:
-                self._passed_on += 1
+            if request is not None and self._num_requests < 1 + request.at_once:
+                self._num_requests += 1
                 self._on_stop(request)

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from orchestrator.conductor.retrying import Retry, choose
+from orchestrator.conductor.retrying import Retry, choose_retries
 from orchestrator.errors import LeaseLost, Withdrawn
 from orchestrator.execution.checkpoints.checkpoint_checks import checkpoint_fault
 from orchestrator.execution.checkpoints.checkpoint_stores import ExternalStore, make_store
@@ -20,9 +20,9 @@ from orchestrator.execution.code_digests import collect_provenance
 from orchestrator.execution.datasets import (
     build_datasets,
     collect_inputs,
+    repeated_input_warnings,
     require_files,
     require_same_data,
-    warn_about_repeated_inputs,
 )
 from orchestrator.execution.inline import run_inline
 from orchestrator.execution.live_view import Listeners, ThrottledView
@@ -36,7 +36,7 @@ from orchestrator.execution.sweep.extend_folder import finish_extension
 from orchestrator.execution.sweep.launch_folder import (
     DEFAULT_WORKLOAD,
     Setup,
-    publish,
+    create_sweep_folder,
     read_launched_plan,
     read_setup,
     refuse_copy,
@@ -62,7 +62,7 @@ from orchestrator.tracking.inputs import split_digests, write_inputs
 from orchestrator.tracking.mlflow.mlflow_runs import check_uri
 from trainables.custom.extensions import add_to_path
 
-RAY_LOG = "ray.log"
+RAY_LOG_FILE = "ray.log"
 """File in the folder of the sweep with the output of Ray."""
 
 
@@ -107,25 +107,25 @@ def run_sweep(
         Withdrawn: An interrupt occurred before the first trial.
     """
     record_addresses(setup.storage, setup.tracking_uri)
-    _check(setup, folder, address)
+    _check_setup(setup, folder, address)
     if setup.workload == DEFAULT_WORKLOAD:
         require_files(plan)
-    session_parts = _SessionParts(driver, address, num_cpus, watch or Listeners(), debug)
-    _require(session_parts, plan, folder, setup)
+    session_options = _SessionOptions(driver, address, num_cpus, watch or Listeners(), debug)
+    _require_resources(session_options, plan, folder, setup)
     origin = collect_provenance(plan, setup)
     clear_unstarted(folder, on_fenced)
     with _delete_if_unstarted(folder):
         if not folder.root.exists():
             refuse_foreign(folder, setup)
-        publish(plan, folder, spec, origin, setup)
+        create_sweep_folder(plan, folder, spec, origin, setup)
         # Read plan and setup from the folder as later sessions will, so that all sessions use the same
         # values.
-        finish = _session(read_launched_plan(folder), folder, read_setup(folder), origin, session_parts)
-        if finish.interrupted and undo_launch(folder):
+        result = _run_session(read_launched_plan(folder), folder, read_setup(folder), origin, session_options)
+        if result.interrupted and undo_launch(folder):
             raise Withdrawn(
                 f"interrupted before the first trial of {plan.name!r}: no files remain; launch it again"
             )
-        return finish
+        return result
 
 
 @contextmanager
@@ -179,16 +179,16 @@ def resume_sweep(
     require_known(setup.tracking_uri, "--tracking")
     refuse_copy(folder, setup)
     finish_extension(folder)
-    _check(setup, folder, address)
-    session_parts = _SessionParts(driver, address, num_cpus, watch or Listeners(), debug, on_fenced)
+    _check_setup(setup, folder, address)
+    session_options = _SessionOptions(driver, address, num_cpus, watch or Listeners(), debug, on_fenced)
     if address is not None:
-        _require(session_parts, plan, folder, setup)
+        _require_resources(session_options, plan, folder, setup)
     origin = collect_provenance(plan, setup)
-    return _session(plan, folder, setup, origin, session_parts, changed_code=changed_code, retry=retry)
+    return _run_session(plan, folder, setup, origin, session_options, changed_code=changed_code, retry=retry)
 
 
 @dataclass(frozen=True, slots=True)
-class _SessionParts:
+class _SessionOptions:
     """Driver, callbacks and options of one session."""
 
     driver: Driver
@@ -201,7 +201,7 @@ class _SessionParts:
     """See `Ledger.claim`."""
 
 
-def _require(options: _SessionParts, plan: Plan, folder: SweepFolder, setup: Setup) -> None:
+def _require_resources(options: _SessionOptions, plan: Plan, folder: SweepFolder, setup: Setup) -> None:
     """Raise `InputError` if trials cannot run here or on the cluster, before any file is written."""
     if options.address is None:
         require_local_resources(plan, options.driver, options.num_cpus)
@@ -209,7 +209,7 @@ def _require(options: _SessionParts, plan: Plan, folder: SweepFolder, setup: Set
         require_cluster(options.address, plan, setup, folder)
 
 
-def _check(setup: Setup, folder: SweepFolder, address: str | None) -> None:
+def _check_setup(setup: Setup, folder: SweepFolder, address: str | None) -> None:
     """Raise `InputError` or `StoreError` for a setup that cannot be used, before any file is written."""
     if setup.code is not None:
         add_to_path(Path(setup.code))
@@ -224,44 +224,46 @@ def _check(setup: Setup, folder: SweepFolder, address: str | None) -> None:
         ExternalStore(setup.checkpoints).probe()
 
 
-def _session(
+def _run_session(
     plan: Plan,
     folder: SweepFolder,
     setup: Setup,
     origin: Mapping[str, Any],
-    options: _SessionParts,
+    options: _SessionOptions,
     *,
     changed_code: bool = False,
     retry: Retry | None = None,
 ) -> SweepResult:
-    requested_ids, watch = retry.asked if retry is not None else (), options.watch
-    opening = partial(open_sweep, watch=watch, changed_code=changed_code, retry=requested_ids)
+    retried_names, watch = retry.asked if retry is not None else (), options.watch
+    opening = partial(open_sweep, watch=watch, changed_code=changed_code, retry=retried_names)
     with (
-        interrupts() as heard,
-        opening(plan, folder, setup, origin, interrupts=heard, on_fenced=options.on_fenced) as session,
+        interrupts() as interrupt_state,
+        opening(
+            plan, folder, setup, origin, interrupts=interrupt_state, on_fenced=options.on_fenced
+        ) as session,
     ):
         if retry is not None:
             _retry_trials(session, retry)
         try:
-            if setup.workload == DEFAULT_WORKLOAD and not session.recorder.finished:
+            if setup.workload == DEFAULT_WORKLOAD and not session.recorder.is_finished:
                 _prepare_data(session, watch, changed_code=changed_code)
             watch.on_open()
-            with heard.draining():
-                _drive(session, options, heard.stop)
-            session.interrupted = heard.stop.is_set() and not session.recorder.finished
+            with interrupt_state.draining():
+                _run_driver(session, options, interrupt_state.stop)
+            session.interrupted = interrupt_state.stop.is_set() and not session.recorder.is_finished
         except KeyboardInterrupt:
             session.interrupted = True
-    # Clean up here as well: a session after a killed one may have no trial left, and then never starts Ray.
+    # Clean up here too, since a session without remaining trials never starts Ray.
     clear_abandoned()
-    return session.finish
+    return session.result
 
 
 def _prepare_data(session: OpenSweep, watch: Listeners, *, changed_code: bool) -> None:
     """Build the data, check that earlier trials read the same data, and record their digests."""
     plan, data_dir = session.plan, session.setup.data_dir
     build_datasets(plan, data_dir, watch.on_data, watch.building)
-    for warning in warn_about_repeated_inputs(plan, data_dir):
-        watch.on_trouble(warning)
+    for warning in repeated_input_warnings(plan, data_dir):
+        watch.on_warning(warning)
     inputs = collect_inputs(plan, data_dir)
     if not changed_code:
         require_same_data(plan, session.records(), split_digests(inputs))
@@ -275,20 +277,22 @@ def _retry_trials(session: OpenSweep, retry: Retry) -> None:
     def can_be_read(trial_id: str, step: int) -> bool:
         return not retry.from_scratch and not checkpoint_fault(store, session.folder, trial_id, step)
 
-    session.recorder.retry(choose(session.plan, session.records(), retry.asked).trial_ids, can_be_read)
+    session.recorder.retry(
+        choose_retries(session.plan, session.records(), retry.asked).trial_ids, can_be_read
+    )
 
 
-def _drive(session: OpenSweep, options: _SessionParts, stop: threading.Event) -> None:
+def _run_driver(session: OpenSweep, options: _SessionOptions, stop: threading.Event) -> None:
     """Run the driver until the sweep is finished or drained."""
-    view = ThrottledView(session.snapshot, options.watch.on_change, session.begin)
+    view = ThrottledView(session.snapshot, options.watch.on_change, session.start_tracking)
     view.show()
-    if not session.recorder.finished:
+    if not session.recorder.is_finished:
         if options.driver == "inline":
             run_inline(
                 session.recorder,
                 _job_encoder(session, gpus=0.0),
                 silence_s=silence_limit(session.plan.resources),
-                on_change=view.changed,
+                on_change=view.record_change,
                 stop=stop,
                 check=session.check,
                 debug=options.debug,
@@ -298,8 +302,8 @@ def _drive(session: OpenSweep, options: _SessionParts, stop: threading.Event) ->
     view.show()
 
 
-def _job_encoder(session: OpenSweep, gpus: float, mark: tuple[str, str] | None = None) -> JobEncoder:
-    """Return the encoder of trials with `gpus`, which require the marker file `mark` of the sweep's folder.
+def _job_encoder(session: OpenSweep, gpus: float, marker: tuple[str, str] | None = None) -> JobEncoder:
+    """Return the encoder of trials with `gpus`, which require the marker file `marker` of the sweep's folder.
 
     Relative paths in trials start at the folder from which the sweep was launched, if it is known.
     """
@@ -311,17 +315,19 @@ def _job_encoder(session: OpenSweep, gpus: float, mark: tuple[str, str] | None =
         gpus,
         setup.data_dir,
         setup.checkpoints,
-        mark,
+        marker,
         Path.cwd() if setup.code is None else Path(setup.code),
         session.plan.keep,
         resources.working_folder,
     )
 
 
-def _run_ray(session: OpenSweep, options: _SessionParts, view: ThrottledView, stop: threading.Event) -> None:
+def _run_ray(
+    session: OpenSweep, options: _SessionOptions, view: ThrottledView, stop: threading.Event
+) -> None:
     def check() -> None:
         session.check()
-        view.catch_up()
+        view.show_changes()
 
     def show_ending() -> None:
         view.show()
@@ -330,16 +336,16 @@ def _run_ray(session: OpenSweep, options: _SessionParts, view: ThrottledView, st
     plan, setup, folder = session.plan, session.setup, session.folder
     options.watch.on_starting("connecting to Ray" if options.address else "starting Ray")
     is_local = options.address is None
-    with nullcontext(None) if is_local else requirements_with_data(plan, setup, folder) as needs:
-        mark = (needs.mark, needs.nonce) if needs is not None else None
-        jobs = _job_encoder(session, plan.resources.gpus, mark)
+    with nullcontext(None) if is_local else requirements_with_data(plan, setup, folder) as requirements:
+        marker = (requirements.mark, requirements.nonce) if requirements is not None else None
+        jobs = _job_encoder(session, plan.resources.gpus, marker)
         run_ray(
             session.recorder,
-            DriverOrder(plan.resources, options.address, needs, jobs, options.num_cpus),
-            folder.root / RAY_LOG,
-            on_change=view.changed,
+            DriverOrder(plan.resources, options.address, requirements, jobs, options.num_cpus),
+            folder.root / RAY_LOG_FILE,
+            on_change=view.record_change,
             stop=stop,
             check=check,
-            warn=options.watch.on_trouble,
+            warn=options.watch.on_warning,
             on_ending=show_ending,
         )

@@ -27,11 +27,11 @@ from trainables.atomic import PRIVATE, PUBLIC, flush, write_atomically
 from trainables.process_identity import process_label
 
 DEFAULT_WORKLOAD = "trainables.training:Training"
-SETUP = "launch.json"
-LAUNCHER = "launcher.json"
+SETUP_FILE = "launch.json"
+LAUNCHER_FILE = "launcher.json"
 """File with the launching process; while that process lives, the folder is not treated as abandoned."""
-_BUILDING = ".launching-"
-_NO_PLACE = (errno.EEXIST, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
+_BUILDING_INFIX = ".launching-"
+_PATH_ERRORS = (errno.EEXIST, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
 """Error numbers for a path at which a folder cannot be created, even in a retry."""
 
 
@@ -62,7 +62,9 @@ class Setup:
         return self.storage or folder.ledger_url
 
 
-def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str, Any], setup: Setup) -> None:
+def create_sweep_folder(
+    plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str, Any], setup: Setup
+) -> None:
     """Create the folder with all its files, or create nothing.
 
     Args:
@@ -78,19 +80,23 @@ def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str,
     """
     root = folder.root.resolve()
     refuse_existing(plan, SweepFolder(root))
-    building = SweepFolder(root.with_name(f".{root.name}{_BUILDING}{process_label()}-{uuid.uuid4().hex[:8]}"))
+    building = SweepFolder(
+        root.with_name(f".{root.name}{_BUILDING_INFIX}{process_label()}-{uuid.uuid4().hex[:8]}")
+    )
     try:
         # Ledger, logs and reports contain texts of trials. A folder that other users cannot enter protects
         # them all.
         mode = 0o775 if setup.shared else 0o700
         _make_parent(root.parent, mode)
-        clear_folders(root.parent, f".{root.name}{_BUILDING}")
+        clear_folders(root.parent, f".{root.name}{_BUILDING_INFIX}")
         building.root.mkdir(mode=mode)
         write_atomically(building.spec, spec)
         write_atomically(building.provenance, json.dumps(provenance, indent=2, sort_keys=True) + "\n")
-        write_atomically(building.root / SETUP, seal_json(_setup_to_json(setup, root)), mode=_mode_of(setup))
+        write_atomically(
+            building.root / SETUP_FILE, seal_json(_setup_to_json(setup, root)), mode=_setup_file_mode(setup)
+        )
         launcher = json.dumps(to_json_values(Holder.current()), sort_keys=True)
-        write_atomically(building.root / LAUNCHER, f"{launcher}\n")
+        write_atomically(building.root / LAUNCHER_FILE, f"{launcher}\n")
         write_atomically(building.plan, to_json(plan))
         write_manifest(building.root, [building.spec, building.provenance, building.plan])
         flush(building.root)
@@ -100,8 +106,8 @@ def publish(plan: Plan, folder: SweepFolder, spec: str, provenance: Mapping[str,
         # Another launch may have created the folder first; an empty folder would have been replaced.
         refuse_existing(plan, SweepFolder(root))
         raise StoreError(
-            f"the sweep's folder {root} could not be made: {error}; {disk_remedy(error)}, or choose another "
-            "one with --runs"
+            f"the sweep's folder {root} could not be created: {error}; {disk_remedy(error)}, or choose "
+            "another one with --runs"
         ) from error
     finally:
         shutil.rmtree(building.root, ignore_errors=True)
@@ -112,10 +118,10 @@ def _make_parent(folder: Path, mode: int) -> None:
     try:
         folder.mkdir(mode=mode, parents=True, exist_ok=True)
     except OSError as error:
-        if error.errno not in _NO_PLACE:
+        if error.errno not in _PATH_ERRORS:
             raise
         raise InputError(
-            f"sweeps must be kept in a folder that can be made and written, got {folder}: {error}; "
+            f"sweeps need a folder that can be created and written, got {folder}: {error}; "
             "choose another one with --runs"
         ) from error
 
@@ -143,7 +149,7 @@ def read_setup(folder: SweepFolder) -> Setup:
         InputError: The ledger is on a server that must not receive this user's credentials.
     """
     try:
-        content = read_regular(folder.root / SETUP)
+        content = read_regular(folder.root / SETUP_FILE)
         # A folder without a manifest was created by a haltsweep version without digests.
         values = parse_json(content) if read_manifest(folder.root) is None else unseal_json(content)
         tracking = values.get("tracking_uri")
@@ -151,20 +157,21 @@ def read_setup(folder: SweepFolder) -> Setup:
         setup = from_json_values(Setup, values | {"tracking_uri": tracking_uri})
     except PermissionError as error:
         raise NotAllowed(
-            f"{folder.root / SETUP} is readable only for its owner{_owner(folder.root / SETUP)}: it may hold "
-            "passwords; run the command as that user, or ask for a `haltsweep bundle`"
+            f"{folder.root / SETUP_FILE} is readable only for its "
+            f"owner{_owner_text(folder.root / SETUP_FILE)}: it may hold passwords; run the command as that "
+            "user, or ask for a `haltsweep bundle`"
         ) from error
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise StoreError(
-            f"{folder.root / SETUP} must be as haltsweep wrote it, but cannot be read ({reason}); restore "
-            "the folder from a backup"
+            f"{folder.root / SETUP_FILE} must be as haltsweep wrote it, but cannot be read ({reason}); "
+            "restore the folder from a backup"
         ) from error
     require_known(setup.storage, "--storage")
     return setup
 
 
-def _owner(file: Path) -> str:
+def _owner_text(file: Path) -> str:
     """Return the name of the owner in brackets; empty if it is unknown."""
     try:
         return f" ({file.owner()})"
@@ -172,14 +179,14 @@ def _owner(file: Path) -> str:
         return ""
 
 
-STORES = ("storage", "checkpoints", "tracking_uri")
+STORE_FIELDS = ("storage", "checkpoints", "tracking_uri")
 """Fields of a setup with the locations of a sweep's stores."""
 
 
-def refuse_copy(folder: SweepFolder, setup: Setup, kinds: Sequence[str] = STORES) -> None:
+def refuse_copy(folder: SweepFolder, setup: Setup, kinds: Sequence[str] = STORE_FIELDS) -> None:
     """Raise `InputError` if the folder is a copy whose original uses one of the same stores.
 
-    A plan that one of them extends is not readable for the other. Each could delete measurements of the
+    If one of them extends its plan, the other cannot read the ledger. Each could delete measurements of the
     other, and both would use the same runs in MLflow.
 
     Args:
@@ -197,16 +204,18 @@ def refuse_copy(folder: SweepFolder, setup: Setup, kinds: Sequence[str] = STORES
         original = read_setup(home)
     except StoreError:
         original = setup
-    places = [(getattr(setup, kind), getattr(original, kind)) for kind in kinds]
-    if shared_places := [own for own, other in places if own is not None and own == other]:
+    location_pairs = [(getattr(setup, kind), getattr(original, kind)) for kind in kinds]
+    if shared_locations := [
+        url for url, original_url in location_pairs if url is not None and url == original_url
+    ]:
         raise InputError(
             f"the stores of a sweep must belong to one folder, but {folder.root} is a copy of {home.root}: "
-            f"both use {' and '.join(map(redact_url, shared_places))}; use that folder, or move it away "
+            f"both use {' and '.join(map(redact_url, shared_locations))}; use that folder, or move it away "
             "first. The files of the copy can be deleted with `rm -r` without losing measurements"
         )
 
 
-def _mode_of(setup: Setup) -> int:
+def _setup_file_mode(setup: Setup) -> int:
     """Return the file mode of launch.json: private unless all its URLs denote files without passwords.
 
     URLs may contain passwords. The file includes its own digest, with which readers could test guessed
@@ -222,8 +231,8 @@ def _setup_to_json(setup: Setup, root: Path) -> dict[str, Any]:
     The location of an MLflow store next to the sweep is relative to the folder. Otherwise a copy of both
     would write to the original store, and `remove --mlflow` would delete runs of the original.
     """
-    settled = replace(setup, data_dir=setup.data_dir.resolve(), home=str(root))
-    values: dict[str, Any] = to_json_values(settled)
+    absolute_setup = replace(setup, data_dir=setup.data_dir.resolve(), home=str(root))
+    values: dict[str, Any] = to_json_values(absolute_setup)
     if setup.tracking_uri is not None:
         values["tracking_uri"] = to_relative_url(to_absolute_url(setup.tracking_uri), root)
     if setup.storage is not None:

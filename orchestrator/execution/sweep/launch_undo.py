@@ -6,10 +6,10 @@ A failed or interrupted launch deletes its own files. After a kill, the next lau
 from contextlib import suppress
 
 from orchestrator.errors import HaltsweepError, InputError, StoreError
-from orchestrator.execution.sweep.launch_folder import LAUNCHER, Setup, read_setup
+from orchestrator.execution.sweep.launch_folder import LAUNCHER_FILE, Setup, read_setup
 from orchestrator.execution.sweep.removal import (
     finish_removal,
-    remove,
+    remove_sweep,
     rename_for_removal,
     unfinished_removals,
 )
@@ -37,12 +37,12 @@ def clear_unstarted(folder: SweepFolder, on_fenced: OnFenced | None = None) -> N
     root = SweepFolder(folder.root.resolve())
     for removed_folder in unfinished_removals(root.root):
         finish_removal(removed_folder)
-    with suppress(_SweepStarted):
+    with suppress(_SweepNotDeletable):
         setup = _read_unstarted_setup(root)
-        launcher = _launcher(root)
+        launcher = _read_launcher(root)
         if launcher is not None and not launcher.is_same_process(Holder.current()):
-            _refuse_living(root, launcher, trusts_launcher=on_fenced is None)
-        remove(root, setup, on_fenced=on_fenced)
+            _refuse_live_launcher(root, launcher, trusts_launcher=on_fenced is None)
+        remove_sweep(root, setup, on_fenced=on_fenced)
 
 
 def refuse_foreign(folder: SweepFolder, setup: Setup) -> None:
@@ -52,7 +52,7 @@ def refuse_foreign(folder: SweepFolder, setup: Setup) -> None:
     with Ledger.open(setup.storage, folder.name) as ledger:
         if ledger.has_trials or ledger.is_held():
             raise InputError(
-                f"a sweep's name must be its own in its database, and {folder.name!r} was launched there "
+                f"a sweep's name must be unique in its database, and {folder.name!r} was launched there "
                 "from another folder; choose another name"
             )
 
@@ -63,11 +63,11 @@ def undo_launch(folder: SweepFolder) -> bool:
     Errors are ignored, since the next launch deletes the remaining files.
     """
     root = SweepFolder(folder.root.resolve())
-    launcher = _launcher(root)
+    launcher = _read_launcher(root)
     if launcher is None or not launcher.is_same_process(Holder.current()):
         return False
-    with suppress(_SweepStarted, HaltsweepError, OSError):
-        remove(root, _read_unstarted_setup(root))
+    with suppress(_SweepNotDeletable, HaltsweepError, OSError):
+        remove_sweep(root, _read_unstarted_setup(root))
         return True
     return False
 
@@ -75,40 +75,40 @@ def undo_launch(folder: SweepFolder) -> bool:
 def undo_launch_folder(folder: SweepFolder) -> None:
     """Delete only the folder of the launch, since another process holds the sweep of that name."""
     root = SweepFolder(folder.root.resolve())
-    launcher = _launcher(root)
+    launcher = _read_launcher(root)
     if launcher is not None and launcher.is_same_process(Holder.current()):
         with suppress(HaltsweepError, OSError):
             finish_removal(rename_for_removal(root))
 
 
-class _SweepStarted(Exception):
+class _SweepNotDeletable(Exception):
     """Raised if a sweep has started a trial, or if only a person can decide about its files."""
 
 
 def _read_unstarted_setup(root: SweepFolder) -> Setup:
-    """Return the setup of a sweep that has started no trial. Raise `_SweepStarted` for any other sweep."""
+    """Return the setup of a sweep that has started no trial, else raise `_SweepNotDeletable`."""
     traces = (root.checkpoint_folder, root.records, root.measurements, root.report)
     if root.root.is_symlink() or not root.plan.is_file() or any(trace.exists() for trace in traces):
-        raise _SweepStarted
+        raise _SweepNotDeletable
     try:
         setup = read_setup(root)
         if setup.storage is not None or root.ledger.exists():
             with Ledger.open(setup.ledger_url(root), root.name, create=True) as ledger:
                 if ledger.has_trials or ledger.is_held():
-                    raise _SweepStarted
+                    raise _SweepNotDeletable
     except StoreError:
-        raise _SweepStarted from None
+        raise _SweepNotDeletable from None
     return setup
 
 
-def _launcher(root: SweepFolder) -> Holder | None:
+def _read_launcher(root: SweepFolder) -> Holder | None:
     try:
-        return from_json_values(Holder, parse_json(read_regular(root.root / LAUNCHER)))
+        return from_json_values(Holder, parse_json(read_regular(root.root / LAUNCHER_FILE)))
     except (OSError, ValueError, TypeError):
         return None
 
 
-def _refuse_living(root: SweepFolder, launcher: Holder, *, trusts_launcher: bool) -> None:
+def _refuse_live_launcher(root: SweepFolder, launcher: Holder, *, trusts_launcher: bool) -> None:
     """Raise `InputError` if the launcher is alive, or if it may be alive and `trusts_launcher` is True."""
     state = launcher.state()
     if state is ProcessState.ALIVE:

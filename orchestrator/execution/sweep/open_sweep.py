@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.conductor.budget import budget_end, error_end
-from orchestrator.conductor.retrying import choose
+from orchestrator.conductor.retrying import choose_retries
 from orchestrator.errors import LeaseLost, StoreError
 from orchestrator.execution.checkpoints.checkpoint_index import ExternalCheckpoints
 from orchestrator.execution.code_digests import require_same_code
 from orchestrator.execution.live_view import Listeners, Snapshot
 from orchestrator.execution.signals import Interrupts, interrupt_function
-from orchestrator.execution.sweep.folder_watch import FolderGone, FolderWatch
+from orchestrator.execution.sweep.folder_watch import FolderLost, FolderWatch
 from orchestrator.execution.sweep.heartbeat import Heartbeat
 from orchestrator.execution.sweep.launch_folder import Setup
 from orchestrator.execution.sweep.recorder import Recorder
@@ -37,7 +37,7 @@ from orchestrator.trials import OutcomeKind, Record, num_ended
 from trainables.atomic import clear_unfinished
 
 PARQUET_WAIT_S = 5.0
-DRAIN_S = 60.0
+MLFLOW_WAIT_S = 60.0
 """Seconds that a session waits for MLflow at its end; the follower then continues in the background."""
 
 
@@ -55,7 +55,7 @@ class SweepResult:
     """Why MLflow or the Parquet files are incomplete; empty if complete. `haltsweep sync` completes them."""
     spent: str = ""
     """Exhausted budget, because of which no new trial is started; empty if trials may be started."""
-    never_began: int = 0
+    num_never_started: int = 0
     """Number of failed trials that never started, since a trial that they depend on failed."""
     unanswered: int = 0
     """Number of failed confirm and posthoc trials, plus the number of arms whose search finished no trial."""
@@ -84,23 +84,23 @@ class OpenSweep:
     setup: Setup
     recorder: Recorder
     heartbeat: Heartbeat
-    presence: FolderWatch
+    folder_watch: FolderWatch
     ledger: Ledger
-    begin: Callable[[], None]
+    start_tracking: Callable[[], None]
     """Function that starts the follower after the first trial has started; repeated calls have no effect."""
     interrupted: bool = False
-    _finish: SweepResult | None = None
+    _result: SweepResult | None = None
 
     @property
-    def finish(self) -> SweepResult:
+    def result(self) -> SweepResult:
         """Result of the session, available after the session is closed."""
-        assert self._finish is not None, "a session must be left before what came of it is known"
-        return self._finish
+        assert self._result is not None, "the result exists only after the session is closed"
+        return self._result
 
     def check(self) -> None:
-        """Raise `LeaseLost`, `StoreError` or `FolderGone` if the session must end at once."""
+        """Raise `LeaseLost`, `StoreError` or `FolderLost` if the session must end at once."""
         self.heartbeat.check()
-        self.presence.check()
+        self.folder_watch.check()
 
     def records(self) -> Sequence[Record]:
         """Return the records of all trials in the ledger."""
@@ -109,29 +109,33 @@ class OpenSweep:
     def snapshot(self) -> Snapshot:
         """Return the current state of the sweep for display."""
         recorder = self.recorder
-        return Snapshot(recorder.progress(), recorder.open_seconds(), recorder.draining, recorder.outlook())
+        return Snapshot(
+            recorder.progress(), recorder.open_seconds(), recorder.drain_reason, recorder.outlook()
+        )
 
-    def note(self, ledger: Ledger, untracked: str, tracking_pid: int | None) -> None:
+    def store_result(self, ledger: Ledger, untracked: str, tracking_pid: int | None) -> None:
         """Store the result of the session, computed from the ledger."""
         ends: dict[str, OutcomeKind] = {}
-        event, begun_ids = None, set()
+        event, started_ids = None, set()
         for event in ledger.events():
             if event.trial_id is None:
                 continue
             if event.kind is EventKind.STARTED:
-                begun_ids.add(event.trial_id)
+                started_ids.add(event.trial_id)
             elif event.kind is EventKind.ENDED and OutcomeKind(event.payload["kind"]).final:
                 ends[event.trial_id] = OutcomeKind(event.payload["kind"])
             elif event.kind is EventKind.RETRIED:
                 ends.pop(event.trial_id, None)
         counts = Counter(ends.values())  # an infeasible trial is replaced by another trial
-        self._finish = SweepResult(
+        self._result = SweepResult(
             counts=counts,
             left=len(self.plan.trials) - counts.total() + counts[OutcomeKind.INFEASIBLE],
             interrupted=self.interrupted,
             untracked=untracked,
             spent=budget_end(event, self.plan),
-            never_began=sum(kind.failed for trial_id, kind in ends.items() if trial_id not in begun_ids),
+            num_never_started=sum(
+                kind.failed for trial_id, kind in ends.items() if trial_id not in started_ids
+            ),
             unanswered=_count_unanswered(self.plan, ends),
             failing=error_end(event),
             tracking_pid=tracking_pid,
@@ -163,18 +167,18 @@ class _Tracking:
     uri: str | None
     follower: Follower | None = None
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Start the follower if the sweep is tracked; repeated calls have no effect."""
         if self.follower is None and self.uri is not None:
             self.follower = start_follower(self.folder, self.url, self.uri)
 
     def kill(self) -> None:
-        """Kill the follower, which leaves nothing to end."""
+        """Kill the follower, so that `finish` has nothing to do."""
         if self.follower is not None:
             self.follower.kill()
             self.follower = None
 
-    def end(
+    def finish(
         self, summary: ArmSummary | None, interrupts: Interrupts, watch: Listeners
     ) -> tuple[str, int | None]:
         """Return why MLflow or Parquet files are behind, and the id of a process that still writes them."""
@@ -182,9 +186,9 @@ class _Tracking:
             return "", None
         if interrupts.hurry.is_set():
             self.follower.kill()
-            error = "the sweep was ended at once"
+            error = "the sweep was stopped at once"
         else:
-            behind = self.follower.drain(DRAIN_S, on_wait=watch.on_tracking, summary=summary)
+            behind = self.follower.drain(MLFLOW_WAIT_S, on_wait=watch.on_tracking, summary=summary)
             error = behind.error if behind is not None else ""
         if self.follower.detached:
             return error, self.follower.pid
@@ -234,28 +238,38 @@ def open_sweep(
     _refuse_lost_ledger(folder, setup)
     url = setup.ledger_url(folder)
     opening = Ledger.open(url, folder.name, create=True, patience_s=PATIENCE_S, on_outage=watch.on_outage)
-    with FolderWatch(folder) as presence, opening as ledger:
+    with FolderWatch(folder) as folder_watch, opening as ledger:
         lease = ledger.claim(Holder.current(), on_fenced=on_fenced, on_wait=watch.on_starting)
         origin = _check_origin(plan, folder, origin, ledger, lease, retry=None if changed_code else retry)
         tracking = _Tracking(plan, folder, ledger, url, setup.tracking_uri)
         summary: ArmSummary | None = None
         try:
             with Heartbeat(ledger, lease, on_stop=interrupt_function(interrupts.stop)) as heartbeat:
-                places = ExternalCheckpoints(setup.checkpoints) if setup.checkpoints is not None else None
+                external_checkpoints = (
+                    ExternalCheckpoints(setup.checkpoints) if setup.checkpoints is not None else None
+                )
                 recorder = Recorder(
-                    plan, ledger, lease, folder, provenance=origin, checkpoints=places, snapshots=ledger
+                    plan,
+                    ledger,
+                    lease,
+                    folder,
+                    provenance=origin,
+                    checkpoints=external_checkpoints,
+                    snapshots=ledger,
                 )
                 recorder.on_failure = watch.on_failure
-                run = OpenSweep(plan, folder, setup, recorder, heartbeat, presence, ledger, tracking.begin)
+                run = OpenSweep(
+                    plan, folder, setup, recorder, heartbeat, folder_watch, ledger, tracking.start
+                )
                 if ledger.has_trials:
-                    run.begin()
+                    run.start_tracking()
                 yield run
-                _close(recorder, run, places)
+                _close_session(recorder, run, external_checkpoints)
             ledger.release(lease)
             if ledger.has_trials and not interrupts.hurry.is_set():
                 summary = watch.on_end()  # the follower writes new ledger entries meanwhile
         except BaseException as error:
-            loss = _loss_error(error, presence)
+            loss = _loss_error(error, folder_watch)
             if loss is None:
                 with suppress(StoreError):
                     ledger.release(lease, patient=False)
@@ -265,25 +279,27 @@ def open_sweep(
                 raise
             raise loss from error
         finally:
-            untracked, tracking_pid = tracking.end(summary, interrupts, watch)
-        run.note(ledger, untracked, tracking_pid)
+            untracked, tracking_pid = tracking.finish(summary, interrupts, watch)
+        run.store_result(ledger, untracked, tracking_pid)
 
 
-def _close(recorder: Recorder, run: OpenSweep, places: ExternalCheckpoints | None) -> None:
+def _close_session(
+    recorder: Recorder, run: OpenSweep, external_checkpoints: ExternalCheckpoints | None
+) -> None:
     recorder.close("interrupted" if run.interrupted else None)
     shutil.rmtree(run.folder.scratch, ignore_errors=True)
-    if places is not None:
-        places.close()
+    if external_checkpoints is not None:
+        external_checkpoints.close()
 
 
-def _loss_error(error: BaseException, presence: FolderWatch) -> StoreError | None:
+def _loss_error(error: BaseException, folder_watch: FolderWatch) -> StoreError | None:
     """Return the error that reports a lost folder or ledger; None if `error` has a different cause."""
-    if isinstance(error, StoreError | OSError) and not isinstance(error, FolderGone):
+    if isinstance(error, StoreError | OSError) and not isinstance(error, FolderLost):
         try:
-            presence.check(at_once=True)
-        except FolderGone as folder_error:
+            folder_watch.check(at_once=True)
+        except FolderLost as folder_error:
             return folder_error
-    return error if isinstance(error, FolderGone | LedgerReplaced) else None
+    return error if isinstance(error, FolderLost | LedgerReplaced) else None
 
 
 def _check_origin(
@@ -332,11 +348,11 @@ def _refuse_other_code(
     if set(origin.get("code_parts", ())) <= {OURS}:
         return
     try:
-        recorded = records(ledger.newest(), plan)
-        retried_ids = choose(plan, recorded, retry).trial_ids
-        recorded = [record for record in recorded if record.trial_id not in retried_ids]
-        if num_ended(recorded) < len(plan.trials):
-            require_same_code(plan, recorded, origin)
+        earlier_records = records(ledger.newest(), plan)
+        retried_ids = choose_retries(plan, earlier_records, retry).trial_ids
+        earlier_records = [record for record in earlier_records if record.trial_id not in retried_ids]
+        if num_ended(earlier_records) < len(plan.trials):
+            require_same_code(plan, earlier_records, origin)
     except BaseException:
         ledger.release(lease, patient=False)
         raise
@@ -352,6 +368,6 @@ def _refuse_lost_ledger(folder: SweepFolder, setup: Setup) -> None:
     """Raise `StoreError` instead of creating a new ledger if the sweep has results but no ledger."""
     if setup.storage is None and folder.has_traces and (reason := why_no_database(folder.ledger)):
         raise StoreError(
-            f"the ledger {folder.ledger} must be there, for the sweep has begun, and it {reason}; "
+            f"the ledger {folder.ledger} must exist, since the sweep has begun, but it {reason}; "
             "restore it from a backup, or launch the spec again under another name"
         )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from orchestrator.errors import InputError, StoreError
 from orchestrator.execution.checkpoints.checkpoint_stores import COMMAND_PATIENCE_S, ExternalStore
-from orchestrator.execution.sweep.launch_folder import STORES, Setup, refuse_copy
+from orchestrator.execution.sweep.launch_folder import STORE_FIELDS, Setup, refuse_copy
 from orchestrator.files.abandoned_folders import SILENCE_S, is_own_folder
 from orchestrator.files.json_values import from_json_values, parse_json, to_json_values
 from orchestrator.files.known_addresses import require_known
@@ -26,13 +26,13 @@ from orchestrator.ledger.store import Ledger, OnFenced
 from orchestrator.tracking.state import projection_lock
 from trainables.atomic import PRIVATE, write_atomically
 
-NOTE = "removal.json"
+NOTE_FILE = "removal.json"
 LOCK_WAIT_S = 10.0
-_REMOVING = ".removing-"
+_REMOVAL_INFIX = ".removing-"
 
 
 @dataclass(frozen=True, slots=True)
-class _Note:
+class _RemovalNote:
     """External data of a folder that is being removed."""
 
     sweep: str
@@ -41,7 +41,7 @@ class _Note:
     checkpoints: str | None = None
 
 
-def remove(
+def remove_sweep(
     folder: SweepFolder,
     setup: Setup | None,
     tracking_uri: str | None = None,
@@ -69,21 +69,21 @@ def remove(
             f"{folder.root.resolve()}; remove it there"
         )
     if setup is not None:
-        refuse_copy(folder, setup, STORES if tracking_uri is not None else STORES[:-1])
-    # Claim first: a running sweep also has a running tracker, whose lock would be waited for in vain.
+        refuse_copy(folder, setup, STORE_FIELDS if tracking_uri is not None else STORE_FIELDS[:-1])
+    # Claim first, since the tracker of a running sweep would hold the lock.
     with _claim_sweep(folder, setup, on_fenced) as uid, projection_lock(folder.root, LOCK_WAIT_S):
         if setup is not None and setup.checkpoints is not None:
             ExternalStore(setup.checkpoints, COMMAND_PATIENCE_S).names("")  # must answer before any deletion
         if tracking_uri is not None and uid is not None:
             _delete_runs(folder, tracking_uri, uid)
         if setup is not None and (setup.storage is not None or setup.checkpoints is not None):
-            note = _Note(folder.name, uid, setup.storage, setup.checkpoints)
-            write_atomically(folder.root / NOTE, json.dumps(to_json_values(note)), mode=PRIVATE)
+            note = _RemovalNote(folder.name, uid, setup.storage, setup.checkpoints)
+            write_atomically(folder.root / NOTE_FILE, json.dumps(to_json_values(note)), mode=PRIVATE)
         renamed_folder = rename_for_removal(folder)
     finish_removal(renamed_folder)
 
 
-def remove_rows(
+def remove_database_sweep(
     storage: str,
     folder: SweepFolder,
     tracking_uri: str | None = None,
@@ -115,13 +115,13 @@ def remove_rows(
 
 def rename_for_removal(folder: SweepFolder) -> Path:
     """Rename the folder so that the sweep no longer exists; return the new path for `finish_removal`."""
-    renamed_folder = folder.root.with_name(f".{folder.name}{_REMOVING}{uuid.uuid4().hex[:8]}")
+    renamed_folder = folder.root.with_name(f".{folder.name}{_REMOVAL_INFIX}{uuid.uuid4().hex[:8]}")
     return folder.root.rename(renamed_folder)
 
 
 def unfinished_removals(root: Path) -> list[Path]:
     """Return folders of killed removals of the sweep at `root`."""
-    prefix = f".{root.name}{_REMOVING}"
+    prefix = f".{root.name}{_REMOVAL_INFIX}"
     paths = sorted(root.parent.iterdir()) if root.parent.is_dir() else []
     return [path for path in paths if path.name.startswith(prefix) and is_own_folder(path)]
 
@@ -133,7 +133,7 @@ def finish_removal(removed_folder: Path) -> None:
         StoreError: Some data cannot be deleted.
         LeaseHeldError: Another process holds the sweep.
     """
-    note = _read_note(removed_folder / NOTE)
+    note = _read_note(removed_folder / NOTE_FILE)
     if note is not None and note.storage is not None and note.uid is not None:
         require_known(note.storage, "--storage")
         delete_sweep(note.storage, note.sweep, note.uid)
@@ -183,13 +183,13 @@ def _delete_runs(folder: SweepFolder, uri: str, uid: str) -> None:
     delete_runs(uri, folder.name, uid, artifact_root(folder))
 
 
-def _read_note(file: Path) -> _Note | None:
+def _read_note(file: Path) -> _RemovalNote | None:
     try:
-        return from_json_values(_Note, parse_json(read_regular(file)))
+        return from_json_values(_RemovalNote, parse_json(read_regular(file)))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError) as error:
         raise StoreError(
-            f"{file} must say which rows of a ledger go with its folder, and cannot be read ({error}); "
-            "delete the rows and the folder by hand"
+            f"{file} must name the rows of the ledger that belong to its folder, and is not readable "
+            f"({error}); delete the rows and the folder by hand"
         ) from error

@@ -18,17 +18,19 @@ from orchestrator.spec.metric_splits import MetricSplits
 from orchestrator.trials import Outcome, OutcomeKind, Record
 from trainables.protocol import Job, Measurement
 
-_REMEDY = "other machines and versions differ in the last digits: judge by how much"
+_REMEDY = "other machines and versions change the last digits: check how large the differences are"
 
 
 def sample_trials(records: Sequence[Record], count: int) -> list[Record]:
     """Return `count` finished confirm trials, or all, in a pseudo-random order that is always the same."""
-    wanted = ("confirm", OutcomeKind.FINISHED)
-    finished = [record for record in records if (record.phase, record.outcome) == wanted]
-    return sorted(finished, key=lambda record: digest("rerun", record.trial_id))[:count]
+    confirm_and_finished = ("confirm", OutcomeKind.FINISHED)
+    finished_records = [
+        record for record in records if (record.phase, record.outcome) == confirm_and_finished
+    ]
+    return sorted(finished_records, key=lambda record: digest("rerun", record.trial_id))[:count]
 
 
-def rerun(plan: Plan, records: Sequence[Record], count: int, data_dir: Path) -> Iterator[Finding]:
+def rerun_trials(plan: Plan, records: Sequence[Record], count: int, data_dir: Path) -> Iterator[Finding]:
     """Train `count` confirm trials again and compare their last metrics with those in the ledger.
 
     Metrics of all evaluated splits are compared, including `valid`. Other metrics, such as speed, are not
@@ -54,7 +56,7 @@ def rerun(plan: Plan, records: Sequence[Record], count: int, data_dir: Path) -> 
         for record in sample_trials(records, count):
             with TemporaryDirectory(prefix="haltsweep-rerun-") as folder:
                 job = Job(record.settings, record.seed, "confirm", plan.test_splits, data_dir)
-                outcome, last = _run(trials, job, Path(folder))
+                outcome, last = _run_trial(trials, job, Path(folder))
             finding = _compare_outcome(record, outcome, last, names)
             yield replace(finding, detail=finding.detail + _changed_code_clause(record, parts))
 
@@ -67,10 +69,10 @@ def _changed_code_clause(record: Record, current_parts: Mapping[str, str]) -> st
         for name, now in current_parts.items()
         if recorded_parts.get(name, now) != now
     ]
-    return f"; by other code than then: {', '.join(changes)}" if changes else ""
+    return f"; with other code than the original trial: {', '.join(changes)}" if changes else ""
 
 
-def _run(trials: SingleTrials, job: Job, folder: Path) -> tuple[Outcome, Measurement | None]:
+def _run_trial(trials: SingleTrials, job: Job, folder: Path) -> tuple[Outcome, Measurement | None]:
     """Return the outcome and the last measurement of a trial."""
     last, outcome = None, None
     for reply in trials.replies(job, folder):
@@ -84,8 +86,8 @@ def _compare_outcome(
 ) -> Finding:
     name = record.place
     if outcome.kind is not OutcomeKind.FINISHED or last is None:
-        first = outcome.reason.partition("\n")[0]
-        return Finding("rerun", "unknown", f"{name} did not finish: {outcome.kind}: {first}", _REMEDY)
+        error_line = outcome.reason.partition("\n")[0]
+        return Finding("rerun", "unknown", f"{name} did not finish: {outcome.kind}: {error_line}", _REMEDY)
     expected_metrics = {
         metric: value
         for metric, value in (record.last.metrics if record.last else {}).items()

@@ -15,16 +15,16 @@ from orchestrator.conductor.conductor import Conductor
 from orchestrator.files.json_values import to_json_values
 from orchestrator.identity import digest
 from orchestrator.ledger.events import Event, EventKind
-from orchestrator.ledger.ledger_snapshot import lines
+from orchestrator.ledger.ledger_snapshot import decompressed_lines
 from orchestrator.plan.serialise import to_json
 from orchestrator.plan.types import Plan
 
-FORMAT = 4
+SNAPSHOT_FORMAT = 4
 """Version of the snapshot format, increased whenever the fold or its JSON changes.
 
 Snapshots of another format are ignored.
 """
-_dumps = json.JSONEncoder(separators=(",", ":")).encode
+_to_json_text = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class SweepFold:
@@ -37,7 +37,7 @@ class SweepFold:
         self.wall_clock = WallClock()
         self.seq = 0
         """Number of events so far."""
-        self._asked: dict[str, int] = {}
+        self._first_requests: dict[str, int] = {}
         """Event positions at which unended trials were first requested; 0 if unknown."""
         # An early stopper depends on all earlier reports, so snapshots omit its state.
         self._has_stopper = plan.has_stopper
@@ -59,16 +59,16 @@ class SweepFold:
             return False
         if event.kind is EventKind.ASKED:
             self.attempts[event.trial_id] = Attempts(event.payload["phase"])
-            self._asked[event.trial_id] = self.seq
+            self._first_requests[event.trial_id] = self.seq
         elif event.kind is EventKind.RETRIED and "cause" in event.payload:
             del self.attempts[event.trial_id]
         else:
             attempts = self.attempts[event.trial_id]
             has_progressed = attempts.apply(event)
             if attempts.ended is not None:
-                self._asked.pop(event.trial_id, None)
+                self._first_requests.pop(event.trial_id, None)
             else:
-                self._asked.setdefault(event.trial_id, 0)
+                self._first_requests.setdefault(event.trial_id, 0)
             return has_progressed
         return False
 
@@ -81,7 +81,7 @@ class SweepFold:
     def content(self) -> bytes:
         """Return the state for a snapshot as compressed lines of JSON."""
         packer = zlib.compressobj(level=1)
-        packed = [packer.compress(f"{_dumps(chunk)}\n".encode()) for chunk in self._chunks()]
+        packed = [packer.compress(f"{_to_json_text(chunk)}\n".encode()) for chunk in self._chunks()]
         return b"".join([*packed, packer.flush()])
 
     def matches(self, content: bytes) -> bool:
@@ -92,12 +92,12 @@ class SweepFold:
             return False
 
     @classmethod
-    def restored(cls, plan: Plan, seq: int, content: bytes) -> "SweepFold | None":
+    def restore(cls, plan: Plan, seq: int, content: bytes) -> "SweepFold | None":
         """Return the fold restored from a snapshot at position `seq`; None if the snapshot is unusable."""
         fold = cls(plan)
         try:
-            chunks = map(json.loads, lines(content))
-            fold._asked = next(chunks)["open_trials"]
+            chunks = map(json.loads, decompressed_lines(content))
+            fold._first_requests = next(chunks)["open_trials"]
             fold.wall_clock.load(next(chunks))
             ids = {trial.trial_id: trial.trial_id for trial in plan.trials}  # reuse one string object per id
             for _ in range(next(chunks)):
@@ -110,13 +110,13 @@ class SweepFold:
         return fold
 
     def _chunks(self) -> Iterator[Any]:
-        yield to_json_values(snapshot.ended_trials(self.conductor, self.attempts, self._asked))
+        yield to_json_values(snapshot.ended_trials(self.conductor, self.attempts, self._first_requests))
         if self._has_stopper:
             return
         yield self.wall_clock.to_json()
         attempts = ([name, attempts.to_json()] for name, attempts in self.attempts.items())
-        yield -(-len(self.attempts) // snapshot.CHUNK)
-        while chunk := list(islice(attempts, snapshot.CHUNK)):
+        yield -(-len(self.attempts) // snapshot.MAX_CHUNK_TRIALS)
+        while chunk := list(islice(attempts, snapshot.MAX_CHUNK_TRIALS)):
             yield chunk
         yield from snapshot.to_chunks(self.conductor)
 
@@ -124,4 +124,4 @@ class SweepFold:
 def snapshot_key(plan: Plan) -> str:
     """Return a digest of all inputs of the state except the events."""
     ids = "".join(trial.trial_id for trial in plan.trials)
-    return digest(FORMAT, __version__, to_json(replace(plan, trials=())), ids)
+    return digest(SNAPSHOT_FORMAT, __version__, to_json(replace(plan, trials=())), ids)

@@ -33,10 +33,10 @@ from trainables.protocol import Job, Measurement, Phase
 from trainables.training.accumulator import Accumulator
 from trainables.training.step import Learner, run_step
 
-PREFIX = "haltsweep-rehearsal-"
+FOLDER_PREFIX = "haltsweep-rehearsal-"
 SEED = 0
-EXAMPLES = 2
-LENGTH = 8
+NUM_EXAMPLES = 2
+EXAMPLE_LENGTH = 8
 """Tokens of the longer example: few, so that even a large model takes a fraction of a second."""
 CONFIRM_LIMIT_S = 30.0
 """Seconds of a rehearsed confirm trial, which may otherwise train for days."""
@@ -47,22 +47,22 @@ def take_step(settings: Mapping[str, Any], *, narrow: bool = False) -> Measureme
 
     Args:
         settings: Settings of the arm.
-        narrow: Whether all widths of the model are divided by one number, for a machine on which the trial
-            will not run.
+        narrow: Whether to divide all widths of the model by one number, for a machine that will not run the
+            trial.
 
     Raises:
         Diverged: The loss or its gradient is not finite.
     """
-    system, began = checked(settings), perf_counter()
+    system, started_at = checked(settings), perf_counter()
     assert isinstance(system, System), "settings of a planned arm must be valid"
     system = Probe().narrow(system) if narrow else system
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     learner = Learner(build_model(system.model, system.shape, SEED, device), system.train, seed=SEED)
-    batch = synthetic_batch(system.shape, EXAMPLES, min(LENGTH, system.shape.length_max), SEED)
+    batch = synthetic_batch(system.shape, NUM_EXAMPLES, min(EXAMPLE_LENGTH, system.shape.length_max), SEED)
     accumulator = Accumulator(device=learner.device, scaled=learner.scaler.is_enabled())
     accumulator.add(0, run_step(learner, batch.to(device), 0))
     accumulator.flush()
-    return Measurement(1, perf_counter() - began, accumulator.metrics())
+    return Measurement(1, perf_counter() - started_at, accumulator.metrics())
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +74,11 @@ class FirstReport:
     """Error of the arm, without its name; empty if it reported."""
     metrics: Mapping[str, Any] = field(default_factory=dict)
     """Metrics of custom training code; empty for built-in arms."""
-    unsteady: tuple[str, ...] = ()
-    """Metrics of which a second run with the same seed reported other values; empty for arms with a
-    reference, which run once.
+    unsteady_metrics: tuple[str, ...] = ()
+    """Metrics whose values differ in a second run with the same seed; empty for arms with a reference, which
+    run once.
     """
-    equal: tuple[str, ...] = ()
+    equal_metrics: tuple[str, ...] = ()
     """Metrics that equal those of the arm's reference in all compared reports; empty if a metric differs."""
     num_equal_reports: int = 0
     """Number of compared reports if none of them differs: 1 if both arms report once, else 2."""
@@ -106,7 +106,7 @@ def rehearse(source: SpecFile, plan: Plan) -> None:
     faults = Faults(source)
     for report in first_reports(plan):
         if report.error:
-            keys = _keys(report.arm)
+            keys = _spec_keys(report.arm)
             faults.add(report.error if report.arm in keys else f"{report.arm}: {report.error}", *keys)
     faults.raise_if_any()
 
@@ -117,8 +117,8 @@ def first_reports(plan: Plan, data_dir: Path | None = None) -> Iterator[FirstRep
     Arms of the built-in trainable take one training step on random tokens. Arms with the same model and
     training settings on tasks of one shape share one step, for example on several splits of the same data.
     Custom trainables run as the first trials of the sweep, which are search trials if there is a search.
-    Arms that others are compared with run to their second report, and so do arms with an equal first report,
-    since a setting such as momentum cannot act before the second.
+    Reference arms run to their second report, and so do arms with an equal first report, since a setting
+    such as momentum has no effect before the second report.
     All files are written to a temporary folder that is deleted afterwards.
 
     Args:
@@ -130,13 +130,13 @@ def first_reports(plan: Plan, data_dir: Path | None = None) -> Iterator[FirstRep
     """
     if plan.trainable is None:
         for arms in _group_equal_arms(plan):
-            error = _one_step(plan, arms[0])
+            error = _training_step_error(plan, arms[0])
             for arm in arms:
-                yield FirstReport(arm.name, f"one training step must end well, got {error}" if error else "")
+                yield FirstReport(arm.name, f"one training step must succeed, got {error}" if error else "")
         return
-    clear_folders(Path(tempfile.gettempdir()), PREFIX)  # remove folders of killed processes
+    clear_folders(Path(tempfile.gettempdir()), FOLDER_PREFIX)  # remove folders of killed processes
     with (
-        tempfile.TemporaryDirectory(prefix=f"{PREFIX}{process_label()}-") as folder,
+        tempfile.TemporaryDirectory(prefix=f"{FOLDER_PREFIX}{process_label()}-") as folder,
         single_trials(plan.trainable, plan.resources.cpus) as trials,
     ):
         yield from _CustomArms(plan, trials, Path(folder), data_dir).first_reports()
@@ -145,7 +145,7 @@ def first_reports(plan: Plan, data_dir: Path | None = None) -> Iterator[FirstRep
 def rehearse_confirm_trial(plan: Plan, data_dir: Path | None = None) -> RehearsedConfirmTrial | None:
     """Run a confirm trial of the first arm until it has reported all primary outcomes.
 
-    Test data are usually measured at the end of a trial only, which a first report does not reach. The trial
+    Most trials measure test data only at their end, after the first report. The trial
     is stopped after `CONFIRM_LIMIT_S`. Its files are deleted.
 
     Args:
@@ -160,12 +160,12 @@ def rehearse_confirm_trial(plan: Plan, data_dir: Path | None = None) -> Rehearse
     reported_names: set[str] = set()
     arm, ended, missing = plan.arms[0], None, plan.outcomes
     with (
-        tempfile.TemporaryDirectory(prefix=f"{PREFIX}{process_label()}-") as folder,
+        tempfile.TemporaryDirectory(prefix=f"{FOLDER_PREFIX}{process_label()}-") as folder,
         single_trials(plan.trainable, plan.resources.cpus) as trials,
     ):
-        place = Path(folder)
-        job = Job(arm.settings, SEED, "confirm", plan.confirm.splits, data_dir or place / "data")
-        for reply in trials.replies(job, place, limit_s=CONFIRM_LIMIT_S):
+        scratch = Path(folder)
+        job = Job(arm.settings, SEED, "confirm", plan.confirm.splits, data_dir or scratch / "data")
+        for reply in trials.replies(job, scratch, limit_s=CONFIRM_LIMIT_S):
             if reply.measurement is not None:
                 reported_names.update(reply.measurement.metrics)
                 stop = judge_values(plan, reply.measurement)
@@ -176,24 +176,26 @@ def rehearse_confirm_trial(plan: Plan, data_dir: Path | None = None) -> Rehearse
             missing = tuple(outcome for outcome in plan.outcomes if not _is_reported(outcome, reported_names))
             if plan.outcomes and not missing:
                 break
-    error = _bad_end(Reply(ended=ended))
+    error = _failure_text(Reply(ended=ended))
     return RehearsedConfirmTrial(arm.name, error, missing, has_ended=ended is not None)
 
 
 def _is_reported(outcome: str, reported_names: Iterable[str]) -> bool:
     """Return whether the quantity of an outcome was reported on its split, or without a split."""
     split, quantity = split_and_quantity(outcome)
-    splits = [other for other, name in map(split_and_quantity, reported_names) if name == quantity]
-    return any(not split or not other or other == split for other in splits)
+    splits = [
+        reported_split for reported_split, name in map(split_and_quantity, reported_names) if name == quantity
+    ]
+    return any(not split or not reported_split or reported_split == split for reported_split in splits)
 
 
 class _CustomArms:
-    """Runs the arms of a custom trainable, and compares their reports."""
+    """Runner of the arms of a custom trainable that compares their reports."""
 
     def __init__(self, plan: Plan, trials: SingleTrials, folder: Path, data_dir: Path | None) -> None:
         self._plan, self._trials, self._folder, self._data_dir = plan, trials, folder, data_dir
         self._references: dict[str, list[Mapping[str, Any]]] = {}
-        """First and second report, if any, of each arm that others are compared with."""
+        """First and second report, if any, of each reference arm."""
         self._unsteady: set[str] = set()
 
     def first_reports(self) -> Iterator[FirstReport]:
@@ -206,11 +208,13 @@ class _CustomArms:
                 self._references[arm.name] = [first.metrics, *second]
                 first = replace(first, error=error)
             if not first.error and not arm.reference:
-                again, _ = self._first_report(arm, f"{number}-again")
-                unsteady = set() if again.error else _differing_names(first.metrics, again.metrics)
+                second_report, _ = self._first_report(arm, f"{number}-second")
+                unsteady = (
+                    set() if second_report.error else _differing_names(first.metrics, second_report.metrics)
+                )
                 self._unsteady |= unsteady
-                error = f"in a second run, {again.error}" if again.error else ""
-                first = replace(first, error=error, unsteady=tuple(sorted(unsteady)))
+                error = f"in a second run, {second_report.error}" if second_report.error else ""
+                first = replace(first, error=error, unsteady_metrics=tuple(sorted(unsteady)))
             yield self._compare_with_reference(arm, first, replies)
 
     def _first_report(self, arm: Arm, name: str) -> tuple[FirstReport, Iterator[Reply]]:
@@ -220,16 +224,16 @@ class _CustomArms:
         phase: Phase = "confirm" if plan.search is None else "search"
         splits = plan.test_splits if phase == "confirm" else ()
         job = Job(arm.settings, SEED, phase, splits, self._data_dir or folder / "data")
-        replies = self._trials.replies(job, folder, saves=True)
+        replies = self._trials.replies(job, folder, saves_checkpoints=True)
         reply = next(replies)
-        reason = _bad_end(reply)
+        reason = _failure_text(reply)
         if not reason and reply.measurement is not None:
             stop = judge_report(plan, reply.measurement)
             reason = _outcome_text(stop.kind, stop.reason) if stop is not None else ""
         if not reason and reply.checkpoint is None:
             reason = "no checkpoint: it cannot be saved"
         metrics = {} if reply.measurement is None else reply.measurement.metrics
-        error = f"the first report must come, got {reason}" if reason else ""
+        error = f"the trial must report once, got {reason}" if reason else ""
         return FirstReport(arm.name, error, metrics), replies
 
     def _compare_with_reference(self, arm: Arm, first: FirstReport, replies: Iterator[Reply]) -> FirstReport:
@@ -248,7 +252,7 @@ class _CustomArms:
             return first
         if len(references) > 1 and not self._equal_names(references[1], reference[1]):
             return first
-        return replace(first, equal=tuple(sorted(equal_names)), num_equal_reports=len(references))
+        return replace(first, equal_metrics=tuple(sorted(equal_names)), num_equal_reports=len(references))
 
     def _equal_names(self, metrics: Mapping[str, Any], reference_metrics: Mapping[str, Any]) -> set[str]:
         """Return the names of the steady metrics in both reports; empty if the values of one differ."""
@@ -259,14 +263,14 @@ class _CustomArms:
 def _second_report(replies: Iterator[Reply]) -> tuple[list[Mapping[str, Any]], str]:
     """Return the metrics of a trial's next report in a list; if it has none, an empty list and the error."""
     for reply in replies:
-        if reason := _bad_end(reply):
-            return [], f"the trial must go on after its first report, got {reason}"
+        if reason := _failure_text(reply):
+            return [], f"the trial must continue after its first report, got {reason}"
         if reply.measurement is not None:
             return [reply.measurement.metrics], ""
     return [], ""
 
 
-def _bad_end(reply: Reply) -> str:
+def _failure_text(reply: Reply) -> str:
     """Return how a trial failed; empty if it has finished or continues."""
     if reply.ended is None or reply.ended.kind is OutcomeKind.FINISHED:
         return ""
@@ -289,16 +293,16 @@ def _group_equal_arms(plan: Plan) -> list[list[Arm]]:
     return list(arms_by_settings.values())
 
 
-def _one_step(plan: Plan, arm: Arm) -> str:
+def _training_step_error(plan: Plan, arm: Arm) -> str:
     """Return the error of one training step; empty if it succeeded.
 
     If trials request GPUs but this machine has none, the step uses fp32 and a narrow model. On a CPU, fp16 is
     refused, bf16 is emulated at a tenth of the speed of fp32, and large models take half a minute.
     """
-    elsewhere = plan.resources.gpus > 0 and not torch.cuda.is_available()
-    train = {**arm.settings["train"], **({"precision": "fp32"} if elsewhere else {})}
+    lacks_gpu = plan.resources.gpus > 0 and not torch.cuda.is_available()
+    train = {**arm.settings["train"], **({"precision": "fp32"} if lacks_gpu else {})}
     try:
-        measurement = take_step({**arm.settings, "train": train}, narrow=elsewhere)
+        measurement = take_step({**arm.settings, "train": train}, narrow=lacks_gpu)
     except Exception as error:  # any exception of a model is an error to report
         outcome = classify_error(error)
         return _outcome_text(outcome.kind, outcome.reason)
@@ -311,6 +315,6 @@ def _outcome_text(outcome: OutcomeKind, reason: str) -> str:
     return f"{outcome.value}: {error_line(reason)}"
 
 
-def _keys(arm: str) -> Keys:
+def _spec_keys(arm: str) -> Keys:
     label = arm.partition("[")[0]
     return (BASELINE,) if label == BASELINE else ("arms", label)

@@ -9,17 +9,17 @@ from pathlib import Path
 
 from orchestrator.conductor.messages import Reply
 from orchestrator.execution.trial.trial_jobs import WorkerJob
-from orchestrator.execution.trial.trial_process import ChildDied, Instruction, ProcessSlot
+from orchestrator.execution.trial.trial_process import ChildDeath, Instruction, ProcessSlot
 from orchestrator.identity import SweepFolder
 from orchestrator.isolation.child_log import read_log
 from orchestrator.trials import Outcome, OutcomeKind
 from trainables.protocol import Job
 
-WAIT_S = 3600.0
-NAME = "trial"
-LOG = "output.log"
-TRACEBACK = "Traceback (most recent call last)"
-SELDOM_S = 1e9
+MAX_REPLY_WAIT_S = 3600.0
+TRIAL_NAME = "trial"
+LOG_FILE = "output.log"
+TRACEBACK_START = "Traceback (most recent call last)"
+NO_CHECKPOINT_SECONDS = 1e9
 """Seconds between two checkpoints of a trial that is never resumed."""
 
 
@@ -30,55 +30,55 @@ class SingleTrials:
         self._workload, self._cpus, self._slot = workload, cpus, slot
 
     def replies(
-        self, job: Job, folder: Path, *, saves: bool = False, limit_s: float = math.inf
+        self, job: Job, folder: Path, *, saves_checkpoints: bool = False, limit_s: float = math.inf
     ) -> Iterator[Reply]:
         """Run `job` and yield its replies; the last reply contains the outcome.
 
         Args:
             job: The job to run.
             folder: Existing, empty folder for the files of the trial.
-            saves: Whether every report is followed by a checkpoint.
+            saves_checkpoints: Whether every report is followed by a checkpoint.
             limit_s: Seconds after which no further replies are yielded, not even the outcome.
         """
         self._slot.kill()
-        self._slot.start(self._order(job, folder, 0.0 if saves else SELDOM_S))
+        self._slot.start(self._worker_job(job, folder, 0.0 if saves_checkpoints else NO_CHECKPOINT_SECONDS))
         end = time.monotonic() + limit_s
         while (left_s := end - time.monotonic()) > 0:
-            reply = self._slot.next(min(WAIT_S, left_s))
-            if isinstance(reply, ChildDied):
+            reply = self._slot.next(min(MAX_REPLY_WAIT_S, left_s))
+            if isinstance(reply, ChildDeath):
                 yield Reply(ended=reply.outcome or Outcome(OutcomeKind.CRASHED, reply.reason))
                 return
             if reply is None:
                 continue
             if reply.ended is not None:
-                outcome = _with_output(reply.ended, folder / LOG)
+                outcome = _add_last_output_line(reply.ended, folder / LOG_FILE)
                 self._slot.kill()  # so that the child no longer writes its log to the folder
                 yield replace(reply, ended=outcome)
                 return
             yield reply
             self._slot.instruct(Instruction())
 
-    def _order(self, job: Job, folder: Path, checkpoint_seconds: float) -> WorkerJob:
+    def _worker_job(self, job: Job, folder: Path, checkpoint_seconds: float) -> WorkerJob:
         sweep = SweepFolder(folder.resolve())
-        scratch = sweep.scratch / NAME
+        scratch = sweep.scratch / TRIAL_NAME
         return WorkerJob(
             workload=self._workload,
             checkpoint_seconds=checkpoint_seconds,
             cpus=self._cpus,
             gpus=0.0,
-            checkpoints=sweep.checkpoint(NAME),
+            checkpoints=sweep.checkpoint(TRIAL_NAME),
             job=replace(job, folder=scratch / "files", data_dir=job.data_dir.resolve()),
             scratch=scratch,
-            kept_files=sweep.kept_files(NAME),
-            log=folder / LOG,
+            kept_files=sweep.kept_files(TRIAL_NAME),
+            log=folder / LOG_FILE,
         )
 
 
-def _with_output(outcome: Outcome, log: Path) -> Outcome:
+def _add_last_output_line(outcome: Outcome, log: Path) -> Outcome:
     """Add the last printed line of code that exited, e.g. the error of a parser of arguments."""
     if not outcome.reason.startswith("SystemExit"):
         return outcome
-    output = (read_log(log) or "").partition(TRACEBACK)[0]
+    output = (read_log(log) or "").partition(TRACEBACK_START)[0]
     lines = [line.strip() for line in output.splitlines() if any(map(str.isalnum, line))]
     if not lines:
         return outcome

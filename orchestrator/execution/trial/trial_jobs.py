@@ -22,7 +22,7 @@ class Attempt:
     checkpoints: Path
     """Folder of the trial's checkpoints."""
     source: Path | None
-    """`posthoc`: path of the last checkpoint of the confirm trial, as its workers call it."""
+    """For `posthoc`: path of the last checkpoint of the confirm trial, as its workers name it."""
 
     @property
     def trial_id(self) -> str:
@@ -50,7 +50,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class WorkerJob:
-    """One attempt at a trial, from the view of the worker."""
+    """All that a worker needs for one attempt at a trial."""
 
     workload: str
     """Trainable as `module:name`, importable on the worker's machine."""
@@ -96,8 +96,8 @@ class JobEncoder:
     working_folder: Mode = "private"
     open_files: tuple[Path, ...] = field(default_factory=output_files)
 
-    def order(self, attempt: Attempt, excluded_nodes: tuple[str, ...] = ()) -> WorkerJob:
-        """Create the order for one attempt, with absolute paths, since workers run in other folders."""
+    def worker_job(self, attempt: Attempt, excluded_nodes: tuple[str, ...] = ()) -> WorkerJob:
+        """Return the job for one attempt, with absolute paths, since workers run in other folders."""
         job = attempt.job(self.data_dir.resolve())
         sweep = SweepFolder(attempt.checkpoints.resolve().parent.parent)
         scratch = sweep.scratch / f"{attempt.trial_id}-{attempt.token}"
@@ -122,8 +122,8 @@ class JobEncoder:
         )
 
     def encode(self, attempt: Attempt, excluded_nodes: tuple[str, ...] = ()) -> str:
-        """Return `order` as JSON."""
-        return canonical(to_json_values(self.order(attempt, excluded_nodes)))
+        """Return `worker_job` as JSON."""
+        return canonical(to_json_values(self.worker_job(attempt, excluded_nodes)))
 
 
 def decode(text: str) -> WorkerJob:

@@ -35,11 +35,11 @@ OUTSIDE_SIGNALS = frozenset(
     | {signal.SIGUSR1, signal.SIGUSR2}
 )
 """Signals sent by people, watchdogs and batch systems. Any other signal counts as a fault of the trial."""
-LAZY_IMPORTS = {"trainables.training": ["trainables.training.workload"]}
+PRELOADED_MODULES = {"trainables.training": ["trainables.training.workload"]}
 """Modules that a trainable imports when a trial begins; the server of a slot imports them once."""
-MOST_NAMED = 8
+MAX_NAMED_FILES = 8
 """Maximum number of files of other trials that a report names."""
-TOUCH_S = 60.0
+TOUCH_INTERVAL_S = 60.0
 """Seconds between two updates of the modification time of a trial's temporary folder."""
 
 
@@ -62,7 +62,7 @@ class Instruction:
 
 
 @dataclass(frozen=True, slots=True)
-class ChildDied:
+class ChildDeath:
     """Report that the process of a trial ended before the trial."""
 
     reason: str
@@ -87,11 +87,11 @@ class ProcessSlot:
             hides_gpus: Whether to hide all GPUs from trials.
         """
         module = workload.partition(":")[0]
-        preloaded = [__name__, *LAZY_IMPORTS.get(module, ())]
+        preloaded = [__name__, *PRELOADED_MODULES.get(module, ())]
         threads = thread_count(cpus)
         settings = settings_here(module, launch_folder, preloaded, threads=threads, hides_gpus=hides_gpus)
         self._server = ChildServer(settings)
-        self._temporary: Path | None = None
+        self._temporary_folder: Path | None = None
         self._touched_at = 0.0
         self.is_checkpoint_pending = False
         """Whether the trial will write a checkpoint as soon as the ledger contains all of its reports."""
@@ -102,10 +102,10 @@ class ProcessSlot:
         if not sweep_folder.is_dir():  # a machine without shared files
             scratch = Path(tempfile.mkdtemp(prefix=f"{TRIALS}{process_label()}-"))
             order = replace(order, scratch=scratch, job=replace(order.job, folder=scratch / "files"))
-            self._temporary, self._touched_at = scratch, time.monotonic()
+            self._temporary_folder, self._touched_at = scratch, time.monotonic()
         self._server.start(ChildOrder(f"{__name__}:run_trial", order, order.log, order.scratch))
 
-    def next(self, timeout_s: float) -> Reply | ChildDied | None:
+    def next(self, timeout_s: float) -> Reply | ChildDeath | None:
         """Return the trial's next reply, or how its process died; None after the timeout.
 
         Raises:
@@ -116,7 +116,7 @@ class ProcessSlot:
         if message is None:
             return None
         if isinstance(message, ChildEnded):
-            return cause_of_death(message)
+            return explain_death(message)
         if isinstance(message, StoreUnreachable):
             raise message
         reply, self.is_checkpoint_pending = message
@@ -125,10 +125,10 @@ class ProcessSlot:
 
     def _touch_folder(self) -> None:
         """Touch the trial's temporary folder, so that other machines do not remove it as abandoned."""
-        if self._temporary is not None and time.monotonic() - self._touched_at >= TOUCH_S:
+        if self._temporary_folder is not None and time.monotonic() - self._touched_at >= TOUCH_INTERVAL_S:
             self._touched_at = time.monotonic()
             with suppress(OSError):  # the trial has ended, and its folder was deleted
-                os.utime(self._temporary)
+                os.utime(self._temporary_folder)
 
     def instruct(self, instruction: Instruction) -> None:
         """Send the answer to a reply that was not the trial's last one."""
@@ -143,28 +143,28 @@ class ProcessSlot:
         self._server.close()
 
 
-def cause_of_death(exit_status: ChildEnded) -> ChildDied:
+def explain_death(exit_status: ChildEnded) -> ChildDeath:
     """Return why the process of a trial ended before the trial."""
     if exit_status.exit_code >= 0:
         reason = (
             f"the training code ended its process with exit code {exit_status.exit_code}, e.g. by os._exit; "
             "let the training function return or raise an exception instead"
         )
-        return ChildDied(reason, DeathCause.TRIAL, Outcome(OutcomeKind.CRASHED, reason))
+        return ChildDeath(reason, DeathCause.TRIAL, Outcome(OutcomeKind.CRASHED, reason))
     reason = f"the trial's process {exit_status.words}"
     if exit_status.is_oom_kill:
-        return ChildDied(f"{reason} when memory ran out", DeathCause.MEMORY)
-    from_outside = -exit_status.exit_code in OUTSIDE_SIGNALS
-    return ChildDied(reason, DeathCause.OUTSIDE if from_outside else DeathCause.TRIAL)
+        return ChildDeath(f"{reason} when memory ran out", DeathCause.MEMORY)
+    is_external = -exit_status.exit_code in OUTSIDE_SIGNALS
+    return ChildDeath(reason, DeathCause.OUTSIDE if is_external else DeathCause.TRIAL)
 
 
 def run_trial(order: WorkerJob, connection: Connection, files: LaunchFiles) -> None:
     """Run a trial in this child process, and send its replies on the connection."""
-    _limit_libraries(order)
+    _limit_resources(order)
     seed_generators(order.job.seed)
     shared_folders = (order.kept_files.parents[1], order.job.data_dir, *order.open_files)
-    exempt = (*shared_folders, *cache_folders(files.root))
-    folder = WorkingFolder(files, order.working_folder, order.scratch, exempt)
+    unchecked_folders = (*shared_folders, *cache_folders(files.root))
+    folder = WorkingFolder(files, order.working_folder, order.scratch, unchecked_folders)
     try:
         store = make_store(order.store)
         harness = Harness(order.workload, order.checkpoint_seconds, store=store, check=folder.check_writes)
@@ -174,31 +174,34 @@ def run_trial(order: WorkerJob, connection: Connection, files: LaunchFiles) -> N
         connection.send((Reply(ended=outcome), False))
         return
     harness.start(order.job, order.checkpoints)
-    answer, has_ended = Instruction(), False
+    instruction, has_ended = Instruction(), False
     while not has_ended:
         try:
-            reply = answer.follow(harness)
+            reply = instruction.follow(harness)
         except StoreUnreachable as error:
             connection.send(error)
             return
         if has_ended := reply.ended is not None:
-            _keep(order, folder)
-        connection.send((_with_attribute(reply, folder), harness.is_checkpoint_pending))
+            _copy_kept_files(order, folder)
+        connection.send((_add_read_files(reply, folder), harness.is_checkpoint_pending))
         if not has_ended:
-            answer = connection.recv()
+            instruction = connection.recv()
 
 
-def _with_attribute(reply: Reply, folder: WorkingFolder) -> Reply:
+def _add_read_files(reply: Reply, folder: WorkingFolder) -> Reply:
     """Add the names of the files of other trials that the trial has read, for a warning of the report."""
     if reply.measurement is None or not folder.read_from_others:
         return reply
-    names, num_more = [*folder.read_from_others][:MOST_NAMED], len(folder.read_from_others) - MOST_NAMED
+    names, num_more = (
+        [*folder.read_from_others][:MAX_NAMED_FILES],
+        len(folder.read_from_others) - MAX_NAMED_FILES,
+    )
     text = ", ".join(names) + (f" and {num_more} more" if num_more > 0 else "")
     texts = {**reply.measurement.attributes, READ_FROM_OTHERS: redact(text)}
     return replace(reply, measurement=replace(reply.measurement, attributes=texts))
 
 
-def _limit_libraries(order: WorkerJob) -> None:
+def _limit_resources(order: WorkerJob) -> None:
     """Limit CPU threads to the requested cores, and GPU memory to the requested share of a GPU."""
     if (torch := sys.modules.get("torch")) is None:
         return
@@ -207,10 +210,10 @@ def _limit_libraries(order: WorkerJob) -> None:
         torch.cuda.set_per_process_memory_fraction(order.gpus)
 
 
-def _keep(order: WorkerJob, folder: WorkingFolder) -> None:
+def _copy_kept_files(order: WorkerJob, folder: WorkingFolder) -> None:
     """Copy the trial's files that match `keep`. Files that cannot be copied are reported and skipped."""
-    own_paths = [order.scratch / "files", *([folder.path] if order.working_folder == "private" else [])]
-    for source, name in matching_files(order.keep, own_paths):
+    trial_folders = [order.scratch / "files", *([folder.path] if order.working_folder == "private" else [])]
+    for source, name in matching_files(order.keep, trial_folders):
         if source == folder.path / name and not folder.is_of_trial(str(name)):
             continue
         target = order.kept_files / name

@@ -25,7 +25,7 @@ from orchestrator.execution.checkpoints.checkpoint_stores import (
 )
 from orchestrator.execution.checkpoints.worker_checkpoints import CheckpointDamaged
 from orchestrator.execution.trial.worker_measurements import validate_measurement
-from orchestrator.execution.trial.worker_outcomes import SourceMissing, classify_error
+from orchestrator.execution.trial.worker_outcomes import SourceCheckpointMissing, classify_error
 from orchestrator.files.redact import escape_unstorable, redact, redact_value
 from orchestrator.identity import checkpoint_step
 from orchestrator.isolation.child import received_signal
@@ -35,11 +35,11 @@ from trainables.metrics import split_and_quantity
 from trainables.protocol import Job, Measurement, Phase, Workload
 
 _log = logging.getLogger(__name__)
-CHECK_S = 0.5
+FILE_CHECK_S = 0.5
 """Seconds between two checks of the trial's files."""
-OWED_S = 0.2
+PENDING_CHECKPOINT_POLL_S = 0.2
 """Seconds between two empty replies of a finished trial that waits to write its checkpoint."""
-WASTE = 3.0
+FAILURE_PAUSE_FACTOR = 3.0
 """Minimum work time after a failed checkpoint, as a multiple of the duration of the failure."""
 
 
@@ -75,7 +75,7 @@ class Harness:
         on_error: Callable[[OutcomeKind, BaseException], None] | None = None,
         check: Callable[[], None] | None = None,
     ) -> None:
-        self._begin = load_workload(workload)
+        self._build_workload = load_workload(workload)
         self._store = store or FolderStore()
         self._on_error = on_error or (lambda *_: None)
         self._check = check or (lambda: None)
@@ -87,10 +87,10 @@ class Harness:
         self._phase: Phase = "search"
         self._splits: tuple[str, ...] = ()
         self._last: Measurement | None = None
-        self._again: Measurement | None = None
+        self._unsent_report: Measurement | None = None
         self._finished = False
         self._saved_step = -1
-        self._unsaved = ""
+        self._save_error = ""
         self._saved_at = 0.0
         self._is_checkpoint_pending = False
         self._failure: Outcome | None = None
@@ -107,9 +107,9 @@ class Harness:
         """
         self._close()
         self._folder, self._phase, self._splits = folder, job.phase, job.splits
-        self._last = self._again = self._failure = self._unreachable = None
+        self._last = self._unsent_report = self._failure = self._unreachable = None
         self._saved_step, self._saved_at, self._is_checkpoint_pending = -1, self._clock(), False
-        self._unsaved = ""
+        self._save_error = ""
         try:
             self._store.clear_unfinished(folder)
             self._restore(self._with_source(job))
@@ -128,9 +128,9 @@ class Harness:
     def advance(self, *, is_recorded: bool = True) -> Reply:
         """Return the next report; after a restore, first the report of the checkpoint.
 
-        The ledger may lack the report of the checkpoint. A resumed trial repeats no measurement from before
-        its checkpoint. So a checkpoint is written only after every earlier measurement is in the ledger. The
-        reply is empty if nothing else is left to do.
+        A resumed trial repeats no measurement from before its checkpoint, so a checkpoint is written only
+        after every earlier measurement is in the ledger. The reply is empty if a finished trial waits for
+        that.
 
         Args:
             is_recorded: Whether the ledger contains all measurements of earlier replies.
@@ -145,16 +145,16 @@ class Harness:
             raise self._unreachable
         if self._failure is not None:
             return Reply(ended=self._failure)
-        assert self._workload is not None, "start must come first"
+        assert self._workload is not None, "`start` must run first"
         if self._is_checkpoint_pending and is_recorded:
             return self._save_checkpoint(None)
         if self._is_checkpoint_pending and self._finished:
-            time.sleep(OWED_S)
+            time.sleep(PENDING_CHECKPOINT_POLL_S)
             return Reply()
         try:
-            measurement = self._again or self._next_report()
+            measurement = self._unsent_report or self._next_report()
             self._finished = measurement is None or bool(self._workload.finished)
-            if self._finished or self._clock() - self._checked_at >= CHECK_S:
+            if self._finished or self._clock() - self._checked_at >= FILE_CHECK_S:
                 self._check()
                 self._checked_at = self._clock()
         except KeyboardInterrupt:
@@ -162,8 +162,8 @@ class Harness:
         except BaseException as error:  # any exception becomes an outcome
             return self._failure_reply(classify_error(error), error)
         if self._finished and received_signal():
-            raise KeyboardInterrupt("training code ended early, since a signal asked it to")
-        self._last, self._again = measurement or self._last, None
+            raise KeyboardInterrupt("training code ended early after a signal")
+        self._last, self._unsent_report = measurement or self._last, None
         if measurement is None:
             self._saved_step = -1  # the state may have changed after the last report
         is_due = self._finished or self._clock() - self._saved_at >= self._checkpoint_seconds
@@ -172,7 +172,7 @@ class Harness:
 
     def _next_report(self) -> Measurement | None:
         """Return the next report; None if the workload ended without another one."""
-        assert self._workload is not None, "there must be a workload to advance"
+        assert self._workload is not None, "`start` must run before `advance`"
         with _end_forked_copies():
             measurement = self._workload.advance()
         has_ended = measurement is None and self._last is not None and bool(self._workload.finished)
@@ -181,16 +181,16 @@ class Harness:
     def _save_checkpoint(self, measurement: Measurement | None) -> Reply:
         """Write a checkpoint; return a reply with it, `measurement` and, after the last step, the outcome."""
         assert self._workload is not None, "there must be a workload to save"
-        assert self._last is not None, "what is saved has been measured"
+        assert self._last is not None, "a checkpoint follows a measurement"
         self._is_checkpoint_pending = False
         if not self._finished:
             return Reply(measurement, self._save())
         # A search trial's last checkpoint is deleted once its end is recorded, so it is not flushed to disk.
         is_search = self._phase == "search"
         saved_step = self._save(flush=not is_search, patience_s=0.0 if is_search else PATIENCE_S)
-        addition = "" if is_search or self._saved_step == self._last.step else f", {self._unsaved}"
+        save_error = "" if is_search or self._saved_step == self._last.step else f", {self._save_error}"
         self._close()
-        reason = f"ran to step {self._last.step}{addition}{self._missing_splits_clause(self._last)}"
+        reason = f"ran to step {self._last.step}{save_error}{self._missing_splits_clause(self._last)}"
         return Reply(measurement, saved_step, Outcome(OutcomeKind.FINISHED, reason))
 
     def _missing_splits_clause(self, last: Measurement) -> str:
@@ -198,10 +198,10 @@ class Harness:
         measured_splits = {split_and_quantity(name)[0] for name in last.metrics}
         if "" in measured_splits:
             return ""  # the spec may assign a metric without a split to one of the confirm splits
-        unread = [split for split in self._splits if split not in measured_splits]
-        if self._phase != "confirm" or not unread:
+        missing_splits = [split for split in self._splits if split not in measured_splits]
+        if self._phase != "confirm" or not missing_splits:
             return ""
-        return f", and its last report has nothing of the test splits {', '.join(unread)}"
+        return f", and its last report has no metric of the test splits {', '.join(missing_splits)}"
 
     def stop(self, *, save: bool) -> Reply:
         """End the trial, with a checkpoint to continue from if `save` is True."""
@@ -213,7 +213,7 @@ class Harness:
         for checkpoint in self._store.complete(self._folder):
             try:
                 measurement = checkpoint.measurement()
-                self._workload = self._begin_workload(job)
+                self._workload = self._start_workload(job)
                 self._workload.restore(checkpoint.state)
             except KeyboardInterrupt:
                 raise
@@ -221,14 +221,14 @@ class Harness:
                 _log.warning("checkpoint %s is skipped: %s", checkpoint.folder, redact(repr(error)))
                 self._close()
             else:
-                self._last = self._again = measurement
+                self._last = self._unsent_report = measurement
                 self._saved_step = checkpoint.step
                 return
-        self._workload = self._begin_workload(job)
+        self._workload = self._start_workload(job)
 
-    def _begin_workload(self, job: Job) -> Workload:
+    def _start_workload(self, job: Job) -> Workload:
         with _end_forked_copies():
-            return self._begin(replace(job, settings=copy.deepcopy(dict(job.settings))))
+            return self._build_workload(replace(job, settings=copy.deepcopy(dict(job.settings))))
 
     def _with_source(self, job: Job) -> Job:
         """Return the job whose `source` is the state folder of the confirm trial's last checkpoint.
@@ -240,7 +240,9 @@ class Harness:
         """
         if job.source is None:
             return job
-        reason = "is not there: it found no room, was deleted, or this machine does not see its folder"
+        reason = (
+            "is missing: the disk was full, someone deleted it, or this machine does not share its folder"
+        )
         for checkpoint in self._store.complete(job.source.parent):
             if checkpoint.step == checkpoint_step(job.source.name):
                 try:
@@ -249,7 +251,7 @@ class Harness:
                     reason = f"is damaged ({redact(error)})"
                 else:
                     return replace(job, source=checkpoint.state)
-        raise SourceMissing(
+        raise SourceCheckpointMissing(
             f"a posthoc trial reads the last checkpoint of a confirm trial, and {job.source} {reason}; "
             "fix this, then `haltsweep resume NAME --retry failed`"
         )
@@ -268,7 +270,7 @@ class Harness:
         assert self._workload is not None, "there must be a workload to save"
         if self._last is None or self._last.step == self._saved_step:
             return None
-        began, wasted = self._clock(), 0.0
+        started_at, failure_s = self._clock(), 0.0
         try:
             checkpoint = self._store.write(
                 self._folder, self._last, self._workload.save, flush=flush, patience_s=patience_s
@@ -281,13 +283,13 @@ class Harness:
             raise
         except BaseException as error:  # a full disk or a failed upload must not end the trial
             step, reason = self._last.step, redact(repr(error))
-            self._unsaved = escape_unstorable(f"without its last checkpoint: {reason}")
+            self._save_error = escape_unstorable(f"without its last checkpoint: {reason}")
             _log.warning("no checkpoint at step %d in %s: %s", step, self._folder, reason)
-            wasted = self._clock() - began
+            failure_s = self._clock() - started_at
             return None
         finally:
             # After a slow failure, the trial works longer before the next attempt.
-            self._saved_at = self._clock() + WASTE * wasted
+            self._saved_at = self._clock() + FAILURE_PAUSE_FACTOR * failure_s
 
     def _close(self) -> None:
         workload, self._workload = self._workload, None

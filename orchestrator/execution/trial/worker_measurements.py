@@ -14,7 +14,7 @@ from trainables.protocol import Measurement, repeated_step_message
 
 MAX_EXAMPLES_CHARS = 1 << 20
 """Maximum number of characters of one trial's examples as JSON, since the ledger stores them permanently."""
-STEP_END = 2**63
+MAX_STEP_EXCLUSIVE = 2**63
 """Exclusive upper bound of steps, which are stored as 64-bit integers."""
 MAX_TEXT_CHARS = 10_000
 """Maximum number of characters of a reported text; longer texts are cut."""
@@ -31,8 +31,8 @@ class BadMeasurement(Exception):
 def validate_measurement(measurement: Measurement | None, last: Measurement | None) -> Measurement:
     """Return `measurement` with float metrics, texts as attributes, and storable names.
 
-    Metrics that are None are removed. Metrics may be infinite or NaN, since the conductor checks which must
-    be finite.
+    Metrics that are None are removed. Metrics may be infinite or NaN; the conductor checks the metrics that
+    must be finite.
 
     Args:
         measurement: The report of the workload.
@@ -43,28 +43,34 @@ def validate_measurement(measurement: Measurement | None, last: Measurement | No
     """
     if not isinstance(measurement, Measurement):
         requirement = "a workload must report a trainables.protocol.Measurement"
-        raise BadMeasurement(f"{requirement}, got {_kind(measurement)}; fix the code")
-    step = _step(measurement.step)
+        raise BadMeasurement(f"{requirement}, got {_type_text(measurement)}; fix the code")
+    step = _valid_step(measurement.step)
     if not isinstance(measurement.metrics, Mapping):
-        raise BadMeasurement(f"metrics must be a mapping, got {_kind(measurement.metrics)}; fix the code")
+        raise BadMeasurement(
+            f"metrics must be a mapping, got {_type_text(measurement.metrics)}; fix the code"
+        )
     values_by_name: Mapping[Any, Any] = {**measurement.attributes, **measurement.metrics}
-    reported = {_storable_name(name): value for name, value in values_by_name.items() if value is not None}
-    texts = {name: _text(value) for name, value in reported.items() if isinstance(value, str)}
-    metrics = {name: _number(name, value, step) for name, value in reported.items() if name not in texts}
-    seconds = _seconds(measurement.seconds, step)
+    reported_values = {
+        _storable_name(name): value for name, value in values_by_name.items() if value is not None
+    }
+    texts = {name: _storable_text(value) for name, value in reported_values.items() if isinstance(value, str)}
+    metrics = {
+        name: _to_float(name, value, step) for name, value in reported_values.items() if name not in texts
+    }
+    seconds = _valid_seconds(measurement.seconds, step)
     if last is not None and step <= last.step:
         raise BadMeasurement(repeated_step_message(step, last.step))
-    examples = _examples(measurement.examples)
+    examples = _storable_examples(measurement.examples)
     return replace(
         measurement, step=step, seconds=seconds, metrics=metrics, examples=examples, attributes=texts
     )
 
 
-def _text(value: str) -> str:
+def _storable_text(value: str) -> str:
     return escape_unstorable(value if len(value) <= MAX_TEXT_CHARS else f"{value[:MAX_TEXT_CHARS]} ... (cut)")
 
 
-def _examples(examples: Any) -> tuple[Mapping[str, Any], ...]:
+def _storable_examples(examples: Any) -> tuple[Mapping[str, Any], ...]:
     """Return the examples as JSON values that the ledger can store."""
     try:
         text = json.dumps(examples if examples else [], allow_nan=False)
@@ -74,7 +80,7 @@ def _examples(examples: Any) -> tuple[Mapping[str, Any], ...]:
         message = escape_unstorable(str(error))
         raise BadMeasurement(f"examples must be JSON values ({message}); fix the code") from error
     if not is_listed:
-        raise BadMeasurement(f"examples must be a list of mappings, got {_kind(examples)}; fix the code")
+        raise BadMeasurement(f"examples must be a list of mappings, got {_type_text(examples)}; fix the code")
     if len(text) > MAX_EXAMPLES_CHARS:
         raise BadMeasurement(
             f"examples must have at most {MAX_EXAMPLES_CHARS:,} characters as JSON, got {len(text):,}; "
@@ -83,27 +89,27 @@ def _examples(examples: Any) -> tuple[Mapping[str, Any], ...]:
     return tuple(escape_unstorable_values(values))
 
 
-def _is_truth_value(value: Any) -> bool:
+def _is_boolean(value: Any) -> bool:
     """Return whether a value is a bool of Python, NumPy or torch, probably a comparison without a mean."""
     return isinstance(value, bool) or str(getattr(value, "dtype", "")) in ("bool", "torch.bool")
 
 
-def _step(value: Any) -> int:
-    shown_value: Any = "" if _is_truth_value(value) else value
+def _valid_step(value: Any) -> int:
+    shown_value: Any = "" if _is_boolean(value) else value
     try:
         step = operator.index(shown_value)
     except TypeError as error:
         raise BadMeasurement(
             f"a step must be a whole number, got {_quoted_value(value)}; fix the code"
         ) from error
-    if not 0 <= step < STEP_END:
+    if not 0 <= step < MAX_STEP_EXCLUSIVE:
         raise BadMeasurement("a step must be from 0 to 2**63 - 1, got a number outside; fix the code")
     return step
 
 
-def _seconds(value: Any, step: int) -> float:
+def _valid_seconds(value: Any, step: int) -> float:
     """Return seconds as a float. Negative or infinite seconds are refused, since budgets add them up."""
-    seconds = _number("seconds", value, step)
+    seconds = _to_float("seconds", value, step)
     if not 0 <= seconds <= MAX_NUMBER:
         raise BadMeasurement(
             f"seconds must be finite and 0 or more, got {seconds} at step {step}; fix the code"
@@ -117,23 +123,23 @@ def _storable_name(name: Any) -> str:
     return escape_unstorable(name)
 
 
-def _number(name: Any, value: Any, step: int) -> float:
+def _to_float(name: Any, value: Any, step: int) -> float:
     """Return any number of Python, NumPy or torch as a 64-bit float; booleans are refused."""
     if isinstance(value, float):
         return float(value)
-    if _is_truth_value(value):
+    if _is_boolean(value):
         raise BadMeasurement(
-            f"a metric must be a number, got {_kind(value)} for {_quoted_value(name)} at step {step}: "
+            f"a metric must be a number, got {_type_text(value)} for {_quoted_value(name)} at step {step}: "
             "report a share or a count, or float(...) of it to report 0 or 1"
         )
     shape = tuple(getattr(value, "shape", ()))
     if math.prod(shape) != 1:
         raise BadMeasurement(
-            f"a metric must be one number, got {_kind(value)} of shape {shape} for {_quoted_name(name)} at "
-            f"step {step}; report its mean or one of its elements"
+            f"a metric must be one number, got {_type_text(value)} of shape {shape} for "
+            f"{_quoted_name(name)} at step {step}; report its mean or one of its elements"
         )
     try:
-        return _float(value)
+        return _convert_to_float(value)
     except OverflowError as error:
         raise BadMeasurement(
             f"a metric must fit into a 64-bit float, got a larger number for {_quoted_name(name)}"
@@ -145,9 +151,9 @@ def _number(name: Any, value: Any, step: int) -> float:
         ) from error
 
 
-def _float(value: Any) -> float:
+def _convert_to_float(value: Any) -> float:
     if isinstance(value, str | bytes | bytearray):
-        raise TypeError("text is no number, even where it can be read as one")
+        raise TypeError("text is not a number, even if float() can parse it")
     # PyTorch warns about converting a tensor that requires a gradient.
     detach = getattr(value, "detach", None)
     plain_value = detach() if callable(detach) else value
@@ -159,8 +165,8 @@ def _quoted_name(name: Any) -> str:
 
 
 def _quoted_value(value: Any) -> str:
-    return escape_unstorable(shown(value)) if value is None or isinstance(value, str) else _kind(value)
+    return escape_unstorable(shown(value)) if value is None or isinstance(value, str) else _type_text(value)
 
 
-def _kind(value: object) -> str:
+def _type_text(value: object) -> str:
     return f"a {escape_unstorable(type(value).__name__)}"

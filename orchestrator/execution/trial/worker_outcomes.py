@@ -8,10 +8,10 @@ from orchestrator.files.redact import escape_unstorable, redact
 from orchestrator.trials import Outcome, OutcomeKind
 from trainables.protocol import Diverged, Infeasible
 
-TRACEBACK_LINES = 12
-MOST_CHARACTERS = 20_000
+MAX_TRACEBACK_LINES = 12
+MAX_REASON_LENGTH = 20_000
 """Maximum number of characters of a reason, since an exception may quote a complete tensor."""
-_KINDS = {Diverged: OutcomeKind.DIVERGED, Infeasible: OutcomeKind.INFEASIBLE}
+_KIND_BY_ERROR = {Diverged: OutcomeKind.DIVERGED, Infeasible: OutcomeKind.INFEASIBLE}
 _MEMORY_TEXTS = (
     "out of memory",
     "DefaultCPUAllocator: not enough memory",
@@ -20,7 +20,7 @@ _MEMORY_TEXTS = (
 )
 
 
-class SourceMissing(Exception):
+class SourceCheckpointMissing(Exception):
     """Raised if the checkpoint for a posthoc trial is missing or damaged; a traceback would not help."""
 
 
@@ -31,22 +31,22 @@ def classify_error(error: BaseException) -> Outcome:
     message = _error_message(error)
     notes = "".join(f"; {_redact_text(note)}" for note in getattr(error, "__notes__", ()))
     text = f"{_redact_text(type(error).__name__)}: {message}{notes}".strip()
-    for error_class, kind in _KINDS.items():
+    for error_class, kind in _KIND_BY_ERROR.items():
         if isinstance(error, error_class):
             return Outcome(kind, message or text)
-    if isinstance(error, SourceMissing):
+    if isinstance(error, SourceCheckpointMissing):
         return Outcome(OutcomeKind.CRASHED, message)
     if is_out_of_memory(error):
         return Outcome(OutcomeKind.OUT_OF_MEMORY, text)
     lines = _redact_text("".join(traceback.format_exception(error))).rstrip().splitlines()
-    return Outcome(OutcomeKind.CRASHED, _shorten("\n".join([text, *lines[-TRACEBACK_LINES:]])))
+    return Outcome(OutcomeKind.CRASHED, _shorten("\n".join([text, *lines[-MAX_TRACEBACK_LINES:]])))
 
 
 def _error_message(error: BaseException) -> str:
     try:
         return _shorten(_redact_text(str(error)))
     except Exception:  # its `__str__` may be broken
-        return "(it cannot say what went wrong: its __str__ raised)"
+        return "(no message: its __str__ raised an exception)"
 
 
 def _redact_text(text: str) -> str:
@@ -54,7 +54,7 @@ def _redact_text(text: str) -> str:
 
 
 def _shorten(text: str) -> str:
-    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]} ... (cut)"
+    return text if len(text) <= MAX_REASON_LENGTH else f"{text[:MAX_REASON_LENGTH]} ... (cut)"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -62,7 +62,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     seen_ids: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen_ids:
-        if isinstance(cause, MemoryError | _torch_error()):
+        if isinstance(cause, MemoryError | _torch_memory_error()):
             return True
         if isinstance(cause, RuntimeError) and any(text in _error_message(cause) for text in _MEMORY_TEXTS):
             return True
@@ -71,7 +71,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return False
 
 
-def _torch_error() -> type[BaseException]:
+def _torch_memory_error() -> type[BaseException]:
     # Looked up instead of imported, since importing torch is slow for a workload without it.
     torch = sys.modules.get("torch")
     return getattr(torch, "OutOfMemoryError", MemoryError) if torch else MemoryError

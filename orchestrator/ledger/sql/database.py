@@ -1,4 +1,4 @@
-"""Runs transactions on a database, with retries during outages and a check that its file is unchanged."""
+"""Run transactions on a database, with retries during outages and a check that its file is unchanged."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -8,7 +8,7 @@ from sqlalchemy.exc import DBAPIError
 
 from orchestrator.errors import StoreError
 from orchestrator.files.regular_files import file_identity
-from orchestrator.ledger.sql.engine import begin, database_file, explain_error
+from orchestrator.ledger.sql.engine import begin_transaction, database_file, explain_error
 from orchestrator.ledger.sql.outage import OnOutage, Patience, is_temporary
 
 T = TypeVar("T")
@@ -36,9 +36,8 @@ class Database:
     def run(self, work: Callable[[Connection], T], *, write: bool, patient: bool = True) -> T:
         """Return the result of `work`, run in a separate transaction that is committed.
 
-        After a temporary failure, `work` is called again on a new connection, for the time with which the
-        ledger was opened. It is then unknown whether the earlier transaction was committed, so `work` must
-        check that.
+        After a temporary failure, `work` runs again on a new connection, until the ledger's patience ends.
+        The earlier transaction may have been committed, so `work` must check for that.
 
         Args:
             work: Function of the connection.
@@ -52,17 +51,17 @@ class Database:
         while True:
             self._require_same_file()
             try:
-                with begin(self._engine, write=write) as connection:
+                with begin_transaction(self._engine, write=write) as connection:
                     result = work(connection)
             except DBAPIError as error:
                 if not is_temporary(error):
                     raise explain_error(error, self._engine.url) from error
-                self._patience.failed(str(error.orig))
+                self._patience.record_failure(str(error.orig))
                 if not (patient and self._patience.wait(tries)):
-                    raise explain_error(error, self._engine.url, self._patience.since) from error
+                    raise explain_error(error, self._engine.url, self._patience.began_at) from error
                 tries += 1
             else:
-                self._patience.worked()
+                self._patience.record_success()
                 if self._identity is None and self._file is not None:
                     self._identity = file_identity(self._file)
                 return result

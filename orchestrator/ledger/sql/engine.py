@@ -1,4 +1,4 @@
-"""Connects to the ledger's database: URLs, pragmas, transactions and explanations of errors."""
+"""Connect to the ledger's database: URLs, pragmas, transactions and explanations of errors."""
 
 import fcntl
 import logging
@@ -19,19 +19,19 @@ from orchestrator.files.redact import needs_encoding, redact_url
 from orchestrator.files.regular_files import describe_non_file
 
 BUSY_TIMEOUT_MS = 30_000
-LOCAL_WITHOUT_DEVICE = frozenset(
+LOCAL_FILE_SYSTEMS = frozenset(
     {"aufs", "bcachefs", "ecryptfs", "fuse.fuse-overlayfs", "overlay", "ramfs", "rootfs", "shiftfs"}
     | {"tmpfs", "ubifs", "virtiofs", "zfs"}
 )
 """Local file systems without a block device; any other without one may be on a network."""
-KINDS = Path("/proc/filesystems")
+FILE_SYSTEMS_FILE = Path("/proc/filesystems")
 MOUNTS = Path("/proc/self/mounts")
 LEDGER_TABLE = "haltsweep_sweeps"
 """Name of a table that identifies a database as a ledger."""
-_WRITE = "haltsweep_write"
-_LOGGER = "haltsweep"
+_WRITE_OPTION = "haltsweep_write"
+_LOGGER_SUFFIX = "haltsweep"
 """Suffix of the name of the connection pool's logger, so that other loggers are not changed."""
-_ANSWERS = {
+_KEEPALIVE_OPTIONS = {
     "connect_timeout": 10,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -40,12 +40,14 @@ _ANSWERS = {
 }
 """Options of libpq that detect a server that no longer responds; the URL may override them."""
 
-ABANDONED_MS = 20_000
+IDLE_TIMEOUT_MS = 20_000
 """Milliseconds after which PostgreSQL ends an idle transaction, since its client is lost."""
-LOCKED_MS = 30_000
+LOCK_TIMEOUT_MS = 30_000
 """Milliseconds that PostgreSQL waits for a lock before the transaction fails and is retried."""
-DAMAGED = "it is damaged: keep a copy, then restore it from a backup, or try `sqlite3 ledger.db .recover`"
-_REMEDIES = (
+DAMAGE_ADVICE = (
+    "it is damaged: keep a copy, then restore it from a backup, or try `sqlite3 ledger.db .recover`"
+)
+_REMEDY_BY_ERROR = (
     (
         "disk is full",
         f"{disk_errors.FULL}, then `haltsweep resume`; everything acknowledged so far is stored",
@@ -53,15 +55,18 @@ _REMEDIES = (
     ("readonly database", "make the file and its folder writable for this user"),
     ("unable to open database file", "check that the folder exists and is writable for this user"),
     ("not a database", "it is damaged or another program's file: restore it from a backup"),
-    *((sign, DAMAGED) for sign in ("malformed", "no such column", "no such table", "ON CONFLICT clause")),
-    *((sign, DAMAGED) for sign in ("Could not decode", "constraint failed", "datatype mismatch")),
+    *(
+        (sign, DAMAGE_ADVICE)
+        for sign in ("malformed", "no such column", "no such table", "ON CONFLICT clause")
+    ),
+    *((sign, DAMAGE_ADVICE) for sign in ("Could not decode", "constraint failed", "datatype mismatch")),
     ("locked", "another process has been writing to it for long; stop that process and try again"),
     ("disk I/O error", "check the disk (space, quota, `dmesg`), then `haltsweep resume`"),
 )
-_UNCLEAR = ("disk I/O error", "unable to open database file", "readonly database", "disk is full")
+_AMBIGUOUS_ERRORS = ("disk I/O error", "unable to open database file", "readonly database", "disk is full")
 """Messages of SQLite with several possible causes; for these the disk itself is checked."""
-_OTHER = (
-    "check that the database is reachable and try again (`haltsweep resume` goes on with a sweep); "
+_DEFAULT_REMEDY = (
+    "check that the database is reachable and try again (`haltsweep resume` continues a sweep); "
     "everything acknowledged so far is stored"
 )
 
@@ -78,33 +83,35 @@ def connect(url: str, mounts: Path = MOUNTS, *, write_ahead: bool = False) -> En
         InputError: For a URL that cannot hold a ledger.
         StoreError: If the path exists but is not a regular file.
     """
-    parsed = _parse(url)
+    parsed = _parse_url(url)
     if parsed.get_backend_name() == "sqlite":
         file = database_file(parsed)
         _refuse_non_file(file)
         refuse_network_file_system(file, mounts)
         timeout = {"timeout": BUSY_TIMEOUT_MS / 1000}
-        engine = create_engine(parsed, connect_args=timeout, pool_logging_name=_LOGGER)
+        engine = create_engine(parsed, connect_args=timeout, pool_logging_name=_LOGGER_SUFFIX)
         event.listen(engine, "connect", _set_pragmas)
         if write_ahead:
             event.listen(engine, "connect", _set_write_ahead)
         event.listen(engine, "begin", _begin_sqlite)
-        _quieten(engine)
+        _silence_pool_log(engine)
         return engine
-    answers = {name: value for name, value in _ANSWERS.items() if name not in parsed.query}
+    connect_options = {name: value for name, value in _KEEPALIVE_OPTIONS.items() if name not in parsed.query}
     try:
-        engine = create_engine(parsed, pool_pre_ping=True, connect_args=answers, pool_logging_name=_LOGGER)
+        engine = create_engine(
+            parsed, pool_pre_ping=True, connect_args=connect_options, pool_logging_name=_LOGGER_SUFFIX
+        )
     except ModuleNotFoundError as error:
         raise InputError(
             f"a ledger in PostgreSQL needs the driver psycopg, which is missing ({error}); "
             "install it with: pip install 'haltsweep[postgres]'"
         ) from error
     event.listen(engine, "connect", _set_limits)
-    _quieten(engine)
+    _silence_pool_log(engine)
     return engine
 
 
-def _quieten(engine: Engine) -> None:
+def _silence_pool_log(engine: Engine) -> None:
     """Silence the log messages of the connection pool, for example after a lost server or Ctrl-C.
 
     SQLAlchemy would log tracebacks in addition to the error message of haltsweep.
@@ -113,17 +120,17 @@ def _quieten(engine: Engine) -> None:
     logging.getLogger(pool.logger.name).setLevel(logging.CRITICAL)
 
 
-def require_answer(url: str) -> None:
+def require_reachable(url: str) -> None:
     """Verify that a database answers at `url`; a missing SQLite file is not created.
 
     Raises:
         InputError: For a URL that cannot hold a ledger.
         StoreError: If no database answers.
     """
-    parsed = _parse(url)
+    parsed = _parse_url(url)
     if parsed.get_backend_name() == "sqlite":
         _refuse_non_file(database_file(parsed), InputError)  # the user can name another place
-    with opened(url) as engine:
+    with open_engine(url) as engine:
         file = missing_file(engine)
         if file is not None and not file.parent.is_dir():
             raise InputError(
@@ -136,7 +143,7 @@ def require_answer(url: str) -> None:
 
 
 @contextmanager
-def opened(url: str) -> Iterator[Engine]:
+def open_engine(url: str) -> Iterator[Engine]:
     """Yield an engine for `url`, and close its connections at the end of the context."""
     engine = connect(url)
     try:
@@ -160,7 +167,7 @@ def database_file(url: URL) -> Path:
     """
     if not url.database or url.database == ":memory:":
         raise InputError(
-            f"a ledger must be kept in a file, got {redact_url(str(url))!r}; use sqlite:////absolute/path/ledger.db"
+            f"a ledger must be in a file, got {redact_url(str(url))!r}; use sqlite:////absolute/path/ledger.db"
         )
     file = Path(url.database)
     try:
@@ -184,7 +191,7 @@ def _refuse_non_file(file: Path, error: type[HaltsweepError] = StoreError) -> No
 def refuse_network_file_system(file: Path, mounts: Path = MOUNTS) -> None:
     """Raise InputError if `file` is on a file system on which SQLite's locks are unreliable."""
     kind = _file_system(file, mounts)
-    if kind is not None and kind not in LOCAL_WITHOUT_DEVICE and kind not in _device_file_systems():
+    if kind is not None and kind not in LOCAL_FILE_SYSTEMS and kind not in _device_file_systems():
         raise InputError(
             f"a SQLite ledger must be on a local disk, and {str(file)!r} is on {kind}, where locks are not "
             "reliable; choose a local folder for the runs, or a PostgreSQL with --storage postgresql+psycopg://..."
@@ -196,7 +203,7 @@ def require_locks(url: str) -> None:
 
     SQLite would report the database as locked, as if another process held it.
     """
-    parsed = _parse(url)
+    parsed = _parse_url(url)
     if parsed.get_backend_name() != "sqlite":
         return
     folder = next(path for path in database_file(parsed).parents if path.is_dir())
@@ -213,7 +220,7 @@ def require_locks(url: str) -> None:
 
 
 @contextmanager
-def begin(engine: Engine, *, write: bool) -> Iterator[Connection]:
+def begin_transaction(engine: Engine, *, write: bool) -> Iterator[Connection]:
     """Run one transaction and commit it at the end; a write holds SQLite's writer lock from the start.
 
     A transaction that does not write reads a consistent state.
@@ -221,22 +228,22 @@ def begin(engine: Engine, *, write: bool) -> Iterator[Connection]:
     Raises:
         StoreError: If text in the database is damaged.
     """
-    options: dict[str, Any] = {_WRITE: write}
+    options: dict[str, Any] = {_WRITE_OPTION: write}
     if engine.dialect.name == "postgresql":
         options["isolation_level"] = "READ COMMITTED" if write else "REPEATABLE READ"
     try:
         with engine.connect().execution_options(**options) as connection, connection.begin():
             yield connection
-    except UnicodeDecodeError as error:  # SQLite quotes the damaged text, which Python cannot decode
+    except UnicodeDecodeError as error:  # Python cannot decode the damaged text
         place = engine.url.render_as_string(hide_password=True)
-        raise StoreError(f"the ledger at {place} contains invalid text: {error}; {DAMAGED}") from error
+        raise StoreError(f"the ledger at {place} contains invalid text: {error}; {DAMAGE_ADVICE}") from error
 
 
 @contextmanager
 def transaction(engine: Engine, *, write: bool) -> Iterator[Connection]:
-    """Run a transaction as `begin` does, but raise StoreError with advice when the database fails."""
+    """Run a transaction as `begin_transaction` does, but raise StoreError if the database fails."""
     try:
-        with begin(engine, write=write) as connection:
+        with begin_transaction(engine, write=write) as connection:
             yield connection
     except DBAPIError as error:
         raise explain_error(error, engine.url) from error
@@ -259,14 +266,14 @@ def explain_error(error: DBAPIError, url: URL, since: float | None = None) -> St
     """
     cause = " ".join(str(error.orig).split())
     outage_text = f" (since {time.strftime('%H:%M:%S', time.localtime(since))})" if since is not None else ""
-    if any(sign in cause for sign in _UNCLEAR) and (refusal := _refusal(url)) is not None:
+    if any(sign in cause for sign in _AMBIGUOUS_ERRORS) and (refusal := _disk_error(url)) is not None:
         cause, remedy = f"{cause} ({refusal})", f"{disk_errors.disk_remedy(refusal)}, then `haltsweep resume`"
     else:
-        remedy = next((remedy for sign, remedy in _REMEDIES if sign in cause), _OTHER)
+        remedy = next((remedy for sign, remedy in _REMEDY_BY_ERROR if sign in cause), _DEFAULT_REMEDY)
     return StoreError(f"the ledger at {redact_url(str(url))} failed{outage_text}: {cause}; {remedy}")
 
 
-def _refusal(url: URL) -> OSError | None:
+def _disk_error(url: URL) -> OSError | None:
     """Return the error that the file system under a SQLite file reports; None if it reports none."""
     if url.get_backend_name() != "sqlite":
         return None
@@ -274,7 +281,7 @@ def _refusal(url: URL) -> OSError | None:
     return disk_errors.probe_folder(folder) if folder.is_dir() else None
 
 
-def _parse(url: str) -> URL:
+def _parse_url(url: str) -> URL:
     if needs_encoding(url):
         raise InputError(
             "user and password in --storage must be percent-encoded (@ as %40, / as %2F, a space as %20), "
@@ -299,15 +306,16 @@ def _parse(url: str) -> URL:
         )
     if parsed.query:
         raise InputError(
-            f"a ledger in a file takes no parameters, got {redact_url(url)!r}; leave out what follows the ?"
+            f"a ledger in a file takes no parameters, got {redact_url(url)!r}; omit the ? and the text "
+            "after it"
         )
     return parsed.set(drivername="sqlite")
 
 
 def _set_limits(connection: Any, _: object) -> None:
     # By default, the server keeps the locks of a lost client's transaction for hours.
-    connection.execute(f"SET idle_in_transaction_session_timeout = {ABANDONED_MS}")
-    connection.execute(f"SET lock_timeout = {LOCKED_MS}")
+    connection.execute(f"SET idle_in_transaction_session_timeout = {IDLE_TIMEOUT_MS}")
+    connection.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
     connection.commit()
 
 
@@ -327,26 +335,26 @@ def _set_write_ahead(connection: Any, _: object) -> None:
 
 def _begin_sqlite(connection: Connection) -> None:
     # Acquire the writer lock at once: a transaction that reads first and writes later can fail as busy.
-    write = connection.get_execution_options().get(_WRITE, False)
+    write = connection.get_execution_options().get(_WRITE_OPTION, False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
 def _device_file_systems() -> set[str]:
     """Return the file systems that this kernel mounts from block devices."""
-    lines = KINDS.read_text().splitlines()
+    lines = FILE_SYSTEMS_FILE.read_text().splitlines()
     return {line.strip() for line in lines if not line.startswith("nodev")}
 
 
 def _file_system(file: Path, mounts: Path) -> str | None:
-    if not mounts.exists() or not KINDS.exists():
+    if not mounts.exists() or not FILE_SYSTEMS_FILE.exists():
         return None
-    best, kind = -1, None
+    best_depth, file_system = -1, None
     for line in mounts.read_text().splitlines():
         _, point, name = line.split()[:3]
         folder = Path(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point))
-        if file.is_relative_to(folder) and len(folder.parts) >= best:
-            best, kind = len(folder.parts), name
-    return kind
+        if file.is_relative_to(folder) and len(folder.parts) >= best_depth:
+            best_depth, file_system = len(folder.parts), name
+    return file_system
 
 
 def table_names(url: str) -> frozenset[str]:

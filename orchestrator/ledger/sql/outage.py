@@ -1,4 +1,4 @@
-"""Classifies temporary failures of a database, and limits the time spent on retries."""
+"""Classify temporary failures of a database, and limit the time spent on retries."""
 
 import threading
 import time
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from sqlalchemy.exc import DBAPIError
 
-PASSING = ("08", "40", "53300", "55P03", "57P")
+TEMPORARY_STATES = ("08", "40", "53300", "55P03", "57P")
 """SQLSTATE prefixes of temporary errors: connection lost, deadlock, too many clients, locked, restarting."""
-LASTING = ("authentication failed", "does not exist", "no pg_hba.conf entry", "no password supplied")
+PERMANENT_ERRORS = ("authentication failed", "does not exist", "no pg_hba.conf entry", "no password supplied")
 """Texts of permanent connection errors, which have no SQLSTATE."""
 WAITS_S = (0.05, 5.0)
 """Shortest and longest wait between two tries, in seconds."""
-REPORTED_AFTER_S = 1.0
+REPORT_DELAY_S = 1.0
 """Seconds after which an outage is reported."""
 
 
@@ -40,9 +40,9 @@ def is_temporary(error: DBAPIError) -> bool:
         return str(name).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
     state = getattr(cause, "sqlstate", None)
     if state is not None:
-        return str(state).startswith(PASSING)
+        return str(state).startswith(TEMPORARY_STATES)
     is_lost = type(cause).__name__ in {"OperationalError", "ConnectionTimeout"}
-    return is_lost and hasattr(cause, "sqlstate") and not any(sign in str(cause) for sign in LASTING)
+    return is_lost and hasattr(cause, "sqlstate") and not any(sign in str(cause) for sign in PERMANENT_ERRORS)
 
 
 class Patience:
@@ -53,32 +53,32 @@ class Patience:
         self._on_outage = on_outage or (lambda _: None)
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._announced = False
+        self._is_reported = False
         self._since: tuple[float, float] | None = None
         """Time of the first failure: Unix time and monotonic time, in seconds."""
 
-    def failed(self, cause: str) -> None:
-        """Record a failure for a temporary reason, and report the outage once it lasts."""
+    def record_failure(self, cause: str) -> None:
+        """Record a temporary failure, and report the outage if it lasts."""
         with self._lock:
             self._since = self._since or (time.time(), time.monotonic())
-            began, ticks = self._since
-            lasts = self._patience_s > 0 and time.monotonic() - ticks >= REPORTED_AFTER_S
-            is_new = lasts and not self._announced
-            self._announced = self._announced or is_new
+            began_at, began_ticks = self._since
+            is_long = self._patience_s > 0 and time.monotonic() - began_ticks >= REPORT_DELAY_S
+            is_new = is_long and not self._is_reported
+            self._is_reported = self._is_reported or is_new
         if is_new:
-            self._on_outage(Outage(began, began + self._patience_s, " ".join(cause.split())))
+            self._on_outage(Outage(began_at, began_at + self._patience_s, " ".join(cause.split())))
 
-    def worked(self) -> None:
+    def record_success(self) -> None:
         """Record a success, and report the end of the outage."""
         if self._since is None:
             return
         with self._lock:
-            announced, self._announced, self._since = self._announced, False, None
-        if announced:
+            is_reported, self._is_reported, self._since = self._is_reported, False, None
+        if is_reported:
             self._on_outage(None)
 
     @property
-    def since(self) -> float | None:
+    def began_at(self) -> float | None:
         """Unix time in seconds at which the outage began; None if there is none."""
         return self._since[0] if self._since is not None else None
 
@@ -90,8 +90,8 @@ class Patience:
         wait_left_s = since[1] + self._patience_s - time.monotonic()
         if wait_left_s <= 0:
             return False
-        first, longest = WAITS_S
-        return not self._closed.wait(min(longest, wait_left_s, first * 2 ** min(tries, 20)))
+        shortest, longest = WAITS_S
+        return not self._closed.wait(min(longest, wait_left_s, shortest * 2 ** min(tries, 20)))
 
     def end(self) -> None:
         """End all waiting, now and in future."""

@@ -1,4 +1,4 @@
-"""Converts events to rows and back; step and seconds of measurements are columns, the rest is JSON."""
+"""Convert events to rows and back; step and seconds of measurements are columns, the rest is JSON."""
 
 import json
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from orchestrator.files.redact import escape_unstorable_values
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.trials import OutcomeKind
 
-_KINDS = {kind.value: kind for kind in EventKind}
-_OF_THE_SWEEP = frozenset({EventKind.OPENED, EventKind.READ, EventKind.CLOSED})
-_dumps = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
-_dumps_metrics = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
-"""Encoder of metrics, which may be NaN or infinite: `NaN`, `Infinity` and `-Infinity` in Python's JSON."""
+_KIND_BY_NAME = {kind.value: kind for kind in EventKind}
+_SWEEP_EVENTS = frozenset({EventKind.OPENED, EventKind.READ, EventKind.CLOSED})
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+_encode_metrics = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+"""Encoder of metrics; Python's JSON writes infinite values as `NaN`, `Infinity` and `-Infinity`."""
 
 
 def to_row(event: Event) -> dict[str, Any]:
@@ -22,18 +22,18 @@ def to_row(event: Event) -> dict[str, Any]:
     Raises:
         ValueError: For a number that is not finite, except in metrics.
     """
-    is_of_sweep = event.kind in _OF_THE_SWEEP
+    is_of_sweep = event.kind in _SWEEP_EVENTS
     assert (event.trial_id is None) == is_of_sweep, f"{event.kind} must name its trial, or none"
     row: dict[str, Any] = {"kind": event.kind.value, "at": float(event.at), "trial_id": event.trial_id}
     row |= dict.fromkeys(("step", "seconds", "outcome"))
     payload: Any = event.payload
-    dumps = _dumps
+    encode = _encode
     if event.kind is EventKind.MEASURED:
         row |= {"step": int(payload["step"]), "seconds": float(payload["seconds"])}
-        payload, dumps = payload["metrics"], _dumps_metrics
+        payload, encode = payload["metrics"], _encode_metrics
     elif event.kind is EventKind.ENDED and OutcomeKind(payload["kind"]).final:
         row["outcome"] = payload["kind"]
-    return row | {"payload": dumps(escape_unstorable_values(payload))}
+    return row | {"payload": encode(escape_unstorable_values(payload))}
 
 
 def from_row(row: Sequence[Any]) -> Event:
@@ -42,4 +42,4 @@ def from_row(row: Sequence[Any]) -> Event:
     payload = parse_json(text)
     if step is not None:
         payload = {"step": step, "seconds": seconds, "metrics": payload}
-    return Event(_KINDS[name], at, trial_id, payload, seq)
+    return Event(_KIND_BY_NAME[name], at, trial_id, payload, seq)

@@ -1,4 +1,4 @@
-"""Defines the tables of the ledger, equal in SQLite and PostgreSQL, and their version."""
+"""Define the tables of the ledger, equal in SQLite and PostgreSQL, and their version."""
 
 from functools import cache
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from orchestrator.errors import StoreError
-from orchestrator.ledger.sql.engine import DAMAGED
+from orchestrator.ledger.sql.engine import DAMAGE_ADVICE
 
 SCHEMA_VERSION = 4
-READABLE_VERSION = 2
+MIN_READABLE_VERSION = 2
 """Oldest version that can be read. A ledger of an older version is upgraded before the first write."""
 CREATION_LOCK = 0x6861_6C74
 """Key of the PostgreSQL advisory lock under which tables are created."""
@@ -66,40 +66,40 @@ def is_retry() -> sa.ColumnElement[bool]:
     return events.c.kind == sa.literal_column("'retried'")
 
 
-UNIQUE_BEFORE = ("haltsweep_one_measurement_a_step", "haltsweep_one_end_a_trial")
+DROPPED_INDEXES = ("haltsweep_one_measurement_a_step", "haltsweep_one_end_a_trial")
 """Indexes of version 2 that are dropped: a retried trial has several ends and may repeat a step."""
 
 
 @cache
-def lookups() -> tuple[sa.Index, ...]:
-    """Return the indexes with which `admission` and `reading` find measurements, ends and retries of trials.
+def trial_indexes() -> tuple[sa.Index, ...]:
+    """Return the indexes by which queries find measurements, ends and retries of trials.
 
-    Called only where tables are created, since partial indexes import the drivers of both databases.
+    Only the code that creates tables calls it, since partial indexes import the drivers of both databases.
     """
     step, end = events.c.step.is_not(None), events.c.outcome.is_not(None)
     return (
-        _index_of_trials("haltsweep_measurements_of_trials", step, events.c.step),
-        _index_of_trials("haltsweep_ends_of_trials", end),
-        _index_of_trials("haltsweep_retries_of_trials", is_retry(), events.c.seq),
+        _trial_index("haltsweep_measurements_of_trials", step, events.c.step),
+        _trial_index("haltsweep_ends_of_trials", end),
+        _trial_index("haltsweep_retries_of_trials", is_retry(), events.c.seq),
     )
 
 
-def _index_of_trials(name: str, where: sa.ColumnElement[bool], *columns: sa.Column[Any]) -> sa.Index:
+def _trial_index(name: str, where: sa.ColumnElement[bool], *columns: sa.Column[Any]) -> sa.Index:
     trial = (events.c.sweep_id, events.c.trial_id)
     return sa.Index(name, *trial, *columns, sqlite_where=where, postgresql_where=where)
 
 
-def create(connection: sa.Connection) -> None:
+def create_tables(connection: sa.Connection) -> None:
     """Create missing tables in the caller's write transaction."""
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": CREATION_LOCK})
-    lookups()  # adds the indexes to `metadata`
+    trial_indexes()  # adds the indexes to `metadata`
     metadata.create_all(connection)
     if connection.execute(sa.select(versions.c.version)).first() is None:
         connection.execute(versions.insert().values(version=SCHEMA_VERSION))
 
 
-def version(connection: sa.Connection, location: str) -> int:
+def read_version(connection: sa.Connection, location: str) -> int:
     """Return the schema version of the ledger at `location`.
 
     Raises:
@@ -110,17 +110,17 @@ def version(connection: sa.Connection, location: str) -> int:
             f"{location} must hold a ledger of haltsweep, but has no table {versions.name!r}; "
             "check the path or URL"
         )
-    _refuse_code(connection, location)
+    _refuse_views_and_triggers(connection, location)
     versions_found = connection.scalars(sa.select(versions.c.version)).all()
     if len(versions_found) != 1 or not isinstance(versions_found[0], int) or versions_found[0] < 1:
         raise StoreError(
-            f"the ledger at {location} must have one schema version, got {versions_found}; {DAMAGED}"
+            f"the ledger at {location} must have one schema version, got {versions_found}; {DAMAGE_ADVICE}"
         )
-    if versions_found[0] < READABLE_VERSION:
+    if versions_found[0] < MIN_READABLE_VERSION:
         raise StoreError(
             f"the ledger at {location} has schema version={versions_found[0]} of an earlier haltsweep, but "
-            "this "
-            f"version reads {READABLE_VERSION} to {SCHEMA_VERSION}; read it with the version that wrote it"
+            f"this version reads {MIN_READABLE_VERSION} to {SCHEMA_VERSION}; read it with the version that "
+            "wrote it"
         )
     if versions_found[0] > SCHEMA_VERSION:
         raise StoreError(
@@ -135,19 +135,19 @@ def upgrade(connection: sa.Connection) -> None:
 
     Version 2 allows only one end per trial, and so no retries. Version 3 has no index of retries.
     """
-    for name in UNIQUE_BEFORE:
+    for name in DROPPED_INDEXES:
         connection.execute(sa.text(f"DROP INDEX IF EXISTS {name}"))
-    for index in lookups():
+    for index in trial_indexes():
         index.create(connection, checkfirst=True)
     connection.execute(sa.update(versions).values(version=SCHEMA_VERSION))
 
 
-def _refuse_code(connection: sa.Connection, location: str) -> None:
+def _refuse_views_and_triggers(connection: sa.Connection, location: str) -> None:
     """Raise StoreError for a SQLite file with views or triggers, whose queries might never end."""
     if connection.dialect.name != "sqlite":
         return
     statement = "SELECT type, name FROM sqlite_master WHERE tbl_name LIKE 'haltsweep%'"
     for kind, name in connection.execute(sa.text(f"{statement} AND type IN ('view', 'trigger')")):
         raise StoreError(
-            f"the ledger at {location} must hold tables alone, and {name!r} is a {kind}; {DAMAGED}"
+            f"the ledger at {location} must hold only tables, and {name!r} is a {kind}; {DAMAGE_ADVICE}"
         )

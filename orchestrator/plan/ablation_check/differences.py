@@ -17,7 +17,7 @@ from orchestrator.plan.ablation_check.passes import LENGTH, READ_LENGTH, Pass
 from orchestrator.plan.ablation_check.probe import LAYERS, Probe
 from orchestrator.plan.ablation_check.weights import Weights
 from orchestrator.plan.space_check.spaces import enabling_params, ends
-from orchestrator.plan.training_code.settings import System, check_drawn
+from orchestrator.plan.training_code.settings import System, validate_draw
 from search_spaces.dimensions import Space, Value
 from search_spaces.paths import leaves
 from trainables.costs import depth_range, most_layers
@@ -126,7 +126,7 @@ def evidence(
     """
     aspects = _aspects(probe, pair, sweep, idle)
     for draw in draws(sweep.searched, pair[1].settings, left_out) if not is_evidence(aspects, idle) else ():
-        old, new = (check_drawn(system.settings, draw) for system in pair)
+        old, new = (validate_draw(system.settings, draw) for system in pair)
         if isinstance(old, System) and isinstance(new, System):
             with suppress(ValueError):  # the check of the search reports values that cannot be run
                 if is_evidence(found := _aspects(probe, (old, new), sweep, idle), idle):

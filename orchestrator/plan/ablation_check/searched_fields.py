@@ -19,7 +19,7 @@ from orchestrator.plan.faults import Faults
 from orchestrator.plan.space_check.dimensions import single_value_problem
 from orchestrator.plan.space_check.metrics import VALID, answer_metrics
 from orchestrator.plan.space_check.spaces import dimension_keys, enabling_params, ends
-from orchestrator.plan.training_code.settings import System, check_drawn
+from orchestrator.plan.training_code.settings import System, validate_draw
 from orchestrator.spec.types import Search
 from search_spaces.dimensions import Dimension, Space
 from trainables.metrics import Metric, look_up
@@ -85,5 +85,5 @@ def systems_at_ends(settings: Mapping[str, Any], dimension: Dimension, space: Sp
     """Return `settings` with `dimension` at each of its ends, except systems that cannot be built."""
     params = enabling_params(dimension, space, settings) or {}
     values = ends(dimension.domain)
-    variants = [check_drawn(settings, {**params, dimension.path: value}) for value in values]
+    variants = [validate_draw(settings, {**params, dimension.path: value}) for value in values]
     return [system for system in variants if isinstance(system, System)]

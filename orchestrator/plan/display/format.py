@@ -7,7 +7,7 @@ from typing import Any
 from search_spaces.dimensions import Choice, Dimension, Domain, Fixed, Float, Powers, Value, greatest
 from search_spaces.wording import shown
 
-LISTED_MAX = 8
+MAX_LISTED_VALUES = 8
 """Maximum number of values in a message."""
 
 
@@ -26,18 +26,18 @@ def value_words(value: Any) -> str:
         case float():
             return f"{value:g}"
         case str():
-            return repr(value) if _reads_as_no_text(value) else value
+            return repr(value) if _needs_quotes(value) else value
         case _:
             return str(value)
 
 
-def inner_words(value: Any) -> str:
+def nested_value_words(value: Any) -> str:
     """Format a value like `value_words`, but with braces around mappings: `{name: adam, lr: 0.1}`."""
     match value:
         case Mapping():
-            return f"{{{', '.join(f'{key}: {inner_words(inner)}' for key, inner in value.items())}}}"
+            return f"{{{', '.join(f'{key}: {nested_value_words(inner)}' for key, inner in value.items())}}}"
         case list() | tuple():
-            return f"[{', '.join(map(inner_words, value))}]"
+            return f"[{', '.join(map(nested_value_words, value))}]"
         case _:
             return value_words(value)
 
@@ -55,7 +55,7 @@ def setting_words(settings: Mapping[str, Any], digits: int | None = None, mark: 
 
 def _setting(value: Any, digits: int | None) -> str:
     if not isinstance(value, float):
-        return inner_words(value)
+        return nested_value_words(value)
     return str(value) if digits is None else f"{value:.{digits}g}"
 
 
@@ -65,7 +65,7 @@ def change_words(old: Any, new: Any) -> tuple[str, str]:
     return (repr(old), repr(new)) if words[0] == words[1] and old != new else words
 
 
-def _reads_as_no_text(text: str) -> bool:
+def _needs_quotes(text: str) -> bool:
     """Return whether YAML would parse the unquoted `text` as a number, null or boolean."""
     if text in {"", "~", "null", "true", "false"}:
         return True
@@ -78,8 +78,8 @@ def _reads_as_no_text(text: str) -> bool:
 def quote_values(values: Sequence[Value], word: str = "or") -> str:
     """Return the values as messages quote them: `1, 2 or 4`; a long list is shortened to `... or 5 more`."""
     texts = [shown(value) for value in values]
-    if len(texts) > LISTED_MAX:
-        texts[LISTED_MAX:] = [f"{len(texts) - LISTED_MAX} more"]
+    if len(texts) > MAX_LISTED_VALUES:
+        texts[MAX_LISTED_VALUES:] = [f"{len(texts) - MAX_LISTED_VALUES} more"]
     return f" {word} ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
 
 
@@ -90,9 +90,9 @@ def domain_words(domain: Domain) -> str:
     """
     match domain:
         case Choice(values):
-            return f"one of {', '.join(map(inner_words, values))}"
+            return f"one of {', '.join(map(nested_value_words, values))}"
         case Fixed(value):
-            return f"always {inner_words(value)}"
+            return f"always {nested_value_words(value)}"
         case Powers():
             return f"{value_words(domain.low)} to {value_words(domain.high)}, step x{domain.factor}"
         case _:
@@ -119,7 +119,7 @@ def format_amount(value: float) -> str:
     size, place = float(value), 0
     while abs(size) >= 999.5 and place < len(_PREFIXES) - 1:
         size, place = size / 1000, place + 1
-    return f"{_three(size)} {_PREFIXES[place]}".rstrip()
+    return f"{_three_digits(size)} {_PREFIXES[place]}".rstrip()
 
 
 def bytes_amount(value: float) -> str:
@@ -127,7 +127,7 @@ def bytes_amount(value: float) -> str:
     size, place = float(value), 0
     while abs(size) >= 999.5 and place < len(_BYTES) - 1:
         size, place = size / 1024, place + 1
-    return f"{_three(size)} {_BYTES[place]}"
+    return f"{_three_digits(size)} {_BYTES[place]}"
 
 
 def count(value: int) -> str:
@@ -135,37 +135,37 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
-DIGITS_SEEN = 1e12
+EXPONENT_FROM = 1e12
 """Numbers from here on are displayed in exponential notation."""
 
 
-def decimals(value: float, places: int, sign: str = "") -> str:
+def format_decimals(value: float, places: int, sign: str = "") -> str:
     """Return a number with `places` decimals: `0.250`, or `+0.250` with the sign `+`.
 
     Very large numbers have two digits and an exponent: `7.5e+75`. A value that rounds to zero has no sign.
     """
-    if abs(value) >= DIGITS_SEEN:
+    if abs(value) >= EXPONENT_FROM:
         return f"{value:{sign}.4g}"
     text = f"{value:{sign}.{places}f}"
     return text.lstrip("+-") if float(text) == 0 else text
 
 
-def signed(value: int) -> str:
+def format_signed(value: int) -> str:
     """Return an integer with sign and thousands separators: `-1,050,112` or `+128`."""
     return f"{value:+,}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a duration with its unit: `3.2 ms`, `41 s`, `12 min`, `5.5 h`, `3.1 d`."""
     if seconds < 1:
-        return f"{_three(seconds * 1000)} ms"
+        return f"{_three_digits(seconds * 1000)} ms"
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:
-            return f"{_three(seconds / size)} {unit}"
-    return f"{_three(seconds)} s"
+            return f"{_three_digits(seconds / size)} {unit}"
+    return f"{_three_digits(seconds)} s"
 
 
-def _three(value: float) -> str:
+def _three_digits(value: float) -> str:
     """Return a number with three significant digits and no exponent."""
     if abs(value) >= 99.95:
         return f"{value:.0f}"

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from orchestrator.plan.ablation_check.passes import EXAMPLES, LENGTH
 from orchestrator.plan.ablation_check.probe import LAYERS, NARROW
-from orchestrator.plan.answer import SEEN, outcomes_without_direction
+from orchestrator.plan.answer import TEST_DATA_SELECTION_WARNING, outcomes_without_direction
 from orchestrator.plan.budget import budget_lines
 from orchestrator.plan.display.format import (
     bytes_amount,
@@ -20,14 +20,14 @@ from orchestrator.plan.display.format import (
     condition_words,
     count,
     domain_words,
-    duration,
     format_amount,
-    signed,
+    format_duration,
+    format_signed,
     value_words,
 )
 from orchestrator.plan.planned_trials import CONFIRM, CROSS, POSTHOC, SEARCH, num_points
 from orchestrator.plan.power import rounds_sentence
-from orchestrator.plan.readings.published_rows import name_of, rows_without_evaluation
+from orchestrator.plan.readings.published_rows import row_name, rows_without_evaluation
 from orchestrator.plan.report_counts import idle_patience_warnings
 from orchestrator.plan.space_check.objective_descriptions import objective_lines, reversed_goal_warnings
 from orchestrator.plan.training_code.device_choices import device_lines
@@ -43,14 +43,14 @@ from trainables.custom.extensions import num_started_threads
 from trainables.custom.source_files import script_command
 from trainables.metrics import split_and_quantity
 
-MEANT_FALSE = {"no", "off", "false"}
+FALSE_WORDS = {"no", "off", "false"}
 """Texts that were probably meant as false, but are non-empty and therefore true in Python.
 
 YAML 1.2 reads `no` and `off` as texts even without quotes.
 """
 CONTEXT_FIELDS = {"dataset", "data", "task", "benchmark", "environment", "env", "domain", "corpus"}
 """Last parts of field paths whose values are rarely compared with each other."""
-COLUMNS = 2
+SETTINGS_COLUMNS = 2
 """Number of columns in the settings of the baseline."""
 
 
@@ -58,26 +58,28 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
     """Return the dry run for a width of 100 columns: arms, trials, cost estimates and power."""
     proofs = {proof.arm: proof for proof in plan.proofs}
     parts: list[RenderableType] = [Text.assemble((plan.name, "bold"), "  ", plan.question)]
-    parts += [_block(plan, arm, proofs) for arm in plan.arms]
+    parts += [_arm_block(plan, arm, proofs) for arm in plan.arms]
     parts.append(Text(_check_sentence(plan), "dim"))
     parts += [
         Rule("trials and estimated cost", style="dim"),
         _estimate_table(plan),
         Text(
-            _totals(plan)
-            + _repeats(plan)
-            + _exhausted(plan)
+            _totals_text(plan)
+            + _repeats_text(plan)
+            + _exhausted_search_text(plan)
             + _repeated_points_warning(plan)
             + "".join(f"\n{line}" for line in _doubtful_settings(plan))
             + _unmatched_published_warning(plan)
             + _resource_text(plan)
-            + _silence(plan)
+            + _silence_text(plan)
         ),
     ]
     parts += map(Text, device_lines(plan))
     parts += map(Text, budget_lines(plan))
     if plan.selected_on:
-        parts.append(Text(f"Warning: {SEEN.format(splits=' and '.join(plan.selected_on))}"))
+        parts.append(
+            Text(f"Warning: {TEST_DATA_SELECTION_WARNING.format(splits=' and '.join(plan.selected_on))}")
+        )
     if plan.power is not None:
         sentence = no_verdict_warning(plan) or plan.power.sentence
         parts += [Rule(f"what the {plan.unit}s can show", style="dim"), Text(sentence)]
@@ -118,27 +120,29 @@ def _check_sentence(plan: Plan) -> str:
     )
 
 
-def _block(plan: Plan, arm: Arm, proofs: Mapping[str, ArmCheck]) -> RenderableType:
+def _arm_block(plan: Plan, arm: Arm, checks_by_arm: Mapping[str, ArmCheck]) -> RenderableType:
     title = Text.assemble((arm.name, "bold"), f"  {arm.why}")
-    body: list[RenderableType] = [_settings(arm) if arm == plan.baseline else _changes(plan, arm)]
+    body: list[RenderableType] = [_settings_table(arm) if arm == plan.baseline else _changes_table(plan, arm)]
     body += [Text(line) for line in _space_lines(plan, arm)]
-    if arm.name in proofs:
-        body += [Text(line) for line in _proof_lines(proofs[arm.name], proofs.get(arm.reference))]
+    if arm.name in checks_by_arm:
+        body += [
+            Text(line) for line in _check_lines(checks_by_arm[arm.name], checks_by_arm.get(arm.reference))
+        ]
     return Group(Rule(title, align="left"), Padding(Group(*body), (0, 0, 1, 2)))
 
 
-def _settings(arm: Arm) -> Table:
+def _settings_table(arm: Arm) -> Table:
     """Return all settings of the baseline, in columns."""
     table = Table.grid(padding=(0, 2))
     cells = [Text.assemble((path, "dim"), " ", value_words(value)) for path, value in leaves(arm.settings)]
-    height = -(-len(cells) // COLUMNS)
+    height = -(-len(cells) // SETTINGS_COLUMNS)
     columns = [cells[start : start + height] for start in range(0, len(cells), height)]
     for row in zip_longest(*columns, fillvalue=Text()):
         table.add_row(*row)
     return table
 
 
-def _changes(plan: Plan, arm: Arm) -> Table:
+def _changes_table(plan: Plan, arm: Arm) -> Table:
     """Return the changes of an arm.
 
     For the baseline of another context, return its differences from the first baseline.
@@ -174,40 +178,40 @@ def _space_lines(plan: Plan, arm: Arm) -> Iterator[str]:
         for constraint in arm.space.constraints:
             yield f"only with {constraint}"
         yield from objective_lines(plan)
-    yield from (f"tries first {_point(arm, params)}" for params in arm.first)
+    yield from (f"tries first {_format_point(arm, params)}" for params in arm.first)
 
 
-def _point(arm: Arm, point: Assignment) -> str:
+def _format_point(arm: Arm, point: Assignment) -> str:
     """Return an assignment in words, with a remark if it equals the arm's own settings."""
     words = ", ".join(f"{path} {value_words(value)}" for path, value in point.items())
     is_own = all(same(lookup(arm.settings, path), value) for path, value in point.items())
     return f"{words} (its own settings)" if is_own else words
 
 
-def _proof_lines(proof: ArmCheck, reference: ArmCheck | None) -> Iterator[str]:
-    base = reference.parameters if reference else proof.parameters
-    delta = f" ({signed(proof.parameters - base)})" if proof.parameters != base else ""
-    size = f"{count(proof.parameters)} parameters{delta}"
-    if proof.flops_min is None or proof.flops_max is None:
+def _check_lines(check: ArmCheck, reference_check: ArmCheck | None) -> Iterator[str]:
+    base = reference_check.parameters if reference_check else check.parameters
+    delta = f" ({format_signed(check.parameters - base)})" if check.parameters != base else ""
+    size = f"{count(check.parameters)} parameters{delta}"
+    if check.flops_min is None or check.flops_max is None:
         yield size
     else:
-        input_text = "one input of full length" if proof.loss is not None else "its example"
-        yield f"{size}; {input_text}: {_span(proof.flops_min, proof.flops_max, 'to')} FLOPs forward"
-    for sign, modules in (("+", proof.module_tree_added), ("-", proof.module_tree_removed)):
+        input_text = "one input of full length" if check.loss is not None else "its example"
+        yield f"{size}; {input_text}: {_format_range(check.flops_min, check.flops_max, 'to')} FLOPs forward"
+    for sign, modules in (("+", check.module_tree_added), ("-", check.module_tree_removed)):
         for module in modules:
             yield f"{sign} {module}"
     parts = []
-    if proof.loss is not None and proof.gradient_norm is not None:
-        sizes = [f"{path.removeprefix('model.')} {value}" for path, value in proof.run_with.items()]
-        first = f"first loss {proof.loss:g}, gradient norm {proof.gradient_norm:g}"
+    if check.loss is not None and check.gradient_norm is not None:
+        sizes = [f"{path.removeprefix('model.')} {value}" for path, value in check.run_with.items()]
+        first = f"first loss {check.loss:g}, gradient norm {check.gradient_norm:g}"
         parts.append(f"{first} with {', '.join(sizes)}" if sizes else first)
-    if proof.evidence:
-        parts.append(f"differs in {', '.join(proof.evidence)}")
-    elif reference is not None and proof.loss is None:
+    if check.evidence:
+        parts.append(f"differs in {', '.join(check.evidence)}")
+    elif reference_check is not None and check.loss is None:
         parts.append("the models do not differ, so the change must affect training")
     if parts:
         yield "; ".join(parts)
-    yield from (f"warning: {note}" for note in proof.notes)
+    yield from (f"warning: {note}" for note in check.notes)
 
 
 def _estimate_table(plan: Plan) -> Table:
@@ -215,71 +219,74 @@ def _estimate_table(plan: Plan) -> Table:
     table = Table(box=None, header_style="dim", pad_edge=False)
     table.add_column("arm", overflow="fold")
     columns_known = ["FLOPs a step", "memory", "checkpoint"] if plan.trainable is None else []
-    phases = _phases(plan)
+    phases = _phases_of(plan)
     columns = [*phases, *columns_known, *(["a step, measured", "all steps"] if timed else [])]
     for column in columns:
         table.add_column(column, justify="right")
     for estimate in plan.prices:
         table.add_row(estimate.arm, *_estimate_cells(plan, estimate, timed=timed))
     totals = [str(sum(estimate.trials.get(phase, 0) for estimate in plan.prices)) for phase in phases]
-    seconds = [duration(_total_seconds(plan))] if timed else []
-    disk = ["", "", bytes_amount(_disk(plan))] if columns_known else []
+    seconds = [format_duration(_total_seconds(plan))] if timed else []
+    disk = ["", "", bytes_amount(_checkpoint_disk_bytes(plan))] if columns_known else []
     table.add_row("all", *totals, *disk, *([""] if timed else []), *seconds)
     return table
 
 
-def _phases(plan: Plan) -> tuple[str, ...]:
+def _phases_of(plan: Plan) -> tuple[str, ...]:
     """Return the phases of trials that the plan may have."""
     crosses = plan.confirm is not None and plan.confirm.cross
     return (SEARCH, CONFIRM, *([CROSS] if crosses else []), POSTHOC)
 
 
 def _estimate_cells(plan: Plan, estimate: ArmEstimate, *, timed: bool) -> list[str]:
-    cells = [str(estimate.trials.get(phase, 0)) for phase in _phases(plan)]
+    cells = [str(estimate.trials.get(phase, 0)) for phase in _phases_of(plan)]
     if plan.trainable is None:
-        cells += [_span(estimate.train_flops_min or 0.0, estimate.train_flops_max or 0.0, "..")]
+        cells += [_format_range(estimate.train_flops_min or 0.0, estimate.train_flops_max or 0.0, "..")]
         cells += [bytes_amount(estimate.peak_memory_bytes or 0), bytes_amount(estimate.checkpoint_bytes or 0)]
     if timed:
-        cells += [duration(estimate.seconds_per_step or 0.0), duration(_seconds(plan, estimate))]
+        cells += [
+            format_duration(estimate.seconds_per_step or 0.0),
+            format_duration(_training_seconds(plan, estimate)),
+        ]
     return cells
 
 
-def _span(least: float, greatest: float, to: str) -> str:
+def _format_range(least: float, greatest: float, separator: str) -> str:
     low, high = format_amount(least), format_amount(greatest)
-    return low if low == high else f"{low} {to} {high}"
+    return low if low == high else f"{low} {separator} {high}"
 
 
 def _num_trained(estimate: ArmEstimate) -> int:
     return sum(estimate.trials.get(phase, 0) for phase in (SEARCH, CONFIRM, CROSS))
 
 
-def _steps(plan: Plan, estimate: ArmEstimate) -> int:
+def _training_steps(plan: Plan, estimate: ArmEstimate) -> int:
     """Return the optimizer steps of all training trials of an arm, if none stops early."""
     steps = lookup(plan.arm(estimate.arm).settings, "train.steps")
     assert steps is not MISSING
     return _num_trained(estimate) * int(steps)
 
 
-def _seconds(plan: Plan, estimate: ArmEstimate) -> float:
-    return (estimate.seconds_per_step or 0.0) * _steps(plan, estimate)
+def _training_seconds(plan: Plan, estimate: ArmEstimate) -> float:
+    return (estimate.seconds_per_step or 0.0) * _training_steps(plan, estimate)
 
 
 def _total_seconds(plan: Plan) -> float:
-    return sum(_seconds(plan, estimate) for estimate in plan.prices)
+    return sum(_training_seconds(plan, estimate) for estimate in plan.prices)
 
 
-def _disk(plan: Plan) -> int:
+def _checkpoint_disk_bytes(plan: Plan) -> int:
     """Return the bytes of one checkpoint for every training trial."""
     return sum(_num_trained(estimate) * (estimate.checkpoint_bytes or 0) for estimate in plan.prices)
 
 
-def _silence(plan: Plan) -> str:
+def _silence_text(plan: Plan) -> str:
     if plan.resources.silent_minutes is None:
         return ""
     return f"\nA trial that reports nothing for {plan.resources.silent_minutes:g} minutes is ended."
 
 
-def _repeats(plan: Plan) -> str:
+def _repeats_text(plan: Plan) -> str:
     """Return how often every arm is searched and confirmed, and the names of controls."""
     controls = ", ".join(arm.name for arm in plan.arms if arm.control)
     sentence = f"\nControls, which no correction counts and which never win: {controls}."
@@ -287,11 +294,11 @@ def _repeats(plan: Plan) -> str:
     if plan.search is None or plan.confirm is None or not plan.power or not plan.power.comparisons:
         return controls_text
     if plan.repeats == 1:
-        once = (
-            "\nEvery arm is searched once: a verdict holds for the settings that this search found. With "
-            "search.repeats it covers the luck of a search too."
+        single_search_text = (
+            "\nEvery arm is searched once, so a verdict holds for the settings that this search found. With "
+            "search.repeats it accounts for variance between searches too."
         )
-        return once * any(arm.is_searched for arm in plan.arms) + controls_text
+        return single_search_text * any(arm.is_searched for arm in plan.arms) + controls_text
     seeds = len(plan.confirm.seeds) // plan.repeats
     return (
         f"\nEvery search runs {plan.repeats} times, {counted(plan.search.trials_per_arm, 'trial')} each, and "
@@ -299,16 +306,18 @@ def _repeats(plan: Plan) -> str:
     )
 
 
-def _exhausted(plan: Plan) -> str:
+def _exhausted_search_text(plan: Plan) -> str:
     """Return a sentence on searches with fewer trials than requested, since every combination was tried."""
     if plan.search is None:
         return ""
     num_trials = plan.search.trials_per_arm
     counts = Counter(trial.arm for trial in plan.trials if trial.phase == SEARCH and not trial.repeat)
-    shorter = ", ".join(f"{arm} {count}" for arm, count in counts.items() if count < num_trials)
-    if not shorter:
+    shorter_searches = ", ".join(f"{arm} {count}" for arm, count in counts.items() if count < num_trials)
+    if not shorter_searches:
         return ""
-    return f"\nSearches end when every combination was tried, after fewer than {num_trials}: {shorter}."
+    return (
+        f"\nSearches end when every combination was tried, after fewer than {num_trials}: {shorter_searches}."
+    )
 
 
 def _repeated_points_warning(plan: Plan) -> str:
@@ -323,8 +332,8 @@ def _repeated_points_warning(plan: Plan) -> str:
         return ""
     return (
         f"\nWarning: there are fewer points than trials of the search: {', '.join(repeated)}. The rest "
-        "repeat points with other seeds; lower search.trials_per_arm, or take the sampler grid: it tries "
-        "each once."
+        "repeat points with other seeds; lower search.trials_per_arm, or use the sampler grid, which tries "
+        "each point once."
     )
 
 
@@ -344,12 +353,12 @@ def plan_warnings(plan: Plan) -> list[str]:
 
 
 def _doubtful_settings(plan: Plan) -> list[str]:
-    texts = [*_refused_draws(plan), *_may_become_one(plan), *_may_be_contexts(plan)]
+    texts = [*_refused_draw_warnings(plan), *_possible_duplicate_warnings(plan), *_context_warnings(plan)]
     texts += [*idle_patience_warnings(plan), *reversed_goal_warnings(plan)]
-    return [*texts, *_custom_code_warnings(plan), *_placeholders(plan)]
+    return [*texts, *_custom_code_warnings(plan), *_placeholder_warnings(plan)]
 
 
-def _placeholders(plan: Plan) -> Iterator[str]:
+def _placeholder_warnings(plan: Plan) -> Iterator[str]:
     """Yield a warning for texts of a first spec that its author has not replaced."""
     keys = [f"why of {arm.name}" for arm in plan.arms if arm.why == WHY]
     if plan.question == QUESTION:
@@ -358,14 +367,14 @@ def _placeholders(plan: Plan) -> Iterator[str]:
         yield f"Warning: still the text of `haltsweep new`: {', '.join(keys)}. Write your own."
 
 
-def _may_be_contexts(plan: Plan) -> Iterator[str]:
+def _context_warnings(plan: Plan) -> Iterator[str]:
     """Yield warnings for grid fields whose names suggest that they should be contexts."""
-    first: dict[str, Arm] = {}
+    arm_by_path: dict[str, Arm] = {}
     for arm in plan.arms:
         if arm.reference and arm.name.startswith(f"{BASELINE}["):
             for change in arm.changes:
-                first.setdefault(change.path, arm)
-    for path, arm in first.items():
+                arm_by_path.setdefault(change.path, arm)
+    for path, arm in arm_by_path.items():
         if path != "task.name" and path.rpartition(".")[2].lower() not in CONTEXT_FIELDS:
             continue
         yield (
@@ -374,7 +383,7 @@ def _may_be_contexts(plan: Plan) -> Iterator[str]:
         )
 
 
-def _refused_draws(plan: Plan) -> Iterator[str]:
+def _refused_draw_warnings(plan: Plan) -> Iterator[str]:
     """Yield a warning for every Config next to the trainable that refuses combinations of a search."""
     predicates = {
         str(rule): (arm.name, rule)
@@ -385,11 +394,11 @@ def _refused_draws(plan: Plan) -> Iterator[str]:
     for name, predicate in predicates.values():
         yield (
             f"Warning: {predicate} refuses {predicate.refused:,} of {predicate.tried:,} combinations that "
-            f"were tried of {name}'s search. What it refuses is drawn again and costs no trial."
+            f"were tried of {name}'s search. The search draws refused combinations again; they cost no trial."
         )
 
 
-def _may_become_one(plan: Plan) -> Iterator[str]:
+def _possible_duplicate_warnings(plan: Plan) -> Iterator[str]:
     """Yield warnings for arms that set only values that the search of their reference may also choose.
 
     Arms that also leave other fields out of the search are skipped: they are meant to measure the effect of
@@ -401,12 +410,12 @@ def _may_become_one(plan: Plan) -> Iterator[str]:
         space = plan.arm(arm.reference).space
         unsearched = {*space.paths} - {*arm.space.paths} - {change.path for change in arm.changes}
         if arm.changes and not unsearched and all(_may_choose(space, change) for change in arm.changes):
-            sets = ", ".join(f"{change.path} {value_words(change.after)}" for change in arm.changes)
+            set_values = ", ".join(f"{change.path} {value_words(change.after)}" for change in arm.changes)
             paths = ", ".join(change.path for change in arm.changes)
             yield (
-                f"Warning: the search of {arm.reference} may choose what {arm.name} sets ({sets}), and "
-                f"then both are one system: leave {paths} out of the search if the arm is to be compared "
-                "with something else."
+                f"Warning: the search of {arm.reference} may choose the values that {arm.name} sets "
+                f"({set_values}), and then both arms are equal. Leave {paths} out of the search if the arm "
+                "must differ from its reference."
             )
 
 
@@ -426,7 +435,7 @@ def _custom_code_warnings(plan: Plan) -> list[str]:
         (field, value)
         for arm in plan.arms
         for field, value in leaves(arm.settings)
-        if isinstance(value, str) and value.lower() in MEANT_FALSE
+        if isinstance(value, str) and value.lower() in FALSE_WORDS
     )
     texts_for_false = [
         f"Warning: {field} is the text {value!r}, true for Python: write false if that is meant."
@@ -445,9 +454,9 @@ def _thread_warnings(trainable: str) -> list[str]:
     module = trainable.partition(":")[0]
     if not (thread_names := num_started_threads(module)):
         return []
-    started = f"importing {module} starts {counted(thread_names, 'thread')}"
+    thread_text = f"importing {module} starts {counted(thread_names, 'thread')}"
     effect = "so each trial starts a fresh interpreter instead of a fork, which takes seconds longer"
-    return [f"Warning: {started}, {effect}."]
+    return [f"Warning: {thread_text}, {effect}."]
 
 
 def _undeclared_metric_warnings(plan: Plan) -> list[str]:
@@ -472,12 +481,12 @@ def _undeclared_metric_warnings(plan: Plan) -> list[str]:
 
 def _unmatched_published_warning(plan: Plan) -> str:
     """Return a warning on published values that no evaluation of the sweep corresponds to."""
-    rows = [f"{row['metric']} of {name_of(row)} on {row['split']}" for row in rows_without_evaluation(plan)]
+    rows = [f"{row['metric']} of {row_name(row)} on {row['split']}" for row in rows_without_evaluation(plan)]
     if not rows:
         return ""
     remedy = "Add the splits to confirm.splits, or leave the rows out"
     if plan.confirm is None:
-        remedy = "Add confirm: what a search reads is compared with nothing published"
+        remedy = "Add confirm: search trials are not compared with published values"
     return f"\nWarning: no confirmed trial reads what was published as {'; '.join(rows)}. {remedy}."
 
 
@@ -485,16 +494,18 @@ def _resource_text(plan: Plan) -> str:
     """Return the resources of each trial as text."""
     cpus, gpus = plan.resources.cpus, plan.resources.gpus
     cores = "1 CPU core" if cpus == 1 else f"{value_words(cpus)} CPU cores"
-    share = f"{value_words(gpus)} of a GPU" if gpus <= 1 else f"{value_words(gpus)} GPUs"
-    has = f"{cores} and {share}" if gpus else cores
-    return f"\nA trial has {has}."
+    gpu_share = f"{value_words(gpus)} of a GPU" if gpus <= 1 else f"{value_words(gpus)} GPUs"
+    resources_text = f"{cores} and {gpu_share}" if gpus else cores
+    return f"\nA trial has {resources_text}."
 
 
-def _totals(plan: Plan) -> str:
+def _totals_text(plan: Plan) -> str:
     trials = count(len(plan.trials))
     if plan.trainable is not None:
         return f"{trials} trials. The cost of a step of {plan.trainable} is not known in advance."
-    flops = sum(_steps(plan, estimate) * (estimate.train_flops_max or 0.0) for estimate in plan.prices)
-    disk = bytes_amount(_disk(plan))
+    flops = sum(
+        _training_steps(plan, estimate) * (estimate.train_flops_max or 0.0) for estimate in plan.prices
+    )
+    disk = bytes_amount(_checkpoint_disk_bytes(plan))
     work = f"{format_amount(flops)} FLOPs if no trial stops or halts early"
     return f"{trials} trials; {work}; {disk} of checkpoints."

@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrator.errors import InputError
 from orchestrator.identity import digest
-from orchestrator.plan.extension.extension_rules import CAN, RequestedWork, refuse_change
+from orchestrator.plan.extension.extension_rules import ADDABLE_PARTS, RequestedWork, refuse_change
 from orchestrator.plan.planned_trials import CROSS, POSTHOC, SEARCH
 from orchestrator.plan.types import Arm, Extension, Plan
 from orchestrator.spec.differences import Difference, differences
@@ -17,7 +17,7 @@ from orchestrator.trials import PlannedTrial
 PHASES = ("search", "confirm", "cross", "posthoc")
 
 
-def changes_allowed(
+def allowed_changes(
     name: str, old: Mapping[str, Any], new: Mapping[str, Any], progress: RequestedWork
 ) -> tuple[Difference, ...]:
     """Return the differences between two specs.
@@ -35,17 +35,21 @@ def changes_allowed(
     if not changes:
         raise InputError(
             f"nothing to extend: {name} already has these settings. Name what to add, or continue the "
-            f"sweep with haltsweep resume {name}. {CAN}"
+            f"sweep with haltsweep resume {name}. {ADDABLE_PARTS}"
         )
     reasons = [(difference, refuse_change(difference, progress)) for difference in changes]
     refusals = [f"  {difference}\n    {reason}" for difference, reason in reasons if reason]
     if refusals:
-        raise InputError("\n".join([f"{name} cannot be extended by this:", *refusals, CAN]))
+        raise InputError("\n".join([f"{name} cannot be extended by this:", *refusals, ADDABLE_PARTS]))
     return changes
 
 
 def extend_plan(
-    old: Plan, new: Plan, started_ids: Collection[str], extension: Extension, never: Collection[str] = ()
+    old: Plan,
+    new: Plan,
+    started_ids: Collection[str],
+    extension: Extension,
+    unfinished_ids: Collection[str] = (),
 ) -> Plan:
     """Return `new`, with every trial of `old` unchanged.
 
@@ -54,31 +58,31 @@ def extend_plan(
         new: Plan of the extended spec.
         started_ids: Ids of trials that were requested.
         extension: Record of this extension.
-        never: Ids of trials that ended without being finished.
+        unfinished_ids: Ids of trials that ended without being finished.
 
     Raises:
         InputError: A requested trial or an arm would be lost or changed.
     """
-    new = replace(new, trials=(*new.trials, *late_trials(old, new, started_ids, never)))
-    refusals = [*_arms_lost(old, new), *_trials_lost(old, new, started_ids)]
-    refusals += _answer_changed(old, new, started_ids)
+    new = replace(new, trials=(*new.trials, *late_trials(old, new, started_ids, unfinished_ids)))
+    refusals = [*_lost_arm_refusals(old, new), *_lost_trial_refusals(old, new, started_ids)]
+    refusals += _answer_refusals(old, new, started_ids)
     if refusals:
         lines = [f"  {line}" for line in refusals]
-        raise InputError("\n".join([f"{old.name} cannot be extended by this:", *lines, CAN]))
+        raise InputError("\n".join([f"{old.name} cannot be extended by this:", *lines, ADDABLE_PARTS]))
     return replace(new, trials=tuple(_merge_trials(old, new)), extended=(*old.extended, extension))
 
 
-def _arms_lost(old: Plan, new: Plan) -> Iterator[str]:
+def _lost_arm_refusals(old: Plan, new: Plan) -> Iterator[str]:
     arms_by_name = {arm.name: arm for arm in new.arms}
     for arm in old.arms:
-        now = arms_by_name.get(arm.name)
-        if now is None:
-            yield f"arm {arm.name}: would not be there any more"
-        elif _arm_identity(now) != _arm_identity(arm):
+        new_arm = arms_by_name.get(arm.name)
+        if new_arm is None:
+            yield f"arm {arm.name}: would be missing"
+        elif _arm_identity(new_arm) != _arm_identity(arm):
             yield f"arm {arm.name}: would have other settings, ranges, first points or another reference"
 
 
-def _answer_changed(old: Plan, new: Plan, started_ids: Collection[str]) -> Iterator[str]:
+def _answer_refusals(old: Plan, new: Plan, started_ids: Collection[str]) -> Iterator[str]:
     """Yield a message if the primary outcomes change after confirm trials were requested.
 
     Without `answer.metric`, the first split determines the primary outcome, so new splits can change it.
@@ -93,18 +97,20 @@ def _arm_identity(arm: Arm) -> tuple[Any, ...]:
     return arm.digest, arm.reference, [dict(params) for params in arm.first]
 
 
-def _trials_lost(old: Plan, new: Plan, started_ids: Collection[str]) -> Iterator[str]:
+def _lost_trial_refusals(old: Plan, new: Plan, started_ids: Collection[str]) -> Iterator[str]:
     """Yield a message if a trial is lost; a trial that was not requested yet may get another id."""
     ids = {trial.trial_id for trial in new.trials}
-    places = {_place(trial) for trial in new.trials}
+    places = {_trial_identity(trial) for trial in new.trials}
     missing = [trial for trial in old.trials if trial.trial_id not in ids]
-    lost = [trial for trial in missing if trial.trial_id in started_ids or _place(trial) not in places]
+    lost = [
+        trial for trial in missing if trial.trial_id in started_ids or _trial_identity(trial) not in places
+    ]
     for trial in lost[:1]:
         remainder = f", and {len(lost) - 1} more" if len(lost) > 1 else ""
-        yield f"trial {trial.place} ({trial.trial_id}){remainder}: would be another one, or none"
+        yield f"trial {trial.place} ({trial.trial_id}){remainder}: would change or be missing"
 
 
-def _place(trial: PlannedTrial) -> tuple[Any, ...]:
+def _trial_identity(trial: PlannedTrial) -> tuple[Any, ...]:
     number = trial.number if trial.phase == "search" else None
     place = (trial.arm, trial.phase, trial.repeat, number, trial.rank, trial.seed, trial.settings_of)
     return (*place, tuple(sorted(trial.overrides.items())))
@@ -118,15 +124,17 @@ def _merge_trials(old: Plan, new: Plan) -> list[PlannedTrial]:
         groups[trial.phase, trial.repeat, trial.arm].append(trial)
     trials: list[PlannedTrial] = []
     for phase, repeat, arm in product(PHASES, range(new.repeats), new.arms):
-        trials += _numbered(groups[phase, repeat, arm.name], trials_by_id)
+        trials += _number_new_trials(groups[phase, repeat, arm.name], trials_by_id)
     return trials
 
 
-def _numbered(trials: Sequence[PlannedTrial], trial_by_id: Mapping[str, PlannedTrial]) -> list[PlannedTrial]:
+def _number_new_trials(
+    trials: Sequence[PlannedTrial], trial_by_id: Mapping[str, PlannedTrial]
+) -> list[PlannedTrial]:
     kept_trials = [trial_by_id[trial.trial_id] for trial in trials if trial.trial_id in trial_by_id]
     first = max((planned_trial.number + 1 for planned_trial in kept_trials), default=0)
-    fresh = (trial for trial in trials if trial.trial_id not in trial_by_id)
-    added = [replace(planned_trial, number=number) for number, planned_trial in enumerate(fresh, first)]
+    new_trials = (trial for trial in trials if trial.trial_id not in trial_by_id)
+    added = [replace(planned_trial, number=number) for number, planned_trial in enumerate(new_trials, first)]
     return [*sorted(kept_trials, key=lambda planned_trial: planned_trial.number), *added]
 
 
@@ -138,7 +146,7 @@ def _added_splits(old: Plan, new: Plan) -> tuple[str, ...]:
 
 
 def late_trials(
-    old: Plan, new: Plan, started_ids: Collection[str], never: Collection[str]
+    old: Plan, new: Plan, started_ids: Collection[str], unfinished_ids: Collection[str]
 ) -> Iterator[PlannedTrial]:
     """Yield the late trials of `old`, then one for each trial that was requested before splits were added.
 
@@ -149,14 +157,14 @@ def late_trials(
         old: The present plan.
         new: Plan of the extended spec.
         started_ids: Ids of trials that were requested.
-        never: Ids of trials that ended without being finished, which have no checkpoint to evaluate.
+        unfinished_ids: Ids of trials that ended without being finished, which have no checkpoint to evaluate.
     """
     yield from (trial for trial in old.trials if trial.late_splits)
     splits = _added_splits(old, new)
     for source in old.trials if splits else ():
         if source.phase in {SEARCH, CROSS} or source.late_splits:
             continue
-        if source.trial_id in started_ids and source.trial_id not in never:
+        if source.trial_id in started_ids and source.trial_id not in unfinished_ids:
             trial_id = digest(source.trial_id, POSTHOC, list(splits))
-            # It is numbered with the others of its arm.
+            # `_merge_trials` numbers the trial with the others of its arm.
             yield replace(source, trial_id=trial_id, phase=POSTHOC, number=0, late_splits=splits)

@@ -2,9 +2,9 @@
 
 Finished trials stay unchanged, and later trials must be run identically. Arms, seeds, posthoc settings and
 repeats of the searches can be appended. Trials can be added to the searches until the first confirm trial is
-requested: a confirm trial belongs to the winner among a number of trials, and test splits must not be read
-before that number is fixed. Test splits can be added even later, because checkpoints of confirm trials are
-retained and evaluated again.
+requested. A confirm trial belongs to the winner of a fixed number of trials, and no trial may read test
+splits before that number is fixed. Test splits can be added even later, because checkpoints of confirm trials
+are retained and evaluated again.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,14 +13,14 @@ from typing import Any
 
 from orchestrator.spec.differences import ABSENT, Difference
 
-CAN = (
+ADDABLE_PARTS = (
     "Can be added: arms, components and values of a grid or of contexts; seeds and splits behind those of "
     "confirm, or confirm itself; search.repeats; search.trials_per_arm, until the first confirm trial; "
-    "readings under posthoc. Budgets, on_error, texts and published values can change. Anything else is "
-    "another sweep: launch it under a name of its own."
+    "re-evaluations under posthoc. Budgets, on_error, texts and published values can change. Anything else "
+    "is another sweep: launch it under another name."
 )
-_SAME_SEARCH = "all trials of a search, and the searches of all arms, must be drawn and stopped alike"
-_FREE = frozenset({"question", "published", "profiles", "on_error"})
+_SEARCH_REFUSAL = "all trials of a search, and the searches of all arms, must be drawn and stopped alike"
+_CHANGEABLE_SECTIONS = frozenset({"question", "published", "profiles", "on_error"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +44,26 @@ class RequestedWork:
 
 def refuse_change(change: Difference, progress: RequestedWork) -> str:
     """Return why a sweep cannot be extended by a change; empty if it can."""
-    section, *inner = change.keys
-    if section in _FREE or inner[-1:] == ["why"]:
+    section, *inner_keys = change.keys
+    if section in _CHANGEABLE_SECTIONS or inner_keys[-1:] == ["why"]:
         return ""
     rules: Mapping[str, Callable[[], str]] = {
         "name": lambda: "a sweep keeps its name",
-        "trainable": lambda: "what ran must be what runs",
+        "trainable": lambda: "all trials must run the same trainable",
         "baseline": lambda: "the settings of every arm follow from it",
         "arms": lambda: _refuse_arms(change, progress),
         "components": lambda: _refuse_arms(change, progress),
         "combine": lambda: (
-            _refuse_arms(change, progress) if inner != ["of"] else _refuse_list_change(change, progress)
+            _refuse_arms(change, progress) if inner_keys != ["of"] else _refuse_list_change(change, progress)
         ),
-        "grid": lambda: _refuse_list_change(change, progress) if inner else _axes(),
-        "contexts": lambda: _refuse_list_change(change, progress) if inner else _axes(),
-        "search": lambda: _refuse_search(change, inner, progress),
-        "confirm": lambda: _refuse_confirm(change, inner, progress),
-        "answer": lambda: _refuse_answer(inner, progress),
-        "posthoc": lambda: _refuse_posthoc(change, inner),
-        "resources": lambda: _refuse_resources(inner),
-        "budget": lambda: _refuse_budget(change, inner, progress),
+        "grid": lambda: _refuse_list_change(change, progress) if inner_keys else _axis_refusal(),
+        "contexts": lambda: _refuse_list_change(change, progress) if inner_keys else _axis_refusal(),
+        "search": lambda: _refuse_search(change, inner_keys, progress),
+        "confirm": lambda: _refuse_confirm(change, inner_keys, progress),
+        "answer": lambda: _refuse_answer(inner_keys, progress),
+        "posthoc": lambda: _refuse_posthoc(change, inner_keys),
+        "resources": lambda: _refuse_resources(inner_keys),
+        "budget": lambda: _refuse_budget(change, inner_keys, progress),
     }
     return rules[section]()
 
@@ -73,17 +73,17 @@ def _refuse_arms(change: Difference, progress: RequestedWork) -> str:
         return "a requested arm cannot be removed"
     if change.before is not ABSENT:
         return "an arm cannot change after its trials ran; add an arm with another name"
-    return _no_looks("an arm", progress)
+    return _refuse_after_looks("an arm", progress)
 
 
 def _refuse_list_change(change: Difference, progress: RequestedWork) -> str:
     """Return why a change of a list is refused: lists that create arms may only be appended to."""
     if change.before is ABSENT:
-        return _axes()
-    return _refuse_loss(change) or _no_looks("an arm", progress)
+        return _axis_refusal()
+    return _refuse_loss(change) or _refuse_after_looks("an arm", progress)
 
 
-def _axes() -> str:
+def _axis_refusal() -> str:
     return "the change would alter every arm"
 
 
@@ -93,7 +93,7 @@ def _refuse_loss(change: Difference) -> str:
     return ""
 
 
-def _no_looks(subject: str, progress: RequestedWork) -> str:
+def _refuse_after_looks(subject: str, progress: RequestedWork) -> str:
     if not progress.has_looks:
         return ""
     return (
@@ -101,12 +101,12 @@ def _no_looks(subject: str, progress: RequestedWork) -> str:
     )
 
 
-def _refuse_search(change: Difference, inner: list[str], progress: RequestedWork) -> str:
-    if inner == ["repeats"]:
+def _refuse_search(change: Difference, inner_keys: list[str], progress: RequestedWork) -> str:
+    if inner_keys == ["repeats"]:
         is_fewer = change.after is ABSENT or change.after < (1 if change.before is ABSENT else change.before)
-        return "requested values cannot be removed" if is_fewer else _no_looks("a repeat", progress)
-    if inner != ["trials_per_arm"]:
-        return _SAME_SEARCH if inner else "the search cannot change once confirmation has started"
+        return "requested values cannot be removed" if is_fewer else _refuse_after_looks("a repeat", progress)
+    if inner_keys != ["trials_per_arm"]:
+        return _SEARCH_REFUSAL if inner_keys else "the search cannot change once confirmation has started"
     if change.after < change.before:
         return "requested values cannot be removed"
     if progress.confirmed:
@@ -117,17 +117,17 @@ def _refuse_search(change: Difference, inner: list[str], progress: RequestedWork
     return ""
 
 
-def _refuse_confirm(change: Difference, inner: list[str], progress: RequestedWork) -> str:
-    if change.after is ABSENT and not inner:
+def _refuse_confirm(change: Difference, inner_keys: list[str], progress: RequestedWork) -> str:
+    if change.after is ABSENT and not inner_keys:
         return "requested values cannot be removed"
-    if inner == ["seeds"]:
+    if inner_keys == ["seeds"]:
         old_value, new_value = change.before, change.after
         if list(new_value[: len(old_value)]) != list(old_value):
             return f"new seeds must follow the present ones: they must begin with {_list(old_value)}"
-        return _no_looks("a seed", progress)
-    if not progress.confirmed or not inner:
+        return _refuse_after_looks("a seed", progress)
+    if not progress.confirmed or not inner_keys:
         return ""
-    if inner == ["splits"]:
+    if inner_keys == ["splits"]:
         return _refuse_splits(change, progress)
     return "confirm trials have already run with the old value"
 
@@ -145,28 +145,28 @@ def _refuse_splits(change: Difference, progress: RequestedWork) -> str:
     return ""
 
 
-def _refuse_answer(inner: list[str], progress: RequestedWork) -> str:
-    if inner == ["spread"] or not progress.confirmed:
+def _refuse_answer(inner_keys: list[str], progress: RequestedWork) -> str:
+    if inner_keys == ["spread"] or not progress.confirmed:
         return ""
     return "the answer cannot change after confirm trials have started"
 
 
-def _refuse_posthoc(change: Difference, inner: list[str]) -> str:
+def _refuse_posthoc(change: Difference, inner_keys: list[str]) -> str:
     if change.before is ABSENT:
         return ""
-    return _refuse_loss(change) if inner else "requested values cannot be removed"
+    return _refuse_loss(change) if inner_keys else "requested values cannot be removed"
 
 
-def _refuse_resources(inner: list[str]) -> str:
-    if inner in (["retries"], ["checkpoint_seconds"]):
+def _refuse_resources(inner_keys: list[str]) -> str:
+    if inner_keys in (["retries"], ["checkpoint_seconds"]):
         return ""
     return "all trials must have the same resources, which their costs depend on"
 
 
-def _refuse_budget(change: Difference, inner: list[str], progress: RequestedWork) -> str:
-    if "each_arm" in (*inner, *_keys(change.before), *_keys(change.after)):
+def _refuse_budget(change: Difference, inner_keys: list[str], progress: RequestedWork) -> str:
+    if "each_arm" in (*inner_keys, *_keys(change.before), *_keys(change.after)):
         return "the limits of a search affect its result" if progress.searched else ""
-    if change.before is ABSENT and "flops" in (*inner, *_keys(change.after)):
+    if change.before is ABSENT and "flops" in (*inner_keys, *_keys(change.after)):
         return "earlier trials may not have reported FLOPs" if progress.searched or progress.confirmed else ""
     return ""
 

@@ -34,10 +34,10 @@ def check_posthoc(spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, faults: 
         if any(refusals):
             continue
         if reason := _refuse_unused_values(spec, arms_with_value, path, values, probe):
-            message = f"changes nothing that is read: {reason}; leave it out"
+            message = f"changes no result of a re-evaluation: {reason}; leave it out"
             faults.add(message, "posthoc", path, code=FaultCode.RE_EVALUATION_HAS_NO_EFFECT)
         else:
-            _check_each(spec, arms_with_value, path, probe, faults)
+            _check_duplicate_values(spec, arms_with_value, path, probe, faults)
 
 
 def _check_value(
@@ -50,17 +50,17 @@ def _check_value(
         if reason := _refuse_value(spec, arm, path, value, probe):
             faults.add(f"{arm.name} {reason}", "posthoc", path, place, about=(path, place, reason))
             is_refused = True
-    if not is_refused and all(_has_already(spec, arm, path, value) for arm in arms):
+    if not is_refused and all(_has_value(spec, arm, path, value) for arm in arms):
         message = (
-            f"must differ from what is trained: {shown(value)} is what every arm has already, and is read so "
-            "anyway; leave it out"
+            f"must differ from the trained value: every arm already has {shown(value)}, and its confirm "
+            "trials measure that; leave it out"
         )
         faults.add(message, "posthoc", path, place)
         return True
     return is_refused
 
 
-def _has_already(spec: Spec, arm: BuiltInArm, path: str, value: Value) -> bool:
+def _has_value(spec: Spec, arm: BuiltInArm, path: str, value: Value) -> bool:
     if _is_searched(spec, arm, path):
         return False
     value_in_arm = lookup(arm.system.settings, path)
@@ -94,13 +94,15 @@ def _refuse_other_data(spec: Spec, first: System, second: System, setting: str) 
 
     None if the model can be evaluated.
     """
-    first_splits, has = ({split.name for split in splits(system.task)} for system in (first, second))
-    if lost_splits := (first_splits - has).intersection(spec.test_splits):
+    first_splits, second_splits = (
+        {split.name for split in splits(system.task)} for system in (first, second)
+    )
+    if lost_splits := (first_splits - second_splits).intersection(spec.test_splits):
         return f"has no split {', '.join(sorted(lost_splits))} with {setting}"
     if _learned_fields(first) != _learned_fields(second):
         return (
-            f"learned from other data than {setting} gives, so that test samples may be among those it was "
-            "trained on: make it an arm or a context"
+            f"was trained on other data than {setting} gives, so its training data may contain test "
+            "samples: make it an arm or a context"
         )
     return None
 
@@ -108,9 +110,9 @@ def _refuse_other_data(spec: Spec, first: System, second: System, setting: str) 
 def _learned_fields(system: System) -> dict[str, Value]:
     """Return the task fields that affect training or selection, except those that no test depends on."""
     split_names = [info.name for info in splits(system.task) if info.role != "test"]
-    idle_fields = training_only(system.task)  # reported as settings without an effect
+    training_fields = training_only(system.task)  # reported as settings without an effect
     values = effective_task_values(settled(system.task), split_names)
-    return {name: value for name, value in values.items() if name not in idle_fields}
+    return {name: value for name, value in values.items() if name not in training_fields}
 
 
 def _refuse_unused_values(
@@ -119,9 +121,9 @@ def _refuse_unused_values(
     """Return why no value of `path` affects any arm; None if some value does."""
     root, _, field = path.partition(".")
     if root == "task" and all(field in training_only(arm.system.task) for arm in arms):
-        return "it changes nothing but what is trained on"
+        return "it changes only the training data"
     if root == "train" and all(arm.system.shape.head != "sequence" for arm in arms):
-        return "no arm writes answers token by token"
+        return "no arm generates answers token by token"
     if any(_is_searched(spec, arm, path) for arm in arms):
         return None
     pairs = [(arm, (None, value)) for arm in arms for value in values]
@@ -132,14 +134,16 @@ def _refuse_unused_values(
 def _why_no_effect(arms: Sequence[BuiltInArm], root: str, field: str) -> str:
     """Return why a setting has no effect although its field is read."""
     if root == "task":
-        return "no split of confirm.splits has it"
+        return "no split of confirm.splits depends on it"
     if field == "length_penalty" and all(arm.system.train.beam_size == 1 for arm in arms):
         return "beam_size is 1, so answers are decoded greedily and nothing is compared"
-    effect_text = "evaluation gives the same" if root == "model" else "answers are written alike"
+    effect_text = "evaluation gives equal results" if root == "model" else "answers are equal"
     return f"{effect_text} with every value, in every arm"
 
 
-def _check_each(spec: Spec, arms: Sequence[BuiltInArm], path: str, probe: Probe, faults: Faults) -> None:
+def _check_duplicate_values(
+    spec: Spec, arms: Sequence[BuiltInArm], path: str, probe: Probe, faults: Faults
+) -> None:
     """Add faults for values that give every arm the results of its training or of an earlier value."""
     values = spec.posthoc[path]
     for place, value in enumerate(values):
@@ -147,10 +151,10 @@ def _check_each(spec: Spec, arms: Sequence[BuiltInArm], path: str, probe: Probe,
         earlier_values = [*([] if is_searched else [None]), *values[:place]]
         for earlier_value in earlier_values:
             if all(_gives_equal_results(spec, arm, path, (earlier_value, value), probe) for arm in arms):
-                earlier_text = "what is trained" if earlier_value is None else shown(earlier_value)
+                earlier_text = "the trained value" if earlier_value is None else shown(earlier_value)
                 faults.add(
-                    f"must be read otherwise than {earlier_text}, got {shown(value)}, with which every arm "
-                    "gives the same; leave it out",
+                    f"must change a result compared with {earlier_text}, got {shown(value)}, which gives "
+                    "every arm equal results; leave it out",
                     *("posthoc", path, place),
                 )
                 break
@@ -180,12 +184,12 @@ def _gives_equal_results(
         first, second = pair
         if not isinstance(first, System) or not isinstance(second, System):
             continue
-        if not _reads_equally(spec, path.partition(".")[0], first, second, probe):
+        if not _evaluates_equally(spec, path.partition(".")[0], first, second, probe):
             return False
     return True
 
 
-def _reads_equally(spec: Spec, root: str, first: System, second: System, probe: Probe) -> bool:
+def _evaluates_equally(spec: Spec, root: str, first: System, second: System, probe: Probe) -> bool:
     """Return whether all results on the confirm splits are the same for both systems.
 
     The systems differ in the part `root`.

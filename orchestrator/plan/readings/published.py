@@ -43,13 +43,13 @@ def check_published(
         faults: Collects the problems.
     """
     _check_splits(spec, split_names, faults)
-    _check_spans(spec, metrics, faults)
-    _check_distinct(spec, faults)
+    _check_value_ranges(spec, metrics, faults)
+    _check_duplicates(spec, faults)
     for place, row in enumerate(spec.published):
         if row.arm is None:
-            _check_system(place, row, spec, faults)
+            _check_system_name(place, row, spec, faults)
         else:
-            _check_read_again(place, row, arms, faults)
+            _check_reevaluated_fields(place, row, arms, faults)
 
 
 def _check_splits(spec: Spec, split_names: Iterable[str], faults: Faults) -> None:
@@ -72,7 +72,7 @@ def _declared_splits(spec: Spec) -> Iterator[str]:
             yield outcome_split(outcome, spec.answer.split, spec.test_splits)
 
 
-def _check_spans(spec: Spec, metrics: Sequence[Metric], faults: Faults) -> None:
+def _check_value_ranges(spec: Spec, metrics: Sequence[Metric], faults: Faults) -> None:
     for place, row in enumerate(spec.published):
         low, high = (metric := look_up(metrics, row.metric)).span
         is_share, keys = (low, high) == (0, 1), ("published", place, "values")
@@ -80,11 +80,11 @@ def _check_spans(spec: Spec, metrics: Sequence[Metric], faults: Faults) -> None:
         for split, entry in row.values.items():
             if not low <= entry.value <= high:
                 range_text = "a share from 0 to 1" if is_share else _range_text(metric)
-                requirement = f"must be {range_text} as our {row.metric} is"
+                requirement = f"must be {range_text}, like the metric {row.metric}"
                 faults.add(f"{requirement}, got {shown(entry.value)}{remedy}", *keys, split)
         for split, entry in row.values.items():
             if entry.std is not None and entry.std > high - low:
-                requirement = f"must be at most {high - low:g}, how far values of {row.metric} can lie apart"
+                requirement = f"must be at most {high - low:g}, the whole range of {row.metric}"
                 faults.add(f"{requirement}, got {shown(entry.std)}{remedy}", *keys, split, "std")
 
 
@@ -95,16 +95,16 @@ def _range_text(metric: Metric) -> str:
     return f"from {metric.low:g} to {metric.high:g}"
 
 
-def _check_distinct(spec: Spec, faults: Faults) -> None:
+def _check_duplicates(spec: Spec, faults: Faults) -> None:
     """Add a fault for two published values of the same evaluation, since only one could be displayed."""
     place_by_key: dict[tuple[Any, ...], int] = {}
     for place, row in enumerate(spec.published):
-        whose = row.arm is None, row.name, _key(row.cell), _key(row.posthoc)
+        system_key = row.arm is None, row.name, _key(row.cell), _key(row.posthoc)
         for split in row.values:
-            belongs = *whose, row.metric, row.statistic, split
-            if (earlier_place := place_by_key.setdefault(belongs, place)) != place:
+            value_key = *system_key, row.metric, row.statistic, split
+            if (earlier_place := place_by_key.setdefault(value_key, place)) != place:
                 # Two papers may have measured the same system, but the report displays one value per arm.
-                remedy = "" if row.arm is not None else ": tell papers apart by reference.variant"
+                remedy = "" if row.arm is not None else ": distinguish papers by reference.variant"
                 message = (
                     f"{row.metric} of {row.name} must be given once, also in "
                     f"published[{earlier_place}]{remedy}"
@@ -117,21 +117,23 @@ def _key(values: Mapping[str, Any]) -> frozenset[tuple[str, bool, Any]]:
     return frozenset((path, isinstance(value, bool), value) for path, value in values.items())
 
 
-def _check_system(index: int, row: Published, spec: Spec, faults: Faults) -> None:
+def _check_system_name(index: int, row: Published, spec: Spec, faults: Faults) -> None:
     """Add a fault for a published system named like an arm, since their rows would be indistinguishable."""
     if row.name in (BASELINE, *spec.arms):
         message = (
-            f"must not be called as the arm {row.name} is: write arm: {row.name} if the row is of that arm, "
+            f"must not have the name of the arm {row.name}: write arm: {row.name} if the row is of that arm, "
             "else distinguish it by reference.variant"
         )
         faults.add(message, "published", index, "reference", "system", code=FaultCode.CONFLICTING_FIELDS)
 
 
-def _check_read_again(index: int, row: Published, arms: Sequence[CheckedArm[Any]], faults: Faults) -> None:
+def _check_reevaluated_fields(
+    index: int, row: Published, arms: Sequence[CheckedArm[Any]], faults: Faults
+) -> None:
     """Add faults for rows with a posthoc field that the row's arm does not have."""
-    own_arms = [arm for arm in arms if arm.request.label == row.arm]
+    row_arms = [arm for arm in arms if arm.request.label == row.arm]
     for path in row.posthoc:
-        if own_arms and all(lookup(arm.system.settings, path) is MISSING for arm in own_arms):
+        if row_arms and all(lookup(arm.system.settings, path) is MISSING for arm in row_arms):
             message = (
                 f"{row.arm} has no field {path}, so no re-evaluation of it can be compared with the "
                 "published value: leave the row out, or name the arm that it belongs to"
@@ -152,6 +154,6 @@ def _check_quantities(spec: Spec, baseline: BuiltInArm, probe: Probe, faults: Fa
             prefix = "train/" if split == "train" else "valid/"
             quantity_names = [name.removeprefix(prefix) for name in reported_names if name.startswith(prefix)]
             if row.metric not in quantity_names:
-                of_training = " of train" if split == "train" else ""
-                message = f"no quantity{of_training} named {row.metric!r}. {hint(row.metric, quantity_names)}"
+                split_text = " of train" if split == "train" else ""
+                message = f"no quantity{split_text} named {row.metric!r}. {hint(row.metric, quantity_names)}"
                 faults.add(message, "published", place, "metric", code=FaultCode.UNKNOWN_NAME)

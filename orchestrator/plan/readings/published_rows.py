@@ -20,11 +20,13 @@ def matches_cell(row: Row, settings: Mapping[str, Any]) -> bool:
 
 def matches_overrides(row: Row, overrides: Mapping[str, Any]) -> bool:
     """Return whether the row was measured with exactly these overrides."""
-    own = row.get("posthoc", {})
-    return own.keys() == overrides.keys() and all(same(own[path], overrides[path]) for path in own)
+    row_overrides = row.get("posthoc", {})
+    return row_overrides.keys() == overrides.keys() and all(
+        same(row_overrides[path], overrides[path]) for path in row_overrides
+    )
 
 
-def name_of(row: Row) -> str:
+def row_name(row: Row) -> str:
     """Return the name of the row's system with its cell and posthoc settings.
 
     Example: `baseline[model.width=64], model.halt.threshold=0.5`.
@@ -34,7 +36,7 @@ def name_of(row: Row) -> str:
     return ", ".join(filter(None, [system, setting_words(row.get("posthoc", {}))]))
 
 
-TRAIN = "train"
+TRAIN_SPLIT = "train"
 """Name of training as a split of published values."""
 
 
@@ -44,11 +46,11 @@ def rows_without_evaluation(plan: Plan) -> Iterator[Row]:
     The report cannot display them.
     """
     declared_splits = metric_splits(plan.search, plan.confirm, plan.answer).declared.values()
-    read_splits = {SELECTION_SPLIT, TRAIN, *plan.test_splits, *declared_splits}
+    read_splits = {SELECTION_SPLIT, TRAIN_SPLIT, *plan.test_splits, *declared_splits}
     if plan.confirm is None:
         read_splits = set()
     for row in plan.published:
         # A re-evaluation of the built-in trainable has no training metrics.
-        rereads = plan.trainable is None and not row.get("alone") and row.get("posthoc")
-        if row["split"] not in read_splits or (rereads and row["split"] == TRAIN):
+        is_reevaluated = plan.trainable is None and not row.get("alone") and row.get("posthoc")
+        if row["split"] not in read_splits or (is_reevaluated and row["split"] == TRAIN_SPLIT):
             yield row

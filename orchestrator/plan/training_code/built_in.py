@@ -13,7 +13,7 @@ from orchestrator.plan.ablation_check.equal_arms import check_equal_arms
 from orchestrator.plan.ablation_check.probe import Probe
 from orchestrator.plan.ablation_check.searched_fields import SearchingArm, check_dimensions
 from orchestrator.plan.answer import check_answer
-from orchestrator.plan.arms import BuiltInArm, Progress, resolve
+from orchestrator.plan.arms import BuiltInArm, Progress, resolve_built_in_arms
 from orchestrator.plan.estimate import estimate_arm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import size_problem
@@ -24,7 +24,7 @@ from orchestrator.plan.space_check.dimensions import measures
 from orchestrator.plan.space_check.draws import SettingsCheck
 from orchestrator.plan.space_check.objectives import check_movement, check_objectives
 from orchestrator.plan.space_check.spaces import common_space
-from orchestrator.plan.training_code.settings import check_drawn, checked, parse_task
+from orchestrator.plan.training_code.settings import checked, parse_task, validate_draw
 from orchestrator.plan.types import ArmCheck, ArmEstimate
 from orchestrator.spec.types import Search, Spec
 from search_spaces.dimensions import Space
@@ -45,8 +45,8 @@ class BuiltIn:
         """Use the cache of models and results in `probe`; by default start with an empty cache."""
         self._probe = probe or Probe()
         # The ablation check reuses the parameter counts.
-        too_large = partial(size_problem, count=self._probe.parameters)
-        self.settings_check = SettingsCheck(checked, too_large, check_drawn)
+        too_large = partial(size_problem, count_parameters=self._probe.parameters)
+        self.settings_check = SettingsCheck(checked, too_large, validate_draw)
         self._sweep = Sweep()
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[BuiltInArm]:
@@ -57,7 +57,7 @@ class BuiltIn:
             tests=spec.test_splits,
             searched=Space() if spec.search is None else common_space(spec.search),
         )
-        arms = resolve(spec, faults, progress)
+        arms = resolve_built_in_arms(spec, faults, progress)
         if not arms or not arms[0].request.is_baseline:
             self._check_task(spec, faults)
         return arms

@@ -11,7 +11,7 @@ from orchestrator.errors import FaultCode, InputError
 from orchestrator.files.redact import escape_unstorable, escape_unstorable_values
 from orchestrator.plan.ablation_check.custom_models import Fingerprint, ModelBuilder, compare_fingerprints
 from orchestrator.plan.answer import check_answer
-from orchestrator.plan.arms import CheckedArm, Progress, in_baseline, resolve_by
+from orchestrator.plan.arms import CheckedArm, Progress, baseline_keys, resolve_arms
 from orchestrator.plan.faults import Faults, Keys
 from orchestrator.plan.readings.published import check_published
 from orchestrator.plan.space_check.draws import SettingsCheck
@@ -56,22 +56,22 @@ class CustomTrainable:
         self._trainable = trainable
         self._progress = progress
         self._builder: ModelBuilder | None = None
-        self._seen: dict[str, Fingerprint] = {}
-        self._seen_again: dict[str, Fingerprint] = {}
+        self._fingerprints: dict[str, Fingerprint] = {}
+        self._second_fingerprints: dict[str, Fingerprint] = {}
         self.path: str | None = trainable.path
         self.settings_check = SettingsCheck(
-            self._check_settings, lambda _: None, self._settings_with_draw, self._refusing()
+            self._check_settings, lambda _: None, self._settings_with_draw, self._config_predicate()
         )
 
-    def _refusing(self) -> Predicate | None:
-        """Return the Config of the trainable as a rule for drawn values; None if there is no Config."""
+    def _config_predicate(self) -> Predicate | None:
+        """Return a constraint: the Config accepts the drawn values; None if there is no Config."""
         if self._trainable.config is None:
             return None
         return Predicate("trainables.custom.outside:config_admits", self._trainable.path)
 
     def resolve(self, spec: Spec, faults: Faults, progress: Progress) -> list[Arm]:
         """Return the valid arms, the baseline first."""
-        return resolve_by(self._check_settings, spec, faults, progress)
+        return resolve_arms(self._check_settings, spec, faults, progress)
 
     def metrics(self, arms: Sequence[Arm]) -> tuple[Metric, ...]:  # noqa: ARG002 - the same for all
         """Return the declared metrics, which are the same for all arms."""
@@ -92,17 +92,17 @@ class CustomTrainable:
         for arm in arms:
             self._check_fields(arm, arms[0].system.settings, faults)
             self._check_unchanged_values(arm, faults)
-        self._check_kinds(spec, arms, faults)
+        self._check_value_kinds(spec, arms, faults)
         if spec.resources.gpus > 1 and not self._trainable.several_gpus:
             message = (
-                f"must be 1 or a part of 1 for {self.path}, which does not say that one trial uses several, "
-                f"got {spec.resources.gpus:g}: ask for one, or write "
+                f"must be 1 or a part of 1 for {self.path}, which does not declare that one trial uses "
+                f"several, got {spec.resources.gpus:g}: ask for one, or write "
                 "haltsweep = {'several_gpus': True} in its module if it uses all"
             )
             faults.add(message, "resources", "gpus", code=FaultCode.CONFLICTING_FIELDS)
         if spec.confirm is not None and spec.confirm.resample_data:
             message = (
-                f"must be false for {self.path}, got true: haltsweep does not know where it draws its data. "
+                f"must be false for {self.path}, got true: haltsweep does not control the seed of its data. "
                 "Delete resample_data, and draw the data by trial.seed_of('data') in the training code"
             )
             faults.add(message, "confirm", "resample_data", code=FaultCode.CONFLICTING_FIELDS)
@@ -113,24 +113,28 @@ class CustomTrainable:
     def _check_baseline(self, spec: Spec, baseline: Arm, faults: Faults) -> None:
         """Add faults for fields of the baseline that the training code does not have."""
         if self._trainable.config is not None:  # a Config may silently drop unknown fields
-            plain = self._check_settings(spec.settings) if baseline.request.cell else baseline.system
-            plain_settings = plain.settings if isinstance(plain, CustomSettings) else spec.settings
+            baseline_result = (
+                self._check_settings(spec.settings) if baseline.request.cell else baseline.system
+            )
+            plain_settings = (
+                baseline_result.settings if isinstance(baseline_result, CustomSettings) else spec.settings
+            )
             for path in dropped_fields(spec.settings, plain_settings, ""):
-                self._note_missing_field(path, plain_settings, in_baseline(path), faults)
+                self._add_missing_field_fault(path, plain_settings, baseline_keys(path), faults)
             return
-        added = faults.added_fields  # without a Config, the spec file defines the fields
+        added_fields = faults.added_fields  # without a Config, the spec file defines the fields
         fields = [field for field, _ in leaves(baseline.system.settings)]
-        written_fields = [field for field in fields if not any(overlap(field, path) for path in added)]
-        for path in added:
+        written_fields = [field for field in fields if not any(overlap(field, path) for path in added_fields)]
+        for path in added_fields:
             message = f"the baseline has no field {path}. {hint(path, related(path, written_fields))}"
-            faults.add(message, *in_baseline(path), code=FaultCode.UNKNOWN_FIELD)
+            faults.add(message, *baseline_keys(path), code=FaultCode.UNKNOWN_FIELD)
 
     def _check_fields(self, arm: Arm, known_settings: Mapping[str, Any], faults: Faults) -> None:
         """Add faults for fields that the arm sets and the training code does not have."""
         fields = known_settings if self._trainable.config is None else arm.system.settings
-        for sets, value in {**arm.request.cell, **arm.request.changes}.items():
-            for path in self._unknown_paths(sets, value, fields, known_settings):
-                self._note_missing_field(path, fields, arm.request.keys(sets), faults)
+        for set_path, value in {**arm.request.cell, **arm.request.changes}.items():
+            for path in self._unknown_paths(set_path, value, fields, known_settings):
+                self._add_missing_field_fault(path, fields, arm.request.keys(set_path), faults)
 
     def measures(self, path: str, arms: Sequence[Arm]) -> str | None:  # noqa: ARG002 - unknown
         """Return None, since it is unknown which fields change measurements."""
@@ -142,14 +146,23 @@ class CustomTrainable:
             return None
         try:
             compared_with = arm if reference is None else reference
-            own, known = self._fingerprint_of(arm), self._fingerprint_of(compared_with)
-            repeated = self._second_fingerprint(compared_with)
+            fingerprint, reference_fingerprint = (
+                self._fingerprint_of(arm),
+                self._fingerprint_of(compared_with),
+            )
+            repeated_fingerprint = self._second_fingerprint(compared_with)
         except ValueError as error:
             place = ("baseline",) if arm.request.is_baseline else ("arms", arm.request.label)
             message = f"{arm.name} cannot be built: {error}"
             faults.add(message, *place, about=("built", str(error)), code=FaultCode.ARM_CANNOT_BE_TRAINED)
             return None
-        return compare_fingerprints(arm.name, known, own, repeated, has_reference=reference is not None)
+        return compare_fingerprints(
+            arm.name,
+            reference_fingerprint,
+            fingerprint,
+            repeated_fingerprint,
+            has_reference=reference is not None,
+        )
 
     def check_equal_arms(self, arms: Sequence[Arm], faults: Faults) -> None:
         """Add no fault, since training may differ between arms with the same model."""
@@ -173,7 +186,7 @@ class CustomTrainable:
                 case _:
                     continue
             for value in drawn_values:
-                if fault := _text_in_place(lookup(arm.system.settings, dimension.path), value):
+                if fault := _misread_text_fault(lookup(arm.system.settings, dimension.path), value):
                     faults.add(f"{dimension.path} {fault}", "search", about=("kind", dimension.path))
 
     def check_movement(self, spec: Spec, spaces: Sequence[tuple[Arm, Space]], faults: Faults) -> None:
@@ -225,15 +238,15 @@ class CustomTrainable:
         """Yield a fault for each drawn field to which the Config gives another value."""
         config = f"config of {self.path}"
         for path in _differing_paths(settings, parsed):
-            drawn, made = lookup(settings, path), lookup(parsed, path)
-            if path in draw and made is not MISSING:
-                message = f"must be kept as it is drawn, and {config} makes it {shown(made)}"
-                yield SettingFault(path, f"{message}, got {shown(drawn)}")
-            elif MISSING not in (drawn, made):
+            drawn_value, config_value = lookup(settings, path), lookup(parsed, path)
+            if path in draw and config_value is not MISSING:
+                message = f"must be kept as it is drawn, and {config} makes it {shown(config_value)}"
+                yield SettingFault(path, f"{message}, got {shown(drawn_value)}")
+            elif MISSING not in (drawn_value, config_value):
                 message = (
-                    f"{config} must change nothing else with a draw, and makes {path} {shown(made)}, where "
-                    f"the trial would have {shown(drawn)}: leave {path} out of the config, and have training "
-                    "reckon it"
+                    f"{config} must change nothing else with a draw, and makes {path} "
+                    f"{shown(config_value)}, where the trial would have {shown(drawn_value)}: leave {path} "
+                    "out of the config, and let training compute it"
                 )
                 yield SettingFault(path, message)
 
@@ -241,7 +254,7 @@ class CustomTrainable:
         """Add faults for numbers that the Config changes, since the spec would state an untrained value."""
         for path, field, written_value in _written_fields(arm):
             kept_value = lookup(arm.system.settings, field)
-            if _is_other_number(written_value, kept_value):
+            if _is_changed_number(written_value, kept_value):
                 message = (
                     f"must be kept as it is written, and config of {self.path} makes {field} "
                     f"{shown(kept_value)}, got {shown(written_value)}: write {shown(kept_value)} if that is "
@@ -249,10 +262,12 @@ class CustomTrainable:
                 )
                 faults.add(message, *arm.request.keys(path), about=("kept", field, written_value))
 
-    def _note_missing_field(self, path: str, known: Mapping[str, Any], keys: Keys, faults: Faults) -> None:
+    def _add_missing_field_fault(
+        self, path: str, known: Mapping[str, Any], keys: Keys, faults: Faults
+    ) -> None:
         names = related(path, [field for field, _ in leaves(known)])
         message = f"{self.path} has no field {path}. {hint(path, names)}"
-        if self._trainable.config is None:  # the baseline alone says which fields there are
+        if self._trainable.config is None:  # only the baseline defines the fields
             message = (
                 f"the baseline has no field {path}. {hint(path, names)}. If the code has it, add it to the "
                 "baseline with its usual value"
@@ -260,20 +275,20 @@ class CustomTrainable:
         faults.add(message, *keys, about=("no field", path, *keys), code=FaultCode.UNKNOWN_FIELD)
 
     def _unknown_paths(
-        self, sets: str, value: Any, fields: Mapping[str, Any], defaults: Mapping[str, Any]
+        self, set_path: str, value: Any, fields: Mapping[str, Any], defaults: Mapping[str, Any]
     ) -> Iterator[str]:
-        """Yield paths that `fields` does not contain, among those that the arm sets at or below `sets`.
+        """Yield paths that `fields` does not contain, among those that the arm sets at or below `set_path`.
 
         With a Config, `fields` are those that it retained for the arm. Without one, they are the fields of
         the baseline. A mapping that replaces a value other than a mapping may have any fields.
         """
-        kept_fields = lookup(fields, sets)
+        kept_fields = lookup(fields, set_path)
         if kept_fields is MISSING:
-            yield sets
-        elif self._trainable.config is not None or isinstance(lookup(defaults, sets), Mapping):
-            yield from dropped_fields(value, kept_fields, sets)
+            yield set_path
+        elif self._trainable.config is not None or isinstance(lookup(defaults, set_path), Mapping):
+            yield from dropped_fields(value, kept_fields, set_path)
 
-    def _check_kinds(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
+    def _check_value_kinds(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
         """Add faults for texts, such as `no`, in place of booleans and numbers.
 
         A Config refuses them itself.
@@ -282,18 +297,18 @@ class CustomTrainable:
             return
         for arm in arms:
             for path, field, value in _written_fields(arm):
-                if fault := _text_in_place(lookup(spec.settings, field), value):
+                if fault := _misread_text_fault(lookup(spec.settings, field), value):
                     message = fault if field == path else f"{field} {fault}"
                     faults.add(message, *arm.request.keys(path), about=("kind", field, value))
         for path, values in spec.posthoc.items():
             for place, value in enumerate(values):
-                if fault := _text_in_place(lookup(spec.settings, path), value):
+                if fault := _misread_text_fault(lookup(spec.settings, path), value):
                     faults.add(fault, "posthoc", path, place)
 
     def _fingerprint_of(self, arm: Arm) -> Fingerprint:
-        if arm.name not in self._seen:
-            self._seen[arm.name] = self._build_fingerprint(arm)
-        return self._seen[arm.name]
+        if arm.name not in self._fingerprints:
+            self._fingerprints[arm.name] = self._build_fingerprint(arm)
+        return self._fingerprints[arm.name]
 
     def _build_fingerprint(self, arm: Arm) -> Fingerprint:
         def show(phase: str) -> None:
@@ -304,14 +319,14 @@ class CustomTrainable:
 
     def _second_fingerprint(self, arm: Arm) -> Fingerprint:
         """Return the fingerprint of `arm` built a second time; raise ValueError if it cannot be built."""
-        if arm.name not in self._seen_again:
-            self._seen_again[arm.name] = self._build_fingerprint(arm)
-        return self._seen_again[arm.name]
+        if arm.name not in self._second_fingerprints:
+            self._second_fingerprints[arm.name] = self._build_fingerprint(arm)
+        return self._second_fingerprints[arm.name]
 
     def _check_posthoc(self, spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
         if spec.posthoc and self._trainable.evaluate is None:
             message = (
-                "needs evaluate(settings, folder), which returns the metrics of what a trial saved: name it "
+                "needs evaluate(settings, folder), which returns the metrics of a trained model: name it "
                 f"in the module of {self.path} as haltsweep = {{'evaluate': evaluate}}, or leave posthoc out"
             )
             faults.add(message, "posthoc", code=FaultCode.CUSTOM_CODE)
@@ -330,9 +345,7 @@ class CustomTrainable:
                     message = f"the baseline cannot have {path} = {shown(value)}: {reasons}"
                     faults.add(message, "posthoc", path, place)
                 elif equality_key(arm_value) == equality_key(value):
-                    message = (
-                        f"must differ from what is trained: {shown(value)} is what the baseline has already"
-                    )
+                    message = f"must differ from the trained value: the baseline already has {shown(value)}"
                     faults.add(message, "posthoc", path, place, code=FaultCode.RE_EVALUATION_HAS_NO_EFFECT)
 
 
@@ -352,7 +365,7 @@ def _unstorable_values(settings: Any, config: str) -> Iterator[SettingFault]:
         try:
             json.dumps(value, allow_nan=False)
         except ValueError:
-            reason = f"settings are kept as JSON, and {config} makes it {shown(value)}"
+            reason = f"settings are stored as JSON, and {config} makes it {shown(value)}"
             yield SettingFault(path, f"must be finite, for {reason}; use null where there is no bound")
             continue
         if escape_unstorable_values(value) != value:
@@ -360,7 +373,7 @@ def _unstorable_values(settings: Any, config: str) -> Iterator[SettingFault]:
             yield SettingFault(path, f"must be text that can be stored, and {config} makes it {text}")
 
 
-def _text_in_place(first: Any, second: Any) -> str | None:
+def _misread_text_fault(first: Any, second: Any) -> str | None:
     """Return the problem if one of two values of a field is text that looks like a boolean or number."""
     value, text = (second, first) if isinstance(first, str) else (first, second)
     if not isinstance(text, str):
@@ -386,7 +399,7 @@ def _written_fields(arm: Arm) -> Iterator[tuple[str, str, Any]]:
         yield from ((path, field, written_value) for field, written_value in fields)
 
 
-def _is_other_number(first: Any, second: Any) -> bool:
+def _is_changed_number(first: Any, second: Any) -> bool:
     both = (first, second)
     return first != second and all(isinstance(n, int | float) and not isinstance(n, bool) for n in both)
 

@@ -13,7 +13,7 @@ from trainables.models._sut import SparseSettings
 from trainables.recurrence.active_units import EarlyExit, exit_mode
 from trainables.settings import Settings
 
-SIXTEEN_BITS: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
+HALF_PRECISION_TYPES: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def device_lines(plan: Plan) -> list[str]:
@@ -27,7 +27,7 @@ def device_lines(plan: Plan) -> list[str]:
     arms_by_line: dict[str, list[str]] = {}
     for arm in plan.arms:
         system = checked(arm.settings)
-        for line in _choices(system, device) if isinstance(system, System) else ():
+        for line in _device_choices(system, device) if isinstance(system, System) else ():
             arms_by_line.setdefault(line, []).append(arm.name)
     device_text = "On CUDA" if device == "cuda" else "On a CPU"
     suffixes = {
@@ -36,13 +36,13 @@ def device_lines(plan: Plan) -> list[str]:
     return [f"{device_text}, {line}{suffixes.get(line, '')}." for line in arms_by_line]
 
 
-def _choices(system: System, device: str) -> Iterator[str]:
+def _device_choices(system: System, device: str) -> Iterator[str]:
     config = system.model
     graph = system.train.graph is True and device == "cuda"
     if (setting := _exit_setting(config)) is not None:
         mode = "none, in training steps that are captured" if graph else exit_mode(setting, device)
         yield f"early_exit: auto is {mode}"
-    dtype = SIXTEEN_BITS.get(system.train.precision, torch.float32)
+    dtype = HALF_PRECISION_TYPES.get(system.train.precision, torch.float32)
     if isinstance(config, BlockSettings):
         backend, width, has_bias = config.attention, config.size_of_head, False
     elif isinstance(config, SparseSettings):

@@ -28,17 +28,17 @@ from trainables.training import sources
 from trainables.training.config import TrainConfig, train_config
 from trainables.types import TaskShape
 
-_READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Settings]]] = {
+_PARSERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Settings]]] = {
     "task": task_config,
     "model": model_config,
     "train": train_config,
 }
 _KINDS: Final[Mapping[str, catalog.Kind]] = {"task": "tasks", "model": "models"}
-READ_MAX: Final = 10_000
+MAX_CACHED_PARTS: Final = 10_000
 """Maximum number of cached parts of settings."""
-_READ: Final[dict[tuple[str, type[BaseModel], str], "ReadPart | list[SettingFault]"]] = {}
+_PART_CACHE: Final[dict[tuple[str, type[BaseModel], str], "ParsedPart | list[SettingFault]"]] = {}
 """Cache by root, class and `repr` of the raw settings, which is four times faster than JSON."""
-_WORDS: Final[Mapping[str, str]] = {
+_EXPECTED_VALUES: Final[Mapping[str, str]] = {
     "bool_type": "true or false",
     "dict_type": "a mapping",
     "list_type": "a list",
@@ -48,9 +48,9 @@ _WORDS: Final[Mapping[str, str]] = {
     "tuple_type": "a list",
 }
 """Expected values in YAML terms, by pydantic error type."""
-_MAYBE_MORE: Final = re.compile(r"\d{10}")
+_LARGE_INTEGER: Final = re.compile(r"\d{10}")
 """Pattern of large integers in JSON, as a fast preliminary check."""
-_QUOTED: Final = re.compile(r"'([^']*)'")
+_QUOTED_TEXT: Final = re.compile(r"'([^']*)'")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class SettingFault:
     """A fault of settings."""
 
     path: str
-    """Dotted path, e.g. `model.halt.threshold`; a root alone for a fault of a complete part."""
+    """Dotted path, e.g. `model.halt.threshold`; only the root for a fault of a complete part."""
     message: str
     code: FaultCode = FaultCode.INVALID_VALUE
 
@@ -76,7 +76,7 @@ class System:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ReadPart:
+class ParsedPart:
     """Parsed task, model or train settings; equal parts share one object."""
 
     config: Settings
@@ -86,19 +86,19 @@ class ReadPart:
 
 def checked(raw: Mapping[str, Any]) -> System | list[SettingFault]:
     """Return the system that `raw` describes, or all its faults."""
-    return _join_parts({root: _read(root, raw[root]) for root in ROOTS})
+    return _join_parts({root: _read_part(root, raw[root]) for root in ROOTS})
 
 
-def readable_parts(raw: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def valid_parts(raw: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the valid parts among task, model and train of `raw`, including defaults."""
-    parts = {root: _read(root, raw[root]) for root in ROOTS}
-    return {root: part.settings for root, part in parts.items() if isinstance(part, ReadPart)}
+    parts = {root: _read_part(root, raw[root]) for root in ROOTS}
+    return {root: part.settings for root, part in parts.items() if isinstance(part, ParsedPart)}
 
 
 def parse_task(raw: Mapping[str, Any]) -> Settings | None:
     """Return the task of `raw`; None if its settings are invalid."""
-    part = _read("task", raw["task"])
-    return part.config if isinstance(part, ReadPart) else None
+    part = _read_part("task", raw["task"])
+    return part.config if isinstance(part, ParsedPart) else None
 
 
 def to_stored_settings(settings: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -107,17 +107,19 @@ def to_stored_settings(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     Fields marked as `LATER` are stored only if they are not default.
     """
     fields = TrainConfig.model_fields
-    later = {name: field.default for name, field in fields.items() if LATER in field.metadata}
+    later_defaults = {name: field.default for name, field in fields.items() if LATER in field.metadata}
     train = settings["train"].items()
-    stored = {name: value for name, value in train if name not in later or value != later[name]}
+    stored = {
+        name: value for name, value in train if name not in later_defaults or value != later_defaults[name]
+    }
     return {**settings, "train": stored}
 
 
-def _join_parts(parts_by_root: Mapping[str, ReadPart | list[SettingFault]]) -> System | list[SettingFault]:
+def _join_parts(parts_by_root: Mapping[str, ParsedPart | list[SettingFault]]) -> System | list[SettingFault]:
     """Return the system of the parts task, model and train, or all its faults."""
     if problems := [fault for part in parts_by_root.values() if isinstance(part, list) for fault in part]:
         return problems
-    parts = {root: part for root, part in parts_by_root.items() if isinstance(part, ReadPart)}
+    parts = {root: part for root, part in parts_by_root.items() if isinstance(part, ParsedPart)}
     task, model, train = (parts[root].config for root in ROOTS)
     assert isinstance(train, TrainConfig)
     try:
@@ -138,7 +140,7 @@ def _join_parts(parts_by_root: Mapping[str, ReadPart | list[SettingFault]]) -> S
     return System({root: part.settings for root, part in parts.items()}, task, model, train, task_shape)
 
 
-def check_drawn(settings: Mapping[str, Any], draw: Assignment) -> System | list[SettingFault] | None:
+def validate_draw(settings: Mapping[str, Any], draw: Assignment) -> System | list[SettingFault] | None:
     """Return the result of `checked` for `settings` combined with `draw`; None if a path does not exist."""
     try:
         drawn_settings = with_values(settings, draw)
@@ -148,12 +150,12 @@ def check_drawn(settings: Mapping[str, Any], draw: Assignment) -> System | list[
 
 
 def widths(system: System) -> dict[str, int | None]:
-    """Return every width of the model by dotted path; None if a width follows from another one."""
+    """Return every width of the model by dotted path; None for a width that derives from another."""
     return {path: value for path, value in leaves(system.settings["model"]) if path.endswith("width")}
 
 
 def common_factor(first: Mapping[str, int | None], second: Mapping[str, int | None], limit: int) -> int:
-    """Return a power of two; dividing all widths of two models by it brings the main width near `limit`."""
+    """Return the power of two by which to divide all widths of two models for a main width near `limit`."""
     known_widths = filter(None, (*first.values(), *second.values()))
     shared_factor, factor = gcd(*known_widths), 1
     widest = max(widths.get("width") or 1 for widths in (first, second))
@@ -165,9 +167,9 @@ def common_factor(first: Mapping[str, int | None], second: Mapping[str, int | No
 def divide_widths_by(system: System, factor: int) -> System:
     """Return `system` with every width of its model divided by `factor`.
 
-    A width is a vector size, and the effect of a setting is also visible with short vectors, at a fraction of
-    the cost. Widths that follow from others are multiples of them and remain so. `system` itself is returned
-    for a custom model, whose widths may have another meaning, or if the smaller model cannot be trained.
+    Short vectors also show the effect of a setting, at a fraction of the cost. Derived widths remain
+    multiples of the others. Return `system` itself for a custom model, whose widths may have another meaning,
+    or if the smaller model cannot be trained.
     """
     model = system.settings["model"]
     if factor == 1 or catalog.is_custom("models", model["name"]):
@@ -185,42 +187,42 @@ def _divide_widths(settings: Mapping[str, Any], factor: int) -> dict[str, Any]:
     return {name: divide(name, value) for name, value in settings.items()}
 
 
-def part_problems(root: str, raw: Mapping[str, Any]) -> list[SettingFault]:
+def part_faults(root: str, raw: Mapping[str, Any]) -> list[SettingFault]:
     """Return all faults in the part `root` (task, model or train) of the settings."""
-    part = _read(root, raw)
+    part = _read_part(root, raw)
     return part if isinstance(part, list) else []
 
 
-def _read(root: str, raw: Mapping[str, Any]) -> ReadPart | list[SettingFault]:
+def _read_part(root: str, raw: Mapping[str, Any]) -> ParsedPart | list[SettingFault]:
     """Return a parsed part of the settings.
 
     Built-in parts are cached, since thousands of draws share them.
     """
-    kind = _KINDS.get(root)
-    if kind is not None and catalog.is_custom(kind, str(raw.get("name"))):
+    catalog_kind = _KINDS.get(root)
+    if catalog_kind is not None and catalog.is_custom(catalog_kind, str(raw.get("name"))):
         return _parse_part(root, raw)
     try:
         config = _config_class(root, raw)
     except BadName:  # a package uses the name of a built-in part
         return _parse_part(root, raw)
     key = root, config, repr(raw)
-    if (cached_part := _READ.get(key)) is not None:
+    if (cached_part := _PART_CACHE.get(key)) is not None:
         return cached_part
     try:
         part = _parse_part(root, json.loads(json.dumps(raw)))
     except TypeError:  # settings that are not JSON are refused
         return _parse_part(root, raw)
-    if len(_READ) >= READ_MAX:
-        _READ.pop(next(iter(_READ)), None)
-    _READ[key] = part
+    if len(_PART_CACHE) >= MAX_CACHED_PARTS:
+        _PART_CACHE.pop(next(iter(_PART_CACHE)), None)
+    _PART_CACHE[key] = part
     return part
 
 
-def _parse_part(root: str, raw: Mapping[str, Any]) -> ReadPart | list[SettingFault]:
+def _parse_part(root: str, raw: Mapping[str, Any]) -> ParsedPart | list[SettingFault]:
     try:
-        config = _READERS[root](raw)
+        config = _PARSERS[root](raw)
         settings = config.model_dump(mode="json")
-        return _too_many(root, config) or ReadPart(config, settings)
+        return _large_number_faults(root, config) or ParsedPart(config, settings)
     except BadName as error:
         message = f"{error}{_confusion_remark(root, raw.get('name'))}"
         return [SettingFault(f"{root}.name", message, FaultCode.UNKNOWN_NAME)]
@@ -229,21 +231,21 @@ def _parse_part(root: str, raw: Mapping[str, Any]) -> ReadPart | list[SettingFau
         return setting_faults(kind, (root,), error)
 
 
-def _too_many(root: str, config: Settings) -> list[SettingFault]:
-    if not _MAYBE_MORE.search(config.model_dump_json()):
+def _large_number_faults(root: str, config: Settings) -> list[SettingFault]:
+    if not _LARGE_INTEGER.search(config.model_dump_json()):
         return []
     return [
         SettingFault(path, too_large_message(MOST, value), FaultCode.OVERSIZED_VALUE)
-        for path, value in _numbers(config.model_dump(), f"{root}.")
+        for path, value in _integers_by_path(config.model_dump(), f"{root}.")
         if not path.endswith("seed") and value > MOST
     ]
 
 
-def _numbers(settings: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, int]]:
+def _integers_by_path(settings: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, int]]:
     """Yield every integer with its path; integers in lists have the position as the last part."""
     for path, value in leaves(settings, prefix):
         if isinstance(value, list | tuple):
-            yield from _numbers({str(place): item for place, item in enumerate(value)}, f"{path}.")
+            yield from _integers_by_path({str(place): item for place, item in enumerate(value)}, f"{path}.")
         elif isinstance(value, int):
             yield path, value
 
@@ -255,52 +257,54 @@ def _confusion_remark(root: str, name: Any) -> str:
 
 
 def setting_faults(
-    config: type[BaseModel], above: tuple[str, ...], error: ValidationError
+    config: type[BaseModel], parent_path: tuple[str, ...], error: ValidationError
 ) -> list[SettingFault]:
-    """Return one fault for each field of a pydantic error, in the words of this project.
+    """Return one fault for each field of a pydantic error, with messages of haltsweep.
 
     Args:
         config: Class that parses the settings.
-        above: Path of the settings.
+        parent_path: Path of the settings.
         error: Error of pydantic; a field of several types has one error for each type.
     """
     faults: dict[str, SettingFault] = {}
     for details in error.errors(include_url=False):
-        fault = _setting_fault(config, above, details)
-        other = faults.setdefault(fault.path, fault)
-        if fault.message != other.message:
-            either = other.message.partition(", got ")[0]
-            message = f"{either}, or {fault.message.removeprefix('must ')}"
+        fault = _setting_fault(config, parent_path, details)
+        first_fault = faults.setdefault(fault.path, fault)
+        if fault.message != first_fault.message:
+            earlier_requirement = first_fault.message.partition(", got ")[0]
+            message = f"{earlier_requirement}, or {fault.message.removeprefix('must ')}"
             faults[fault.path] = replace(fault, message=message)
     return list(faults.values())
 
 
-def _setting_fault(config: type[BaseModel], above: tuple[str, ...], error: ErrorDetails) -> SettingFault:
-    loc, value, message = error["loc"], error["input"], error["msg"]
-    if loc and get_origin(_type_at(config, loc[:-1])) in {Union, UnionType}:
-        loc = loc[:-1]  # the last part is pydantic's name of one type of the field
-    path = ".".join([*above, *map(str, loc)])
+def _setting_fault(
+    config: type[BaseModel], parent_path: tuple[str, ...], error: ErrorDetails
+) -> SettingFault:
+    location, value, message = error["loc"], error["input"], error["msg"]
+    if location and get_origin(_type_at(config, location[:-1])) in {Union, UnionType}:
+        location = location[:-1]  # the last part is pydantic's name of one type of the field
+    path = ".".join([*parent_path, *map(str, location)])
     match error["type"]:
         case "extra_forbidden":
-            fields = _fields_at(config, loc[:-1])
-            unknown_field_text = f"no field {path}. {hint(str(loc[-1]), fields)}"
+            fields = _fields_at(config, location[:-1])
+            unknown_field_text = f"no field {path}. {hint(str(location[-1]), fields)}"
             return SettingFault(path, RETIRED.get(path, unknown_field_text), FaultCode.UNKNOWN_FIELD)
         case "missing":
             return SettingFault(path, "is required", FaultCode.MISSING_FIELD)
         case "value_error":
             return SettingFault(path, message.removeprefix("Value error, "))
-        case kind if kind in _WORDS:
-            expected = _WORDS[kind].format(**error.get("ctx", {}))
+        case kind if kind in _EXPECTED_VALUES:
+            expected = _EXPECTED_VALUES[kind].format(**error.get("ctx", {}))
             return SettingFault(path, f"must be {expected}, got {shown(value)}")
         case "literal_error":
-            suggestion = nearest(value, _QUOTED.findall(message)) if isinstance(value, str) else None
+            suggestion = nearest(value, _QUOTED_TEXT.findall(message)) if isinstance(value, str) else None
             question = f". Did you mean {suggestion!r}?" if suggestion is not None else ""
-            return SettingFault(path, f"{_reword_must(message)}, got {shown(value)}{question}")
+            return SettingFault(path, f"{_fault_message(message)}, got {shown(value)}{question}")
         case _:
-            return SettingFault(path, f"{_reword_must(message)}, got {shown(value)}")
+            return SettingFault(path, f"{_fault_message(message)}, got {shown(value)}")
 
 
-def _reword_must(message: str) -> str:
+def _fault_message(message: str) -> str:
     return message.replace("Input should", "must")
 
 
@@ -310,16 +314,16 @@ def _config_class(root: str, raw: Mapping[str, Any]) -> type[BaseModel]:
     return catalog.config_class("tasks" if root == "task" else "models", raw["name"])
 
 
-def _fields_at(config: type[BaseModel], loc: tuple[str | int, ...]) -> tuple[str, ...]:
-    """Return the names of the fields at `loc` inside `config`; none if it is not a mapping of fields."""
-    kind = _type_at(config, loc)
+def _fields_at(config: type[BaseModel], location: tuple[str | int, ...]) -> tuple[str, ...]:
+    """Return the names of the fields at `location` inside `config`; none if it is not a mapping of fields."""
+    kind = _type_at(config, location)
     return tuple(kind.model_fields) if _is_model(kind) else ()
 
 
-def _type_at(config: type[BaseModel], loc: tuple[str | int, ...]) -> Any:
-    """Return the type of the field at `loc` inside `config`; None if it is unknown."""
+def _type_at(config: type[BaseModel], location: tuple[str | int, ...]) -> Any:
+    """Return the type of the field at `location` inside `config`; None if it is unknown."""
     kind: Any = config
-    for key in loc:
+    for key in location:
         field = kind.model_fields.get(str(key)) if _is_model(kind) else None
         kind = None if field is None else bare_type(field.annotation)
     return kind
@@ -348,11 +352,11 @@ def differences(
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             changes += differences(old, new, f"{path}.")
         elif type(old) is not type(new) or old != new:
-            changes.append(Change(path, _null(old), _null(new)))
+            changes.append(Change(path, _missing_as_null(old), _missing_as_null(new)))
     return tuple(changes)
 
 
-def undeclared(changes: Iterable[Change], declared_names: Iterable[str]) -> tuple[Change, ...]:
+def undeclared_changes(changes: Iterable[Change], declared_names: Iterable[str]) -> tuple[Change, ...]:
     """Return the changes that overlap with none of the `declared_names` paths.
 
     A changed name declares all changes of its part.
@@ -361,5 +365,5 @@ def undeclared(changes: Iterable[Change], declared_names: Iterable[str]) -> tupl
     return tuple(change for change in changes if not any(overlap(change.path, path) for path in paths))
 
 
-def _null(value: Any) -> Any:
+def _missing_as_null(value: Any) -> Any:
     return None if value is MISSING else value

@@ -10,7 +10,7 @@ from orchestrator.report.results.types import Report
 from search_spaces.paths import MISSING, lookup
 from search_spaces.wording import amount
 
-SCOPE: Final = "intervals"
+SCOPE_TAG: Final = "intervals"
 """Name of the MLflow tag that holds the scope of intervals."""
 
 

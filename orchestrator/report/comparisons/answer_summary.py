@@ -6,9 +6,9 @@ from orchestrator.report.results.number_formats import format_number
 from orchestrator.report.results.types import ArmVerdict, Report
 from search_spaces.wording import listed
 
-DIFFERENT = ("better", "worse", "higher", "lower")
+DIFFERENCE_KINDS = ("better", "worse", "higher", "lower")
 """Verdicts that state a difference."""
-DECIDED = (*DIFFERENT, "no")
+DECIDED_WORDS = (*DIFFERENCE_KINDS, "no")
 """First words of verdicts that make a statement, including `no difference`."""
 MAX_ARMS = 3
 """Maximum number of arms with a difference that the summary names; it counts the others."""
@@ -22,17 +22,23 @@ def answer_summary(report: Report, reasons: Mapping[str, str] | None = None) -> 
         reasons: The reason for each arm, from the spec; printed after the name of the arm.
     """
     verdicts = report.pooled or report.verdicts
-    decided = [verdict for verdict in verdicts if verdict.kind in DIFFERENT]
+    difference_verdicts = [verdict for verdict in verdicts if verdict.kind in DIFFERENCE_KINDS]
     if all(verdict.difference is None for verdict in verdicts):
         return ""
-    parts = [*_difference_sentences(report, decided, reasons or {})]
-    equal = [verdict for verdict in verdicts if verdict.kind == "no difference"]
-    undecided = [verdict for verdict in verdicts if verdict.kind == "undecided" and not verdict.withheld]
-    adjective = "other " if decided or equal else ""
+    parts = [*_difference_sentences(report, difference_verdicts, reasons or {})]
+    equal_verdicts = [verdict for verdict in verdicts if verdict.kind == "no difference"]
+    undecided_verdicts = [
+        verdict for verdict in verdicts if verdict.kind == "undecided" and not verdict.withheld
+    ]
+    adjective = "other " if difference_verdicts or equal_verdicts else ""
     groups = {
-        "No difference that matters": equal,
-        "Not decided yet, since trials have not run": [each for each in undecided if each.waiting],
-        f"No {adjective}difference could be shown": [each for each in undecided if not each.waiting],
+        "No difference that matters": equal_verdicts,
+        "Not decided yet, since trials have not run": [
+            verdict for verdict in undecided_verdicts if verdict.waiting
+        ],
+        f"No {adjective}difference could be shown": [
+            verdict for verdict in undecided_verdicts if not verdict.waiting
+        ],
     }
     parts += [f"{text}: {_outcomes_by_arms(group)}." for text, group in groups.items() if group]
     return " ".join(parts)
@@ -50,7 +56,7 @@ def _difference_sentences(
         changes = listed([_describe_change(report, verdict) for verdict in arm_verdicts])
         yield f"{arm}{reason} {changes}{pooling_text}{search_text}."
     if len(arms) > MAX_ARMS:
-        yield f"{len(arms) - MAX_ARMS} further arms differ from what they are compared with."
+        yield f"{len(arms) - MAX_ARMS} further arms differ from their references."
 
 
 def _describe_change(report: Report, verdict: ArmVerdict) -> str:

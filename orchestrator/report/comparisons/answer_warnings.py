@@ -18,11 +18,11 @@ from search_spaces.dimensions import Choice, Dimension, Fixed, same
 from search_spaces.wording import amount
 
 MAX_LISTED: Final = 8
-FLOOR_SHARE: Final = 0.01
+MAX_FLOOR_SHARE: Final = 0.01
 """An arm is at the floor if its values cover at most this share of the way to the best possible value."""
-MIN_DISTANCE: Final = 0.25
+MIN_CHOICE_DISTANCE: Final = 0.25
 """Typical choices of two arms count as different from this share of the searched range on."""
-LEADS: Final[Mapping[WarningCode, str]] = {
+WARNING_INTRODUCTIONS: Final[Mapping[WarningCode, str]] = {
     "different-test-sets": "Verdicts are withheld, because arms were measured on different examples",
     "fixed-by-construction": "Outcomes that are fixed by settings are not tested",
     "chosen-differently": (
@@ -38,18 +38,20 @@ LEADS: Final[Mapping[WarningCode, str]] = {
 
 
 def answer_warnings(plan: Plan, report: Report, records: Sequence[Record]) -> Iterator[ReportWarning]:
-    """Yield the warnings about the comparisons of `report`, in the order of their codes in `LEADS`."""
+    """Yield the warnings about the comparisons, in the order of their codes in `WARNING_INTRODUCTIONS`."""
     verdicts = (*report.verdicts, *report.controls, *report.pooled)
-    for code, verdict in product(LEADS, verdicts):
+    for code, verdict in product(WARNING_INTRODUCTIONS, verdicts):
         if verdict.withheld == code:
             yield ReportWarning(code, verdict.arm, verdict.metric, verdict.text.partition(": ")[2])
     for verdict in report.verdicts:
-        yield from _different_choices(plan, report, verdict)
+        yield from _different_choice_warnings(plan, report, verdict)
     for changes in report.changes:
         if len(fields := _changed_fields(changes)) > 1:
-            yield ReportWarning("several-fields", changes.arm, "", f"{changes.arm} changes {_join(fields)}")
-    yield from _one_finished_trial(plan, records)
-    yield from _arms_at_floor(report)
+            yield ReportWarning(
+                "several-fields", changes.arm, "", f"{changes.arm} changes {_join_listed(fields)}"
+            )
+    yield from _one_finished_trial_warnings(plan, records)
+    yield from _floor_warnings(report)
 
 
 def warning_lines(report: Report) -> list[str]:
@@ -57,10 +59,13 @@ def warning_lines(report: Report) -> list[str]:
     arms_by_warning: dict[WarningCode, dict[str, None]] = {}
     for warning in report.warnings:
         arms_by_warning.setdefault(warning.code, {})[warning.text] = None
-    return [f"{LEADS[code]}: {_join([*texts], '; ')}." for code, texts in arms_by_warning.items()]
+    return [
+        f"{WARNING_INTRODUCTIONS[code]}: {_join_listed([*texts], '; ')}."
+        for code, texts in arms_by_warning.items()
+    ]
 
 
-def _different_choices(plan: Plan, report: Report, verdict: ArmVerdict) -> Iterator[ReportWarning]:
+def _different_choice_warnings(plan: Plan, report: Report, verdict: ArmVerdict) -> Iterator[ReportWarning]:
     """Yield a warning if a difference in a cost may come from different choices of the two searches.
 
     Only for searches whose objective is not this cost.
@@ -74,13 +79,14 @@ def _different_choices(plan: Plan, report: Report, verdict: ArmVerdict) -> Itera
     pair = [changes[arm] for arm in (verdict.arm, verdict.reference) if arm in changes]
     if len(pair) < 2:
         return
-    apart = [
+    different_choices = [
         f"{dimension.path} {' against '.join(format_chosen(arm, dimension.path) for arm in pair)}"
         for dimension in plan.arm(verdict.arm).space.dimensions
         if _have_different_choices(dimension, *(chosen_values(arm, dimension.path) for arm in pair))
     ]
-    if apart:
-        text = f"{verdict.arm} against {verdict.reference} in {verdict.metric}: {_join(apart)}"
+    if different_choices:
+        choices_text = _join_listed(different_choices)
+        text = f"{verdict.arm} against {verdict.reference} in {verdict.metric}: {choices_text}"
         yield ReportWarning("chosen-differently", verdict.arm, verdict.metric, text)
 
 
@@ -90,9 +96,9 @@ def _have_different_choices(dimension: Dimension, first: Sequence[Any], second: 
         return False
     if isinstance(dimension.domain, Choice | Fixed):
         return not any(same(*pair) for pair in product(first, second))
-    places = ([relative_position(dimension, value) for value in values] for values in (first, second))
-    low, high = sorted(places, key=min)
-    return max(low) < min(high) and median(high) - median(low) >= MIN_DISTANCE
+    positions = ([relative_position(dimension, value) for value in values] for values in (first, second))
+    low, high = sorted(positions, key=min)
+    return max(low) < min(high) and median(high) - median(low) >= MIN_CHOICE_DISTANCE
 
 
 def _changed_fields(changes: ArmChanges) -> list[str]:
@@ -106,35 +112,37 @@ def _changed_fields(changes: ArmChanges) -> list[str]:
     return list(dict.fromkeys(fields))
 
 
-def _one_finished_trial(plan: Plan, records: Sequence[Record]) -> Iterator[ReportWarning]:
+def _one_finished_trial_warnings(plan: Plan, records: Sequence[Record]) -> Iterator[ReportWarning]:
     """Yield a warning for each search that has ended with only one finished trial of several planned."""
-    planned = Counter((trial.arm, trial.repeat) for trial in plan.trials if trial.phase == SEARCH)
-    ended, finished = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
+    planned_counts = Counter((trial.arm, trial.repeat) for trial in plan.trials if trial.phase == SEARCH)
+    num_ended, num_finished = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
     for record in records:
         if record.phase == SEARCH and record.outcome is not None:
-            ended[record.arm, record.repeat] += record.outcome.final
-            finished[record.arm, record.repeat] += record.outcome is OutcomeKind.FINISHED
-    for (arm, repeat), number in planned.items():
-        if number > 1 and finished[arm, repeat] == 1 and ended[arm, repeat] >= number:
+            num_ended[record.arm, record.repeat] += record.outcome.final
+            num_finished[record.arm, record.repeat] += record.outcome is OutcomeKind.FINISHED
+    for (arm, repeat), num_planned in planned_counts.items():
+        if num_planned > 1 and num_finished[arm, repeat] == 1 and num_ended[arm, repeat] >= num_planned:
             arm_text = f"{arm}, repeat {repeat}" if plan.repeats > 1 else arm
-            yield ReportWarning("one-finished-trial", arm, "", f"{arm_text} (1 of {amount(number, 'trial')})")
+            yield ReportWarning(
+                "one-finished-trial", arm, "", f"{arm_text} (1 of {amount(num_planned, 'trial')})"
+            )
 
 
-def _arms_at_floor(report: Report) -> Iterator[ReportWarning]:
+def _floor_warnings(report: Report) -> Iterator[ReportWarning]:
     """Yield a warning for each arm whose primary outcome is at the floor, or worse, in all seeds."""
-    compared = (((verdict.reference, verdict.arm), verdict.metric) for verdict in report.verdicts)
-    for arm, metric in dict.fromkeys((arm, metric) for pair, metric in compared for arm in pair):
+    pairs_with_metric = (((verdict.reference, verdict.arm), verdict.metric) for verdict in report.verdicts)
+    for arm, metric in dict.fromkeys((arm, metric) for pair, metric in pairs_with_metric for arm in pair):
         cell, floor, quantity = report.cell(arm, metric), report.floor(arm, metric), report.quantity(metric)
         best = quantity.low if quantity.better == "min" else quantity.high
         if cell is None or floor is None or best is None or best == floor:
             continue
         values = [value for _, value in cell.by_seed]
-        if values and all((value - floor) / (best - floor) <= FLOOR_SHARE for value in values):
+        if values and all((value - floor) / (best - floor) <= MAX_FLOOR_SHARE for value in values):
             mean = format_number(cell.estimate.mean)
             text = f"{arm} in {metric} ({mean}; {quantity.floor_name}: {format_number(floor)})"
             yield ReportWarning("at-floor", arm, metric, text)
 
 
-def _join(texts: Sequence[str], separator: str = ", ") -> str:
+def _join_listed(texts: Sequence[str], separator: str = ", ") -> str:
     num_omitted = len(texts) - MAX_LISTED
     return separator.join([*texts[:MAX_LISTED], *([f"{num_omitted} more"] if num_omitted > 0 else [])])

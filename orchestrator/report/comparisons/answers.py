@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from statistics import fmean
 
-from orchestrator.conductor.rounds import decisions, metrics_for_look
+from orchestrator.conductor.rounds import metrics_for_look, verdicts_at_looks
 from orchestrator.plan.answer import answer_plan, metric_splits
 from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.comparisons.contrasts import Comparisons, Contrast, contrast_groups, paired_seeds
@@ -18,7 +18,7 @@ from orchestrator.report.comparisons.failed_seeds import difference_bounds, with
 from orchestrator.report.comparisons.untested import find_untested_reason
 from orchestrator.report.results.extensions import exploratory_reason
 from orchestrator.report.results.number_formats import format_interval, format_number, format_p
-from orchestrator.report.results.seed_results import NOT_MEASURED, Pairs, SeedResults, mean_by_seed
+from orchestrator.report.results.seed_results import NOT_MEASURED_FAILURE, Pairs, SeedResults, mean_by_seed
 from orchestrator.report.results.statistics import (
     estimate,
     paired_estimate,
@@ -28,11 +28,11 @@ from orchestrator.report.results.statistics import (
 )
 from orchestrator.report.results.types import ArmVerdict, Coverage, Effect
 from orchestrator.spec.scalars import assignments
-from orchestrator.statistics.decision_chance import TIMES, DecisionChance, decision_chances
-from orchestrator.statistics.missing import MOST_MISSING
+from orchestrator.statistics.decision_chance import UNIT_MULTIPLES, DecisionChance, decision_chances
+from orchestrator.statistics.missing import MAX_MISSING_UNITS
 from orchestrator.statistics.paired import Key, PairedEstimate
 from orchestrator.statistics.sequential import EarlyVerdict
-from orchestrator.statistics.verdicts import SEEDS_LEAST, Verdict, verdict
+from orchestrator.statistics.verdicts import MIN_VERDICT_SEEDS, Verdict, verdict
 from orchestrator.trials import OutcomeKind, Record
 from search_spaces.wording import amount, listed
 from trainables.metrics import Metric, split_and_quantity
@@ -50,12 +50,12 @@ class MissingSeeds:
     unit: str = "seed"
 
     @property
-    def spoiled(self) -> int:
+    def num_lost(self) -> int:
         """Return the number of seeds that will never have a value."""
         return self.failed + self.unmeasured
 
     @property
-    def words(self) -> str:
+    def reason_text(self) -> str:
         """Return as text why some seeds will never have a value."""
         lack = "lacks" if self.unmeasured == 1 else "lack"
         missing = f"{amount(self.unmeasured, self.unit)} {lack} a primary outcome"
@@ -63,7 +63,7 @@ class MissingSeeds:
         return ", ".join([failed] * bool(self.failed) + [missing] * bool(self.unmeasured))
 
 
-def primary_answer(plan: Plan, metrics: Sequence[Metric], metric_names: Sequence[str]) -> AnswerPlan | None:
+def resolve_answer(plan: Plan, metrics: Sequence[Metric], metric_names: Sequence[str]) -> AnswerPlan | None:
     """Return the primary outcomes and the level of a plan; None without confirm trials.
 
     If the plan could not determine the metrics, the first measured metric is the outcome. Older plans have no
@@ -72,19 +72,19 @@ def primary_answer(plan: Plan, metrics: Sequence[Metric], metric_names: Sequence
     if plan.confirm is None:
         return None
     num_compared = sum(bool(arm.reference) for arm in plan.arms)
-    names = metric_splits(plan.search, plan.confirm, plan.answer)
-    quantities = {*metric_names, *map(names.quantity, metric_names)}
+    splits_by_metric = metric_splits(plan.search, plan.confirm, plan.answer)
+    quantities = {*metric_names, *map(splits_by_metric.quantity, metric_names)}
     known_metrics = [metric for metric in metrics if metric.name in quantities]
     plan_of_answer = plan.answer or answer_plan(None, plan.confirm, plan.search, known_metrics, num_compared)
     if plan_of_answer.outcomes:
-        may_be_bare = plan.search is None and not plan.confirm.splits
+        may_lack_split = plan.search is None and not plan.confirm.splits
         outcomes = plan_of_answer.outcomes
-        reported = _reported_names(outcomes, metric_names) if may_be_bare else outcomes
+        reported = _reported_names(outcomes, metric_names) if may_lack_split else outcomes
         return replace(plan_of_answer, outcomes=reported)
-    of_no_search = () if plan.search else (*names.selection, "")
-    splits = plan.confirm.splits[:1] or of_no_search
-    first = [name for name in metric_names if names.split(name) in splits]
-    return replace(plan_of_answer, outcomes=tuple(first[:1]))
+    validation_splits = () if plan.search else (*splits_by_metric.selection, "")
+    splits = plan.confirm.splits[:1] or validation_splits
+    candidate_names = [name for name in metric_names if splits_by_metric.split(name) in splits]
+    return replace(plan_of_answer, outcomes=tuple(candidate_names[:1]))
 
 
 def _reported_names(outcomes: Sequence[str], metric_names: Sequence[str]) -> tuple[str, ...]:
@@ -93,53 +93,57 @@ def _reported_names(outcomes: Sequence[str], metric_names: Sequence[str]) -> tup
     return tuple(quantities[name] if quantities.get(name) in metric_names else name for name in outcomes)
 
 
-def effects(comparisons: Comparisons, metrics: Sequence[str]) -> Iterator[Effect]:
+def arm_effects(comparisons: Comparisons, metrics: Sequence[str]) -> Iterator[Effect]:
     """Yield the difference of every arm to its reference, metric by metric.
 
     Only primary outcomes have p-values and corrected intervals.
     """
     plan, results = comparisons.plan, comparisons.results
-    early = early_verdicts(plan, results)
-    primary = comparisons.primary | _comparisons_at_looks(early)
+    verdicts_by_arm = early_verdicts(plan, results)
+    primary = comparisons.primary | _comparisons_at_looks(verdicts_by_arm)
     pairs = [(arm.name, arm.reference) for arm in plan.arms if arm.reference]
     for metric, pair in product(dict.fromkeys((*comparisons.answer.outcomes, *metrics)), pairs):
         differences = paired_seeds((pair,), metric, results)
         if not differences.by_unit:
             continue
         values = list(differences.by_unit.values())
-        claimed = primary.get((pair[0], metric))
-        untested = claimed and find_untested_reason(plan, (pair,), metric, results)
+        primary_estimate = primary.get((pair[0], metric))
+        untested_reason = primary_estimate and find_untested_reason(plan, (pair,), metric, results)
         missing = _missing_seeds(pair, comparisons)
-        lacks_values = pair[0] not in early and _lacks_values(missing, (pair,), metric, results)
-        is_complete = not lacks_values and not untested
-        is_tested = claimed is not None and (is_complete or (claimed.missing > 0 and not untested))
+        lacks_values = pair[0] not in verdicts_by_arm and _lacks_values(missing, (pair,), metric, results)
+        is_complete = not lacks_values and not untested_reason
+        is_tested = primary_estimate is not None and (
+            is_complete or (primary_estimate.missing > 0 and not untested_reason)
+        )
         span = results.span_of_difference(metric, *pair)
-        mean_difference = paired_estimate(claimed, span) if claimed else estimate(values, span=span)
-        units = claimed.by_seed.values() if claimed else values
+        mean_difference = (
+            paired_estimate(primary_estimate, span) if primary_estimate else estimate(values, span=span)
+        )
+        units = primary_estimate.by_seed.values() if primary_estimate else values
         yield Effect(
             arm=pair[0],
             reference=pair[1],
             metric=metric,
             estimate=mean_difference,
             pairs=differences.record_ids,
-            primary=claimed is not None,
-            p=claimed.p if claimed and is_tested else None,
-            p_sign_flips=sign_flip_p(values) if claimed and is_complete else None,
-            spread_raised=claimed.raised if claimed else False,
-            wins=win_share(units, comparisons.better(metric), has_interval=mean_difference.low is not None),
+            primary=primary_estimate is not None,
+            p=primary_estimate.p if primary_estimate and is_tested else None,
+            p_sign_flips=sign_flip_p(values) if primary_estimate and is_complete else None,
+            spread_raised=primary_estimate.raised if primary_estimate else False,
+            wins=win_share(units, comparisons.goal(metric), has_interval=mean_difference.low is not None),
         )
 
 
-def verdicts(comparisons: Comparisons) -> Iterator[ArmVerdict]:
+def arm_verdicts(comparisons: Comparisons) -> Iterator[ArmVerdict]:
     """Yield one verdict per primary outcome and arm with a reference; contrasts over all contexts last."""
     plan, answer = comparisons.plan, comparisons.answer
-    early = early_verdicts(plan, comparisons.results)
-    places = {arm.name: place for place, arm in enumerate(plan.arms)}
+    verdicts_by_arm = early_verdicts(plan, comparisons.results)
+    positions = {arm.name: place for place, arm in enumerate(plan.arms)}
     contrasts = [contrast for group in contrast_groups(plan, answer) for contrast in group.contrasts]
-    contrasts.sort(key=lambda contrast: places.get(contrast.arm, len(places)))
+    contrasts.sort(key=lambda contrast: positions.get(contrast.arm, len(positions)))
     for metric, contrast in product(answer.outcomes, contrasts):
-        if contrast.arm in early:
-            yield _verdict_at_look(comparisons, early[contrast.arm], metric)
+        if contrast.arm in verdicts_by_arm:
+            yield _verdict_at_look(comparisons, verdicts_by_arm[contrast.arm], metric)
         else:
             paired = comparisons.primary.get((contrast.arm, metric))
             yield make_verdict(comparisons, contrast, metric, paired)
@@ -158,24 +162,26 @@ def make_verdict(
     """
     plan, results = comparisons.plan, comparisons.results
     missing = _missing_seeds(contrast.arms, comparisons)
-    untested = _lacks_values(missing, contrast.pairs, metric, results) and not (paired and paired.missing)
+    is_untested = _lacks_values(missing, contrast.pairs, metric, results) and not (paired and paired.missing)
     has_few_seeds, margin = _has_few_seeds(paired), comparisons.margin(metric)
-    goal, num_failed = comparisons.better(metric), missing.spoiled if untested or paired is None else 0
+    goal, num_failed = comparisons.goal(metric), missing.num_lost if is_untested or paired is None else 0
     statement = verdict(paired, margin=margin, better=goal, num_failed=num_failed, unit=results.unit)
-    if untested or paired is None:
-        statement = _add_reason(statement, contrast, metric, results, missing, few=has_few_seeds)
+    if is_untested or paired is None:
+        statement = _add_withheld_reason(
+            statement, contrast, metric, results, missing, has_few_seeds=has_few_seeds
+        )
     is_undecided, has_no_result = statement.kind == "undecided", paired is None and missing.num_open > 0
     # With a prior for the spread, the chance of a decision is unknown.
     has_own_spread = paired is not None and not has_few_seeds and paired.prior is None
-    is_open = is_undecided and not untested and has_own_spread
+    is_open = is_undecided and not is_untested and has_own_spread
     chances = decision_chances(paired, margin) if is_open and paired else ()
-    covers, exploratory = interval_coverage(plan, contrast.arms), exploratory_reason(plan, contrast.pairs)
+    coverage, exploratory = interval_coverage(plan, contrast.arms), exploratory_reason(plan, contrast.pairs)
     if has_no_result:
         text = pending_text(missing.num_open, results.unit)
     elif is_undecided:
         text = _undecided_text(statement, chances, results.unit)
     else:
-        text = statement.text + RIDERS[covers] + exploratory
+        text = statement.text + COVERAGE_CLAUSES[coverage] + exploratory
     arm_verdict = ArmVerdict(
         arm=contrast.arm,
         reference=contrast.reference,
@@ -184,12 +190,12 @@ def make_verdict(
         text=text,
         outlooks=chances,
         difference=paired_estimate(paired, _difference_range(contrast, metric, results)) if paired else None,
-        p=paired.p if paired and not untested else None,
+        p=paired.p if paired and not is_untested else None,
         level=comparisons.answer.level,
         seeds=_completion_text(comparisons, contrast, metric),
         context="" if contrast.contexts else assignments(plan.arm(contrast.arm).context),
         pooled=tuple(arm for arm, _ in contrast.pairs) if contrast.contexts else (),
-        covers=covers,
+        covers=coverage,
         missing=paired.missing if paired else 0,
         wins=paired_win_share(paired, goal) if paired else None,
         prior=paired.prior if paired and not paired.missing else None,
@@ -201,7 +207,7 @@ def make_verdict(
 
 def _has_few_seeds(paired: PairedEstimate | None) -> bool:
     """Return whether no verdict would be possible even if all seeds had values."""
-    return paired is None or paired.n < SEEDS_LEAST or paired.spread is None
+    return paired is None or paired.n < MIN_VERDICT_SEEDS or paired.spread is None
 
 
 def _complete_verdict(
@@ -233,12 +239,13 @@ def _undecided_text(verdict: Verdict, chances: Sequence[DecisionChance], unit: s
     """Return the text of an undecided verdict, with the chance that twice as many units decide it."""
     if not chances:
         return verdict.text
-    doubled = chances[TIMES.index(1.0)]
-    chance = f"{amount(doubled.more, f'more {unit}')} would decide it in {doubled.chance:.0%} of cases"
+    chance_of_doubling = chances[UNIT_MULTIPLES.index(1.0)]
+    units_text = amount(chance_of_doubling.more, f"more {unit}")
+    chance = f"{units_text} would decide it in {chance_of_doubling.chance:.0%} of cases"
     return f"{verdict.text}{';' if verdict.withheld else ':'} {chance}"
 
 
-RIDERS: Mapping[Coverage, str] = {
+COVERAGE_CLAUSES: Mapping[Coverage, str] = {
     "one search": " at the settings found by one search",
     "repeated searches": "",
     "given settings": "",
@@ -253,36 +260,36 @@ def interval_coverage(plan: Plan, arms: Iterable[str]) -> Coverage:
     return "one search" if plan.repeats == 1 else "repeated searches"
 
 
-def _add_reason(
+def _add_withheld_reason(
     statement: Verdict,
     contrast: Contrast,
     metric: str,
     results: SeedResults,
     missing: MissingSeeds,
     *,
-    few: bool,
+    has_few_seeds: bool,
 ) -> Verdict:
     """Return the verdict; if it is withheld, add the reason."""
-    addition = ""
-    if missing.spoiled and not missing.num_open and not few:
+    reason_suffix = ""
+    if missing.num_lost and not missing.num_open and not has_few_seeds:
         bounds = difference_bounds(contrast.pairs, metric, results)
-        addition = withheld_reason(bounds, metric, MOST_MISSING)
+        reason_suffix = withheld_reason(bounds, metric, MAX_MISSING_UNITS)
     if missing.unmeasured:
-        reason = f"{missing.words}{addition}"
+        reason = f"{missing.reason_text}{reason_suffix}"
         return replace(statement, text=f"undecided: {reason}", withheld=reason)
     if missing.failed:
         # If all seeds of the arm finished, the text must name the reference whose seeds failed.
         has_own_failures = any(results.failed_seeds(arm) for arm, _ in contrast.pairs)
         place = "" if has_own_failures else f" in {contrast.reference}"
-        text, withheld = f"{statement.text}{place}{addition}", f"{statement.withheld}{addition}"
+        text, withheld = f"{statement.text}{place}{reason_suffix}", f"{statement.withheld}{reason_suffix}"
         return replace(statement, text=text, withheld=withheld)
     if missing.num_open:
         text = f"undecided: {amount(missing.num_open, missing.unit)} not run"
         return replace(statement, kind="undecided", text=text)
     if not results.all_values(metric):
         return replace(statement, text="undecided: no trial has it in its last report")
-    if lacks := _arms_without_value(contrast.arms, metric, results):
-        reason = f"no seed of {' and of '.join(lacks)} measured it"
+    if arms_without_value := _arms_without_value(contrast.arms, metric, results):
+        reason = f"no seed of {' and of '.join(arms_without_value)} measured it"
         return replace(statement, text=f"undecided: {reason}", withheld=reason)
     return statement
 
@@ -300,13 +307,15 @@ def _arms_without_value(arms: Iterable[str], metric: str, results: SeedResults) 
 
 def _completion_text(comparisons: Comparisons, contrast: Contrast, metric: str) -> str:
     """Return how many seeds have a value: `5 of 8 seeds finished`, `5 of 8 seeds measured it`."""
-    results, to_run = comparisons.results, comparisons.to_run
+    results, unended_seeds = comparisons.results, comparisons.unended_seeds
     arms = [arm for arm, _ in contrast.pairs]
     failed_seeds = {seed: kind for arm in arms for seed, kind in results.failed_seeds(arm).items()}
-    every = {*failed_seeds}.union(*(results.finished_seeds(arm) | to_run.get(arm, set()) for arm in arms))
-    num_units = len({*map(results.unit_of, every)}) or comparisons.plan.num_units
+    all_seeds = {*failed_seeds}.union(
+        *(results.finished_seeds(arm) | unended_seeds.get(arm, set()) for arm in arms)
+    )
+    num_units = len({*map(results.unit_of, all_seeds)}) or comparisons.plan.num_units
     measured_by_none = _arms_without_value(arms, metric, results) and results.all_values(metric)
-    if NOT_MEASURED not in failed_seeds.values() and not measured_by_none:
+    if NOT_MEASURED_FAILURE not in failed_seeds.values() and not measured_by_none:
         word, seeds_by_arm = "finished", [results.finished_seeds(arm) for arm in arms]
     else:
         word = "measured it"
@@ -316,8 +325,12 @@ def _completion_text(comparisons: Comparisons, contrast: Contrast, metric: str) 
     return f"{len(complete_units)} of {amount(num_units, results.unit)} {word}{scope_text}"
 
 
-def _comparisons_at_looks(early: Mapping[str, EarlyVerdict]) -> dict[Key, PairedEstimate]:
-    return {(arm, metric): paired for arm, look in early.items() for metric, paired in look.found.items()}
+def _comparisons_at_looks(verdicts_by_arm: Mapping[str, EarlyVerdict]) -> dict[Key, PairedEstimate]:
+    return {
+        (arm, metric): paired
+        for arm, look in verdicts_by_arm.items()
+        for metric, paired in look.found.items()
+    }
 
 
 def _verdict_at_look(comparisons: Comparisons, decision: EarlyVerdict, metric: str) -> ArmVerdict:
@@ -325,27 +338,27 @@ def _verdict_at_look(comparisons: Comparisons, decision: EarlyVerdict, metric: s
     plan = comparisons.plan
     verdict, paired = decision.verdicts[metric], decision.found[metric]
     pair = (decision.arm, plan.arm(decision.arm).reference)
-    covers = interval_coverage(plan, pair)
+    coverage = interval_coverage(plan, pair)
     arm_verdict = ArmVerdict(
         *pair,
         metric=metric,
         kind=verdict.kind,
-        text=verdict.text if verdict.kind == "undecided" else verdict.text + RIDERS[covers],
+        text=verdict.text if verdict.kind == "undecided" else verdict.text + COVERAGE_CLAUSES[coverage],
         difference=paired_estimate(paired, comparisons.results.span_of_difference(metric, *pair)),
         p=paired.p,
         level=decision.level,
-        seeds=decision_time(plan, decision),
+        seeds=decision_time_text(plan, decision),
         looked=True,
-        covers=covers,
+        covers=coverage,
         context=assignments(plan.arm(decision.arm).context),
-        wins=paired_win_share(paired, comparisons.better(metric)),
+        wins=paired_win_share(paired, comparisons.goal(metric)),
     )
     return _complete_verdict(comparisons, arm_verdict, Contrast(*pair, pairs=(pair,)))
 
 
 def too_few_differences(paired: PairedEstimate | None) -> tuple[float, ...]:
     """Return the differences by seed, or repeat, if they are too few for a verdict; empty otherwise."""
-    if paired is None or paired.missing or not 1 < paired.n < SEEDS_LEAST:
+    if paired is None or paired.missing or not 1 < paired.n < MIN_VERDICT_SEEDS:
         return ()
     return tuple(paired.by_seed[unit] for unit in sorted(paired.by_seed))
 
@@ -373,7 +386,7 @@ def verdict_line(
     return f"{arm}: {verdict.text} ({verdict.metric}{difference} {against}{p}, {verdict.seeds})"
 
 
-def open_seeds(plan: Plan, records: Iterable[Record]) -> dict[str, set[int]]:
+def unended_seeds(plan: Plan, records: Iterable[Record]) -> dict[str, set[int]]:
     """Return the seeds of each arm that have not ended."""
     ended_ids = {record.trial_id for record in records if record.outcome and record.outcome.final}
     seeds_by_arm: dict[str, set[int]] = defaultdict(set)
@@ -385,7 +398,7 @@ def open_seeds(plan: Plan, records: Iterable[Record]) -> dict[str, set[int]]:
 
 def _lacks_values(missing: MissingSeeds, pairs: Pairs, metric: str, results: SeedResults) -> bool:
     """Return whether seeds have not ended, or have no value of this metric."""
-    if missing.num_open or not missing.spoiled:
+    if missing.num_open or not missing.num_lost:
         return missing.num_open > 0
     return difference_bounds(pairs, metric, results) != {}
 
@@ -393,10 +406,10 @@ def _lacks_values(missing: MissingSeeds, pairs: Pairs, metric: str, results: See
 def _missing_seeds(arms: Iterable[str], comparisons: Comparisons) -> MissingSeeds:
     results, arms = comparisons.results, [*arms]
     failures = [failure for arm in arms for failure in results.failed_seeds(arm).items()]
-    failed_units = {results.unit_of(seed) for seed, kind in failures if kind != NOT_MEASURED}
-    unmeasured = {results.unit_of(seed) for seed, _ in failures} - failed_units
-    waiting_units = {results.unit_of(seed) for arm in arms for seed in comparisons.to_run.get(arm, ())}
-    return MissingSeeds(len(failed_units), len(unmeasured), len(waiting_units), results.unit)
+    failed_units = {results.unit_of(seed) for seed, kind in failures if kind != NOT_MEASURED_FAILURE}
+    unmeasured_units = {results.unit_of(seed) for seed, _ in failures} - failed_units
+    waiting_units = {results.unit_of(seed) for arm in arms for seed in comparisons.unended_seeds.get(arm, ())}
+    return MissingSeeds(len(failed_units), len(unmeasured_units), len(waiting_units), results.unit)
 
 
 def early_verdicts(plan: Plan, results: SeedResults) -> dict[str, EarlyVerdict]:
@@ -408,10 +421,10 @@ def early_verdicts(plan: Plan, results: SeedResults) -> dict[str, EarlyVerdict]:
         if record.outcome is not None and record.outcome.final and record.outcome is not OutcomeKind.SKIPPED:
             metrics = record.last.metrics if record.last is not None else None
             confirmed[record.arm, record.seed] = metrics_for_look(record.outcome, metrics)
-    return decisions(plan, confirmed)
+    return verdicts_at_looks(plan, confirmed)
 
 
-def decision_time(plan: Plan, decision: EarlyVerdict) -> str:
+def decision_time_text(plan: Plan, decision: EarlyVerdict) -> str:
     """Return the number of seeds or repeats at which an arm was decided, and the level of its interval."""
     seeds = amount(plan.num_units, plan.unit)
     return f"ended after {decision.seeds} of {seeds}, interval at level {decision.level:g}"

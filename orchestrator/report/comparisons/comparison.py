@@ -14,8 +14,13 @@ from orchestrator.identity import canonical
 from orchestrator.plan.types import Plan
 from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.report.comparisons.untested import Digests, digest_name, test_set_difference
-from orchestrator.report.results.origin import DATA, origin
-from orchestrator.report.results.seed_results import SeedResults, Span, difference_range, merge_late_splits
+from orchestrator.report.results.origin import DATA_PREFIX, provenance_lines
+from orchestrator.report.results.seed_results import (
+    SeedResults,
+    ValueRange,
+    difference_range,
+    merge_late_splits,
+)
 from orchestrator.report.results.statistics import Estimate, clip_interval, estimate, welch_difference
 from orchestrator.report.results.types import Cell, Report
 from orchestrator.spec.differences import Difference, differences
@@ -27,8 +32,8 @@ from search_spaces.wording import amount
 MatchLevel = Literal["settings and ranges", "settings", "what was trained"]
 MIN_PAIRED_SEEDS = 2
 """Minimum number of common seeds for paired differences."""
-REPORTED_SEPARATELY = ("digest of the spec", "seed of the searches", "seeds of confirm trials", "command")
-NOTE = (
+SEPARATE_ENTRIES = ("digest of the spec", "seed of the searches", "seeds of confirm trials", "command")
+EXPLORATORY_NOTE = (
     "Each interval is a 95% interval of this difference alone. Some of them exclude 0 by chance, and the "
     "comparisons were not planned, so they are exploratory."
 )
@@ -94,24 +99,24 @@ def compare_sweeps(first: SweepData, second: SweepData) -> Comparison:
     """Return all differences between two sweeps, with the size of measured differences."""
     sweeps = (first, second)
     pairs = list(_matched_arms(*sweeps))
-    matched = [{names[place] for names, _ in pairs} for place in (0, 1)]
+    matched_names = [{names[place] for names, _ in pairs} for place in (0, 1)]
     first_alone, second_alone = (
         tuple(arm.name for arm in sweep.plan.arms if arm.name not in names)
-        for sweep, names in zip(sweeps, matched, strict=True)
+        for sweep, names in zip(sweeps, matched_names, strict=True)
     )
-    arms = tuple(arm for names, same in pairs for arm in _metric_differences(*sweeps, names, same))
-    measured_pairs = {difference.arms for difference in arms}
-    splits = dict.fromkeys(first.report.splits.split(difference.metric) for difference in arms)
+    arm_differences = tuple(arm for names, same in pairs for arm in _arm_differences(*sweeps, names, same))
+    measured_pairs = {difference.arms for difference in arm_differences}
+    splits = dict.fromkeys(first.report.splits.split(difference.metric) for difference in arm_differences)
     measured_arms = [pair for names in measured_pairs for pair in zip(sweeps, names, strict=True)]
     return Comparison(
         first=first.label,
         second=second.label,
-        arms=arms,
+        arms=arm_differences,
         alone=(first_alone, second_alone),
         unmeasured=tuple(
             _missing_outcome_text(*sweeps, names) for names, _ in pairs if names not in measured_pairs
         ),
-        assignments=tuple(line for names, _ in pairs for line in _choice_differences(*sweeps, names)),
+        assignments=tuple(line for names, _ in pairs for line in _choice_difference_lines(*sweeps, names)),
         spec=tuple(differences(first.spec, second.spec)),
         code=tuple(_differing_entries(*map(_compared_provenance, sweeps))),
         data=tuple(_differing_entries(first.data, second.data)),
@@ -149,16 +154,16 @@ def _arms_by_content(sweep: SweepData, level: MatchLevel) -> dict[str, str]:
     controls = {arm.name for arm in plan.arms if arm.control}
     return {
         canonical([plan.trainable, record.settings]): record.arm
-        for record in _confirmed(sweep.records)
+        for record in _confirm_records(sweep.records)
         if record.outcome is OutcomeKind.FINISHED and not record.rank and record.arm not in controls
     }
 
 
-def _confirmed(records: Iterable[Record]) -> list[Record]:
+def _confirm_records(records: Iterable[Record]) -> list[Record]:
     return [record for record in records if record.phase == "confirm"]
 
 
-def _metric_differences(
+def _arm_differences(
     first: SweepData, second: SweepData, names: tuple[str, str], same: MatchLevel
 ) -> Iterator[ArmDifference]:
     """Yield differences in primary outcomes, then in the first sweep's headline quantities on test splits."""
@@ -172,16 +177,16 @@ def _metric_differences(
         cell, other_cell = report.cell(names[0], metric), second.report.cell(names[1], metric)
         if cell is not None and other_cell is not None:
             values, other_values = _values_by_seeds(first, cell), _values_by_seeds(second, other_cell)
-            difference, method = _difference(values, other_values)
-            method += _failure_text((first.label, cell), (second.label, other_cell))
-            span, other_span = _span(first, names[0], metric), _span(second, names[1], metric)
+            difference, method = _estimate_difference(values, other_values)
+            method += _failed_seeds_text((first.label, cell), (second.label, other_cell))
+            span, other_span = _metric_span(first, names[0], metric), _metric_span(second, names[1], metric)
             difference = clip_interval(difference, difference_range(other_span, span))
-            different_tests = _different_tests(first, second, names, splits.split(metric))
+            different_tests = _different_tests_text(first, second, names, splits.split(metric))
             estimates = cell.estimate, other_cell.estimate, None if different_tests else difference
             yield ArmDifference(names, same, metric, *estimates, method, different_tests)
 
 
-def _different_tests(first: SweepData, second: SweepData, names: tuple[str, str], split: str) -> str:
+def _different_tests_text(first: SweepData, second: SweepData, names: tuple[str, str], split: str) -> str:
     """Return the digests of a split's examples that differ between the sweeps, as text; empty if none do."""
     digests, other_digests = _digests(first, names[0], split), _digests(second, names[1], split)
     titles = f"{names[1]} of {second.label}", f"{names[0]} of {first.label}"
@@ -198,39 +203,41 @@ def _shared_digest(digests: Digests) -> Digests:
 
 def _digests(sweep: SweepData, arm: str, split: str) -> Digests:
     """Return the digests of a split's examples that the arm's trials reported, by seed."""
-    confirmed = _confirmed(merge_late_splits(sweep.plan, sweep.records))
-    return SeedResults(confirmed, sweep.report.quantities).texts(arm, digest_name(split))
+    records = _confirm_records(merge_late_splits(sweep.plan, sweep.records))
+    return SeedResults(records, sweep.report.quantities).texts(arm, digest_name(split))
 
 
-def _span(sweep: SweepData, arm: str, metric: str) -> Span:
-    return SeedResults(_confirmed(sweep.records), sweep.report.quantities).span(metric, arm)
+def _metric_span(sweep: SweepData, arm: str, metric: str) -> ValueRange:
+    return SeedResults(_confirm_records(sweep.records), sweep.report.quantities).value_range(metric, arm)
 
 
-ValuesBySeeds = Mapping[tuple[int, ...], float]
+ValuesBySeedGroup = Mapping[tuple[int, ...], float]
 
 
-def _values_by_seeds(sweep: SweepData, cell: Cell) -> ValuesBySeeds:
+def _values_by_seeds(sweep: SweepData, cell: Cell) -> ValuesBySeedGroup:
     """Return independent observations by their confirm seeds."""
     seeds = dict(sweep.report.unit_seeds)
     return {seeds.get(unit, (unit,)): value for unit, value in cell.by_unit}
 
 
-def _difference(first: ValuesBySeeds, second: ValuesBySeeds) -> tuple[Estimate, str]:
+def _estimate_difference(first: ValuesBySeedGroup, second: ValuesBySeedGroup) -> tuple[Estimate, str]:
     common_seeds = [seeds for seeds in first if seeds in second]
     if len(common_seeds) >= MIN_PAIRED_SEEDS:
         num_unpaired = len(first) + len(second) - 2 * len(common_seeds)
-        rest = f", {num_unpaired} in one alone left out" if num_unpaired else ""
+        unpaired_text = f", {num_unpaired} in only one sweep excluded" if num_unpaired else ""
         unit = "seed" if all(len(seeds) == 1 for seeds in common_seeds) else "repeat"
-        method = f"paired, {amount(len(common_seeds), unit)}{rest}"
+        method = f"paired, {amount(len(common_seeds), unit)}{unpaired_text}"
         return estimate([subtract(second[seeds], first[seeds]) for seeds in common_seeds]), method
     mean, low, high = welch_difference([*first.values()], [*second.values()])
     shared_text = "no seed" if not common_seeds else "one seed"
     return Estimate(min(len(first), len(second)), mean, low, high), f"Welch, {shared_text} in both"
 
 
-def _failure_text(*sides: tuple[str, Cell]) -> str:
+def _failed_seeds_text(*labelled_cells: tuple[str, Cell]) -> str:
     """Return the number of failed seeds of each sweep as text; empty if none failed."""
-    message = ", ".join(f"{amount(cell.failed, 'seed')} in {label}" for label, cell in sides if cell.failed)
+    message = ", ".join(
+        f"{amount(cell.failed, 'seed')} in {label}" for label, cell in labelled_cells if cell.failed
+    )
     return f"; failed: {message}" if message else ""
 
 
@@ -245,10 +252,12 @@ def _missing_outcome_text(first: SweepData, second: SweepData, names: tuple[str,
     return f"{arm}: no outcome in both sweeps to compare ({'; '.join(lines)})"
 
 
-def _choice_differences(first: SweepData, second: SweepData, names: tuple[str, str]) -> Iterator[str]:
-    sides = tuple(zip((first, second), names, strict=True))
-    paths = dict.fromkeys(path for sweep, name in sides for path in _chosen_values(sweep, name))
-    first_values, second_values = (_values_trained_with(sweep, name, paths) for sweep, name in sides)
+def _choice_difference_lines(first: SweepData, second: SweepData, names: tuple[str, str]) -> Iterator[str]:
+    sweeps_with_arms = tuple(zip((first, second), names, strict=True))
+    paths = dict.fromkeys(path for sweep, name in sweeps_with_arms for path in _chosen_values(sweep, name))
+    first_values, second_values = (
+        _values_trained_with(sweep, name, paths) for sweep, name in sweeps_with_arms
+    )
     if text := "; ".join(map(str, differences(first_values, second_values))):
         yield f"{names[0]}: the searches chose different values: {text}"
 
@@ -260,15 +269,17 @@ def _chosen_values(sweep: SweepData, arm: str) -> Mapping[str, Any]:
 def _values_trained_with(sweep: SweepData, arm: str, paths: Iterable[str]) -> dict[str, Any]:
     """Return the values that a search chose, or the fixed values of an arm that does not search the field."""
     sweep_arm = sweep.plan.arm(arm)
-    set_to = {path: lookup(sweep_arm.settings, path) for path in paths if path not in sweep_arm.space.paths}
-    values = set_to | dict(_chosen_values(sweep, arm))
+    fixed_values = {
+        path: lookup(sweep_arm.settings, path) for path in paths if path not in sweep_arm.space.paths
+    }
+    values = fixed_values | dict(_chosen_values(sweep, arm))
     return {path: value for path, value in values.items() if value is not MISSING}
 
 
 def _compared_provenance(sweep: SweepData) -> dict[str, str]:
-    entries = dict(origin(sweep.plan, sweep.records))
+    entries = dict(provenance_lines(sweep.plan, sweep.records))
     for label in [*entries]:
-        if label in REPORTED_SEPARATELY or label.startswith(DATA):  # `Comparison.data` has the data
+        if label in SEPARATE_ENTRIES or label.startswith(DATA_PREFIX):  # `Comparison.data` has the data
             del entries[label]
     return entries
 

@@ -14,7 +14,7 @@ from orchestrator.report.comparisons.failed_seeds import difference_bounds
 from orchestrator.report.results.seed_results import Pairs, SeedResults, mean_by_seed
 from orchestrator.spec.scalars import assignments
 from orchestrator.statistics.missing import verdict_despite_missing
-from orchestrator.statistics.paired import Key, PairedEstimate, compare, resolution, subtract
+from orchestrator.statistics.paired import Key, PairedEstimate, estimate_differences, resolution, subtract
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +79,19 @@ def paired_seeds(pairs: Pairs, metric: str, results: SeedResults) -> PairedSeeds
     Only seeds with values in all pairs are included.
     """
     record_ids: list[tuple[str, str]] = []
-    by_pair: list[Mapping[int, float]] = []
+    differences_by_pair: list[Mapping[int, float]] = []
     for pair in pairs:
-        own, other = (results.by_seed(arm, metric) for arm in pair)
-        shared_keys = [key for key in own if key in other]
-        differences = {key: (subtract(own[key][0], other[key][0]), "") for key in shared_keys}
-        record_ids += [(own[key][1], other[key][1]) for key in shared_keys]
-        by_pair.append(mean_by_seed(differences))
-    in_all = [seed for seed in by_pair[0] if all(seed in values for values in by_pair)]
-    by_seed = {seed: fmean(values[seed] for values in by_pair) for seed in in_all}
+        arm_values, reference_values = (results.by_seed(arm, metric) for arm in pair)
+        shared_keys = [key for key in arm_values if key in reference_values]
+        differences = {
+            key: (subtract(arm_values[key][0], reference_values[key][0]), "") for key in shared_keys
+        }
+        record_ids += [(arm_values[key][1], reference_values[key][1]) for key in shared_keys]
+        differences_by_pair.append(mean_by_seed(differences))
+    common_seeds = [
+        seed for seed in differences_by_pair[0] if all(seed in values for values in differences_by_pair)
+    ]
+    by_seed = {seed: fmean(values[seed] for values in differences_by_pair) for seed in common_seeds}
     return PairedSeeds(tuple(record_ids), results.by_unit(by_seed))
 
 
@@ -103,16 +107,16 @@ class Comparisons:
     answer: AnswerPlan
     results: SeedResults
     """Results of the confirm trials."""
-    to_run: Mapping[str, set[int]]
+    unended_seeds: Mapping[str, set[int]]
     """Seeds by arm that have not ended."""
 
     def margin(self, metric: str) -> float | None:
         """Return the smallest relevant difference in an outcome; None if the spec has none."""
         return self.answer.margin if metric == self.answer.outcomes[0] else None
 
-    def better(self, metric: str) -> Literal["max", "min"] | None:
+    def goal(self, metric: str) -> Literal["max", "min"] | None:
         """Return which values of an outcome are good."""
-        return better_direction(self.results.known(metric), metric, self.plan.objectives, self.answer)
+        return better_direction(self.results.declaration(metric), metric, self.plan.objectives, self.answer)
 
     @cached_property
     def primary(self) -> dict[Key, PairedEstimate]:
@@ -123,56 +127,60 @@ class Comparisons:
         """
         groups = [*contrast_groups(self.plan, self.answer)]
         outcomes = self.answer.outcomes
-        by_group = [_unit_differences(group, outcomes, self.results) for group in groups]
+        by_group = [_differences_by_unit(group, outcomes, self.results) for group in groups]
         family = max(self.answer.family, sum(map(len, by_group)))
         estimates: dict[Key, PairedEstimate] = {}
         for group, differences in zip(groups, by_group, strict=True):
             estimates |= self._compare_group(group, differences, family)
         return estimates
 
-    def alone(self, contrast: Contrast, metric: str) -> PairedEstimate | None:
+    def test_single(self, contrast: Contrast, metric: str) -> PairedEstimate | None:
         """Return the uncorrected test of one contrast; None without a difference."""
         names = next(arms for arms in self.plan.contexts if contrast.arm in {arm.name for arm in arms})
         group = ContrastGroup((contrast,), (tuple(arm.name for arm in names),))
-        differences = _unit_differences(group, (metric,), self.results)
+        differences = _differences_by_unit(group, (metric,), self.results)
         return self._compare_group(group, differences, 1).get((contrast.arm, metric))
 
     def _compare_group(
         self, group: ContrastGroup, differences: Differences, family: int
     ) -> dict[Key, PairedEstimate]:
-        estimates = self._test(group, differences, family, moderated=self.answer.moderated)
+        estimates = self._test_differences(group, differences, family, moderated=self.answer.moderated)
         contrasts = {contrast.arm: contrast for contrast in group.contrasts}
         for key in [*estimates]:
             contrast, metric = contrasts[key[0]], key[1]
-            is_open = any(self.to_run.get(arm) for arm in contrast.arms)
+            is_open = any(self.unended_seeds.get(arm) for arm in contrast.arms)
             if not is_open and (bounds := difference_bounds(contrast.pairs, metric, self.results)):
 
-                def test_again(missing: Mapping[int, float], key: Key = key) -> PairedEstimate:
+                def test_with_values(missing: Mapping[int, float], key: Key = key) -> PairedEstimate:
                     completed = {**differences, key: {**differences[key], **missing}}
-                    return self._test(group, completed, family)[key]
+                    return self._test_differences(group, completed, family)[key]
 
                 estimates[key] = verdict_despite_missing(
-                    estimates[key], bounds, test_again, margin=self.margin(metric), better=self.better(metric)
+                    estimates[key],
+                    bounds,
+                    test_with_values,
+                    margin=self.margin(metric),
+                    better=self.goal(metric),
                 )
         return estimates
 
-    def _test(
+    def _test_differences(
         self, group: ContrastGroup, differences: Differences, family: int, *, moderated: bool = False
     ) -> dict[Key, PairedEstimate]:
         """Return tests of differences, without p-values if all seeds agree in an arm and in its reference."""
         steps = {metric: _pooled_resolution(group, metric, self.results) for _, metric in differences}
-        estimates = compare(
+        estimates = estimate_differences(
             differences, family=family, level=self.answer.level, resolutions=steps, moderated=moderated
         )
-        unvaried_arms = set(filter(self.results.same_in_every_seed, chain.from_iterable(group.contexts)))
+        unvaried_arms = set(filter(self.results.is_equal_in_all_seeds, chain.from_iterable(group.contexts)))
         for contrast in group.contrasts:
             if any(unvaried_arms.issuperset(pair) for pair in contrast.pairs):
                 for key in [key for key in estimates if key[0] == contrast.arm]:
-                    estimates[key] = estimates[key].without_chance
+                    estimates[key] = estimates[key].without_interval
         return estimates
 
 
-def _unit_differences(group: ContrastGroup, outcomes: Sequence[str], results: SeedResults) -> Differences:
+def _differences_by_unit(group: ContrastGroup, outcomes: Sequence[str], results: SeedResults) -> Differences:
     return {
         (contrast.arm, metric): by_unit
         for metric, contrast in product(outcomes, group.contrasts)
@@ -181,10 +189,10 @@ def _unit_differences(group: ContrastGroup, outcomes: Sequence[str], results: Se
 
 
 def _pooled_resolution(group: ContrastGroup, metric: str, results: SeedResults) -> float:
-    """Return the resolution of differences for `compare`.
+    """Return the resolution of differences for `estimate_differences`.
 
-    `compare` expects r / sqrt(6), the rounding of a difference. The rounding of the mean of k differences
-    with resolutions r1 ... rk is sqrt((r1^2 + ... + rk^2) / 6) / k.
+    `estimate_differences` expects r / sqrt(6), the rounding of a difference. The rounding of the mean of k
+    differences with resolutions r1 ... rk is sqrt((r1^2 + ... + rk^2) / 6) / k.
     """
     steps = [resolution(results.all_values(metric, arms)) for arms in group.contexts]
     return math.hypot(*steps) / len(steps)

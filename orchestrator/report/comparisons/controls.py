@@ -14,8 +14,8 @@ from orchestrator.report.comparisons.contrasts import Comparisons, Contrast
 from orchestrator.report.results.statistics import rate_interval
 from orchestrator.report.results.types import ArmVerdict, ControlRate
 
-AS_EXPECTED = "as expected"
-FALSE_DECISION = "a false decision, because only chance differs"
+EXPECTED_RESULT = "as expected"
+FALSE_DECISION_CLAUSE = "a false decision, because only chance differs"
 
 
 def control_verdicts(comparisons: Comparisons) -> Iterator[ArmVerdict]:
@@ -24,13 +24,13 @@ def control_verdicts(comparisons: Comparisons) -> Iterator[ArmVerdict]:
     for metric, arm in product(comparisons.answer.outcomes, controls):
         pair = (arm.name, arm.reference)
         contrast = Contrast(*pair, pairs=(pair,))
-        paired = comparisons.alone(contrast, metric)
+        paired = comparisons.test_single(contrast, metric)
         verdict = make_verdict(comparisons, contrast, metric, paired)
         text = verdict.text
         if verdict.is_decided and verdict.kind != "no difference":
-            text = f"{text}: {FALSE_DECISION}"
+            text = f"{text}: {FALSE_DECISION_CLAUSE}"
         elif verdict.p is not None:
-            text = f"{verdict.kind}, {AS_EXPECTED}"
+            text = f"{verdict.kind}, {EXPECTED_RESULT}"
         verdict = replace(verdict, text=text, outlooks=())  # no difference can be decided: there is none
         line = verdict_line(verdict, comparisons.margin(metric), too_few=too_few_differences(paired))
         yield replace(verdict, line=line)
@@ -41,5 +41,5 @@ def control_rate(controls: Sequence[ArmVerdict], level: float) -> ControlRate | 
     are_decided = [verdict.p <= verdict.level for verdict in controls if verdict.p is not None]
     if not are_decided:
         return None
-    counts = sum(are_decided), len(are_decided)
-    return ControlRate(*counts, *rate_interval(*counts), level)
+    decided_and_tested = sum(are_decided), len(are_decided)
+    return ControlRate(*decided_and_tested, *rate_interval(*decided_and_tested), level)

@@ -1,9 +1,9 @@
 """Compare arms with their references at the same settings, if `confirm.cross` asks for it.
 
 In each comparison both arms run, on the same seeds, with the params that the search of each of them chose. A
-difference at the settings of the reference, or of the arm, is thus caused by what the arm changes, given
-these settings, and not by variance between searches. The verdict answers another question: whether the arm is
-better if both are tuned. All of these differences form a separate family at the level of the verdicts.
+difference at given settings is therefore caused by what the arm changes, and not by variance between
+searches. The verdict answers another question: whether the arm is better if both are tuned. All of these
+differences form a separate family at the level of the verdicts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from orchestrator.report.comparisons.untested import find_untested_reason
 from orchestrator.report.results.number_formats import format_interval, format_p
 from orchestrator.report.results.statistics import paired_estimate, paired_win_share
 from orchestrator.report.results.types import CrossVerdict
-from orchestrator.statistics.paired import Key, PairedEstimate, compare, resolution
+from orchestrator.statistics.paired import Key, PairedEstimate, estimate_differences, resolution
 from orchestrator.statistics.verdicts import Verdict, verdict
 from orchestrator.trials import Record
 from search_spaces.wording import amount
@@ -42,7 +42,7 @@ def cross_verdicts(comparisons: Comparisons, records: Sequence[Record]) -> Itera
     )
     family = 2 * len([*crossed_pairs(plan.arms)]) * len(outcomes)
     for arms in plan.contexts:
-        pairs = [_SettingsPair(*pair, is_own) for pair in crossed_pairs(arms) for is_own in (False, True)]
+        pairs = [_SettingsPair(*pair, of_arm) for pair in crossed_pairs(arms) for of_arm in (False, True)]
         estimates = _compare_pairs(pairs, crossed, family)
         for metric in outcomes:
             for pair in pairs:
@@ -55,13 +55,13 @@ class _SettingsPair:
 
     arm: Arm
     reference: Arm
-    is_own: bool
+    has_arm_settings: bool
     """True if the settings are those of the arm, false if they are those of the reference."""
 
     @property
     def settings_of(self) -> str:
         """Return the name of the arm whose search chose the settings."""
-        return self.arm.name if self.is_own else self.reference.name
+        return self.arm.name if self.has_arm_settings else self.reference.name
 
     @property
     def key(self) -> str:
@@ -72,7 +72,7 @@ class _SettingsPair:
     def names(self) -> tuple[str, str]:
         """Return the names of arm and reference in the results."""
         arm, reference = self.arm.name, self.reference.name
-        return (arm, _name_at_settings(reference, arm)) if self.is_own else (self.key, reference)
+        return (arm, _name_at_settings(reference, arm)) if self.has_arm_settings else (self.key, reference)
 
 
 def _checks_at_other_settings(plan: Plan) -> Iterator[ArmCheck]:
@@ -99,33 +99,38 @@ def _compare_pairs(
     }
     arms = [*dict.fromkeys(name for pair in pairs for name in pair.names)]
     steps = {metric: resolution(results.all_values(metric, arms)) for metric in answer.outcomes}
-    estimates = compare(differences, family=family, level=answer.level, resolutions=steps)
-    unvaried = {pair.key for pair in pairs if all(map(results.same_in_every_seed, pair.names))}
-    return {key: paired.without_chance if key[0] in unvaried else paired for key, paired in estimates.items()}
+    estimates = estimate_differences(differences, family=family, level=answer.level, resolutions=steps)
+    unvaried_keys = {pair.key for pair in pairs if all(map(results.is_equal_in_all_seeds, pair.names))}
+    return {
+        key: paired.without_interval if key[0] in unvaried_keys else paired
+        for key, paired in estimates.items()
+    }
 
 
 def _make_verdict(
     comparisons: Comparisons, pair: _SettingsPair, metric: str, paired: PairedEstimate | None, family: int
 ) -> CrossVerdict:
     plan, results, names = comparisons.plan, comparisons.results, pair.names
-    margin, better = comparisons.margin(metric), comparisons.better(metric)
+    margin, better = comparisons.margin(metric), comparisons.goal(metric)
     ended_seeds = [results.finished_seeds(name) | {*results.failed_seeds(name)} for name in names]
     failed_units = {results.unit_of(seed) for name in names for seed in results.failed_seeds(name)}
     ended_in_both = set.intersection(*ended_seeds)
     waiting_units = {results.unit_of(seed) for seed in plan.units if seed not in ended_in_both}
-    untested = find_untested_reason(plan, [names], metric, results)
+    untested_reason = find_untested_reason(plan, [names], metric, results)
     has_no_result = paired is None and bool(waiting_units)
     if waiting_units:
         statement = Verdict("undecided", f"undecided: {amount(len(waiting_units), plan.unit)} not run")
-    elif untested is not None:
-        statement = Verdict("undecided", f"{untested.name}: {untested.text}", untested.code)
+    elif untested_reason is not None:
+        statement = Verdict(
+            "undecided", f"{untested_reason.name}: {untested_reason.text}", untested_reason.code
+        )
     else:
         num_failed = len(failed_units)
         statement = verdict(paired, margin=margin, better=better, num_failed=num_failed, unit=plan.unit)
-    is_tested = not failed_units and not waiting_units and untested is None
+    is_tested = not failed_units and not waiting_units and untested_reason is None
     num_complete = plan.num_units - len(failed_units | waiting_units)
     shared_paths = shared_fields(pair.arm, pair.reference)
-    trained_arm = pair.reference if pair.is_own else pair.arm
+    trained_arm = pair.reference if pair.has_arm_settings else pair.arm
     cross_verdict = CrossVerdict(
         arm=pair.arm.name,
         reference=pair.reference.name,

@@ -12,7 +12,7 @@ from orchestrator.report.results.types import ArmVerdict, CrossVerdict, Grid, Re
 from search_spaces.wording import amount
 
 
-def tables(report: Report, metric: str) -> Iterator[Grid]:
+def crossed_tables(report: Report, metric: str) -> Iterator[Grid]:
     """Yield the table of all differences at given settings in one primary outcome."""
     verdicts = [verdict for verdict in report.crossed if verdict.metric == metric]
     if not verdicts:

@@ -23,7 +23,7 @@ from orchestrator.statistics.paired import subtract
 from orchestrator.trials import OutcomeKind, Record
 from search_spaces.dimensions import Value
 
-Point = tuple[float, float]
+CostOutcome = tuple[float, float]
 """A cost and the outcome at this cost."""
 
 
@@ -63,21 +63,21 @@ class SettingEffect:
     """Difference paired by seed."""
 
 
-def interpolate(points: Sequence[Point], cost: float) -> float | None:
+def interpolate(points: Sequence[CostOutcome], cost: float) -> float | None:
     """Return the outcome at `cost`, linearly interpolated between neighbouring points; None outside of them.
 
     Points of equal cost are averaged.
     """
-    values_at = defaultdict(list)
-    for at, value in points:
-        values_at[at].append(value)
-    line = sorted((at, fmean(values)) for at, values in values_at.items())
+    values_by_cost = defaultdict(list)
+    for point_cost, value in points:
+        values_by_cost[point_cost].append(value)
+    line = sorted((point_cost, fmean(values)) for point_cost, values in values_by_cost.items())
     if len(line) == 1 and line[0][0] == cost:
         return line[0][1]
-    for (low, below), (high, above) in pairwise(line):
+    for (low, low_value), (high, high_value) in pairwise(line):
         if low <= cost <= high:
-            share = (cost - low) / (high - low)
-            return below * (1 - share) + above * share
+            weight = (cost - low) / (high - low)
+            return low_value * (1 - weight) + high_value * weight
     return None
 
 
@@ -95,7 +95,7 @@ def _equal_costs_of_arm(
     pair: tuple[str, str], outcome: str, cost: str, results: SeedResults, reevaluations: Sequence[Record]
 ) -> Iterator[EqualCost]:
     arm, reference = pair
-    own_points, reference_points = (_trained_points(name, outcome, cost, results) for name in pair)
+    own_points, reference_points = (_points_as_trained(name, outcome, cost, results) for name in pair)
     shared_seeds = _complete_unit_seeds(own_points, reference_points, results)
     if not shared_seeds:
         return
@@ -103,20 +103,20 @@ def _equal_costs_of_arm(
     # A seed that reported no cost counts too, since it may have the greatest cost.
     paired_seeds = _complete_unit_seeds(own_values, reference_values, results)
     seeds = {*paired_seeds, *results.failed_seeds(arm), *results.failed_seeds(reference)}
-    of_arm = [record for record in reevaluations if record.arm == arm]
-    paths = dict.fromkeys(path for record in of_arm for path in record.overrides)
+    arm_records = [record for record in reevaluations if record.arm == arm]
+    paths = dict.fromkeys(path for record in arm_records for path in record.overrides)
     span = results.span_of_difference(outcome, arm, reference)
-    as_trained = {seed: subtract(own_values[seed], reference_values[seed]) for seed in paired_seeds}
+    trained_differences = {seed: subtract(own_values[seed], reference_values[seed]) for seed in paired_seeds}
     for path in paths or {"": None}:
         curves = {seed: [own_points[seed]] for seed in shared_seeds}
-        for record in of_arm:
+        for record in arm_records:
             if [*record.overrides] == [path] and record.seed in curves:
                 curves[record.seed] += _reevaluation_point(record, outcome, cost)
-        equal: dict[int, float] = {}
+        equal_cost_differences: dict[int, float] = {}
         for seed, points in curves.items():
             reference_cost, reference_value = reference_points[seed]
             if (value := interpolate(points, reference_cost)) is not None:
-                equal[seed] = subtract(value, reference_value)
+                equal_cost_differences[seed] = subtract(value, reference_value)
         yield EqualCost(
             arm=arm,
             reference=reference,
@@ -125,11 +125,11 @@ def _equal_costs_of_arm(
             path=path,
             own_cost=fmean(own_points[seed][0] for seed in shared_seeds),
             cost_of_reference=fmean(reference_points[seed][0] for seed in shared_seeds),
-            reached=len(results.complete_units({*equal})),
+            reached=len(results.complete_units({*equal_cost_differences})),
             seeds=len({*map(results.unit_of, seeds)}),
-            as_trained=estimate([*results.by_unit(as_trained).values()], span=span),
-            equal=estimate([*results.by_unit(equal).values()], span=span)
-            if len(equal) == len(seeds)
+            as_trained=estimate([*results.by_unit(trained_differences).values()], span=span),
+            equal=estimate([*results.by_unit(equal_cost_differences).values()], span=span)
+            if len(equal_cost_differences) == len(seeds)
             else None,
         )
 
@@ -149,11 +149,20 @@ def setting_effects(
     """Yield the effect of every setting by arm and metric; values are paired by seed and rank."""
     reevaluated = results_by_setting(reevaluations, results)
     for arm, overrides, metric in product(plan.arms, plan.posthoc, metrics):
-        of_setting = reevaluated(arm.name, overrides)
-        before, after = results.by_seed(arm.name, metric), of_setting.by_seed(arm.name, metric)
-        differences = {key: (subtract(after[key][0], before[key][0]), "") for key in after if key in before}
+        setting_results = reevaluated(arm.name, overrides)
+        trained_values, setting_values = (
+            results.by_seed(arm.name, metric),
+            setting_results.by_seed(arm.name, metric),
+        )
+        differences = {
+            key: (subtract(setting_values[key][0], trained_values[key][0]), "")
+            for key in setting_values
+            if key in trained_values
+        }
         if units := results.by_unit(mean_by_seed(differences)):
-            span = difference_range(of_setting.span(metric, arm.name), results.span(metric, arm.name))
+            span = difference_range(
+                setting_results.value_range(metric, arm.name), results.value_range(metric, arm.name)
+            )
             mean_difference = estimate([*units.values()], span=span)
             yield SettingEffect(arm.name, setting_words(overrides), metric, mean_difference)
 
@@ -167,13 +176,13 @@ def results_by_setting(
         groups[record.arm, canonical(dict(record.overrides))].append(record)
 
     @cache
-    def of_key(arm: str, overrides: str) -> SeedResults:
+    def results_of_key(arm: str, overrides: str) -> SeedResults:
         return SeedResults(groups[arm, overrides], results.declared_metrics)
 
-    return lambda arm, overrides: of_key(arm, canonical(dict(overrides)))
+    return lambda arm, overrides: results_of_key(arm, canonical(dict(overrides)))
 
 
-def _trained_points(arm: str, outcome: str, cost: str, results: SeedResults) -> dict[int, Point]:
+def _points_as_trained(arm: str, outcome: str, cost: str, results: SeedResults) -> dict[int, CostOutcome]:
     """Return cost and outcome of the arm's best params as trained, by seed."""
     costs, values = (_best_params_values(arm, metric, results) for metric in (cost, outcome))
     return {seed: (costs[seed], value) for seed, value in values.items() if seed in costs}
@@ -184,8 +193,8 @@ def _best_params_values(arm: str, metric: str, results: SeedResults) -> dict[int
     return {seed: value for (rank, seed), (value, _) in results.by_seed(arm, metric).items() if rank == 0}
 
 
-def _reevaluation_point(record: Record, outcome: str, cost: str) -> list[Point]:
+def _reevaluation_point(record: Record, outcome: str, cost: str) -> list[CostOutcome]:
     """Return the point of a re-evaluation; empty if it failed or lacks the cost or the outcome."""
     metrics = record.last.metrics if record.last is not None else {}
-    usable = record.outcome is OutcomeKind.FINISHED and not record.rank
-    return [(metrics[cost], metrics[outcome])] if usable and cost in metrics and outcome in metrics else []
+    is_usable = record.outcome is OutcomeKind.FINISHED and not record.rank
+    return [(metrics[cost], metrics[outcome])] if is_usable and cost in metrics and outcome in metrics else []

@@ -12,30 +12,32 @@ EQUAL_COST_TITLE = (
     "exploratory: arms at the cost of their references, interpolated between the re-evaluations of each "
     "seed: mean [95% interval of each alone] (n)"
 )
-BEST_PARAMS_ONLY = "; only the best params of each arm"
-SETTINGS_TITLE = (
+BEST_PARAMS_CLAUSE = "; only the best params of each arm"
+SETTING_EFFECTS_TITLE = (
     "exploratory: other settings minus as trained, paired by seed: mean [95% interval of each alone] (n)"
 )
 
 
-def tables(report: Report) -> Iterator[Grid]:
+def equal_cost_tables(report: Report) -> Iterator[Grid]:
     """Yield the tables, if the report has re-evaluations under other settings."""
     if report.equal_costs:
         headers = ("arm", "outcome", "cost", "its own", "equal", "by", "as trained", "at equal cost")
-        title = EQUAL_COST_TITLE + (BEST_PARAMS_ONLY if report.assignments > 1 else "")
+        title = EQUAL_COST_TITLE + (BEST_PARAMS_CLAUSE if report.assignments > 1 else "")
         rows = tuple(_equal_cost_row(row, report.unit) for row in report.equal_costs)
         yield Grid(title, headers, rows, stacked=True)
     if effects := {(row.arm, row.setting, row.metric): row.estimate for row in report.setting_effects}:
         metrics = dict.fromkeys(metric for _, _, metric in effects)
         num_failed = {(cell.arm, cell.setting, cell.metric): cell.failed for cell in report.posthoc}
 
-        def cell(key: tuple[str, str, str]) -> str:
+        def format_cell(key: tuple[str, str, str]) -> str:
             estimate = effects.get(key)
             return _format_with_seeds(estimate, estimate.n + num_failed.get(key, 0)) if estimate else "-"
 
         settings = dict.fromkeys((arm, setting) for arm, setting, _ in effects)
-        rows = tuple((*each, *(cell((*each, metric)) for metric in metrics)) for each in settings)
-        yield Grid(SETTINGS_TITLE, ("arm", "setting", *metrics), rows, stacked=True)
+        rows = tuple(
+            (*setting, *(format_cell((*setting, metric)) for metric in metrics)) for setting in settings
+        )
+        yield Grid(SETTING_EFFECTS_TITLE, ("arm", "setting", *metrics), rows, stacked=True)
 
 
 def _format_with_seeds(estimate: Estimate, seeds: int) -> str:

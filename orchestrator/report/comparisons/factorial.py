@@ -15,8 +15,8 @@ from orchestrator.report.comparisons.contrasts import Comparisons
 from orchestrator.report.comparisons.untested import find_untested_reason
 from orchestrator.report.results.seed_results import difference_range, mean_by_seed
 from orchestrator.report.results.statistics import Estimate, paired_estimate
-from orchestrator.statistics.contrasts import Term, contrasts, terms
-from orchestrator.statistics.paired import Key, PairedEstimate, compare, deviation, resolution
+from orchestrator.statistics.contrasts import Term, effect_contrasts, effect_terms
+from orchestrator.statistics.paired import Key, PairedEstimate, deviation, estimate_differences, resolution
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +53,23 @@ def factorial_effects(comparisons: Comparisons) -> Iterator[FactorialEffect]:
         return
     cells = {arm.reference: _arms_by_removed(plan, arm.reference) for arm in plan.arms if arm.without}
     wanted_effects = [
-        (term, metric, cell) for metric in answer.outcomes for cell in cells for term in terms(plan.factors)
+        (term, metric, cell)
+        for metric in answer.outcomes
+        for cell in cells
+        for term in effect_terms(plan.factors)
     ]
     estimates = _estimates(comparisons, cells, wanted_effects)
     missing_seeds = {cell: _missing_seeds(comparisons, [*arms.values()]) for cell, arms in cells.items()}
     for term, metric, cell in wanted_effects:
         arms = [*cells[cell].values()]
-        paired = estimates.get((_key(cell, term), metric))
+        paired = estimates.get((_effect_key(cell, term), metric))
         is_constant = paired is not None and paired.n > 1 and not deviation([*paired.by_seed.values()])
         pairs = [(arm, cell) for arm in arms if arm != cell]
-        untested = find_untested_reason(plan, pairs, metric, results)
-        missing = missing_seeds[cell] + ((untested.text,) if untested else ())
-        span = results.span(metric, *arms)  # a term is a mean over some arms minus that over the others
+        untested_reason = find_untested_reason(plan, pairs, metric, results)
+        missing = missing_seeds[cell] + ((untested_reason.text,) if untested_reason else ())
+        span = results.value_range(
+            metric, *arms
+        )  # a term is a mean over some arms minus that over the others
         yield FactorialEffect(
             components=term,
             metric=metric,
@@ -79,7 +84,7 @@ def factorial_effects(comparisons: Comparisons) -> Iterator[FactorialEffect]:
         )
 
 
-def _key(cell: str, term: Term) -> str:
+def _effect_key(cell: str, term: Term) -> str:
     return f"{cell}/{'/'.join(term)}"
 
 
@@ -92,12 +97,12 @@ def _estimates(
     plan, results, answer = comparisons.plan, comparisons.results, comparisons.answer
     estimates: dict[Key, PairedEstimate] = {}
     # A term of k components is 2^k values over 2^(k - 1), so its rounding is r / sqrt(3 * 2^k) for values of
-    # resolution r. `compare` expects r / sqrt(6), the rounding of a difference.
-    share = 2 ** ((1 - len(plan.factors)) / 2)
+    # resolution r. `estimate_differences` expects r / sqrt(6), the rounding of a difference.
+    resolution_factor = 2 ** ((1 - len(plan.factors)) / 2)
     for arms in plan.contexts:  # variances differ between contexts
         names = [arm.name for arm in arms]
         values_by_term = {
-            (cell, metric): contrasts(
+            (cell, metric): effect_contrasts(
                 {
                     removed: results.by_unit(mean_by_seed(results.by_seed(arm, metric)))
                     for removed, arm in by_removed.items()
@@ -108,16 +113,17 @@ def _estimates(
             for cell, by_removed in cells.items()
             if cell in names
         }
-        estimates |= compare(
+        estimates |= estimate_differences(
             {
-                (_key(cell, term), metric): values_by_term[cell, metric].get(term, {})
+                (_effect_key(cell, term), metric): values_by_term[cell, metric].get(term, {})
                 for term, metric, cell in wanted_effects
                 if cell in names
             },
             family=len(wanted_effects),
             level=answer.level,
             resolutions={
-                metric: resolution(results.all_values(metric, names)) * share for metric in answer.outcomes
+                metric: resolution(results.all_values(metric, names)) * resolution_factor
+                for metric in answer.outcomes
             },
         )
     return estimates
@@ -138,7 +144,7 @@ def _missing_seeds(comparisons: Comparisons, arms: Sequence[str]) -> tuple[str, 
     def missing_reason(arm: str, seed: int) -> str:
         if failure := results.failed_seeds(arm).get(seed):
             return f"{arm} {failure}"
-        if seed in comparisons.to_run.get(arm, ()):
+        if seed in comparisons.unended_seeds.get(arm, ()):
             return f"{arm} not run yet"
         return "" if seed in finished_seeds[arm] else f"{arm} not run"
 

@@ -7,16 +7,16 @@ from orchestrator.report.results.number_formats import format_interval, format_n
 from orchestrator.report.results.types import Grid, Report
 from search_spaces.wording import amount
 
-MAX_LISTED = 2
+MAX_LISTED_SEEDS = 2
 """Maximum number of missing seeds explained in a row; report.json has all of them."""
 
 
-def tables(report: Report) -> Iterator[Grid]:
+def factorial_tables(report: Report) -> Iterator[Grid]:
     """Yield one table per outcome, each followed by one with the value of every seed or repeat."""
     for metric in dict.fromkeys(effect.metric for effect in report.factorial):
         effects = [effect for effect in report.factorial if effect.metric == metric]
-        several = len({effect.cell for effect in effects}) > 1
-        names = [_effect_name(effect, several) for effect in effects]
+        has_several_cells = len({effect.cell for effect in effects}) > 1
+        names = [_effect_name(effect, has_several_cells) for effect in effects]
         family = f"{amount(effects[0].family, 'contrast')} together at level {effects[0].level:g}"
         rows = [(name, *_effect_cells(effect, report)) for name, effect in zip(names, effects, strict=True)]
         headers: tuple[str, ...] = ("components", f"{report.unit}s", "effect", "p", "lacking")
@@ -57,6 +57,6 @@ def _effect_cells(effect: FactorialEffect, report: Report) -> tuple[str, ...]:
 
 
 def _missing_text(reasons: Sequence[str]) -> str:
-    num_omitted = len(reasons) - MAX_LISTED
-    rest = [f"and {amount(num_omitted, 'more seed')}"] if num_omitted > 0 else []
-    return "; ".join([*reasons[:MAX_LISTED], *rest])
+    num_omitted = len(reasons) - MAX_LISTED_SEEDS
+    omitted_text = [f"and {amount(num_omitted, 'more seed')}"] if num_omitted > 0 else []
+    return "; ".join([*reasons[:MAX_LISTED_SEEDS], *omitted_text])

@@ -4,16 +4,22 @@ import math
 from collections.abc import Mapping
 from statistics import fmean
 
-from orchestrator.report.results.seed_results import Pairs, SeedResults, Span, difference_range, mean_by_seed
+from orchestrator.report.results.seed_results import (
+    Pairs,
+    SeedResults,
+    ValueRange,
+    difference_range,
+    mean_by_seed,
+)
 
 
-def value_range(metric: str, results: SeedResults) -> Span | None:
+def value_range(metric: str, results: SeedResults) -> ValueRange | None:
     """Return the smallest and the largest value of a metric; None unless both are declared."""
-    declared = results.known(metric)
+    declared = results.declaration(metric)
     return declared.span if not declared.high_from and all(map(math.isfinite, declared.span)) else None
 
 
-def difference_bounds(pairs: Pairs, metric: str, results: SeedResults) -> dict[int, Span] | None:
+def difference_bounds(pairs: Pairs, metric: str, results: SeedResults) -> dict[int, ValueRange] | None:
     """Return the bounds of the differences of all units in which a seed has no value.
 
     Args:
@@ -27,31 +33,32 @@ def difference_bounds(pairs: Pairs, metric: str, results: SeedResults) -> dict[i
     """
     arms = {arm: mean_by_seed(results.by_seed(arm, metric)) for pair in pairs for arm in pair}
     seeds = set.intersection(*({*values, *results.failed_seeds(arm)} for arm, values in arms.items()))
-    missing = {seed for seed in seeds if any(seed not in values for values in arms.values())}
-    if not missing:
+    missing_seeds = {seed for seed in seeds if any(seed not in values for values in arms.values())}
+    if not missing_seeds:
         return {}
     span = value_range(metric, results)
     if span is None:
         return None
 
-    def value_ends(arm: str, seed: int) -> Span:
+    def value_bounds(arm: str, seed: int) -> ValueRange:
         return (arms[arm][seed],) * 2 if seed in arms[arm] else span
 
     by_seed = {
         seed: [
-            difference_range(value_ends(arm, seed), value_ends(reference, seed)) for arm, reference in pairs
+            difference_range(value_bounds(arm, seed), value_bounds(reference, seed))
+            for arm, reference in pairs
         ]
         for seed in seeds
     }
     lows, highs = (
-        results.by_unit({seed: fmean(ends[side] for ends in spans) for seed, spans in by_seed.items()})
-        for side in (0, 1)
+        results.by_unit({seed: fmean(ends[bound_index] for ends in spans) for seed, spans in by_seed.items()})
+        for bound_index in (0, 1)
     )
-    units = {results.unit_of(seed) for seed in missing}
+    units = {results.unit_of(seed) for seed in missing_seeds}
     return {unit: (lows[unit], highs[unit]) for unit in sorted(units) if unit in lows}
 
 
-def withheld_reason(bounds: Mapping[int, Span] | None, metric: str, max_missing: int) -> str:
+def withheld_reason(bounds: Mapping[int, ValueRange] | None, metric: str, max_missing: int) -> str:
     """Return why failed seeds leave no verdict, as the end of a sentence."""
     if bounds is None:
         return f"; {metric} has no declared range"

@@ -10,16 +10,16 @@ from orchestrator.report.results.types import Grid, Report
 from orchestrator.statistics.decision_chance import DecisionChance
 from search_spaces.wording import amount
 
-MIN_VALUES = 2
+MIN_DEVIATION_VALUES = 2
 """Number of values that a standard deviation needs."""
-DIGITS = 4
+NUM_DIGITS = 4
 """Digits of chosen values."""
 
 
-def chosen_settings(report: Report) -> Iterator[Grid]:
+def chosen_settings_table(report: Report) -> Iterator[Grid]:
     """Yield the table of the settings that every repeat of every search chose, if searches are repeated."""
     rows = [
-        (tally.arm, str(repeat), setting_words(assignment, DIGITS))
+        (tally.arm, str(repeat), setting_words(assignment, NUM_DIGITS))
         for tally in report.tallies
         for repeat, assignment in tally.chosen
         if assignment
@@ -80,16 +80,20 @@ def deviation_tables(report: Report, metric: str) -> Iterator[Grid]:
     rows = []
     for arm in report.arms if report.repeats > 1 else ():
         cell = report.cell(arm, metric)
-        if cell is None or len(cell.by_unit) < MIN_VALUES:
+        if cell is None or len(cell.by_unit) < MIN_DEVIATION_VALUES:
             continue
         values, means = dict(cell.by_seed), dict(cell.by_unit)
-        within = [
+        variances_within_repeats = [
             variance([values[seed] for seed in seeds])
             for repeat, seeds in report.unit_seeds
-            if repeat in means and len(seeds) >= MIN_VALUES
+            if repeat in means and len(seeds) >= MIN_DEVIATION_VALUES
         ]
-        of_seeds = format_number(sqrt(fmean(within))) if within else "one seed each"
-        rows.append((arm, format_number(stdev(means.values())), of_seeds))
+        deviation_of_seeds = (
+            format_number(sqrt(fmean(variances_within_repeats)))
+            if variances_within_repeats
+            else "one seed each"
+        )
+        rows.append((arm, format_number(stdev(means.values())), deviation_of_seeds))
     if rows:
         title = f"{metric}, standard deviations: of the means of repeats, and of seeds within a repeat"
         yield Grid(title, ("arm", "between repeats", "within a repeat"), tuple(rows))

@@ -9,13 +9,13 @@ from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.results.seed_results import Pairs, SeedResults, mean_by_seed
 from orchestrator.spec.metric_splits import MetricSplits
 from orchestrator.statistics.paired import are_equal
-from orchestrator.statistics.verdicts import SEEDS_LEAST
+from orchestrator.statistics.verdicts import MIN_VERDICT_SEEDS
 from trainables.metrics import DIGEST, metric_name
 
-Code = Literal["different-test-sets", "fixed-by-construction"]
+UntestedCode = Literal["different-test-sets", "fixed-by-construction"]
 Digests = Mapping[int, frozenset[str]]
 """By seed, the digests of one split's examples that trials reported."""
-DIGEST_LENGTH: Final = 8
+SHORT_DIGEST_LENGTH: Final = 8
 """Number of characters of a digest in texts."""
 
 
@@ -23,7 +23,7 @@ DIGEST_LENGTH: Final = 8
 class UntestedReason:
     """The reason why a comparison has no verdict, independent of its values."""
 
-    code: Code
+    code: UntestedCode
     text: str
 
     @property
@@ -50,9 +50,11 @@ def find_untested_reason(
         if text := test_set_difference(split, pair, own_texts, reference_texts):
             return UntestedReason("different-test-sets", text)
     for pair in pairs:
-        fixed = [words for arm in pair if (words := _fixed_cost_text(plan, arm, metric, splits, results))]
-        if fixed:
-            return UntestedReason("fixed-by-construction", " and ".join(fixed))
+        fixed_cost_texts = [
+            words for arm in pair if (words := _fixed_cost_text(plan, arm, metric, splits, results))
+        ]
+        if fixed_cost_texts:
+            return UntestedReason("fixed-by-construction", " and ".join(fixed_cost_texts))
     return None
 
 
@@ -87,38 +89,39 @@ def test_set_difference(split: str, names: tuple[str, str], first: Digests, seco
         pair = first[seed], second[seed]
         # The text after a space names the form of the examples. Digests of different forms are not
         # comparable.
-        own_forms, other_forms = ({text.partition(" ")[2] for text in texts} for texts in pair)
-        if own_forms == other_forms and pair[0] != pair[1]:
-            own, other = (" and ".join(map(_short_digest, sorted(texts))) for texts in pair)
+        first_forms, second_forms = ({text.partition(" ")[2] for text in texts} for texts in pair)
+        if first_forms == second_forms and pair[0] != pair[1]:
+            first_digest, second_digest = (" and ".join(map(_short_digest, sorted(texts))) for texts in pair)
             data = f"examples of {split}" if split else "data"
-            return f"{names[0]} was measured on other {data} (digest {own}) than {names[1]} ({other})"
+            measured = f"{names[0]} was measured on other {data} (digest {first_digest})"
+            return f"{measured} than {names[1]} ({second_digest})"
     return ""
 
 
 def _short_digest(text: str) -> str:
     digest, _, form = text.partition(" ")
-    content, slash, some = digest.partition("/")
-    return " ".join(filter(None, (f"{content[:DIGEST_LENGTH]}{slash}{some}", form)))
+    content, slash, seed_part = digest.partition("/")
+    return " ".join(filter(None, (f"{content[:SHORT_DIGEST_LENGTH]}{slash}{seed_part}", form)))
 
 
 def _fixed_cost_text(plan: Plan, arm: str, metric: str, splits: MetricSplits, results: SeedResults) -> str:
     """Return a sentence if the settings of `arm` alone determine a cost; else empty.
 
-    A cost is fixed if nothing halts in the arm, as far as the plan states, and one of two conditions holds:
-    it is the same in every seed and on every split, or it is in every seed the greatest value that the arm's
-    settings allow.
+    A cost is fixed if the plan states that nothing halts in the arm, and one of two conditions holds. Either
+    the cost is the same in every seed and on every split, or in every seed it is the greatest value that the
+    arm's settings allow.
     """
-    declared = results.known(metric)
+    declared = results.declaration(metric)
     proof = next((check for check in plan.proofs if check.arm == arm), None)
-    halts = proof is not None and proof.flops_min is not None and proof.flops_min != proof.flops_max
+    can_halt = proof is not None and proof.flops_min is not None and proof.flops_min != proof.flops_max
     values = mean_by_seed(results.by_seed(arm, metric))
-    if halts or not (declared.is_cost or declared.moves_with) or len(values) < SEEDS_LEAST:
+    if can_halt or not (declared.is_cost or declared.moves_with) or len(values) < MIN_VERDICT_SEEDS:
         return ""
     names = {name for name in results.names if splits.quantity(name) == splits.quantity(metric)}
-    every = [value for name in names for value in mean_by_seed(results.by_seed(arm, name)).values()]
-    if are_equal(every):
-        return f"{metric} of {arm} is {every[0]:g} in every seed"
+    all_values = [value for name in names for value in mean_by_seed(results.by_seed(arm, name)).values()]
+    if are_equal(all_values):
+        return f"{metric} of {arm} is {all_values[0]:g} in every seed"
     greatest = metric_name(splits.split(metric), declared.high_from)
     bounds = mean_by_seed(results.by_seed(arm, greatest))
-    at_bound = all(seed in bounds and are_equal((value, bounds[seed])) for seed, value in values.items())
-    return f"{metric} of {arm} is {greatest} in every seed" if declared.high_from and at_bound else ""
+    is_at_bound = all(seed in bounds and are_equal((value, bounds[seed])) for seed, value in values.items())
+    return f"{metric} of {arm} is {greatest} in every seed" if declared.high_from and is_at_bound else ""

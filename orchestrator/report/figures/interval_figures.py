@@ -32,25 +32,25 @@ from orchestrator.statistics.paired import ZERO_TOLERANCE, subtract
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-ROW, NAMED, SEEDS = 0.5, -0.3, 0.25
+ROW_INCHES, NAME_OFFSET, SEEDS_OFFSET = 0.5, -0.3, 0.25
 """Height of a row in inches; distance in rows from the interval up to the name, and down to the seeds."""
 LINE_ENDS = (-0.16, 0.42)
 """Start and end of the line segments in a row, in rows from its interval: below the name."""
-LETTERS = 34
+MAX_NAME_LETTERS = 34
 """Maximum number of letters of an arm's name; the widest letters fill the panel."""
-LEFT = 0.28
+LEFT_INCHES = 0.28
 """Space to the left of the axes in inches."""
-DIGIT, GAP = 0.062, 0.1
+LETTER_INCHES, COLUMN_GAP_INCHES = 0.062, 0.1
 """Maximum width of a letter of an arm's numbers, and space on each side of their column, in inches."""
-TICK_WIDTH = 0.5
+TICK_INCHES = 0.5
 """Width in inches for one number of the axis."""
-KEY_ROW = 0.19
+KEY_ROW_INCHES = 0.19
 """Height of a row of the key in inches."""
-ONLY_SEED = "only seed"
+ONLY_SEED_LABEL = "only seed"
 """Label in the key for the mark of an arm that has only one seed."""
-VERDICTS = {"better": GREEN, "worse": ORANGE, "higher": BLUE, "lower": BLUE, "no difference": INK}
+VERDICT_COLOURS = {"better": GREEN, "worse": ORANGE, "higher": BLUE, "lower": BLUE, "no difference": INK}
 """Colours of verdicts. Higher and lower are neutral; verdicts without a claim are grey."""
-WITHIN_MARGIN = "within margin"
+WITHIN_MARGIN_LABEL = "within margin"
 """Label in the key for verdicts of no difference larger than the margin, which the figure displays too."""
 
 
@@ -88,16 +88,18 @@ def metric_panels(report: Report) -> Iterator[Panel]:
 
 
 def _metric_panels(report: Report) -> Iterator[Panel]:
-    known = {cell.metric for cell in report.cells}.difference(report.outcomes)
-    metrics = [metric for metric in report.metrics if metric in known]
+    known_metrics = {cell.metric for cell in report.cells}.difference(report.outcomes)
+    metrics = [metric for metric in report.metrics if metric in known_metrics]
     quantities = figure_quantities(report)
-    drawn = [name for each in quantities for name in metrics if report.splits.quantity(name) == each]
-    for place, metric in enumerate(drawn, start=1):
+    drawn_metrics = [
+        name for quantity in quantities for name in metrics if report.splits.quantity(name) == quantity
+    ]
+    for place, metric in enumerate(drawn_metrics, start=1):
         yield _value_panel(report, metric, f"values-{place}")
 
 
 def _value_panel(report: Report, metric: str, name: str) -> Panel:
-    words = [_value_words(report, arm, metric) for arm in report.arms]
+    words = [_value_text(report, arm, metric) for arm in report.arms]
     texts = [f"{arm} {text}" for arm, text in zip(report.arms, words, strict=True)]
     estimates = [cell.estimate for cell in report.cells if cell.metric == metric]
     keys = len({*map(_mean_label, estimates)}) + any(estimate.n > 1 for estimate in estimates)
@@ -107,24 +109,29 @@ def _value_panel(report: Report, metric: str, name: str) -> Panel:
         estimates,
         intervals=f"mean with 95% interval and every {report.unit}",
         mean_text=f"mean and every {report.unit}",
-        one=f"one {report.unit}",
+        single_seed=f"one {report.unit}",
     )
     label = f"{metric}, {marks}: {'; '.join(texts)}"
-    panel = _panel(name, title, partial(_paint_values, report=report, metric=metric), words, keys)
+    panel = _row_panel(name, title, partial(_paint_values, report=report, metric=metric), words, keys)
     return replace(panel, label=label)
 
 
-def _value_words(report: Report, arm: str, metric: str) -> str:
+def _value_text(report: Report, arm: str, metric: str) -> str:
     """Return the numbers of an arm, or why it has none."""
     cell = report.cell(arm, metric)
-    return f"{report.finished(arm)}: no value" if cell is None else format_interval(cell.estimate)
+    return f"{report.finished_text(arm)}: no value" if cell is None else format_interval(cell.estimate)
 
 
-def _panel(name: str, title: str, paint: Callable[["Axes"], None], words: Sequence[str], keys: int) -> Panel:
+def _row_panel(
+    name: str, title: str, paint: Callable[["Axes"], None], words: Sequence[str], keys: int
+) -> Panel:
     """Return a panel with a row for each of `words`, a column for them, and a key with `keys` marks."""
-    key = KEY_ROW * -(-keys // 2)
-    height, column = 0.9 + ROW * len(words) + key, 2 * GAP + DIGIT * max(map(len, words))
-    return Panel(name, title, paint, title, height, left=LEFT, bottom=0.46 + key, right=column)
+    key = KEY_ROW_INCHES * -(-keys // 2)
+    height, column = (
+        0.9 + ROW_INCHES * len(words) + key,
+        2 * COLUMN_GAP_INCHES + LETTER_INCHES * max(map(len, words)),
+    )
+    return Panel(name, title, paint, title, height, left=LEFT_INCHES, bottom=0.46 + key, right=column)
 
 
 def _published_labels(report: Report, metric: str) -> list[str]:
@@ -135,7 +142,7 @@ def _published_labels(report: Report, metric: str) -> list[str]:
 
 
 def _paint_values(axes: "Axes", report: Report, metric: str) -> None:
-    _set_up_rows(axes, [_value_words(report, arm, metric) for arm in report.arms])
+    _set_up_rows(axes, [_value_text(report, arm, metric) for arm in report.arms])
     if metric in report.floors:
         declared = report.quantity(metric)
         label = declared.floor_name if declared.floor is None else "declared floor"
@@ -157,7 +164,9 @@ def _paint_values(axes: "Axes", report: Report, metric: str) -> None:
 
 def _mean_label(estimate: Estimate) -> str:
     """Return the label of a mean in the key."""
-    return choose_text([estimate], intervals="mean, 95% interval", mean_text="mean", one=ONLY_SEED)
+    return choose_text(
+        [estimate], intervals="mean, 95% interval", mean_text="mean", single_seed=ONLY_SEED_LABEL
+    )
 
 
 def _paint_interval(axes: "Axes", row: float, estimate: Estimate, colour: str, label: str) -> None:
@@ -169,35 +178,42 @@ def _paint_interval(axes: "Axes", row: float, estimate: Estimate, colour: str, l
 def _paint_seeds(axes: "Axes", row: int, values: Sequence[float], unit: str) -> None:
     """Draw each value below its mean, so that a collapsed seed is visible; a single value is the mean."""
     if len(values) > 1:
-        places = [row + SEEDS] * len(values)
+        places = [row + SEEDS_OFFSET] * len(values)
         axes.plot(values, places, "o", markersize=3, alpha=0.7, color=MUTED, label=f"one {unit}")
 
 
 def _difference_panel(report: Report, metric: str, name: str) -> Panel:
     verdicts = [verdict for verdict in report.verdicts if verdict.metric == metric]
-    drawn = [verdict for verdict in verdicts if verdict.difference]
-    keys = len({_verdict_mark(verdict)[1] for verdict in drawn}) + (report.margin(metric) is not None)
-    keys += any(verdict.difference and verdict.difference.n > 1 for verdict in drawn)
-    words = [_difference_words(report, verdict) for verdict in verdicts]
+    drawn_verdicts = [verdict for verdict in verdicts if verdict.difference]
+    keys = len({_verdict_mark(verdict)[1] for verdict in drawn_verdicts}) + (
+        report.margin(metric) is not None
+    )
+    keys += any(verdict.difference and verdict.difference.n > 1 for verdict in drawn_verdicts)
+    words = [_difference_text(report, verdict) for verdict in verdicts]
     paint = partial(_paint_differences, report=report, verdicts=verdicts, margin=report.margin(metric))
-    panel = _panel(name, f"{metric}, differences", paint, words, keys)
+    panel = _row_panel(name, f"{metric}, differences", paint, words, keys)
     return replace(panel, label=f"Differences in {metric}: {'; '.join(verdict.line for verdict in verdicts)}")
 
 
-def _difference_words(report: Report, verdict: ArmVerdict) -> str:
+def _difference_text(report: Report, verdict: ArmVerdict) -> str:
     if verdict.difference is None:
-        return "no seed of both"
+        return "no seed in both arms"
     return format_interval(verdict.difference, "+", report.margin(verdict.metric))
 
 
 def _paint_differences(
     axes: "Axes", report: Report, verdicts: Sequence[ArmVerdict], margin: float | None
 ) -> None:
-    _set_up_rows(axes, [_difference_words(report, verdict) for verdict in verdicts])
+    _set_up_rows(axes, [_difference_text(report, verdict) for verdict in verdicts])
     if margin is not None:
-        look: dict[str, Any] = {"color": GRID, "alpha": 0.5, "linewidth": 0, "label": f"margin of {margin:g}"}
+        style: dict[str, Any] = {
+            "color": GRID,
+            "alpha": 0.5,
+            "linewidth": 0,
+            "label": f"margin of {margin:g}",
+        }
         for row in range(len(verdicts)):
-            axes.fill_betweenx([row + end for end in LINE_ENDS], -margin, margin, **look)
+            axes.fill_betweenx([row + end for end in LINE_ENDS], -margin, margin, **style)
     _paint_line(axes, 0.0, len(verdicts), linewidth=1.0)
     for row, verdict in enumerate(verdicts):
         _paint_name(axes, row, verdict.arm)
@@ -210,40 +226,52 @@ def _paint_differences(
 def _verdict_mark(verdict: ArmVerdict) -> tuple[str, str]:
     """Return the colour of an arm's difference and its label in the key."""
     kind, estimate = verdict.kind or "", verdict.difference
-    text = WITHIN_MARGIN if kind == "no difference" else kind if kind in VERDICTS else "no claim"
+    text = WITHIN_MARGIN_LABEL if kind == "no difference" else kind if kind in VERDICT_COLOURS else "no claim"
     if verdict.exploratory:
         text = f"{text}, exploratory"
     if estimate is not None and estimate.n == 1:
-        text = f"{text}, {ONLY_SEED}"
+        text = f"{text}, {ONLY_SEED_LABEL}"
     elif estimate is not None and estimate.low is not None and not verdict.exploratory:
         text = f"{text}, interval of the family"
-    return VERDICTS.get(kind, MUTED), text
+    return VERDICT_COLOURS.get(kind, MUTED), text
 
 
 def _paired_differences(report: Report, verdict: ArmVerdict) -> list[float]:
     """Return the differences between arm and reference, by seed or by repeat."""
     cells = [report.cell(arm, verdict.metric) for arm in (verdict.arm, verdict.reference)]
-    own, other = (dict(cell.by_unit) if cell else {} for cell in cells)
-    return [subtract(value, other[unit]) for unit, value in own.items() if unit in other]
+    arm_values, reference_values = (dict(cell.by_unit) if cell else {} for cell in cells)
+    return [
+        subtract(value, reference_values[unit])
+        for unit, value in arm_values.items()
+        if unit in reference_values
+    ]
 
 
 def _set_up_rows(axes: "Axes", words: Sequence[str]) -> None:
     """Set up one row per text and draw each text next to the axes, where no line crosses it."""
     axes.set_ylim(len(words) - 0.55, -0.62)
     axes.set_yticks([])
-    wide = axes.get_position().width * axes.figure.get_figure(root=True).get_figwidth()
-    axes.locator_params(axis="x", nbins=max(2, min(6, int(wide / TICK_WIDTH))))
+    axes_inches = axes.get_position().width * axes.figure.get_figure(root=True).get_figwidth()
+    axes.locator_params(axis="x", nbins=max(2, min(6, int(axes_inches / TICK_INCHES))))
     axes.spines["left"].set_visible(False)
     axes.margins(x=0.06)
-    place = axes.get_yaxis_transform()
+    transform = axes.get_yaxis_transform()
     for row, label in enumerate(words):
-        axes.text(1 + GAP / wide, row, label, transform=place, va="center", fontsize=7.5, color=MUTED)
+        axes.text(
+            1 + COLUMN_GAP_INCHES / axes_inches,
+            row,
+            label,
+            transform=transform,
+            va="center",
+            fontsize=7.5,
+            color=MUTED,
+        )
 
 
-def _paint_line(axes: "Axes", value: float, rows: int, **looks: Any) -> None:
+def _paint_line(axes: "Axes", value: float, rows: int, **style: Any) -> None:
     """Draw a vertical line at a value in every row, below the name."""
     for row in range(rows):
-        axes.plot([value, value], [row + end for end in LINE_ENDS], color=INK, **looks)
+        axes.plot([value, value], [row + end for end in LINE_ENDS], color=INK, **style)
 
 
 def _complete_axis(axes: "Axes") -> None:
@@ -257,7 +285,7 @@ def _complete_axis(axes: "Axes") -> None:
 
 def _paint_name(axes: "Axes", row: int, arm: str) -> None:
     # The background hides the grid behind the name.
-    paper = {"facecolor": PAPER, "linewidth": 0, "pad": 0.6}
-    place = axes.get_yaxis_transform()
-    words = shorten(arm, LETTERS)
-    axes.text(0.0, row + NAMED, words, transform=place, va="center", fontsize=8.5, bbox=paper)
+    background = {"facecolor": PAPER, "linewidth": 0, "pad": 0.6}
+    transform = axes.get_yaxis_transform()
+    words = shorten(arm, MAX_NAME_LETTERS)
+    axes.text(0.0, row + NAME_OFFSET, words, transform=transform, va="center", fontsize=8.5, bbox=background)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from orchestrator.report.figures.course_figures import cost_panels, curve_panels, depth_panels
 from orchestrator.report.figures.interval_figures import metric_panels, outcome_panels
 from orchestrator.report.figures.search_figures import search_panels
-from orchestrator.report.figures.style import Panel, render
+from orchestrator.report.figures.style import Panel, render_panel
 from orchestrator.report.halting.map_figures import map_panels
 from orchestrator.report.halting.tally_figures import binned_panels, expert_panels
 from orchestrator.report.results.details import Details
@@ -26,7 +26,7 @@ def all_panels(report: Report, details: Details | None) -> Iterator[Panel]:
         yield from binned_panels(details.operators, "operators")
         yield from expert_panels(details.experts)
         for place, arm_maps in enumerate(details.maps.arms, start=1):
-            yield from map_panels(arm_maps, place, details.maps.each)
+            yield from map_panels(arm_maps, place, details.maps.max_per_arm)
     yield from metric_panels(report)
 
 
@@ -49,4 +49,4 @@ class Image:
 def images(report: Report) -> dict[str, Image]:
     """Return every figure of the report by the name of its file; settings of the notebook are unchanged."""
     panels = (*outcome_panels(report), *metric_panels(report))
-    return {panel.name: Image(panel.name, render(panel, "png")) for panel in panels}
+    return {panel.name: Image(panel.name, render_panel(panel, "png")) for panel in panels}

@@ -19,11 +19,11 @@ from search_spaces.wording import one_line, visible
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Kind = Literal["svg", "pdf", "png"]
+FileFormat = Literal["svg", "pdf", "png"]
 
 INK, MUTED, GRID, PAPER = "#1a1a1e", "#66666e", "#d8d8dd", "#fffffe"
 BLUE, ORANGE, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#cc79a7"
-PROPERTIES: Final[Mapping[str, str]] = {
+COLOUR_NAMES: Final[Mapping[str, str]] = {
     INK: "ink",
     MUTED: "muted",
     GRID: "grid",
@@ -34,16 +34,16 @@ PROPERTIES: Final[Mapping[str, str]] = {
     PURPLE: "purple",
 }
 """Name of each colour in the style sheet of the page."""
-WIDTH = 4.4
+PANEL_INCHES = 4.4
 """Width of a panel in inches: that of a phone, so that its letters are as large as the text around it."""
-SMALL = 2.9
+SMALL_PANEL_INCHES = 2.9
 """Width in inches of panels that exist once per arm."""
 RIGHT, TOP = 0.16, 0.36
 """Space in inches to the right of axes without texts there, and above axes."""
-LETTER = 0.09
+TITLE_LETTER_INCHES = 0.09
 """Width of one letter of a title in inches."""
 DPI = 150
-SETTINGS: Final[Mapping[str, Any]] = {
+MATPLOTLIB_SETTINGS: Final[Mapping[str, Any]] = {
     "font.family": ["DejaVu Sans"],
     "font.size": 9.0,
     "text.parse_math": False,
@@ -73,7 +73,7 @@ SETTINGS: Final[Mapping[str, Any]] = {
 }
 
 
-Box = tuple[float, float, float, float]
+BoxEnds = tuple[float, float, float, float]
 """Left, low, right and high end."""
 
 
@@ -89,14 +89,14 @@ class Panel:
     title: str = ""
     height: float = 2.3
     """Height in inches."""
-    width: float = WIDTH
+    width: float = PANEL_INCHES
     left: float = 0.62
     """Space in inches to the left of the axes, for labels."""
     bottom: float = 0.46
     right: float = RIGHT
 
 
-_DRAWING = Lock()
+_MATPLOTLIB_LOCK = Lock()
 """Held while the settings of matplotlib, which all threads share, are changed."""
 
 
@@ -105,26 +105,26 @@ def shorten(text: str, letters: int) -> str:
     text = visible(one_line(text))
     if len(text) <= letters:
         return text
-    head = max(1, (letters - 1) // 2)
-    return f"{text[:head]}…{text[len(text) - (letters - 1 - head) :]}"
+    head_length = max(1, (letters - 1) // 2)
+    return f"{text[:head_length]}…{text[len(text) - (letters - 1 - head_length) :]}"
 
 
 def short_title(panel: Panel) -> str:
     """Return the title of a panel, shortened to fit above the figure."""
-    return shorten(panel.title, int((panel.width - 0.2) / LETTER))
+    return shorten(panel.title, int((panel.width - 0.2) / TITLE_LETTER_INCHES))
 
 
-def render(panel: Panel, kind: Kind) -> bytes:
+def render_panel(panel: Panel, kind: FileFormat) -> bytes:
     """Return the figure as a file. The same panel always gives the same bytes."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    settings: dict[Any, Any] = {**SETTINGS, "svg.hashsalt": panel.name}
-    with _DRAWING, mpl.rc_context(settings):
+    settings: dict[Any, Any] = {**MATPLOTLIB_SETTINGS, "svg.hashsalt": panel.name}
+    with _MATPLOTLIB_LOCK, mpl.rc_context(settings):
         figure = Figure(figsize=(panel.width, panel.height))
         FigureCanvasAgg(figure)
-        # Fixed: automatic margins take more time than all else, and there may be more than a hundred panels.
+        # Fixed margins, since automatic ones are slow and a report may have a hundred panels.
         figure.subplots_adjust(
             left=panel.left / panel.width,
             right=1 - panel.right / panel.width,
@@ -134,8 +134,8 @@ def render(panel: Panel, kind: Kind) -> bytes:
         panel.paint(figure.add_subplot())
         figure.text(0.1 / panel.width, 1 - 0.1 / panel.height, short_title(panel), va="top", weight="bold")
         buffer = io.BytesIO()
-        dates = {"svg": "Date", "pdf": "CreationDate"}
-        metadata = {dates[kind]: None} if kind in dates else None
+        date_keys = {"svg": "Date", "pdf": "CreationDate"}
+        metadata = {date_keys[kind]: None} if kind in date_keys else None
         with warnings.catch_warnings():
             # The font may lack letters that the reader of the page has.
             warnings.filterwarnings("ignore", message="Glyph .* missing from font")
@@ -143,30 +143,32 @@ def render(panel: Panel, kind: Kind) -> bytes:
     return buffer.getvalue()
 
 
-_PREAMBLE = re.compile(r"^.*?(?=<svg)|<metadata>.*?</metadata>|<style[^>]*>.*?</style>", re.DOTALL)
-_BREAKS = re.compile(r"\s*\n\s*")
-_SIZE = re.compile(r' width="[\d.]+pt" height="[\d.]+pt"')
-_ID = re.compile(r' id="([^"]*)"')
-_REFERENCE = re.compile(r'(url\(#|href="#)([^")]*)')
-_COLOUR = re.compile("|".join(PROPERTIES), re.IGNORECASE)
-_FONT = "font-family: 'DejaVu Sans'; "
+_SVG_PREAMBLE = re.compile(r"^.*?(?=<svg)|<metadata>.*?</metadata>|<style[^>]*>.*?</style>", re.DOTALL)
+_LINE_BREAKS = re.compile(r"\s*\n\s*")
+_SIZE_ATTRIBUTES = re.compile(r' width="[\d.]+pt" height="[\d.]+pt"')
+_ID_ATTRIBUTE = re.compile(r' id="([^"]*)"')
+_ID_REFERENCE = re.compile(r'(url\(#|href="#)([^")]*)')
+_COLOUR_CODE = re.compile("|".join(COLOUR_NAMES), re.IGNORECASE)
+_FONT_STYLE = "font-family: 'DejaVu Sans'; "
 
 
 def inline_svg(panel: Panel) -> str:
     """Return the figure as an SVG element of a page, with colours by name, the page's font and unique ids."""
-    text = _PREAMBLE.sub("", render(panel, "svg").decode("utf-8"))
-    text = _BREAKS.sub(" ", text).replace(_FONT, "")
-    text = _COLOUR.sub(lambda match: f"var(--figure-{PROPERTIES[match[0].lower()]})", text)
-    meant = {name for _, name in _REFERENCE.findall(text)}
-    text = _ID.sub(lambda match: f' id="{panel.name}-{match[1]}"' if match[1] in meant else "", text)
-    text = _REFERENCE.sub(lambda match: f"{match[1]}{panel.name}-{match[2]}", text)
+    text = _SVG_PREAMBLE.sub("", render_panel(panel, "svg").decode("utf-8"))
+    text = _LINE_BREAKS.sub(" ", text).replace(_FONT_STYLE, "")
+    text = _COLOUR_CODE.sub(lambda match: f"var(--figure-{COLOUR_NAMES[match[0].lower()]})", text)
+    referenced_ids = {name for _, name in _ID_REFERENCE.findall(text)}
+    text = _ID_ATTRIBUTE.sub(
+        lambda match: f' id="{panel.name}-{match[1]}"' if match[1] in referenced_ids else "", text
+    )
+    text = _ID_REFERENCE.sub(lambda match: f"{match[1]}{panel.name}-{match[2]}", text)
     # A point is a 72nd of an inch, and an inch has 96 pixels of a page.
     label = escape(visible(one_line(panel.label)))
     size = f' width="{panel.width * 96:.0f}" height="{panel.height * 96:.0f}"'
-    return _SIZE.sub(lambda _: f'{size} role="img" aria-label="{label}"', text, count=1)
+    return _SIZE_ATTRIBUTES.sub(lambda _: f'{size} role="img" aria-label="{label}"', text, count=1)
 
 
-def fill_boxes(axes: "Axes", boxes: Sequence[Box], ink: float) -> None:
+def fill_boxes(axes: "Axes", boxes: Sequence[BoxEnds], ink: float) -> None:
     """Draw boxes of one shade as one path, which keeps a page small.
 
     Args:
@@ -188,12 +190,12 @@ def fill_boxes(axes: "Axes", boxes: Sequence[Box], ink: float) -> None:
     axes.add_patch(PathPatch(path, facecolor=BLUE, linewidth=0, alpha=ink))
 
 
-def draw_key(axes: "Axes", x: float, columns: int, drop: float = 0.34, **looks: Any) -> None:
-    """Draw a key with each mark once, `drop` inches below the axis, from `x` of its width on."""
+def draw_key(axes: "Axes", x: float, columns: int, offset_inches: float = 0.34, **style: Any) -> None:
+    """Draw a key with each mark once, `offset_inches` inches below the axis, from `x` of its width on."""
     handles, labels = axes.get_legend_handles_labels()
     handles_by_label = dict(zip(labels, handles, strict=True))
     if not handles_by_label:
         return
     height = axes.get_position().height * axes.figure.get_figure(root=True).get_figheight()
-    looks |= {"loc": "upper left", "bbox_to_anchor": (x, -drop / height), "ncols": columns}
-    axes.legend(list(handles_by_label.values()), list(handles_by_label), borderaxespad=0, **looks)
+    style |= {"loc": "upper left", "bbox_to_anchor": (x, -offset_inches / height), "ncols": columns}
+    axes.legend(list(handles_by_label.values()), list(handles_by_label), borderaxespad=0, **style)

@@ -8,7 +8,7 @@ from statistics import fmean
 from orchestrator.plan.types import Plan
 from orchestrator.report.results.seed_results import SeedResults
 
-SPREAD = ("_p10", "_p90")
+PERCENTILE_SUFFIXES = ("_p10", "_p90")
 """Suffixes of the 10th and 90th percentile over examples."""
 
 
@@ -26,7 +26,7 @@ class DepthCurve:
     seeds: int
 
     @property
-    def moves(self) -> bool:
+    def varies(self) -> bool:
         """Return whether the depth varies, which means that something halts."""
         return len({*self.mean, *self.low, *self.high}) > 1
 
@@ -34,18 +34,20 @@ class DepthCurve:
 def depth_curves(plan: Plan, results: SeedResults, splits: Sequence[str]) -> Iterator[DepthCurve]:
     """Yield a curve for every arm and every quantity that counts executed parts of a model that halts."""
     costs = (metric for metric in results.declared_metrics if metric.is_cost and metric.shown)
-    counted = [metric.name for metric in costs if metric.moves_with]
-    for quantity, arm in product(counted, plan.arms):
-        measured = tuple(split for split in splits if results.by_seed(arm.name, f"{split}/{quantity}"))
-        if measured:
+    depth_quantities = [metric.name for metric in costs if metric.moves_with]
+    for quantity, arm in product(depth_quantities, plan.arms):
+        measured_splits = tuple(split for split in splits if results.by_seed(arm.name, f"{split}/{quantity}"))
+        if measured_splits:
             mean, low, high = (
-                tuple(_mean(results, arm.name, split, quantity, part) for split in measured)
-                for part in ("", *SPREAD)
+                tuple(_mean_over_seeds(results, arm.name, split, quantity, part) for split in measured_splits)
+                for part in ("", *PERCENTILE_SUFFIXES)
             )
-            seeds = {seed for _, seed in results.by_seed(arm.name, f"{measured[0]}/{quantity}")}
-            yield DepthCurve(arm.name, quantity, measured, mean, low, high, len(seeds))
+            seeds = {seed for _, seed in results.by_seed(arm.name, f"{measured_splits[0]}/{quantity}")}
+            yield DepthCurve(arm.name, quantity, measured_splits, mean, low, high, len(seeds))
 
 
-def _mean(results: SeedResults, arm: str, split: str, quantity: str, part: str) -> float:
-    values = results.by_seed(arm, f"{split}/{quantity}{part}") or results.by_seed(arm, f"{split}/{quantity}")
+def _mean_over_seeds(results: SeedResults, arm: str, split: str, quantity: str, suffix: str) -> float:
+    values = results.by_seed(arm, f"{split}/{quantity}{suffix}") or results.by_seed(
+        arm, f"{split}/{quantity}"
+    )
     return fmean(value for value, _ in values.values())

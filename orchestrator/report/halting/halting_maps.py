@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.plan.types import Plan
-from orchestrator.report.results.seed_results import Measured
+from orchestrator.report.results.seed_results import MeasurementsByTrial
 from orchestrator.trials import OutcomeKind, Record, by_arm
 
 MAX_MAPS = 32
 """Maximum number of maps on a page, over all arms; more would make it slow to open."""
-WORDS, LAYERS = 64, 32
+MAX_WORDS, MAX_LAYERS = 64, 32
 """Maximum words and layers of one input: trials store no more, and further ones in a record are ignored."""
 
 
@@ -66,12 +66,12 @@ class HaltingMaps:
     """Arms without maps although maps were requested: nothing halts in them."""
 
     @property
-    def each(self) -> int:
+    def max_per_arm(self) -> int:
         """Return the maximum number of maps drawn per arm."""
         return max(1, MAX_MAPS // max(1, len(self.arms)))
 
 
-def halting_maps(plan: Plan, records: Sequence[Record], measured: Measured) -> HaltingMaps:
+def halting_maps(plan: Plan, records: Sequence[Record], measured: MeasurementsByTrial) -> HaltingMaps:
     """Return the halting maps of all arms.
 
     Args:
@@ -80,21 +80,26 @@ def halting_maps(plan: Plan, records: Sequence[Record], measured: Measured) -> H
         measured: Measurements of these trials.
     """
     is_requested = plan.confirm is not None and plan.confirm.halting_examples > 0
-    done = by_arm(
+    finished_records = by_arm(
         record for record in records if record.outcome is OutcomeKind.FINISHED and record.trial_id in measured
     )
-    maps = {arm.name: next(_maps_of_seeds(arm.name, done[arm.name], measured), None) for arm in plan.arms}
+    maps = {
+        arm.name: next(_maps_of_seeds(arm.name, finished_records[arm.name], measured), None)
+        for arm in plan.arms
+    }
     return HaltingMaps(
         arms=tuple(arm_maps for arm_maps in maps.values() if arm_maps is not None),
-        still=tuple(arm for arm, arm_maps in maps.items() if is_requested and not arm_maps and done[arm]),
+        still=tuple(
+            arm for arm, arm_maps in maps.items() if is_requested and not arm_maps and finished_records[arm]
+        ),
     )
 
 
-def _maps_of_seeds(arm: str, records: Sequence[Record], measured: Measured) -> Iterator[ArmMaps]:
+def _maps_of_seeds(arm: str, records: Sequence[Record], measured: MeasurementsByTrial) -> Iterator[ArmMaps]:
     """Yield the maps of an arm, seed by seed."""
     for record in sorted(records, key=lambda record: record.seed):
-        examples = [each for last in measured[record.trial_id][-1:] for each in last.examples]
-        if maps := tuple(_parse_example(each) for each in examples if each.get("kind", "map") == "map"):
+        examples = [example for last in measured[record.trial_id][-1:] for example in last.examples]
+        if maps := tuple(_parse_example(entry) for entry in examples if entry.get("kind", "map") == "map"):
             yield ArmMaps(arm, record.seed, record.trial_id, maps)
 
 
@@ -114,6 +119,6 @@ def _parse_example(data: Mapping[str, Any]) -> MappedExample:
 
 
 def _parse_part(data: Mapping[str, Any]) -> MappedPart:
-    words = tuple(map(str, data["words"][:WORDS]))
-    running = tuple(tuple(map(int, layers[:LAYERS])) for layers in data["running"][: len(words)])
+    words = tuple(map(str, data["words"][:MAX_WORDS]))
+    running = tuple(tuple(map(int, layers[:MAX_LAYERS])) for layers in data["running"][: len(words)])
     return MappedPart(words[: len(running)], int(data["length"]), running)

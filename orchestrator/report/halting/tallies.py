@@ -7,11 +7,11 @@ from statistics import fmean
 from typing import Any, Literal
 
 from orchestrator.plan.types import Plan
-from orchestrator.report.results.seed_results import Measured
+from orchestrator.report.results.seed_results import MeasurementsByTrial
 from orchestrator.report.results.statistics import estimate
 from orchestrator.trials import OutcomeKind, Record
 
-BINS, CLASSES, EXPERTS, LAYERS, WORDS = 64, 32, 256, 64, 5
+MAX_BINS, MAX_CLASSES, MAX_EXPERTS, MAX_LAYERS, MAX_WORDS = 64, 32, 256, 64, 5
 """Limits on what is read of a record: bins, classes, experts, layers, and words per expert."""
 
 
@@ -41,7 +41,7 @@ class BinnedDepth:
     bins: tuple[DepthBin, ...]
 
     @property
-    def moves(self) -> bool:
+    def varies(self) -> bool:
         """Return whether the depth varies, which means that something halts."""
         depths = {depth for row in self.bins for depth in (row.mean, row.tenth, row.ninetieth)}
         return len(depths) > 1
@@ -73,15 +73,15 @@ class ExpertUse:
     @property
     def shares(self) -> Shares:
         """Return the share of each expert in the choices of each class."""
-        return _shares(self.uses)
+        return _row_shares(self.uses)
 
     @property
     def layer_shares(self) -> Shares:
         """Return the share of each expert in the choices in each layer."""
-        return _shares([uses for _, uses in self.layers])
+        return _row_shares([uses for _, uses in self.layers])
 
 
-def _shares(expert_uses: Sequence[Sequence[int]]) -> Shares:
+def _row_shares(expert_uses: Sequence[Sequence[int]]) -> Shares:
     return tuple(tuple(count / max(1, sum(row)) for count in row) for row in expert_uses)
 
 
@@ -92,7 +92,10 @@ CountsByArm = Mapping[str, Sequence[tuple[Record, Mapping[str, Any]]]]
 
 
 def binned_depths(
-    kind: Literal["lengths", "operators"], plan: Plan, records: Sequence[Record], measured: Measured
+    kind: Literal["lengths", "operators"],
+    plan: Plan,
+    records: Sequence[Record],
+    measured: MeasurementsByTrial,
 ) -> Iterator[BinnedDepth]:
     """Yield binned depths, arm by arm and split by split.
 
@@ -107,7 +110,7 @@ def binned_depths(
         by_split: dict[str, dict[int, list[tuple[int, Sequence[Any]]]]] = {}
         for record, example in counts_by_arm.get(arm.name, ()):
             rows = by_split.setdefault(str(example.get("split", "")), {})
-            for row in example["bins"][:BINS]:
+            for row in example["bins"][:MAX_BINS]:
                 rows.setdefault(int(row[0]), []).append((units.get(record.seed, record.seed), row))
         for split, rows in by_split.items():
             if bins := tuple(_merge_bins(place, rows[place]) for place in sorted(rows)):
@@ -117,7 +120,7 @@ def binned_depths(
 def _merge_bins(fewest: int, seeds: Sequence[tuple[int, Sequence[Any]]]) -> DepthBin:
     """Return one bin over seeds; each item contains the unit of a seed, and its row for the same examples."""
     rows = [row for _, row in seeds]
-    mean, tenth, ninetieth = ([float(row[place]) for row in rows] for place in (3, 4, 5))
+    mean, tenth, ninetieth = ([float(row[column]) for row in rows] for column in (3, 4, 5))
     bound = max(float(row[BOUND_INDEX]) if len(row) > BOUND_INDEX else math.inf for row in rows)
     by_unit: dict[int, list[float]] = {}
     for (unit, _), value in zip(seeds, mean, strict=True):
@@ -136,7 +139,7 @@ def _merge_bins(fewest: int, seeds: Sequence[tuple[int, Sequence[Any]]]) -> Dept
     )
 
 
-def expert_uses(plan: Plan, records: Sequence[Record], measured: Measured) -> Iterator[ExpertUse]:
+def expert_uses(plan: Plan, records: Sequence[Record], measured: MeasurementsByTrial) -> Iterator[ExpertUse]:
     """Yield the use of experts of every arm that has experts, mixture by mixture."""
     counts_by_arm = _counts_of_kind("experts", records, measured)
     for arm in plan.arms:
@@ -148,20 +151,20 @@ def expert_uses(plan: Plan, records: Sequence[Record], measured: Measured) -> It
                     record_id=record.trial_id,
                     mixture=str(mixture["name"]),
                     examples=int(example["examples"]),
-                    classes=tuple(map(str, mixture["classes"][:CLASSES])),
-                    uses=tuple(tuple(map(int, row[:EXPERTS])) for row in mixture["uses"][:CLASSES]),
+                    classes=tuple(map(str, mixture["classes"][:MAX_CLASSES])),
+                    uses=tuple(tuple(map(int, row[:MAX_EXPERTS])) for row in mixture["uses"][:MAX_CLASSES]),
                     layers=tuple(
-                        (int(layer), tuple(map(int, row[:EXPERTS])))
-                        for layer, row in mixture.get("layers", ())[:LAYERS]
+                        (int(layer), tuple(map(int, row[:MAX_EXPERTS])))
+                        for layer, row in mixture.get("layers", ())[:MAX_LAYERS]
                     ),
                     words=tuple(
-                        tuple((str(word), int(times)) for word, times in row[:WORDS])
-                        for row in mixture.get("words", ())[:EXPERTS]
+                        tuple((str(word), int(times)) for word, times in row[:MAX_WORDS])
+                        for row in mixture.get("words", ())[:MAX_EXPERTS]
                     ),
                 )
 
 
-def _counts_of_kind(kind: str, records: Sequence[Record], measured: Measured) -> CountsByArm:
+def _counts_of_kind(kind: str, records: Sequence[Record], measured: MeasurementsByTrial) -> CountsByArm:
     counts_by_arm: dict[str, list[tuple[Record, Mapping[str, Any]]]] = {}
     finished_records = [record for record in records if record.outcome is OutcomeKind.FINISHED]
     for record in sorted(finished_records, key=lambda record: record.seed):

@@ -13,7 +13,7 @@ from orchestrator.report.figures.style import (
     ORANGE,
     PAPER,
     PURPLE,
-    Box,
+    BoxEnds,
     Panel,
     draw_key,
     fill_boxes,
@@ -24,17 +24,17 @@ from orchestrator.report.halting.tallies import BinnedDepth, DepthBin, ExpertUse
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-ROW = 0.3
+ROW_INCHES = 0.3
 """Height of the row of a class in inches."""
-COLOURS: tuple[str, ...] = (BLUE, ORANGE, GREEN, PURPLE)
-MARKS = "os^Dv"
-KEY_ROW, KEY_COLUMNS = 0.17, 2
+SPLIT_COLOURS: tuple[str, ...] = (BLUE, ORANGE, GREEN, PURPLE)
+SPLIT_MARKS = "os^Dv"
+KEY_ROW_INCHES, KEY_COLUMNS = 0.17, 2
 """Height of a line of the key in inches, and number of split names per line."""
-MAX_NUMBERED = 8
+MAX_NUMBERED_EXPERTS = 8
 """Maximum number of experts for which shares are written into the cells."""
-SHADES = 40
+NUM_SHADES = 40
 """Number of shades of cells; finer shades are indistinguishable."""
-LIGHT_TEXT_FROM = 0.55
+LIGHT_TEXT_SHARE = 0.55
 """Part of the greatest share from which a number is written light on dark."""
 
 
@@ -43,8 +43,10 @@ def binned_panels(depths: Sequence[BinnedDepth], quantity: str) -> Iterator[Pane
     by_arm: dict[str, list[BinnedDepth]] = {}
     for depth in depths:
         by_arm.setdefault(depth.arm, []).append(depth)
-    by_arm = {arm: of_arm for arm, of_arm in by_arm.items() if any(depth.moves for depth in of_arm)}
-    rows = [row for of_arm in by_arm.values() for depth in of_arm for row in depth.bins]
+    by_arm = {
+        arm: arm_depths for arm, arm_depths in by_arm.items() if any(depth.varies for depth in arm_depths)
+    }
+    rows = [row for arm_depths in by_arm.values() for depth in arm_depths for row in depth.bins]
     top = (
         max(
             (max(row.mean, row.ninetieth, row.mean if row.high is None else row.high) for row in rows),
@@ -52,16 +54,16 @@ def binned_panels(depths: Sequence[BinnedDepth], quantity: str) -> Iterator[Pane
         )
         * 1.08
     )
-    for index, (arm, of_arm) in enumerate(by_arm.items(), start=1):
-        key_rows = -(-len(of_arm) // KEY_COLUMNS) if any(depth.split for depth in of_arm) else 0
-        texts = ". ".join(_depth_text(depth, quantity) for depth in of_arm)
+    for index, (arm, arm_depths) in enumerate(by_arm.items(), start=1):
+        key_rows = -(-len(arm_depths) // KEY_COLUMNS) if any(depth.split for depth in arm_depths) else 0
+        texts = ". ".join(_depth_text(depth, quantity) for depth in arm_depths)
         yield Panel(
             f"{quantity}-{index}",
             f"Depth of {arm} by number of {quantity}: {texts}",
-            partial(_paint_depths, depths=of_arm, quantity=quantity, top=top),
+            partial(_paint_depths, depths=arm_depths, quantity=quantity, top=top),
             title=arm,
-            height=2.2 + KEY_ROW * key_rows,
-            bottom=0.5 + KEY_ROW * key_rows,
+            height=2.2 + KEY_ROW_INCHES * key_rows,
+            bottom=0.5 + KEY_ROW_INCHES * key_rows,
         )
 
 
@@ -79,18 +81,24 @@ def _bin_text(row: DepthBin, quantity: str) -> str:
 
 def _paint_depths(axes: "Axes", depths: Sequence[BinnedDepth], quantity: str, top: float) -> None:
     # Markers differ too, since there are four colours and possibly more splits.
-    looks = cycle(zip(COLOURS * len(MARKS), (mark for mark in MARKS for _ in COLOURS), strict=True))
-    for depth, (colour, marker) in zip(depths, looks, strict=False):
+    styles = cycle(
+        zip(
+            SPLIT_COLOURS * len(SPLIT_MARKS),
+            (mark for mark in SPLIT_MARKS for _ in SPLIT_COLOURS),
+            strict=True,
+        )
+    )
+    for depth, (colour, marker) in zip(depths, styles, strict=False):
         bins = depth.bins
-        places = [(row.fewest + row.most) / 2 for row in bins]
+        positions = [(row.fewest + row.most) / 2 for row in bins]
         tenths, ninetieths = [row.tenth for row in bins], [row.ninetieth for row in bins]
-        axes.fill_between(places, tenths, ninetieths, color=colour, alpha=0.15, linewidth=0)
-        below = [0.0 if row.low is None else row.mean - row.low for row in bins]
-        above = [0.0 if row.high is None else row.high - row.mean for row in bins]
+        axes.fill_between(positions, tenths, ninetieths, color=colour, alpha=0.15, linewidth=0)
+        low_errors = [0.0 if row.low is None else row.mean - row.low for row in bins]
+        high_errors = [0.0 if row.high is None else row.high - row.mean for row in bins]
         axes.errorbar(
-            places,
+            positions,
             [row.mean for row in bins],
-            yerr=[below, above],
+            yerr=[low_errors, high_errors],
             fmt=f"{marker}-",
             color=colour,
             capsize=2,
@@ -100,7 +108,9 @@ def _paint_depths(axes: "Axes", depths: Sequence[BinnedDepth], quantity: str, to
     axes.set_ylim(0, top)
     axes.locator_params(axis="x", integer=True, nbins=6)
     axes.set_xlabel(quantity)
-    draw_key(axes, 0.0, KEY_COLUMNS, drop=0.46, handlelength=1.6, columnspacing=1.0, labelspacing=0.2)
+    draw_key(
+        axes, 0.0, KEY_COLUMNS, offset_inches=0.46, handlelength=1.6, columnspacing=1.0, labelspacing=0.2
+    )
 
 
 def expert_panels(expert_uses: Sequence[ExpertUse]) -> Iterator[Panel]:
@@ -116,15 +126,15 @@ def expert_panels(expert_uses: Sequence[ExpertUse]) -> Iterator[Panel]:
 
 def _shares_panel(name: str, quantity: str, title: str, rows: Sequence[str], shares: Shares) -> Panel:
     words = []
-    for row, of_row in zip(rows, shares, strict=True):
-        likeliest = sorted(enumerate(of_row, start=1), key=lambda item: -item[1])[:3]
+    for row, row_shares in zip(rows, shares, strict=True):
+        likeliest = sorted(enumerate(row_shares, start=1), key=lambda item: -item[1])[:3]
         words.append(f"{row}: {', '.join(f'expert {expert} {share:.0%}' for expert, share in likeliest)}")
     return Panel(
         name,
         f"{quantity}, the three most chosen: {'; '.join(words)}",
         partial(_paint_experts, rows=rows, shares=shares),
         title=title,
-        height=0.36 + 0.66 + ROW * len(rows),
+        height=0.36 + 0.66 + ROW_INCHES * len(rows),
         left=1.0,
         bottom=0.66,
     )
@@ -133,22 +143,28 @@ def _shares_panel(name: str, quantity: str, title: str, rows: Sequence[str], sha
 def _paint_experts(axes: "Axes", rows: Sequence[str], shares: Shares) -> None:
     greatest = max((share for row in shares for share in row), default=0.0) or 1.0
     experts = max((len(row) for row in shares), default=1)
-    boxes: dict[float, list[Box]] = {}
-    for place, row in enumerate(shares):
+    boxes: dict[float, list[BoxEnds]] = {}
+    for row_index, row in enumerate(shares):
         for expert, share in enumerate(row):
-            ink = share / greatest
-            step = round(ink * SHADES) / SHADES
-            boxes.setdefault(step, []).append((expert, place, expert + 1, place + 0.94))
-            if experts <= MAX_NUMBERED:
-                look = {"color": PAPER if ink > LIGHT_TEXT_FROM else INK, "ha": "center", "va": "center"}
-                axes.text(expert + 0.5, place + 0.47, f"{share:.0%}", look, fontsize=7)
+            opacity = share / greatest
+            step = round(opacity * NUM_SHADES) / NUM_SHADES
+            boxes.setdefault(step, []).append((expert, row_index, expert + 1, row_index + 0.94))
+            if experts <= MAX_NUMBERED_EXPERTS:
+                style = {
+                    "color": PAPER if opacity > LIGHT_TEXT_SHARE else INK,
+                    "ha": "center",
+                    "va": "center",
+                }
+                axes.text(expert + 0.5, row_index + 0.47, f"{share:.0%}", style, fontsize=7)
     for step, arm_boxes in boxes.items():
         fill_boxes(axes, arm_boxes, step)
     axes.grid(visible=False)
     axes.set_xlim(0, experts)
     axes.set_ylim(len(rows), 0)
-    axes.set_yticks([place + 0.47 for place in range(len(rows))], [shorten(label, 13) for label in rows])
-    step = 1 if experts <= MAX_NUMBERED else -(-experts // 12)
+    axes.set_yticks(
+        [row_index + 0.47 for row_index in range(len(rows))], [shorten(label, 13) for label in rows]
+    )
+    step = 1 if experts <= MAX_NUMBERED_EXPERTS else -(-experts // 12)
     labelled = range(0, experts, step)
     axes.set_xticks([expert + 0.5 for expert in labelled], [str(expert + 1) for expert in labelled])
     axes.set_xlabel(f"expert; the fullest cell is {greatest:.0%} of its row's choices", color=MUTED)

@@ -9,11 +9,11 @@ from orchestrator.plan.types import Arm, Change, Plan
 from search_spaces.paths import MISSING, lookup
 from search_spaces.wording import amount
 
-MAX_LISTED, MAX_LENGTH = 6, 40
+MAX_LISTED_FIELDS, MAX_LENGTH = 6, 40
 """Maximum number of fields in a row and of letters of a value; page and report.json have all."""
-SEARCHED = "searched"
+SEARCHED_VALUE = "searched"
 """Denotes a value that every repeat of a search chooses anew."""
-TITLE = "changes of each arm to its reference"
+CHANGES_TITLE = "changes of each arm to its reference"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,10 @@ def arm_changes(
 
 
 def _reference_values(plan: Plan, arm: Arm, chosen: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return the values that the search of the reference chose, or `SEARCHED` if searches are repeated."""
+    """Return the values that the search of the reference chose, `SEARCHED_VALUE` for repeated searches."""
     if plan.repeats == 1 or not arm.reference:
         return chosen.get(arm.reference, {})
-    return dict.fromkeys(plan.arm(arm.reference).space.paths, SEARCHED)
+    return dict.fromkeys(plan.arm(arm.reference).space.paths, SEARCHED_VALUE)
 
 
 def _effective_changes(arm: Arm, reference_values: Mapping[str, Any]) -> Iterator[Change]:
@@ -85,18 +85,20 @@ def change_rows(arms: tuple[ArmChanges, ...]) -> list[tuple[str, ...]]:
 
 
 def _change_cells(arm: ArmChanges) -> tuple[str, str, str]:
-    changes = [f"{each.path} {' -> '.join(map(_truncate, _change_texts(each)))}" for each in arm.changes]
+    changes = [
+        f"{change.path} {' -> '.join(map(_truncate, _change_texts(change)))}" for change in arm.changes
+    ]
     dropped = [
         path if value is None else f"{path} = {_short_value(value)}" for path, value in arm.dropped.items()
     ]
-    return _join(changes), _chosen_text(arm), _join(dropped)
+    return _join_fields(changes), _chosen_text(arm), _join_fields(dropped)
 
 
 def has_omissions(arm: ArmChanges) -> bool:
     """Return whether the row of the arm omits fields or parts of values."""
-    changed = [value for change in arm.changes for value in (change.before, change.after)]
-    values = [*changed, *arm.chosen.values(), *arm.dropped.values()]
-    has_many = max(len(arm.changes), len(arm.chosen), len(arm.dropped)) > MAX_LISTED
+    changed_values = [value for change in arm.changes for value in (change.before, change.after)]
+    values = [*changed_values, *arm.chosen.values(), *arm.dropped.values()]
+    has_many = max(len(arm.changes), len(arm.chosen), len(arm.dropped)) > MAX_LISTED_FIELDS
     return has_many or any(len(value_words(value)) > MAX_LENGTH for value in values)
 
 
@@ -114,10 +116,10 @@ def full_change_lines(arm: ArmChanges) -> tuple[str, ...]:
 
 def _chosen_text(arm: ArmChanges) -> str:
     if arm.searched and arm.chosen_by_repeat:
-        return _join([f"{path} = {format_chosen(arm, path)}" for path in arm.searched])
+        return _join_fields([f"{path} = {format_chosen(arm, path)}" for path in arm.searched])
     if arm.searched and not arm.chosen:
         return "nothing chosen"
-    return _join([f"{path} = {_short_value(value)}" for path, value in arm.chosen.items()])
+    return _join_fields([f"{path} = {_short_value(value)}" for path, value in arm.chosen.items()])
 
 
 def chosen_values(arm: ArmChanges, path: str) -> list[Any]:
@@ -134,9 +136,12 @@ def format_chosen(arm: ArmChanges, path: str) -> str:
     return " or ".join(dict.fromkeys(map(_short_value, values))) or "nothing chosen"
 
 
-def _join(texts: list[str]) -> str:
-    num_omitted = len(texts) - MAX_LISTED
-    listed = [*texts[:MAX_LISTED], *([f"and {amount(num_omitted, 'more field')}"] if num_omitted > 0 else [])]
+def _join_fields(texts: list[str]) -> str:
+    num_omitted = len(texts) - MAX_LISTED_FIELDS
+    listed = [
+        *texts[:MAX_LISTED_FIELDS],
+        *([f"and {amount(num_omitted, 'more field')}"] if num_omitted > 0 else []),
+    ]
     return "; ".join(listed) or "-"
 
 

@@ -51,27 +51,27 @@ class ArmFacts:
 
 def arm_facts(plan: Plan, records: Sequence[Record]) -> Iterator[ArmFacts]:
     """Yield the facts about each arm, the baseline first."""
-    proofs = {check.arm: check for check in plan.proofs}
-    prices = {each.arm: each for each in plan.prices}
+    checks = {check.arm: check for check in plan.proofs}
+    estimates = {estimate.arm: estimate for estimate in plan.prices}
     devices = plan.resources.gpus or plan.resources.cpus
-    input_run = "one sequence of the longest training length" if plan.trainable is None else "its example"
-    of_arms, planned = by_arm(records), by_arm(plan.trials)
+    input_text = "one sequence of the longest training length" if plan.trainable is None else "its example"
+    records_by_arm, planned = by_arm(records), by_arm(plan.trials)
     for arm in plan.arms:
-        arm_records, proof, estimate = of_arms[arm.name], proofs.get(arm.name), prices.get(arm.name)
+        arm_records, check, estimate = records_by_arm[arm.name], checks.get(arm.name), estimates.get(arm.name)
         kinds = Counter(
             (record.phase, record.outcome, record.reason)
             for record in arm_records
             if record.outcome is not None and record.outcome.failed
         )
-        commonest = sorted(kinds.items(), key=lambda pair: (-pair[1], pair[0]))
-        failures = tuple(Failures(*key, count) for key, count in commonest[:MAX_REASONS])
+        sorted_kinds = sorted(kinds.items(), key=lambda pair: (-pair[1], pair[0]))
+        failures = tuple(Failures(*key, count) for key, count in sorted_kinds[:MAX_REASONS])
         yield ArmFacts(
             arm=arm.name,
             why=arm.why,
             reference=arm.reference,
-            parameters=proof.parameters if proof else None,
-            forward_flops=_value_range(proof.flops_min, proof.flops_max) if proof else None,
-            flops_of=input_run,
+            parameters=check.parameters if check else None,
+            forward_flops=_value_range(check.flops_min, check.flops_max) if check else None,
+            flops_of=input_text,
             step_flops=_value_range(estimate.train_flops_min, estimate.train_flops_max) if estimate else None,
             ended=_outcome_counts(arm_records),
             planned=dict(Counter(trial.phase for trial in planned[arm.name])),
@@ -81,7 +81,7 @@ def arm_facts(plan: Plan, records: Sequence[Record]) -> Iterator[ArmFacts]:
         )
 
 
-def first_settings(plan: Plan) -> Iterator[str]:
+def baseline_settings(plan: Plan) -> Iterator[str]:
     """Yield each setting of the first arm; fields that its search sets are marked as searched."""
     arm = plan.arms[0]
     for path, value in leaves(arm.settings):

@@ -7,17 +7,17 @@ from typing import Any, Protocol, TypeVar
 from orchestrator.report.results.types import PriorWork, Report, ReportContext
 from search_spaces.dimensions import equality_key
 
-CONTEXTS = (
+CONTEXTS_NOTE = (
     "Arms are compared only inside each context ({contexts}). The report makes no claim about "
     "differences between contexts."
 )
-POOLED = (
+POOLED_NOTE = (
     "The verdict over all contexts is on the difference of each seed, averaged over the contexts. The "
     "contexts are fixed: the verdict holds for no other contexts."
 )
 
 
-OF_ARMS = (
+ARM_FIELDS = (
     *("cells", "posthoc", "effects", "tallies", "verdicts", "controls", "crossed", "points", "searched"),
     *("equal_costs", "setting_effects", "changes", "failed_readings"),
 )
@@ -45,7 +45,7 @@ def prefix_context(context: str, title: str) -> str:
 def context_notes(report: Report) -> list[str]:
     """Return the notes on contexts; empty without contexts."""
     names = "; ".join(context.name for context in report.contexts)
-    return [CONTEXTS.format(contexts=names)] * bool(names) + [POOLED] * bool(report.pooled)
+    return [CONTEXTS_NOTE.format(contexts=names)] * bool(names) + [POOLED_NOTE] * bool(report.pooled)
 
 
 def select_by_arm(items: Iterable[T], arms: Container[str]) -> tuple[T, ...]:
@@ -62,7 +62,7 @@ def select_arms(report: Report, arms: Sequence[str]) -> Report:
         replace(context, arms=tuple(arm for arm in context.arms if arm in names))
         for context in report.contexts
     )
-    selected: dict[str, Any] = {field: select_by_arm(getattr(report, field), names) for field in OF_ARMS}
+    selected: dict[str, Any] = {field: select_by_arm(getattr(report, field), names) for field in ARM_FIELDS}
     return replace(
         report,
         **selected,
@@ -82,4 +82,7 @@ def _context_report(report: Report, context: ReportContext) -> Report:
 
 def _is_in_context(row: PriorWork, values: Mapping[str, object]) -> bool:
     """Return whether a published row belongs to this context or to no particular one."""
-    return all(equality_key(own) == equality_key(values.get(path, own)) for path, own in row.cell.items())
+    return all(
+        equality_key(row_value) == equality_key(values.get(path, row_value))
+        for path, row_value in row.cell.items()
+    )

@@ -49,8 +49,8 @@ def cost_curves(
             continue
         by_path: dict[str, list[CostPoint]] = defaultdict(list)
         for overrides in plan.posthoc:
-            of_setting = reevaluated(arm.name, overrides)
-            point = _cost_point(setting_words(overrides), arm.name, outcome, cost, of_setting)
+            setting_results = reevaluated(arm.name, overrides)
+            point = _cost_point(setting_words(overrides), arm.name, outcome, cost, setting_results)
             if point is not None and len(overrides) == 1:
                 by_path[next(iter(overrides))].append(point)
         for path, points in (by_path or {"": []}).items():
@@ -62,5 +62,5 @@ def _cost_point(setting: str, arm: str, outcome: str, cost: str, results: SeedRe
     shared_keys = [key for key in values if key in costs and key[0] == 0]
     if not shared_keys:
         return None
-    mean_cost, mean_value = (fmean(each[key][0] for key in shared_keys) for each in (costs, values))
+    mean_cost, mean_value = (fmean(metric[key][0] for key in shared_keys) for metric in (costs, values))
     return CostPoint(setting, mean_cost, mean_value, len(shared_keys))

@@ -8,12 +8,12 @@ from typing import TypeVar
 
 from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.types import Plan
-from orchestrator.report.results.seed_results import Measured
+from orchestrator.report.results.seed_results import MeasurementsByTrial
 from orchestrator.spec.metric_splits import SELECTION_SPLIT
 from orchestrator.trials import OutcomeKind, Record, by_arm
 from trainables.protocol import Measurement
 
-POINTS = 150
+MAX_POINTS = 150
 """Approximate maximum of steps of a curve: of more, every k-th is drawn, and the last."""
 MAX_METRICS = 2
 """Maximum number of metrics with curves."""
@@ -40,26 +40,28 @@ class ArmCurve:
     """Curves of the failed seeds up to their failure."""
 
 
-def learning_curves(plan: Plan, records: Sequence[Record], measured: Measured) -> Iterator[ArmCurve]:
+def learning_curves(
+    plan: Plan, records: Sequence[Record], measured: MeasurementsByTrial
+) -> Iterator[ArmCurve]:
     """Yield the curves of every arm's best params, metric by metric."""
     best_records = [
         record
         for record in records
         if record.phase == "confirm" and not record.rank and record.trial_id in measured
     ]
-    of_arms = by_arm(best_records)
+    records_by_arm = by_arm(best_records)
     for metric in _curve_metrics(plan, [measured[record.trial_id] for record in best_records]):
         for arm in plan.arms:
-            curve = _arm_curve(arm.name, metric, of_arms[arm.name], measured)
+            curve = _arm_curve(arm.name, metric, records_by_arm[arm.name], measured)
             if curve.steps or curve.failed:
                 yield curve
 
 
-def _arm_curve(arm: str, metric: str, records: Iterable[Record], measured: Measured) -> ArmCurve:
+def _arm_curve(arm: str, metric: str, records: Iterable[Record], measured: MeasurementsByTrial) -> ArmCurve:
     finished_lines: list[dict[int, float]] = []
     failed_lines: list[Line] = []
     for record in records:
-        reports = [each for each in measured[record.trial_id] if metric in each.metrics]
+        reports = [report for report in measured[record.trial_id] if metric in report.metrics]
         values = {report.step: report.metrics[metric] for report in reports}
         if values and record.outcome is OutcomeKind.FINISHED:
             finished_lines.append(values)
@@ -81,7 +83,7 @@ def _arm_curve(arm: str, metric: str, records: Iterable[Record], measured: Measu
 
 
 def _every_kth(values: Sequence[T]) -> Iterator[T]:
-    stride = -(-len(values) // POINTS) or 1
+    stride = -(-len(values) // MAX_POINTS) or 1
     last = len(values) - 1
     yield from (value for place, value in enumerate(values) if place % stride == 0 or place == last)
 
@@ -95,12 +97,14 @@ def _curve_metrics(plan: Plan, reports_by_trial: Iterable[Sequence[Measurement]]
     num_steps = Counter[str]()
     for reports in reports_by_trial:
         num_steps |= Counter(name for report in reports for name in report.metrics)
-    aims = [objective.metric for objective in plan.search.objectives] if plan.search else []
-    names = metric_splits(plan.search, plan.confirm, plan.answer)
-    judged = [f"{SELECTION_SPLIT}/{metric.name}" for metric in plan.metrics if "headline" in metric.shown]
-    minimised = [metric.name for metric in plan.metrics if metric.better == "min" and not metric.split]
-    losses = [f"train/{name}" for name in minimised]
-    selection = [name for name in num_steps if names.is_selection(name)]
-    without_split = [name for name in num_steps if not names.split(name)]
-    preferred = dict.fromkeys([*aims, *judged, *losses, *selection, *without_split])
+    objective_names = [objective.metric for objective in plan.search.objectives] if plan.search else []
+    splits_by_metric = metric_splits(plan.search, plan.confirm, plan.answer)
+    headline_names = [
+        f"{SELECTION_SPLIT}/{metric.name}" for metric in plan.metrics if "headline" in metric.shown
+    ]
+    minimised_names = [metric.name for metric in plan.metrics if metric.better == "min" and not metric.split]
+    losses = [f"train/{name}" for name in minimised_names]
+    selection = [name for name in num_steps if splits_by_metric.is_selection(name)]
+    without_split = [name for name in num_steps if not splits_by_metric.split(name)]
+    preferred = dict.fromkeys([*objective_names, *headline_names, *losses, *selection, *without_split])
     return tuple(name for name in preferred if num_steps[name] > 1)[:MAX_METRICS]

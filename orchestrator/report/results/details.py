@@ -8,12 +8,12 @@ from orchestrator.plan.types import Plan
 from orchestrator.report.halting.depth_curves import DepthCurve, depth_curves
 from orchestrator.report.halting.halting_maps import HaltingMaps, halting_maps
 from orchestrator.report.halting.tallies import BinnedDepth, ExpertUse, binned_depths, expert_uses
-from orchestrator.report.results.arm_facts import ArmFacts, arm_facts, first_settings
+from orchestrator.report.results.arm_facts import ArmFacts, arm_facts, baseline_settings
 from orchestrator.report.results.cost_curves import CostCurve, cost_curves
 from orchestrator.report.results.curves import ArmCurve, learning_curves
-from orchestrator.report.results.origin import listings, origin
+from orchestrator.report.results.origin import provenance_lines, provenance_listings
 from orchestrator.report.results.searches import SearchCourse, search_courses
-from orchestrator.report.results.seed_results import Measured, SeedResults, merge_late_splits
+from orchestrator.report.results.seed_results import MeasurementsByTrial, SeedResults, merge_late_splits
 from orchestrator.report.results.summary import declared_metrics
 from orchestrator.report.results.types import Report
 from orchestrator.trials import Record, with_usable, with_usable_metrics
@@ -42,7 +42,9 @@ class Details:
     """Seconds from the first start of a trial to the last end of one."""
 
 
-def details(plan: Plan, report: Report, records: Sequence[Record], measurements: Measured) -> Details:
+def details(
+    plan: Plan, report: Report, records: Sequence[Record], measurements: MeasurementsByTrial
+) -> Details:
     """Return the details of a report.
 
     Args:
@@ -52,26 +54,30 @@ def details(plan: Plan, report: Report, records: Sequence[Record], measurements:
         measurements: Measurements of confirm trials.
     """
     records = with_usable_metrics(records)
-    measured = {trial_id: [*map(with_usable, each)] for trial_id, each in measurements.items()}
-    ended = [record for record in merge_late_splits(plan, records) if record.outcome and not record.rank]
-    confirmed, reevaluations = (
-        [record for record in ended if record.phase == phase] for phase in ("confirm", "posthoc")
+    usable_measurements = {
+        trial_id: [*map(with_usable, reports)] for trial_id, reports in measurements.items()
+    }
+    ended_records = [
+        record for record in merge_late_splits(plan, records) if record.outcome and not record.rank
+    ]
+    confirm_records, reevaluations = (
+        [record for record in ended_records if record.phase == phase] for phase in ("confirm", "posthoc")
     )
-    results = SeedResults(confirmed, declared_metrics(plan))
+    results = SeedResults(confirm_records, declared_metrics(plan))
     outcomes = [*report.outcomes, *_reevaluation_metrics(plan, report)]
     return Details(
         arms=tuple(arm_facts(plan, records)),
-        settings=tuple(first_settings(plan)),
+        settings=tuple(baseline_settings(plan)),
         searches=tuple(search_courses(plan, records)),
-        curves=tuple(learning_curves(plan, records, measured)),
+        curves=tuple(learning_curves(plan, records, usable_measurements)),
         costs=tuple(cost_curves(plan, outcomes, results, reevaluations)),
         depths=tuple(depth_curves(plan, results, plan.test_splits)),
-        maps=halting_maps(plan, confirmed, measured),
-        lengths=tuple(binned_depths("lengths", plan, confirmed, measured)),
-        operators=tuple(binned_depths("operators", plan, confirmed, measured)),
-        experts=tuple(expert_uses(plan, confirmed, measured)),
-        origin=tuple(origin(plan, records)),
-        listings=tuple(listings(records)),
+        maps=halting_maps(plan, confirm_records, usable_measurements),
+        lengths=tuple(binned_depths("lengths", plan, confirm_records, usable_measurements)),
+        operators=tuple(binned_depths("operators", plan, confirm_records, usable_measurements)),
+        experts=tuple(expert_uses(plan, confirm_records, usable_measurements)),
+        origin=tuple(provenance_lines(plan, records)),
+        listings=tuple(provenance_listings(records)),
         wall_clock_s=_wall_clock_seconds(records),
     )
 

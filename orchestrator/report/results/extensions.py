@@ -15,10 +15,10 @@ from orchestrator.plan.types import Extension, Plan
 from orchestrator.report.results.seed_results import Pairs
 from search_spaces.wording import amount
 
-REPEATS = "search.repeats:"
+REPEATS_CHANGE = "search.repeats:"
 """Beginning of the line that describes added repeats among the changes of a spec."""
-MARKED_CLAIMS = "Claims marked exploratory"
-LOOKS = MARKED_CLAIMS + (
+EXPLORATORY_PREFIX = "Claims marked exploratory"
+EXPLORATORY_SENTENCE = EXPLORATORY_PREFIX + (
     " rest on additions after results were observed. With {times} at level {level:g}, the probability of "
     "a wrong claim about some arm is at most {most:g}."
 )
@@ -43,15 +43,17 @@ def exploratory_reason(plan: Plan, pairs: Pairs) -> str:
 
 def _exploratory_reason(plan: Plan, arm: str, reference: str) -> str:
     # Arms are never removed, so the last extension without the arm is followed by the one that added it.
-    other_extensions = [extension for extension in plan.extended if arm not in extension.arms]
-    if other_extensions and (num_seen := other_extensions[-1].seen.get(reference)):
+    extensions_without_arm = [extension for extension in plan.extended if arm not in extension.arms]
+    if extensions_without_arm and (num_seen := extensions_without_arm[-1].seen.get(reference)):
         return f", exploratory: added after {amount(num_seen, 'seed')} of {reference} had been observed"
     for number, extension in enumerate(plan.extended):
-        seen_seeds = max(extension.seen.get(arm, 0), extension.seen.get(reference, 0))
-        if seen_seeds and len(_seeds_after(plan, number)) > len(extension.seeds):
-            added = any(change_text.startswith(REPEATS) for change_text in extension.changes)
-            noun, unit_suffix = ("repeats", " seeds") if added else ("seeds", "")
-            return f", exploratory: {noun} added after {seen_seeds}{unit_suffix} had been observed"
+        num_seen = max(extension.seen.get(arm, 0), extension.seen.get(reference, 0))
+        if num_seen and len(_seeds_after(plan, number)) > len(extension.seeds):
+            are_repeats_added = any(
+                change_text.startswith(REPEATS_CHANGE) for change_text in extension.changes
+            )
+            noun, unit_suffix = ("repeats", " seeds") if are_repeats_added else ("seeds", "")
+            return f", exploratory: {noun} added after {num_seen}{unit_suffix} had been observed"
     return ""
 
 
@@ -61,18 +63,20 @@ def extension_sentences(plan: Plan) -> Iterator[str]:
         time_text = f"{datetime.fromtimestamp(extension.at, UTC):%Y-%m-%d %H:%M} UTC"
         changes = "; ".join(extension.changes)
         yield f"Extended on {time_text} by `{extension.by}`, {_seen_results_text(extension)}: {changes}."
-    looks = 1 + sum(bool(extension.seen) for extension in plan.extended)
+    num_looks = 1 + sum(bool(extension.seen) for extension in plan.extended)
     pooled = plan.pools.values() if plan.answer is not None and plan.answer.pooled else ()
-    claimed = [*((arm,) for arm in plan.arms if arm.reference), *pooled]
-    claims = [[(arm.name, arm.reference) for arm in arms] for arms in claimed]
+    claimed_arms = [*((arm,) for arm in plan.arms if arm.reference), *pooled]
+    claims = [[(arm.name, arm.reference) for arm in arms] for arms in claimed_arms]
     if plan.answer is not None and any(exploratory_reason(plan, pairs) for pairs in claims):
         level = plan.answer.level
-        yield LOOKS.format(times=amount(looks, "look"), level=level, most=min(1.0, looks * level))
+        yield EXPLORATORY_SENTENCE.format(
+            times=amount(num_looks, "look"), level=level, most=min(1.0, num_looks * level)
+        )
 
 
 def has_exploratory_claims(sentences: Iterable[str]) -> bool:
     """Return whether `sentences` state that a claim rests on an addition after results were observed."""
-    return any(sentence.startswith(MARKED_CLAIMS) for sentence in sentences)
+    return any(sentence.startswith(EXPLORATORY_PREFIX) for sentence in sentences)
 
 
 def _seen_results_text(extension: Extension) -> str:

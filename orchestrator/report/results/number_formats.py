@@ -3,27 +3,27 @@
 from collections.abc import Iterable
 from math import ceil, floor, log10
 
-from orchestrator.plan.display.format import decimals
+from orchestrator.plan.display.format import format_decimals
 from orchestrator.report.results.statistics import Estimate, WinShare
 from orchestrator.statistics.paired import ZERO_TOLERANCE
 
-WHOLE_FROM = 100
+MIN_WHOLE_NUMBER = 100
 """Quantities of at least this absolute value are displayed without decimals."""
-ROUNDS_TO_ZERO = 0.0005
+MAX_ROUNDED_TO_ZERO = 0.0005
 """Smaller absolute values are 0 if displayed with three decimals."""
-ROUNDED_AWAY = 0.001
+MIN_DISPLAYED_END = 0.001
 """Interval ends nearer to 0 than this may be displayed as 0 by three decimals, rounded outward."""
 ROUNDING_TOLERANCE = 1e-6
 """Tolerance for floating-point errors, in units of the last decimal."""
-NOISE = 1e-15
+MAX_SUM_ERROR = 1e-15
 """Greatest error of a sum of numbers near 1 that should be 0.
 
 An end of an interval that excludes 0 is displayed however small it is.
 """
-MAX_PLACES = 6
+MAX_DECIMALS = 6
 """Maximum number of decimals of an interval; beyond it each number has its own decimals."""
-WIDE_INTERVAL = 10.0
-"""Intervals of at least this width are displayed in whole numbers, if a number reaches `WHOLE_FROM`."""
+MIN_WIDE_INTERVAL = 10.0
+"""Intervals of at least this width are displayed in whole numbers, if a number reaches `MIN_WHOLE_NUMBER`."""
 
 
 def format_p(p: float, level: float) -> str:
@@ -53,28 +53,30 @@ def format_number(value: float | None, sign: str = "") -> str:
     """Return the number with three decimals, without any from 100 on, and a small one with two digits."""
     if value is None:
         return ""
-    return decimals(0.0, 3, sign) if abs(value) <= NOISE else _format_short(value, sign)
+    return format_decimals(0.0, 3, sign) if abs(value) <= MAX_SUM_ERROR else _format_short(value, sign)
 
 
 def _format_short(value: float, sign: str) -> str:
-    if 0 < abs(value) < ROUNDS_TO_ZERO:
+    if 0 < abs(value) < MAX_ROUNDED_TO_ZERO:
         return f"{value:{sign}.2g}"
-    return decimals(value, 3 if abs(value) < WHOLE_FROM else 0, sign)
+    return format_decimals(value, 3 if abs(value) < MIN_WHOLE_NUMBER else 0, sign)
 
 
-def choose_text(estimates: Iterable[Estimate], *, intervals: str, mean_text: str, one: str) -> str:
+def choose_text(estimates: Iterable[Estimate], *, intervals: str, mean_text: str, single_seed: str) -> str:
     """Return the text that applies to these estimates.
 
     Args:
         estimates: The estimates.
         intervals: Text if some estimate has an interval.
         mean_text: Text if some estimate without interval has several seeds, or if there are no estimates.
-        one: Text if every estimate has one seed.
+        single_seed: Text if every estimate has one seed.
     """
-    known = [*estimates]
-    if any(estimate.low is not None for estimate in known):
+    known_estimates = [*estimates]
+    if any(estimate.low is not None for estimate in known_estimates):
         return intervals
-    return one if known and all(estimate.n == 1 for estimate in known) else mean_text
+    return (
+        single_seed if known_estimates and all(estimate.n == 1 for estimate in known_estimates) else mean_text
+    )
 
 
 def format_interval(estimate: Estimate, sign: str = "", margin: float | None = None) -> str:
@@ -87,25 +89,31 @@ def format_interval(estimate: Estimate, sign: str = "", margin: float | None = N
         return format_number(estimate.mean, sign)
     # A value that is tiny relative to the others is a rounding error of 0.
     largest = max(map(abs, (estimate.mean, estimate.low, estimate.high)))
-    leaves_out = estimate.low > 0 or estimate.high < 0
-    nothing = ZERO_TOLERANCE * largest if leaves_out else max(ZERO_TOLERANCE * largest, NOISE)
-    ends = [0.0 if abs(end) <= nothing else end for end in (estimate.mean, estimate.low, estimate.high)]
+    excludes_zero = estimate.low > 0 or estimate.high < 0
+    zero_tolerance = (
+        ZERO_TOLERANCE * largest if excludes_zero else max(ZERO_TOLERANCE * largest, MAX_SUM_ERROR)
+    )
+    ends = [
+        0.0 if abs(end) <= zero_tolerance else end for end in (estimate.mean, estimate.low, estimate.high)
+    ]
     mean, low, high = ends
-    telling = [abs(low), abs(high)] if leaves_out else []
-    if high - low < ROUNDS_TO_ZERO:
-        telling.append(abs(mean))
-    least = min((value for value in telling if value), default=1.0)
-    places = 1 - floor(log10(least)) if least < ROUNDED_AWAY else 3
-    if places > MAX_PLACES:
+    relevant_values = [abs(low), abs(high)] if excludes_zero else []
+    if high - low < MAX_ROUNDED_TO_ZERO:
+        relevant_values.append(abs(mean))
+    smallest_value = min((value for value in relevant_values if value), default=1.0)
+    places = 1 - floor(log10(smallest_value)) if smallest_value < MIN_DISPLAYED_END else 3
+    if places > MAX_DECIMALS:
         words = [_format_short(end, sign) for end in ends]
     else:
         # The three numbers of an interval have the same number of decimals.
-        wide = min(map(abs, ends)) >= WHOLE_FROM or (high - low >= WIDE_INTERVAL and least >= 1)
-        places = 0 if largest >= WHOLE_FROM and wide else places
+        is_wide = min(map(abs, ends)) >= MIN_WHOLE_NUMBER or (
+            high - low >= MIN_WIDE_INTERVAL and smallest_value >= 1
+        )
+        places = 0 if largest >= MIN_WHOLE_NUMBER and is_wide else places
         if margin is not None:
-            while places < MAX_PLACES and not _keeps_side_of_margin(low, high, margin, places):
+            while places < MAX_DECIMALS and not _keeps_side_of_margin(low, high, margin, places):
                 places += 1
-        words = [decimals(end, places, sign) for end in (mean, *_round_outward(low, high, places))]
+        words = [format_decimals(end, places, sign) for end in (mean, *_round_outward(low, high, places))]
     return "{} [{}, {}]".format(*words)
 
 

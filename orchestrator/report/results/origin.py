@@ -14,7 +14,7 @@ from orchestrator.tracking.inputs import data_read, split_digest_set
 from orchestrator.trials import Record
 from search_spaces.wording import amount
 
-NAMED: Mapping[str, str] = {
+PROVENANCE_LABELS: Mapping[str, str] = {
     "commit": "commit of the launch folder",
     "dirty": "uncommitted changes in the launch folder",
     "code_commit": "commit of the code of haltsweep",
@@ -31,28 +31,30 @@ NAMED: Mapping[str, str] = {
     "host": "machine",
     "command": "command",
 }
-DATA = "data, "
+DATA_PREFIX = "data, "
 """Prefix of names of data; task and split follow."""
-MAX_LISTED = 3
+MAX_LISTED_VALUES = 3
 """Maximum number of different values displayed of one item."""
-DIGITS = 8
+DIGEST_LETTERS = 8
 """Number of displayed characters of a digest."""
-CAVEAT = "differences between arms may be caused by the code"
-CAVEAT_OF_PHASES = "within search and within confirmation all arms ran the same code"
+CODE_CAVEAT = "differences between arms may be caused by the code"
+EQUAL_PHASES_CAVEAT = "within search and within confirmation all arms ran the same code"
 DATA_CAVEAT = "differences between trials may be caused by the data"
 
 
-def origin(plan: Plan, records: Sequence[Record]) -> Iterator[tuple[str, str]]:
+def provenance_lines(plan: Plan, records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     """Yield name and text of all known provenance."""
     yield "digest of the spec", plan.spec_digest
     if plan.trainable:
         yield "training code", plan.trainable
     sessions = _sessions(records)
-    for key, words in NAMED.items():
+    for key, words in PROVENANCE_LABELS.items():
         values = (_displayed_value(key, session.get(key)) for session in sessions if session)
         if texts := list(filter(None, dict.fromkeys(map(_format_value, values)))):
-            remainder = f"; and {len(texts) - MAX_LISTED} more" if len(texts) > MAX_LISTED else ""
-            yield words, "; ".join(texts[:MAX_LISTED]) + remainder
+            remainder = (
+                f"; and {len(texts) - MAX_LISTED_VALUES} more" if len(texts) > MAX_LISTED_VALUES else ""
+            )
+            yield words, "; ".join(texts[:MAX_LISTED_VALUES]) + remainder
     yield from _data_digests(records)
     if plan.search is not None:
         yield "seed of the searches", str(plan.search.seed)
@@ -63,7 +65,7 @@ def origin(plan: Plan, records: Sequence[Record]) -> Iterator[tuple[str, str]]:
 def _displayed_value(key: str, value: Any) -> Any:
     """Return a command with the bare name of its program, packages as a digest, other values unchanged."""
     if key == "packages" and value:
-        return f"{len(value)}, digest {_lock_digest(value)}"
+        return f"{len(value)}, digest {_packages_digest(value)}"
     if key != "command" or not isinstance(value, list | tuple) or not value:
         return value
     return [str(value[0]).replace("\\", "/").rpartition("/")[2], *value[1:]]
@@ -79,19 +81,19 @@ def _format_value(value: Any) -> str:
             return " ".join(map(str, value))
         case Mapping():
             # Versions are texts, though many resemble numbers.
-            texts = (each if isinstance(each, str) else value_words(each) for each in value.values())
+            texts = (entry if isinstance(entry, str) else value_words(entry) for entry in value.values())
             return ", ".join(f"{name} {text}" for name, text in zip(value, texts, strict=True))
         case _:
             return str(value)
 
 
-def listings(records: Sequence[Record]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def provenance_listings(records: Sequence[Record]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield installed packages and uncommitted changes of the code, which are too long for one line.
 
     Each is listed once, in the order of the trials, as a title and lines that the page folds.
     """
     for packages in _distinct_values("packages", records):
-        yield f"installed packages, digest {_lock_digest(packages)}", tuple(map(str, packages))
+        yield f"installed packages, digest {_packages_digest(packages)}", tuple(map(str, packages))
     for text in _distinct_values("code_diff", records):
         yield "uncommitted changes to the code of haltsweep", tuple(str(text).split("\n"))
 
@@ -107,10 +109,10 @@ def _distinct_values(key: str, records: Sequence[Record]) -> list[Any]:
     for session in _sessions(records):
         if (value := session.get(key)) and value not in distinct_values:
             distinct_values.append(value)
-    return distinct_values[:MAX_LISTED]
+    return distinct_values[:MAX_LISTED_VALUES]
 
 
-def _lock_digest(packages: Sequence[Any]) -> str:
+def _packages_digest(packages: Sequence[Any]) -> str:
     """Return the digest of a file with one package per line."""
     return blake2b("\n".join(map(str, packages)).encode(), digest_size=8).hexdigest()
 
@@ -122,7 +124,7 @@ def _data_digests(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
         for name, digest in digests.items():
             digests_by_split.setdefault(str(name), {})[str(digest)] = None
     for name, texts in sorted(digests_by_split.items(), key=itemgetter(0)):
-        yield f"{DATA}{name}", "; ".join(texts)
+        yield f"{DATA_PREFIX}{name}", "; ".join(texts)
 
 
 def code_versions(records: Sequence[Record]) -> str:
@@ -135,7 +137,7 @@ def code_versions(records: Sequence[Record]) -> str:
             digests_of_phases.setdefault((str(part), record.phase), set()).add(str(digest))
     versions = [_version_text(*item) for item in sorted(counts_by_part.items()) if len(item[1]) > 1]
     is_equal_in_phases = all(len(digests) == 1 for digests in digests_of_phases.values())
-    caveat = CAVEAT_OF_PHASES if is_equal_in_phases else CAVEAT
+    caveat = EQUAL_PHASES_CAVEAT if is_equal_in_phases else CODE_CAVEAT
     return f"Trials ran {' and '.join(versions)}: {caveat}." if versions else ""
 
 
@@ -157,7 +159,9 @@ def data_versions(records: Sequence[Record]) -> str:
 
 
 def _digest_counts(counts: Counter[str]) -> str:
-    return "; ".join(f"{digest[:DIGITS]}: {amount(count, 'trial')}" for digest, count in counts.items())
+    return "; ".join(
+        f"{digest[:DIGEST_LETTERS]}: {amount(count, 'trial')}" for digest, count in counts.items()
+    )
 
 
 def _version_text(part: str, counts: Counter[str]) -> str:

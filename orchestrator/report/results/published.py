@@ -7,12 +7,12 @@ from typing import Any
 
 from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.display.format import setting_words
-from orchestrator.plan.readings.published_rows import Row, matches_cell, matches_overrides, name_of
+from orchestrator.plan.readings.published_rows import Row, matches_cell, matches_overrides, row_name
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.report.results.types import Cell, PriorWork, PublishedSize
 from orchestrator.spec.metric_splits import MetricSplits
 
-MEDIAN = "median"
+MEDIAN_STATISTIC = "median"
 
 
 def with_published_values(
@@ -26,14 +26,14 @@ def with_published_values(
         overrides: Settings under which the checkpoints were evaluated.
         values: Measured values, one per unit.
     """
-    names, arm = metric_splits(plan.search, plan.confirm, plan.answer), plan.arm(cell.arm)
-    place = (names.split(cell.metric), names.quantity(cell.metric))
-    rows = [row for row in plan.published if (row["split"], row["metric"]) == place]
-    rows = [row for row in rows if _belongs(row, arm, overrides)]
+    splits_by_metric, arm = metric_splits(plan.search, plan.confirm, plan.answer), plan.arm(cell.arm)
+    split_and_quantity = (splits_by_metric.split(cell.metric), splits_by_metric.quantity(cell.metric))
+    rows = [row for row in plan.published if (row["split"], row["metric"]) == split_and_quantity]
+    rows = [row for row in rows if _matches_row(row, arm, overrides)]
     fields: dict[str, Any] = {}
     for row in rows:
         value, std = float(row["value"]), row.get("std")
-        if row.get("statistic") == MEDIAN:
+        if row.get("statistic") == MEDIAN_STATISTIC:
             fields |= {"median": median(values), "published_median": value, "published_median_std": std}
         else:
             fields |= {"published": value, "published_std": std}
@@ -41,7 +41,7 @@ def with_published_values(
     return replace(cell, **fields, published_source="; ".join(filter(None, sources)))
 
 
-def _belongs(row: Row, arm: Arm, overrides: Mapping[str, Any]) -> bool:
+def _matches_row(row: Row, arm: Arm, overrides: Mapping[str, Any]) -> bool:
     if row.get("alone") or row["arm"] not in (arm.name, arm.name.partition("[")[0]):
         return False
     return matches_overrides(row, overrides) and matches_cell(row, arm.settings)
@@ -58,8 +58,8 @@ def published_fields(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]
 
 def prior_work(plan: Plan) -> Iterator[PriorWork]:
     """Yield the published rows of systems that are not arms."""
-    names = metric_splits(plan.search, plan.confirm, plan.answer)
-    return (_prior_work(row, names) for row in plan.published if row.get("alone"))
+    splits_by_metric = metric_splits(plan.search, plan.confirm, plan.answer)
+    return (_prior_work(row, splits_by_metric) for row in plan.published if row.get("alone"))
 
 
 def published_sizes(plan: Plan) -> Iterator[PublishedSize]:
@@ -82,19 +82,19 @@ def unmatched_rows(plan: Plan, metrics: Collection[str], cells: Iterable[Cell]) 
         metrics: Metrics of the report.
         cells: Results of the report, re-evaluations included.
     """
-    names = metric_splits(plan.search, plan.confirm, plan.answer)
+    splits_by_metric = metric_splits(plan.search, plan.confirm, plan.answer)
     shown_keys = {(cell.arm, cell.metric, cell.setting) for cell in cells}
     for row in plan.published:
-        metric = names.name(row["split"], row["metric"])
-        places = [
+        metric = splits_by_metric.name(row["split"], row["metric"])
+        result_keys = [
             (arm.name, metric, setting_words(overrides))
             for arm in plan.arms
             for overrides in ({}, *plan.posthoc)
-            if _belongs(row, arm, overrides)
+            if _matches_row(row, arm, overrides)
         ]
-        has_result = any(_has_result(place, shown_keys) for place in places)
+        has_result = any(_has_result(place, shown_keys) for place in result_keys)
         if not (metric in metrics if row.get("alone") else has_result):
-            yield _prior_work(row, names)
+            yield _prior_work(row, splits_by_metric)
 
 
 def _has_result(result_key: tuple[str, str, str], shown_keys: Collection[tuple[str, str, str]]) -> bool:
@@ -107,10 +107,10 @@ def _has_result(result_key: tuple[str, str, str], shown_keys: Collection[tuple[s
     )
 
 
-def _prior_work(row: Row, names: MetricSplits) -> PriorWork:
+def _prior_work(row: Row, splits_by_metric: MetricSplits) -> PriorWork:
     return PriorWork(
-        system=name_of(row),
-        metric=names.name(row["split"], row["metric"]),
+        system=row_name(row),
+        metric=splits_by_metric.name(row["split"], row["metric"]),
         value=float(row["value"]),
         std=row.get("std"),
         statistic=row.get("statistic", "mean"),

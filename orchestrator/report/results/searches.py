@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from math import isclose, log
 from typing import TYPE_CHECKING, TypeGuard, TypeVar
 
-from orchestrator.conductor.winners import Candidate, best_first
+from orchestrator.conductor.winners import Candidate, rank_candidates
 from orchestrator.identity import canonical
 from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.display.format import domain_words, value_words
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from orchestrator.search.importance import Importance
 
 T = TypeVar("T", Record, "SearchTrial")
-EDGE_SHARE = 0.02
+MAX_EDGE_SHARE = 0.02
 """A best value within this share of its range from an end counts as at the edge."""
 HOUR_S = 3600.0
 NUM_DRAW_COUNTS = 40
 """Numbers of draws for which the expected best is computed, evenly on a logarithmic scale."""
-EXPECTED_FROM = 5
+MIN_EXPECTED_TRIALS = 5
 """Minimum number of finished trials for an expected best; with fewer it adds little information."""
-NO_CLAIM = (
+SEARCH_CLAIM_NOTE = (
     "The best trial of a search is chosen by the displayed values. The same settings give worse values "
     "in another run, more so after more trials, so these values support no claim about arms. `confirm` "
     "in the spec retrains the best settings of every arm on new seeds and measures test splits."
@@ -51,7 +51,7 @@ class SearchTrial:
     """Index of the repeat of the search that the trial belongs to."""
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Return whether the trial may be chosen."""
         return self.outcome is OutcomeKind.FINISHED and bool(self.values)
 
@@ -83,20 +83,20 @@ class SearchCourse:
     repeats: int = 1
 
     @property
-    def finished(self) -> tuple[SearchTrial, ...]:
+    def finished_trials(self) -> tuple[SearchTrial, ...]:
         """Return the trials that have a value."""
-        return tuple(trial for trial in self.trials if trial.finished)
+        return tuple(trial for trial in self.trials if trial.is_finished)
 
     @cached_property
-    def expected(self) -> tuple[ExpectedBest, ...]:
+    def expected_bests(self) -> tuple[ExpectedBest, ...]:
         """Return the expected best of searches with as many or fewer trials; empty with several objectives.
 
-        Trials that did not finish are drawn too, with the value of the worst that did.
+        Unfinished trials are drawn too, with the worst value of the finished trials.
         """
-        if len(self.finished) < EXPECTED_FROM or len(self.objectives) > 1:
+        if len(self.finished_trials) < MIN_EXPECTED_TRIALS or len(self.objectives) > 1:
             return ()
         larger = self.objectives[0].goal == "max"
-        values = [trial.values[0] for trial in self.finished]
+        values = [trial.values[0] for trial in self.finished_trials]
         worst = min(values) if larger else max(values)
         num_drawn = sum(trial.outcome is not OutcomeKind.INFEASIBLE for trial in self.trials)
         values += [worst] * (num_drawn - len(values))
@@ -107,16 +107,16 @@ class SearchCourse:
     @property
     def best_so_far(self) -> tuple[tuple[int, float, float], ...]:
         """Return ended trials, hours and best value of the first objective so far, in the first repeat."""
-        return self.best_so_far_in(0)
+        return self.best_so_far_of_repeat(0)
 
-    def best_so_far_in(self, repeat: int) -> tuple[tuple[int, float, float], ...]:
+    def best_so_far_of_repeat(self, repeat: int) -> tuple[tuple[int, float, float], ...]:
         """Return ended trials, hours and best value of the first objective so far, in `repeat`."""
         points: list[tuple[int, float, float]] = []
         hours, best = 0.0, None
         larger = self.objectives[0].goal == "max"
         for count, trial in enumerate((trial for trial in self.trials if trial.repeat == repeat), start=1):
             hours += trial.device_hours
-            if trial.finished:
+            if trial.is_finished:
                 value = trial.values[0]
                 best = value if best is None else max(best, value) if larger else min(best, value)
             if best is not None:
@@ -129,16 +129,18 @@ def search_courses(plan: Plan, records: Sequence[Record]) -> Iterator[SearchCour
     if plan.search is None:
         return
     objectives, devices = plan.search.objectives, plan.resources.gpus or plan.resources.cpus
-    ended = by_arm(record for record in records if record.phase == "search" and _has_run(record))
+    ended_records = by_arm(record for record in records if record.phase == "search" and _has_run(record))
     planned = Counter(trial.arm for trial in plan.trials if trial.phase == "search")
     for arm in plan.arms:
         if not arm.space.paths:
             continue
-        ordered = sorted(ended[arm.name], key=lambda each: (each.ended_at or 0.0, each.repeat, each.number))
-        trials = tuple(_search_trial(record, objectives, devices) for record in ordered)
-        finished = [trial for trial in trials if trial.finished]
-        best = next(iter(rank_trials(finished, lambda trial: trial.values, objectives)), None)
-        dimensions = tuple(each for each in arm.space.dimensions if not isinstance(each.domain, Fixed))
+        ordered_records = sorted(
+            ended_records[arm.name], key=lambda record: (record.ended_at or 0.0, record.repeat, record.number)
+        )
+        trials = tuple(_search_trial(record, objectives, devices) for record in ordered_records)
+        finished_trials = [trial for trial in trials if trial.is_finished]
+        best = next(iter(rank_trials(finished_trials, lambda trial: trial.values, objectives)), None)
+        dimensions = tuple(entry for entry in arm.space.dimensions if not isinstance(entry.domain, Fixed))
         yield SearchCourse(
             arm=arm.name,
             objectives=objectives,
@@ -148,8 +150,8 @@ def search_courses(plan: Plan, records: Sequence[Record]) -> Iterator[SearchCour
             trials=trials,
             best=best,
             edges=tuple(_edge_sentences(arm, best)) if best else (),
-            importance=_field_importance(dimensions, finished),
-            front=tuple(_pareto_front(finished, objectives)),
+            importance=_field_importance(dimensions, finished_trials),
+            front=tuple(_pareto_front(finished_trials, objectives)),
             hypervolumes=tuple(_hypervolumes(trials, objectives)),
             repeats=plan.repeats,
         )
@@ -162,7 +164,7 @@ def _has_run(record: Record) -> bool:
 
 
 def _search_trial(record: Record, objectives: Sequence[Objective], devices: float) -> SearchTrial:
-    assert record.outcome is not None, "only trials that have ended are read"
+    assert record.outcome is not None, "an ended trial has an outcome"
     seconds = record.last.seconds if record.last else 0.0
     return SearchTrial(
         number=record.number,
@@ -186,13 +188,15 @@ def rank_trials(
     """
     ordered = sorted(trials, key=lambda trial: (trial.repeat, trial.number))
     candidates = [Candidate(place, trial.assignment, values_of(trial)) for place, trial in enumerate(ordered)]
-    return [ordered[candidate.number] for candidate in best_first(candidates, objectives)]
+    return [ordered[candidate.number] for candidate in rank_candidates(candidates, objectives)]
 
 
 def finished_trials(plan: Plan, records: Sequence[Record]) -> Mapping[str, Sequence[Record]]:
     """Return by arm the finished search trials that measured every objective."""
-    finished = (record for record in records if record.outcome is OutcomeKind.FINISHED)
-    return by_arm(each for each in finished if each.phase == "search" and objective_values(plan, each))
+    finished_records = (record for record in records if record.outcome is OutcomeKind.FINISHED)
+    return by_arm(
+        trial for trial in finished_records if trial.phase == "search" and objective_values(plan, trial)
+    )
 
 
 def rank_records(plan: Plan, trials: Iterable[Record]) -> list[Record]:
@@ -214,10 +218,10 @@ def _field_importance(
     trials = sorted(finished, key=lambda trial: (trial.repeat, trial.number))
     if len(trials) < 2:
         return None
-    from orchestrator.search.importance import importance
+    from orchestrator.search.importance import estimate_importance
 
     assignments, values = [trial.assignment for trial in trials], [trial.values[0] for trial in trials]
-    return importance(dimensions, assignments, values)
+    return estimate_importance(dimensions, assignments, values)
 
 
 def _pareto_front(finished: Sequence[SearchTrial], objectives: Sequence[Objective]) -> list[SearchTrial]:
@@ -235,7 +239,7 @@ def _hypervolumes(
     scores = {
         count: _signed_values(trial, objectives)
         for count, trial in enumerate(trials, start=1)
-        if trial.finished
+        if trial.is_finished
     }
     if len(objectives) < 2 or not scores:
         return
@@ -264,14 +268,14 @@ def _edge_sentences(arm: Arm, best: SearchTrial) -> Iterator[str]:
     """Yield a sentence for each best value at an end of its range, beyond which values may be better."""
     for dimension in arm.space.dimensions:
         value = best.assignment.get(dimension.path)
-        if (end := _range_end(dimension, value)) and value is not None:
+        if (end := _reached_range_end(dimension, value)) and value is not None:
             yield (
                 f"the best {dimension.path}, {value_words(value)}, lies at the {end} end of its "
                 f"range ({domain_words(dimension.domain)}): a wider range may have a better value"
             )
 
 
-def _range_end(dimension: Dimension, value: Value) -> str:
+def _reached_range_end(dimension: Dimension, value: Value) -> str:
     """Return `low` or `high` for a value at that end of its range; else an empty string."""
     domain = dimension.domain
     if not _is_number(value):
@@ -285,7 +289,7 @@ def _range_end(dimension: Dimension, value: Value) -> str:
         return ""
     share = relative_position(dimension, value)
     last = relative_position(dimension, greatest(domain))
-    tolerance = EDGE_SHARE if isinstance(domain, Float) and domain.step is None else 0.0
+    tolerance = MAX_EDGE_SHARE if isinstance(domain, Float) and domain.step is None else 0.0
     if share <= tolerance:
         return "low"
     return "high" if share >= last - tolerance or isclose(share, last) else ""
@@ -298,7 +302,7 @@ def _is_number(value: Value) -> TypeGuard[float]:
 def relative_position(dimension: Dimension, value: float) -> float:
     """Return the position of a value in its range, from 0 to 1, on the scale that is searched."""
     domain = dimension.domain
-    assert isinstance(domain, Float | Int | Powers), "only ranges have places"
+    assert isinstance(domain, Float | Int | Powers), "only ranges have positions"
     if domain.log:
         return (log(value) - log(domain.low)) / (log(domain.high) - log(domain.low))
     return (value - domain.low) / (domain.high - domain.low)
@@ -325,7 +329,7 @@ def _arms_in_order(
     return ((arm.name, records) for arm in plan.arms if (records := trials[arm.name]))
 
 
-def equal_search_counts(plan: Plan, records: Sequence[Record]) -> dict[str, int]:
+def count_equal_searches(plan: Plan, records: Sequence[Record]) -> dict[str, int]:
     """Return the number of finished search trials of arms whose trials all had equal values.
 
     The confirmed params of such an arm are merely the first ones, and no better than the others.
@@ -340,9 +344,9 @@ def equal_search_counts(plan: Plan, records: Sequence[Record]) -> dict[str, int]
     }
 
 
-def splits_seen_by_search(plan: Plan, records: Sequence[Record]) -> tuple[str, ...]:
+def splits_measured_by_search(plan: Plan, records: Sequence[Record]) -> tuple[str, ...]:
     """Return the test splits that search trials measured, which is possible only in custom trainables."""
     reports = [record.last for record in records if record.phase == "search" and record.last is not None]
-    names = metric_splits(plan.search, plan.confirm, plan.answer)
-    measured = {names.split(name) for report in reports for name in report.metrics}
-    return tuple(split for split in plan.test_splits if split in measured)
+    splits_by_metric = metric_splits(plan.search, plan.confirm, plan.answer)
+    measured_splits = {splits_by_metric.split(name) for report in reports for name in report.metrics}
+    return tuple(split for split in plan.test_splits if split in measured_splits)

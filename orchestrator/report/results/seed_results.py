@@ -25,14 +25,14 @@ ValuesBySeed = Mapping[tuple[int, int], tuple[float, str]]
 """Value and record id by (rank, seed)."""
 Pairs = Sequence[tuple[str, str]]
 """Names of arm and reference, one pair for each context of a contrast."""
-Span = tuple[float, float]
+ValueRange = tuple[float, float]
 """Least and greatest value."""
-Measured = Mapping[str, Sequence[Measurement]]
+MeasurementsByTrial = Mapping[str, Sequence[Measurement]]
 """Measurements by trial id, in the order of steps."""
-NOT_MEASURED = "not measured"
+NOT_MEASURED_FAILURE = "not measured"
 """Failure of a seed whose trials all finished, some of them without a primary outcome."""
 TrialKey = tuple[str, int | None, int, str]
-LateValues = tuple[dict[str, float], dict[str, str]]
+MetricsAndTexts = tuple[dict[str, float], dict[str, str]]
 """Metrics and texts of splits that were added to a sweep."""
 
 
@@ -55,7 +55,7 @@ class SeedResults:
         records = self._by_arm.get(arm, ())
         return [record for record in records if record.outcome is OutcomeKind.FINISHED]
 
-    def known(self, metric: str) -> Metric:
+    def declaration(self, metric: str) -> Metric:
         """Return the declaration of a metric."""
         return look_up(self.declared_metrics, metric)
 
@@ -66,9 +66,9 @@ class SeedResults:
         reference.
         """
         values = self._measured_values(arm, metric)
-        failed = {seed for seed, kind in self.failed_seeds(arm).items() if kind != NOT_MEASURED}
+        failed_seeds = {seed for seed, kind in self.failed_seeds(arm).items() if kind != NOT_MEASURED_FAILURE}
         num_ranks = Counter(seed for _, seed in values)
-        seeds = {seed for seed, count in num_ranks.items() if count == len(self._ranks)} - failed
+        seeds = {seed for seed, count in num_ranks.items() if count == len(self._ranks)} - failed_seeds
         return {key: value for key, value in values.items() if key[1] in seeds}
 
     @cached_property
@@ -114,7 +114,7 @@ class SeedResults:
         """Return the word for an independent observation."""
         return "repeat" if self.units else "seed"
 
-    def same_in_every_seed(self, arm: str) -> bool:
+    def is_equal_in_all_seeds(self, arm: str) -> bool:
         """Return whether seeds change nothing in the arm, see `are_seeds_equal`."""
         groups: dict[int, list[Mapping[str, float]]] = defaultdict(list)
         for record in self._finished(arm):
@@ -132,7 +132,7 @@ class SeedResults:
         return {record.seed for record in self._finished(arm)}.difference(self.failed_seeds(arm))
 
     def failed_seeds(self, arm: str) -> dict[int, str]:
-        """Return the failure of each failed seed, `NOT_MEASURED` if a trial lacks a primary outcome."""
+        """Return the failure of each failed seed: `NOT_MEASURED_FAILURE` if a primary outcome is missing."""
         return self._failures.get(arm, {})
 
     @cached_property
@@ -141,7 +141,7 @@ class SeedResults:
         for arm, records in self._by_arm.items():
             outcomes = frozenset(self._outcomes_of(arm))
             missing = {
-                record.seed: NOT_MEASURED
+                record.seed: NOT_MEASURED_FAILURE
                 for record in self._finished(arm)
                 if not outcomes.issubset(record.last.metrics if record.last else ())
             }
@@ -156,8 +156,8 @@ class SeedResults:
         These are the outcomes that some seed of the arm has. If no seed has any, they are those of other
         arms. An outcome that no seed of the arm has does not count as a failure.
         """
-        own_outcomes = [name for name in self.outcomes if self._measured_values(arm, name)]
-        return own_outcomes or [name for name in self.outcomes if self.all_values(name)]
+        measured_outcomes = [name for name in self.outcomes if self._measured_values(arm, name)]
+        return measured_outcomes or [name for name in self.outcomes if self.all_values(name)]
 
     def costs_of(self, outcome: str) -> tuple[str, ...]:
         """Return the declared costs on the split of the outcome, without the outcome itself."""
@@ -165,24 +165,26 @@ class SeedResults:
         costs = (metric.name for metric in self.declared_metrics if metric.is_cost and not metric.split)
         return tuple(name for cost in costs if (name := metric_name(split, cost)) != outcome)
 
-    def span(self, metric: str, *arms: str) -> Span:
+    def value_range(self, metric: str, *arms: str) -> ValueRange:
         """Return the range of the metric in these arms; its upper end may depend on the measured values."""
-        declared = self.known(metric)
+        declared = self.declaration(metric)
         if not declared.high_from:
             return declared.span
         bound_metric = metric_name(split_and_quantity(metric)[0], declared.high_from)
         values = [self._measured_values(arm, metric).keys() for arm in arms]
         bounds = [self._measured_values(arm, bound_metric) for arm in arms]
-        if not all(keys and keys == each.keys() for keys, each in zip(values, bounds, strict=True)):
+        if not all(
+            keys and keys == arm_bounds.keys() for keys, arm_bounds in zip(values, bounds, strict=True)
+        ):
             return declared.span
-        return declared.span[0], max(high for each in bounds for high, _ in each.values())
+        return declared.span[0], max(high for arm_bounds in bounds for high, _ in arm_bounds.values())
 
-    def span_of_difference(self, metric: str, arm: str, reference: str) -> Span:
+    def span_of_difference(self, metric: str, arm: str, reference: str) -> ValueRange:
         """Return the range of differences between a value of `arm` and one of `reference`."""
-        return difference_range(self.span(metric, arm), self.span(metric, reference))
+        return difference_range(self.value_range(metric, arm), self.value_range(metric, reference))
 
 
-def difference_range(first: Span, second: Span) -> Span:
+def difference_range(first: ValueRange, second: ValueRange) -> ValueRange:
     """Return the range of differences between a value in `first` and one in `second`."""
     return first[0] - second[1], first[1] - second[0]
 
@@ -192,7 +194,7 @@ def mean_by_seed(values: ValuesBySeed) -> dict[int, float]:
     values_by_seed: dict[int, list[float]] = defaultdict(list)
     for (_, seed), (value, _) in values.items():
         values_by_seed[seed].append(value)
-    return {seed: fmean(of_ranks) for seed, of_ranks in sorted(values_by_seed.items())}
+    return {seed: fmean(seed_values) for seed, seed_values in sorted(values_by_seed.items())}
 
 
 def merge_late_splits(plan: Plan, records: Sequence[Record]) -> list[Record]:
@@ -205,7 +207,7 @@ def merge_late_splits(plan: Plan, records: Sequence[Record]) -> list[Record]:
     if not late_splits:
         return list(records)
     names = metric_splits(plan.search, plan.confirm, plan.answer)
-    late_values: dict[TrialKey, LateValues] = {}
+    late_values: dict[TrialKey, MetricsAndTexts] = {}
     for record in records:
         splits = late_splits.get(record.trial_id)
         if splits and record.outcome is OutcomeKind.FINISHED and record.last is not None:
@@ -215,7 +217,7 @@ def merge_late_splits(plan: Plan, records: Sequence[Record]) -> list[Record]:
     return [_add_late_values(record, late_values) for record in records if record.trial_id not in late_splits]
 
 
-def _add_late_values(record: Record, late_values: Mapping[TrialKey, LateValues]) -> Record:
+def _add_late_values(record: Record, late_values: Mapping[TrialKey, MetricsAndTexts]) -> Record:
     trial_values = late_values.get(_trial_key(record)) if record.phase != "search" else None
     if not trial_values or record.last is None:
         return record

@@ -7,9 +7,9 @@ from typing import Literal
 
 from orchestrator.statistics.paired import PairedEstimate, are_equal, subtract
 
-LEVEL = 0.95
-EXACT_SIGN_FLIPS_UP_TO = 14
-SAMPLED_SIGN_FLIPS = 20_000
+INTERVAL_LEVEL = 0.95
+MAX_EXACT_PAIRS = 14
+NUM_SAMPLED_FLIPS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Estimate:
 
 
 def estimate(
-    values: Sequence[float], level: float = LEVEL, span: tuple[float, float] = (-math.inf, math.inf)
+    values: Sequence[float], level: float = INTERVAL_LEVEL, span: tuple[float, float] = (-math.inf, math.inf)
 ) -> Estimate:
     """Return the mean of `values` and its Student t interval at `level`.
 
@@ -42,8 +42,8 @@ def estimate(
     if n < 2 or are_equal(values):
         return Estimate(n, mean, None, None)
     spread = math.sqrt(_variance(values))
-    half = float(-special.stdtrit(n - 1, (1 - level) / 2)) * spread / math.sqrt(n)
-    return clip_interval(Estimate(n, mean, mean - half, mean + half), span)
+    half_interval = float(-special.stdtrit(n - 1, (1 - level) / 2)) * spread / math.sqrt(n)
+    return clip_interval(Estimate(n, mean, mean - half_interval, mean + half_interval), span)
 
 
 def paired_estimate(paired: PairedEstimate, span: tuple[float, float]) -> Estimate:
@@ -70,19 +70,19 @@ def sign_flip_p(differences: Sequence[float]) -> float:
 
     if len(differences) < 2 or not any(differences):
         return 1.0
-    exact = len(differences) <= EXACT_SIGN_FLIPS_UP_TO
-    outcome = stats.permutation_test(
+    is_exact = len(differences) <= MAX_EXACT_PAIRS
+    test_result = stats.permutation_test(
         (np.asarray(differences, dtype=float),),
         lambda sample, axis: np.mean(sample, axis=axis),
         permutation_type="samples",
         vectorized=True,
-        n_resamples=np.inf if exact else SAMPLED_SIGN_FLIPS,
+        n_resamples=np.inf if is_exact else NUM_SAMPLED_FLIPS,
         rng=np.random.default_rng(0),
     )
-    return float(outcome.pvalue)
+    return float(test_result.pvalue)
 
 
-def rate_interval(count: int, total: int, level: float = LEVEL) -> tuple[float, float]:
+def rate_interval(count: int, total: int, level: float = INTERVAL_LEVEL) -> tuple[float, float]:
     """Return the two-sided interval of a rate by Clopper and Pearson (1934)."""
     from scipy import special
 
@@ -140,7 +140,7 @@ def paired_win_share(paired: PairedEstimate, better: Literal["max", "min"] | Non
 
 
 def welch_difference(
-    first: Sequence[float], second: Sequence[float], level: float = LEVEL
+    first: Sequence[float], second: Sequence[float], level: float = INTERVAL_LEVEL
 ) -> tuple[float, float | None, float | None]:
     """Return the mean of `second` minus the mean of `first`, with its two-sided interval at `level`.
 

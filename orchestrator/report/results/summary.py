@@ -21,9 +21,9 @@ from orchestrator.report.comparisons.factorial import factorial_effects
 from orchestrator.report.results import extensions, published
 from orchestrator.report.results.arm_changes import arm_changes
 from orchestrator.report.results.origin import code_versions, data_versions
-from orchestrator.report.results.searches import equal_search_counts, search_bests, splits_seen_by_search
+from orchestrator.report.results.searches import count_equal_searches, search_bests, splits_measured_by_search
 from orchestrator.report.results.seed_results import (
-    NOT_MEASURED,
+    NOT_MEASURED_FAILURE,
     SeedResults,
     mean_by_seed,
     merge_late_splits,
@@ -55,23 +55,27 @@ def summarise(plan: Plan, records: Iterable[Record], budget_reason: str = "") ->
     """
     usable_records = with_usable_metrics(all_records := list(records))
     complete_records = merge_late_splits(plan, usable_records)
-    confirmed, reevaluations = (_ended_trials(complete_records, phase) for phase in ("confirm", "posthoc"))
+    confirm_records, reevaluations = (
+        _ended_trials(complete_records, phase) for phase in ("confirm", "posthoc")
+    )
     known_metrics = declared_metrics(plan)
-    measured_metrics = _displayed_metrics(plan, known_metrics, confirmed)
-    answer = answers.primary_answer(plan, known_metrics, measured_metrics)
-    front, expected = has_confirmed_front(plan), pending_splits(plan, usable_records)
-    names = metric_splits(plan.search, plan.confirm, answer)
+    measured_metrics = _displayed_metrics(plan, known_metrics, confirm_records)
+    answer = answers.resolve_answer(plan, known_metrics, measured_metrics)
+    has_front, expected_splits = has_confirmed_front(plan), pending_splits(plan, usable_records)
+    splits_by_metric = metric_splits(plan.search, plan.confirm, answer)
     outcomes = answer.outcomes if answer else ()
-    missing_outcomes = [name for name in outcomes if names.split(name) not in expected]
-    kept_records = [record for record in confirmed if not (front and record.rank)]
+    missing_outcomes = [name for name in outcomes if splits_by_metric.split(name) not in expected_splits]
+    kept_records = [record for record in confirm_records if not (has_front and record.rank)]
     results = SeedResults(kept_records, known_metrics, missing_outcomes, plan.repeat_of)
-    primary = [name for name in outcomes if results.all_values(name)]
-    metrics = tuple(dict.fromkeys((*primary, *measured_metrics)))
-    reevaluated = _displayed_metrics(plan, known_metrics, reevaluations)
-    all_metrics = tuple(dict.fromkeys((*metrics, *reevaluated)))
+    measured_outcomes = [name for name in outcomes if results.all_values(name)]
+    metrics = tuple(dict.fromkeys((*measured_outcomes, *measured_metrics)))
+    reevaluation_metrics = _displayed_metrics(plan, known_metrics, reevaluations)
+    all_metrics = tuple(dict.fromkeys((*metrics, *reevaluation_metrics)))
     arms = tuple(arm.name for arm in plan.arms)
-    tallies, bests = _tallies(plan, usable_records, results), search_bests(plan, usable_records)
-    cells = tuple(cell for arm in arms for metric in metrics if (cell := _cell(plan, arm, metric, results)))
+    tallies, search_results = _tallies(plan, usable_records, results), search_bests(plan, usable_records)
+    cells = tuple(
+        cell for arm in arms for metric in metrics if (cell := _make_cell(plan, arm, metric, results))
+    )
     posthoc = tuple(_posthoc_cells(plan, all_metrics, reevaluations, results))
     report = Report(
         sweep=plan.name,
@@ -82,21 +86,23 @@ def summarise(plan: Plan, records: Iterable[Record], budget_reason: str = "") ->
         failed_readings=tuple(_failed_reevaluations(plan, reevaluations, results, posthoc)),
         effects=(),
         tallies=tallies,
-        floors={} if plan.arms[0].context else _floors(known_metrics, confirmed),
+        floors={} if plan.arms[0].context else _floors_by_metric(known_metrics, confirm_records),
         arms=arms,
         power=plan.power.sentence if plan.power else "",
         quantities=tuple(dict.fromkeys(look_up(known_metrics, metric) for metric in all_metrics)),
-        headlines=_headlines(plan, known_metrics, metrics, primary),
-        splits=names,
+        headlines=_headline_quantities(plan, known_metrics, metrics, measured_outcomes),
+        splits=splits_by_metric,
         **published.published_fields(plan, metrics, [*cells, *posthoc]),
         answer=answer,
-        contexts=tuple(_report_contexts(plan, known_metrics, confirmed)),
-        points=tuple(_front_cells(plan, metrics, confirmed, results)) if front else (),
-        searched=bests,
-        changes=tuple(arm_changes(plan, _chosen_values(bests, tallies), _chosen_values_by_repeat(tallies))),
-        equal_costs=tuple(equal_cost.equal_costs(plan, primary, results, reevaluations)),
-        setting_effects=tuple(equal_cost.setting_effects(plan, primary, results, reevaluations)),
-        unread=_unmeasured_splits(plan, confirmed, expected),
+        contexts=tuple(_report_contexts(plan, known_metrics, confirm_records)),
+        points=tuple(_front_cells(plan, metrics, confirm_records, results)) if has_front else (),
+        searched=search_results,
+        changes=tuple(
+            arm_changes(plan, _chosen_values(search_results, tallies), _chosen_values_by_repeat(tallies))
+        ),
+        equal_costs=tuple(equal_cost.equal_costs(plan, measured_outcomes, results, reevaluations)),
+        setting_effects=tuple(equal_cost.setting_effects(plan, measured_outcomes, results, reevaluations)),
+        unread=_unmeasured_splits(plan, confirm_records, expected_splits),
         left=max(0, len(plan.trials) - num_ended(usable_records)),
         spent=budget_reason,
     )
@@ -109,12 +115,12 @@ def _with_comparisons(report: Report, plan: Plan, results: SeedResults, records:
     """Return the report with the differences between arms; unchanged if nothing is confirmed."""
     if report.answer is None:
         return report
-    comparisons = Comparisons(plan, report.answer, results, answers.open_seeds(plan, records))
-    verdicts = tuple(answers.verdicts(comparisons))
+    comparisons = Comparisons(plan, report.answer, results, answers.unended_seeds(plan, records))
+    verdicts = tuple(answers.arm_verdicts(comparisons))
     controls = tuple(control_verdicts(comparisons))
     return replace(
         report,
-        effects=tuple(answers.effects(comparisons, report.metrics)),
+        effects=tuple(answers.arm_effects(comparisons, report.metrics)),
         verdicts=tuple(verdict for verdict in verdicts if not verdict.pooled),
         pooled=tuple(verdict for verdict in verdicts if verdict.pooled),
         controls=controls,
@@ -140,9 +146,17 @@ def _with_caveats(report: Report, plan: Plan, records: Sequence[Record]) -> Repo
         code_versions=code_versions(records),
         data_versions=data_versions(records),
         retried=tuple(
-            RetriedTrial(rec.trial_id, rec.arm, rec.phase, rec.number, rec.seed, rec.retried, rec.repeat)
-            for rec in records
-            if rec.retried
+            RetriedTrial(
+                record.trial_id,
+                record.arm,
+                record.phase,
+                record.number,
+                record.seed,
+                record.retried,
+                record.repeat,
+            )
+            for record in records
+            if record.retried
         ),
         attributes={record.trial_id: dict(record.attributes) for record in records if record.attributes},
         not_finite=_nonfinite_counts(records),
@@ -152,12 +166,14 @@ def _with_caveats(report: Report, plan: Plan, records: Sequence[Record]) -> Repo
 
 def _nonfinite_counts(records: Iterable[Record]) -> dict[str, int]:
     """Return the number of trials with an unusable value, for each metric displayed in the report."""
-    last = [record.last for record in _finished(records) if record.phase != "search" and record.last]
-    values = (pair for measurement in last for pair in measurement.metrics.items())
+    last_measurements = [
+        record.last for record in _finished_records(records) if record.phase != "search" and record.last
+    ]
+    values = (pair for measurement in last_measurements for pair in measurement.metrics.items())
     return dict(Counter(name for name, value in values if not is_usable(value)))
 
 
-def _finished(records: Iterable[Record]) -> Iterator[Record]:
+def _finished_records(records: Iterable[Record]) -> Iterator[Record]:
     return (record for record in records if record.outcome is OutcomeKind.FINISHED)
 
 
@@ -167,7 +183,7 @@ def _report_contexts(
     """Yield the contexts of the spec, each with its floors."""
     for arms in plan.contexts if plan.arms[0].context else ():
         context, names = arms[0].context, tuple(arm.name for arm in arms)
-        floors = _floors(declared, [record for record in confirmed if record.arm in names])
+        floors = _floors_by_metric(declared, [record for record in confirmed if record.arm in names])
         yield ReportContext(assignments(context), dict(context), names, floors)
 
 
@@ -180,8 +196,8 @@ def _search_fields(plan: Plan, records: Sequence[Record]) -> dict[str, Any]:
             objective.metric: objective.scope for objective in objectives if objective.scope != "last"
         },
         "search_reports": max((record.reports for record in records), default=0),
-        "unranked": equal_search_counts(plan, records),
-        "read_in_search": splits_seen_by_search(plan, records),
+        "unranked": count_equal_searches(plan, records),
+        "read_in_search": splits_measured_by_search(plan, records),
     }
 
 
@@ -221,36 +237,42 @@ def declared_metrics(plan: Plan) -> tuple[Metric, ...]:
 
 def _displayed_metrics(plan: Plan, declared: Sequence[Metric], records: Sequence[Record]) -> tuple[str, ...]:
     """Return the displayed metrics that any record measured, quantity by quantity."""
-    names = metric_splits(plan.search, plan.confirm, plan.answer)
-    splits = (*names.test, *names.selection, "")
-    by_place: dict[tuple[str, str], list[str]] = defaultdict(list)
+    splits_by_metric = metric_splits(plan.search, plan.confirm, plan.answer)
+    splits = (*splits_by_metric.test, *splits_by_metric.selection, "")
+    names_by_place: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name in sorted({name for record in records if record.last for name in record.last.metrics}):
-        by_place[names.quantity(name), names.split(name)].append(name)
-    quantities = {quantity for quantity, split in by_place if split in splits}
+        names_by_place[splits_by_metric.quantity(name), splits_by_metric.split(name)].append(name)
+    quantities = {quantity for quantity, split in names_by_place if split in splits}
     shown_metrics = [metric for metric in declared if metric.shown]
     unsplit_names = [metric.name for metric in shown_metrics if not metric.split]
     other_names = sorted(quantities.difference(metric.name for metric in declared))
     # An undeclared metric of a built-in task, such as BLEU, is the usual one of its field and comes first.
-    ordered = [*other_names, *unsplit_names] if plan.trainable is None else [*unsplit_names, *other_names]
-    places = [*product(ordered, splits)]
+    ordered_quantities = (
+        [*other_names, *unsplit_names] if plan.trainable is None else [*unsplit_names, *other_names]
+    )
+    places = [*product(ordered_quantities, splits)]
     places += [(metric.name, metric.split) for metric in shown_metrics if metric.split]
-    return tuple(name for place in dict.fromkeys(places) for name in by_place.get(place, ()))
+    return tuple(name for place in dict.fromkeys(places) for name in names_by_place.get(place, ()))
 
 
-def _unmeasured_splits(plan: Plan, confirmed: Iterable[Record], expected: Collection[str]) -> tuple[str, ...]:
+def _unmeasured_splits(
+    plan: Plan, confirmed: Iterable[Record], expected_splits: Collection[str]
+) -> tuple[str, ...]:
     """Return test splits without a value although some confirm trial finished; custom code may omit them.
 
-    Splits in `expected` have still to be evaluated and are left out.
+    Splits in `expected_splits` have still to be evaluated and are left out.
     """
-    done = [record.last.metrics for record in _finished(confirmed) if record.last]
-    if plan.confirm is None or not done:
+    finished_metrics = [record.last.metrics for record in _finished_records(confirmed) if record.last]
+    if plan.confirm is None or not finished_metrics:
         return ()
-    names = metric_splits(plan.search, plan.confirm, plan.answer)
-    known_splits = {names.split(name) for metrics in done for name in metrics}.union(expected)
+    splits_by_metric = metric_splits(plan.search, plan.confirm, plan.answer)
+    known_splits = {splits_by_metric.split(name) for metrics in finished_metrics for name in metrics}.union(
+        expected_splits
+    )
     return tuple(split for split in plan.confirm.splits if split not in known_splits)
 
 
-def _headlines(
+def _headline_quantities(
     plan: Plan, declared_metrics: Sequence[Metric], metrics: Sequence[str], primary: Sequence[str]
 ) -> tuple[str, ...]:
     """Return the headline quantities: the first applicable of the following.
@@ -272,7 +294,7 @@ def _headlines(
     return tuple(dict.fromkeys(objectives or [*known_names, *quantities][:1]))
 
 
-def _floors(declared_metrics: Sequence[Metric], confirmed: Sequence[Record]) -> dict[str, float]:
+def _floors_by_metric(declared_metrics: Sequence[Metric], confirmed: Sequence[Record]) -> dict[str, float]:
     """Return the floors by metric, as declared or as measured in the same trial."""
     floors: dict[str, float] = {}
     for record in confirmed:
@@ -285,7 +307,7 @@ def _floors(declared_metrics: Sequence[Metric], confirmed: Sequence[Record]) -> 
     return dict(sorted(floors.items()))
 
 
-def _cell(
+def _make_cell(
     plan: Plan,
     arm: str,
     metric: str,
@@ -302,13 +324,13 @@ def _cell(
     failures = {
         seed: kind
         for seed, kind in results.failed_seeds(arm).items()
-        if kind != NOT_MEASURED or seed not in by_seed
+        if kind != NOT_MEASURED_FAILURE or seed not in by_seed
     }
-    alone = list(units.values())
+    unit_values = list(units.values())
     cell = Cell(
         arm=arm,
         metric=metric,
-        estimate=estimate(alone, span=results.span(metric, arm)),
+        estimate=estimate(unit_values, span=results.value_range(metric, arm)),
         failed=len({*map(results.unit_of, failures)}),
         record_ids=tuple(trial_id for _, trial_id in values.values()),
         setting=setting,
@@ -316,17 +338,17 @@ def _cell(
         by_unit=tuple(units.items()),
         failures=tuple(failures.items()),
     )
-    return published.with_published_values(plan, cell, overrides, alone)
+    return published.with_published_values(plan, cell, overrides, unit_values)
 
 
 def _posthoc_cells(
     plan: Plan, metrics: Sequence[str], reevaluations: Sequence[Record], results: SeedResults
 ) -> Iterator[Cell]:
     """Yield the results under every setting of re-evaluations, in the order of the plan."""
-    for arm, words, overrides, records in _reevaluations_by_setting(plan, reevaluations):
-        of_setting = replace(results, records=records)
+    for arm, setting, overrides, records in _reevaluations_by_setting(plan, reevaluations):
+        setting_results = replace(results, records=records)
         for metric in metrics:
-            if cell := _cell(plan, arm, metric, of_setting, overrides=overrides, setting=words):
+            if cell := _make_cell(plan, arm, metric, setting_results, overrides=overrides, setting=setting):
                 yield cell
 
 
@@ -335,17 +357,17 @@ def _failed_reevaluations(
 ) -> Iterator[FailedReadings]:
     """Yield the re-evaluations of arms in which every seed failed."""
     shown_keys = {(cell.arm, cell.setting) for cell in shown_cells}
-    for arm, words, _, records in _reevaluations_by_setting(plan, reevaluations):
-        if (arm, words) not in shown_keys and replace(results, records=records).failed_seeds(arm):
-            yield FailedReadings(arm, words, len({record.seed for record in records}))
+    for arm, setting, _, records in _reevaluations_by_setting(plan, reevaluations):
+        if (arm, setting) not in shown_keys and replace(results, records=records).failed_seeds(arm):
+            yield FailedReadings(arm, setting, len({record.seed for record in records}))
 
 
 def _reevaluations_by_setting(
     plan: Plan, reevaluations: Sequence[Record]
 ) -> Iterator[tuple[str, str, Mapping[str, object], Sequence[Record]]]:
     """Yield arm, setting as text, overrides and records of re-evaluations; for fronts, one item per point."""
-    front = has_confirmed_front(plan)
-    ranks = range(plan.confirm.best) if front and plan.confirm else (None,)
+    has_front = has_confirmed_front(plan)
+    ranks = range(plan.confirm.best) if has_front and plan.confirm else (None,)
     for arm, overrides, rank in product(plan.arms, plan.posthoc, ranks):
         setting = setting_words(overrides)
         records = [
@@ -355,8 +377,8 @@ def _reevaluations_by_setting(
             and dict(record.overrides) == dict(overrides)
             and rank in (None, record.rank)
         ]
-        words = setting if rank is None else f"{setting}, {_point_name(rank)}"
-        yield arm.name, words, overrides, records
+        setting_text = setting if rank is None else f"{setting}, {_point_name(rank)}"
+        yield arm.name, setting_text, overrides, records
 
 
 def _front_cells(
@@ -367,9 +389,9 @@ def _front_cells(
     for arm, rank in product(plan.arms, range(plan.confirm.best)):
         records = [record for record in confirmed if record.arm == arm.name and record.rank == rank]
         setting = f"{_point_name(rank)}: {setting_words(records[0].assignment)}" if records else ""
-        of_point = replace(results, records=records)
+        point_results = replace(results, records=records)
         for metric in metrics:
-            if cell := _cell(plan, arm.name, metric, of_point, setting=setting):
+            if cell := _make_cell(plan, arm.name, metric, point_results, setting=setting):
                 yield cell
 
 
@@ -379,15 +401,15 @@ def _point_name(rank: int) -> str:
 
 def _tallies(plan: Plan, records: Sequence[Record], results: SeedResults) -> tuple[ArmTally, ...]:
     records_by_arm = by_arm(records)
-    return tuple(_tally(plan, arm.name, records_by_arm[arm.name], results) for arm in plan.arms)
+    return tuple(_make_tally(plan, arm.name, records_by_arm[arm.name], results) for arm in plan.arms)
 
 
-def _tally(plan: Plan, arm: str, records: Sequence[Record], results: SeedResults) -> ArmTally:
+def _make_tally(plan: Plan, arm: str, records: Sequence[Record], results: SeedResults) -> ArmTally:
     outcomes: dict[str, Counter[str]] = defaultdict(Counter)
     for record in records:
         outcomes[record.phase][record.outcome.value if record.outcome else "open"] += 1
-    best = [record for record in records if record.phase == "confirm" and not record.rank]
-    best_params = [(record.repeat, record.assignment) for record in best]
+    best_records = [record for record in records if record.phase == "confirm" and not record.rank]
+    best_params = [(record.repeat, record.assignment) for record in best_records]
     finished_seeds, failures = results.finished_seeds(arm), results.failed_seeds(arm)
     return ArmTally(
         arm=arm,

@@ -15,7 +15,7 @@ from orchestrator.report.caveats.caveat_types import (
 from orchestrator.report.comparisons.equal_cost import EqualCost, SettingEffect
 from orchestrator.report.comparisons.factorial import FactorialEffect
 from orchestrator.report.results.arm_changes import ArmChanges
-from orchestrator.report.results.seed_results import NOT_MEASURED
+from orchestrator.report.results.seed_results import NOT_MEASURED_FAILURE
 from orchestrator.report.results.statistics import Estimate, WinShare
 from orchestrator.spec.metric_splits import MetricSplits
 from orchestrator.statistics.decision_chance import DecisionChance
@@ -231,7 +231,7 @@ class ReportContext:
     """Floors of the context by metric, see `Report.floors`."""
 
 
-UNRUN: Final = ("open", "skipped")
+UNRUN_OUTCOMES: Final = ("open", "skipped")
 """Outcomes of trials that have not ended, and of trials that never started."""
 
 
@@ -393,7 +393,7 @@ class Report:
         estimates = (verdict.difference for verdict in (*self.verdicts, *self.pooled))
         return tuple(estimate for estimate in estimates if estimate is not None)
 
-    def finished(self, arm: str) -> str:
+    def finished_text(self, arm: str) -> str:
         """Return the number of ended confirm seeds as text.
 
         `8` if none failed; else e.g. `5 of 8 finished`, or `5 of 8 measured` if some lack a primary outcome.
@@ -406,13 +406,13 @@ class Report:
     def verdict(self, arm: str, metric: str | None = None) -> ArmVerdict | None:
         """Return the verdict on an arm, or on a control, in an outcome; by default in the first one."""
         metrics = self.outcomes[:1] if metric is None else (metric,)
-        of_arm = (verdict for verdict in (*self.verdicts, *self.controls) if verdict.arm == arm)
-        return next((verdict for verdict in of_arm if verdict.metric in metrics), None)
+        verdicts_of_arm = (verdict for verdict in (*self.verdicts, *self.controls) if verdict.arm == arm)
+        return next((verdict for verdict in verdicts_of_arm if verdict.metric in metrics), None)
 
     def floor(self, arm: str, metric: str) -> float | None:
         """Return the floor of a metric in the arm's context."""
-        own = next((context.floors for context in self.contexts if arm in context.arms), self.floors)
-        return own.get(metric)
+        floors = next((context.floors for context in self.contexts if arm in context.arms), self.floors)
+        return floors.get(metric)
 
     def margin(self, metric: str) -> float | None:
         """Return the smallest relevant difference in `metric`; None if the spec has none."""
@@ -445,7 +445,7 @@ class Report:
 
 def completion_word(failures: Sequence[tuple[int, str]]) -> str:
     """Return the word for seeds with a value: `measured` if some finished without one, else `finished`."""
-    return "measured" if any(kind == NOT_MEASURED for _, kind in failures) else "finished"
+    return "measured" if any(kind == NOT_MEASURED_FAILURE for _, kind in failures) else "finished"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ class Winner:
     """One arm with one set of params, and the values by which it was chosen."""
 
     arm: str
-    by: Literal["confirm", "search"]
+    phase: Literal["confirm", "search"]
     metric: str
     goal: Literal["max", "min"] | None
     """None if it is undeclared which values are good, and there was only one candidate."""
@@ -32,15 +32,15 @@ class Winner:
     """Mean over seeds of confirm trials, or the value of one search trial."""
     records: tuple[Record, ...]
     """The finished confirm trials, by seed, or the search trial."""
-    of: int
+    num_candidates: int
     """Number of confirm seeds of the plan, or of finished search trials of the arm."""
-    rivals: int
+    num_arms: int
     """Number of arms it was chosen from, itself included."""
-    equals: tuple[str, ...] = ()
+    equal_arms: tuple[str, ...] = ()
     """Other arms with an equal value; the first in the spec was chosen."""
-    spoilt: tuple[str, ...] = ()
+    better_arms: tuple[str, ...] = ()
     """Arms with a better value that were not chosen, because seeds failed or lack the outcome."""
-    assignments: int = 1
+    num_configs: int = 1
     """Number of configurations it was chosen from, itself included.
 
     Greater than the number of arms if several params of an arm are confirmed.
@@ -61,7 +61,7 @@ class Winner:
         return self.records[0].settings
 
     @property
-    def measured(self) -> frozenset[str]:
+    def measured_metrics(self) -> frozenset[str]:
         """Return the metrics that all of its trials measured."""
         return frozenset.intersection(
             *(frozenset(record.last.metrics) if record.last else frozenset() for record in self.records)
@@ -70,15 +70,15 @@ class Winner:
     def comments(self) -> Iterator[str]:
         """Yield the reasons for the choice, one sentence each."""
         superlative = {"max": "the highest", "min": "the lowest", None: ""}[self.goal]
-        arms = amount(self.rivals, "arm")
-        count_text = f"{self.assignments} assignments of {arms}" if self.assignments > self.rivals else arms
-        superlative = f", {superlative} of {count_text}" if max(self.rivals, self.assignments) > 1 else ""
-        if superlative and self.spoilt:
-            superlative += f" except {' and '.join(self.spoilt)}, which had failed seeds"
-        if superlative and self.equals:
-            superlative += f", equal to {' and '.join(self.equals)}: the first in the spec was taken"
-        if self.by == "confirm":
-            seeds = f"{len(self.records)} of {amount(self.of, 'seed')}"
+        arms = amount(self.num_arms, "arm")
+        count_text = f"{self.num_configs} assignments of {arms}" if self.num_configs > self.num_arms else arms
+        superlative = f", {superlative} of {count_text}" if max(self.num_arms, self.num_configs) > 1 else ""
+        if superlative and self.better_arms:
+            superlative += f" except {' and '.join(self.better_arms)}, which had failed seeds"
+        if superlative and self.equal_arms:
+            superlative += f", equal to {' and '.join(self.equal_arms)}: the first in the spec was chosen"
+        if self.phase == "confirm":
+            seeds = f"{len(self.records)} of {amount(self.num_candidates, 'seed')}"
             sample_text = seeds if self.repeat is None else "the repeats of its search"
             mean = f"mean {self.metric} {self.value:.6g} over {sample_text}"
             yield f"{self.arm}, by its confirm trials: {mean}{superlative}."
@@ -88,11 +88,11 @@ class Winner:
                     f"whose search found the best value; {seeds} of it finished."
                 )
             if superlative:
-                yield "The choice of the best mean is no test: see the verdicts of the report."
+                yield "Choosing the best mean is not a test: see the verdicts of the report."
             return
         number = numbered(self.records[0].repeat, self.records[0].number)
-        trial = f"search trial {number}, the best of {self.of} of the arm that finished"
-        yield f"{self.arm}, by its search alone: {self.metric} {self.value:.6g} in {trial}{superlative}."
+        trial = f"search trial {number}, the best of {self.num_candidates} of the arm that finished"
+        yield f"{self.arm}, by its search only: {self.metric} {self.value:.6g} in {trial}{superlative}."
         if self.reports > 1:
             yield (
                 f"The value is the best of {self.reports} reports of the trial, so it is optimistic: "
@@ -117,13 +117,17 @@ def find_winner(
     is nothing to choose by.
     """
     rivals = _rivals(report, arm, context)
-    finished = [each for each in records if each.outcome is OutcomeKind.FINISHED and each.arm in rivals]
-    spoilt = frozenset(
+    finished_records = [
+        record for record in records if record.outcome is OutcomeKind.FINISHED and record.arm in rivals
+    ]
+    failed_params = frozenset(
         (record.arm, record.rank or 0)
         for record in records
         if record.phase == "confirm" and record.outcome is not None and record.outcome.failed
     )
-    winner = _best_confirmed(plan, finished, report, spoilt) or _best_searched(plan, finished)
+    winner = _best_confirmed(plan, finished_records, report, failed_params) or _best_searched(
+        plan, finished_records
+    )
     if winner is None:
         arm_text = f"of {arm} " if arm is not None else ""
         raise InputError(
@@ -146,8 +150,8 @@ def _rivals(report: Report, arm: str | None, context: str | None) -> tuple[str, 
             f"with one of {', '.join(arms)}, or --arm"
         )
     controls = {verdict.arm for verdict in report.controls}
-    every = arms[context] if context is not None else report.arms
-    rivals = tuple(rival for rival in every if rival not in controls or rival == arm)
+    candidate_arms = arms[context] if context is not None else report.arms
+    rivals = tuple(rival for rival in candidate_arms if rival not in controls or rival == arm)
     if arm is not None and arm not in rivals:
         raise InputError(f"{arm} is not in the context {context}: omit --context or --arm")
     return rivals if arm is None else (arm,)
@@ -186,17 +190,20 @@ def _best_confirmed(
         goal,
         means[best],
         tuple(sorted(groups[best], key=lambda record: record.seed)),
-        of=len(plan.confirm.seeds),
-        rivals=len({arm for arm, _ in groups}),
-        equals=tuple(dict.fromkeys(key[0] for key in rivals if ranks[key] == ranks[best])),
-        spoilt=tuple(dict.fromkeys(key[0] for key in rivals if ranks[key][-1] > ranks[best][-1])),
-        assignments=len(groups),
+        num_candidates=len(plan.confirm.seeds),
+        num_arms=len({arm for arm, _ in groups}),
+        equal_arms=tuple(dict.fromkeys(key[0] for key in rivals if ranks[key] == ranks[best])),
+        better_arms=tuple(dict.fromkeys(key[0] for key in rivals if ranks[key][-1] > ranks[best][-1])),
+        num_configs=len(groups),
     )
     if plan.search is None or plan.repeats == 1:
         return winner
     repeat = _best_repeat(plan, records, best[0], {record.repeat for record in winner.records})
-    chosen, seeds = tuple(each for each in winner.records if each.repeat == repeat), plan.unit_seeds[repeat]
-    return replace(winner, records=chosen, of=len(seeds), repeat=repeat, seeds=seeds)
+    chosen, seeds = (
+        tuple(record for record in winner.records if record.repeat == repeat),
+        plan.unit_seeds[repeat],
+    )
+    return replace(winner, records=chosen, num_candidates=len(seeds), repeat=repeat, seeds=seeds)
 
 
 def _best_repeat(plan: Plan, records: Sequence[Record], arm: str, repeats: Collection[int]) -> int:
@@ -228,6 +235,8 @@ def _best_searched(plan: Plan, records: Sequence[Record]) -> Winner | None:
         (best,),
         len(searches[best.arm]),
         len(bests),
-        equals=tuple(arm for arm, value in values.items() if value == values[best.arm] and arm != best.arm),
+        equal_arms=tuple(
+            arm for arm, value in values.items() if value == values[best.arm] and arm != best.arm
+        ),
         reports=best.reports if objective.scope == "best" else 1,
     )

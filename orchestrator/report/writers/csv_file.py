@@ -8,9 +8,16 @@ from orchestrator.report.results.statistics import Estimate
 from orchestrator.report.results.types import Cell, Report
 from search_spaces.wording import visible
 
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
 ESTIMATE_COLUMNS = ("n", "mean", "ci_low", "ci_high")
-COPIED = ("failed", "published", "published_std", "median", "published_median", "published_median_std")
+COPIED_COLUMNS = (
+    "failed",
+    "published",
+    "published_std",
+    "median",
+    "published_median",
+    "published_median_std",
+)
 CSV_COLUMNS = (
     *("arm", "setting", "metric", *ESTIMATE_COLUMNS, "failed", "floor", "published", "published_source"),
     *("published_std", "median", "published_median", "published_median_std"),
@@ -25,14 +32,14 @@ def as_csv(report: Report) -> str:
     writer = csv.DictWriter(buffer, CSV_COLUMNS, restval=None, lineterminator="\n")
     writer.writeheader()
     for cell in report.cells:
-        role = {"role": _role(report, cell.metric)}
+        role = {"role": _metric_role(report, cell.metric)}
         writer.writerow(_csv_row(report, cell) | _csv_difference(report, cell) | role)
     for cell in report.posthoc:
         writer.writerow(_csv_row(report, cell) | {"role": "posthoc"})
     return buffer.getvalue()
 
 
-def _role(report: Report, metric: str) -> str:
+def _metric_role(report: Report, metric: str) -> str:
     if metric in report.outcomes:
         return "primary"
     return "selection" if report.splits.is_selection(metric) else "exploratory"
@@ -44,15 +51,15 @@ def _csv_row(report: Report, cell: Cell) -> dict[str, Any]:
         **_csv_estimate("", cell.estimate),
         "floor": report.floor(cell.arm, cell.metric),
         "record_ids": " ".join(cell.record_ids),
-        **{name: getattr(cell, name) for name in COPIED},
+        **{name: getattr(cell, name) for name in COPIED_COLUMNS},
     }
 
 
 def _csv_difference(report: Report, cell: Cell) -> dict[str, Any]:
     """Return the columns of the arm's difference to its reference."""
     effect = report.effect(cell.arm, cell.metric)
-    of_arm = (verdict for verdict in report.verdicts if verdict.arm == cell.arm)
-    text = next((verdict.text for verdict in of_arm if verdict.metric == cell.metric), "")
+    arm_verdicts = (verdict for verdict in report.verdicts if verdict.arm == cell.arm)
+    text = next((verdict.text for verdict in arm_verdicts if verdict.metric == cell.metric), "")
     row: dict[str, Any] = {"verdict": _csv_text(text)} if text else {}
     if effect is None:
         return row
@@ -70,4 +77,4 @@ def _csv_estimate(prefix: str, estimate: Estimate) -> dict[str, Any]:
 
 def _csv_text(text: str) -> str:
     """Return the text, escaped if a spreadsheet would interpret it as a formula."""
-    return f"'{visible(text)}" if text.startswith(FORMULA_STARTS) else visible(text)
+    return f"'{visible(text)}" if text.startswith(FORMULA_PREFIXES) else visible(text)

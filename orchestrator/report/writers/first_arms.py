@@ -12,11 +12,11 @@ MAX_SHOWN_ARMS = 100
 """Maximum number of arms on a page."""
 MAX_DRAWN_ARMS = 25
 """Maximum number of arms with separate figures."""
-LEFT_OUT = (
+OMITTED_ARMS_NOTE = (
     "Cards, tables and figures show the first {shown} of {arms:,} arms; report.md, report.csv and "
     "report.json contain all arms."
 )
-NOT_DRAWN = (
+UNDRAWN_ARMS_NOTE = (
     "Only the first {drawn} arms have separate figures; `haltsweep report --figures svg` writes the figures "
     "of all arms."
 )
@@ -42,19 +42,19 @@ def limit_figures(report: Report, details: Details) -> Details:
 
 def figures_note(report: Report) -> tuple[str, ...]:
     """Return a sentence about arms without separate figures; empty if all have some."""
-    return (NOT_DRAWN.format(drawn=MAX_DRAWN_ARMS),) if len(report.arms) > MAX_DRAWN_ARMS else ()
+    return (UNDRAWN_ARMS_NOTE.format(drawn=MAX_DRAWN_ARMS),) if len(report.arms) > MAX_DRAWN_ARMS else ()
 
 
 def omission_notes(report: Report) -> list[str]:
     """Return a sentence about arms that the page of `report` leaves out; empty if it has all."""
     arms = len(report.arms)
-    return [LEFT_OUT.format(shown=MAX_SHOWN_ARMS, arms=arms)] if arms > MAX_SHOWN_ARMS else []
+    return [OMITTED_ARMS_NOTE.format(shown=MAX_SHOWN_ARMS, arms=arms)] if arms > MAX_SHOWN_ARMS else []
 
 
-def _select_details(details: Details, arms: Iterable[str], others: Sequence[str] = ()) -> Details:
-    """Return the details with only the items of `arms` in the fields with figures and in `others`."""
+def _select_details(details: Details, arms: Iterable[str], other_fields: Sequence[str] = ()) -> Details:
+    """Return the details with only the items of `arms` in the fields with figures and in `other_fields`."""
     names = frozenset(arms)
-    fields = ("searches", "curves", "depths", "lengths", "operators", "experts", *others)
+    fields = ("searches", "curves", "depths", "lengths", "operators", "experts", *other_fields)
     selected: dict[str, Any] = {field: select_by_arm(getattr(details, field), names) for field in fields}
     maps = replace(details.maps, arms=select_by_arm(details.maps.arms, names))
     return replace(details, **selected, maps=maps)

@@ -62,11 +62,11 @@ def as_json(report: Report, details: Details | None = None) -> str:
     summary = answer_summary(report, arm_reasons(details))
     values: dict[str, Any] = asdict(report) | {"notices": warning_texts(report), "summary": summary}
     if details is not None:
-        values["page"] = _page(report, details)
+        values["page"] = _page_values(report, details)
     return json.dumps(values, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
-def _page(report: Report, details: Details) -> dict[str, Any]:
+def _page_values(report: Report, details: Details) -> dict[str, Any]:
     values: dict[str, Any] = asdict(details)
     pairs = zip(values["searches"], details.searches, strict=True)
     values["searches"] = [search_values | _derived_values(course) for search_values, course in pairs]
@@ -83,7 +83,7 @@ def _derived_values(course: SearchCourse) -> dict[str, Any]:
         ],
         "dimensions": {dimension.path: domain_words(dimension.domain) for dimension in course.dimensions},
         "best_so_far": course.best_so_far,
-        "best_so_far_by_repeat": [course.best_so_far_in(repeat) for repeat in range(course.repeats)],
-        "expected": [asdict(expectation) for expectation in course.expected],
+        "best_so_far_by_repeat": [course.best_so_far_of_repeat(repeat) for repeat in range(course.repeats)],
+        "expected": [asdict(expectation) for expectation in course.expected_bests],
         "outcomes": dict(sorted(Counter(trial.outcome.value for trial in course.trials).items())),
     }

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.report.caveats.notes import notes
 from orchestrator.report.caveats.warning_texts import warning_texts
-from orchestrator.report.comparisons.answer_summary import DECIDED, answer_summary
+from orchestrator.report.comparisons.answer_summary import DECIDED_WORDS, answer_summary
 from orchestrator.report.figures.interval_figures import outcome_panels
 from orchestrator.report.results.details import Details
-from orchestrator.report.results.searches import NO_CLAIM
+from orchestrator.report.results.searches import SEARCH_CLAIM_NOTE
 from orchestrator.report.results.types import Report
 from orchestrator.report.writers.first_arms import limit_arms, omission_notes
 from orchestrator.report.writers.page_parts import draw_pictures
@@ -19,14 +19,14 @@ from orchestrator.report.writers.page_sections import (
     arm_sentences,
     cost_sentence,
     outcome_caption,
-    sections,
+    page_sections,
 )
 from search_spaces.wording import one_line, visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-HERE = Path(__file__).parent
+TEMPLATE_FOLDER = Path(__file__).parent
 
 
 def html_page(report: Report, details: Details | None = None) -> str:
@@ -39,23 +39,23 @@ def _template_variables(report: Report, details: Details | None) -> Mapping[str,
     """Return the variables of the template."""
     from markupsafe import Markup
 
-    shown_report, of_shown = limit_arms(report, details)
-    answered = [*arm_sentences(report, details)]
+    shown_report, shown_details = limit_arms(report, details)
+    sentences = [*arm_sentences(report, details)]
     panels = draw_pictures(outcome_panels(shown_report))
     return {
         "title": report.sweep,
         # The style sheet is a file of this package, not user text, and its quotes must not be escaped.
-        "style": Markup((HERE / "page.css").read_text(encoding="utf-8")),  # noqa: S704  # nosec B704
+        "style": Markup((TEMPLATE_FOLDER / "page.css").read_text(encoding="utf-8")),  # noqa: S704  # nosec B704
         "question": report.question,
         "notices": [*warning_texts(report), *omission_notes(report)],
         "summary": answer_summary(report, arm_reasons(details)),
-        "decided": [line for line in answered if line[0] in DECIDED],
+        "decided": [line for line in sentences if line[0] in DECIDED_WORDS],
         "panels": panels,
         "panels_text": outcome_caption(shown_report) if panels else "",
-        "undecided": [line for line in answered if line[0] not in DECIDED],
-        "caveat": NO_CLAIM if report.searched else "",
+        "undecided": [line for line in sentences if line[0] not in DECIDED_WORDS],
+        "caveat": SEARCH_CLAIM_NOTE if report.searched else "",
         "cost": cost_sentence(report, details),
-        "sections": list(sections(shown_report, of_shown)),
+        "sections": list(page_sections(shown_report, shown_details)),
         "notes": notes(report),
     }
 
@@ -66,7 +66,7 @@ def page_environment() -> "Environment":
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     return Environment(
-        loader=FileSystemLoader(HERE),
+        loader=FileSystemLoader(TEMPLATE_FOLDER),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_printable,

@@ -23,7 +23,7 @@ class PageFigure:
 
 
 @dataclass(frozen=True)
-class Part:
+class PagePart:
     """Figures, facts and tables that belong together."""
 
     title: str = ""
@@ -37,13 +37,13 @@ class Part:
     """Names and lines of long texts, which are folded."""
 
     @property
-    def shown(self) -> bool:
+    def has_content(self) -> bool:
         """Return whether the part has more than a title and explanations."""
         return bool(self.panels or self.facts or self.grids)
 
 
 @dataclass(frozen=True)
-class Card:
+class ArmCard:
     """Title and facts of one arm."""
 
     title: str
@@ -57,13 +57,13 @@ class PageSection:
     name: str
     title: str
     texts: tuple[str, ...] = ()
-    parts: tuple[Part, ...] = ()
-    cards: tuple[Card, ...] = ()
+    parts: tuple[PagePart, ...] = ()
+    cards: tuple[ArmCard, ...] = ()
 
     @property
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """Return whether the section has no content."""
-        return not (self.cards or any(part.shown for part in self.parts))
+        return not (self.cards or any(part.has_content for part in self.parts))
 
 
 def draw_pictures(panels: Iterable[Panel]) -> tuple[PageFigure, ...]:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from orchestrator.plan.display.format import count, duration, format_amount, value_words
+from orchestrator.plan.display.format import count, format_amount, format_duration, value_words
 from orchestrator.report.caveats.notes import control_rate_sentence
 from orchestrator.report.comparisons import repeat_tables
 from orchestrator.report.figures.course_figures import cost_panels, curve_panels
@@ -16,20 +16,22 @@ from orchestrator.report.results.contexts import split_by_context
 from orchestrator.report.results.details import Details
 from orchestrator.report.results.number_formats import choose_text, format_interval, format_number
 from orchestrator.report.results.searches import SearchCourse
-from orchestrator.report.results.types import UNRUN, ArmVerdict, Report, SearchBest
+from orchestrator.report.results.types import UNRUN_OUTCOMES, ArmVerdict, Report, SearchBest
 from orchestrator.report.writers import tables
 from orchestrator.report.writers.first_arms import MAX_DRAWN_ARMS, figures_note, limit_figures
-from orchestrator.report.writers.page_parts import Card, PageSection, Part, draw_pictures
+from orchestrator.report.writers.page_parts import ArmCard, PagePart, PageSection, draw_pictures
 from orchestrator.spec.scopes import counted_name
 from orchestrator.trials import numbered
 from search_spaces.wording import amount as counted
 
-OUTCOME = "{squares}. On the right, or below, is the difference of each arm to its reference, {differences}."
-CURVES = (
+OUTCOME_TEXT = (
+    "{squares}. On the right, or below, is the difference of each arm to its reference, {differences}."
+)
+CURVES_TEXT = (
     "{lines}; the reference is dashed grey. A failed seed is drawn separately, in orange, up to its "
     "end. Training and selection data: this is no test."
 )
-SEARCH = (
+SEARCH_TEXT = (
     "Every arm has a separate search. Blue is the best value so far. Orange is the expected best of as "
     "many trials, drawn from the observed ones as if they were independent (Dodge et al. 2019), with "
     "the middle 80%. Trials that did not finish count as the worst finished one; below 5 finished "
@@ -37,37 +39,37 @@ SEARCH = (
     "claim about arms. Axes omit the worst tenth. Dotted lines are the ends of a range, the diamond is "
     "the best trial."
 )
-IMPORTANCE = (
+IMPORTANCE_TEXT = (
     "Importance is the share of the differences between trials that a random forest attributes to a "
     "dimension. It does not cover values that were not tried."
 )
-COST = (
+COST_TEXT = (
     "Each arm by its number above, as trained; numbers of overlapping marks are above them{again}; "
     "means over seeds. Exploratory."
 )
-COST_REEVALUATED = (
+REEVALUATED_COST_CLAUSE = (
     ". Below, arm by arm, the same checkpoints under other settings (blue), with a square as trained, "
     "and the reference (dashed grey)"
 )
 MIN_TRIALS_PER_DIMENSION = 10
 """Finished trials per dimension below which the importance is reported as indistinguishable from chance."""
-PROVENANCE = "Up to three different values of an item are listed, in the order of the trials."
+PROVENANCE_TEXT = "Up to three different values of an item are listed, in the order of the trials."
 
 
-def sections(report: Report, details: Details | None) -> Iterator[PageSection]:
+def page_sections(report: Report, details: Details | None) -> Iterator[PageSection]:
     """Yield all sections with content."""
     sections = [_outcome_section(report), _arms_section(report, details)]
     if details is not None:
-        drawn = limit_figures(report, details)
-        sections += [_search_section(report, details), _compute_figures_section(report, drawn)]
-        sections += [_curves_section(report, drawn), halting_section(drawn)]
+        drawn_details = limit_figures(report, details)
+        sections += [_search_section(report, details), _compute_figures_section(report, drawn_details)]
+        sections += [_curves_section(report, drawn_details), halting_section(drawn_details)]
     else:
         sections.append(_compute_section(report, "", ()))
     sections.append(_metrics_section(report))
     if details is not None:
-        part = Part(facts=details.origin, folded=details.listings)
-        sections.append(PageSection("provenance", "Provenance", (PROVENANCE,), (part,)))
-    yield from (section for section in sections if not section.empty)
+        part = PagePart(facts=details.origin, folded=details.listings)
+        sections.append(PageSection("provenance", "Provenance", (PROVENANCE_TEXT,), (part,)))
+    yield from (section for section in sections if not section.is_empty)
 
 
 def arm_sentences(report: Report, details: Details | None) -> Iterator[tuple[str, str]]:
@@ -86,8 +88,8 @@ def arm_sentences(report: Report, details: Details | None) -> Iterator[tuple[str
         yield "control", f"controls: {rate}"
     yield from (("", _search_sentence(best)) for best in report.searched)
     if not report.verdicts and not report.searched and not report.cells:
-        began = details is not None and any(facts.ended for facts in details.arms)
-        yield "", "No trial has finished yet." if began else "Nothing has run yet."
+        has_begun = details is not None and any(facts.ended for facts in details.arms)
+        yield "", "No trial has finished yet." if has_begun else "Nothing has run yet."
 
 
 def _css_class(verdict: ArmVerdict) -> str:
@@ -97,7 +99,7 @@ def _css_class(verdict: ArmVerdict) -> str:
 def _reference_sentence(report: Report, arm: str) -> str:
     cells = [cell for metric in report.outcomes if (cell := report.cell(arm, metric))]
     values = ", ".join(f"{cell.metric} {format_interval(cell.estimate)}" for cell in cells) or "no value"
-    seeds, unit = report.finished(arm), report.unit
+    seeds, unit = report.finished_text(arm), report.unit
     counts, _, word = seeds.rpartition(" ")
     finished_text = f"{counts} {unit}s {word}" if counts else f"{counted(int(seeds), unit)} finished"
     return f"{arm}: reference of other arms ({values}, {finished_text})"
@@ -119,15 +121,22 @@ def cost_sentence(report: Report, details: Details | None) -> str:
     if not outcomes:
         return ""
     planned = outcomes.total()
-    unrun = Counter({outcome: outcomes.pop(outcome) for outcome in UNRUN if outcome in outcomes})
-    num_run, texts = outcomes.total(), [_outcome_counts(counts) for counts in (outcomes, unrun) if counts]
-    trials_text = f"{count(num_run)} of {counted(planned, 'trial')}" if unrun else counted(num_run, "trial")
-    words = f"{'So far it' if 'open' in unrun else 'It'} cost {trials_text} ({'; '.join(texts)})"
+    unrun_outcomes = Counter(
+        {outcome: outcomes.pop(outcome) for outcome in UNRUN_OUTCOMES if outcome in outcomes}
+    )
+    num_run, texts = (
+        outcomes.total(),
+        [_outcome_counts(counts) for counts in (outcomes, unrun_outcomes) if counts],
+    )
+    trials_text = (
+        f"{count(num_run)} of {counted(planned, 'trial')}" if unrun_outcomes else counted(num_run, "trial")
+    )
+    words = f"{'So far it' if 'open' in unrun_outcomes else 'It'} cost {trials_text} ({'; '.join(texts)})"
     if details is None:
-        return f"{words} and {duration(sum(tally.seconds for tally in report.tallies))} of work."
+        return f"{words} and {format_duration(sum(tally.seconds for tally in report.tallies))} of work."
     work = sum(facts.device_s for facts in details.arms) / 3600
-    took = f" within {duration(details.wall_clock_s)}" if details.wall_clock_s else ""
-    return f"{words} and {work:.3g} device hours of work{took}."
+    duration_text = f" within {format_duration(details.wall_clock_s)}" if details.wall_clock_s else ""
+    return f"{words} and {work:.3g} device hours of work{duration_text}."
 
 
 def _outcome_counts(counts: Mapping[str, int]) -> str:
@@ -143,18 +152,18 @@ def _outcome_word(outcome: str) -> str:
 def outcome_caption(report: Report) -> str:
     """Return the explanation of the figures of primary outcomes."""
     unit, by_unit = f"{report.unit}s", f"{report.unit} by {report.unit}"
-    return OUTCOME.format(
+    return OUTCOME_TEXT.format(
         squares=choose_text(
             report.estimates,
             intervals=f"Squares are means over {unit} with intervals, grey points the {unit} themselves",
             mean_text=f"Squares are means over {unit}, grey points the {unit} themselves",
-            one=f"A square is the one {report.unit} of an arm",
+            single_seed=f"A square is the one {report.unit} of an arm",
         ),
         differences=choose_text(
             report.differences,
             intervals=f"{by_unit}, with the interval that the verdict rests on; grey ones support no claim",
             mean_text=f"{by_unit}, without an interval: they support no claim",
-            one=f"in that {report.unit}: one {report.unit} supports no claim",
+            single_seed=f"in that {report.unit}: one {report.unit} supports no claim",
         ),
     )
 
@@ -166,16 +175,16 @@ def arm_reasons(details: Details | None) -> dict[str, str]:
 
 def _outcome_section(report: Report) -> PageSection:
     title = "Primary outcome" if len(report.outcomes) < 2 else "Primary outcomes"
-    return PageSection("outcome", title, (), (Part(grids=tuple(tables.answer_tables(report))),))
+    return PageSection("outcome", title, (), (PagePart(grids=tuple(tables.answer_tables(report))),))
 
 
 def _arms_section(report: Report, details: Details | None) -> PageSection:
     if details is None:
-        parts = (Part(grids=(*tables.change_tables(report), tables.outcome_table(report))),)
+        parts = (PagePart(grids=(*tables.change_tables(report), tables.outcome_table(report))),)
         return PageSection("arms", "Arms", (), parts)
     changes_by_arm = {row[0]: row for row in change_rows(report.changes)}
     cards = tuple(
-        Card(f"{place}. {facts.arm}", tuple(_card_facts(facts, changes_by_arm.get(facts.arm))))
+        ArmCard(f"{place}. {facts.arm}", tuple(_card_facts(facts, changes_by_arm.get(facts.arm))))
         for place, facts in enumerate(details.arms, start=1)
     )
     folded = [(f"all settings of {report.arms[0]}", details.settings)] if details.settings else []
@@ -184,8 +193,8 @@ def _arms_section(report: Report, details: Details | None) -> PageSection:
         for changes in report.changes
         if has_omissions(changes)
     ]
-    grids = tuple(repeat_tables.chosen_settings(report))
-    return PageSection("arms", "Arms", cards=cards, parts=(Part(grids=grids, folded=tuple(folded)),))
+    grids = tuple(repeat_tables.chosen_settings_table(report))
+    return PageSection("arms", "Arms", cards=cards, parts=(PagePart(grids=grids, folded=tuple(folded)),))
 
 
 def _card_facts(facts: ArmFacts, changed_fields: tuple[str, ...] | None) -> Iterator[tuple[str, str]]:
@@ -223,7 +232,7 @@ def _format_range(ends: tuple[float, float]) -> str:
 
 def _search_section(report: Report, details: Details) -> PageSection:
     parts = tuple(
-        Part(
+        PagePart(
             title=course.arm,
             facts=tuple(_search_facts(course)),
             flags=course.edges,
@@ -232,7 +241,7 @@ def _search_section(report: Report, details: Details) -> PageSection:
         for place, course in enumerate(details.searches, start=1)
     )
     has_importance = any(course.importance is not None for course in details.searches)
-    texts = (SEARCH, IMPORTANCE) if has_importance else (SEARCH,)
+    texts = (SEARCH_TEXT, IMPORTANCE_TEXT) if has_importance else (SEARCH_TEXT,)
     return PageSection("search", "Search", (*texts, *figures_note(report)), parts)
 
 
@@ -260,16 +269,16 @@ def _compute_figures_section(report: Report, details: Details) -> PageSection:
     pairs = dict.fromkeys((curve.outcome, curve.cost) for curve in details.costs)
     parts = []
     for place, (outcome, cost) in enumerate(pairs, start=1):
-        of_pair = [panel for panel in panels if f"{panel.name}-".startswith(f"cost-{place}-")]
-        parts.append(Part(title=f"{outcome} against {cost}", panels=draw_pictures(of_pair)))
-    addition = COST_REEVALUATED if any(curve.path for curve in details.costs) else ""
-    return _compute_section(report, COST.format(again=addition) if panels else "", parts)
+        pair_panels = [panel for panel in panels if f"{panel.name}-".startswith(f"cost-{place}-")]
+        parts.append(PagePart(title=f"{outcome} against {cost}", panels=draw_pictures(pair_panels)))
+    reevaluation_clause = REEVALUATED_COST_CLAUSE if any(curve.path for curve in details.costs) else ""
+    return _compute_section(report, COST_TEXT.format(again=reevaluation_clause) if panels else "", parts)
 
 
-def _compute_section(report: Report, text: str, parts: Sequence[Part]) -> PageSection:
+def _compute_section(report: Report, text: str, parts: Sequence[PagePart]) -> PageSection:
     """Return the section of cost figures and tables; without costs it has only re-evaluations."""
     title = "Outcome against compute" if text or report.equal_costs else "Re-evaluated checkpoints"
-    part = Part(grids=tuple(tables.cost_tables(report)))
+    part = PagePart(grids=tuple(tables.cost_tables(report)))
     return PageSection("compute", title, (text,) if text else (), (*parts, part))
 
 
@@ -277,16 +286,16 @@ def _curves_section(report: Report, details: Details) -> PageSection:
     panels = list(curve_panels(report, details))
     parts = []
     for place, metric in enumerate(dict.fromkeys(curve.metric for curve in details.curves), start=1):
-        of_metric = [panel for panel in panels if panel.name.startswith(f"curve-{place}-")]
-        parts.append(Part(title=metric, panels=draw_pictures(of_metric)))
+        metric_panels_drawn = [panel for panel in panels if panel.name.startswith(f"curve-{place}-")]
+        parts.append(PagePart(title=metric, panels=draw_pictures(metric_panels_drawn)))
     band_text = "Mean over the seeds that finished, the band from the lowest to the highest of them"
     lines = "The one seed that finished" if all(curve.seeds <= 1 for curve in details.curves) else band_text
-    texts = (CURVES.format(lines=lines), *figures_note(report))
+    texts = (CURVES_TEXT.format(lines=lines), *figures_note(report))
     return PageSection("curves", "Learning curves", texts, tuple(parts))
 
 
 def _metrics_section(report: Report) -> PageSection:
-    part = Part(
+    part = PagePart(
         panels=draw_pictures(metric_panels(report)),
         grids=(*tables.metric_tables(report), *tables.search_tables(report)),
     )

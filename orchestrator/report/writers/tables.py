@@ -21,11 +21,11 @@ from search_spaces.wording import amount, markdown_line, one_line
 if TYPE_CHECKING:
     from rich.table import Table
 
-FLOOR_ROW = "floor"
+FLOOR_ROW_NAME = "floor"
 """Beginning of the names of floor rows."""
 
 
-NO_SPLIT = "no split"
+NO_SPLIT_HEADING = "no split"
 """Heading of metrics without a split in the name or the spec, such as `eval_loss`."""
 
 
@@ -46,18 +46,18 @@ def _tables_by_context(report: Report, make_tables: Callable[[Report], list[Grid
 
 def metric_tables(report: Report) -> list[Grid]:
     """Return tables of main effects, quantities and differences of arms as trained, by context."""
-    return _tables_by_context(report, _metrics)
+    return _tables_by_context(report, _metric_tables_of_context)
 
 
-def _metrics(report: Report) -> list[Grid]:
-    factors = factorial_tables.tables(report)
+def _metric_tables_of_context(report: Report) -> list[Grid]:
+    factors = factorial_tables.factorial_tables(report)
     results = [_results_table(report, quantity) for quantity in _quantities(report)]
-    return [*factors, *results, *_front_tables(report), *_differences(report)]
+    return [*factors, *results, *_front_tables(report), *_difference_tables(report)]
 
 
 def cost_tables(report: Report) -> list[Grid]:
     """Return tables of re-evaluations, and of arms at equal cost, by context, then of published sizes."""
-    return [*_tables_by_context(report, _costs), *_published_sizes(report)]
+    return [*_tables_by_context(report, _cost_tables_of_context), *_published_sizes(report)]
 
 
 def _published_sizes(report: Report) -> list[Grid]:
@@ -73,8 +73,8 @@ def _format_whole(value: float | None) -> str:
     return "" if value is None else count(round(value))
 
 
-def _costs(report: Report) -> list[Grid]:
-    return [*_posthoc_tables(report), *equal_cost_tables.tables(report)]
+def _cost_tables_of_context(report: Report) -> list[Grid]:
+    return [*_posthoc_tables(report), *equal_cost_tables.equal_cost_tables(report)]
 
 
 def search_tables(report: Report) -> list[Grid]:
@@ -98,24 +98,27 @@ def screen_table(report: Report) -> Grid:
         return search_table(report)
     shown_metrics = _screen_metrics(report)
     splits = {report.splits.split(metric) for metric in shown_metrics}
-    others = [metric for metric in report.metrics if metric not in shown_metrics]
-    beside = [metric for metric in others if "beside" in report.quantity(metric).shown]
-    beside = [metric for metric in beside if report.splits.split(metric) in splits][:1]
+    other_metrics = [metric for metric in report.metrics if metric not in shown_metrics]
+    extra_metrics = [metric for metric in other_metrics if "beside" in report.quantity(metric).shown]
+    extra_metrics = [metric for metric in extra_metrics if report.splits.split(metric) in splits][:1]
     has_differences = len(_outcomes_with_verdict(report)) <= 1
-    first = (report.outcomes or ("",))[0]
+    first_outcome = (report.outcomes or ("",))[0]
     rows = [
         (
             arm,
-            report.finished(arm),
-            *(_mean_cell(report, arm, metric, with_n=False) for metric in (*shown_metrics, *beside)),
-            *(_effect_cells(report, arm, first) if has_differences else ()),
+            report.finished_text(arm),
+            *(_mean_cell(report, arm, metric, with_n=False) for metric in (*shown_metrics, *extra_metrics)),
+            *(_effect_cells(report, arm, first_outcome) if has_differences else ()),
         )
         for arm in report.arms
     ]
-    difference_headers = (f"difference in {first}" if first else "difference", "verdict") * has_differences
-    headers = ("arm", f"{report.unit}s", *shown_metrics, *beside, *difference_headers)
-    empty = ("",) * len((*beside, *difference_headers))
-    floors = [(name, "", *cells, *empty) for name, *cells in _floor_rows(report, shown_metrics)]
+    difference_headers = (
+        f"difference in {first_outcome}" if first_outcome else "difference",
+        "verdict",
+    ) * has_differences
+    headers = ("arm", f"{report.unit}s", *shown_metrics, *extra_metrics, *difference_headers)
+    empty_cells = ("",) * len((*extra_metrics, *difference_headers))
+    floors = [(name, "", *cells, *empty_cells) for name, *cells in _floor_rows(report, shown_metrics)]
     title = _estimates_title(report, shown_metrics)
     family_text = _family_text(report) if has_differences else ""
     return Grid(f"{report.sweep}: {title}{family_text}", headers, (*rows, *floors))
@@ -124,9 +127,9 @@ def screen_table(report: Report) -> Grid:
 def _estimates_title(report: Report, metrics: Collection[str]) -> str:
     """Return what the values of a table are: means with or without intervals, or values of one seed."""
     estimates = (cell.estimate for cell in report.cells if cell.metric in metrics)
-    intervals, means, one = "means with 95% intervals", "means", f"one {report.unit} of each arm"
-    title = choose_text(estimates, intervals=intervals, mean_text=means, one=one)
-    return title if title == one else f"{title} over {report.unit}s{_seeds_per_repeat(report)}"
+    intervals, means, single_seed_text = "means with 95% intervals", "means", f"one {report.unit} of each arm"
+    title = choose_text(estimates, intervals=intervals, mean_text=means, single_seed=single_seed_text)
+    return title if title == single_seed_text else f"{title} over {report.unit}s{_seeds_per_repeat(report)}"
 
 
 def _screen_metrics(report: Report) -> list[str]:
@@ -185,8 +188,8 @@ def change_tables(report: Report) -> list[Grid]:
         tuple(compress(headers, is_used)),
         tuple(tuple(compress(row, is_used)) for row in rows),
     )
-    grids = [Grid(arm_changes.TITLE, used_headers, used_rows)] if rows else []
-    return [*grids, *repeat_tables.chosen_settings(report)]
+    grids = [Grid(arm_changes.CHANGES_TITLE, used_headers, used_rows)] if rows else []
+    return [*grids, *repeat_tables.chosen_settings_table(report)]
 
 
 def _family_text(report: Report) -> str:
@@ -199,22 +202,22 @@ def _family_text(report: Report) -> str:
 
 def answer_tables(report: Report) -> list[Grid]:
     """Return tables of verdicts and seeds for every primary outcome, by context, then over all contexts."""
-    return [*_tables_by_context(report, _answers), *_pooled_tables(report)]
+    return [*_tables_by_context(report, _answer_tables_of_context), *_pooled_tables(report)]
 
 
-def _answers(report: Report) -> list[Grid]:
+def _answer_tables_of_context(report: Report) -> list[Grid]:
     grids = []
     for metric in report.outcomes:
         grids += _verdict_tables(report, report.verdicts, metric)
         grids += repeat_tables.decision_chance_tables(report, metric)
-        grids += _controls(report, metric)
-        grids += crossed_tables.tables(report, metric)
+        grids += _control_tables(report, metric)
+        grids += crossed_tables.crossed_tables(report, metric)
         grids += repeat_tables.seed_tables(report, metric)
         grids += repeat_tables.deviation_tables(report, metric)
     return grids
 
 
-def _controls(report: Report, metric: str) -> list[Grid]:
+def _control_tables(report: Report, metric: str) -> list[Grid]:
     """Return the table of controls, which differ only by chance."""
     title = f"{metric}, controls: differences caused only by chance, tested without correction"
     return [replace(grid, title=title) for grid in _verdict_tables(report, report.controls, metric)]
@@ -231,16 +234,16 @@ def _pooled_tables(report: Report) -> list[Grid]:
 
 def _verdict_tables(report: Report, verdicts: Iterable[ArmVerdict], metric: str) -> list[Grid]:
     """Return the table of `verdicts` on one primary outcome, if there are any."""
-    of_metric = [verdict for verdict in verdicts if verdict.metric == metric]
-    if not of_metric:
+    metric_verdicts = [verdict for verdict in verdicts if verdict.metric == metric]
+    if not metric_verdicts:
         return []
     rows = [
         (f"{verdict.arm} - {verdict.reference}", *crossed_tables.result_cells(verdict, report.margin(metric)))
-        for verdict in of_metric
+        for verdict in metric_verdicts
     ]
     title = f"{metric}, primary outcome: mean difference and interval{_family_text(report)}"
-    share = win_share_title(verdict.wins for verdict in of_metric)
-    headers = ("arm", "finished", "difference", share, "p", "verdict")
+    win_share_header = win_share_title(verdict.wins for verdict in metric_verdicts)
+    headers = ("arm", "finished", "difference", win_share_header, "p", "verdict")
     return [Grid(title, headers, tuple(rows), stacked=True)]
 
 
@@ -288,8 +291,10 @@ def _results_table(report: Report, quantity: str) -> Grid:
 
 def _values_title(cells: Iterable[Cell]) -> str:
     """Return the title of values formatted by `_format_cell`."""
-    intervals, means, one = "mean [95% interval] (n)", "mean (n)", "value of one seed (n)"
-    return choose_text((cell.estimate for cell in cells), intervals=intervals, mean_text=means, one=one)
+    intervals, means, single_seed_text = "mean [95% interval] (n)", "mean (n)", "value of one seed (n)"
+    return choose_text(
+        (cell.estimate for cell in cells), intervals=intervals, mean_text=means, single_seed=single_seed_text
+    )
 
 
 def _published_rows(cells: list[Cell | None]) -> list[tuple[str, list[str]]]:
@@ -310,7 +315,9 @@ def _prior_rows(report: Report, metrics: list[str]) -> list[tuple[str, ...]]:
         words = "published" if prior.statistic == "mean" else f"published {prior.statistic}"
         values = values_by_name.setdefault(f"{prior.system}, {words}", {})
         values[prior.metric] = _format_with_std(prior.value, prior.std)
-    rows = [(name, *(each.get(metric, "") for metric in metrics)) for name, each in values_by_name.items()]
+    rows = [
+        (name, *(values.get(metric, "") for metric in metrics)) for name, values in values_by_name.items()
+    ]
     return [row for row in rows if any(row[1:])]
 
 
@@ -319,9 +326,11 @@ def _floor_rows(report: Report, metrics: list[str]) -> list[tuple[str, ...]]:
     values_by_name: dict[str, dict[str, str]] = {}
     for metric in metrics:
         if metric in report.floors:
-            values = values_by_name.setdefault(f"{FLOOR_ROW} ({report.quantity(metric).floor_name})", {})
+            values = values_by_name.setdefault(f"{FLOOR_ROW_NAME} ({report.quantity(metric).floor_name})", {})
             values[metric] = format_number(report.floors[metric])
-    return [(name, *(each.get(metric, "") for metric in metrics)) for name, each in values_by_name.items()]
+    return [
+        (name, *(values.get(metric, "") for metric in metrics)) for name, values in values_by_name.items()
+    ]
 
 
 def quantity_title(report: Report, quantity: str) -> str:
@@ -333,7 +342,7 @@ def quantity_title(report: Report, quantity: str) -> str:
 
 def split_title(report: Report, metric: str) -> str:
     """Return the split of `metric` with its role."""
-    return (report.splits.split(metric) or NO_SPLIT) + role_note(report, metric)
+    return (report.splits.split(metric) or NO_SPLIT_HEADING) + role_note(report, metric)
 
 
 def role_note(report: Report, metric: str) -> str:
@@ -343,7 +352,7 @@ def role_note(report: Report, metric: str) -> str:
     return " (selection)" if report.splits.is_selection(metric) else ""
 
 
-def _differences(report: Report) -> list[Grid]:
+def _difference_tables(report: Report) -> list[Grid]:
     grids = []
     for quantity in _quantities(report):
         metrics = [name for name in _metrics_of_quantity(report, quantity) if name not in report.outcomes]
@@ -382,23 +391,26 @@ def _format_assignment(assignment: Mapping[str, object]) -> str:
 
 def _posthoc_tables(report: Report) -> list[Grid]:
     """Return the table of confirmed checkpoints re-evaluated under other settings."""
-    failed = {(each.arm, each.setting): f"0 of {each.seeds} finished" for each in report.failed_readings}
-    settings = [*dict.fromkeys((cell.arm, cell.setting) for cell in report.posthoc), *failed]
+    failed_texts = {
+        (failed_texts.arm, failed_texts.setting): f"0 of {failed_texts.seeds} finished"
+        for failed_texts in report.failed_readings
+    }
+    settings = [*dict.fromkeys((cell.arm, cell.setting) for cell in report.posthoc), *failed_texts]
     if not settings:
         return []
     settings.sort(key=lambda key: report.arms.index(key[0]))
     measured = dict.fromkeys(cell.metric for cell in report.posthoc)
     shown = {metric for metric in measured if "posthoc" in report.quantity(metric).shown}
     # Metrics that only re-evaluations measure come last.
-    every = dict.fromkeys((*report.metrics, *measured))
-    metrics = [metric for metric in every if metric in report.outcomes or metric in shown]
+    all_metrics = dict.fromkeys((*report.metrics, *measured))
+    metrics = [metric for metric in all_metrics if metric in report.outcomes or metric in shown]
     cells = {(cell.arm, cell.setting, cell.metric): cell for cell in report.posthoc}
     rows: list[tuple[str, ...]] = []
     for arm, setting in settings:
-        of_setting = [cells.get((arm, setting, metric)) for metric in metrics]
-        placeholder = failed.get((arm, setting), "-")
-        rows.append((arm, setting, *(_format_cell(cell) if cell else placeholder for cell in of_setting)))
-        rows += [(f"{arm}, {words}", setting, *values) for words, values in _published_rows(of_setting)]
+        setting_cells = [cells.get((arm, setting, metric)) for metric in metrics]
+        placeholder = failed_texts.get((arm, setting), "-")
+        rows.append((arm, setting, *(_format_cell(cell) if cell else placeholder for cell in setting_cells)))
+        rows += [(f"{arm}, {words}", setting, *values) for words, values in _published_rows(setting_cells)]
     title = f"re-evaluated checkpoints: {_values_title(report.posthoc)}"
     return [Grid(title, ("arm", "setting", *metrics), tuple(rows), stacked=True)]
 
@@ -418,7 +430,7 @@ def _format_with_std(value: float | None, std: float | None) -> str:
 def _mean_cell(report: Report, arm: str, metric: str, *, with_n: bool = True) -> str:
     cell = report.cell(arm, metric)
     if cell is None:
-        finished = report.finished(arm)
+        finished = report.finished_text(arm)
         return finished if "of" in finished else "-"
     return _format_cell(cell) if with_n else format_interval(cell.estimate)
 
@@ -454,7 +466,7 @@ def as_rich(grid: Grid) -> "Table":
     for index, header in enumerate(grid.headers):
         table.add_column(header, no_wrap=index == 0)
     for row in grid.rows:
-        table.add_row(*map(Text, row), style="dim" if row[0].startswith(f"{FLOOR_ROW} (") else None)
+        table.add_row(*map(Text, row), style="dim" if row[0].startswith(f"{FLOOR_ROW_NAME} (") else None)
     return table
 
 

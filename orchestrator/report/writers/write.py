@@ -14,7 +14,7 @@ from orchestrator.report.caveats.warning_texts import warning_texts
 from orchestrator.report.comparisons.answer_summary import answer_summary
 from orchestrator.report.figures.interval_figures import metric_panels, outcome_panels
 from orchestrator.report.figures.panels import all_panels
-from orchestrator.report.figures.style import Kind, Panel, render
+from orchestrator.report.figures.style import FileFormat, Panel, render_panel
 from orchestrator.report.results.contexts import split_by_context
 from orchestrator.report.results.details import Details
 from orchestrator.report.results.types import Report
@@ -32,7 +32,7 @@ def write_report_folder(
     folder: Path,
     details: Details | None = None,
     *,
-    figures: Kind | None = None,
+    figures: FileFormat | None = None,
     latex: bool = False,
 ) -> Path:
     """Replace `folder` by report.md, report.html, report.csv, report.json and pictures.
@@ -48,55 +48,55 @@ def write_report_folder(
         The path of report.md.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    fresh = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")
-    fresh.mkdir()  # has the permissions of the umask; a temporary folder would be private
+    new_folder = folder.with_name(f".{folder.name}-{uuid.uuid4().hex[:8]}")
+    new_folder.mkdir()  # has the permissions of the umask; a temporary folder would be private
     try:
         shown_report, _ = limit_arms(report, None)
         pictures = [*outcome_panels(shown_report), *metric_panels(shown_report)]
         for panel in pictures:
-            (fresh / f"{panel.name}.png").write_bytes(render(panel, "png"))
-        (fresh / "report.md").write_text(as_markdown_report(report, pictures, details), encoding="utf-8")
-        (fresh / "report.csv").write_text(as_csv(report), encoding="utf-8")
-        (fresh / "report.json").write_text(as_json(report, details), encoding="utf-8")
-        (fresh / "report.html").write_text(html_page(report, details), encoding="utf-8")
+            (new_folder / f"{panel.name}.png").write_bytes(render_panel(panel, "png"))
+        (new_folder / "report.md").write_text(as_markdown_report(report, pictures, details), encoding="utf-8")
+        (new_folder / "report.csv").write_text(as_csv(report), encoding="utf-8")
+        (new_folder / "report.json").write_text(as_json(report, details), encoding="utf-8")
+        (new_folder / "report.html").write_text(html_page(report, details), encoding="utf-8")
         panels = [*all_panels(report, details)] if figures or latex else []
         if figures:
-            _write_figures(panels, figures, fresh / "figures")
+            _write_figures(panels, figures, new_folder / "figures")
         if latex and figures != "pdf":
-            _write_figures(panels, "pdf", fresh / "figures")
+            _write_figures(panels, "pdf", new_folder / "figures")
         if latex:
             from orchestrator.report.writers.latex import latex_document
 
-            (fresh / "report.tex").write_text(latex_document(report, panels), encoding="utf-8")
-        write_manifest(fresh, sorted(path for path in fresh.rglob("*") if path.is_file()))
-        _replace_folder(fresh, folder)
+            (new_folder / "report.tex").write_text(latex_document(report, panels), encoding="utf-8")
+        write_manifest(new_folder, sorted(path for path in new_folder.rglob("*") if path.is_file()))
+        _replace_folder(new_folder, folder)
     except BaseException:
-        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.rmtree(new_folder, ignore_errors=True)
         raise
     return folder / "report.md"
 
 
-def _write_figures(panels: Sequence[Panel], kind: Kind, folder: Path) -> None:
+def _write_figures(panels: Sequence[Panel], kind: FileFormat, folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     for panel in panels:
-        (folder / f"{panel.name}.{kind}").write_bytes(render(panel, kind))
+        (folder / f"{panel.name}.{kind}").write_bytes(render_panel(panel, kind))
 
 
-def _replace_folder(fresh: Path, folder: Path) -> None:
-    """Make `fresh` the report folder. If other processes do the same concurrently, the last one remains."""
+def _replace_folder(new_folder: Path, folder: Path) -> None:
+    """Make `new_folder` the report folder. If several processes do so at once, the last one remains."""
     while True:
-        old = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        old_folder = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
             with contextlib.suppress(FileNotFoundError):
-                folder.rename(old)
-            fresh.rename(folder)
+                folder.rename(old_folder)
+            new_folder.rename(folder)
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
         else:
             return
         finally:
-            shutil.rmtree(old, ignore_errors=True)
+            shutil.rmtree(old_folder, ignore_errors=True)
 
 
 def as_markdown_report(report: Report, figures: Sequence[Panel], details: Details | None = None) -> str:

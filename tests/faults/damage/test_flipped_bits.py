@@ -9,7 +9,12 @@ import pytest
 
 from orchestrator.errors import StoreError
 from orchestrator.execution.checkpoints.worker_checkpoints import CheckpointDamaged, list_checkpoints, write
-from orchestrator.execution.sweep.launch_folder import Setup, publish, read_launched_plan, read_setup
+from orchestrator.execution.sweep.launch_folder import (
+    Setup,
+    create_sweep_folder,
+    read_launched_plan,
+    read_setup,
+)
 from orchestrator.identity import SweepFolder
 from tests.support.specs.plans import make_plan
 from tests.support.stores.flips import flip_random_bit
@@ -42,7 +47,7 @@ def count_detected_flips(file: Path, read: Callable[[], Any], error: type[Except
 
 def test_readers_detect_flips_in_launch_files(tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path / "synthetic")
-    publish(PLAN, folder, "name: synthetic\n", {"commit": "c0ffee"}, Setup(Path("data")))
+    create_sweep_folder(PLAN, folder, "name: synthetic\n", {"commit": "c0ffee"}, Setup(Path("data")))
     assert count_detected_flips(folder.plan, lambda: read_launched_plan(folder), StoreError, 0) == FLIPS
     setup = folder.root / "launch.json"
     assert count_detected_flips(setup, lambda: read_setup(folder), StoreError, 0) == FLIPS

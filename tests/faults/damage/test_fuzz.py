@@ -101,7 +101,7 @@ def rehearsal_errors(file: Path) -> list[str]:
     try:
         rehearse(*plan_file(file))
     except PlanError as error:
-        return [line for line in str(error).splitlines() if "must end well, got diverged" not in line]
+        return [line for line in str(error).splitlines() if "must succeed, got diverged" not in line]
     return []
 
 

@@ -10,7 +10,7 @@ import requests
 from sqlalchemy import create_engine, text
 
 from orchestrator.errors import InputError, StoreError
-from orchestrator.ledger.sql.engine import require_answer
+from orchestrator.ledger.sql.engine import require_reachable
 from orchestrator.tracking.mlflow.mlflow_runs import TrackingOutage, check_uri, outages
 from tests.support.mlflow.mlflow_server import Server
 from tests.support.processes.commands import TINY, Answer, Shell, answer, interrupt, wait_for
@@ -53,7 +53,7 @@ def test_odd_passwords_do_not_leak(odd_part: str) -> None:
     with pytest.raises(
         (InputError, StoreError), match=r"percent-encoded|(?i:connection refused)"
     ) as storage_error:
-        require_answer(f"postgresql://ann:{password}@{CLOSED_PORT}/db")
+        require_reachable(f"postgresql://ann:{password}@{CLOSED_PORT}/db")
     assert not contains_password(str(storage_error.value))
     if set(odd_part) & set("@/ #?["):
         with pytest.raises(InputError, match="percent-encoded") as uri_error:

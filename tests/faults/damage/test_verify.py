@@ -17,7 +17,7 @@ from orchestrator.cli.commands.track import publish, write_report
 from orchestrator.cli.commands.verify import check_sweep
 from orchestrator.cli.stored_sweep import open_stored_sweep
 from orchestrator.execution.sweep.launch_folder import Setup, read_setup
-from orchestrator.execution.sweep.launch_folder import publish as publish_folder
+from orchestrator.execution.sweep.launch_folder import create_sweep_folder as publish_folder
 from orchestrator.files.findings import BAD, Finding
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.fold import records
@@ -55,7 +55,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> KillableSweep:
 @pytest.fixture(autouse=True)
 def short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrator.tracking.projections.TRIES", 1)
-    monkeypatch.setattr(sweep_checks, "TRIES", 1)
+    monkeypatch.setattr(sweep_checks, "NUM_TRIES", 1)
 
 
 def verify(sweep_folder: SweepFolder) -> list[Finding]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from orchestrator.errors import HaltsweepError
 from orchestrator.execution.live_view import Listeners
 from orchestrator.execution.ray import supervisor
-from orchestrator.execution.ray.environment import SETTINGS, ray_environment
+from orchestrator.execution.ray.environment import RAY_VARIABLES, ray_environment
 from orchestrator.plan.types import Plan
 from orchestrator.spec.section import Resources
 from tests.faults.kills.chaos import KillableSweep, launch_or_resume
@@ -58,15 +58,15 @@ if __name__ == "__main__":
     address = sys.argv[2] if len(sys.argv) > 2 else None
     root = Path(sys.argv[1])
     (root / "data").mkdir(parents=True, exist_ok=True)
-    supervisor.RESTARTS = RESTARTS
-    SETTINGS["RAY_gcs_rpc_server_reconnect_timeout_s"] = HEAD_TIMEOUT_S
+    supervisor.MAX_RESTARTS = RESTARTS
+    RAY_VARIABLES["RAY_gcs_rpc_server_reconnect_timeout_s"] = HEAD_TIMEOUT_S
     try:
         launch_or_resume(
             killable_sweep(root),
             "ray",
             address=address,
             num_cpus=None if address else 2,
-            watch=Listeners(on_trouble=lambda text: print("warned:", text, flush=True)),
+            watch=Listeners(on_warning=lambda text: print("warned:", text, flush=True)),
         )
     except HaltsweepError as error:
         print("error:", error, flush=True)

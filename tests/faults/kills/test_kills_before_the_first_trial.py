@@ -9,7 +9,7 @@ from sqlalchemy import Engine, event
 from orchestrator.errors import StoreError
 from orchestrator.execution.sweep.launch import run_sweep
 from orchestrator.execution.sweep.launch_folder import Setup, read_setup
-from orchestrator.execution.sweep.removal import finish_removal, remove, unfinished_removals
+from orchestrator.execution.sweep.removal import finish_removal, remove_sweep, unfinished_removals
 from orchestrator.ledger.events import EventKind
 from tests.faults.kills.chaos import NEVER, KillableSweep, MomentKiller, check_log, join_session
 from tests.support.processes.forks import forks
@@ -39,7 +39,7 @@ def _remove(sweep, die_at):
     for removal in unfinished_removals(sweep.folder.root):
         finish_removal(removal)
     if sweep.folder.root.exists():
-        remove(sweep.folder, read_setup(sweep.folder))
+        remove_sweep(sweep.folder, read_setup(sweep.folder))
 
 
 def is_killed(target, *arguments):

@@ -73,7 +73,7 @@ def test_private_ray_restarts_until_its_limit_and_the_sweep_resumes(tmp_path):
             old_processes = [*victims, *workers(process)]
             end(victims)
             if number < len(VICTIMS):
-                message = f"it is started again (time {number} of at most {RESTARTS})"
+                message = f"it restarts (time {number} of at most {RESTARTS})"
                 wait_until(lambda: message in read_output(tmp_path), "a restart is reported")  # noqa: B023
                 _, survivors = psutil.wait_procs(old_processes, timeout=PATIENCE_S)
                 assert not survivors, "workers end with the Ray that they belong to"

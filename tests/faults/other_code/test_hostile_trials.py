@@ -70,7 +70,7 @@ def run_trial(
     with Ledger.open(url or sweep.ledger_url, plan.name, create=True) as ledger:
         lease = ledger.claim(DEAD)
         inline.run_inline(Recorder(plan, ledger, lease, sweep), JobEncoder(PATH, 30.0, 1.0, 0.0, folder))
-        assert Recorder(plan, ledger, lease, sweep).finished, "a later session must read what was written"
+        assert Recorder(plan, ledger, lease, sweep).is_finished, "a later session must read what was written"
         (record_,) = records(ledger.events(), plan)
         _project(sweep, plan, ledger, record_)
     return record_
@@ -115,7 +115,7 @@ def record_of(report: Any) -> Record:
     """Return the record of a trial with this report, without a ledger, projections and a subprocess."""
     set_report(report)
     log = MemoryLog()
-    with tempfile.TemporaryDirectory() as folder, patch.object(inline, "_post_mortem", lambda *_: False):
+    with tempfile.TemporaryDirectory() as folder, patch.object(inline, "_open_debugger", lambda *_: False):
         recorder = record(one_trial(), log, root=Path(folder))
         inline.run_inline(recorder, JobEncoder(PATH, 30.0, 1.0, 0.0, Path(folder)), debug=True)
     (record_,) = records(log.events(), one_trial())

@@ -133,7 +133,7 @@ def test_lease_that_expired_in_an_outage_stays_valid_unless_claimed(server: Post
         server.stop()
         threading.Timer(1.0, server.start).start()
         now[0] += 120
-        ledger.append([log.closed(1.0, "done")], lease)
+        ledger.append([log.release_event(1.0, "done")], lease)
         assert ledger.last_seq() == 1
         assert ledger.renew(lease).expires_at == now[0] + 60
 
@@ -145,7 +145,7 @@ def test_outage_is_reported_with_its_beginning_and_its_end(server: Postgres) -> 
         started_at = time.time()
         server.stop()
         threading.Timer(2.0, server.start).start()
-        ledger.append([log.closed(1.0, "done")], lease)
+        ledger.append([log.release_event(1.0, "done")], lease)
     (outage, end) = outages
     assert started_at - 1 <= outage.since <= started_at + 30
     assert outage.until == outage.since + 60
@@ -264,7 +264,7 @@ def test_claim_with_a_lost_answer_is_valid(proxy: Proxy) -> None:
         lease = ledger.claim(Holder.current())
         assert proxy.cuts == 1
         assert lease.token == 1
-        ledger.append([log.closed(1.0, "done")], lease)
+        ledger.append([log.release_event(1.0, "done")], lease)
         proxy.arm()
         ledger.release(lease)
         assert ledger.lease() is None

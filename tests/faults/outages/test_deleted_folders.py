@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.execution.sweep.folder_watch import FolderGone, FolderWatch
+from orchestrator.execution.sweep.folder_watch import FolderLost, FolderWatch
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
 from orchestrator.ledger.sql.database import LedgerReplaced
@@ -51,10 +51,10 @@ def test_folder_watch_checks_at_most_once_a_second(tmp_path):
         watch.check(at_once=True)
         folder.root.rmdir()
         watch.check()
-        with pytest.raises(FolderGone, match=str(folder.root)):
+        with pytest.raises(FolderLost, match=str(folder.root)):
             watch.check(at_once=True)
         folder.root.mkdir()
-        with pytest.raises(FolderGone, match=str(folder.root)):
+        with pytest.raises(FolderLost, match=str(folder.root)):
             watch.check(at_once=True)
 
 
@@ -63,6 +63,6 @@ def test_replaced_ledger_is_neither_read_nor_written(tmp_path):
         lease = ledger.claim(DEAD)
         shutil.copy(tmp_path / "ledger.db", tmp_path / "copy")
         (tmp_path / "copy").replace(tmp_path / "ledger.db")
-        for use in (lambda: ledger.append([log.closed(1.0, "done")], lease), ledger.last_seq):
+        for use in (lambda: ledger.append([log.release_event(1.0, "done")], lease), ledger.last_seq):
             with pytest.raises(LedgerReplaced):
                 use()

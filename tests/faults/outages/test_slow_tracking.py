@@ -48,7 +48,7 @@ def wait_until(condition) -> None:  # type: ignore[no-untyped-def]
 def detached(tmp_path, monkeypatch):
     """A session that has ended, while MLflow does not answer."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    monkeypatch.setattr(open_sweep, "DRAIN_S", 0.5)
+    monkeypatch.setattr(open_sweep, "MLFLOW_WAIT_S", 0.5)
     with slow_mlflow(tmp_path / "artifacts") as mlflow:
         mlflow.hangs = True
         sweep = KillableSweep(tmp_path, PLAN, mlflow.url)
@@ -72,7 +72,7 @@ def test_session_leaves_a_slow_mlflow_to_a_background_process(detached, haltswee
     assert not is_gone(finish.tracking_pid)
     wait_until(lambda: is_writing(sweep.folder))
     status = haltsweep("status", str(sweep.folder.root))
-    assert "a background process writes it" in status.out
+    assert "a background process is writing it" in status.out
     assert "catch up with" not in status.out
     monkeypatch.setattr(syncing, "LOCK_WAIT_S", 0.1)
     refused_command = haltsweep("sync", str(sweep.folder.root))
@@ -83,7 +83,7 @@ def test_session_leaves_a_slow_mlflow_to_a_background_process(detached, haltswee
     wait_until(lambda: is_gone(finish.tracking_pid))
     assert mlflow.asked.count("runs/create") == len(mlflow.runs) == RUNS
     assert len(read_records(sweep.folder)) == len(PLAN.trials)
-    assert "has everything" in haltsweep("status", str(sweep.folder.root)).out
+    assert "up to date" in haltsweep("status", str(sweep.folder.root)).out
     with Ledger.open(sweep.folder.ledger_url, PLAN.name) as ledger:
         changes = sync(sweep.folder, ledger, mlflow.url)
     assert (changes.runs, changes.points, changes.params, changes.endings) == (0, 0, 0, 0)

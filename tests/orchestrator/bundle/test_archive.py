@@ -31,17 +31,17 @@ def write_archive(work_folder, *members):
 def check_refusal(file, work_folder, message):
     names_before = {name for name in tree(work_folder) if not name.startswith("inside")}
     with pytest.raises(InputError, match=message):
-        archive.unpack(file, work_folder / "inside")
+        archive.unpack_archive(file, work_folder / "inside")
     names_after = {name for name in tree(work_folder) if not name.startswith("inside")}
     assert names_after == names_before, "unpacking must not write outside of the folder"
     assert not [path for path in (work_folder / "inside").rglob("*") if path.is_symlink()]
 
 
 def test_archive_is_reproducible_and_can_be_unpacked(work_folder):
-    archive.write(work_folder / "one.zip", FILES)
-    archive.write(work_folder / "two.zip", dict(reversed(FILES.items())))
+    archive.write_archive(work_folder / "one.zip", FILES)
+    archive.write_archive(work_folder / "two.zip", dict(reversed(FILES.items())))
     assert (work_folder / "one.zip").read_bytes() == (work_folder / "two.zip").read_bytes()
-    assert sorted(archive.unpack(work_folder / "one.zip", work_folder / "inside")) == sorted(FILES)
+    assert sorted(archive.unpack_archive(work_folder / "one.zip", work_folder / "inside")) == sorted(FILES)
     assert {name: (work_folder / "inside" / name).read_bytes() for name in FILES} == FILES
 
 
@@ -85,7 +85,7 @@ def test_encrypted_member_is_refused(work_folder):
 
 
 def test_highly_compressed_archive_is_refused(work_folder, monkeypatch):
-    monkeypatch.setattr(archive, "FREE_BYTES", 100_000)
+    monkeypatch.setattr(archive, "EXTRA_BYTES", 100_000)
     member = zipfile.ZipInfo("ledger.jsonl")
     member.compress_type = zipfile.ZIP_DEFLATED
     file = write_archive(work_folder, (member, b"\0" * 1_000_000))
@@ -102,12 +102,14 @@ def test_highly_compressed_archive_is_refused(work_folder, monkeypatch):
 
 
 def test_archive_that_could_not_be_unpacked_is_not_written(work_folder, monkeypatch):
-    monkeypatch.setattr(archive, "MAX_FILE", 1000)
+    monkeypatch.setattr(archive, "MAX_FILE_BYTES", 1000)
     with pytest.raises(InputError, match=r"report/report.json.* 1,000 .* 1,001"):
-        archive.write(work_folder / "sweep.zip", {"report/report.json": b"x" * 1001})
+        archive.write_archive(work_folder / "sweep.zip", {"report/report.json": b"x" * 1001})
     monkeypatch.setattr(archive, "MAX_BYTES", 1500)
     with pytest.raises(InputError, match=r"1,500 .* 1,601"):
-        archive.write(work_folder / "sweep.zip", {"plan.json": b"x" * 600, "ledger.jsonl": b"x" * 1001})
+        archive.write_archive(
+            work_folder / "sweep.zip", {"plan.json": b"x" * 600, "ledger.jsonl": b"x" * 1001}
+        )
     assert not (work_folder / "sweep.zip").exists()
 
 
@@ -129,7 +131,7 @@ def test_file_that_is_no_archive_is_refused(work_folder, content):
 
 def test_flipped_byte_is_refused_or_changes_no_file(work_folder):
     file = work_folder / "made.zip"
-    archive.write(file, FILES)
+    archive.write_archive(file, FILES)
     archive_bytes = file.read_bytes()
     for position in range(0, len(archive_bytes), 3):
         file.write_bytes(
@@ -138,7 +140,7 @@ def test_flipped_byte_is_refused_or_changes_no_file(work_folder):
         folder = work_folder / "inside" / str(position)
         folder.mkdir()
         try:
-            names = archive.unpack(file, folder)
+            names = archive.unpack_archive(file, folder)
         except InputError:
             continue
         assert all((folder / name).read_bytes() in FILES.values() for name in names)

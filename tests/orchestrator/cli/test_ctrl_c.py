@@ -25,18 +25,18 @@ run()
 """
 COLLECTION_SCRIPT = """
 import os, signal, time, weakref
-from orchestrator.cli.ctrl_c import handle_ctrl_c, was_pressed
+from orchestrator.cli.ctrl_c import handle_ctrl_c, was_interrupted
 class Target:
     pass
 handle_ctrl_c()
 target = Target()
 reference = weakref.ref(target, lambda _: os.kill(os.getpid(), signal.SIGINT))
-assert not was_pressed()
+assert not was_interrupted()
 try:
     del target
     time.sleep({patience})
 except KeyboardInterrupt:
-    assert was_pressed()
+    assert was_interrupted()
     print("raised again")
 """
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from orchestrator.cli.task_data import subjects
+from orchestrator.cli.task_data import resolve_data
 from tests.support.processes.commands import TINY, Shell, answer
 
 SMALL_TASK = [
@@ -176,10 +176,10 @@ class TestVerify:
 def test_spec_file_may_have_the_name_of_a_task(haltsweep, tmp_path):
     """A spec file needs no suffix."""
     shutil.copy(tmp_path / "tiny.yaml", tmp_path / "listops")
-    assert [subject.batch_size for subject in subjects("listops", (), None)] == [32]
+    assert [subject.batch_size for subject in resolve_data("listops", (), None)] == [32]
     shutil.move(tmp_path / "listops", tmp_path / "study")
-    (loaded_subject,) = subjects("study", (), None)
+    (loaded_subject,) = resolve_data("study", (), None)
     assert (loaded_subject.name, loaded_subject.batch_size, loaded_subject.steps) == ("listops", 8, 4)
     assert [info.name for info in loaded_subject.splits] == ["train", "valid", "near-iid"]
-    (loaded_subject,) = subjects("study", (), None, ["lra"])
+    (loaded_subject,) = resolve_data("study", (), None, ["lra"])
     assert [info.name for info in loaded_subject.splits] == ["lra"]

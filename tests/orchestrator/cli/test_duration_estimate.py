@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.cli import duration_estimate as hours
 from orchestrator.cli.duration_estimate import estimate_duration
-from orchestrator.execution.sweep.launch_folder import Setup, publish
+from orchestrator.execution.sweep.launch_folder import Setup, create_sweep_folder
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
@@ -31,19 +31,19 @@ def two_cores(monkeypatch):
 def write_sweep(root, plan, outcomes=(OutcomeKind.FINISHED,) * 3, machine=MACHINE):
     """Write a sweep whose first trials have these outcomes, each after ten minutes and 4 steps."""
     folder = SweepFolder(root / plan.name)
-    publish(plan, folder, "", machine, Setup(root / "data"))
+    create_sweep_folder(plan, folder, "", machine, Setup(root / "data"))
     with Ledger.open(folder.ledger_url, plan.name, create=True) as ledger:
         lease = ledger.claim(Holder.current())
         for number, kind in enumerate(outcomes):
             trial = trial_of(plan, number)
             name, last = trial.trial_id, Measurement(4, 500.0, measurement(4).metrics)
             first_events = [
-                log.trial_assigned(0.0, trial),
-                log.started(100.0, name, 1),
-                log.measured(500.0, name, last),
+                log.params_event(0.0, trial),
+                log.start_event(100.0, name, 1),
+                log.measurement_event(500.0, name, last),
             ]
             ledger.append(
-                [*first_events, log.ended(100.0 + TRIAL_DURATION_S, name, Outcome(kind, "so"))], lease
+                [*first_events, log.end_event(100.0 + TRIAL_DURATION_S, name, Outcome(kind, "so"))], lease
             )
         ledger.release(lease)
 
@@ -59,7 +59,7 @@ def test_estimate_uses_and_names_an_earlier_sweep_with_the_same_arm(tmp_path):
     write_sweep(tmp_path, make_named_plan("before", OLD_ARM))
     estimate = estimate_duration(make_named_plan("after", OLD_ARM, trials_per_arm=10), tmp_path)
     assert estimate == (  # 10 search and 2 confirm trials of 10 minutes, two at a time
-        "About 1h 00m on this machine, 2 trials at a time, from the durations of 3 trials of such arms "
+        "About 1h 00m on this machine, 2 trials at a time, from the durations of 3 trials of equal arms "
         "in before on this kind of machine."
     )
 
@@ -69,7 +69,7 @@ def test_estimate_prefers_an_earlier_run_of_the_same_sweep(tmp_path):
     write_sweep(tmp_path, make_named_plan("other", OLD_ARM), (OutcomeKind.FINISHED,) * 2)  # newer
     estimate = estimate_duration(make_named_plan("mine", OLD_ARM, trials_per_arm=10), tmp_path)
     assert estimate.startswith("About 1h 00m on this machine")
-    assert "the durations of 3 trials of such arms in mine on this kind" in estimate
+    assert "the durations of 3 trials of equal arms in mine on this kind" in estimate
     longer_plan = make_named_plan("mine", make_arm("longer", steps=12), trials_per_arm=10)
     assert estimate_duration(longer_plan, tmp_path).startswith("About 3h 00m ")
 

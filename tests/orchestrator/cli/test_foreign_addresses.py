@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.execution.sweep.launch_folder import Setup, publish
+from orchestrator.execution.sweep.launch_folder import Setup, create_sweep_folder
 from orchestrator.identity import SweepFolder
 from tests.support.mlflow.mlflow_answers import answering, with_arms
 from tests.support.processes.commands import Shell
@@ -51,7 +51,7 @@ def foreign_ledger(root: Path, database: socket.socket) -> str:
     """Create a folder with a ledger in a database; return the address without passwords."""
     address = f"127.0.0.1:{database.getsockname()[1]}/sweeps"
     setup = Setup(root / "data", storage=f"postgresql+psycopg://me@{address}")
-    publish(PLAN, SweepFolder(root / "runs" / PLAN.name), "", {}, setup)
+    create_sweep_folder(PLAN, SweepFolder(root / "runs" / PLAN.name), "", {}, setup)
     return address
 
 

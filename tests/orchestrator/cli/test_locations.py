@@ -9,8 +9,8 @@ from orchestrator.cli.locations import (
     command,
     data_root,
     find_sweep,
+    launch_tracking_uri,
     runs_root,
-    tracked_by_launch,
     tracking_uri,
 )
 from orchestrator.cli.stored_sweep import launched_sweep
@@ -57,20 +57,20 @@ def test_default_tracking_store_is_in_the_runs_folder(working_folder, monkeypatc
 
 
 def test_only_launch_may_disable_tracking(working_folder, monkeypatch):
-    assert tracked_by_launch("none", Path("runs")) is None
+    assert launch_tracking_uri("none", Path("runs")) is None
     with pytest.raises(InputError, match="--tracking none"):
         tracking_uri("none", Path("runs"))
     default_store = tracking_uri(None, Path("runs"))
-    assert tracked_by_launch(None, Path("runs")) == default_store
+    assert launch_tracking_uri(None, Path("runs")) == default_store
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "none")
-    assert tracked_by_launch(None, Path("runs")) is None
-    assert tracked_by_launch("http://given", Path("runs")) == "http://given"
+    assert launch_tracking_uri(None, Path("runs")) is None
+    assert launch_tracking_uri("http://given", Path("runs")) == "http://given"
     assert tracking_uri(None, Path("runs")) == default_store, "a later sync can use the default store"
 
 
 def test_password_in_a_sqlite_url_is_refused(working_folder):
     with pytest.raises(InputError, match="sqlite") as error:
-        tracked_by_launch("sqlite:///user:pw1@h/x.db", Path("runs"))
+        launch_tracking_uri("sqlite:///user:pw1@h/x.db", Path("runs"))
     assert "pw1" not in str(error.value)
     assert not list(working_folder.iterdir())
 

@@ -76,10 +76,10 @@ def run_trial(searcher, number, values=None, params=None):
     if params is None:
         params = searcher.ask(number)
     else:
-        searcher.record_assignment(number, params)
+        searcher.record_params(number, params)
     x = float(params.get("model.x", 0.5))
     searcher.report(number, 1, values or (-((x - 0.3) ** 2),))
-    searcher.finished(number)
+    searcher.record_finished(number)
     return params
 
 
@@ -145,11 +145,11 @@ def test_grid_tries_every_combination_once(sampler):
 def test_grid_continues_past_failures():
     searcher = make_search(GRID_SPACE, "grid")
     drawn_params = [searcher.ask(number) for number in range(3)]
-    searcher.failed(1)
-    searcher.diverged(2)
+    searcher.record_failed(1)
+    searcher.record_diverged(2)
     second_search = make_search(GRID_SPACE, "grid")
     for number, params in enumerate(drawn_params[:2]):
-        second_search.record_assignment(number, params)
+        second_search.record_params(number, params)
     assert [second_search.ask(2), second_search.ask(3)] == [drawn_params[2], searcher.ask(3)]
 
 
@@ -174,12 +174,12 @@ def test_rebuilt_search_with_constraints_draws_the_same_params(num_replayed, see
     for number in range(9):
         params = live_search.ask(number)
         if number < num_replayed:
-            rebuilt_search.record_assignment(number, params)
+            rebuilt_search.record_params(number, params)
         else:
             assert rebuilt_search.ask(number) == params
         assert report_steps(rebuilt_search, number) == report_steps(live_search, number)
-        live_search.finished(number)
-        rebuilt_search.finished(number)
+        live_search.record_finished(number)
+        rebuilt_search.record_finished(number)
 
 
 def test_recorded_params_replace_the_draws_of_another_optuna_version():
@@ -213,14 +213,14 @@ def test_diverged_trial_has_the_worst_value():
     run_trial(searcher, 0, (0.9,))
     run_trial(searcher, 1, (0.2,))
     searcher.ask(2)
-    searcher.diverged(2)
+    searcher.record_diverged(2)
     assert trial_states(searcher)[2] == ("COMPLETE", [0.2])
 
 
 def test_diverged_trial_waits_for_the_first_value():
     searcher = make_search(objectives=(Objective(metric="valid/loss", goal="min"),))
     searcher.ask(0)
-    searcher.diverged(0)
+    searcher.record_diverged(0)
     assert trial_states(searcher)[0][0] == "RUNNING"
     run_trial(searcher, 1, (4.0,))
     run_trial(searcher, 2, (5.0,))
@@ -230,10 +230,10 @@ def test_diverged_trial_waits_for_the_first_value():
 def test_failed_and_pruned_trials_are_reported_to_the_sampler():
     searcher = make_search(stopper={"name": "median"})
     searcher.ask(0)
-    searcher.failed(0)
+    searcher.record_failed(0)
     searcher.ask(1)
     searcher.report(1, 1, (0.4,))
-    searcher.pruned(1)
+    searcher.record_pruned(1)
     assert trial_states(searcher) == [("FAIL", None), ("PRUNED", [0.4])]
 
 
@@ -269,9 +269,9 @@ def test_sampler_avoids_infeasible_params():
     for number in range(60):
         if searcher.ask(number)["model.x"] > 0.5:
             infeasible.append(number)
-            searcher.infeasible(number)
+            searcher.record_infeasible(number)
         else:
             searcher.report(number, 1, [0.5])
-            searcher.finished(number)
+            searcher.record_finished(number)
     num_late = sum(number >= 20 for number in infeasible)
     assert num_late / 40 < 0.25

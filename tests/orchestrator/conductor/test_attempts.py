@@ -1,6 +1,6 @@
 import pytest
 
-from orchestrator.conductor.attempts import MOST_KILLS, Attempts, Kills
+from orchestrator.conductor.attempts import MAX_KILLS, Attempts, Kills
 from orchestrator.ledger.events import Event, EventKind
 from orchestrator.trials import DeathCause, OutcomeKind
 
@@ -50,7 +50,7 @@ def test_repeated_memory_kills_end_a_trial_as_out_of_memory():
 
 def test_kills_are_counted_by_trial_until_progress():
     kills = Kills()
-    for _ in range(MOST_KILLS):
+    for _ in range(MAX_KILLS):
         assert kills.blocked_trials() == {}
         kills.add("a", "SIGKILL")
         kills.add("b", "SIGTERM") if not kills.blocked_trials() else None
@@ -70,5 +70,6 @@ def test_kills_are_counted_by_trial_until_progress():
 )
 def test_phase_and_outcome_decide_whether_a_checkpoint_is_restored(phase, kind, is_restored):
     assert (
-        make_attempts(START_EVENT, (EventKind.ENDED, {"kind": kind}), phase=phase).read_again is is_restored
+        make_attempts(START_EVENT, (EventKind.ENDED, {"kind": kind}), phase=phase).keeps_checkpoints
+        is is_restored
     )

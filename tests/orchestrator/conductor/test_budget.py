@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from orchestrator.conductor.budget import WallClock, budget_end
-from orchestrator.ledger.events import BUDGET, Event, EventKind, closed
+from orchestrator.ledger.events import BUDGET_REASON, Event, EventKind, release_event
 from orchestrator.plan.types import Extension
 from tests.support.specs.plans import make_plan
 
@@ -29,13 +29,13 @@ def test_clock_that_was_set_back_subtracts_no_time():
 
 def test_exhausted_budget_ends_the_sweep_until_an_extension():
     reason = "the budget of 1 device hours is used up"
-    closing_event, plan = closed(9.0, BUDGET, reason), make_plan(1)
+    closing_event, plan = release_event(9.0, BUDGET_REASON, reason), make_plan(1)
     assert budget_end(closing_event, plan) == reason
-    assert budget_end(closed(9.0, BUDGET), plan) == "the budget is used up", (
+    assert budget_end(release_event(9.0, BUDGET_REASON), plan) == "the budget is used up", (
         "events of older versions have no text"
     )
     assert not any(
-        budget_end(event, plan) for event in (None, closed(9.0, "done"), Event(EventKind.OPENED, 9.0))
+        budget_end(event, plan) for event in (None, release_event(9.0, "done"), Event(EventKind.OPENED, 9.0))
     )
     early_extension, late_extension = (
         Extension(time, "extend", "digest", (), (), (), {}) for time in (8.0, 10.0)
@@ -47,7 +47,7 @@ def test_exhausted_budget_ends_the_sweep_until_an_extension():
 def test_extension_counts_despite_wrong_clocks():
     reason, plan = "the budget of 1 device hours is used up", make_plan(1)
     future = 40 * 24 * 3600.0
-    closing_event = closed(future, BUDGET, reason, extensions=1)
+    closing_event = release_event(future, BUDGET_REASON, reason, extensions=1)
     first_extension, second_extension = (
         Extension(time, "extend", "digest", (), (), (), {}) for time in (2 * future, 10.0)
     )

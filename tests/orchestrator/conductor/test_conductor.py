@@ -9,7 +9,7 @@ from orchestrator.conductor import arm_search
 from orchestrator.conductor.conductor import Conductor
 from orchestrator.conductor.messages import Continue, Progress, Stop
 from orchestrator.errors import StoreError
-from orchestrator.ledger.events import ended, measured, trial_assigned
+from orchestrator.ledger.events import end_event, measurement_event, params_event
 from orchestrator.ledger.fold import records
 from orchestrator.spec.section import Objective, Resources
 from orchestrator.trials import Outcome, OutcomeKind
@@ -159,7 +159,7 @@ def test_failed_search_makes_only_its_later_trials_unrunnable():
 
 
 def test_unsatisfiable_space_makes_its_search_unrunnable(monkeypatch):
-    monkeypatch.setattr(arm_search, "TRIES", 5)
+    monkeypatch.setattr(arm_search, "MAX_DRAWS", 5)
     space = Space(LINE.dimensions, (Constraint("model.x", ">", 2),))
     conductor = Conductor(make_plan([make_arm("none", space), make_arm("some")], trials_per_arm=2, seeds=()))
     assert trial_places(next_trials(conductor)) == [("some", "search", 0), ("some", "search", 1)]
@@ -191,7 +191,7 @@ def test_infeasible_trial_is_replaced():
     confirm_trial = conductor.next_trial()
     assert (confirm_trial.planned.phase, confirm_trial.assignment) == ("confirm", third_trial.assignment)
     finish_trial(conductor, confirm_trial)
-    assert conductor.finished
+    assert conductor.is_finished
 
 
 def test_search_with_only_infeasible_params_ends_with_a_reason():
@@ -203,9 +203,9 @@ def test_search_with_only_infeasible_params_ends_with_a_reason():
     assert num_ended == 20
     outcomes = [outcome for _, outcome in conductor.take_unrunnable()]
     assert [outcome.kind for outcome in outcomes] == [OutcomeKind.SKIPPED] * 2 + [OutcomeKind.CRASHED]
-    assert "20 trials called their settings infeasible, 10 for each that was asked for" in outcomes[0].reason
+    assert "20 trials were infeasible, 10 for each planned trial" in outcomes[0].reason
     assert "20 infeasible" in outcomes[2].reason
-    assert conductor.finished
+    assert conductor.is_finished
 
 
 def test_trial_over_its_time_limit_is_stopped():
@@ -228,12 +228,12 @@ def test_confirmed_params_follow_the_scope(scope, best_choice):
     curves = {"overfits": (0.5, 0.9, 0.2), "steady": (0.5, 0.6, 0.7)}
     conductor, replayed_conductor, history = Conductor(plan), Conductor(plan), []
     for trial in next_trials(conductor):
-        history.append(trial_assigned(0.0, trial))
+        history.append(params_event(0.0, trial))
         for step, value in enumerate(curves[trial.assignment["model.x"]], start=1):
             conductor.report(trial.trial_id, make_report(value, step))
-            history.append(measured(0.0, trial.trial_id, make_report(value, step)))
+            history.append(measurement_event(0.0, trial.trial_id, make_report(value, step)))
         conductor.record_end(trial.trial_id, FINISHED)
-        history.append(ended(0.0, trial.trial_id, FINISHED))
+        history.append(end_event(0.0, trial.trial_id, FINISHED))
     for event in history:
         replayed_conductor.replay(event)
     for current_conductor in (conductor, replayed_conductor):
@@ -286,7 +286,7 @@ def test_progress_counts_every_outcome():
 def test_ledger_of_another_plan_is_refused():
     foreign_trial = Conductor(make_plan(1, seed=5)).next_trial()
     with pytest.raises(StoreError, match=foreign_trial.trial_id):
-        Conductor(make_plan(1)).replay(trial_assigned(0.0, foreign_trial))
+        Conductor(make_plan(1)).replay(params_event(0.0, foreign_trial))
 
 
 def test_identical_arms_get_equal_budgets_at_any_time():

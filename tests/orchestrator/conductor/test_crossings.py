@@ -45,7 +45,7 @@ def select_trials(trials, arm, phase, repeat=0):
 
 def test_each_arm_runs_with_the_params_of_the_other_arm_on_the_same_seeds():
     conductor, trials = run_all(repeated_plan(2, cross=True))
-    assert conductor.finished
+    assert conductor.is_finished
     for repeat in range(2):
         best_params = {
             arm: select_trials(trials, arm, "confirm", repeat)[0].assignment for arm in ("arm-0", "arm-1")
@@ -82,7 +82,7 @@ def test_failed_search_makes_its_cross_trials_unrunnable():
         return CRASHED if is_failed else FINISHED
 
     conductor, trials = run_all(repeated_plan(1, others=2, cross=True), outcome_of)
-    assert conductor.finished
+    assert conductor.is_finished
     assert {
         (trial.planned.arm, trial.planned.settings_of) for trial in trials if trial.planned.settings_of
     } == {

@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.conductor.messages import Reply
-from orchestrator.conductor.outlook import Outlook, PhaseWork, RunningTrial, remaining
+from orchestrator.conductor.outlook import Outlook, PhaseWork, RunningTrial, estimate_remaining
 from orchestrator.ledger.fold import records
 from tests.support.processes.logs import Clock, MemoryLog, record
 from tests.support.specs.plans import make_plan
@@ -34,11 +34,11 @@ def make_phase_work(phase="search", arm="a", **counts):
     ],
 )
 def test_remaining_work_without_evidence_is_unknown(outlook, reason):
-    assert remaining(outlook) is None, reason
+    assert estimate_remaining(outlook) is None, reason
 
 
 def test_speeds_of_all_running_trials_give_an_estimate():
-    estimate = remaining(
+    estimate = estimate_remaining(
         Outlook(
             (make_running_trial(500, 10.0), make_running_trial(250, 10.0)), (make_phase_work(num_waiting=2),)
         )
@@ -50,7 +50,7 @@ def test_speeds_of_all_running_trials_give_an_estimate():
 
 def test_ended_trials_give_an_estimate_with_pruned_durations():
     search_work = make_phase_work(num_waiting=2, ended=4, seconds=40.0, finished=1, finished_s=25.0)
-    estimate = remaining(Outlook((make_running_trial(),), (search_work,)))
+    estimate = estimate_remaining(Outlook((make_running_trial(),), (search_work,)))
     assert estimate.seconds == pytest.approx(3 * 10.0)
     assert estimate.basis == "from 4 ended trials"
 
@@ -62,14 +62,14 @@ def test_confirm_trials_take_as_long_as_finished_search_trials():
         make_phase_work(arm="b", ended=1, seconds=5.0, finished=1, finished_s=5.0),
         make_phase_work("confirm", arm="b", num_waiting=1),
     )
-    estimate = remaining(Outlook((), phases))
+    estimate = estimate_remaining(Outlook((), phases))
     assert estimate.seconds == pytest.approx(2 * 25.0 + 5.0)
 
 
 def test_running_trial_shows_the_first_objective():
     plan, log = make_plan(1), MemoryLog()
     recorder = record(plan, log)
-    attempt = recorder.ask()
+    attempt = recorder.next_attempt()
     metrics = {"aa/first": 0.1, "valid/score": 0.75, "train/loss": 2.0}
     recorder.record(attempt.trial_id, attempt.token, Reply(measurement=Measurement(2, 4.0, metrics)))
     (running_trial,) = recorder.outlook().running
@@ -87,7 +87,7 @@ def test_silence_of_a_trial_starts_at_its_last_report():
     plan, log = make_plan(1), MemoryLog()
     clock = Clock(100.0)
     recorder = record(plan, log, clock=clock)
-    attempt = recorder.ask()
+    attempt = recorder.next_attempt()
     clock.now = 130.0
     assert [trial.silent_s for trial in recorder.outlook().running] == [30.0]
     recorder.record(

@@ -24,7 +24,7 @@ def run_all(plan):
         conductor.report(trial.trial_id, Measurement(1, 1.0, metrics))
         conductor.record_end(trial.trial_id, FINISHED)
         trials.append(trial)
-    assert conductor.finished
+    assert conductor.is_finished
     return trials
 
 

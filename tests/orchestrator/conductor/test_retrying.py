@@ -4,7 +4,7 @@ import pytest
 
 from orchestrator.conductor.conductor import Conductor
 from orchestrator.conductor.messages import Reply
-from orchestrator.conductor.retrying import choose
+from orchestrator.conductor.retrying import choose_retries
 from orchestrator.errors import InputError
 from orchestrator.ledger.events import EventKind
 from orchestrator.ledger.fold import records
@@ -21,7 +21,7 @@ CRASHED = Outcome(OutcomeKind.CRASHED, "a mistake")
 def run_all(recorder, is_failing=lambda _: False, score_of=lambda _: 0.5):
     """Run all trials and return the ids of the started trials."""
     trial_ids = []
-    while (attempt := recorder.ask()) is not None:
+    while (attempt := recorder.next_attempt()) is not None:
         trial = attempt.trial.planned
         trial_ids.append(attempt.trial_id)
         if is_failing(trial):
@@ -34,7 +34,7 @@ def run_all(recorder, is_failing=lambda _: False, score_of=lambda _: 0.5):
 
 
 def retry_trials(recorder, plan, log, *selection):
-    retry_choice = choose(plan, records(log.written, plan), selection)
+    retry_choice = choose_retries(plan, records(log.written, plan), selection)
     recorder.retry(retry_choice.trial_ids, lambda *_: True)
     return retry_choice
 
@@ -70,7 +70,7 @@ def test_posthoc_trials_run_after_the_retry_of_their_confirm_trial():
     trial_records = records(log.written, plan)
     assert len(trial_records) == len(plan.trials)
     assert [bool(record.retried) for record in trial_records if record.phase == "confirm"] == [True, False]
-    assert replay_log(plan, log).finished
+    assert replay_log(plan, log).is_finished
 
 
 def test_failed_search_is_retried_and_then_confirmed():
@@ -91,7 +91,7 @@ def test_failed_search_is_retried_and_then_confirmed():
     assert {tuple(record.assignment.items()) for record in confirm_records} == {
         tuple(best_record.assignment.items())
     }
-    assert replay_log(plan, log).finished
+    assert replay_log(plan, log).is_finished
 
 
 def test_search_is_not_retried_after_its_confirmation_started():
@@ -100,11 +100,11 @@ def test_search_is_not_retried_after_its_confirmation_started():
         record(plan, log),
         is_failing=lambda trial: trial.phase == "search" and trial.number == 0,
     )
-    retry_choice = choose(plan, records(log.written, plan), ["failed"])
+    retry_choice = choose_retries(plan, records(log.written, plan), ["failed"])
     assert retry_choice.trial_ids == ()
     assert len(retry_choice.left_out) == 1
     with pytest.raises(InputError, match="arm-0/search/0"):
-        choose(
+        choose_retries(
             plan,
             records(log.written, plan),
             [select_ids(plan, "search")[0]],
@@ -115,9 +115,9 @@ def test_search_is_not_retried_after_its_confirmation_started():
 def test_diverged_trial_is_retried_only_by_name(selection, num_retried):
     plan, log = make_plan(1, trials_per_arm=0, seeds=(7,)), MemoryLog()
     recorder = record(plan, log)
-    attempt = recorder.ask()
+    attempt = recorder.next_attempt()
     recorder.record(attempt.trial_id, attempt.token, Reply(ended=Outcome(OutcomeKind.DIVERGED, "nan")))
-    assert len(choose(plan, records(log.written, plan), [selection]).trial_ids) == num_retried
+    assert len(choose_retries(plan, records(log.written, plan), [selection]).trial_ids) == num_retried
 
 
 def test_retried_seed_repeats_its_look():
@@ -147,7 +147,7 @@ def test_retried_seed_repeats_its_look():
     assert [
         trial_id for trial_id, kind in log.outcomes().items() if kind is OutcomeKind.SKIPPED
     ] == skipped_ids
-    assert replay_log(plan, log).finished
+    assert replay_log(plan, log).is_finished
 
 
 def test_retry_decides_equally_from_prefixes_of_the_log():

@@ -56,7 +56,7 @@ def test_only_arms_with_a_verdict_stop_early():
     seeds_by_arm = run_all(conductor)
     assert seeds_by_arm["base"] == seeds_by_arm["near"] == list(SEEDS)
     assert seeds_by_arm["far"] == list(SEEDS[:3])
-    assert conductor.finished
+    assert conductor.is_finished
     skipped_trials = conductor.take_unrunnable()
     assert [trial.planned.seed for trial, _ in skipped_trials] == list(SEEDS[3:])
     assert {outcome for _, outcome in skipped_trials} == {
@@ -97,7 +97,7 @@ def test_failed_seed_withholds_the_early_verdict(arm):
         outcome = Outcome(OutcomeKind.DIVERGED, "nan") if is_failed else FINISHED
         finish_trial(conductor, trial, outcome)
     assert num_trials["far"] == 8
-    assert conductor.finished
+    assert conductor.is_finished
 
 
 def test_arm_with_a_failed_search_does_not_block_other_arms():
@@ -108,7 +108,7 @@ def test_arm_with_a_failed_search_does_not_block_other_arms():
         conductor.record_end(trial.trial_id, Outcome(OutcomeKind.CRASHED, "no") if is_failed else FINISHED)
     seeds_by_arm = run_all(conductor)
     assert (len(seeds_by_arm["base"]), len(seeds_by_arm["far"]), len(seeds_by_arm["near"])) == (8, 3, 0)
-    assert conductor.finished
+    assert conductor.is_finished
 
 
 def make_synthetic_plan():

@@ -64,7 +64,7 @@ def test_target_of_a_minimised_objective_is_an_upper_bound():
     assert skip_reasons(conductor) == []
     run_trials(conductor, valid_loss=[0.05])
     assert len(skip_reasons(conductor)) == 1
-    assert conductor.finished
+    assert conductor.is_finished
 
 
 def test_no_improvement_counts_trials_that_ended_since_the_best():
@@ -97,7 +97,7 @@ def test_device_hours_are_work_times_devices():
     conductor = Conductor(make_plan(2, trials_per_arm=9, seeds=(), resources=resources, limits=limits))
     places = run_trials(conductor, seconds=[3600.0] * 4)
     assert places == [("arm-0", "search"), ("arm-1", "search")] * 2
-    assert conductor.finished
+    assert conductor.is_finished
     reasons = skip_reasons(conductor)
     assert len(reasons) == 14
     assert reasons[0].endswith("1 device hours are used up")
@@ -125,12 +125,12 @@ def test_device_hours_of_the_sweep_end_the_session():
     log = MemoryLog()
     recorder = record(plan, log)
     for _ in range(2):
-        attempt = recorder.ask()
+        attempt = recorder.next_attempt()
         report = Measurement(1, 1900.0, {"valid/score": 0.1})
         recorder.record(attempt.trial_id, attempt.token, Reply(report))
         recorder.record(attempt.trial_id, attempt.token, Reply(ended=FINISHED))
-    assert recorder.ask() is None
-    assert recorder.draining == "the budget of 1 device hours is used up"
+    assert recorder.next_attempt() is None
+    assert recorder.drain_reason == "the budget of 1 device hours is used up"
     recorder.close()
     assert log.of(EventKind.CLOSED)[0].payload["reason"] == "budget"
 

@@ -1,7 +1,7 @@
 """The display of a running sweep is updated at a limited rate."""
 
 from orchestrator.conductor.messages import Progress
-from orchestrator.execution.live_view import LOOK_SHARE, VIEW_S, Snapshot, ThrottledView
+from orchestrator.execution.live_view import INTERVAL_FACTOR, MIN_INTERVAL_S, Snapshot, ThrottledView
 from tests.support.processes.logs import Clock
 
 
@@ -18,9 +18,9 @@ def test_snapshots_are_displayed_at_a_limited_rate_and_the_last_change_is_displa
     for number in range(1, 1001):
         progress[0] = number
         clock.now += 0.01
-        view.changed()
-    period_s = max(VIEW_S, LOOK_SHARE * snapshot_s)
+        view.record_change()
+    period_s = max(MIN_INTERVAL_S, INTERVAL_FACTOR * snapshot_s)
     assert 2 <= len(displayed) <= clock.now / period_s + 1
     clock.now += period_s
-    view.catch_up()
+    view.show_changes()
     assert displayed[-1] == 1000

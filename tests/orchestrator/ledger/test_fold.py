@@ -20,7 +20,7 @@ TRIAL_ID = PLAN.trials[0].trial_id
 
 
 def opening_event(commit: str) -> log.Event:
-    return log.opened(1.0, DEAD, "digest", {"commit": commit})
+    return log.claim_event(1.0, DEAD, "digest", {"commit": commit})
 
 
 def test_trial_survives_json() -> None:
@@ -33,14 +33,14 @@ def test_examples_belong_to_the_measurement_of_their_step() -> None:
     examples = ({"number": 3, "words": ["a"]},)
     last_measurement = replace(measurement(20), examples=examples)
     events = [
-        log.measured(1.0, TRIAL_ID, measurement(10)),
-        log.measured(2.0, TRIAL_ID, last_measurement),
-        log.examples_stored(2.0, TRIAL_ID, last_measurement),
+        log.measurement_event(1.0, TRIAL_ID, measurement(10)),
+        log.measurement_event(2.0, TRIAL_ID, last_measurement),
+        log.examples_event(2.0, TRIAL_ID, last_measurement),
     ]
     assert [item.examples for item in measurements(events)[TRIAL_ID]] == [(), examples]
     other_events = [
-        log.examples_stored(3.0, "other", last_measurement),
-        log.examples_stored(3.0, TRIAL_ID, replace(last_measurement, step=30)),
+        log.examples_event(3.0, "other", last_measurement),
+        log.examples_event(3.0, TRIAL_ID, replace(last_measurement, step=30)),
     ]
     assert measurements([*events, *other_events]) == measurements(events)
 
@@ -75,11 +75,11 @@ def test_records_of_a_whole_sweep() -> None:
 def test_stopped_trial_that_continues_is_open() -> None:
     events = [
         opening_event("old"),
-        log.trial_assigned(2.0, trial_of(PLAN, 0)),
-        log.started(3.0, TRIAL_ID, 1),
-        log.ended(4.0, TRIAL_ID, Outcome(OutcomeKind.STOPPED, "Ctrl-C")),
+        log.params_event(2.0, trial_of(PLAN, 0)),
+        log.start_event(3.0, TRIAL_ID, 1),
+        log.end_event(4.0, TRIAL_ID, Outcome(OutcomeKind.STOPPED, "Ctrl-C")),
         opening_event("new"),
-        log.started(6.0, TRIAL_ID, 2),
+        log.start_event(6.0, TRIAL_ID, 2),
     ]
     (stopped_record,) = records(events[:4], PLAN)
     assert (stopped_record.outcome, stopped_record.reason, stopped_record.ended_at) == (
@@ -97,9 +97,11 @@ def test_stopped_trial_that_continues_is_open() -> None:
 def test_best_is_the_first_extreme_of_the_objective(values: list[float], goal: str) -> None:
     objectives = (Objective(metric="valid/score", goal=goal), Objective(metric="train/loss", goal="min"))
     plan = make_plan(1, objectives=objectives)
-    events = [log.trial_assigned(1.0, trial_of(plan, 0))]
+    events = [log.params_event(1.0, trial_of(plan, 0))]
     trial_id = plan.trials[0].trial_id
-    events += [log.measured(2.0, trial_id, measurement(step, value)) for step, value in enumerate(values, 1)]
+    events += [
+        log.measurement_event(2.0, trial_id, measurement(step, value)) for step, value in enumerate(values, 1)
+    ]
     (record,) = records(events, plan)
     extreme = max(values) if goal == "max" else min(values)
     assert record.best.step == 1 + values.index(extreme)
@@ -108,10 +110,10 @@ def test_best_is_the_first_extreme_of_the_objective(values: list[float], goal: s
 
 def test_measurement_without_the_objective_is_never_best() -> None:
     events = [
-        log.trial_assigned(1.0, trial_of(PLAN, 0)),
-        log.measured(2.0, TRIAL_ID, Measurement(1, 0.1, {"other": 9.0})),
-        log.measured(2.0, TRIAL_ID, measurement(2, 0.1)),
-        log.measured(2.0, TRIAL_ID, Measurement(3, 0.3, {"other": 9.0})),
+        log.params_event(1.0, trial_of(PLAN, 0)),
+        log.measurement_event(2.0, TRIAL_ID, Measurement(1, 0.1, {"other": 9.0})),
+        log.measurement_event(2.0, TRIAL_ID, measurement(2, 0.1)),
+        log.measurement_event(2.0, TRIAL_ID, Measurement(3, 0.3, {"other": 9.0})),
     ]
     (record,) = records(events, PLAN)
     assert record.best.step == 2
@@ -120,10 +122,10 @@ def test_measurement_without_the_objective_is_never_best() -> None:
 def test_trial_is_judged_by_its_last_report_with_all_objectives() -> None:
     """Code may log metrics in every other report, and its last report may lack the objectives."""
     events = [
-        log.trial_assigned(1.0, trial_of(PLAN, 0)),
-        log.measured(2.0, TRIAL_ID, measurement(1, 0.9)),
-        log.measured(2.0, TRIAL_ID, measurement(2, 0.1)),
-        log.measured(2.0, TRIAL_ID, Measurement(3, 0.3, {"train/loss": 9.0})),
+        log.params_event(1.0, trial_of(PLAN, 0)),
+        log.measurement_event(2.0, TRIAL_ID, measurement(1, 0.9)),
+        log.measurement_event(2.0, TRIAL_ID, measurement(2, 0.1)),
+        log.measurement_event(2.0, TRIAL_ID, Measurement(3, 0.3, {"train/loss": 9.0})),
     ]
     (record,) = records(events, PLAN)
     assert record.judged_by(["valid/score"]) == (0.1,)
@@ -131,6 +133,6 @@ def test_trial_is_judged_by_its_last_report_with_all_objectives() -> None:
 
 
 def test_measurements_are_ordered_and_unique() -> None:
-    events = [log.measured(1.0, "a", measurement(step, step / 10)) for step in (1, 3, 2)]
-    events += [log.measured(2.0, "a", measurement(3, 9.0)), log.closed(3.0, "done")]
+    events = [log.measurement_event(1.0, "a", measurement(step, step / 10)) for step in (1, 3, 2)]
+    events += [log.measurement_event(2.0, "a", measurement(3, 9.0)), log.release_event(3.0, "done")]
     assert measurements(events) == {"a": [measurement(1, 0.1), measurement(2, 0.2), measurement(3, 0.3)]}

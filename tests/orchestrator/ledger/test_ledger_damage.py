@@ -12,7 +12,7 @@ from orchestrator.ledger.events import Event, EventKind
 from orchestrator.ledger.lease import Holder, Lease
 from orchestrator.ledger.sql.schema import SCHEMA_VERSION
 from orchestrator.ledger.store import Ledger
-from orchestrator.ledger.summary import summaries
+from orchestrator.ledger.summary import read_summaries
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.orchestrator.ledger.conftest import execute
 from tests.support.specs.plans import make_plan
@@ -74,7 +74,7 @@ def test_inserted_row_is_named(any_url: str, written_events: list[Event]) -> Non
         f"SELECT {columns}, {len(written_events) + 1} FROM haltsweep_events WHERE seq = 1",
     )
     faults = read_refused(any_url, rf"event {len(written_events) + 1} \(opened\)")
-    assert f"event {len(written_events)} " in faults[-1]
+    assert f"event {len(written_events)}" in faults[-1]
 
 
 def test_missing_end_of_the_log_is_named(any_url: str, written_events: list[Event]) -> None:
@@ -110,7 +110,7 @@ def test_sweep_that_lost_its_name_is_not_started_again(any_url: str, written_eve
 def test_sweep_that_lost_its_row_is_not_started_again(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     with Ledger.open(url, SWEEP, create=True) as ledger:
-        ledger.append([log.closed(1.0, "done")], ledger.claim(DEAD))
+        ledger.append([log.release_event(1.0, "done")], ledger.claim(DEAD))
     with closing(sqlite3.connect(tmp_path / "ledger.db")) as database:
         database.execute("DELETE FROM haltsweep_sweeps")
         database.commit()
@@ -140,7 +140,7 @@ def test_ledger_of_version_2_is_upgraded_for_retries(any_url: str) -> None:
     crashed = Outcome(OutcomeKind.CRASHED, "a mistake")
     with Ledger.open(any_url, SWEEP, create=True) as ledger:
         lease = ledger.claim(DEAD)
-        ledger.append([log.ended(1.0, "a", crashed)], lease)
+        ledger.append([log.end_event(1.0, "a", crashed)], lease)
         ledger.release(lease)
     execute(
         any_url,
@@ -150,10 +150,10 @@ def test_ledger_of_version_2_is_upgraded_for_retries(any_url: str) -> None:
         "DROP INDEX haltsweep_retries_of_trials",
         "UPDATE haltsweep_schema SET version = 2",
     )
-    (summary,) = summaries(any_url)
+    (summary,) = read_summaries(any_url)
     assert summary.ended == {OutcomeKind.CRASHED: 1}, "reading must not need an upgrade"
     with Ledger.open(any_url, SWEEP) as ledger:
-        retry_events = [log.retried(2.0, "a", -1), log.ended(3.0, "a", crashed)]
+        retry_events = [log.retry_event(2.0, "a", -1), log.end_event(3.0, "a", crashed)]
         ledger.append(retry_events, ledger.claim(DEAD))
         assert ledger.verify() == []
 

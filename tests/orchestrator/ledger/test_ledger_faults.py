@@ -18,7 +18,7 @@ from sqlalchemy.exc import OperationalError
 from orchestrator.errors import StoreError
 from orchestrator.ledger import events as log
 from orchestrator.ledger.events import Event
-from orchestrator.ledger.sql.engine import connect, explain_error, require_answer
+from orchestrator.ledger.sql.engine import connect, explain_error, require_reachable
 from orchestrator.ledger.store import Ledger
 from tests.support.specs.plans import make_plan
 from tests.support.sweeps.histories import DEAD, history, measurement
@@ -27,14 +27,14 @@ WRITER = """
 import sys
 from orchestrator.ledger.store import Ledger
 from orchestrator.ledger.lease import Holder
-from orchestrator.ledger.events import measured
+from orchestrator.ledger.events import measurement_event
 from trainables.protocol import Measurement
 
 ledger = Ledger.open(sys.argv[1], "sweep", create=True)
 lease = ledger.claim(Holder.current())
 start = ledger.last_seq()
 for step in range(start + 1, 10_000_000):
-    ledger.append([measured(float(step), "a", Measurement(step, 1.0, {"x": step / 3}))], lease)
+    ledger.append([measurement_event(float(step), "a", Measurement(step, 1.0, {"x": step / 3}))], lease)
     sys.stdout.write(f"{step}\\n")
     sys.stdout.flush()
 """
@@ -78,7 +78,7 @@ def _readable_prefix(url: str, all_events: list[Event]) -> int:
         events = list(ledger.events())
         assert events == all_events[: len(events)]
         lease = ledger.lease() or ledger.claim(DEAD)
-        ledger.append([log.started(1.0, "new", 1)], lease)
+        ledger.append([log.start_event(1.0, "new", 1)], lease)
         assert len(list(ledger.events())) == len(events) + 1, "a torn ledger must take new events"
         return len(events)
 
@@ -117,7 +117,7 @@ def test_full_disk_keeps_acknowledged_events(ledger: Ledger) -> None:
     def fill() -> None:
         nonlocal num_written
         while True:
-            ledger.append([log.measured(1.0, "a", measurement(num_written + 1))], lease)
+            ledger.append([log.measurement_event(1.0, "a", measurement(num_written + 1))], lease)
             num_written += 1
 
     with pytest.raises(StoreError, match="`haltsweep resume`"):
@@ -126,7 +126,7 @@ def test_full_disk_keeps_acknowledged_events(ledger: Ledger) -> None:
     assert len(list(ledger.events())) == num_written
     sqlalchemy_event.remove(ledger._database.engine, "checkout", limit_pages)
     ledger._database.engine.dispose()
-    ledger.append([log.measured(1.0, "a", measurement(num_written + 1))], lease)
+    ledger.append([log.measurement_event(1.0, "a", measurement(num_written + 1))], lease)
     assert len(list(ledger.events())) == num_written + 1
 
 
@@ -157,6 +157,6 @@ def test_database_of_another_program_stays_unchanged(tmp_path):
     with closing(sqlite3.connect(file)) as connection, connection:
         connection.execute("CREATE TABLE other (x)")
     content = file.read_bytes()
-    require_answer(f"sqlite:///{file}")
+    require_reachable(f"sqlite:///{file}")
     assert file.read_bytes() == content
     assert list(tmp_path.iterdir()) == [file]

@@ -86,7 +86,7 @@ def test_renewing_and_appending_extend_the_lease(timed_ledger, clock):
     lease = timed_ledger.claim(DEAD)
     for renew in (
         lambda: timed_ledger.renew(lease),
-        lambda: timed_ledger.append([log.closed(1.0, "done")], lease),
+        lambda: timed_ledger.append([log.release_event(1.0, "done")], lease),
     ):
         clock.now += LEASE_S - 1
         renew()
@@ -99,8 +99,8 @@ CLOCK_ERROR_S = 40 * 24 * 3600.0
 
 
 def test_lease_of_a_clock_far_ahead_is_free_after_a_moment(timed_ledger, clock, monkeypatch):
-    monkeypatch.setattr(store, "WATCHED_S", 0.2)
-    monkeypatch.setattr(store, "LOOK_S", 0.05)
+    monkeypatch.setattr(store, "VOID_LEASE_WAIT_S", 0.2)
+    monkeypatch.setattr(store, "POLL_S", 0.05)
     clock.now += CLOCK_ERROR_S
     old_lease = timed_ledger.claim(DEAD)
     clock.now -= CLOCK_ERROR_S
@@ -116,7 +116,7 @@ def test_take_over_names_and_fences_a_living_holder(timed_ledger, child):
     new_lease = timed_ledger.claim(Holder.current(), on_fenced=fenced.append)
     assert fenced == [old_lease]
     with pytest.raises(LeaseLost, match=f"process {os.getpid()}"):
-        timed_ledger.append([log.closed(1.0, "done")], old_lease)
+        timed_ledger.append([log.release_event(1.0, "done")], old_lease)
     with pytest.raises(LeaseLost):
         timed_ledger.renew(old_lease)
     timed_ledger.release(old_lease)

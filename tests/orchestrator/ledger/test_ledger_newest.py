@@ -28,7 +28,7 @@ def filled_ledger(ledger):
     ledger.append(
         [
             *events[:split],
-            log.examples_stored(last_event.at, last_event.trial_id, with_examples),
+            log.examples_event(last_event.at, last_event.trial_id, with_examples),
             *events[split:],
         ],
         lease,
@@ -61,14 +61,25 @@ def test_newest_measurement_of_a_retried_trial_is_that_of_the_retry(ledger, step
     trial, lease = trial_of(PLAN, 0), ledger.claim(Holder.current())
     name, crashed = trial.trial_id, Outcome(OutcomeKind.CRASHED, "a mistake")
     ledger.append(
-        [log.opened(0.0, DEAD, "digest", {}), log.trial_assigned(1.0, trial), log.started(1.0, name, 1)],
+        [
+            log.claim_event(0.0, DEAD, "digest", {}),
+            log.params_event(1.0, trial),
+            log.start_event(1.0, name, 1),
+        ],
         lease,
     )
-    ledger.append([log.measured(2.0, name, measurement(1, 0.1)), log.checkpointed(2.0, name, 1, "x")], lease)
     ledger.append(
-        [log.measured(3.0, name, measurement(2, 0.9)), log.ended(4.0, name, crashed, saved_step=1)], lease
+        [log.measurement_event(2.0, name, measurement(1, 0.1)), log.checkpoint_event(2.0, name, 1, "x")],
+        lease,
     )
-    ledger.append([log.retried(5.0, name, step), log.started(5.0, name, 2)], lease)
+    ledger.append(
+        [
+            log.measurement_event(3.0, name, measurement(2, 0.9)),
+            log.end_event(4.0, name, crashed, saved_step=1),
+        ],
+        lease,
+    )
+    ledger.append([log.retry_event(5.0, name, step), log.start_event(5.0, name, 2)], lease)
 
     def last_and_best():
         (newest_record,) = records(ledger.newest(), PLAN)
@@ -82,7 +93,7 @@ def test_newest_measurement_of_a_retried_trial_is_that_of_the_retry(ledger, step
         return full_record.last, full_record.best
 
     assert last_and_best() == ((None, None) if step < 0 else (measurement(1, 0.1), measurement(1, 0.1)))
-    ledger.append([log.measured(6.0, name, measurement(2, 0.2))], lease)
+    ledger.append([log.measurement_event(6.0, name, measurement(2, 0.2))], lease)
     assert last_and_best() == (measurement(2, 0.2), measurement(2, 0.2))
     retained = [measurement(1, 0.1)] if step > 0 else []
     assert measurements(ledger.events())[name] == [*retained, measurement(2, 0.2)]

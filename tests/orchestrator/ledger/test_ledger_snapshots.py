@@ -30,7 +30,7 @@ def test_snapshot_remains_until_another_replaces_it(any_url: str) -> None:
     seq, lease = write_ledger(any_url)
     with Ledger.open(any_url, SWEEP) as ledger:
         assert ledger.snapshot() == LedgerSnapshot(seq, "plan", b"state")
-        ledger.append([log.closed(1.0, "done")], lease)
+        ledger.append([log.release_event(1.0, "done")], lease)
         assert ledger.snapshot() == LedgerSnapshot(seq, "plan", b"state"), "the snapshot must stay valid"
         ledger.save_snapshot(LedgerSnapshot(seq + 1, "plan", b"later"), lease)
         assert ledger.snapshot() == LedgerSnapshot(seq + 1, "plan", b"later")

@@ -17,14 +17,14 @@ from sqlalchemy.event import listen, remove
 from orchestrator.errors import InputError, LeaseLost, StoreError
 from orchestrator.files.redact import escape_unstorable_values
 from orchestrator.ledger import events as log
-from orchestrator.ledger.event_filter import TrialEnded
+from orchestrator.ledger.event_filter import EventAfterEndError
 from orchestrator.ledger.events import Event
 from orchestrator.ledger.fold import measurements
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.sql.engine import connect, require_locks
 from orchestrator.ledger.sql.schema import SCHEMA_VERSION
 from orchestrator.ledger.store import Ledger
-from orchestrator.ledger.summary import summaries
+from orchestrator.ledger.summary import read_summaries
 from orchestrator.trials import Outcome, OutcomeKind
 from tests.orchestrator.ledger.conftest import execute
 from tests.support.specs.examples import examples
@@ -40,7 +40,7 @@ def without_seq(events: Iterator[Event]) -> list[Event]:
 
 def test_another_connection_reads_the_written_events(store: Ledger, any_url: str) -> None:
     written_events = list(history(make_plan(3), seed=1))
-    assert store.empty
+    assert store.is_empty
     store.append(written_events, store.claim(DEAD))
     with Ledger.open(any_url, "sweep") as other_ledger:
         read_events = list(other_ledger.events())
@@ -52,11 +52,11 @@ def test_another_connection_reads_the_written_events(store: Ledger, any_url: str
         assert list(other_ledger.events(after_seq=middle)) == [
             event for event in read_events if (event.seq or 0) > middle
         ]
-        assert not other_ledger.empty
+        assert not other_ledger.is_empty
 
 
 def test_reading_continues_over_many_pages(store: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.ledger.ledger_reader.READ_ROWS", 7)
+    monkeypatch.setattr("orchestrator.ledger.ledger_reader.PAGE_ROWS", 7)
     events = list(history(make_plan(4), seed=1))
     store.append(events, store.claim(DEAD))
     assert without_seq(store.events()) == events
@@ -64,54 +64,62 @@ def test_reading_continues_over_many_pages(store: Ledger, monkeypatch: pytest.Mo
 
 def test_sweeps_in_one_database_are_separate(store: Ledger, any_url: str) -> None:
     lease = store.claim(DEAD)
-    store.append([log.started(1.0, "a", 1), log.measured(2.0, "a", measurement(1))], lease)
+    store.append([log.start_event(1.0, "a", 1), log.measurement_event(2.0, "a", measurement(1))], lease)
     with Ledger.open(any_url, "other", create=True) as other_ledger:
-        assert other_ledger.empty
+        assert other_ledger.is_empty
         assert other_ledger.uid != store.uid
-        events = [log.measured(2.0, "a", measurement(1)), log.ended(3.0, "a", FINISHED)]
+        events = [log.measurement_event(2.0, "a", measurement(1)), log.end_event(3.0, "a", FINISHED)]
         other_ledger.append(events, other_ledger.claim(Holder.current()))
         assert len(list(other_ledger.events())) == 2
-    store.append([log.measured(3.0, "a", measurement(2))], lease)
+    store.append([log.measurement_event(3.0, "a", measurement(2))], lease)
     assert [event.kind for event in store.events()] == ["started", "measured", "measured"]
 
 
 def test_first_measurement_of_a_step_is_retained(store: Ledger) -> None:
     lease = store.claim(DEAD)
     for trials in (("a", 0.1), ("a", 0.2)), (("a", 0.3), ("b", 0.4)):
-        store.append([log.measured(1.0, trial, measurement(5, value)) for trial, value in trials], lease)
+        store.append(
+            [log.measurement_event(1.0, trial, measurement(5, value)) for trial, value in trials], lease
+        )
     assert measurements(store.events()) == {"a": [measurement(5, 0.1)], "b": [measurement(5, 0.4)]}
 
 
 def test_event_after_a_final_end_is_refused(store: Ledger) -> None:
     lease = store.claim(DEAD)
-    store.append([log.measured(1.0, "a", measurement(1)), log.ended(2.0, "a", FINISHED)], lease)
+    store.append([log.measurement_event(1.0, "a", measurement(1)), log.end_event(2.0, "a", FINISHED)], lease)
     earlier_events = list(store.events())
     for late_event in (
-        log.measured(3.0, "a", measurement(2)),
-        log.ended(3.0, "a", FINISHED),
-        log.started(3.0, "a", 2),
+        log.measurement_event(3.0, "a", measurement(2)),
+        log.end_event(3.0, "a", FINISHED),
+        log.start_event(3.0, "a", 2),
     ):
-        with pytest.raises(TrialEnded, match=rf"a is finished.*'{late_event.kind}'"):
-            store.append([log.started(3.0, "b", 1), late_event], lease)
-    with pytest.raises(TrialEnded, match="b is finished"):
-        store.append([log.ended(1.0, "b", FINISHED), log.measured(2.0, "b", measurement(1))], lease)
+        with pytest.raises(EventAfterEndError, match=rf"a is finished.*'{late_event.kind}'"):
+            store.append([log.start_event(3.0, "b", 1), late_event], lease)
+    with pytest.raises(EventAfterEndError, match="b is finished"):
+        store.append(
+            [log.end_event(1.0, "b", FINISHED), log.measurement_event(2.0, "b", measurement(1))], lease
+        )
     assert list(store.events()) == earlier_events, "a refused batch must leave nothing behind"
 
 
 def test_retried_trial_continues_after_its_end(store: Ledger) -> None:
     lease = store.claim(DEAD)
     crashed = Outcome(OutcomeKind.CRASHED, "a mistake")
-    store.append([log.measured(1.0, "a", measurement(1, 0.1)), log.ended(2.0, "a", crashed)], lease)
+    store.append(
+        [log.measurement_event(1.0, "a", measurement(1, 0.1)), log.end_event(2.0, "a", crashed)], lease
+    )
     retry_events = [
-        log.retried(3.0, "a", -1),
-        log.started(3.0, "a", 2),
-        log.measured(4.0, "a", measurement(1, 0.2)),
+        log.retry_event(3.0, "a", -1),
+        log.start_event(3.0, "a", 2),
+        log.measurement_event(4.0, "a", measurement(1, 0.2)),
     ]
     store.append(retry_events, lease)
-    store.append([log.measured(5.0, "a", measurement(1, 0.3)), log.ended(6.0, "a", FINISHED)], lease)
+    store.append(
+        [log.measurement_event(5.0, "a", measurement(1, 0.3)), log.end_event(6.0, "a", FINISHED)], lease
+    )
     assert [item.metrics["valid/score"] for item in measurements(store.events())["a"]] == [0.2]
-    with pytest.raises(TrialEnded, match="a is finished"):
-        store.append([log.started(7.0, "a", 3)], lease)
+    with pytest.raises(EventAfterEndError, match="a is finished"):
+        store.append([log.start_event(7.0, "a", 3)], lease)
     assert store.verify() == []
 
 
@@ -119,9 +127,9 @@ def test_only_the_newest_end_of_a_retried_trial_is_counted(store: Ledger, any_ur
     lease = store.claim(DEAD)
     crashed = Outcome(OutcomeKind.CRASHED, "a mistake")
     for trial in ("a", "b"):
-        store.append([log.ended(1.0, trial, crashed), log.retried(2.0, trial, -1)], lease)
-    store.append([log.ended(3.0, "a", FINISHED)], lease)
-    (summary,) = summaries(any_url)
+        store.append([log.end_event(1.0, trial, crashed), log.retry_event(2.0, trial, -1)], lease)
+    store.append([log.end_event(3.0, "a", FINISHED)], lease)
+    (summary,) = read_summaries(any_url)
     assert summary.ended == {OutcomeKind.FINISHED: 1}
 
 
@@ -145,9 +153,9 @@ def test_append_takes_constant_work_in_a_long_ledger(tmp_path: Path) -> None:
                 lease = ledger.claim(Holder.current())
                 ledger.append(list(history(plan, closed=None)), lease)
                 trial = replace(trial_of(plan, 0), planned=replace(plan.trials[0], trial_id="another"))
-                ledger.append([log.trial_assigned(1.0, trial)], lease)
+                ledger.append([log.params_event(1.0, trial)], lease)
                 earlier_events = steps
-                ledger.append([log.measured(1.0, "another", measurement(1))], lease)
+                ledger.append([log.measurement_event(1.0, "another", measurement(1))], lease)
                 steps_by_length.append(steps - earlier_events)
     finally:
         remove(Engine, "connect", watch)
@@ -156,7 +164,7 @@ def test_append_takes_constant_work_in_a_long_ledger(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), -float("inf")])
 def test_values_that_are_not_finite_are_stored_unchanged(store: Ledger, value: float) -> None:
-    store.append([log.measured(1.0, "a", measurement(3, value))], store.claim(DEAD))
+    store.append([log.measurement_event(1.0, "a", measurement(3, value))], store.claim(DEAD))
     (event,) = store.events()
     assert repr(event.payload["metrics"]["valid/score"]) == repr(value)
     assert store.verify() == []
@@ -170,8 +178,8 @@ def test_values_that_are_not_finite_are_stored_unchanged(store: Ledger, value: f
 @example({"\ud800": 1.0}, "it said \udfff\0")
 def test_every_finite_float_and_every_text_is_stored(metrics: dict[str, float], reason: str) -> None:
     written_events = [
-        log.measured(0.1 + 0.2, "a", replace(measurement(1), metrics=metrics)),
-        log.ended(1e9 + 1 / 3, "a", Outcome(OutcomeKind.CRASHED, reason)),
+        log.measurement_event(0.1 + 0.2, "a", replace(measurement(1), metrics=metrics)),
+        log.end_event(1e9 + 1 / 3, "a", Outcome(OutcomeKind.CRASHED, reason)),
     ]
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -189,7 +197,8 @@ def test_threads_may_share_a_ledger(ledger: Ledger) -> None:
     threads = [
         threading.Thread(
             target=lambda name=name: [
-                ledger.append([log.measured(1.0, name, measurement(step))], lease) for step in range(10)
+                ledger.append([log.measurement_event(1.0, name, measurement(step))], lease)
+                for step in range(10)
             ]
         )
         for name in "abcd"
@@ -216,7 +225,9 @@ def test_readers_see_a_batch_completely_or_not_at_all(ledger: Ledger, url: str) 
     reader = threading.Thread(target=read)
     reader.start()
     for batch in range(30):
-        ledger.append([log.measured(1.0, "a", measurement(10 * batch + step)) for step in range(10)], lease)
+        ledger.append(
+            [log.measurement_event(1.0, "a", measurement(10 * batch + step)) for step in range(10)], lease
+        )
     stop.set()
     reader.join()
     assert {length % 10 for length in lengths} == {0}
@@ -270,7 +281,7 @@ class TestLocations:
         if "VIEW" in code:
             execute(url, "DROP TABLE haltsweep_events")
         execute(url, code)
-        for read in (lambda: Ledger.open(url, "sweep", create=True), lambda: summaries(url)):
+        for read in (lambda: Ledger.open(url, "sweep", create=True), lambda: read_summaries(url)):
             with pytest.raises(StoreError, match=r"'\w+' is a (view|trigger)"):
                 read()
 
@@ -319,15 +330,15 @@ class TestLease:
             new_lease = store.claim(Holder.current())
             assert new_lease.token > old_lease.token
             for action in (
-                lambda: store.append([log.started(1.0, "a", 1)], old_lease),
+                lambda: store.append([log.start_event(1.0, "a", 1)], old_lease),
                 lambda: store.renew(old_lease),
             ):
                 with pytest.raises(LeaseLost, match=rf"{new_lease.token}.* {old_lease.token}"):
                     action()
-            assert store.empty
+            assert store.is_empty
             store.release(old_lease)
             assert store.is_held(), "releasing a lost lease must not free the newer one"
-            store.append([log.started(1.0, "a", 1)], new_lease)
+            store.append([log.start_event(1.0, "a", 1)], new_lease)
 
     def test_tokens_grow_over_releases(self, store: Ledger) -> None:
         tokens = []

@@ -151,7 +151,9 @@ def test_probe_of_earlier_plans_does_not_change_a_plan(full_plan: Any) -> None:
 
 
 def test_slow_batch_is_extrapolated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimate, "_time_step", lambda learner, system, examples: 2.0 + 0.5 * examples)
+    monkeypatch.setattr(
+        estimate, "_measure_step_seconds", lambda learner, system, examples: 2.0 + 0.5 * examples
+    )
     small_spec = make_spec(baseline={**make_baseline(), "train": {"steps": 5, "batch_size": 100}})
     assert planner.plan(small_spec, calibrate=True).prices[0].seconds_per_step == pytest.approx(52.0)
 

@@ -29,7 +29,7 @@ def test_effect_without_a_spread_is_given_in_standard_deviations() -> None:
 
 
 def test_stated_spread_gives_the_effect_in_units_of_the_outcome() -> None:
-    sweep_power = power(make_confirm(8), replace(ANSWER, margin=0.01), stated=0.012)
+    sweep_power = power(make_confirm(8), replace(ANSWER, margin=0.01), stated_spread=0.012)
     assert (sweep_power.spread, sweep_power.spread_source) == (0.012, "stated")
     assert sweep_power.sentence == (
         "With 8 seeds and 4 comparisons, a difference in near-iid/accuracy of 0.026 is found 8 times in 10 "
@@ -59,7 +59,7 @@ def test_published_spread_of_the_outcome_is_used() -> None:
     assert power(make_confirm(8), ANSWER, published=rows[:4]).spread == 0.02
     assert power(make_confirm(8), ANSWER, published=rows[:3]).spread is None
     assert power(make_confirm(8), ANSWER, published=rows[:4]).spread_source == "published of gut, a paper"
-    assert power(make_confirm(8), ANSWER, stated=0.3, published=rows).spread == 0.3
+    assert power(make_confirm(8), ANSWER, stated_spread=0.3, published=rows).spread == 0.3
 
 
 def test_too_few_seeds_are_reported() -> None:

@@ -74,7 +74,7 @@ def test_param_with_values_of_several_types_is_text(tmp_path):
         lease = ledger.claim(Holder.current())
         for number, assignment in enumerate(all_params):
             trial = replace(trial_of(plan, number), assignment=assignment)
-            ledger.append([log.trial_assigned(1.0, trial)], lease)
+            ledger.append([log.params_event(1.0, trial)], lease)
         table = read.trials("synthetic", runs=folder.root.parent)  # another session holds the sweep
     types = {name: table.schema.field(f"assignment.{name}").type for name in "abcd"}
     assert types == {"a": pa.float64(), "b": pa.string(), "c": pa.bool_(), "d": pa.bool_()}
@@ -86,8 +86,8 @@ def test_reading_does_not_change_a_running_sweep(tmp_path):
     with Ledger.open(folder.ledger_url, PLAN.name) as ledger:
         lease = ledger.claim(Holder.current())
         trial = trial_of(PLAN, 0)
-        first_events = [log.trial_assigned(1.0, trial), log.started(2.0, trial.trial_id, 1)]
-        ledger.append([*first_events, log.measured(3.0, trial.trial_id, measurement(1))], lease)
+        first_events = [log.params_event(1.0, trial), log.start_event(2.0, trial.trial_id, 1)]
+        ledger.append([*first_events, log.measurement_event(3.0, trial.trial_id, measurement(1))], lease)
         files_before = stored_files(folder)
         (row,) = read.trials("synthetic", runs=str(folder.root.parent)).to_pylist()
         assert (row["outcome"], row["step"]) == (None, 1)

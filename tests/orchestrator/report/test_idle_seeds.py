@@ -26,7 +26,7 @@ def make_constant_study(accuracy_of: Callable[[str], float], loss_of: Callable[[
 def test_identical_seeds_give_no_verdict():
     report = make_constant_study(lambda arm: 0.9 if arm == "arm-1" else 0.5, lambda _: 1.0).report()
     [verdict] = report.verdicts
-    assert verdict.text == "undecided: all values are the same, which tells nothing of chance"
+    assert verdict.text == "undecided: all values are equal and contain no information about chance"
     assert verdict.p is None
     assert all(
         effect.p is None and effect.estimate.low is None for effect in report.effects if effect.primary

@@ -92,7 +92,7 @@ def test_failed_seed_excludes_its_repeat(plan_and_records):
     [verdict] = report.verdicts
     assert (verdict.kind, verdict.p, verdict.difference.n) == ("undecided", None, 3)
     assert verdict.seeds == "3 of 4 repeats finished"
-    assert report.finished("arm-1") == "3 of 4 finished"
+    assert report.finished_text("arm-1") == "3 of 4 finished"
 
 
 def test_verdict_names_a_single_search():

@@ -19,11 +19,11 @@ from orchestrator.search.samplers import (
     ComponentChoice,
     SamplerRefused,
     StopperPatience,
-    chosen_sampler,
-    chosen_stopper,
+    choose_sampler,
+    choose_stopper,
     make_sampler,
     make_stopper,
-    patience,
+    stopper_patience,
 )
 from search_spaces.dimensions import Choice, Float, Int
 
@@ -58,7 +58,7 @@ def refused_keywords(check: Callable[..., object], *arguments: object) -> list[s
 @pytest.mark.parametrize("objectives", [1, 2])
 def test_every_sampler_can_be_used(name, objectives):
     check_sampler({"name": name}, objectives, (Choice((1, 2)),) if name == "bruteforce" else ())
-    component = make_sampler(chosen_sampler({"name": name}), 1)
+    component = make_sampler(choose_sampler({"name": name}), 1)
     assert type(component).__name__ == SAMPLERS[name].class_name
 
 
@@ -197,7 +197,7 @@ def custom_module(tmp_path, monkeypatch):
 def test_custom_sampler_is_found_by_its_dotted_name():
     settings = {"name": "custom_samplers.Spread", "spread": 2, "words": ["a"]}
     check_sampler(settings, 1)
-    assert type(make_sampler(chosen_sampler(settings), 1)).__name__ == "Spread"
+    assert type(make_sampler(choose_sampler(settings), 1)).__name__ == "Spread"
     check_sampler({"name": "custom_samplers:make_tpe", "multivariate": True}, 1)
 
 
@@ -205,7 +205,7 @@ def test_custom_sampler_is_found_by_its_dotted_name():
 def test_custom_stopper_is_found_by_its_dotted_name():
     choice = check_stopper({"name": "custom_samplers.Late", "after": 5})
     assert make_stopper(choice).after == 5  # type: ignore[attr-defined]
-    assert patience(choice) == StopperPatience(0, 0, keeps_all=False)
+    assert stopper_patience(choice) == StopperPatience(0, 0, keeps_all=False)
 
 
 @pytest.mark.usefixtures("custom_module")
@@ -249,8 +249,8 @@ def test_annotated_function_is_accepted():
     ],
 )
 def test_patience_is_read_from_keywords_and_defaults(settings, steps, trials):
-    assert patience(chosen_stopper(settings)) == StopperPatience(steps, trials, keeps_all=False)
-    assert patience(ComponentChoice("PercentilePruner", {"percentile": 100})).keeps_all
+    assert stopper_patience(choose_stopper(settings)) == StopperPatience(steps, trials, keeps_all=False)
+    assert stopper_patience(ComponentChoice("PercentilePruner", {"percentile": 100})).keeps_all
 
 
 def test_single_objective_sampler_is_refused_for_two_objectives(monkeypatch):
@@ -269,7 +269,7 @@ def test_single_objective_sampler_is_refused_for_two_objectives(monkeypatch):
 
 def test_every_refusal_is_reported_with_its_keyword():
     settings = {"name": "asha", "grace_steps": 0, "wrong": 1}
-    assert refused_keywords(chosen_stopper, settings) == ["grace_steps", "wrong"]
+    assert refused_keywords(choose_stopper, settings) == ["grace_steps", "wrong"]
     settings = {"name": "PercentilePruner", "percentile": 20, "n_warmup_steps": -1, "n_min_trials": 0}
     assert refused_keywords(check_stopper, settings) == ["n_warmup_steps", "n_min_trials"]
 
@@ -286,4 +286,4 @@ def test_patient_stopper_wraps_another_stopper():
     component = make_stopper(choice)
     assert isinstance(component, optuna.pruners.PatientPruner)
     assert isinstance(component._wrapped_pruner, optuna.pruners.MedianPruner)
-    assert (patience(choice).steps, patience(choice).trials) == (5, 5)
+    assert (stopper_patience(choice).steps, stopper_patience(choice).trials) == (5, 5)

@@ -4,7 +4,7 @@ import numpy as np
 from scipy import stats
 
 from orchestrator.statistics import sequential
-from orchestrator.statistics.paired import LEVEL, MEDIAN_SHARE
+from orchestrator.statistics.paired import LEVEL, MIN_MEDIAN_SHARE
 from tests.orchestrator.statistics.studies import (
     RESOLUTION,
     SAMPLERS,
@@ -25,7 +25,7 @@ def remaining_chances(seen_differences: Array, seeds: int, step: float, margin: 
     number, arms = seen_differences.shape[1:]
     spreads = seen_differences.std(1, ddof=1)
     median = np.sort(spreads, axis=1)[:, [(arms - 1) // 2]]
-    bounded_spreads = np.maximum(np.maximum(spreads, step / np.sqrt(6)), MEDIAN_SHARE * median)
+    bounded_spreads = np.maximum(np.maximum(spreads, step / np.sqrt(6)), MIN_MEDIAN_SHARE * median)
     bounded_spreads[bounded_spreads == 0] = np.nan
     mean, distribution = np.abs(seen_differences.mean(1)), stats.t(number - 1)
     half_widths = stats.t.isf(LEVEL / (2 * arms), seeds - 1) * bounded_spreads / np.sqrt(seeds)
@@ -47,7 +47,7 @@ def simulate_looks(
     values: Array,
     step: float = 0.0,
     margin: float | None = None,
-    hopeless: float = sequential.HOPELESS,
+    hopeless: float = sequential.MIN_CHANCE,
 ) -> tuple[Array, Array, Array]:
     """Simulate interim looks of studies.
 
@@ -66,8 +66,8 @@ def simulate_looks(
     shape = (arm_differences.shape[0], arm_differences.shape[2])
     is_shown, is_excluded, is_stopped = np.zeros(shape, bool), np.zeros(shape, bool), np.zeros(shape, bool)
     seeds_run = np.full(shape, seeds)
-    for number in (*sequential.looks(seeds), seeds):
-        level = LEVEL if number == seeds else LEVEL * sequential.LOOK_SHARE
+    for number in (*sequential.look_sizes(seeds), seeds):
+        level = LEVEL if number == seeds else LEVEL * sequential.LOOK_LEVEL_SHARE
         seen_differences = arm_differences[:, :number]
         is_active = ~(is_shown | is_excluded | is_stopped)
         is_different = (
@@ -104,7 +104,7 @@ def family_wise_error(sampler: Sampler, arms: int) -> float:
 
 
 def power_and_seeds(
-    effect: float, margin: float | None = None, hopeless: float = sequential.HOPELESS
+    effect: float, margin: float | None = None, hopeless: float = sequential.MIN_CHANCE
 ) -> tuple[float, float, float, float]:
     """Return power and costs of studies with looks at four arms.
 

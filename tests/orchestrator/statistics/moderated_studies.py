@@ -6,8 +6,8 @@ python -m tests.orchestrator.statistics.moderated_studies
 import numpy as np
 from scipy import special, stats
 
-from orchestrator.statistics.moderated import ARMS_LEAST, WILD
-from orchestrator.statistics.paired import LEVEL, MEDIAN_SHARE
+from orchestrator.statistics.moderated import MIN_ARMS, OUTLIER_LEVEL
+from orchestrator.statistics.paired import LEVEL, MIN_MEDIAN_SHARE
 from tests.orchestrator.statistics import studies
 from tests.orchestrator.statistics.studies import Array
 
@@ -71,12 +71,12 @@ def moderated_rejections(paired_differences: Array, level: float = LEVEL) -> Arr
         prior, variance = _estimate_prior(
             variances, degrees, np.broadcast_to(others, is_regular.shape), np.zeros(1)
         )
-        is_regular[:, arm] = special.fdtrc(degrees, prior, variances[:, arm] / variance) >= WILD
+        is_regular[:, arm] = special.fdtrc(degrees, prior, variances[:, arm] / variance) >= OUTLIER_LEVEL
     is_used, num_used = is_regular, is_regular.sum(1)
     pairs = is_used[:, :, None] & is_used[:, None, :]
     squares = covariances**2 / (variances[:, :, None] * variances[:, None, :])
     correlation = ((squares * pairs).sum((1, 2)) - num_used) / np.maximum(num_used * (num_used - 1), 1)
-    has_enough = (num_used >= ARMS_LEAST)[:, None]
+    has_enough = (num_used >= MIN_ARMS)[:, None]
     prior_degrees, variance = _estimate_prior(variances, degrees, is_used | ~has_enough, correlation)
     prior_degrees = np.clip(
         prior_degrees, 0, np.maximum(num_used * degrees / (1 + (num_used - 1) * correlation) - degrees, 0)
@@ -85,7 +85,7 @@ def moderated_rejections(paired_differences: Array, level: float = LEVEL) -> Arr
     spreads = np.sqrt((prior_degrees * variance[:, None] + degrees * variances) / (prior_degrees + degrees))
     median = np.sort(np.sqrt(variances), axis=1)[:, [(arms - 1) // 2]]
     t_statistics = (
-        np.abs(paired_differences.mean(1)) * np.sqrt(seeds) / np.maximum(spreads, MEDIAN_SHARE * median)
+        np.abs(paired_differences.mean(1)) * np.sqrt(seeds) / np.maximum(spreads, MIN_MEDIAN_SHARE * median)
     )
     is_rejected: Array = t_statistics > stats.t.isf(level / (2 * arms), degrees + prior_degrees)
     return is_rejected

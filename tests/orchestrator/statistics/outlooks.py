@@ -4,8 +4,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from orchestrator.statistics.decision_chance import EFFECT_SPREAD, NO_EFFECT, TIMES, decision_chances
-from orchestrator.statistics.paired import PairedEstimate, compare
+from orchestrator.statistics.decision_chance import (
+    EFFECT_SPREAD,
+    NO_EFFECT_PROBABILITY,
+    UNIT_MULTIPLES,
+    decision_chances,
+)
+from orchestrator.statistics.paired import PairedEstimate, estimate_differences
 from orchestrator.statistics.verdicts import verdict
 
 EffectSampler = Callable[[np.random.Generator], float]
@@ -13,7 +18,7 @@ EffectSampler = Callable[[np.random.Generator], float]
 
 
 def draw_prior_effect(rng: np.random.Generator) -> float:
-    return 0.0 if rng.random() < NO_EFFECT else rng.normal() * EFFECT_SPREAD
+    return 0.0 if rng.random() < NO_EFFECT_PROBABILITY else rng.normal() * EFFECT_SPREAD
 
 
 def draw_no_effect(rng: np.random.Generator) -> float:
@@ -21,7 +26,7 @@ def draw_no_effect(rng: np.random.Generator) -> float:
 
 
 def compare_values(values: np.ndarray, family: int) -> PairedEstimate:
-    return compare({("arm", "x"): dict(enumerate(values.tolist()))}, family=family)["arm", "x"]
+    return estimate_differences({("arm", "x"): dict(enumerate(values.tolist()))}, family=family)["arm", "x"]
 
 
 def simulate_chances(
@@ -35,7 +40,7 @@ def simulate_chances(
     stated_chances, is_decided = [], []
     while len(stated_chances) < experiments:
         values = draw_effect(rng) + rng.normal(
-            size=seeds + max(int(np.ceil(seeds * factor)) for factor in TIMES)
+            size=seeds + max(int(np.ceil(seeds * factor)) for factor in UNIT_MULTIPLES)
         )
         scale = 10 ** rng.uniform(-1.5, 1.5)
         comparison = compare_values(values[:seeds] * scale, family)

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from orchestrator.statistics.paired import LEVEL, MEDIAN_SHARE
-from orchestrator.statistics.verdicts import ALONE_FACTOR, ALONE_FROM
+from orchestrator.statistics.paired import LEVEL, MIN_MEDIAN_SHARE
+from orchestrator.statistics.verdicts import MIN_REMOVAL_SEEDS, REMOVAL_LEVEL_FACTOR
 
 Array = NDArray[np.float64]
 STUDIES = 2000
@@ -83,7 +83,7 @@ def paired_differences(values: Array) -> Array:
     return result
 
 
-def t_statistics(arm_differences: Array, step: float, median_share: float = MEDIAN_SHARE) -> Array:
+def t_statistics(arm_differences: Array, step: float, median_share: float = MIN_MEDIAN_SHARE) -> Array:
     """Return |t| of every study and arm with spreads bounded as in `compare`."""
     spreads = arm_differences.std(1, ddof=1)
     spreads[spreads < 1e-9 * np.abs(arm_differences).max(1)] = 0.0
@@ -106,15 +106,15 @@ def decided_verdicts(arm_differences: Array, step: float = 0.0, level: float = L
     is_decided, seeds = interval_rejections(arm_differences, step, level), arm_differences.shape[1]
     spreads = arm_differences.std(1, ddof=1)
     median = np.sort(spreads, axis=1)[:, [(spreads.shape[1] - 1) // 2]]
-    lower_bounds = np.maximum(step / np.sqrt(6), MEDIAN_SHARE * median)
-    for seed in range(seeds if seeds >= ALONE_FROM else 0):
+    lower_bounds = np.maximum(step / np.sqrt(6), MIN_MEDIAN_SHARE * median)
+    for seed in range(seeds if seeds >= MIN_REMOVAL_SEEDS else 0):
         other_seeds = np.delete(arm_differences, seed, axis=1)
         bounded_spreads = np.maximum(other_seeds.std(1, ddof=1), lower_bounds)
         with np.errstate(divide="ignore", invalid="ignore"):
             t_of_rest = np.nan_to_num(
                 np.abs(other_seeds.mean(1)) * np.sqrt(seeds - 1) / bounded_spreads, posinf=np.inf
             )
-        is_decided &= t_of_rest >= stats.t.isf(ALONE_FACTOR * level / 2, seeds - 2)
+        is_decided &= t_of_rest >= stats.t.isf(REMOVAL_LEVEL_FACTOR * level / 2, seeds - 2)
     return is_decided
 
 
@@ -123,7 +123,7 @@ def intervals_within_margin(arm_differences: Array, step: float, level: float, m
     seeds, arms = arm_differences.shape[1:]
     spreads = arm_differences.std(1, ddof=1)
     median = np.sort(spreads, axis=1)[:, [(arms - 1) // 2]]
-    bounded_spreads = np.maximum(np.maximum(spreads, step / np.sqrt(6)), MEDIAN_SHARE * median)
+    bounded_spreads = np.maximum(np.maximum(spreads, step / np.sqrt(6)), MIN_MEDIAN_SHARE * median)
     half_widths = stats.t.isf(level / (2 * arms), seeds - 1) * bounded_spreads / np.sqrt(seeds)
     is_inside: Array = (np.abs(arm_differences.mean(1)) + half_widths < margin) & (bounded_spreads > 0)
     return is_inside

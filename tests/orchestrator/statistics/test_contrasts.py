@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 
-from orchestrator.statistics.contrasts import contrasts
+from orchestrator.statistics.contrasts import effect_contrasts
 
 FACTORS = ("gate", "halt", "transition")
 SUBSETS = [frozenset(combination) for size in range(4) for combination in combinations(FACTORS, size)]
@@ -17,7 +17,7 @@ def value_of(removed, seed):
 
 
 def test_contrasts_equal_the_known_effects_in_every_seed():
-    effects = contrasts(
+    effects = effect_contrasts(
         {removed: {seed: value_of(removed, seed) for seed in (1, 2, 3)} for removed in SUBSETS}, FACTORS
     )
     expected = {("gate",): 0.22, ("halt",): 0.12, ("transition",): 0.0, ("gate", "halt"): 0.02}
@@ -28,11 +28,11 @@ def test_contrasts_equal_the_known_effects_in_every_seed():
 def test_contrasts_exclude_incomplete_seeds_and_need_all_arms():
     values = {removed: {seed: value_of(removed, seed) for seed in (1, 2)} for removed in SUBSETS}
     del values[frozenset({"gate"})][2]
-    assert all(set(by_seed) == {1} for by_seed in contrasts(values, FACTORS).values())
+    assert all(set(by_seed) == {1} for by_seed in effect_contrasts(values, FACTORS).values())
     del values[frozenset({"gate"})]
-    assert contrasts(values, FACTORS) == {}
+    assert effect_contrasts(values, FACTORS) == {}
 
 
 def test_rounding_errors_are_no_effect():
     values = {frozenset(): {1: 0.1 + 0.2}, frozenset("a"): {1: 0.3}}
-    assert contrasts(values, ["a"]) == {("a",): {1: 0.0}}
+    assert effect_contrasts(values, ["a"]) == {("a",): {1: 0.0}}

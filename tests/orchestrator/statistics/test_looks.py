@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from orchestrator.statistics.sequential import Question, decide_arms
-from orchestrator.statistics.sequential import looks as look_at
+from orchestrator.statistics.sequential import look_sizes as look_at
 from tests.orchestrator.statistics import looks, studies
 
 NOMINAL_LEVEL = 0.05 * (1 + 0.05 * len(look_at(looks.SEEDS)))

@@ -4,15 +4,15 @@ import random
 
 import pytest
 
-from orchestrator.statistics.missing import MOST_MISSING, verdict_despite_missing
-from orchestrator.statistics.paired import PairedEstimate, compare
+from orchestrator.statistics.missing import MAX_MISSING_UNITS, verdict_despite_missing
+from orchestrator.statistics.paired import PairedEstimate, estimate_differences
 from orchestrator.statistics.verdicts import verdict
 
 CLEAR_DIFFERENCES = (-0.51, -0.49, -0.52, -0.5, -0.48, -0.5, -0.53, -0.47)
 
 
 def compare_values(values: dict[int, float], family: int = 1) -> PairedEstimate:
-    return compare({("arm", "x"): values}, family=family)["arm", "x"]
+    return estimate_differences({("arm", "x"): values}, family=family)["arm", "x"]
 
 
 def compare_with_missing(values, bounds, family=1, **options) -> PairedEstimate:
@@ -51,10 +51,10 @@ def test_no_difference_can_hold_for_any_value():
 
 
 def test_many_missing_values_are_not_enumerated():
-    values = dict.fromkeys(range(8, 9 + MOST_MISSING), (-0.5, -0.5))
+    values = dict.fromkeys(range(8, 9 + MAX_MISSING_UNITS), (-0.5, -0.5))
     assert compare_with_missing(CLEAR_DIFFERENCES, values).missing == 0
     values.popitem()
-    assert compare_with_missing(CLEAR_DIFFERENCES, values).missing == MOST_MISSING
+    assert compare_with_missing(CLEAR_DIFFERENCES, values).missing == MAX_MISSING_UNITS
 
 
 @pytest.mark.parametrize("missing", [1, 3])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from orchestrator.statistics.moderated import Prior, priors
-from orchestrator.statistics.paired import compare, deviation
+from orchestrator.statistics.moderated import Prior, estimate_priors
+from orchestrator.statistics.paired import deviation, estimate_differences
 from tests.orchestrator.statistics import moderated_studies as studies
 from tests.orchestrator.statistics.studies import paired_differences, sample_unequal
 
@@ -20,7 +20,9 @@ def values_by_arm(values: np.ndarray) -> dict[tuple[str, str], dict[int, float]]
 
 def compute_priors(values: np.ndarray) -> dict[str, Prior]:
     differences = {arm: by_seed for (arm, _), by_seed in values_by_arm(values).items()}
-    return priors(differences, {arm: deviation([*by_seed.values()]) for arm, by_seed in differences.items()})
+    return estimate_priors(
+        differences, {arm: deviation([*by_seed.values()]) for arm, by_seed in differences.items()}
+    )
 
 
 def test_prior_solves_the_equations_of_smyth():
@@ -39,7 +41,7 @@ def test_prior_solves_the_equations_of_smyth():
 
 def test_interval_and_p_come_from_the_moderated_variance():
     values = np.random.default_rng(2).normal(size=(6, 4))
-    comparison = compare(values_by_arm(values), family=4, moderated=True)["arm-0", "score"]
+    comparison = estimate_differences(values_by_arm(values), family=4, moderated=True)["arm-0", "score"]
     arm_deviation, prior_freedom = values[:, 0].std(ddof=1), comparison.prior.freedom
     spread = math.sqrt(
         (prior_freedom * comparison.prior.spread**2 + 5 * arm_deviation**2) / (prior_freedom + 5)
@@ -57,7 +59,9 @@ def test_interval_and_p_come_from_the_moderated_variance():
 @pytest.mark.parametrize(("units", "arms"), [(4, 4), (5, 2)])
 def test_few_units_or_arms_change_nothing(units, arms):
     values = values_by_arm(np.random.default_rng(3).normal(size=(units, arms)))
-    assert compare(values, family=arms, moderated=True) == compare(values, family=arms)
+    assert estimate_differences(values, family=arms, moderated=True) == estimate_differences(
+        values, family=arms
+    )
 
 
 def test_irregular_arms_are_not_moderated():
@@ -65,18 +69,18 @@ def test_irregular_arms_are_not_moderated():
     values["arm-0", "score"] = {unit: 30 * value for unit, value in values["arm-0", "score"].items()}
     del values["arm-1", "score"][3]
     values["arm-2", "score"] = dict.fromkeys(range(6), 0.5)
-    comparisons = compare(values, family=8, moderated=True)
+    comparisons = estimate_differences(values, family=8, moderated=True)
     unmoderated_arms = {arm for (arm, _), comparison in comparisons.items() if comparison.prior is None}
     assert unmoderated_arms == {"arm-0", "arm-1", "arm-2"}
-    assert comparisons["arm-0", "score"] == compare(values, family=8)["arm-0", "score"]
+    assert comparisons["arm-0", "score"] == estimate_differences(values, family=8)["arm-0", "score"]
 
 
 def test_simulation_matches_compare():
     study_differences = paired_differences(np.random.default_rng(7).normal(size=(60, 6, 5)) * [1, 1, 3, 1, 1])
     is_rejected = studies.moderated_rejections(study_differences, 0.3)
     for study, expected in zip(study_differences, is_rejected, strict=True):
-        comparisons = compare(values_by_arm(study), family=4, level=0.3, moderated=True)
-        assert [comparison.shown for comparison in comparisons.values()] == expected.tolist()
+        comparisons = estimate_differences(values_by_arm(study), family=4, level=0.3, moderated=True)
+        assert [comparison.excludes_zero for comparison in comparisons.values()] == expected.tolist()
 
 
 @pytest.mark.slow

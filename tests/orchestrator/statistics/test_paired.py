@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from orchestrator.statistics.paired import compare, p_without, resolution, subtract
+from orchestrator.statistics.paired import estimate_differences, p_without_seed, resolution, subtract
 from tests.orchestrator.statistics import studies
 
 EIGHT_DIFFERENCES = (0.011, 0.024, 0.017, 0.002, 0.031, 0.022, 0.009, 0.018)
@@ -20,7 +20,9 @@ def key_by_seed(values: tuple[float, ...] | list[float]) -> dict[int, float]:
 
 @pytest.mark.parametrize("family", [1, 4])
 def test_comparison_is_the_paired_t_test_with_bonferroni(family: int) -> None:
-    (comparison,) = compare({("arm", "iid/accuracy"): key_by_seed(EIGHT_DIFFERENCES)}, family=family).values()
+    (comparison,) = estimate_differences(
+        {("arm", "iid/accuracy"): key_by_seed(EIGHT_DIFFERENCES)}, family=family
+    ).values()
     scipy_result = stats.ttest_1samp(EIGHT_DIFFERENCES, 0.0)
     interval = scipy_result.confidence_interval(1 - 0.05 / family)
     assert comparison.n == 8
@@ -34,7 +36,7 @@ _value_lists = st.lists(st.floats(-1, 1).map(lambda x: round(x, 2)), min_size=2,
 @given(st.lists(_value_lists, min_size=1, max_size=4), st.sampled_from([0.05, 0.001]), st.integers(0, 20))
 def test_p_and_interval_never_disagree(arms: list[list[float]], level: float, num_other: int) -> None:
     differences = {(str(index), "iid/accuracy"): key_by_seed(values) for index, values in enumerate(arms)}
-    comparisons = compare(
+    comparisons = estimate_differences(
         differences, family=len(arms) + num_other, level=level, resolutions={"iid/accuracy": 0.01}
     )
     for interval in comparisons.values():
@@ -42,7 +44,7 @@ def test_p_and_interval_never_disagree(arms: list[list[float]], level: float, nu
         assert interval.low is not None
         assert interval.high is not None
         assert interval.p > 0
-        assert (interval.p <= level) == (interval.low > 0 or interval.high < 0) == interval.shown
+        assert (interval.p <= level) == (interval.low > 0 or interval.high < 0) == interval.excludes_zero
 
 
 def test_interval_and_p_agree_at_the_edge() -> None:
@@ -54,7 +56,7 @@ def test_interval_and_p_agree_at_the_edge() -> None:
             mean = math.nextafter(mean, math.inf if num_steps > 0 else 0.0)
         spread = math.sqrt(3 / 4)
         values = [mean + spread, mean - spread, mean + spread, mean - spread]
-        (comparison,) = compare({("arm", "x"): key_by_seed(values)}, family=1).values()
+        (comparison,) = estimate_differences({("arm", "x"): key_by_seed(values)}, family=1).values()
         assert comparison.low is not None
         assert comparison.p is not None
         assert (comparison.low > 0) == (comparison.p <= 0.05)
@@ -65,7 +67,7 @@ def test_equal_differences_of_a_coarse_accuracy_are_not_significant() -> None:
     step = resolution(value for values in accuracies.values() for value in values)
     assert step == pytest.approx(0.02)
     differences = [arm - baseline for baseline, arm in zip(*accuracies.values(), strict=True)]
-    (comparison,) = compare(
+    (comparison,) = estimate_differences(
         {("arm", "x"): key_by_seed(differences)}, family=1, resolutions={"x": step}
     ).values()
     assert comparison.raised
@@ -75,8 +77,8 @@ def test_equal_differences_of_a_coarse_accuracy_are_not_significant() -> None:
 
 
 def test_equal_differences_without_a_resolution_have_no_interval() -> None:
-    (comparison,) = compare({("arm", "x"): key_by_seed([0.5, 0.5, 0.5])}, family=1).values()
-    assert (comparison.mean, comparison.low, comparison.high, comparison.p, comparison.shown) == (
+    (comparison,) = estimate_differences({("arm", "x"): key_by_seed([0.5, 0.5, 0.5])}, family=1).values()
+    assert (comparison.mean, comparison.low, comparison.high, comparison.p, comparison.excludes_zero) == (
         0.5,
         None,
         None,
@@ -88,7 +90,9 @@ def test_equal_differences_without_a_resolution_have_no_interval() -> None:
 def test_small_spread_is_raised_to_half_the_median() -> None:
     spreads = {"tight": 0.001, "one": 0.1, "two": 0.2, "wild": 50.0}
     differences = {(arm, "x"): key_by_seed([0.3 - step, 0.3, 0.3 + step]) for arm, step in spreads.items()}
-    comparisons = compare({**differences, ("tight", "y"): key_by_seed([0.299, 0.3, 0.301])}, family=5)
+    comparisons = estimate_differences(
+        {**differences, ("tight", "y"): key_by_seed([0.299, 0.3, 0.301])}, family=5
+    )
     assert comparisons["tight", "x"].spread == pytest.approx(0.05)
     assert comparisons["tight", "x"].raised
     assert [comparisons[arm, "x"].spread for arm in ("one", "two", "wild")] == pytest.approx([0.1, 0.2, 50.0])
@@ -98,9 +102,9 @@ def test_small_spread_is_raised_to_half_the_median() -> None:
 def test_invalid_family_or_level_is_an_error() -> None:
     pair = {("a", "x"): {1: 0.1, 2: 0.2}, ("b", "x"): {1: 0.1, 2: 0.2}}
     with pytest.raises(ValueError, match="family=1 for 2"):
-        compare(pair, family=1)
+        estimate_differences(pair, family=1)
     with pytest.raises(ValueError, match="level=5"):
-        compare(pair, family=2, level=5)
+        estimate_differences(pair, family=2, level=5)
 
 
 def test_resolution_ignores_rounding_errors() -> None:
@@ -109,25 +113,27 @@ def test_resolution_ignores_rounding_errors() -> None:
 
 
 def test_p_without_one_seed_is_the_t_test_of_the_others() -> None:
-    (comparison,) = compare({("arm", "x"): key_by_seed(EIGHT_DIFFERENCES)}, family=4).values()
-    assert p_without(comparison, 104) == pytest.approx(
+    (comparison,) = estimate_differences({("arm", "x"): key_by_seed(EIGHT_DIFFERENCES)}, family=4).values()
+    assert p_without_seed(comparison, 104) == pytest.approx(
         stats.ttest_1samp((*EIGHT_DIFFERENCES[:3], *EIGHT_DIFFERENCES[4:]), 0.0).pvalue
     )
-    (two_seed_comparison,) = compare({("arm", "x"): key_by_seed(EIGHT_DIFFERENCES[:2])}, family=1).values()
-    assert p_without(two_seed_comparison, 101) is None
+    (two_seed_comparison,) = estimate_differences(
+        {("arm", "x"): key_by_seed(EIGHT_DIFFERENCES[:2])}, family=1
+    ).values()
+    assert p_without_seed(two_seed_comparison, 101) is None
 
 
 @pytest.mark.parametrize("sampler", [studies.sample_normal, studies.sample_coarse])
 def test_simulation_matches_compare(sampler: studies.Sampler) -> None:
-    """The vectorised rejections of the studies equal those of `compare`."""
+    """The vectorised rejections of the studies equal those of `estimate_differences`."""
     study_differences = studies.paired_differences(sampler(np.random.default_rng(3), (40, 5, 4)))
     study_differences[:, :, 0] += 2 * study_differences.std()
     step = studies.RESOLUTION.get(sampler, 0.0)
     is_rejected = studies.interval_rejections(study_differences, step)
     for study, expected in zip(study_differences, is_rejected, strict=True):
         differences = {(str(arm), "x"): key_by_seed(list(study[:, arm])) for arm in range(3)}
-        comparisons = compare(differences, family=3, resolutions={"x": step})
-        assert [comparisons[str(arm), "x"].shown for arm in range(3)] == list(expected)
+        comparisons = estimate_differences(differences, family=3, resolutions={"x": step})
+        assert [comparisons[str(arm), "x"].excludes_zero for arm in range(3)] == list(expected)
 
 
 @pytest.mark.parametrize("scale", [1e-13, 1.0, 1e9])

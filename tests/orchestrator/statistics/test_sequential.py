@@ -5,8 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from orchestrator.statistics.paired import compare
-from orchestrator.statistics.sequential import LOOK_SHARE, Question, chance_left, decide_arms, looks
+from orchestrator.statistics.paired import estimate_differences
+from orchestrator.statistics.sequential import (
+    LOOK_LEVEL_SHARE,
+    Question,
+    decide_arms,
+    decision_probability,
+    look_sizes,
+)
 
 SEEDS = tuple(range(101, 109))
 NOISE = np.random.default_rng(1).normal(size=(3, len(SEEDS)))
@@ -39,21 +45,21 @@ def decisions_after(*positional, **options):
 
 
 def test_looks_begin_with_three_seeds_and_end_before_the_last():
-    assert [*looks(8)] == [3, 4, 5, 6, 7]
-    assert [*looks(3)] == []
+    assert [*look_sizes(8)] == [3, 4, 5, 6, 7]
+    assert [*look_sizes(3)] == []
 
 
 def test_large_effects_are_decided_early():
     decisions = decisions_after(make_study_values(effect_a=5.0), 4)
     assert set(decisions) == {"a"}
     assert decisions["a"].verdicts["test/score"].kind == "better"
-    assert (decisions["a"].seeds, decisions["a"].level) == (4, 0.05 * LOOK_SHARE)
+    assert (decisions["a"].seeds, decisions["a"].level) == (4, 0.05 * LOOK_LEVEL_SHARE)
 
 
 def test_look_is_stricter_than_the_end():
     values = make_study_values(effect_a=0.4)
     assert not decisions_after(values, 3)
-    loose_question = replace(make_question(), level=0.05 / LOOK_SHARE * 0.999)
+    loose_question = replace(make_question(), level=0.05 / LOOK_LEVEL_SHARE * 0.999)
     assert set(decide_arms(loose_question, values, SEEDS[:3], ["a", "b"], {})) == {"a"}
 
 
@@ -67,7 +73,7 @@ def test_hopeless_arms_are_stopped():
     values = make_study_values(effect_a=5.0, effect_b=0.0)
     verdict = look_after(values, 5)["b"].verdicts["test/score"]
     assert verdict.kind == "undecided"
-    assert verdict.text == "undecided: all 8 seeds would hardly decide it"
+    assert verdict.text == "undecided: all 8 seeds would probably not decide it"
 
 
 def test_remaining_chance_matches_simulations():
@@ -76,10 +82,11 @@ def test_remaining_chance_matches_simulations():
         all_values = dict(enumerate(map(float, rng.normal(size=8) + rng.uniform(0, 2))))
         first_values = {seed: all_values[seed] for seed in range(5)}
         (comparison,), (final_comparison,) = (
-            compare({("a", "x"): values}, family=1).values() for values in (first_values, all_values)
+            estimate_differences({("a", "x"): values}, family=1).values()
+            for values in (first_values, all_values)
         )
-        stated_chances.append(chance_left(comparison, 8, None))
-        is_reached.append(final_comparison.shown)
+        stated_chances.append(decision_probability(comparison, 8, None))
+        is_reached.append(final_comparison.excludes_zero)
     chances, is_shown = np.array(stated_chances), np.array(is_reached)
     for low, high in ((0.0, 0.3), (0.3, 0.7), (0.7, 1.0)):
         is_in_bin = (chances >= low) & (chances < high)

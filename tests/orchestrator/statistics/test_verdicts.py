@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from orchestrator.statistics.paired import PairedEstimate, compare
+from orchestrator.statistics.paired import PairedEstimate, estimate_differences
 from orchestrator.statistics.verdicts import verdict
 from tests.orchestrator.statistics import studies
 
@@ -14,7 +14,9 @@ NOISY_DIFFERENCES = (0.021, -0.014, 0.037, 0.012, -0.021, 0.032, 0.009, 0.008)
 
 
 def compare_values(values: tuple[float, ...], family: int = 4) -> PairedEstimate:
-    return compare({("arm", "x"): dict(zip(SEEDS, values, strict=False))}, family=family)["arm", "x"]
+    return estimate_differences({("arm", "x"): dict(zip(SEEDS, values, strict=False))}, family=family)[
+        "arm", "x"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -67,17 +69,17 @@ def test_two_seeds_or_constant_values_give_no_verdict() -> None:
     assert verdict(compare_values((0.02, 0.0200001))).text == "undecided: fewer than 3 seeds"
     assert (
         verdict(compare_values((0.5,) * 4)).text
-        == "undecided: all values are the same, which tells nothing of chance"
+        == "undecided: all values are equal and contain no information about chance"
     )
 
 
 def test_verdict_that_depends_on_one_seed_is_withheld() -> None:
     """The interval excludes 0 with five seeds, but not without seed 103."""
     comparison = compare_values((0.0, 0.02, 0.03, 0.03, 0.01), family=1)
-    assert comparison.shown
+    assert comparison.excludes_zero
     withheld_verdict = verdict(comparison, better="max")
     assert withheld_verdict.kind == "undecided"
-    assert withheld_verdict.text == "undecided: it hangs on seed 103"
+    assert withheld_verdict.text == "undecided: it depends on seed 103"
     assert withheld_verdict.withheld
 
 

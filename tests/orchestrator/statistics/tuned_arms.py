@@ -14,7 +14,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.statistics.paired import by_unit, compare
+from orchestrator.statistics.paired import by_unit, estimate_differences
 from orchestrator.statistics.verdicts import verdict
 
 Values = NDArray[np.float64]
@@ -102,7 +102,7 @@ def count_decided(
         )
         for arm in range(1, arms + 1)
     }
-    comparisons = compare(differences, family=arms)
+    comparisons = estimate_differences(differences, family=arms)
     return sum(verdict(comparison, better="max").kind != "undecided" for comparison in comparisons.values())
 
 

@@ -27,10 +27,10 @@ def first_trial_run(
     """Return the run of the first trial of `plan` after its measurements."""
     trial = trial_of(plan, 0)
     events = [
-        log.opened(1.0, DEAD, plan.spec_digest, {}),
-        log.trial_assigned(2.0, trial),
-        log.started(3.0, trial.trial_id, 1),
-        *(log.measured(3.0 + each.step, trial.trial_id, each) for each in measurements),
+        log.claim_event(1.0, DEAD, plan.spec_digest, {}),
+        log.params_event(2.0, trial),
+        log.start_event(3.0, trial.trial_id, 1),
+        *(log.measurement_event(3.0 + each.step, trial.trial_id, each) for each in measurements),
     ]
     append(ledger, events)
     open_writer(plan=plan).update()

@@ -203,8 +203,8 @@ def test_outages_neither_lose_nor_duplicate_points(
 def test_open_trials_are_running_while_the_holder_lives(open_writer, ledger, database, plan):
     lease = ledger.claim(Holder.current())
     trial = trial_of(plan, 0)
-    first_events = [log.opened(1.0, DEAD, "d", {}), log.trial_assigned(2.0, trial)]
-    ledger.append([*first_events, log.started(3.0, trial.trial_id, 1)], lease)
+    first_events = [log.claim_event(1.0, DEAD, "d", {}), log.params_event(2.0, trial)]
+    ledger.append([*first_events, log.start_event(3.0, trial.trial_id, 1)], lease)
     writer = open_writer()
     writer.update()
     key = f"trial/{trial.planned.arm}/{trial.trial_id}"
@@ -219,15 +219,15 @@ def test_open_trials_are_running_while_the_holder_lives(open_writer, ledger, dat
         GONE,
     )
     lease = ledger.claim(Holder.current())
-    ledger.append([log.opened(10.0, DEAD, "d", {}), log.started(11.0, trial.trial_id, 2)], lease)
+    ledger.append([log.claim_event(10.0, DEAD, "d", {}), log.start_event(11.0, trial.trial_id, 2)], lease)
     writer.update()
     resumed_runs = runs(database, plan.name)
     assert resumed_runs[key].status == "RUNNING"
     assert resumed_runs[key].tags["haltsweep.outcome"] == "running"
     ledger.append(
         [
-            log.ended(12.0, trial.trial_id, Outcome(OutcomeKind.FINISHED, "done")),
-            log.closed(13.0, "done"),
+            log.end_event(12.0, trial.trial_id, Outcome(OutcomeKind.FINISHED, "done")),
+            log.release_event(13.0, "done"),
         ],
         lease,
     )
@@ -294,11 +294,14 @@ def test_many_metrics_and_long_params_are_stored(open_writer, ledger, database):
     trial = trial_of(plan, 0)
     many_metrics = {f"m/{number:04d}": float(number) for number in range(2500)}
     events = [
-        log.opened(1.0, DEAD, "d", {}),
-        log.trial_assigned(2.0, trial),
-        log.started(3.0, trial.trial_id, 1),
-        *(log.measured(4.0, trial.trial_id, Measurement(step, 1.0, many_metrics)) for step in (1, 2)),
-        log.ended(5.0, trial.trial_id, Outcome(OutcomeKind.CRASHED, "z" * 20_000)),
+        log.claim_event(1.0, DEAD, "d", {}),
+        log.params_event(2.0, trial),
+        log.start_event(3.0, trial.trial_id, 1),
+        *(
+            log.measurement_event(4.0, trial.trial_id, Measurement(step, 1.0, many_metrics))
+            for step in (1, 2)
+        ),
+        log.end_event(5.0, trial.trial_id, Outcome(OutcomeKind.CRASHED, "z" * 20_000)),
     ]
     append(ledger, events)
     open_writer(plan=plan).update()

@@ -12,28 +12,32 @@ def test_run_of_a_retried_trial_is_reopened_with_its_new_measurements(open_write
     crashed = Outcome(OutcomeKind.CRASHED, "a mistake")
     name = trial.trial_id
     lease = ledger.claim(Holder.current())
-    first_events = [log.trial_assigned(1.0, trial), log.started(1.0, name, 1)]
+    first_events = [log.params_event(1.0, trial), log.start_event(1.0, name, 1)]
     first_events += [
-        log.measured(2.0, name, measurement(1, 0.1)),
-        log.measured(3.0, name, measurement(2, 0.2)),
+        log.measurement_event(2.0, name, measurement(1, 0.1)),
+        log.measurement_event(3.0, name, measurement(2, 0.2)),
     ]
-    ledger.append([log.opened(0.0, DEAD, "digest", {}), *first_events, log.ended(4.0, name, crashed)], lease)
+    ledger.append(
+        [log.claim_event(0.0, DEAD, "digest", {}), *first_events, log.end_event(4.0, name, crashed)], lease
+    )
 
     writer = open_writer()
     writer.update()
     (key,) = [key for key in runs(database, plan.name) if key.startswith("trial/")]
     assert runs(database, plan.name)[key].status == "FAILED"
     retry_events = [
-        log.retried(5.0, name, -1),
-        log.started(5.0, name, 2),
-        log.measured(6.0, name, measurement(1, 0.3)),
+        log.retry_event(5.0, name, -1),
+        log.start_event(5.0, name, 2),
+        log.measurement_event(6.0, name, measurement(1, 0.3)),
     ]
-    ledger.append([*retry_events, log.attributes(6.0, name, {"data/version": "v2"})], lease)
+    ledger.append([*retry_events, log.attributes_event(6.0, name, {"data/version": "v2"})], lease)
     writer.update()
     assert runs(database, plan.name)[key].status == "RUNNING"
     assert runs(database, plan.name)[f"arm/{trial.planned.arm}/-"].status == "RUNNING"
     finished = Outcome(OutcomeKind.FINISHED, "ran to step 2")
-    ledger.append([log.measured(7.0, name, measurement(2, 0.4)), log.ended(8.0, name, finished)], lease)
+    ledger.append(
+        [log.measurement_event(7.0, name, measurement(2, 0.4)), log.end_event(8.0, name, finished)], lease
+    )
     open_writer().update()
     mlflow_runs = runs(database, plan.name)
     assert len([key for key in mlflow_runs if key.startswith("trial/")]) == 1

@@ -19,8 +19,8 @@ _BLANK = {
 def draw_blank_figures(assign: Callable[[Any, str, Any], None] = setattr) -> None:
     """Make every figure an empty file of its kind, for as long as the assignment lasts."""
     for module in (style, panels, write):
-        assign(module, "render", _blank)
+        assign(module, "render_panel", _blank)
 
 
-def _blank(panel: style.Panel, kind: style.Kind) -> bytes:
+def _blank(panel: style.Panel, kind: style.FileFormat) -> bytes:
     return _BLANK[kind]

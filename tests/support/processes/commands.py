@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.cli import main
-from orchestrator.cli.locations import TRACKING_VARIABLE, UNTRACKED
+from orchestrator.cli.locations import NO_TRACKING, TRACKING_VARIABLE
 from tests.support.numerics.blank_figures import draw_blank_figures
 from tests.support.processes.forks import Forked
 from tests.support.processes.process_lookup import poll_condition
@@ -103,7 +103,7 @@ class Shell:
             name: value for name, value in os.environ.items() if not name.startswith(OUTSIDE_VARIABLES)
         }
         fixed = {"HOME": str(self.home), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-        return inherited | fixed | ({} if self.tracked else {TRACKING_VARIABLE: UNTRACKED})
+        return inherited | fixed | ({} if self.tracked else {TRACKING_VARIABLE: NO_TRACKING})
 
     def run(self, *arguments: str, **variables: str) -> Answer:
         """Run a command to its end, in a fork that has already imported the dependencies."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.display import console
-from orchestrator.cli.locations import TRACKING_VARIABLE, UNTRACKED
+from orchestrator.cli.locations import NO_TRACKING, TRACKING_VARIABLE
 from orchestrator.cli.main import run
 from tests.support.numerics.blank_figures import draw_blank_figures
 from tests.support.processes.commands import Answer
@@ -47,4 +47,4 @@ def haltsweep(
 @pytest.fixture
 def untracked(haltsweep: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Turn MLflow off for launches in this process: its import takes longer than a small sweep runs."""
-    monkeypatch.setenv(TRACKING_VARIABLE, UNTRACKED)
+    monkeypatch.setenv(TRACKING_VARIABLE, NO_TRACKING)

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestrator.execution.ray.environment import SETTINGS
+from orchestrator.execution.ray.environment import RAY_VARIABLES
 
 RAY = [sys.executable, "-P", "-m", "ray.scripts.scripts"]
 TIMEOUT_S = 300.0
@@ -66,7 +66,12 @@ class Machines:
                 command,
                 stdout=output,
                 stderr=output,
-                env={**SETTINGS, **self.environment, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token},
+                env={
+                    **RAY_VARIABLES,
+                    **self.environment,
+                    "RAY_AUTH_MODE": "token",
+                    "RAY_AUTH_TOKEN": self.token,
+                },
                 cwd="/",
                 start_new_session=True,
             )

@@ -19,7 +19,7 @@ from tests.support.specs.plans import make_plan
 from tests.support.sweeps.histories import DEAD, history
 
 PLAN = make_plan(3, trials_per_arm=6)
-LATER_EVENT = log.started(1.0, "later", 1)
+LATER_EVENT = log.start_event(1.0, "later", 1)
 
 
 def create_ledger(file: Path) -> Lease:

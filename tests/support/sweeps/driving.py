@@ -59,7 +59,7 @@ class Worker:
 
 def attempts(recorder: Recorder) -> Iterator[Attempt]:
     """Yield the attempts that the recorder hands out until it has none."""
-    while (attempt := recorder.ask()) is not None:
+    while (attempt := recorder.next_attempt()) is not None:
         yield attempt
 
 

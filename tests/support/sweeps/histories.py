@@ -46,25 +46,27 @@ def history(plan: Plan, seed: int = 0, *, steps: int = 3, closed: str | None = "
     """Yield the events of a whole sweep: every trial once, with all outcomes and some lost attempts."""
     stream = random.Random(seed)
     now = 1_700_000_000.0
-    yield log.opened(now, DEAD, plan.spec_digest, {"commit": "c0ffee", "host": "elsewhere"})
+    yield log.claim_event(now, DEAD, plan.spec_digest, {"commit": "c0ffee", "host": "elsewhere"})
     for number, planned in enumerate(plan.trials):
         now += 1
-        yield log.trial_assigned(now, trial_of(plan, number))
+        yield log.params_event(now, trial_of(plan, number))
         outcome = _outcome_kind(number, seed)
         if outcome is not OutcomeKind.SKIPPED:  # a skipped trial never starts
-            yield log.started(now + 0.1, planned.trial_id, 1)
+            yield log.start_event(now + 0.1, planned.trial_id, 1)
             yield from _attempts(planned, now, stream, steps)
-        yield log.ended(now + 0.9, planned.trial_id, Outcome(outcome, outcome.sentence))
+        yield log.end_event(now + 0.9, planned.trial_id, Outcome(outcome, outcome.sentence))
     if closed:
-        yield log.closed(now + 2, closed)
+        yield log.release_event(now + 2, closed)
 
 
 def _attempts(planned: PlannedTrial, now: float, stream: random.Random, steps: int) -> Iterator[Event]:
     lost_at = stream.randrange(1, steps) if steps > 1 and stream.random() < 0.3 else None
     for step in range(1, steps + 1):
         if step == lost_at:
-            yield log.checkpointed(
+            yield log.checkpoint_event(
                 now + 0.2, planned.trial_id, step, f"checkpoints/{planned.trial_id}/{step}"
             )
-            yield log.started(now + 0.3, planned.trial_id, 2)
-        yield log.measured(now + 0.1 + step / 100, planned.trial_id, measurement(10 * step, stream.random()))
+            yield log.start_event(now + 0.3, planned.trial_id, 2)
+        yield log.measurement_event(
+            now + 0.1 + step / 100, planned.trial_id, measurement(10 * step, stream.random())
+        )

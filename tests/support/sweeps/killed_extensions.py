@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.execution.sweep.extend_folder import commit_extension, finish_extension
-from orchestrator.execution.sweep.launch_folder import Setup, publish
+from orchestrator.execution.sweep.launch_folder import Setup, create_sweep_folder
 from orchestrator.files.file_digests import damaged_files, find_edition
 from orchestrator.identity import SweepFolder
 from orchestrator.plan.serialise import read_plan
@@ -65,7 +65,7 @@ def main(root: Path) -> None:
     states = []
     for change in range(1, 1000):
         folder = SweepFolder(root / str(change) / OLD_PLAN.name)
-        publish(OLD_PLAN, folder, SPECS[0], {}, Setup(root))
+        create_sweep_folder(OLD_PLAN, folder, SPECS[0], {}, Setup(root))
         killed = extend_until_change(folder, change)
         state = read_state(folder)
         finish_extension(folder)

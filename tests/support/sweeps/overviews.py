@@ -11,4 +11,4 @@ from orchestrator.trials import Record
 def overview(plan: Plan, records: Iterable[Record], ended: EndedTrialTotals | None = None) -> Overview:
     """Return what `status` would show."""
     planned = Counter((trial.arm, trial.phase) for trial in plan.trials)
-    return Overview.of(plan, planned, records, ended)
+    return Overview.from_records(plan, planned, records, ended)

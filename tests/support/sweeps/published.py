@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from orchestrator.plan.arms import resolve
+from orchestrator.plan.arms import resolve_built_in_arms
 from orchestrator.plan.faults import Faults
 from orchestrator.spec.load import read_spec
 from trainables.assembly import model_config
@@ -36,7 +36,7 @@ def published_models() -> tuple[PublishedModel, ...]:
     models: dict[str, PublishedModel] = {}
     for path in sorted(EXPERIMENTS.glob("*.yaml")):
         source = read_spec(path)
-        for arm in resolve(source.spec, Faults(source)):
+        for arm in resolve_built_in_arms(source.spec, Faults(source)):
             settings = arm.system.settings
             model = PublishedModel(
                 f"{path.stem}/{arm.request.name}", settings["task"], small(settings["model"])

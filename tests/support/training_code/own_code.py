@@ -22,12 +22,12 @@ def interrupt_first_trial(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Interrupt each session in the block as soon as its first trial starts."""
 
     def first_only(session: OpenSweep, *_: object) -> None:
-        attempt = session.recorder.ask()
+        attempt = session.recorder.next_attempt()
         assert attempt is not None, "the sweep must have a trial to run"
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("orchestrator.execution.sweep.launch._drive", first_only)
+        patched.setattr("orchestrator.execution.sweep.launch._run_driver", first_only)
         yield
 
 

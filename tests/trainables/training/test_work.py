@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from orchestrator.plan.ablation_check.probe import Probe
-from orchestrator.plan.arms import resolve
+from orchestrator.plan.arms import resolve_built_in_arms
 from orchestrator.plan.estimate import estimate_arm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import rows_per_step
@@ -30,7 +30,7 @@ def test_flops_of_a_step_equal_the_estimate_of_the_plan(model):
     raw = {"name": "x", "question": "?", "baseline": {"task": dict(system.settings["task"]), "model": model}}
     raw["baseline"]["train"] = {"steps": 3, "batch_size": 5}
     spec = Spec.model_validate({**raw, "confirm": {"seeds": [1]}})
-    (arm,) = resolve(spec, Faults(spec), lambda _: None)
+    (arm,) = resolve_built_in_arms(spec, Faults(spec), lambda _: None)
     assert (
         Work(system.model, system.shape, system.train).step
         == estimate_arm(arm, Probe(), None, calibrate=False).train_flops_max

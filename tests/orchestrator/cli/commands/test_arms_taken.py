@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.cli.commands.extend import copy_arms
+from orchestrator.cli.commands.extend import arm_overrides
 from orchestrator.errors import InputError
 from orchestrator.identity import SweepFolder
 from orchestrator.spec.overrides import parse
@@ -27,7 +27,7 @@ def larger_spec(tmp_path):
 def test_arms_option_takes_only_the_named_arms(tmp_path, larger_spec):
     folder = SweepFolder(tmp_path)
     folder.spec.write_text(TINY)
-    overrides = [parse(line) for line in copy_arms(larger_spec, " deep, wide,deep", folder)]
+    overrides = [parse(line) for line in arm_overrides(larger_spec, " deep, wide,deep", folder)]
     assert [(override.key, override.value["set"]) for override in overrides] == [
         ("arms.deep", {"model.max_layers": 3}),
         ("arms.wide", {"model.width": 32}),
@@ -38,6 +38,6 @@ def test_arms_option_takes_only_the_named_arms(tmp_path, larger_spec):
 
 def test_arms_option_refuses_unknown_arms_and_a_missing_spec(tmp_path, larger_spec):
     with pytest.raises(InputError, match=r"'wid'.*'wide'"):
-        copy_arms(larger_spec, "deep,wid", SweepFolder(tmp_path))
+        arm_overrides(larger_spec, "deep,wid", SweepFolder(tmp_path))
     with pytest.raises(InputError, match=r"SPEC.*'wide'"):
-        copy_arms(None, "wide", SweepFolder(tmp_path))
+        arm_overrides(None, "wide", SweepFolder(tmp_path))

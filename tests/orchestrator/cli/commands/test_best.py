@@ -55,16 +55,16 @@ def test_best_spec_lists_the_fields_that_apply_to_several_arms_only(tmp_path):
     (tmp_path / "tiny.yaml").write_text(TINY + JUDGED_FIELDS)
     spec = load_spec(tmp_path / "tiny.yaml")
     settings = {"model": {"halt": {"threshold": 0.9}}, "train": {}}
-    content = best._content(spec, make_winner(settings, "near-iid/accuracy", "near-iid/loss"), ARM)
+    content = best._spec_content(spec, make_winner(settings, "near-iid/accuracy", "near-iid/loss"), ARM)
     assert content["confirm"] == {"seeds": [101, 102], "splits": ["near-iid"]}
     assert content["posthoc"] == {"model.halt.threshold": [0.5]}
-    (omission,) = best._left_out(spec.content(), content)
+    (omission,) = best._omission_comments(spec.content(), content)
     assert omission.endswith(": arms; search; budget.")
     (tmp_path / "best.yaml").write_text(dump({**content, "baseline": spec.content()["baseline"]}))
     assert load_spec(tmp_path / "best.yaml").answer == spec.answer
     winner_without_fields = make_winner({"model": {"halt": None}, "train": {}}, "near-iid/accuracy")
-    content = best._content(spec, winner_without_fields, ARM)
-    (omission,) = best._left_out(spec.content(), content)
+    content = best._spec_content(spec, winner_without_fields, ARM)
+    (omission,) = best._omission_comments(spec.content(), content)
     assert omission.endswith(": arms; search; answer.also; posthoc; budget.")
 
 
@@ -73,7 +73,7 @@ def test_best_spec_keeps_the_data_seed_of_the_sweep(tmp_path):
     (tmp_path / "tiny.yaml").write_text(resampling_spec)
     arm = replace(ARM, settings={"task": {"data_seed": 3}})
     trained_settings = {"task": {"data_seed": 12345}, "model": {}, "train": {}}
-    content = best._content(
+    content = best._spec_content(
         load_spec(tmp_path / "tiny.yaml"), make_winner(trained_settings, "near-iid/accuracy"), arm
     )
     assert content["baseline"]["task"] == {"data_seed": 3}

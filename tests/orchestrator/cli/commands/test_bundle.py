@@ -48,9 +48,11 @@ def bundled(tmp_path, haltsweep, bundle_folder):
 
 def write_bundle(files, sweep="synthetic", **changes):
     """Write a bundle of changed files with matching digests, as a forger could, and return its path."""
-    files = {name: content for name, content in {**files, **changes}.items() if name != contents.LIST}
+    files = {name: content for name, content in {**files, **changes}.items() if name != contents.LIST_FILE}
     versions = {"haltsweep": "0.1.0", "code": contents.code_digest()}
-    archive.write(Path("other.zip"), {**files, contents.LIST: contents.listing(sweep, files, versions)})
+    archive.write_archive(
+        Path("other.zip"), {**files, contents.LIST_FILE: contents.make_listing(sweep, files, versions)}
+    )
     return "other.zip"
 
 
@@ -87,13 +89,13 @@ def test_verify_finds_a_report_that_contradicts_the_ledger(haltsweep, bundled):
 
 
 def test_verify_finds_files_that_contradict_their_digests(haltsweep, bundled):
-    archive.write(Path("other.zip"), bundled | {"provenance.json": b"{}", "extra.json": b"{}"})
+    archive.write_archive(Path("other.zip"), bundled | {"provenance.json": b"{}", "extra.json": b"{}"})
     result = haltsweep("verify", "other.zip")
     assert result.code == 1
     assert "provenance.json: " in result.out
     assert "extra.json: " in result.out
-    for missing in ("plan.json", contents.LIST):
-        archive.write(Path("other.zip"), {name: bundled[name] for name in bundled if name != missing})
+    for missing in ("plan.json", contents.LIST_FILE):
+        archive.write_archive(Path("other.zip"), {name: bundled[name] for name in bundled if name != missing})
         assert missing in haltsweep("verify", "other.zip").out
 
 
@@ -102,12 +104,12 @@ def test_verify_finds_files_that_contradict_their_digests(haltsweep, bundled):
     [
         (lambda lines: [lines[0], *lines[2:]], "event 2"),
         (lambda lines: [lines[0], lines[1].replace(b"c0ffee", b"beefed"), *lines[2:]], "event 1"),
-        (lambda lines: [lines[0], b"[" * 100_000, *lines[1:]], contents.LEDGER),
+        (lambda lines: [lines[0], b"[" * 100_000, *lines[1:]], contents.LEDGER_FILE),
     ],
 )
 def test_verify_refuses_a_changed_ledger(haltsweep, bundled, damage, detail):
-    lines = bundled[contents.LEDGER].split(b"\n")
-    result = haltsweep("verify", write_bundle(bundled, **{contents.LEDGER: b"\n".join(damage(lines))}))
+    lines = bundled[contents.LEDGER_FILE].split(b"\n")
+    result = haltsweep("verify", write_bundle(bundled, **{contents.LEDGER_FILE: b"\n".join(damage(lines))}))
     assert result.code == 1
     assert detail in result.out
 
@@ -174,13 +176,13 @@ def test_rerun_trials_reproduce_their_results_and_files_agree_with_the_ledger(ha
         assert content != files[name]
         result = haltsweep("verify", write_bundle(files, "tiny", **{name: content}))
         assert (result.code, name in result.out) == (1, True)
-    rows = [json.loads(line) for line in files[contents.LEDGER].splitlines()]
+    rows = [json.loads(line) for line in files[contents.LEDGER_FILE].splitlines()]
     for row in rows[1:]:
         row[7] = row[7].replace('"near-iid/accuracy":', '"near-iid/accuracy":0.99,"near-iid/was":')
     head = chain.first_digest(rows[0][0])
     for row in rows[1:]:
         row[-1] = head = chain.link_digest(head, row[:-1])
-    files[contents.LEDGER] = b"".join(contents.ledger_lines(rows[0][0], rows[1:]))
+    files[contents.LEDGER_FILE] = b"".join(contents.ledger_lines(rows[0][0], rows[1:]))
     false_result = haltsweep("verify", write_bundle(files, "tiny"), "--rerun", "1", "--data", "elsewhere")
     assert false_result.code == 1
     assert "near-iid/accuracy 0.99 -> " in false_result.out
@@ -199,11 +201,11 @@ resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 with tempfile.TemporaryDirectory() as unpacked:
     folder = Path(unpacked)
     try:
-        archive.unpack(Path(sys.argv[1]), folder)
+        archive.unpack_archive(Path(sys.argv[1]), folder)
         contents.read_listing(folder)
         contents.read_plan(folder)
         list(contents.read_events(folder))
-        print(contents.data_fault(folder) or "read")
+        print(contents.find_data_fault(folder) or "read")
     except HaltsweepError as error:
         print(error)
 """

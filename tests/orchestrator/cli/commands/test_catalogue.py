@@ -5,7 +5,7 @@ import json
 import pytest
 from jsonschema import Draft202012Validator
 
-from orchestrator.cli.display.fields import rows
+from orchestrator.cli.display.fields import field_rows
 from orchestrator.search import space_catalog
 from trainables import catalog
 from trainables.training.config import TrainConfig
@@ -20,7 +20,7 @@ def test_module_pages_and_schemas_list_every_documented_field(haltsweep, kind):
         Draft202012Validator.check_schema(schema)
         config = catalog.load(kind, name).Config
         assert set(schema["properties"]) == set(config.model_fields)
-        for field, _, _, meaning in rows(config):
+        for field, _, _, meaning in field_rows(config):
             assert f"│ {field} " in page, (name, field)
             assert meaning or field == "name", f"{field} has no docstring"
 

@@ -189,14 +189,14 @@ def test_running_sweep_is_extended_only_with_take_over(haltsweep, tmp_path, monk
     )
     with Ledger.open(folder.ledger_url, plan.name) as ledger:
         lease = ledger.claim(Holder.current())
-        ledger.append([log.closed(1.0, "done")], lease)
+        ledger.append([log.release_event(1.0, "done")], lease)
         result = haltsweep("extend", "synthetic", "--seeds", "1")
         assert result.code == 2
         assert f"process {os.getpid()} " in result.err
         result = haltsweep("extend", "synthetic", "--seeds", "1", "--take-over")
         assert f"session {lease.token}" in " ".join(result.err.split())
         with pytest.raises(LeaseLost):
-            ledger.append([log.closed(2.0, "done")], lease)
+            ledger.append([log.release_event(2.0, "done")], lease)
 
 
 @pytest.mark.parametrize("store", ["storage", "tracking"])

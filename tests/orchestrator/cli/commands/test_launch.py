@@ -90,7 +90,7 @@ def test_continue_resumes_an_unfinished_launch_only_with_the_same_spec(haltsweep
 
 
 def publish(plan, folder, setup=None):
-    launch_folder.publish(plan, folder, "", {}, setup or launch_folder.Setup(Path("data")))
+    launch_folder.create_sweep_folder(plan, folder, "", {}, setup or launch_folder.Setup(Path("data")))
 
 
 def test_data_error_names_the_next_command(haltsweep, monkeypatch):

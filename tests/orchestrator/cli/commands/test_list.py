@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.execution.sweep.launch_folder import Setup, publish
+from orchestrator.execution.sweep.launch_folder import Setup, create_sweep_folder
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
@@ -23,17 +23,17 @@ def create_sweep(tmp_path, name, *outcomes, storage=None, keep_folder=True, clos
     """Create a sweep of four trials whose first trials ended with `outcomes`."""
     folder = SweepFolder(tmp_path / "runs" / name)
     setup = Setup(tmp_path / "data", storage=storage)
-    publish(replace(PLAN, name=name), folder, "", {}, setup)
+    create_sweep_folder(replace(PLAN, name=name), folder, "", {}, setup)
     with Ledger.open(setup.ledger_url(folder), name, create=True) as ledger:
         lease = ledger.claim(Holder.current())
         for number, outcome in enumerate(outcomes):
             trial = trial_of(PLAN, number)
-            end_event = log.ended(3.0, trial.trial_id, Outcome(outcome, "because"))
+            end_event = log.end_event(3.0, trial.trial_id, Outcome(outcome, "because"))
             ledger.append(
-                [log.trial_assigned(1.0, trial), log.started(2.0, trial.trial_id, 1), end_event], lease
+                [log.params_event(1.0, trial), log.start_event(2.0, trial.trial_id, 1), end_event], lease
             )
         if close_reason:
-            ledger.append([log.closed(4.0, close_reason)], lease)
+            ledger.append([log.release_event(4.0, close_reason)], lease)
         ledger.release(lease)
     if not keep_folder:
         shutil.rmtree(folder.root)

@@ -24,16 +24,18 @@ def sweep(tmp_path):
     """Write one trial with a lost and a failed attempt, and one diverged trial without output."""
     sweep, trial = launched(tmp_path, PLAN), trial_of(PLAN, 0)
     events = [
-        log.trial_assigned(1.0, trial),
-        log.started(2.0, trial.trial_id, 1),
-        log.ended(
+        log.params_event(1.0, trial),
+        log.start_event(2.0, trial.trial_id, 1),
+        log.end_event(
             3.0, trial.trial_id, Outcome(OutcomeKind.STOPPED, "worker died, time 1 of 4"), death_cause=True
         ),
-        log.started(4.0, trial.trial_id, 2),
-        log.ended(5.0, trial.trial_id, Outcome(OutcomeKind.CRASHED, "KeyError: 'x'\nTraceback\n  File 1")),
-        log.trial_assigned(6.0, trial_of(PLAN, 1)),
-        log.started(7.0, SECOND_TRIAL.trial_id, 1),
-        log.ended(8.0, SECOND_TRIAL.trial_id, Outcome(OutcomeKind.DIVERGED, "the loss is \x1b[31mnan")),
+        log.start_event(4.0, trial.trial_id, 2),
+        log.end_event(
+            5.0, trial.trial_id, Outcome(OutcomeKind.CRASHED, "KeyError: 'x'\nTraceback\n  File 1")
+        ),
+        log.params_event(6.0, trial_of(PLAN, 1)),
+        log.start_event(7.0, SECOND_TRIAL.trial_id, 1),
+        log.end_event(8.0, SECOND_TRIAL.trial_id, Outcome(OutcomeKind.DIVERGED, "the loss is \x1b[31mnan")),
     ]
     with Ledger.open(sweep.ledger_url, "synthetic") as ledger:
         lease = ledger.claim(Holder.current())

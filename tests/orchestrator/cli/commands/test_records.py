@@ -59,13 +59,13 @@ def test_closed_pipe_is_no_failure(sweep):
 
 def test_records_quote_text_that_spreadsheets_would_compute():
     texts = ["=1+1", "@x", "+a", "-b", "\tc", "-0.5", "plain", None]
-    content = records._csv(pa.table({"=name": texts, "value": [-1.0] * len(texts)}))
+    content = records._to_csv(pa.table({"=name": texts, "value": [-1.0] * len(texts)}))
     rows = pd.read_csv(io.BytesIO(content), dtype={"'=name": str})
     assert rows["'=name"].tolist()[:-1] == ["'=1+1", "'@x", "'+a", "'-b", "'\tc", "-0.5", "plain"]
     assert rows.value.tolist() == [-1.0] * len(texts)
 
 
 def test_records_escape_control_characters_on_a_terminal(haltsweep, sweep, monkeypatch):
-    monkeypatch.setattr(records, "_csv", lambda table: b'"a"\n"\x1b[31m"\n')
+    monkeypatch.setattr(records, "_to_csv", lambda table: b'"a"\n"\x1b[31m"\n')
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     assert haltsweep("records", "synthetic").out == '"a"\n"\\x1b[31m"\n'

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.execution.sweep.launch_folder import Setup, publish, read_setup
+from orchestrator.execution.sweep.launch_folder import Setup, create_sweep_folder, read_setup
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
-from orchestrator.ledger.summary import summaries
+from orchestrator.ledger.summary import read_summaries
 from orchestrator.tracking.sync import sync
 from tests.orchestrator.ledger.conftest import postgres_server  # noqa: F401 - a fixture
 from tests.support.processes.commands import COMMAND, PATIENCE_S, tree
@@ -31,7 +31,7 @@ def create_sweep(tmp_path, name="synthetic", storage=None, tracking=None):
     folder = SweepFolder(tmp_path / "runs" / name)
     setup = Setup(tmp_path / "data", storage=storage, tracking_uri=tracking)
     plan = replace(PLAN, name=name)
-    publish(plan, folder, "", {}, setup)
+    create_sweep_folder(plan, folder, "", {}, setup)
     with Ledger.open(setup.ledger_url(folder), name, create=True) as ledger:
         lease = ledger.claim(Holder.current())
         ledger.append(list(history(plan)), lease)
@@ -97,7 +97,7 @@ def test_remove_preserves_other_sweeps_of_the_database(haltsweep, tmp_path, requ
             for name in ("gone", "kept"):
                 create_sweep(tmp_path, name, url)
             assert haltsweep("remove", "gone", "--yes").code == 0
-            assert [summary.name for summary in summaries(url)] == ["kept"]
+            assert [summary.name for summary in read_summaries(url)] == ["kept"]
             assert haltsweep("remove", "kept", "--yes").code == 0
 
 
@@ -108,10 +108,10 @@ def test_remove_of_a_copy_preserves_the_ledger_of_its_original(haltsweep, tmp_pa
     result = haltsweep("remove", "synthetic", "--yes", "--runs", str(tmp_path / "copied"))
     assert result.code == 2
     assert f"{folder.root}: both use {url}" in result.err
-    assert [summary.name for summary in summaries(url)] == ["synthetic"]
+    assert [summary.name for summary in read_summaries(url)] == ["synthetic"]
     shutil.rmtree(folder.root)
     assert haltsweep("remove", "synthetic", "--yes", "--runs", str(tmp_path / "copied")).code == 0
-    assert summaries(url) == []
+    assert read_summaries(url) == []
 
 
 def active_run_experiments(database):

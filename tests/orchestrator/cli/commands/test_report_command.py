@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.cli.commands.track import WATCH_S, write_report, write_while_running
+from orchestrator.cli.commands.track import MIN_PAUSE_S, write_report, write_while_running
 from orchestrator.cli.stored_sweep import open_stored_sweep
 from orchestrator.files.file_digests import damaged_files
 from orchestrator.ledger import events as log
@@ -38,10 +38,10 @@ def test_watch_rewrites_the_report_until_the_sweep_ends(tmp_path):
         lease = ledger.claim(Holder.current())
         first_trial = trial_of(PLAN, 0)
         trial_events = [
-            log.trial_assigned(1.0, first_trial),
-            log.started(1.0, first_trial.trial_id, 1),
-            log.measured(2.0, first_trial.trial_id, measurement(1)),
-            log.ended(3.0, first_trial.trial_id, Outcome(OutcomeKind.FINISHED, "done")),
+            log.params_event(1.0, first_trial),
+            log.start_event(1.0, first_trial.trial_id, 1),
+            log.measurement_event(2.0, first_trial.trial_id, measurement(1)),
+            log.end_event(3.0, first_trial.trial_id, Outcome(OutcomeKind.FINISHED, "done")),
         ]
         steps = iter(
             [lambda: None, lambda: ledger.append(trial_events, lease), lambda: ledger.release(lease)]
@@ -62,4 +62,4 @@ def test_watch_rewrites_the_report_until_the_sweep_ends(tmp_path):
     num_trials = len(PLAN.trials)
     assert [report.left for report in reports] == [num_trials, num_trials - 1, num_trials - 1]
     assert last_report is reports[-1]
-    assert min(waits) >= WATCH_S
+    assert min(waits) >= MIN_PAUSE_S

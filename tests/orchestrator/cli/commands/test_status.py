@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.cli.display.progress import REASON_CHARACTERS
+from orchestrator.cli.display.progress import MAX_REASON_LENGTH
 from orchestrator.ledger import events as log
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
@@ -38,12 +38,12 @@ def hold_lease(sweep, *events):
 def trial_events(number, outcome=None, reason="because", steps=1):
     """Yield the events of a trial, with its end if it has an `outcome`."""
     trial = trial_of(PLAN, number)
-    yield log.trial_assigned(1.0, trial)
-    yield log.started(2.0, trial.trial_id, 1)
+    yield log.params_event(1.0, trial)
+    yield log.start_event(2.0, trial.trial_id, 1)
     for step in range(1, steps + 1):
-        yield log.measured(2.0 + step, trial.trial_id, measurement(step))
+        yield log.measurement_event(2.0 + step, trial.trial_id, measurement(step))
     if outcome is not None:
-        yield log.ended(100.0, trial.trial_id, Outcome(outcome, reason))
+        yield log.end_event(100.0, trial.trial_id, Outcome(outcome, reason))
 
 
 def read_status(haltsweep, code=0):
@@ -58,7 +58,9 @@ def read_status(haltsweep, code=0):
 
 def test_status_reports_an_exhausted_budget_and_its_remedy(haltsweep, sweep):
     reason = "the budget of 1 device hours is used up"
-    with hold_lease(sweep, *trial_events(0, OutcomeKind.FINISHED), log.closed(9.0, log.BUDGET, reason)):
+    with hold_lease(
+        sweep, *trial_events(0, OutcomeKind.FINISHED), log.release_event(9.0, log.BUDGET_REASON, reason)
+    ):
         assert reason not in haltsweep("status", "synthetic").out
     output = haltsweep("status", "synthetic").out
     assert "`haltsweep extend synthetic budget.LIMIT=MORE`" in output
@@ -102,7 +104,7 @@ def test_status_lists_failures_with_reasons(haltsweep, sweep):
     first_trial, second_trial = (PLAN.trials[number].trial_id for number in (0, 1))
     assert f"failed: arm-0 search 0 ({first_trial}): out_of_memory: no room for the batch\n" in output
     assert (
-        f"failed: arm-0 search 1 ({second_trial}): crashed: {long_reason[:REASON_CHARACTERS]}...\n" in output
+        f"failed: arm-0 search 1 ({second_trial}): crashed: {long_reason[:MAX_REASON_LENGTH]}...\n" in output
     )
     assert "Traceback" not in output
 
@@ -120,9 +122,9 @@ def test_trials_option_lists_every_trial(haltsweep, sweep):
 def test_status_counts_skipped_trials_by_reason(haltsweep, sweep):
     finished_trials = [event for number in range(4) for event in trial_events(number, OutcomeKind.FINISHED)]
     remaining_trials = [trial_of(PLAN, number) for number in range(4, 12)]
-    skip_events = [log.trial_assigned(200.0, trial) for trial in remaining_trials]
+    skip_events = [log.params_event(200.0, trial) for trial in remaining_trials]
     skip = Outcome(OutcomeKind.SKIPPED, "the target is reached")
-    skip_events += [log.ended(200.0, trial_events.trial_id, skip) for trial_events in remaining_trials]
+    skip_events += [log.end_event(200.0, trial_events.trial_id, skip) for trial_events in remaining_trials]
     with hold_lease(sweep, *finished_trials, *skip_events):
         pass
     result = haltsweep("status", "synthetic")

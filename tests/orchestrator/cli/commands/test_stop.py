@@ -32,7 +32,7 @@ def test_stop_request_needs_no_lease(haltsweep, ledger, options, is_immediate):
 
 def test_stop_waits_until_the_holder_releases_its_lease(haltsweep, ledger, monkeypatch):
     lease = ledger.claim(Holder.current())
-    monkeypatch.setattr(module, "REPEATED_EVERY_S", 0.0)
+    monkeypatch.setattr(module, "MESSAGE_INTERVAL_S", 0.0)
     monkeypatch.setattr(module.time, "sleep", lambda _: ledger.release(lease))
     result = haltsweep("stop", "synthetic")
     assert (result.code, "haltsweep resume synthetic" in result.out) == (0, True)

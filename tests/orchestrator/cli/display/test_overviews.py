@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.stored_sweep import StoredSweep
-from orchestrator.conductor.overview import FAILURES_KEPT, Overview
-from orchestrator.conductor.retrying import choose
+from orchestrator.conductor.overview import MAX_FAILURES, Overview
+from orchestrator.conductor.retrying import choose_retries
 from orchestrator.execution.sweep.sweep_fold import SweepFold
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger import ledger_snapshot
@@ -47,7 +47,7 @@ def overview_content(overview: Overview) -> tuple[object, ...]:
         overview.outlook(is_locked=False, now=2000.0),
         overview.ended.skipped,
         overview.ended.infeasible,
-        failures if len(failures) < FAILURES_KEPT else len(failures),
+        failures if len(failures) < MAX_FAILURES else len(failures),
     )
 
 
@@ -103,7 +103,7 @@ def test_retry_after_the_snapshot_counts(tmp_path: Path) -> None:
     run_in_turn(record(plan, log))
     snapshot_at = len(log.written)
     recorder = record(plan, log)
-    failed_trials = choose(plan, records(log.written, plan), ["failed"]).trial_ids
+    failed_trials = choose_retries(plan, records(log.written, plan), ["failed"]).trial_ids
     recorder.retry(failed_trials[:1], lambda *_: False)
     overview_before, overview_after = (
         overview(plan, records(log.written[:end], plan)) for end in (snapshot_at, None)
@@ -125,7 +125,7 @@ def test_retry_after_the_snapshot_counts(tmp_path: Path) -> None:
 def test_damaged_snapshot_is_ignored(content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, log = make_phases_plan(), MemoryLog()
     run_in_turn(record(plan, log))
-    monkeypatch.setattr(ledger_snapshot, "MOST_LINE", 99)
+    monkeypatch.setattr(ledger_snapshot, "MAX_LINE_BYTES", 99)
     monkeypatch.setattr(SweepFold, "content", lambda _: content)
     snapshot_overview = stored_overview(tmp_path, plan, log.written, len(log.written))
     assert overview_content(snapshot_overview) == overview_content(overview(plan, records(log.written, plan)))

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from orchestrator.cli.display import progress
-from orchestrator.cli.display.progress import View, duration
+from orchestrator.cli.display.progress import View, short_duration
 from orchestrator.conductor.conductor import Conductor
 from orchestrator.conductor.messages import Progress
 from orchestrator.conductor.outlook import Outlook, PhaseWork
@@ -27,7 +27,7 @@ from trainables.protocol import Measurement
     [(0, "0s"), (59.5, "1m 00s"), (200, "3m 20s"), (3599.6, "1h 00m"), (7500, "2h 05m")],
 )
 def test_duration_formats_seconds(seconds, text):
-    assert duration(seconds) == text
+    assert short_duration(seconds) == text
 
 
 def sweep_plan(goal="max"):

@@ -5,7 +5,7 @@ from io import StringIO
 from rich.console import Console, Group
 
 from orchestrator.cli.display import watch_display as watching
-from orchestrator.cli.display.progress import tables
+from orchestrator.cli.display.progress import progress_tables
 from orchestrator.cli.display.running_trials import WorkRate
 from orchestrator.conductor.messages import Progress
 from orchestrator.conductor.outlook import Outlook, RunningTrial
@@ -26,7 +26,7 @@ def test_narrow_table_shows_full_numbers():
     )
     arm = Progress(LONG_NAME, 24, 2, 12, 6, 1, 0.71234, 14_000.0)
     console = Console(width=80, record=True, file=StringIO())
-    console.print(Group(*tables((arm,), "valid/accuracy", Outlook((trial,)))))
+    console.print(Group(*progress_tables((arm,), "valid/accuracy", Outlook((trial,)))))
     text = console.export_text()
     for number in ("19/24", "0.712", "3h 53m", "12,000/20,000", "40", "0.7123", "3m", "12m"):
         assert f" {number} " in text
@@ -62,15 +62,15 @@ def test_watch_ends_with_the_session(tmp_path, monkeypatch):
             trial = trial_of(PLAN, number)
             ledger.append(
                 [
-                    log.trial_assigned(1.0, trial),
-                    log.started(2.0, trial.trial_id, 1),
-                    log.measured(3.0, trial.trial_id, measurement(1)),
-                    log.ended(4.0, trial.trial_id, Outcome(OutcomeKind.FINISHED, "done")),
+                    log.params_event(1.0, trial),
+                    log.start_event(2.0, trial.trial_id, 1),
+                    log.measurement_event(3.0, trial.trial_id, measurement(1)),
+                    log.end_event(4.0, trial.trial_id, Outcome(OutcomeKind.FINISHED, "done")),
                 ],
                 lease,
             )
-            monkeypatch.setattr("orchestrator.cli.display.progress.PLAIN_EVERY_S", 0.0)
-            for constant in ("VIEW_S", "LOOK_SHARE"):
+            monkeypatch.setattr("orchestrator.cli.display.progress.LINE_INTERVAL_S", 0.0)
+            for constant in ("MIN_INTERVAL_S", "INTERVAL_FACTOR"):
                 monkeypatch.setattr(f"orchestrator.execution.live_view.{constant}", 0.0)
 
         watching.watch_sweep("synthetic", sweep.root.parent, sleep=end_next_trial)

@@ -20,7 +20,7 @@ def test_deleted_mlflow_database_counts_as_empty(tmp_path: Path, has_database: b
     write_state(folder, TrackingState(7, "", time.time(), newest=7, store=uri))
     line = read_tracking_status(folder, uri, newest=7).line("haltsweep sync it", is_locked=False)
     if has_database:
-        assert line == f"MLflow: has everything ({uri})"
+        assert line == f"MLflow: up to date ({uri})"
     else:
-        assert line.startswith("MLflow: 7 events behind; its file is gone, or was left behind when")
+        assert line.startswith("MLflow: 7 events behind; its file is missing; it may not have been moved")
         assert line.endswith("\ncatch up with: haltsweep sync it")

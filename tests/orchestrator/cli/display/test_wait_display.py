@@ -12,9 +12,9 @@ from orchestrator.cli.display.wait_display import WaitDisplay
 @pytest.fixture(autouse=True)
 def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the intervals of the display from seconds to hundredths of a second."""
-    monkeypatch.setattr(waiting, "LOOK_S", 0.005)
-    monkeypatch.setattr(waiting, "FIRST_S", 0.02)
-    monkeypatch.setattr(waiting, "PLAIN_EVERY_S", 0.05)
+    monkeypatch.setattr(waiting, "REFRESH_S", 0.005)
+    monkeypatch.setattr(waiting, "FIRST_LINE_S", 0.02)
+    monkeypatch.setattr(waiting, "LINE_INTERVAL_S", 0.05)
     console.err.cache_clear()
 
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from orchestrator.execution.trial.worker_outcomes import TRACEBACK_LINES, classify_error
+from orchestrator.execution.trial.worker_outcomes import MAX_TRACEBACK_LINES, classify_error
 from orchestrator.trials import OutcomeKind
 
 
@@ -40,7 +40,7 @@ def test_long_traceback_retains_its_end():
     with pytest.raises(ZeroDivisionError) as caught:
         recurse(40)
     lines = classify_error(caught.value).reason.splitlines()
-    assert len(lines) <= TRACEBACK_LINES + 1
+    assert len(lines) <= MAX_TRACEBACK_LINES + 1
     assert lines[-1] == "ZeroDivisionError: division by zero"
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.execution.ray.environment import ray_environment, token_place
+from orchestrator.execution.ray.environment import ray_environment, token_location
 
 
 @pytest.fixture(autouse=True)
@@ -28,12 +28,12 @@ def test_user_s_choice_of_authentication_is_respected(monkeypatch, private):
 
 @pytest.mark.parametrize("token_source", ["RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", ".ray/auth_token"])
 def test_token_of_a_cluster_is_read_from_the_places_that_ray_reads(monkeypatch, home, token_source):
-    assert token_place() is None
+    assert token_location() is None
     assert "RAY_AUTH_MODE" not in ray_environment(private=False)
     file = home / ".ray" / "auth_token" if token_source.startswith(".") else home / "token"
     file.parent.mkdir(exist_ok=True)
     file.write_text("token\n")
     if not token_source.startswith("."):
         monkeypatch.setenv(token_source, str(file) if token_source.endswith("PATH") else "token")
-    assert token_place() == (token_source if token_source == "RAY_AUTH_TOKEN" else str(file))
+    assert token_location() == (token_source if token_source == "RAY_AUTH_TOKEN" else str(file))
     assert ray_environment(private=False)["RAY_AUTH_MODE"] == "token"

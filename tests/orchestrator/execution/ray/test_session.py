@@ -34,7 +34,7 @@ class SessionBench:
 
     def silent(self):
         """Return the runs whose workers must be killed."""
-        return self.session.update([]).silent
+        return self.session.update([]).silent_keys
 
     def outcomes(self):
         return [event.payload["kind"] for event in self.log.of(EventKind.ENDED)]
@@ -67,7 +67,7 @@ def test_session_ends_after_its_last_trial():
     assert bench.report("a", [*replies_at(attempt, 1, 2, 3), last_reply]) is None
     assert bench.session.running == ()
     assert bench.next_attempt("b") is NoAttempt.NEVER
-    assert bench.recorder.finished
+    assert bench.recorder.is_finished
 
 
 def test_refused_run_moves_unchanged_to_another_worker(bench):
@@ -133,7 +133,7 @@ def test_draining_stops_runs_that_no_worker_started(bench):
 
 def test_death_of_ray_loses_running_trials_once_and_moves_waiting_ones(bench):
     running, waiting = bench.next_attempt("a"), bench.next_attempt("b")
-    assert bench.session.update(["a"]) == SchedulerTurn([], draining=False)
+    assert bench.session.update(["a"]) == SchedulerTurn([], is_draining=False)
     bench.session.record_all_deaths("Ray ended")
     assert bench.session.running == ()
     (end,) = bench.log.of(EventKind.ENDED)

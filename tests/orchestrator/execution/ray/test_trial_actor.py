@@ -22,13 +22,13 @@ class ActorWorker:
         trial = Trial(PlannedTrial("t", "arm", "search", 0, seed=3), {}, settings)
         encoder = JobEncoder(PATH, 0.025, 1.0, 0.0, root / "data")
         encoded_job = encoder.encode(Attempt(trial, 1, root / "checkpoints", None))
-        self._actor = trial_actor.TrialActor({trial_actor.WORKER_JOB: encoded_job})
+        self._actor = trial_actor.TrialActor({trial_actor.WORKER_JOB_KEY: encoded_job})
 
     def report(self):
         """Return the replies of one call of `train`."""
         result = self._actor.train()
-        assert result[trial_actor.DIED] is None
-        return list(result[trial_actor.REPLIES])
+        assert result[trial_actor.DEATH_KEY] is None
+        return list(result[trial_actor.REPLIES_KEY])
 
     def end(self):
         """End the processes of the actor."""

@@ -11,7 +11,7 @@ from orchestrator.errors import StoreError
 from orchestrator.execution.live_view import Listeners
 from orchestrator.execution.signals import Interrupts
 from orchestrator.execution.sweep.extend_folder import commit_extension, editions
-from orchestrator.execution.sweep.launch_folder import Setup, publish
+from orchestrator.execution.sweep.launch_folder import Setup, create_sweep_folder
 from orchestrator.execution.sweep.open_sweep import open_sweep
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.store import Ledger
@@ -23,7 +23,7 @@ from tests.support.sweeps.killed_extensions import EXTENSION, NEW_PLAN, OLD_PLAN
 @pytest.fixture
 def folder(tmp_path):
     sweep_folder = SweepFolder(tmp_path / OLD_PLAN.name)
-    publish(OLD_PLAN, sweep_folder, "old: 1\n", {}, Setup(tmp_path))
+    create_sweep_folder(OLD_PLAN, sweep_folder, "old: 1\n", {}, Setup(tmp_path))
     return sweep_folder
 
 
@@ -80,5 +80,5 @@ def test_session_with_a_plan_from_before_the_extension_runs_nothing(folder):
     with pytest.raises(StoreError, match="synthetic"), opening:
         pass
     with Ledger.open(folder.ledger_url, OLD_PLAN.name) as ledger:
-        assert ledger.empty
+        assert ledger.is_empty
         assert not ledger.is_held()

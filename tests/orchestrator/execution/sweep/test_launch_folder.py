@@ -13,7 +13,12 @@ import pytest
 
 from orchestrator.errors import InputError, StoreError
 from orchestrator.execution.sweep import launch_folder
-from orchestrator.execution.sweep.launch_folder import Setup, publish, read_launched_plan, read_setup
+from orchestrator.execution.sweep.launch_folder import (
+    Setup,
+    create_sweep_folder,
+    read_launched_plan,
+    read_setup,
+)
 from orchestrator.files.file_digests import seal_json, unseal_json
 from orchestrator.identity import SweepFolder
 from tests.support.specs.plans import make_plan
@@ -29,7 +34,7 @@ def folder(tmp_path):
 
 def publish_sweep(folder, plan=PLAN, **options):
     setup = Setup(Path("data"), **options)
-    publish(plan, folder, "name: synthetic\n", {"commit": "c0ffee"}, setup)
+    create_sweep_folder(plan, folder, "name: synthetic\n", {"commit": "c0ffee"}, setup)
     return setup
 
 
@@ -65,7 +70,7 @@ def test_other_users_enter_a_folder_only_if_it_is_shared(folder, shared, umask, 
 )
 def test_setup_that_names_only_files_is_readable_by_others(folder, locations, mode):
     publish_sweep(folder, **locations)
-    assert stat.S_IMODE((folder.root / launch_folder.SETUP).stat().st_mode) == mode
+    assert stat.S_IMODE((folder.root / launch_folder.SETUP_FILE).stat().st_mode) == mode
 
 
 def test_moved_runs_folder_includes_its_mlflow_database(folder, tmp_path):
@@ -162,8 +167,8 @@ def test_folder_without_a_launched_sweep_cannot_be_resumed(folder):
 )
 def test_damaged_setup_and_manifest_are_named(folder, damage):
     publish_sweep(folder)
-    damage(folder.root / launch_folder.SETUP)
-    with pytest.raises(StoreError, match=launch_folder.SETUP):
+    damage(folder.root / launch_folder.SETUP_FILE)
+    with pytest.raises(StoreError, match=launch_folder.SETUP_FILE):
         read_setup(folder)
     (folder.root / "manifest.json").write_text('{"files":{}}')
     with pytest.raises(StoreError, match=r"manifest.json"):

@@ -79,7 +79,7 @@ STOP_LATER, STOP_NOW = (StopRequest("somebody", 1.0, at_once=at_once) for at_onc
 )
 def test_stop_request_is_reported_like_ctrl_c(answers, expected):
     ledger, requests = StopAskedLedger(*answers), []
-    with Heartbeat(ledger, None, on_stop=requests.append, look_s=0.001):
+    with Heartbeat(ledger, None, on_stop=requests.append, poll_s=0.001):
         for _ in range(len(answers) + 4):
             assert ledger.stop_checks.acquire(timeout=10)
     assert requests == expected

@@ -169,7 +169,7 @@ def test_lost_ledger_is_not_recreated(folder, setup):
 
 @pytest.mark.parametrize("has_ledger", [False, True])
 def test_resume_starts_a_sweep_that_was_killed_before_its_first_event(folder, setup, has_ledger):
-    launch.publish(small_plan(), folder, SPEC, {}, setup)
+    launch.create_sweep_folder(small_plan(), folder, SPEC, {}, setup)
     if has_ledger:
         with closing(sqlite3.connect(folder.ledger)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")

@@ -10,12 +10,12 @@ import pytest
 from orchestrator.errors import ExecutorError, InputError, StoreError, Withdrawn
 from orchestrator.execution.sweep import launch
 from orchestrator.execution.sweep.launch import resume_sweep, run_sweep
-from orchestrator.execution.sweep.launch_folder import LAUNCHER, Setup, publish
+from orchestrator.execution.sweep.launch_folder import LAUNCHER_FILE, Setup, create_sweep_folder
 from orchestrator.execution.sweep.launch_undo import undo_launch_folder
 from orchestrator.identity import SweepFolder
 from orchestrator.ledger.lease import Holder, LeaseHeldError
 from orchestrator.ledger.store import Ledger
-from orchestrator.ledger.summary import has_sweep, summaries
+from orchestrator.ledger.summary import has_sweep, read_summaries
 from tests.support.specs.plans import make_plan
 from tests.support.sweeps.histories import DEAD
 from tests.support.sweeps.workloads import PATH
@@ -74,7 +74,7 @@ def test_interrupt_before_the_first_trial_leaves_no_files(folder, setup, monkeyp
 
 def test_later_failure_keeps_the_sweep(folder, setup, monkeypatch):
     def fail(recorder, *_, **__):
-        assert recorder.ask() is not None
+        assert recorder.next_attempt() is not None
         raise StoreError("no disk")
 
     with monkeypatch.context() as patch:
@@ -88,8 +88,8 @@ def test_later_failure_keeps_the_sweep(folder, setup, monkeypatch):
 
 def write_killed_launch(folder, setup, holder, *, with_ledger=True):
     """Write the files of a launch by `holder` that was killed before its first trial."""
-    publish(PLAN, folder, "", {}, setup)
-    (folder.root / LAUNCHER).write_text(json.dumps(asdict(holder)))
+    create_sweep_folder(PLAN, folder, "", {}, setup)
+    (folder.root / LAUNCHER_FILE).write_text(json.dumps(asdict(holder)))
     if with_ledger:
         with Ledger.open(setup.ledger_url(folder), folder.name, create=True, clock=lambda: 0.0) as ledger:
             ledger.claim(holder)
@@ -134,7 +134,7 @@ def test_sweep_of_the_same_name_in_the_database_is_not_continued(folder, tmp_pat
     with pytest.raises(InputError, match="'synthetic'"):
         launch_sweep(other_folder, setup)
     assert not other_folder.root.parent.exists()
-    (summary,) = summaries(setup.storage)
+    (summary,) = read_summaries(setup.storage)
     assert summary.num_ended == 1
 
 
@@ -150,7 +150,7 @@ def test_rows_of_a_simultaneous_launch_are_kept(folder, tmp_path, monkeypatch):
     assert not folder.root.exists()
 
 
-@pytest.mark.parametrize("damage", ["launch.json", LAUNCHER, "plan.json"])
+@pytest.mark.parametrize("damage", ["launch.json", LAUNCHER_FILE, "plan.json"])
 def test_unclear_leftovers_are_kept(folder, setup, damage):
     write_killed_launch(folder, setup, DEAD_HERE)
     (folder.root / "checkpoints").mkdir()

@@ -31,7 +31,7 @@ def test_checkpoints_of_ended_trials_are_deleted_unless_confirmed(tmp_path):
     assert [folder.exists() for folder in folders] == [False, True]
     recorder.record(search_attempts[1].trial_id, 1, Reply(ended=STOPPED))
     assert folders[1].exists()
-    recorder.record(recorder.ask().trial_id, 2, Reply(measurement_at(1), 1, DONE))
+    recorder.record(recorder.next_attempt().trial_id, 2, Reply(measurement_at(1), 1, DONE))
     confirm_attempts = list(attempts(recorder))
     folders = [write_checkpoint(tmp_path, attempt) for attempt in confirm_attempts]
     recorder.record(confirm_attempts[0].trial_id, 1, Reply(measurement_at(1), 1, DONE))
@@ -42,7 +42,7 @@ def test_checkpoints_of_ended_trials_are_deleted_unless_confirmed(tmp_path):
 def test_leftover_checkpoints_of_a_killed_session_are_deleted_at_the_next_start(tmp_path):
     log, plan = MemoryLog(), make_plan(1, resources=Resources(retries=0))
     recorder = record(plan, log, root=tmp_path)
-    ended_trial, running_trial = recorder.ask(), recorder.ask()
+    ended_trial, running_trial = recorder.next_attempt(), recorder.next_attempt()
     recorder.record(ended_trial.trial_id, 1, Reply(measurement_at(1), ended=DONE))
     leftover, needed = write_checkpoint(tmp_path, ended_trial), write_checkpoint(tmp_path, running_trial)
     record(plan, log, root=tmp_path)

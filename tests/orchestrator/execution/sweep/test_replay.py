@@ -62,7 +62,7 @@ class SimulatedSweep:
         self.stale: list[Worker] = []
 
     def start_trial(self) -> bool:
-        attempt = self.recorder.ask()
+        attempt = self.recorder.next_attempt()
         if attempt is None:
             return False
         assert attempt.trial_id not in self.workers, "a running trial must not start again"
@@ -118,7 +118,7 @@ def test_every_trial_ends_exactly_once(actions):
     for action, index in actions:
         sweep.act(action, index)
     sweep.finish()
-    assert sweep.recorder.finished
+    assert sweep.recorder.is_finished
     end_events = [
         event for event in sweep.log.of(EventKind.ENDED) if OutcomeKind(event.payload["kind"]).final
     ]
@@ -146,8 +146,8 @@ def test_restored_conductor_decides_like_the_original(actions):
     for worker in list(sweep.workers.values()):
         worker.stop()
     new_recorder = record(sweep.plan, MemoryLog(sweep.log.written))
-    expected = {attempt.trial_id: attempt.trial for attempt in iter(sweep.recorder.ask, None)}
-    assert {attempt.trial_id: attempt.trial for attempt in iter(new_recorder.ask, None)} == expected
+    expected = {attempt.trial_id: attempt.trial for attempt in iter(sweep.recorder.next_attempt, None)}
+    assert {attempt.trial_id: attempt.trial for attempt in iter(new_recorder.next_attempt, None)} == expected
 
 
 def test_infeasible_trials_are_replaced_equally_after_any_cut():

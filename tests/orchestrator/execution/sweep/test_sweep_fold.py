@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.conductor.retrying import choose
+from orchestrator.conductor.retrying import choose_retries
 from orchestrator.execution.sweep.sweep_fold import SweepFold
 from orchestrator.ledger.fold import records
 from orchestrator.plan.types import AnswerPlan, ArmLimits, Limits
@@ -65,7 +65,7 @@ def test_restored_state_equals_the_fold_after_any_event(make):
     run_in_turn(record(plan, log))
     for cut in range(0, len(log.written), len(log.written) // 25):
         prefix_fold = fold_events(plan, log.written[:cut])
-        restored_fold = SweepFold.restored(plan, cut, prefix_fold.content())
+        restored_fold = SweepFold.restore(plan, cut, prefix_fold.content())
         assert restored_fold is not None
         assert restored_fold.content() == prefix_fold.content()
         for event in log.written[cut:]:
@@ -94,7 +94,7 @@ class SnapshotSession:
         elif action == 3:
             self.recorder.close("interrupted")
             self.open()
-            failed = choose(self.plan, records(self.log.written, self.plan), ["failed"]).trial_ids
+            failed = choose_retries(self.plan, records(self.log.written, self.plan), ["failed"]).trial_ids
             self.recorder.retry(failed[:1], lambda *_: False)
         elif action in {1, 2, 4} and self.workers:
             worker = self.workers.pop(0)
@@ -103,7 +103,7 @@ class SnapshotSession:
             else:
                 cause = DeathCause.TRIAL if action == 1 else DeathCause.OUTSIDE
                 self.recorder.record_death(worker.attempt.trial_id, "killed", cause)
-        elif action > 6 and (attempt := self.recorder.ask()) is not None:
+        elif action > 6 and (attempt := self.recorder.next_attempt()) is not None:
             self.workers.append(Worker(self.recorder, attempt))
         elif self.workers and self.workers[0].advance():
             self.workers.pop(0)
@@ -125,7 +125,7 @@ def test_sessions_with_snapshots_write_the_same_events(actions, sampler, has_rep
         session.open()
         run_in_turn(session.recorder)
     assert with_snapshots.log.written == without_snapshots.log.written
-    assert with_snapshots.recorder.finished
+    assert with_snapshots.recorder.is_finished
 
 
 def check_snapshot(plan, log):

@@ -166,9 +166,9 @@ def test_arms_with_an_equal_first_report_are_compared_in_the_second(first_report
         'trial.report(2, {"valid/loss": 1.0 - settings["momentum"], "seconds": time.perf_counter()})',
     )
     assert not any(report.error for report in (baseline, momentum, wide_report))
-    assert baseline.unsteady == ("seconds",)
-    assert (momentum.equal, momentum.num_equal_reports) == ((), 0)
-    assert (wide_report.equal, wide_report.num_equal_reports) == (("valid/loss",), 2)
+    assert baseline.unsteady_metrics == ("seconds",)
+    assert (momentum.equal_metrics, momentum.num_equal_reports) == ((), 0)
+    assert (wide_report.equal_metrics, wide_report.num_equal_reports) == (("valid/loss",), 2)
 
 
 @pytest.mark.parametrize(("spec", "splits"), [(CUSTOM, ("test",)), (CUSTOM + SEARCH, ())])

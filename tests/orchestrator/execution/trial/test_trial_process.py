@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.execution.inline import run_inline
 from orchestrator.execution.trial.trial_jobs import JobEncoder
-from orchestrator.execution.trial.trial_process import cause_of_death
+from orchestrator.execution.trial.trial_process import explain_death
 from orchestrator.isolation.messages import ChildEnded
 from orchestrator.ledger.events import EventKind
 from orchestrator.spec.section import Resources
@@ -43,7 +43,7 @@ def run_trials(launch_folder, tmp_path):
         recorder = record(plan, log, root=tmp_path / "runs" / "study")
         folders = {"data_dir": tmp_path / "data", "launch_folder": launch_folder}
         run_inline(recorder, JobEncoder(f"{name}:train", 30.0, cpus, 0.0, **folders, **options))
-        assert recorder.finished
+        assert recorder.is_finished
         return log
 
     return run_code
@@ -150,7 +150,7 @@ def train(settings, trial):
     ],
 )
 def test_cause_of_death_depends_on_how_the_process_ended(ended, cause):
-    assert cause_of_death(ended).cause is cause
+    assert explain_death(ended).cause is cause
 
 
 PREEMPTED = """

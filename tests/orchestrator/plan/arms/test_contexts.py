@@ -4,7 +4,7 @@ import pytest
 
 from orchestrator.errors import InputError, PlanError
 from orchestrator.plan.display.render import plan_warnings
-from orchestrator.plan.extension.extending import changes_allowed
+from orchestrator.plan.extension.extending import allowed_changes
 from orchestrator.plan.extension.extension_rules import RequestedWork
 from orchestrator.plan.serialise import from_json, to_json
 from tests.orchestrator.plan.small_specs import make_one_arm_spec, make_spec
@@ -102,4 +102,4 @@ def test_contexts_with_trials_cannot_change():
         for lengths in ([50, 100], [50])
     )
     with pytest.raises(InputError, match=r"small.*\n  contexts"):
-        changes_allowed("small", context_before, context_after, DONE)
+        allowed_changes("small", context_before, context_after, DONE)

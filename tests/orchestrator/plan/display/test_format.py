@@ -7,10 +7,10 @@ import pytest
 from orchestrator.plan.display.format import (
     bytes_amount,
     change_words,
-    decimals,
     domain_words,
-    duration,
     format_amount,
+    format_decimals,
+    format_duration,
     setting_words,
     value_words,
 )
@@ -36,7 +36,7 @@ def test_value_words(value: Any, text: str) -> None:
     [(-0.0004, "+", "0.000"), (-0.0006, "", "-0.001"), (0.25, "+", "+0.250"), (float("-inf"), "", "-inf")],
 )
 def test_number_rounded_to_zero_has_no_sign(value: float, sign: str, text: str) -> None:
-    assert decimals(value, 3, sign) == text
+    assert format_decimals(value, 3, sign) == text
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ def test_settings_are_written_as_in_a_spec() -> None:
 
 
 def test_numbers_of_many_digits_are_rounded_to_their_magnitude() -> None:
-    assert decimals(-7.5e75, 0) == "-7.5e+75"
-    assert decimals(1.23456e12, 3, "+") == "+1.235e+12"
-    assert decimals(123456789.0, 0) == "123456789"
+    assert format_decimals(-7.5e75, 0) == "-7.5e+75"
+    assert format_decimals(1.23456e12, 3, "+") == "+1.235e+12"
+    assert format_decimals(123456789.0, 0) == "123456789"
 
 
 def test_amounts_and_durations_are_rounded() -> None:
@@ -76,7 +76,7 @@ def test_amounts_and_durations_are_rounded() -> None:
         format_amount(999.6),
         format_amount(4.5504e8),
         bytes_amount(2.57e9),
-        duration(0.0032),
-        duration(19_800),
+        format_duration(0.0032),
+        format_duration(19_800),
     ]
     assert texts == ["1 k", "455 M", "2.39 GiB", "3.2 ms", "5.5 h"]

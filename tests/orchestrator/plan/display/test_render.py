@@ -53,7 +53,7 @@ def test_warning_names_an_arm_that_the_baseline_search_may_find(
     arm = replace(sweep_plan.arms[1], changes=(Change(path, None, value),))
     warnings = plan_warnings(replace(sweep_plan, arms=(sweep_plan.arms[0], arm)))
     assert len(warnings) == expected
-    assert all("the search of arm-0 may choose what arm-1 sets" in line for line in warnings)
+    assert all("the search of arm-0 may choose the values that arm-1 sets" in line for line in warnings)
     # Without a searched field, the difference is the effect of the search itself.
     assert plan_warnings(replace(sweep_plan, arms=(sweep_plan.arms[0], replace(arm, space=Space(()))))) == []
 

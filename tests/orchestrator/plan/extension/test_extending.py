@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.errors import InputError
-from orchestrator.plan.extension.extending import changes_allowed, extend_plan
-from orchestrator.plan.extension.extension_rules import CAN, RequestedWork
+from orchestrator.plan.extension.extending import allowed_changes, extend_plan
+from orchestrator.plan.extension.extension_rules import ADDABLE_PARTS, RequestedWork
 from orchestrator.plan.planned_trials import planned_trials
 from orchestrator.plan.serialise import from_json, to_json
 from orchestrator.plan.types import AnswerPlan, Extension
@@ -61,7 +61,7 @@ def changed_spec(path, value):
 )
 def test_extension_may_add_parts(path, value, progress):
     new_spec = changed_spec(path, value)
-    (change,) = changes_allowed("one", SPEC, new_spec, progress)
+    (change,) = allowed_changes("one", SPEC, new_spec, progress)
     assert change.path == path.replace(" ", ".")
 
 
@@ -83,18 +83,18 @@ def test_extension_may_add_parts(path, value, progress):
 )
 def test_impossible_change_is_refused_with_before_after_and_reason(path, value, progress):
     with pytest.raises(InputError) as raised:
-        changes_allowed("one", SPEC, changed_spec(path, value), progress)
+        allowed_changes("one", SPEC, changed_spec(path, value), progress)
     _, change, reason, last_line = str(raised.value).split("\n")
     assert change.startswith(f"  {path.replace(' ', '.')}: ")
     assert " -> " in change
     assert reason.startswith("    ")
-    assert last_line == CAN
+    assert last_line == ADDABLE_PARTS
 
 
 def test_all_refused_changes_are_listed_at_once():
     new_spec = changed_spec("name", "two") | {"question": "other?", "trainable": "my:code"}
     with pytest.raises(InputError) as raised:
-        changes_allowed("one", SPEC, new_spec, DONE)
+        allowed_changes("one", SPEC, new_spec, DONE)
     assert [line for line in str(raised.value).split("\n") if " -> " in line] == [
         "  name: one -> two",
         "  trainable: (nothing) -> my:code",
@@ -103,7 +103,7 @@ def test_all_refused_changes_are_listed_at_once():
 
 def test_extension_without_a_change_is_refused():
     with pytest.raises(InputError, match="one"):
-        changes_allowed("one", SPEC, dict(SPEC), DONE)
+        allowed_changes("one", SPEC, dict(SPEC), DONE)
 
 
 def make_extension(old_plan, **fields):

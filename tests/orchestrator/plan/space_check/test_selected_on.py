@@ -30,7 +30,7 @@ def print_plan(sweep_plan: Plan) -> str:
 def test_plan_warns_that_selection_sees_test_data() -> None:
     sweep_plan = plan_with_validation("test")
     assert sweep_plan.selected_on == ("test",)
-    assert "Warning: Selection saw test data: valid has the examples of test, so that" in print_plan(
+    assert "Warning: Selection saw test data: valid has the examples of test, so selection" in print_plan(
         sweep_plan
     )
     assert from_json(to_json(sweep_plan)) == sweep_plan

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.report.comparisons.answer_summary import DIFFERENT, answer_summary
+from orchestrator.report.comparisons.answer_summary import DIFFERENCE_KINDS, answer_summary
 from orchestrator.report.results.summary import summarise
 from tests.orchestrator.report.comparisons.test_answers import make_study_plan, make_study_records
 
@@ -20,12 +20,12 @@ def summary_sentences(report, reasons=None):
 def test_summary_names_each_difference_and_lists_the_undecided_arms():
     report = build_report()
     decided_sentences = summary_sentences(report)
-    for decided in (verdict for verdict in report.verdicts if verdict.kind in DIFFERENT):
+    for decided in (verdict for verdict in report.verdicts if verdict.kind in DIFFERENCE_KINDS):
         verb = "raises" if decided.difference.mean > 0 else "lowers"
         assert any(
             text.startswith(decided.arm) and f"{verb} {decided.metric}" in text for text in decided_sentences
         )
-    undecided = [verdict for verdict in report.verdicts if verdict.kind not in DIFFERENT]
+    undecided = [verdict for verdict in report.verdicts if verdict.kind not in DIFFERENCE_KINDS]
     assert undecided
     *_, last_sentence = decided_sentences
     assert all(verdict.arm in last_sentence and verdict.metric in last_sentence for verdict in undecided)

@@ -59,7 +59,7 @@ def test_equal_seeds_are_paired():
 def test_seeds_of_one_sweep_are_excluded_and_counted():
     second_sweep = make_sweep_data({"arm-0": (0.2, 0.5)}, seeds=(2, 9, 3)[::2])
     (pair,) = compare_sweeps(FIRST_SWEEP, second_sweep).arms
-    assert pair.how == "paired, 2 seeds, 1 in one alone left out"
+    assert pair.how == "paired, 2 seeds, 1 in only one sweep excluded"
     assert pair.difference.mean == pytest.approx((0.0 + 0.2) / 2)
     assert pair.first.n == 3
 
@@ -82,7 +82,7 @@ def test_comparison_names_failed_seeds_and_unmeasured_arms():
     )
     comparison = compare_sweeps(FIRST_SWEEP, second_sweep)
     (pair,) = comparison.arms
-    assert pair.how == "paired, 2 seeds, 1 in one alone left out; failed: 1 seed in two"
+    assert pair.how == "paired, 2 seeds, 1 in only one sweep excluded; failed: 1 seed in two"
     (message,) = comparison.unmeasured
     assert message.startswith("arm-1: no outcome in both sweeps to compare")
     assert compare_sweeps(FIRST_SWEEP, FIRST_SWEEP).unmeasured == ()

@@ -8,7 +8,7 @@ from orchestrator.plan.types import AnswerPlan, Plan
 from orchestrator.report.comparisons.factorial import FactorialEffect
 from orchestrator.report.results.summary import summarise
 from orchestrator.report.results.types import Report
-from orchestrator.statistics.paired import compare, half_width
+from orchestrator.statistics.paired import estimate_differences, half_width
 from orchestrator.trials import OutcomeKind, Record
 from tests.orchestrator.report.comparisons.test_answers import (
     NOISE,
@@ -80,7 +80,7 @@ def test_estimates_match_the_true_effects() -> None:
 def test_terms_are_tested_as_a_separate_family() -> None:
     report = summarise(make_factorial_plan(), make_factorial_records())
     assert {effect.family for effect in report.factorial} == {3}
-    separate_tests = compare(
+    separate_tests = estimate_differences(
         {(str(effect.components), effect.metric): dict(effect.by_seed) for effect in report.factorial},
         family=3,
     )
@@ -103,7 +103,9 @@ def test_resolution_bounds_the_spread_of_a_contrast() -> None:
     effect = effects_by_term(summarise(make_factorial_plan(), shifted_records))["gate"]
     assert effect.estimate.mean == pytest.approx(0.1)
     assert effect.estimate.low is not None
-    expected = compare({("gate", "a"): {1: 0.1, 2: 0.1}}, family=1, resolutions={"a": 0.1 / 2**0.5})
+    expected = estimate_differences(
+        {("gate", "a"): {1: 0.1, 2: 0.1}}, family=1, resolutions={"a": 0.1 / 2**0.5}
+    )
     # The lower bound is r / sqrt(3 * 2^k) with resolution r and k = 2 components.
     assert expected["gate", "a"].spread == pytest.approx(0.1 / 12**0.5)
     assert effect.estimate.low == pytest.approx(0.1 - half_width(8, 3) * 0.1 / 12**0.5 / 8**0.5)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from scipy import stats
 
-from orchestrator.report.figures.interval_figures import SEEDS
+from orchestrator.report.figures.interval_figures import SEEDS_OFFSET
 from orchestrator.report.figures.style import BLUE, INK, MUTED, ORANGE, PURPLE
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.drawing import Whisker, drawings
@@ -75,7 +75,7 @@ def test_outcome_figure_has_one_row_per_arm(figure_study, figures):
         assert isinstance(mark, Whisker)
         assert mark.position == pytest.approx((statistics.fmean(values), row))
         assert (mark.low, mark.high) == pytest.approx(t_interval(values))
-        seeds = [x for x, y in forest.points("o", colour=MUTED) if y == row + SEEDS]
+        seeds = [x for x, y in forest.points("o", colour=MUTED) if y == row + SEEDS_OFFSET]
         assert seeds == pytest.approx(values)
     assert len(confirmed_values(figure_study, "arm-2")) == 4, "a seed that crashed has no point"
     assert forest.points("D", colour=PURPLE) == [(0.7, 1)]
@@ -92,7 +92,7 @@ def test_differences_are_paired_by_seed_with_the_interval_of_the_verdict(figure_
         assert (mark.low, mark.high) == pytest.approx(
             (verdicts[arm].difference.low, verdicts[arm].difference.high)
         )
-        assert [x for x, y in panel.points("o") if y == row + SEEDS] == pytest.approx(differences)
+        assert [x for x, y in panel.points("o") if y == row + SEEDS_OFFSET] == pytest.approx(differences)
     assert len(panel.points("s", colour=ORANGE)) == 1, "arm-1 is worse, and a failed seed leaves arm-2 open"
 
 

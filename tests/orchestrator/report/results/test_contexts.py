@@ -199,4 +199,4 @@ def test_best_arm_belongs_to_one_context():
     with pytest.raises(InputError, match="'hard'"):
         find_winner(plan, trial_records, report, context="hard")
     winner = find_winner(plan, trial_records, report, context="dataset=hard")
-    assert (winner.arm, winner.rivals) == ("arm[dataset=hard]", 2)
+    assert (winner.arm, winner.num_arms) == ("arm[dataset=hard]", 2)

@@ -9,7 +9,7 @@ from orchestrator.report.caveats.notes import notes, verdict_lines
 from orchestrator.report.comparisons.answer_summary import answer_summary
 from orchestrator.report.results.extensions import exploratory_reason
 from orchestrator.report.results.summary import summarise
-from orchestrator.report.results.tracked_values import DECISION, arm_tags
+from orchestrator.report.results.tracked_values import DECISION_TAG, arm_tags
 from tests.orchestrator.report.results.test_winner import SCORE, confirm_scores, make_records
 from tests.support.specs.plans import make_plan
 
@@ -56,7 +56,7 @@ def test_seeds_added_after_results_make_the_verdict_exploratory(ended_seeds):
     assert verdict.text in verdict.line
     assert any(line == f"exploratory: {verdict.line}" for line in verdict_lines(report))
     assert "(better, exploratory)" in answer_summary(report)
-    assert arm_tags(report)["arm-1"][DECISION] == "better, exploratory"
+    assert arm_tags(report)["arm-1"][DECISION_TAG] == "better, exploratory"
     _, looks_text = report.extensions
     assert "2 looks at level 0.05" in looks_text
     assert set(report.extensions) <= set(notes(report))

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from orchestrator.plan.types import ConfirmPlan, Plan
 from orchestrator.report.figures.interval_figures import metric_panels, outcome_panels
-from orchestrator.report.figures.style import render
+from orchestrator.report.figures.style import render_panel
 from orchestrator.report.results.summary import summarise
 from orchestrator.report.results.tracked_values import arm_metrics
 from orchestrator.report.results.types import Report
@@ -152,7 +152,7 @@ def test_legend_with_every_kind_of_verdict_fits_the_figure(
         for kind in ("better", "worse", "undecided")
     )
     report = replace(base_report, verdicts=verdicts)
-    render(next(panel for panel in outcome_panels(report) if panel.name == "difference-1"), "png")
+    render_panel(next(panel for panel in outcome_panels(report) if panel.name == "difference-1"), "png")
     (figure,) = figures
     figure.draw_without_rendering()
     extent = figure.axes[0].get_legend().get_window_extent()

@@ -25,18 +25,18 @@ def make_records(plan, scores):
     """Return records of ended trials with a score by (arm, phase, number); None means diverged."""
 
     def trial_events():
-        yield log.opened(0.0, DEAD, plan.spec_digest, {})
+        yield log.claim_event(0.0, DEAD, plan.spec_digest, {})
         for number, trial in enumerate(plan.trials):
             key = (trial.arm, trial.phase, trial.number)
             if key not in scores:
                 continue
-            yield log.trial_assigned(1.0, trial_of(plan, number))
-            yield log.started(2.0, trial.trial_id, 1)
+            yield log.params_event(1.0, trial_of(plan, number))
+            yield log.start_event(2.0, trial.trial_id, 1)
             if scores[key] is not None:
                 metrics = {f"{split}/score": scores[key] for split in ("valid", "test")}
-                yield log.measured(3.0, trial.trial_id, Measurement(5, 1.0, metrics))
+                yield log.measurement_event(3.0, trial.trial_id, Measurement(5, 1.0, metrics))
             kind = OutcomeKind.DIVERGED if scores[key] is None else OutcomeKind.FINISHED
-            yield log.ended(4.0, trial.trial_id, Outcome(kind, "so it was"))
+            yield log.end_event(4.0, trial.trial_id, Outcome(kind, "so it was"))
 
     return records(trial_events(), plan)
 
@@ -59,7 +59,7 @@ SEARCH_SCORES = {("arm-0", "search", 0): 0.9, ("arm-0", "search", 1): 0.2, ("arm
 
 def test_winner_has_the_best_mean_over_confirm_seeds():
     winner = choose_winner(SEARCH_SCORES | confirm_scores((0.5, 0.6), (0.7, 0.6)))
-    assert (winner.arm, winner.by, winner.value) == ("arm-1", "confirm", pytest.approx(0.65))
+    assert (winner.arm, winner.phase, winner.value) == ("arm-1", "confirm", pytest.approx(0.65))
     assert [record.seed for record in winner.records] == [101, 102]
 
 
@@ -79,13 +79,13 @@ def test_arm_with_failed_seeds_is_ranked_last():
 def test_winner_lists_equally_good_arms():
     winner = choose_winner(confirm_scores((0.5, 0.7), (0.5, 0.7)))
     assert winner.arm == "arm-0"
-    assert winner.equals == ("arm-1",)
+    assert winner.equal_arms == ("arm-1",)
 
 
 def test_winner_without_confirmation_has_the_best_search_value():
     winner = choose_winner(SEARCH_SCORES)
-    assert (winner.arm, winner.by, winner.value, winner.of) == ("arm-0", "search", 0.9, 2)
-    assert "by its search alone" in next(winner.comments())
+    assert (winner.arm, winner.phase, winner.value, winner.num_candidates) == ("arm-0", "search", 0.9, 2)
+    assert "by its search only" in next(winner.comments())
 
 
 def test_search_trial_with_a_last_report_without_the_objective_counts():

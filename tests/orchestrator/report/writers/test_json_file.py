@@ -10,7 +10,7 @@ import pytest
 from orchestrator.report.caveats.notes import notes
 from orchestrator.report.writers.json_file import as_json
 from orchestrator.report.writers.page import html_page
-from orchestrator.report.writers.page_sections import sections
+from orchestrator.report.writers.page_sections import page_sections
 from orchestrator.spec.section import Objective
 from orchestrator.trials import OutcomeKind
 from tests.orchestrator.report.halting.test_halting_maps import examples_by_arm, make_example, with_examples
@@ -94,7 +94,7 @@ def test_json_contains_every_number_of_the_page(page_study):
     page = PageTextParser()
     page.feed(html_page(report, details))
     explanations = set(notes(report))
-    for section in sections(report, details):
+    for section in page_sections(report, details):
         explanations |= {*section.texts, *(text for part in section.parts for text in part.texts)}
     tokens = [
         (token, text)

@@ -105,7 +105,7 @@ def test_pdflatex_compiles_the_document(tmp_path, monkeypatch):
             "pdflatex is not installed: Debian has it in texlive-latex-recommended; the text is parsed"
         )
     # Type 3 fonts save one second per figure.
-    monkeypatch.setitem(style.SETTINGS, "pdf.fonttype", 3)
+    monkeypatch.setitem(style.MATPLOTLIB_SETTINGS, "pdf.fonttype", 3)
     document_study, folder = make_study(ARM_NAMES, 2, 1, thresholds=(0.6,)), tmp_path / "report"
     write_report_folder(document_study.report(), folder, document_study.details(), latex=True)
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "report.tex"]

@@ -54,8 +54,8 @@ def test_skipped_trial_has_no_run() -> None:
     plan = make_plan(1)
     trial = trial_of(plan, 0)
     desired = DesiredRuns(plan, "ledger")
-    desired.apply(log.trial_assigned(1.0, trial))
-    desired.apply(log.ended(1.0, trial.trial_id, Outcome(OutcomeKind.SKIPPED, "decided")))
+    desired.apply(log.params_event(1.0, trial))
+    desired.apply(log.end_event(1.0, trial.trial_id, Outcome(OutcomeKind.SKIPPED, "decided")))
     assert not any(key.startswith("trial/") for key in desired.runs)
 
 
@@ -79,9 +79,9 @@ def test_arm_states_how_many_of_its_seeds_failed(
     desired = DesiredRuns(plan, "ledger")
     for number, kind in enumerate((*kinds, *["finished"] * 3)):
         trial = trial_of(plan, number)
-        desired.apply(log.trial_assigned(1.0, trial))
-        desired.apply(log.ended(1.0, trial.trial_id, Outcome(OutcomeKind(kind), "why")))
-    desired.apply(log.closed(2.0, "done"))
+        desired.apply(log.params_event(1.0, trial))
+        desired.apply(log.end_event(1.0, trial.trial_id, Outcome(OutcomeKind(kind), "why")))
+    desired.apply(log.release_event(2.0, "done"))
     arm, other_arm = desired.runs["arm/arm-0"], desired.runs["arm/arm-1"]
     result = (arm.status, arm.tags["haltsweep.outcome"], arm.tags["haltsweep.reason"])
     assert result == (status, outcome, reason)
@@ -98,10 +98,10 @@ def test_arm_has_the_confirmed_values_of_searched_fields_as_params() -> None:
         if planned.phase == "confirm":
             num_confirmed += 1
             trial = replace(trial, assignment={path: 0.25 * num_confirmed})
-        desired.apply(log.trial_assigned(1.0, trial))
-        desired.apply(log.started(1.0, trial.trial_id, 1))
+        desired.apply(log.params_event(1.0, trial))
+        desired.apply(log.start_event(1.0, trial.trial_id, 1))
         assert path not in desired.runs["arm/arm-0"].params, "no trial is confirmed yet"
-        desired.apply(log.ended(1.0, trial.trial_id, Outcome(OutcomeKind.FINISHED, "done")))
+        desired.apply(log.end_event(1.0, trial.trial_id, Outcome(OutcomeKind.FINISHED, "done")))
     assert desired.runs["arm/arm-0"].params[path] == "0.25, 0.5"
 
 
@@ -111,19 +111,19 @@ def run_seeds(plan: Plan, seeds: int, desired: DesiredRuns, first: int = 0) -> N
     for number in range(first, seeds):
         trial, at = trial_of(plan, number), 10.0 * number
         name = trial.trial_id
-        desired.apply(log.trial_assigned(at, trial))
-        desired.apply(log.started(at + 1, name, 1))
+        desired.apply(log.params_event(at, trial))
+        desired.apply(log.start_event(at + 1, name, 1))
         for step in (1, 2):
             metrics = {"valid/score": number + step / 10, "test/score": math.nan if step == 1 else 1.0}
-            desired.apply(log.measured(at + 1 + step, name, Measurement(step, 1.0, metrics)))
+            desired.apply(log.measurement_event(at + 1 + step, name, Measurement(step, 1.0, metrics)))
         kind = OutcomeKind.DIVERGED if number % 2 else OutcomeKind.FINISHED
-        desired.apply(log.ended(at + 5, name, Outcome(kind, "why")))
+        desired.apply(log.end_event(at + 5, name, Outcome(kind, "why")))
 
 
 def test_arm_has_the_time_and_the_curves_of_its_trials() -> None:
     plan = make_plan(2, trials_per_arm=0, seeds=(101, 102, 103))
     desired = DesiredRuns(plan, "ledger")
-    desired.apply(log.opened(0.0, HOLDER, "d", PROVENANCE))
+    desired.apply(log.claim_event(0.0, HOLDER, "d", PROVENANCE))
     assert set(desired.runs) == {"sweep"}, "no arm has started"
     run_seeds(plan, 3, desired)
     arm = desired.runs["arm/arm-0"]
@@ -132,7 +132,7 @@ def test_arm_has_the_time_and_the_curves_of_its_trials() -> None:
     assert arm.tags["mlflow.source.name"] == "haltsweep launch spec.yaml"
     assert desired.at_close == {}, "curves are added after all seeds have ended"
     run_seeds(plan, 6, desired, 3)
-    desired.apply(log.closed(99.0, "done"))
+    desired.apply(log.release_event(99.0, "done"))
     assert desired.at_close["arm/arm-0"] == [
         Point(
             "curve-2-seeds/valid/score", pytest.approx(1 + step / 10), 99_000, step
@@ -146,15 +146,15 @@ def test_additional_seeds_create_another_curve() -> None:
     large_plan = make_plan(1, trials_per_arm=0, seeds=(101, 102, 103, 104, 105))
     small_runs, large_runs = DesiredRuns(small_plan, "ledger"), DesiredRuns(large_plan, "ledger")
     for desired in (small_runs, large_runs):
-        desired.apply(log.opened(0.0, HOLDER, "d", {}))
+        desired.apply(log.claim_event(0.0, HOLDER, "d", {}))
         run_seeds(small_plan, 3, desired)
-        desired.apply(log.closed(50.0, "done"))
+        desired.apply(log.release_event(50.0, "done"))
     curve = list(small_runs.at_close["arm/arm-0"])
     assert large_runs.at_close["arm/arm-0"] == curve
-    large_runs.apply(log.opened(60.0, HOLDER, "d", {}))
+    large_runs.apply(log.claim_event(60.0, HOLDER, "d", {}))
     assert large_runs.runs["arm/arm-0"].status == "RUNNING"
     run_seeds(large_plan, 5, large_runs, 3)
-    large_runs.apply(log.closed(70.0, "done"))
+    large_runs.apply(log.release_event(70.0, "done"))
     added = large_runs.at_close["arm/arm-0"][len(curve) :]
     assert {point.key for point in added[:-1]} == {"curve-3-seeds/valid/score"}
     assert (curve[-1][1], added[-1]) == (12.0, Point("time/running_seconds", 20.0, 70_000, 1))
