@@ -76,7 +76,6 @@ SAMPLED_TESTS = (
     "tests/orchestrator/plan/space_check/test_ready_made_spaces.py",
     "tests/orchestrator/plan/space_check/test_searched_fields.py",
     "tests/trainables/heads/",
-    "tests/trainables/test_kernels.py",
     "tests/trainables/testing/",
     "tests/trainables/training/test_accumulate.py",
     "tests/trainables/training/test_checkpoint_activations.py",
