@@ -25,7 +25,7 @@ _OPERATIONS = (
     "record_retried",
 )
 _CALL_FACTOR = 8
-"""Factor that encodes a call as one number: trial number * _PLACES + operation."""
+"""Factor that encodes a call as one number: trial number * _CALL_FACTOR + operation."""
 _RECORD_PARAMS, _REPORT, _FAIL, _RETRY = map(
     _OPERATIONS.index, ("record_params", "report", "record_failed", "record_retried")
 )

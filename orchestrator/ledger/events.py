@@ -13,9 +13,9 @@ from trainables.protocol import Measurement
 PLANNED_FIELDS = frozenset(field.name for field in fields(PlannedTrial))
 """Fields of a planned trial, stored next to the fields of the trial in an `asked` event."""
 BUDGET_REASON = "budget"
-"""Reason of a `release_event` event: a budget is used up."""
+"""Reason of a `closed` event: a budget is used up."""
 ERROR_REASON = "error"
-"""Reason of a `release_event` event: the first trials of an arm crashed with the same error."""
+"""Reason of a `closed` event: the first trials of an arm crashed with the same error."""
 
 
 class EventKind(StrEnum):
@@ -36,7 +36,7 @@ class EventKind(StrEnum):
     ATTRIBUTES = "attributes"
     """A trial reported text attributes. Payload: texts by name. The newest text of a name counts."""
     ENDED = "ended"
-    """An attempt at a trial ended. After a final end only `retry_event` may follow.
+    """An attempt at a trial ended. After a final end only `retried` may follow.
 
     Payload: kind, reason, lost (true if a worker died), outside (true if the trial did not cause the death),
     saved (step of the checkpoint retained for a retry).

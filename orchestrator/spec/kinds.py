@@ -45,7 +45,7 @@ FOUND: Final = "found"
 OWN: Final = "own"
 """Key of the validation context that states whether the spec names a custom trainable."""
 _DOTTED_NAME: Final = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*"
-TRAINABLE_PATTERN: Final = rf"^({_DOTTED_NAME}:{_DOTTED_NAME}|[^:]+\.py( [^\s:]+)*)$"
+TRAINABLE_PATTERN: Final = rf"^({_DOTTED_NAME}:{_DOTTED_NAME}|[^:]+\.py( +[^\s:]+)*)$"
 _TRAINABLE: Final = re.compile(TRAINABLE_PATTERN)
 _OPERATORS: Final[Mapping[type[ast.cmpop], str]] = {
     ast.Lt: "<",

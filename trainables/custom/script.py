@@ -28,7 +28,13 @@ from trainables.custom.extensions import add_to_path
 from trainables.custom.function import FunctionTrial, is_at_most
 from trainables.custom.generator_state import process_and_thread
 from trainables.custom.open_files import flush_open_files
-from trainables.custom.source_files import SCRIPT, script_command, source_files
+from trainables.custom.source_files import (
+    SCRIPT,
+    is_found_in,
+    package_root,
+    script_command,
+    source_files,
+)
 
 METRICS: Final = "metrics.jsonl"
 REMOVALS: Final = frozenset({"os.remove", "os.rename", "os.rmdir"})
@@ -40,7 +46,6 @@ FROM_CLI: Final = re.compile(r"\bfrom_cli\(\)")
 READS_SEED: Final = re.compile(r"""[."']seed\b(?!\()""")
 """Matches `cfg.seed` and `cfg["seed"]`, but not `np.random.seed(0)`."""
 
-RELATIVE_IMPORT: Final = re.compile(r"^\s*from \.", re.MULTILINE)
 FIELDS_AS_FLAGS: Final = re.compile(
     r"\b(tyro\.cli|HfArgumentParser|CliApp\.run)\(|\b(simple_parsing|pyrallis|draccus)\b|\(Tap\)|cli_parse_args"
 )
@@ -102,14 +107,13 @@ class Script:
 
         A script with relative imports runs as by `python -m package.script`.
         """
-        if not RELATIVE_IMPORT.search(self._file.read_text(encoding="utf-8", errors="replace")):
-            return runpy.run_path(str(self._file), run_name="__main__")
-        package = self._file.parent
-        folder, parts = package.parent, [package.name, self._file.stem]
-        while (folder / "__init__.py").is_file():
-            folder, parts = folder.parent, [folder.name, *parts]
-        add_to_path(folder)
-        return runpy.run_module(".".join(parts), run_name="__main__", alter_sys=True)
+        root = package_root(self._file)
+        parts = self._file.relative_to(root).with_suffix("").parts
+        if len(parts) > 1 and all(map(str.isidentifier, parts)):
+            sys.path.insert(0, str(root))  # before an installed package of the same name
+            if is_found_in(root, parts[0]):
+                return runpy.run_module(".".join(parts), run_name="__main__", alter_sys=True)
+        return runpy.run_path(str(self._file), run_name="__main__")
 
     def __call__(self, settings: Mapping[str, Any], trial: FunctionTrial) -> None:
         """Run the script until it ends; a script with a flag `--seed` receives the seed of the trial.

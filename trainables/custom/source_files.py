@@ -14,8 +14,9 @@ OWN_PACKAGES = ("haltsweep", "orchestrator", "search_spaces", "trainables")
 """Packages of haltsweep."""
 SCRIPT = ".py"
 """Suffix of the path of a script, which a spec may name instead of a module."""
-_SCRIPT_COMMAND = re.compile(r"([^:]+?\.py)((?: [^\s:]+)*)")
+_SCRIPT_COMMAND = re.compile(r"(.+?\.py)((?: +\S+)*)")
 """Matches the path of a script and the arguments after it."""
+_RELATIVE_IMPORT = re.compile(r"^\s*from \.", re.MULTILINE)
 _SUFFIXES = (SCRIPT, *EXTENSION_SUFFIXES)
 _LIBRARY_FOLDERS = {"site-packages", "dist-packages"}
 _RAY_FOLDER = "py_modules_files"
@@ -68,6 +69,17 @@ def source_contains(module: str, word: str) -> bool:
     return any(word in file.read_text(encoding="utf-8", errors="replace") for file in sources)
 
 
+def package_root(script: Path) -> Path:
+    """Return the folder above the package of a script with relative imports; else the script's own folder."""
+    folder = script.parent
+    if not _RELATIVE_IMPORT.search(script.read_text(encoding="utf-8", errors="replace")):
+        return folder
+    folder = folder.parent
+    while (folder / "__init__.py").is_file():
+        folder = folder.parent
+    return folder
+
+
 def find_code_parts(module: str) -> CodeParts:
     """Return the top-level package of `module`, or the module, and the local code that it imports.
 
@@ -77,9 +89,9 @@ def find_code_parts(module: str) -> CodeParts:
     """
     if (command := script_command(module)) is not None:
         script = Path(command[0]).resolve()
-        return (
-            CodeParts(_follow_imports(script, script.parent, Path.cwd())) if script.is_file() else CodeParts()
-        )
+        if not script.is_file():
+            return CodeParts()
+        return CodeParts(_follow_imports(script, package_root(script), Path.cwd()))
     top = _module_file(module.partition(".")[0])
     file = top or _module_file(module)
     if file is None:
@@ -139,12 +151,12 @@ def _local_imports(file: Path, root: Path, roots: list[Path]) -> Iterator[tuple[
             search_folders = [(start, root)] if start.is_relative_to(root) else []
         for folder, home in search_folders:
             module_file = _first_module(folder, names)
-            if module_file is not None and (folder != home or _is_found_in(home, names[0])):
+            if module_file is not None and (folder != home or is_found_in(home, names[0])):
                 yield module_file, module_file.relative_to(home), home
                 break
 
 
-def _is_found_in(root: Path, name: str) -> bool:
+def is_found_in(root: Path, name: str) -> bool:
     """Return whether Python imports the top-level `name` from a file below `root`."""
     try:
         spec = find_spec(name)

@@ -9,7 +9,7 @@ end of a confirm trial. The records are JSON values of bounded size:
     depth             number of layers retained, the mean over tokens if tokens halt individually
     meaning           meaning of the weights, see `trainables.recurrence.pass_records`
     parts             the two sentences of a pair, else the input: `words` (with START and END if the model
-                      adds them), `length` before truncation, and `percents`: for each word a list over
+                      adds them), `length` before truncation, and `running`: for each word a list over
                       layers, the weight in percent, or -1 if the word had halted
 """
 

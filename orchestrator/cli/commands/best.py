@@ -132,9 +132,10 @@ def _restrict_answer(original: Mapping[str, Any], choice: "Winner") -> dict[str,
     For a custom trainable it states the goal, which may come from the omitted search section.
     """
     section = original.get("answer", {})
-    multi_arm_fields = {"also", "pool", "variance", "goal"}
+    multi_arm_fields = {"also", "pool", "variance"}
     answer = {key: value for key, value in section.items() if value and key not in multi_arm_fields}
     if choice.phase == "confirm":
+        answer.pop("goal", None)
         answer["metric"] = choice.metric
         if choice.goal is not None and original.get("trainable") is not None:
             answer["goal"] = choice.goal

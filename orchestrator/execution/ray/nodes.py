@@ -127,7 +127,7 @@ class Nodes:
     def _read_report(self, key: str, reference: Any) -> None:
         try:
             self._reports[key] = from_json_values(NodeReport, json.loads(ray.get(reference)))
-        except ray.exceptions.RayTaskError as error:
+        except (ray.exceptions.RayTaskError, ValueError) as error:  # ValueError: another version of haltsweep
             reason = redact(str(error).strip().splitlines()[-1])
             self._reports[key] = NodeReport((f"haltsweep cannot run there as installed ({reason})",))
         except RayError as error:

@@ -169,7 +169,7 @@ def _best_confirmed(
             groups[record.arm, record.rank or 0].append(record)
     if not groups:
         return None
-    goal = better_direction(report.quantity(metric), metric, plan.objectives, plan.answer)
+    goal = better_direction(report.quantity(metric), metric, plan.objectives, report.answer)
     if goal is None and len(groups) > 1:
         raise InputError(
             f"{metric} has no declared direction, so the best of {len(groups)} configurations is unknown; "

@@ -392,8 +392,7 @@ def _format_assignment(assignment: Mapping[str, object]) -> str:
 def _posthoc_tables(report: Report) -> list[Grid]:
     """Return the table of confirmed checkpoints re-evaluated under other settings."""
     failed_texts = {
-        (failed_texts.arm, failed_texts.setting): f"0 of {failed_texts.seeds} finished"
-        for failed_texts in report.failed_readings
+        (reading.arm, reading.setting): f"0 of {reading.seeds} finished" for reading in report.failed_readings
     }
     settings = [*dict.fromkeys((cell.arm, cell.setting) for cell in report.posthoc), *failed_texts]
     if not settings:

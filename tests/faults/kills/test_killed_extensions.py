@@ -78,7 +78,7 @@ def test_killed_extension_resumes_and_keeps_earlier_results(tmp_path):
     shell = Shell.at(tmp_path, SPEC)
     arm_override = "arms.wide={why: more room, set: {model.width: 32}}"
     arguments = ("--seeds", "2", "--splits", "length-20-40", arm_override, "--driver", "inline")
-    plan, final_plan = extend_kill_and_resume(shell, arguments, after=2, at_most=14)
+    plan, final_plan = extend_kill_and_resume(shell, arguments, after=2, max_kills=14)
     reevaluated = [
         (trial.arm, trial.seed, trial.late_splits) for trial in final_plan.trials if trial.phase == "posthoc"
     ]

@@ -67,7 +67,7 @@ def test_callback_reports_and_resumes_identically(
 ) -> None:
     contract = trainable_contract("fine_tuning:train", splits=(), machine=frozenset(TIMES))()
     contract.test_trial_stopped_at_every_report_ends_like_an_uninterrupted_one(settings, tmp_path)
-    measurements, workload = run_uninterrupted(contract.found().workload, Job(settings, 1))
+    measurements, workload = run_uninterrupted(contract.load_trainable().workload, Job(settings, 1))
     workload.close()
     assert [measurement.step for measurement in measurements] == steps
     assert all("eval/loss" in measurement.metrics for measurement in measurements)

@@ -162,7 +162,7 @@ def _import_function(module: str) -> Callable[..., Any] | None:
 
 def _package_call(run: Callable[..., Any]) -> Callable[[PackedRows], Tensor]:
     def call(rows: PackedRows) -> Tensor:
-        has_dropout = {"dropout_p": rows.rate} if rows.rate else {}
+        dropout_options = {"dropout_p": rows.rate} if rows.rate else {}
         result: Tensor | tuple[Tensor, ...] = run(
             rows.q,
             rows.k,
@@ -172,7 +172,7 @@ def _package_call(run: Callable[..., Any]) -> Callable[[PackedRows], Tensor]:
             max_seqlen_q=rows.widths[0],
             max_seqlen_k=rows.widths[1],
             causal=rows.causal,
-            **has_dropout,
+            **dropout_options,
         )
         # The newer package also returns the log-sum-exp.
         return result if isinstance(result, Tensor) else result[0]
