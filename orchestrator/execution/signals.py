@@ -18,8 +18,8 @@ from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Handled signals. Batch systems send SIGTERM before they kill, and closed terminals send SIGHUP."""
-DEAF_S, LEAVE_S = 5.0, 15.0
-"""Seconds after the second signal: for one step of the main thread, and for cleanup."""
+AT_ONCE_S, DEAF_S, LEAVE_S = 0.2, 5.0, 15.0
+"""Seconds after the second signal: for its handler, for one step of the main thread, and for cleanup."""
 INTERRUPTED = 130
 SHOW_CURSOR = b"\x1b[?25h"
 
@@ -97,6 +97,9 @@ class Interrupts:
             elif count == 2:
                 self.hurry.set()
                 self._on_signal(SignalEffect.HURRY)
+                if not self.left.wait(AT_ONCE_S) and not (self._raised or self._pending):
+                    # Two signals arrived, but Python called the handler only once.
+                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
                 if not (self.left.wait(DEAF_S) or (self._raised and self.left.wait(LEAVE_S))):
                     end_process(INTERRUPTED)
 

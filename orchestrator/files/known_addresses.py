@@ -74,7 +74,7 @@ def _credentials(address: str) -> str:
     scheme = _scheme(address)
     if scheme in _MLFLOW_SCHEMES:
         return " and ".join(filter(_is_there, _OF_MLFLOW))
-    has_password = re.search(r"//[^/@]*:[^/]+@", address) is not None
+    has_password = re.match(r"[^/]*//[^/@]*:[^/]+@", address) is not None
     return " and ".join(filter(_is_there, _OF_DATABASES)) if scheme and not has_password else ""
 
 

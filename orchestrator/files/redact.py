@@ -39,7 +39,8 @@ _CREDENTIALS = (
     re.compile(
         r"(?P<start>)\b(?:(?:gh[oprsu]_|github_pat_|gl(?:agent|cbt|dt|ffct|ft|imt|oas|pat|ptt|rt|soat)-|hf_|sk-"
         r"|xox[abps]-|AKIA|ASIA|dckr_[op]at_|pypi-|ya29\.|eyJ|AIza|nvapi-|npm_|hvs\.|wandb_v\d_|SG\."
-        r"|[rs]k_(?:live|test)_|sq0(?:atp|csp)-)(?=[A-Za-z_.-]*\d)[\w.-]{12,}|dapi[0-9a-f]{32}|\d{8,10}:AA[\w-]{33}"
+        r"|[rs]k_(?:live|test)_|sq0(?:atp|csp)-)(?=[A-Za-z_.-]*\d)[\w.-]{12,}|dapi[0-9a-f]{32}|hf_[A-Za-z]{34}\b"
+        r"|AKIA[A-Z2-7]{16}\b|\d{8,10}:AA[\w-]{33}"
         r"|(?:AC|SK)[0-9a-f]{32}\b|[0-9a-f]{32}-us\d{1,2}\b|[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27,38})"
     ),  # tokens in the formats of the services that issue them
     re.compile(r"(?P<start>\b(?:Basic|Bearer)\s{1,4})(?=\S*\d)(?=\S*[A-Za-z])[\w+/.~-]{8,}={0,2}"),
@@ -56,6 +57,11 @@ _CREDENTIALS = (
     ),  # addresses that grant write access to anyone who has them
 )
 """Credentials that are recognised by their format; the text before them is the group `start`."""
+_FIELD = re.compile(
+    r"(?P<start>(?P<mark>\\{0,3}[\"'])(?P<key>[A-Za-z_][\w-]{0,60})(?P=mark)\s{0,4}:\s{0,4}(?P<quote>\\{0,3}[\"'])"
+    r"(?:(?:Basic|Bearer|[Tt]oken)\s{1,4})?)(?P<value>(?:(?!(?P=quote))(?:\\.|[^\\\n])){1,500})(?=(?P=quote))"
+)
+"""Field of a mapping, also inside another mapping, as Python or JSON writes it."""
 _ASSIGNED = re.compile(
     r"(?P<start>(?<![\w.-])(?P<mark>\\{0,3}[\"'])?(?P<key>[A-Za-z_][\w.-]{0,60})(?(mark)(?P=mark))\s{0,4}(?:=>|%3D|[:=])"
     r"\s{0,4}(?P<quote>\\{0,3}[\"'])?(?:(?:Basic|Bearer|[Tt]oken)\s{1,4})?)(?P<value>(?(quote)"
@@ -67,6 +73,7 @@ _ASSIGNED = re.compile(
 Prose after a name, as in `api_key: must hold no password`, is no value.
 """
 _NAMED_VALUES = (
+    _FIELD,
     re.compile(r"(?P<start><(?P<key>[A-Za-z_][\w-]{0,60})>)(?P<value>[^<>\n]{1,500})(?=</(?P=key)>)"),
     # A line of the output of `env`.
     re.compile(r"(?P<start>^(?:export )?(?P<key>[A-Z][A-Z0-9_]{0,60})=)(?P<value>\S.*)$", re.MULTILINE),

@@ -58,10 +58,10 @@ class FileListener:
         if save is None:
             return False
 
-        def checked_save(content: Any, f: Any, *arguments: Any, **options: Any) -> None:
+        def checked_save(obj: Any, f: Any, *arguments: Any, **options: Any) -> None:
             if _is_path(f):
                 self.on_write(os.fsdecode(f))
-            save(content, f, *arguments, **options)
+            save(obj, f, *arguments, **options)
 
         torch.save = checked_save
         return True

@@ -194,6 +194,11 @@ def _adopt_orphans() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def _forward_sigterm(server: int) -> None:
+    with suppress(ProcessLookupError):  # the server has just ended
+        os.kill(server, signal.SIGTERM)
+
+
 def _fork_from_reaper(control: Connection) -> None:
     """Fork and return in the child, which is the server; the parent kills orphans after the server's end."""
     server = os.fork()
@@ -202,7 +207,7 @@ def _fork_from_reaper(control: Connection) -> None:
         return
     try:
         control.close()
-        signal.signal(signal.SIGTERM, lambda *_: os.kill(server, signal.SIGTERM))
+        signal.signal(signal.SIGTERM, lambda *_: _forward_sigterm(server))
         die_with_parent(signal.SIGTERM)
         os.waitpid(server, 0)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)

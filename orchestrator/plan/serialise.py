@@ -18,7 +18,7 @@ FORMAT: Final = 1
 """Version of the format; it increases if older plans can no longer be read."""
 _LATER_PLAN_FIELDS: Final = ("continue_on_error", "extended", "factors", "keep", "selected_on")
 _LATER_ARM_FIELDS: Final = ("first", "without", "context", "name_in_context", "control")
-_LATER_ANSWER_FIELDS: Final = ("pooled", "moderated")
+_LATER_ANSWER_FIELDS: Final = ("pooled", "moderated", "goal")
 _LATER_TRIAL_FIELDS: Final = ("late_splits", "repeat", "settings_of")
 _LATER_CONFIRM_FIELDS: Final = ("halting_examples", "cross", "resample_data")
 _LATER_CHECK_FIELDS: Final = ("run_with",)

@@ -199,6 +199,8 @@ class _NodeReader(yaml.SafeLoader):
         self.document = document
         self.num_nodes = self.num_values = 0
         self.open: set[int] = set()
+        self.own_keys: dict[int, set[int]] = {}
+        """Key nodes of each mapping before the fields of merge keys were inserted."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Return the next node; raise `_TooLarge` as soon as the document has too many nodes."""
@@ -210,6 +212,7 @@ class _NodeReader(yaml.SafeLoader):
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
         """Insert the fields of merge keys (<<) before the other fields; called for merged mappings too."""
         self._count(len(node.value))
+        self.own_keys.setdefault(id(node), {id(key) for key, _ in node.value})  # an alias is visited again
         super().flatten_mapping(node)
 
     def _count(self, number: int) -> None:
@@ -243,7 +246,7 @@ class _NodeReader(yaml.SafeLoader):
 
     def _mapping(self, node: yaml.MappingNode, keys: Keys) -> dict[str, Any]:
         values: dict[str, Any] = {}
-        own_keys, first_lines = {id(key) for key, _ in node.value}, dict[str, int]()
+        first_lines = dict[str, int]()
         merge_lines = [key.start_mark.line for key, _ in node.value if key.tag == scalars.MERGE]
         try:
             self.flatten_mapping(node)
@@ -267,7 +270,7 @@ class _NodeReader(yaml.SafeLoader):
                 _refuse(self.document, (*keys, key), message, line, FaultCode.DUPLICATE_KEY)
                 continue
             values[key] = value
-            if id(key_node) in own_keys:
+            if id(key_node) in self.own_keys[id(node)]:
                 first_lines[key] = line
         return values
 
@@ -278,7 +281,9 @@ class _NodeReader(yaml.SafeLoader):
         except ValueError:  # a number with thousands of digits
             is_oversized = True
         if is_oversized:
-            message = f"must fit into 64 bits, got {node.value[:40]}"
+            is_number = node.value.lstrip("+-").isdigit()
+            requirement = "must fit into 64 bits" if is_number else "must be a number after this tag"
+            message = f"{requirement}, got {node.value[:40]}"
             _refuse(self.document, keys, message, line, FaultCode.OVERSIZED_VALUE)
             return None
         if isinstance(value, float) and not math.isfinite(value):

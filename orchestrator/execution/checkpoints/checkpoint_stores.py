@@ -42,8 +42,12 @@ PATIENCE_S = 60.0
 """Seconds of retries for reading a trial's newest checkpoint or writing the last one of a confirm trial."""
 COMMAND_PATIENCE_S = 10.0
 """Seconds of retries for deletions and for commands that a user waits for."""
-LASTING = (ImportError, IsADirectoryError, NotADirectoryError, PermissionError)
+LASTING = (ImportError, IsADirectoryError, NotADirectoryError, PermissionError, ValueError)
 """Errors that are not retried, since a retry cannot resolve them."""
+
+
+FEW_TRIALS = 8
+"""Maximum number of trials whose checkpoints are deleted without listing the store first."""
 
 
 class StoreUnreachable(StoreError):
@@ -131,8 +135,11 @@ class ExternalStore:
     def discard(self, trial_ids: Iterable[str]) -> None:
         """Delete all checkpoints of these trials, and log a warning if a deletion fails."""
         try:
-            for trial_id in self.names("", COMMAND_PATIENCE_S).intersection(trial_ids):
-                self.delete(trial_id)
+            discarded_ids = set(trial_ids)
+            if len(discarded_ids) > FEW_TRIALS:
+                discarded_ids &= self.names("", COMMAND_PATIENCE_S)
+            for trial_id in discarded_ids:
+                self.delete(trial_id, COMMAND_PATIENCE_S)
         except StoreUnreachable as error:
             _log.warning("checkpoints in %s could not be deleted: %s", self.uri, error)
 
@@ -156,10 +163,11 @@ class ExternalStore:
             self._fetch(trial.name, 0).measurement()
             self.delete(trial.name)
         except (StoreUnreachable, FileNotFoundError) as error:
+            cause = error.__cause__ or error
             raise StoreError(
                 "--checkpoints must be a location that allows writing, reading and deleting, got "
-                f"{self.uri}: {redact(error.__cause__ or error)}; check bucket, region and credentials, "
-                "which come from the environment"
+                f"{self.uri}: {redact(str(cause) or type(cause).__name__)}; check bucket, region and "
+                "credentials, which come from the environment"
             ) from error
 
     def names(self, folder: str, patience_s: float | None = None) -> set[str]:

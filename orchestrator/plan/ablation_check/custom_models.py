@@ -3,7 +3,7 @@
 import copy
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from itertools import chain
 from math import isfinite
 from multiprocessing.connection import Connection
@@ -126,8 +126,8 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     """Return every tensor in the output of a model, as real doubles."""
     if isinstance(value, torch.Tensor):
         return [(torch.view_as_real(value.resolve_conj()) if value.is_complex() else value).double()]
-    if is_dataclass(value):
-        value = getattr(value, "__dict__", {})
+    if is_dataclass(value) and not isinstance(value, type):
+        value = {each.name: getattr(value, each.name, None) for each in fields(value)}
     parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
     return [tensor for part in parts for tensor in _tensors(part)]
 

@@ -198,9 +198,10 @@ class RunStore:
             self.experiment_id = self._open_experiment(experiment, folder, mode)
 
     def tag_experiment(self, name: str, value: str) -> None:
-        """Set a tag of the experiment. Raise `TrackingOutage`."""
-        with outages(self._uri):
-            self._client.set_experiment_tag(self.experiment_id, name, value)
+        """Set a tag of the experiment, unless it is set or this user may not."""
+        with suppress(Exception):  # errors of MLflow; a tag for display must not stop the writing of results
+            if self._client.get_experiment(self.experiment_id).tags.get(name) != value:
+                self._client.set_experiment_tag(self.experiment_id, name, value)
 
     def search(self, ledger_uid: str) -> dict[str, StoredRunState]:
         """Return the runs of a ledger, by their key.

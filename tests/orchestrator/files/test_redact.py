@@ -286,6 +286,8 @@ def test_printed_environment_contains_no_secrets(text: str, expected: str) -> No
         f"authorization: token {MARKER}",
         f"Cookie: a=1; session={MARKER}",
         f'{{\\"password\\": \\"{MARKER}\\"}}',
+        f"ValueError: {{'password': '{MARKER}'}}",
+        f"config={{'rows': [{{'password': '{MARKER}'}}]}}",
         f"<password>{MARKER}</password>",
         f"password%3D{MARKER}",
         f"Command 'curl -u user:{MARKER} https://h' returned",

@@ -113,6 +113,12 @@ def test_merge_key_provides_fields_that_explicit_fields_override() -> None:
     assert (lines["c"], lines["c.x"], lines["c.y.z"], lines["c.w"]) == (3, 4, 1, 2)
 
 
+def test_alias_of_a_mapping_with_a_merge_key_is_read() -> None:
+    document = read_text("a: &a {x: 1}\nb: &b {<<: *a, x: 3}\nc: *b\n", "some.yaml")
+    assert not document.faults
+    assert document.data["c"] == {"x": 3}
+
+
 @pytest.mark.parametrize("value", ["1", "*a"])
 def test_merge_key_without_a_mapping_is_a_fault(value: str) -> None:
     document_file = read_text(f"a: &a [1]\nb: {{<<: {value}, x: 1}}\n", "some.yaml")
