@@ -89,7 +89,7 @@ _OWN_TOKEN = re.compile(
 """Names of tokens that are secrets; other names, such as `pad_token`, are words of a vocabulary."""
 _ENVIRONMENT = re.compile("(?i:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|_PWD|_PASS)$")
 _SHORTEST_VALUE, _SHORTEST_WORD = 6, 8
-_RUN = re.compile(r"[A-Za-z0-9+/_-]{20,}={0,2}")
+_LONG_WORD = re.compile(r"[A-Za-z0-9+/_-]{20,}={0,2}")
 """Possibly random text: keys and tokens of services without a recognisable format."""
 _HEX_FROM, _PIECE_FROM = 32, 10
 _NO_LETTER = re.compile(r"[^a-z]")
@@ -160,7 +160,7 @@ def _is_value_of_secret(key: str, value: str) -> bool:
     is_token = _OWN_TOKEN.search(_NO_LETTER.sub("", name.lower())) is not None
     if is_token and "(" not in value and _is_mixed(value) and len(value) >= _PIECE_FROM:
         return True
-    return _is_secret(name) and any(map(_looks_random, _RUN.findall(value)))
+    return _is_secret(name) and any(map(_looks_random, _LONG_WORD.findall(value)))
 
 
 def _mask_environment_values(text: str) -> str:
@@ -210,7 +210,7 @@ def redact_code(text: str) -> str:
     return "\n".join(
         line
         if line.startswith(_HEAD_OF_CHANGES)
-        else _RUN.sub(lambda match: MASK if _looks_random(match[0]) else match[0], line)
+        else _LONG_WORD.sub(lambda match: MASK if _looks_random(match[0]) else match[0], line)
         for line in _mask_quoted_secrets(redact(text).split("\n"))
     )
 

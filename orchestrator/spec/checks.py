@@ -241,7 +241,7 @@ def _outcome_problem(name: str, spec: Spec) -> str | None:
         remedy = f"name a split of confirm.splits, as in {splits[0]}/{quantity}"
     else:
         remedy = f"name the split of confirm.splits that it is measured on, as in split: {splits[0]}"
-    return f"must not be on {split}, which the search selects by, got {name}: {remedy}"
+    return f"must not be measured on {split}, because the search selects by that split, got {name}: {remedy}"
 
 
 def _time_limits(spec: Spec) -> Problems:

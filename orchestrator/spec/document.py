@@ -247,7 +247,7 @@ class _NodeReader(yaml.SafeLoader):
     def _mapping(self, node: yaml.MappingNode, keys: Keys) -> dict[str, Any]:
         values: dict[str, Any] = {}
         first_lines = dict[str, int]()
-        merge_lines = [key.start_mark.line for key, _ in node.value if key.tag == scalars.MERGE]
+        merge_lines = [key.start_mark.line for key, _ in node.value if key.tag == scalars.MERGE_TAG]
         try:
             self.flatten_mapping(node)
         except yaml.constructor.ConstructorError:
@@ -255,7 +255,7 @@ class _NodeReader(yaml.SafeLoader):
             _refuse(self.document, keys, message, merge_lines[0])
         for key_node, value_node in node.value:
             line = key_node.start_mark.line
-            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != scalars.STR:
+            if not isinstance(key_node, yaml.ScalarNode) or key_node.tag != scalars.STR_TAG:
                 text = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
                 remedy = f"{text}: write '{text}' in quotes" if text else "an empty key"
                 got = remedy if text is not None else "a list or mapping"

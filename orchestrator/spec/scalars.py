@@ -10,34 +10,34 @@ from typing import Any, Final
 
 import yaml
 
-NULL: Final = "tag:yaml.org,2002:null"
-BOOL: Final = "tag:yaml.org,2002:bool"
-INT: Final = "tag:yaml.org,2002:int"
-FLOAT: Final = "tag:yaml.org,2002:float"
-STR: Final = "tag:yaml.org,2002:str"
-MERGE: Final = "tag:yaml.org,2002:merge"
+NULL_TAG: Final = "tag:yaml.org,2002:null"
+BOOL_TAG: Final = "tag:yaml.org,2002:bool"
+INT_TAG: Final = "tag:yaml.org,2002:int"
+FLOAT_TAG: Final = "tag:yaml.org,2002:float"
+STR_TAG: Final = "tag:yaml.org,2002:str"
+MERGE_TAG: Final = "tag:yaml.org,2002:merge"
 Scalar = bool | int | float | str | None
 
 RESOLVERS: Final[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}
 """Tags and patterns of unquoted words in the form that PyYAML needs: by first character, in order."""
 for _tag, _pattern, _firsts in (
-    (NULL, r"(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
-    (BOOL, r"(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
-    (INT, r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$", "-+0123456789"),
-    (FLOAT, r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$", "-+.0123456789"),
-    (FLOAT, r"(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$", "-+."),
-    (MERGE, r"<<$", "<"),
+    (NULL_TAG, r"(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
+    (BOOL_TAG, r"(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
+    (INT_TAG, r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$", "-+0123456789"),
+    (FLOAT_TAG, r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$", "-+.0123456789"),
+    (FLOAT_TAG, r"(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$", "-+."),
+    (MERGE_TAG, r"<<$", "<"),
 ):
     for _first in _firsts:
         RESOLVERS.setdefault(_first, []).append((_tag, re.compile(_pattern)))
 
 CONVERTERS: Final[dict[str, Callable[[str], Scalar]]] = {
-    NULL: lambda _: None,
-    BOOL: lambda text: text.lower() == "true",
-    INT: lambda text: int(text, 0 if text.startswith(("0o", "0x")) else 10),
-    FLOAT: lambda text: float(text.lower().replace(".inf", "inf").replace(".nan", "nan")),
-    STR: str,
-    MERGE: str,
+    NULL_TAG: lambda _: None,
+    BOOL_TAG: lambda text: text.lower() == "true",
+    INT_TAG: lambda text: int(text, 0 if text.startswith(("0o", "0x")) else 10),
+    FLOAT_TAG: lambda text: float(text.lower().replace(".inf", "inf").replace(".nan", "nan")),
+    STR_TAG: str,
+    MERGE_TAG: str,
 }
 """Function by tag that returns the value of a scalar; integers with too many digits raise `ValueError`."""
 
@@ -49,7 +49,7 @@ def read(word: str) -> Scalar:
         ValueError: For an integer with too many digits.
     """
     rules = RESOLVERS.get(word[:1], [])
-    return CONVERTERS[next((tag for tag, pattern in rules if pattern.match(word)), STR)](word)
+    return CONVERTERS[next((tag for tag, pattern in rules if pattern.match(word)), STR_TAG)](word)
 
 
 class Dumper(yaml.SafeDumper):

@@ -14,7 +14,7 @@ The script counts the forward and backward pass of the objective:
 - MB: bytes read and written.
 
 Columns "a layer" are divided by the number of layers that the slowest sequence ran. The column "update"
-counts the update of the weights and the norm of the gradient. The script measures no time, so the same
+includes the update of the weights and the norm of the gradient. The script measures no time, so the same
 versions give the same counts on every machine.
 """
 

@@ -110,7 +110,7 @@ class ExpertLinear(Initialised):
 
 @dataclass(frozen=True)
 class ExpertRows:
-    """Division of P rows, sorted by expert, into consecutive rows of each expert."""
+    """Partition of P rows, which are sorted by expert, into one group for each expert."""
 
     counts: Int[Tensor, " E"]
     """Number of rows of each expert."""

@@ -218,9 +218,9 @@ class Composition:
     def _choose(self, score: Tensor, composing: ComposingRows, left: Tensor, right: Tensor) -> Tensor:
         """Return the modulated sigmoid of the score for composing each position.
 
-        Composing here competes with no composition and with composing at both neighbours. Exponents are
-        shifted by the largest score of the row; the released code uses the largest of the batch. The shift
-        cancels except for the epsilons.
+        The score of composing at a position is compared with not composing, and with composing at either
+        neighbour. Exponents are shifted by the largest score of the row; the released code uses the largest of
+        the batch. The shift cancels except for the epsilons.
         """
         packing = composing.packing
         greatest = packing.pad(score.detach()).amax(1).clamp(min=0)

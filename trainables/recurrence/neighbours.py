@@ -36,7 +36,7 @@ class _Additive(Function):
         all_pairs = exist.new_ones(exist.shape[-1], exist.shape[-1])
         upper = all_pairs.triu(1)
         upper_rows = exist[:, None] * upper
-        # Sums per row instead of differences of one running sum: sums of exactly one must remain exactly one.
+        # Rows are summed one by one, because differences of a running sum round: a sum of 1.0 must stay 1.0.
         sum_before = (F.pad(exist[:, :-1], (1, 0))[:, None] * all_pairs.triu(2)).cumsum(-1)
         remainder = 1 - sum_before
         exceeds = upper_rows > remainder

@@ -1,8 +1,8 @@
 """ListOps by depth: train on shallow expressions and test on deeper ones.
 
 Ray Chowdhury and Caragea, "Beam Tree Recursive Cells" (DG) and "On the Design Space Between Transformers and
-Recursive Neural Nets" (DG2, and DG1 with 50 tokens exactly). Published depths count the level of digits. Here
-depth is the number of nested operators:
+Recursive Neural Nets" (DG2, and DG1 with 50 tokens exactly). Published depths include the level of the
+digits, which are the leaves. Here depth is the number of nested operators:
 
           operator  train               valid               deeper
     dg     0.25/0.3  up to 5, 20 to 100  7, 20 to 500        8 to 9, 20 to 100

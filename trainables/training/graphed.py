@@ -89,7 +89,7 @@ class Engine(Protocol):
     """Interface for capturing and replaying passes on a device."""
 
     def warm_up(self, run: Callable[[], Tensor]) -> None:
-        """Run a pass in the environment of captured passes."""
+        """Run a pass with the stream and the settings of a capture, as PyTorch requires before one."""
 
     def capture(
         self, run: Callable[[], Tensor], state_tensors: Callable[[], list[Tensor]]

@@ -146,7 +146,7 @@ class _Experts:
     separator: int | None
     examples: int = 0
     uses: dict[int, dict[int, np.ndarray]] = field(default_factory=dict)
-    """By mixture, then layer from 1: number of uses per class and expert."""
+    """Number of uses per class and expert, by mixture and by layer, counted from 1."""
     choices: dict[int, Counter[tuple[int, int]]] = field(default_factory=dict)
     """By mixture: number of times that a token id chose an expert, over all layers."""
 

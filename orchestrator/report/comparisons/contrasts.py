@@ -167,7 +167,10 @@ class Comparisons:
     def _test_differences(
         self, group: ContrastGroup, differences: Differences, family: int, *, moderated: bool = False
     ) -> dict[Key, PairedEstimate]:
-        """Return tests of differences, without p-values if all seeds agree in an arm and in its reference."""
+        """Return tests of differences.
+
+        There is no p-value if all seeds of an arm have one value, and all seeds of its reference too.
+        """
         steps = {metric: _pooled_resolution(group, metric, self.results) for _, metric in differences}
         estimates = estimate_differences(
             differences, family=family, level=self.answer.level, resolutions=steps, moderated=moderated

@@ -116,7 +116,7 @@ def _paint_expected(axes: "Axes", course: SearchCourse, expected: Sequence[Expec
 
 
 def _limit_values(axes: "Axes", course: SearchCourse, values: Sequence[float]) -> None:
-    """Limit the axis of values to those from the best to the start of the worst tenth."""
+    """Cut the worst tenth of the values off the axis of values."""
     ordered = sorted(values, reverse=course.objectives[0].goal == "max")
     ends = ordered[0], ordered[min(len(ordered) - 1, int(len(ordered) * (1 - WORST_SHARE)))]
     low, high = min(ends), max(ends)

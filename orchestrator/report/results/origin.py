@@ -144,7 +144,7 @@ def code_versions(records: Sequence[Record]) -> str:
 def data_versions(records: Sequence[Record]) -> str:
     """Return one sentence if trials that ended read different data under one name; else empty.
 
-    A trial of an extended sweep may have read additional data, such as another setting of the task.
+    A trial of an extended sweep may have read additional data, for example those of another task setting.
     """
     counts_by_split: dict[str, Counter[str]] = {}
     for record in (record for record in records if record.outcome is not None):

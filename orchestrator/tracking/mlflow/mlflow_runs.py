@@ -60,7 +60,7 @@ _REMEDIES = {
     "readonly database": "make the file and its folder writable for this user",
     "disk is full": disk.FULL,
     "not in a valid JSON format": (
-        "what answers there is no MLflow, but perhaps a page to log in or a proxy: give the address of MLflow"
+        "the server there is no MLflow, but perhaps a login page or a proxy: give the address of MLflow"
     ),
 }
 """Remedies for permanent errors, by a part of the error's text."""

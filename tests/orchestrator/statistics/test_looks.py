@@ -1,4 +1,4 @@
-"""Simulated studies with looks: error rates, power and saved seeds."""
+"""Simulated studies with interim looks: error rates, power, and the seeds that looks avoid."""
 
 import math
 

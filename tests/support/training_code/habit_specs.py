@@ -6,7 +6,7 @@ import yaml
 
 
 def habits_spec(levels: Mapping[str, Mapping[str, float]], seeds: Iterable[int]) -> str:
-    """Return a spec with an arm `HABIT-NAME` for each habit and each of its named levels."""
+    """Return a spec with one arm for each coding habit and each of its levels."""
     arms = {
         f"{habit}-{name}": {"why": "a habit", "set": {"habit": habit, "level": level}}
         for habit, levels_by_name in levels.items()
