@@ -219,8 +219,8 @@ class Composition:
         """Return the modulated sigmoid of the score for composing each position.
 
         The score of composing at a position is compared with not composing, and with composing at either
-        neighbour. Exponents are shifted by the largest score of the row; the released code uses the largest of
-        the batch. The shift cancels except for the epsilons.
+        neighbour. Exponents are shifted by the largest score of the row; the released code uses that of the
+        batch. The shift cancels except for the epsilons.
         """
         packing = composing.packing
         greatest = packing.pad(score.detach()).amax(1).clamp(min=0)
