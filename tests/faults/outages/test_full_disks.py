@@ -66,7 +66,7 @@ def test_launch_on_a_full_disk_leaves_no_files(disk):
     sweep = KillableSweep(disk, make_sweep_plan(quick=True))
     code, errors = run_session(sweep)
     assert code == 1
-    assert "could not be made" in errors
+    assert "could not be created" in errors
     assert REMEDY in errors
     clear(disk)
     assert not (disk / "runs" / sweep.plan.name).exists()
