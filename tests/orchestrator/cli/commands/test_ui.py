@@ -59,7 +59,7 @@ def test_ui_opens_a_remote_server_at_the_arms(runs, monkeypatch, capsys):
     output = capsys.readouterr().out
     assert f"compared: {mlflow.url}/#/compare-runs?runs=%5B%22id-arm-0%22%2C%22id-arm-1%22%5D" in output
     assert len(pages) == 1
-    assert pages[0].startswith(f"{mlflow.url}/#/experiments/7/runs?searchFilter=")
+    assert pages[0].startswith(f"{mlflow.url}/#/experiments/7/runs?viewStateShareKey=")
 
 
 @pytest.mark.parametrize(("is_requested", "has_terminal"), [(False, True), (True, False), (True, True)])
