@@ -39,8 +39,7 @@ _CREDENTIALS = (
     re.compile(
         r"(?P<start>)\b(?:(?:gh[oprsu]_|github_pat_|gl(?:agent|cbt|dt|ffct|ft|imt|oas|pat|ptt|rt|soat)-|hf_|sk-"
         r"|xox[abps]-|AKIA|ASIA|dckr_[op]at_|pypi-|ya29\.|eyJ|AIza|nvapi-|npm_|hvs\.|wandb_v\d_|SG\."
-        r"|[rs]k_(?:live|test)_|sq0(?:atp|csp)-)(?=[A-Za-z_.-]*\d)[\w.-]{12,}|dapi[0-9a-f]{32}|hf_[A-Za-z]{34}\b"
-        r"|AKIA[A-Z2-7]{16}\b|\d{8,10}:AA[\w-]{33}"
+        r"|[rs]k_(?:live|test)_|sq0(?:atp|csp)-)(?:(?=[A-Za-z_.-]*\d)[\w.-]{12,}|[A-Za-z]{30,}\b)|dapi[0-9a-f]{32}|AKIA[A-Z2-7]{16}\b|\d{8,10}:AA[\w-]{33}"
         r"|(?:AC|SK)[0-9a-f]{32}\b|[0-9a-f]{32}-us\d{1,2}\b|[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27,38})"
     ),  # tokens in the formats of the services that issue them
     re.compile(r"(?P<start>\b(?:Basic|Bearer)\s{1,4})(?=\S*\d)(?=\S*[A-Za-z])[\w+/.~-]{8,}={0,2}"),
@@ -87,7 +86,7 @@ _OWN_TOKEN = re.compile(
     "(?:^|access|auth|api|bearer|refresh|session|hf|hub|github|gitlab|wandb|secret|personal|bot|slack)token$"
 )
 """Names of tokens that are secrets; other names, such as `pad_token`, are words of a vocabulary."""
-_ENVIRONMENT = re.compile("(?i:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|_PWD|_PASS)$")
+_ENVIRONMENT = re.compile("(?i:TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|_PWD|_PASS|_PAT)$")
 _SHORTEST_VALUE, _SHORTEST_WORD = 6, 8
 _LONG_WORD = re.compile(r"[A-Za-z0-9+/_-]{20,}={0,2}")
 """Possibly random text: keys and tokens of services without a recognisable format."""
@@ -115,7 +114,7 @@ def redact(text: object) -> str:
     for pattern in _CREDENTIALS:
         message = pattern.sub(rf"\g<start>{MASK}", message)
     for pattern in _NAMED_VALUES:
-        message = pattern.sub(_mask_named_value, message)
+        message = _mask_values_of_secrets(pattern, message)
     return message
 
 
@@ -142,10 +141,18 @@ def _map_texts(value: Any, change: Callable[[str, str], str], field: str = "") -
             return value
 
 
-def _mask_named_value(match: re.Match[str]) -> str:
-    if _is_value_of_secret(match["key"], match["value"]):
-        return match["start"] + MASK
-    return match["start"] + _ASSIGNED.sub(_mask_named_value, match["value"])
+def _mask_values_of_secrets(pattern: re.Pattern[str], text: str) -> str:
+    """Return `text` with the values masked that `pattern` finds, and whose key names a secret.
+
+    Any other value is searched too: in `ValueError: password: x` the first value begins with a key.
+    """
+    parts, copied_until, position = [], 0, 0
+    while (match := pattern.search(text, position)) is not None:
+        position = match.start("value")
+        if _is_value_of_secret(match["key"], match["value"]):
+            parts += [text[copied_until:position], MASK]
+            copied_until = position = match.end()
+    return "".join([*parts, text[copied_until:]])
 
 
 def _is_value_of_secret(key: str, value: str) -> bool:

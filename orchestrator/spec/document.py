@@ -164,6 +164,8 @@ def _read_once(text: str, origin: Origin) -> Document:
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position)
         _refuse(document, (), f"must hold no control characters, got {text[error.position]!r}", line)
+    except OverflowError:
+        _refuse(document, (), "must hold characters of Unicode, got an escape of a greater number", 0)
     except RecursionError:
         _refuse(document, (), "is nested too deeply to be read", 0)
     except _TooLarge:
@@ -282,9 +284,9 @@ class _NodeReader(yaml.SafeLoader):
             is_oversized = True
         if is_oversized:
             is_number = node.value.lstrip("+-").isdigit()
-            requirement = "must fit into 64 bits" if is_number else "must be a number after this tag"
-            message = f"{requirement}, got {node.value[:40]}"
-            _refuse(self.document, keys, message, line, FaultCode.OVERSIZED_VALUE)
+            requirement = "must fit into 64 bits" if is_number else "must be a value of its tag"
+            code = FaultCode.OVERSIZED_VALUE if is_number else FaultCode.INVALID_YAML
+            _refuse(self.document, keys, f"{requirement}, got {node.value[:40]}", line, code)
             return None
         if isinstance(value, float) and not math.isfinite(value):
             message = f"must be a finite number, got {node.value}"

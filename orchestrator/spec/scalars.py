@@ -32,14 +32,16 @@ for _tag, _pattern, _firsts in (
         RESOLVERS.setdefault(_first, []).append((_tag, re.compile(_pattern)))
 
 CONVERTERS: Final[dict[str, Callable[[str], Scalar]]] = {
-    NULL_TAG: lambda _: None,
-    BOOL_TAG: lambda text: text.lower() == "true",
+    NULL_TAG: lambda text: (None, None, None)[("", "~", "null").index(text.lower())],
+    BOOL_TAG: lambda text: bool(("false", "true").index(text.lower())),
     INT_TAG: lambda text: int(text, 0 if text.startswith(("0o", "0x")) else 10),
     FLOAT_TAG: lambda text: float(text.lower().replace(".inf", "inf").replace(".nan", "nan")),
     STR_TAG: str,
     MERGE_TAG: str,
 }
-"""Function by tag that returns the value of a scalar; integers with too many digits raise `ValueError`."""
+"""Function by tag that returns the value of a scalar; texts that are no value of the tag, and integers with
+too many digits, raise `ValueError`.
+"""
 
 
 def read(word: str) -> Scalar:
