@@ -56,11 +56,6 @@ _CREDENTIALS = (
     ),  # addresses that grant write access to anyone who has them
 )
 """Credentials that are recognised by their format; the text before them is the group `start`."""
-_FIELD = re.compile(
-    r"(?P<start>(?P<mark>\\{0,3}[\"'])(?P<key>[A-Za-z_][\w-]{0,60})(?P=mark)\s{0,4}:\s{0,4}(?P<quote>\\{0,3}[\"'])"
-    r"(?:(?:Basic|Bearer|[Tt]oken)\s{1,4})?)(?P<value>(?:(?!(?P=quote))(?:\\.|[^\\\n])){1,500})(?=(?P=quote))"
-)
-"""Field of a mapping, also inside another mapping, as Python or JSON writes it."""
 _ASSIGNED = re.compile(
     r"(?P<start>(?<![\w.-])(?P<mark>\\{0,3}[\"'])?(?P<key>[A-Za-z_][\w.-]{0,60})(?(mark)(?P=mark))\s{0,4}(?:=>|%3D|[:=])"
     r"\s{0,4}(?P<quote>\\{0,3}[\"'])?(?:(?:Basic|Bearer|[Tt]oken)\s{1,4})?)(?P<value>(?(quote)"
@@ -72,7 +67,6 @@ _ASSIGNED = re.compile(
 Prose after a name, as in `api_key: must hold no password`, is no value.
 """
 _NAMED_VALUES = (
-    _FIELD,
     re.compile(r"(?P<start><(?P<key>[A-Za-z_][\w-]{0,60})>)(?P<value>[^<>\n]{1,500})(?=</(?P=key)>)"),
     # A line of the output of `env`.
     re.compile(r"(?P<start>^(?:export )?(?P<key>[A-Z][A-Z0-9_]{0,60})=)(?P<value>\S.*)$", re.MULTILINE),

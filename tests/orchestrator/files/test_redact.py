@@ -287,6 +287,7 @@ def test_printed_environment_contains_no_secrets(text: str, expected: str) -> No
         f"Cookie: a=1; session={MARKER}",
         f'{{\\"password\\": \\"{MARKER}\\"}}',
         f"ValueError: {{'password': '{MARKER}'}}",
+        f"WARNING:name:password: {MARKER}",
         f"config={{'rows': [{{'password': '{MARKER}'}}]}}",
         f"<password>{MARKER}</password>",
         f"password%3D{MARKER}",

@@ -91,6 +91,8 @@ def test_reading_stops_at_the_limit_of_values(monkeypatch: pytest.MonkeyPatch) -
     [
         ("? [a]\n: 1\n", "invalid-yaml", [("", 1)]),
         ("a: !mine b\n", "invalid-yaml", [("a", 1)]),
+        ("a: !!bool abc\nb: !!null x\n", "invalid-yaml", [("a", 1), ("b", 2)]),
+        ('a: "\\UFFFFFFFF"\n', "invalid-yaml", [("", 1)]),
         ("a: .nan\n", "invalid-value", [("a", 1)]),
         ("a: 1e999\n", "invalid-value", [("a", 1)]),
         (f"a: {'9' * 5000}\nb: {2**63}\n", "oversized-value", [("a", 1), ("b", 2)]),
