@@ -42,7 +42,6 @@ MAX_CELLS: Final = 1_000_000
 """Maximum of arms times (metrics + outcomes + seeds + re-evaluations + published rows) of a report."""
 MAX_VALUES: Final = 4_000_000
 """Maximum number of values in one JSON file or event; a plan of 200,000 trials has fewer."""
-SPEC_FILE: Final = "spec.yaml"
 DATA_FILE: Final = "data.json"
 
 

@@ -61,7 +61,7 @@ READS_YAML: Final = re.compile(r"\b(jsonargparse|LightningCLI)\b")
 ABSL_FLAG: Final = re.compile(r"""\bDEFINE_(\w+)\(\s*["']([\w-]+)["']""")
 """Matches the definition of a flag of absl: the kind of its values, and its name."""
 ABSL_SEPARATORS: Final = {"list": ",", "spaceseplist": " "}
-"""What separates values of a list, by the kind of an absl flag."""
+"""Separator of the values of a list, by the kind of the absl flag."""
 SEED_FIELD: Final = re.compile(r"^\s+seed\s*:|\bTrainingArguments\b", re.MULTILINE)
 
 
