@@ -1,7 +1,8 @@
 """Store digests of the Parquet files, by which readers detect changed or damaged files."""
 
-import time
 from pathlib import Path
+
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from orchestrator.errors import StoreError
 from orchestrator.files.abandoned_folders import is_own_file
@@ -11,9 +12,6 @@ from orchestrator.identity import SweepFolder
 from trainables.atomic import write_atomically
 
 LIST = "projections.json"
-TRIES = 20
-TRY_S = 0.1
-"""Seconds between two attempts to read, since a file and its digest are replaced one after the other."""
 
 
 class Projections:
@@ -74,6 +72,10 @@ def read_digests(folder: SweepFolder) -> dict[str, str]:
         return {}
 
 
+# A file and its digest are replaced one after the other.
+@retry(
+    retry=retry_if_exception_type(StoreError), wait=wait_fixed(0.1), stop=stop_after_attempt(20), reraise=True
+)
 def read_sound(folder: SweepFolder, file: Path) -> bytes:
     """Return the content of a Parquet file. Raise `StoreError` if it was changed or damaged.
 
@@ -81,13 +83,9 @@ def read_sound(folder: SweepFolder, file: Path) -> bytes:
         OSError: The file is not readable.
         StoreError: The file was changed or damaged.
     """
-    name = file.relative_to(folder.root).as_posix()
-    for tries_left in reversed(range(TRIES)):
-        content = read_regular(file)
-        if read_digests(folder).get(name) == digest_of(content):
-            return content
-        if tries_left:
-            time.sleep(TRY_S)
+    content = read_regular(file)
+    if read_digests(folder).get(file.relative_to(folder.root).as_posix()) == digest_of(content):
+        return content
     raise StoreError(
         f"{str(file)!r} must have the content that haltsweep wrote, but was changed or damaged; make it "
         "again with `haltsweep sync`"

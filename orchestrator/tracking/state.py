@@ -4,7 +4,7 @@ The launcher and `status` read the note. Only one process on this machine writes
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,16 +83,13 @@ def projection_lock(root: Path, wait_s: float) -> Iterator[None]:
         )
 
     file = root / LOCK
-    lock = hold_lock(file, wait_s, refuse)
-    try:
-        lock.__enter__()
-    except OSError as error:
-        raise _lock_error(file, error) from error
-    try:
+    with ExitStack() as locks:
+        try:
+            locks.enter_context(hold_lock(file, wait_s, refuse))
+        except OSError as error:
+            raise _lock_error(file, error) from error
         clear_unfinished(root / STATE)  # remove unfinished files of a killed writer
         yield
-    finally:
-        lock.__exit__(None, None, None)
 
 
 def _lock_error(file: Path, error: OSError) -> StoreError:

@@ -15,7 +15,6 @@ import json
 import logging
 import shutil
 import tempfile
-import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +22,8 @@ from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
+
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from orchestrator.errors import StoreError
 from orchestrator.execution.checkpoints import worker_checkpoints as local
@@ -42,10 +43,13 @@ PATIENCE_S = 60.0
 """Seconds of retries for reading a trial's newest checkpoint or writing the last one of a confirm trial."""
 COMMAND_PATIENCE_S = 10.0
 """Seconds of retries for deletions and for commands that a user waits for."""
-LASTING = (ImportError, IsADirectoryError, NotADirectoryError, PermissionError, ValueError)
+LASTING = (FileNotFoundError, ImportError, IsADirectoryError, NotADirectoryError, PermissionError, ValueError)
 """Errors that are not retried, since a retry cannot resolve them."""
-
-
+RETRYING = Retrying(
+    retry=retry_if_exception(lambda error: isinstance(error, Exception) and not isinstance(error, LASTING)),
+    wait=wait_fixed(1.0),
+    reraise=True,
+)
 FEW_TRIALS = 8
 """Maximum number of trials whose checkpoints are deleted without listing the store first."""
 
@@ -239,22 +243,19 @@ class ExternalStore:
 
         Raises:
             FileNotFoundError: The store responds that the file does not exist.
-            StoreUnreachable: The last error is in `LASTING`, or the time is over.
+            StoreUnreachable: The last error is another one of `LASTING`, or the time is over.
         """
-        until = time.monotonic() + (self._patience_s if patience_s is None else patience_s)
-        while True:
-            try:
-                return action()
-            except FileNotFoundError:
-                raise
-            except Exception as error:  # libraries of stores have their own exception classes
-                if isinstance(error, LASTING) or time.monotonic() >= until:
-                    reason = redact(str(error) or type(error).__name__)
-                    raise StoreUnreachable(
-                        f"the store of checkpoints {redact_url(self.uri)} does not answer: {reason}; "
-                        "try again later, for a sweep with `haltsweep resume`"
-                    ) from error
-            time.sleep(1.0)
+        limit_s = self._patience_s if patience_s is None else patience_s
+        try:
+            return RETRYING.copy(stop=stop_after_delay(limit_s))(action)
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # libraries of stores have their own exception classes
+            reason = redact(str(error) or type(error).__name__)
+            raise StoreUnreachable(
+                f"the store of checkpoints {redact_url(self.uri)} does not answer: {reason}; "
+                "try again later, for a sweep with `haltsweep resume`"
+            ) from error
 
 
 CheckpointStore = FolderStore | ExternalStore

@@ -11,13 +11,14 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from orchestrator.errors import InputError, StoreError
 from orchestrator.files.redact import redact_url
@@ -125,10 +126,10 @@ def _environment() -> dict[str, str]:
 
 def _wait_until_healthy(url: str, uri: str, process: "subprocess.Popen[bytes]", log: IO[bytes]) -> None:
     """Wait until the server responds."""
-    deadline = time.monotonic() + START_S
     # A proxy from the environment cannot reach the loopback address of this machine.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    while True:
+
+    def ask() -> None:
         if process.poll() == NO_STORE:
             raise InputError(
                 f"--tracking {redact_url(uri)}: MLflow cannot use this store "
@@ -136,15 +137,15 @@ def _wait_until_healthy(url: str, uri: str, process: "subprocess.Popen[bytes]", 
             )
         if process.poll() is not None:
             raise _ended_error(process, log)
-        try:
-            with opener.open(f"{url}health", timeout=5):
-                return
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise StoreError(
-                    f"MLflow's server must answer within {START_S:g} s, got {error}; it said:\n{_tail(log)}"
-                ) from error
-        time.sleep(POLL_S)
+        opener.open(f"{url}health", timeout=5).close()
+
+    is_silent = retry_if_exception_type(OSError)
+    try:
+        Retrying(retry=is_silent, wait=wait_fixed(POLL_S), stop=stop_after_delay(START_S), reraise=True)(ask)
+    except OSError as error:
+        raise StoreError(
+            f"MLflow's server must answer within {START_S:g} s, got {error}; it said:\n{_tail(log)}"
+        ) from error
 
 
 def _ended_error(process: "subprocess.Popen[bytes]", log: IO[bytes]) -> StoreError:

@@ -24,6 +24,7 @@ from orchestrator.ledger.fold import records
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.serialise import read_plan
+from orchestrator.tracking import projections
 from tests.faults.kills.chaos import KillableSweep, launch_or_resume
 from tests.support.processes.commands import Shell, tree
 from tests.support.specs.plans import make_arm, make_plan
@@ -54,7 +55,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> KillableSweep:
 
 @pytest.fixture(autouse=True)
 def short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.tracking.projections.TRIES", 1)
+    monkeypatch.setattr(projections.read_sound.retry, "sleep", lambda _: None)
     monkeypatch.setattr(sweep_checks, "NUM_TRIES", 1)
 
 

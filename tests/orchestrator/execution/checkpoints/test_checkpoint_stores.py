@@ -197,7 +197,7 @@ class TestLibraryErrors:
 
     @pytest.fixture
     def store_folder(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("orchestrator.execution.checkpoints.checkpoint_stores.time.sleep", lambda _: None)
+        monkeypatch.setattr(checkpoint_stores.RETRYING, "sleep", lambda _: None)
         (tmp_path / "store").mkdir()
         return tmp_path / "store"
 
