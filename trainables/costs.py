@@ -34,21 +34,6 @@ from trainables.layers.block_costs import FLOAT_BYTES, linear_flops
 from trainables.settings import ModelSettings, Settings
 from trainables.types import TaskShape
 
-GROUPS = (
-    "embedding",
-    "boundaries",
-    "memory",
-    "recall",
-    "attention",
-    "feedforward",
-    "gate",
-    "norm",
-    "halt",
-    "cell",
-    "scorer",
-    "start",
-    "readout",
-)
 STEP_TO_FORWARD_FLOPS = 3
 """FLOPs of a training step relative to its forward pass: the backward pass costs twice the forward pass."""
 STATES_BETWEEN = 1.0
@@ -66,15 +51,6 @@ def passes(*, recomputes: bool) -> int:
 def parameters(model: nn.Module) -> int:
     """Return the number of trainable parameters, where each shared parameter counts once."""
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-def parameters_by_group(model: nn.Module) -> dict[str, int]:
-    """Return the number of parameters in each kind of part; the numbers add up to `parameters(model)`."""
-    sizes = dict.fromkeys((*GROUPS, "other"), 0)
-    for name, parameter in model.named_parameters():
-        sizes[_group_of(name)] += parameter.numel()
-    assert sum(sizes.values()) == parameters(model)
-    return {group: count for group, count in sizes.items() if count}
 
 
 def depth_range(config: Settings, length: int) -> tuple[int, int]:
@@ -255,10 +231,3 @@ def _answer_bytes(
 def _rows(shape: TaskShape, length: int) -> tuple[int, int]:
     """Return how many sequences the encoder reads for one input of `length` tokens, and their length."""
     return (2, (length - 1) // 2) if shape.head == "pair" else (1, length)
-
-
-def _group_of(name: str) -> str:
-    parts = name.split(".")
-    if any(part.endswith("norm") for part in parts):
-        return "norm"
-    return next((part for part in parts if part in GROUPS), "other")

@@ -6,8 +6,6 @@ file is created from the ledger, and replaced only if its content changed. Its m
 of the newest event in it.
 """
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ from orchestrator.ledger.fold import Fold
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Plan
 from orchestrator.tracking.projections import Projections, read_sound
-from orchestrator.trials import OutcomeKind, Record
+from orchestrator.trials import Record
 from trainables.protocol import Measurement
 
 SCHEMA_VERSION = 1
@@ -33,7 +31,7 @@ _VERSION, POSITION = b"haltsweep.schema", b"haltsweep.position"
 
 _TEXT, _INT, _FLOAT = pa.string(), pa.int64(), pa.float64()
 _MEASURED = pa.struct([("step", _INT), ("seconds", _FLOAT), ("metrics", pa.map_(_TEXT, _FLOAT))])
-_JSON = ("assignment", "overrides", "settings", "provenance")
+JSON_COLUMNS = ("assignment", "overrides", "settings", "provenance")
 RECORDS = pa.schema(
     [
         *(("trial_id", _TEXT), ("sweep", _TEXT), ("arm", _TEXT), ("phase", _TEXT)),
@@ -45,7 +43,7 @@ RECORDS = pa.schema(
 )
 """Schema of the records, one row per trial.
 
-`assignment`, `overrides`, `settings` and `provenance` are JSON; times are Unix seconds.
+The columns `JSON_COLUMNS` are JSON; times are Unix seconds.
 """
 REPEAT = pa.field("repeat", _INT)
 """Additional column of `RECORDS` in sweeps with repeated searches."""
@@ -169,28 +167,14 @@ class Tables:
         return TableFile(self._folder.records, pa.Table.from_pylist(rows, schema=schema), self.heard)
 
 
-def read_records(folder: SweepFolder) -> list[Record]:
-    """Return the written records. Raise `StoreError` if they are missing, damaged or of another version."""
-    return [from_row(row) for row in read_table(folder, folder.records).to_pylist(maps_as_pydicts="strict")]
-
-
 def to_row(record: Record) -> dict[str, Any]:
     """Return the column values of a record."""
     row = {name: getattr(record, name) for name in RECORDS.names}
     # Long values that are the same in all rows of a session; provenance.json and the ledger have them.
     row["provenance"] = {name: value for name, value in record.provenance.items() if name not in _LONG}
-    row |= {name: canonical(row[name]) for name in _JSON}
+    row |= {name: canonical(row[name]) for name in JSON_COLUMNS}
     row["outcome"] = record.outcome.value if record.outcome is not None else None
     return row | {name: _measured_columns(row[name]) for name in ("last", "best")}
-
-
-def from_row(row: Mapping[str, Any]) -> Record:
-    """Return the record of a row."""
-    values = {**row, **{name: json.loads(row[name]) for name in _JSON}}
-    values["outcome"] = OutcomeKind(row["outcome"]) if row["outcome"] is not None else None
-    for name in ("last", "best"):
-        values[name] = Measurement(**row[name]) if row[name] is not None else None
-    return Record(**values)
 
 
 def _measured_columns(measurement: Measurement | None) -> dict[str, Any] | None:
@@ -198,11 +182,6 @@ def _measured_columns(measurement: Measurement | None) -> dict[str, Any] | None:
         return None
     step, seconds = measurement.step, measurement.seconds
     return {"step": step, "seconds": seconds, "metrics": list(measurement.metrics.items())}
-
-
-def read_table(folder: SweepFolder, file: Path) -> pa.Table:
-    """Return the table of a file. Raise `StoreError` if it is missing, damaged or of another version."""
-    return _open_parquet(file, _content(folder, file)).read()
 
 
 def _content(folder: SweepFolder, file: Path) -> bytes:

@@ -18,8 +18,8 @@ from orchestrator.report.results.number_formats import format_interval
 from orchestrator.report.results.statistics import Estimate, estimate
 from orchestrator.report.results.summary import summarise
 from orchestrator.report.results.types import Cell, Effect, Report
-from orchestrator.tracking.parquet import read_records
 from tests.experiments.tables import EXPERIMENTS
+from tests.support.stores.parquet_records import read_records
 
 FINDINGS = EXPERIMENTS / "findings"
 HEADERS = (

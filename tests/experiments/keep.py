@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from orchestrator.files.file_digests import MANIFEST
 from orchestrator.identity import SweepFolder
-from orchestrator.tracking.parquet import RECORDS, TableFile, read_records, to_row
+from orchestrator.tracking.parquet import RECORDS, TableFile, to_row
 from orchestrator.tracking.projections import Projections
+from tests.support.stores.parquet_records import read_records
 
 PRIVATE = frozenset({"command", "directory", "host", "jobs"})
 """Parts of provenance with names of a machine and its folders."""

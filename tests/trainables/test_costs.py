@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from tests.support.numerics.parameter_groups import parameters_by_group
 from tests.support.specs.box import MODELS
 from trainables import catalog, costs
 from trainables.assembly import build_model, model_config
@@ -61,7 +62,7 @@ def test_neural_data_router_has_the_expected_parameters() -> None:
         "boundaries": 2 * width,
     }
     model = build_model({"name": "ndr"}, LISTOPS, seed=0, device="meta")
-    assert costs.parameters_by_group(model) == expected
+    assert parameters_by_group(model) == expected
     assert sum(expected.values()) == 2_921_005
 
 
@@ -76,11 +77,11 @@ def test_crvnn_has_the_expected_parameters() -> None:
         "embedding": 18 * width,
         "boundaries": 2 * width,
     }
-    published = costs.parameters_by_group(build_model({"name": "crvnn"}, LISTOPS, seed=0, device="meta"))
+    published = parameters_by_group(build_model({"name": "crvnn"}, LISTOPS, seed=0, device="meta"))
     assert published == expected
     assert sum(expected.values()) == 513_803
     raw = {"name": "crvnn", "transition_features": features, "shared_norm": True}
-    first = costs.parameters_by_group(build_model(raw, LISTOPS, seed=0, device="meta"))
+    first = parameters_by_group(build_model(raw, LISTOPS, seed=0, device="meta"))
     additional_parameters = features * width + 2 * features
     assert first == expected | {"scorer": expected["scorer"] + additional_parameters, "norm": 2 * width}
 
@@ -102,14 +103,14 @@ def test_sparse_universal_transformer_has_the_expected_parameters() -> None:
         "boundaries": 2 * width,
     }
     raw = {"name": "sut"}
-    assert costs.parameters_by_group(build_model(raw, LISTOPS, seed=0, device="meta")) == expected
+    assert parameters_by_group(build_model(raw, LISTOPS, seed=0, device="meta")) == expected
     assert sum(expected.values()) == 20_287_754
     with torch.device("meta"):
         config = model_config(raw)
         decoder = catalog.load("models", "sut").Decoder(config)
     encoder_groups = {group: expected[group] for group in ("attention", "feedforward", "norm", "halt")}
     recall = {"recall": expected["attention"] - offsets, "norm": 3 * 2 * width}
-    assert costs.parameters_by_group(decoder) == encoder_groups | recall
+    assert parameters_by_group(decoder) == encoder_groups | recall
     # The published 66 million parameters include the usual vocabulary of some 37,000 pieces for this task.
     encoder_and_decoder = 2 * sum(encoder_groups.values()) + recall["recall"] + 2 * width + 37_000 * width
     assert round(encoder_and_decoder / 1e6) == 66

@@ -31,13 +31,13 @@ from orchestrator.report.results.summary import summarise
 from orchestrator.report.results.tracked_values import arm_metrics
 from orchestrator.report.writers.json_file import as_json
 from orchestrator.report.writers.write import write_report_folder
-from orchestrator.tracking.parquet import read_records
 from orchestrator.tracking.summary import ArmSummary
 from orchestrator.tracking.sync import sync
 from orchestrator.trials import MAX_NUMBER, OutcomeKind, Record
 from tests.support.processes.logs import MemoryLog, record
 from tests.support.specs.examples import examples
 from tests.support.specs.plans import make_arm, make_plan
+from tests.support.stores.parquet_records import read_records
 from tests.support.stores.postgres import postgres
 from tests.support.sweeps.histories import DEAD
 from tests.support.training_code.hostile import PATH, UnprintableError, set_report

@@ -12,12 +12,12 @@ from orchestrator.execution.sweep import open_sweep
 from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.tracking import sync as syncing
-from orchestrator.tracking.parquet import read_records
 from orchestrator.tracking.state import is_writing
 from orchestrator.tracking.sync import sync
 from tests.faults.kills.chaos import KillableSweep, launch_or_resume
 from tests.support.mlflow.slow_mlflow import slow_mlflow
 from tests.support.specs.plans import make_plan
+from tests.support.stores.parquet_records import read_records
 from tests.support.sweeps.histories import history
 from tests.support.sweeps.launched import launched
 

@@ -24,12 +24,12 @@ from orchestrator.tracking import follower as followers
 from orchestrator.tracking.background import LOG, start_follower
 from orchestrator.tracking.follower import FollowerLoop
 from orchestrator.tracking.mlflow.mlflow_writer import MlflowWriter
-from orchestrator.tracking.parquet import read_records
 from orchestrator.tracking.state import projection_lock, read_state
 from orchestrator.tracking.summary import ArmSummary
 from orchestrator.tracking.sync import artifact_root, sync
 from tests.orchestrator.tracking.conftest import append
 from tests.support.mlflow.mlflow_db import StoredRun, runs
+from tests.support.stores.parquet_records import read_records
 from tests.support.sweeps.histories import begun, history
 
 

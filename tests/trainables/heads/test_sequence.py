@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from trainables import costs
+from tests.support.numerics.parameter_groups import parameters_by_group
 from trainables.assembly import build_model
 from trainables.data.synthetic import synthetic_batch
 from trainables.training.config import train_config
@@ -52,9 +52,9 @@ def test_token_is_predicted_from_the_input_and_earlier_tokens(shared: bool, caus
 
 
 def test_embeddings_are_tied_for_a_shared_vocabulary() -> None:
-    untied_parameters = costs.parameters_by_group(build_model(RAW, SHAPE, 0, "meta"))
-    shared = costs.parameters_by_group(build_model(RAW, SHARED, 0, "meta"))
-    tied = costs.parameters_by_group(build_model(RAW | {"tied_output": True}, SHARED, 0, "meta"))
+    untied_parameters = parameters_by_group(build_model(RAW, SHAPE, 0, "meta"))
+    shared = parameters_by_group(build_model(RAW, SHARED, 0, "meta"))
+    tied = parameters_by_group(build_model(RAW | {"tied_output": True}, SHARED, 0, "meta"))
     assert untied_parameters["embedding"] == 9 * 8 + 7 * 8
     assert shared["embedding"] == tied["embedding"] == 9 * 8
     assert shared["readout"] == (8 * 8 + 8) + (8 * 9 + 9)

@@ -21,9 +21,9 @@ from orchestrator.ledger.lease import Holder
 from orchestrator.ledger.store import Ledger
 from orchestrator.plan.types import Extension
 from orchestrator.spec.load import load_spec
-from orchestrator.tracking.parquet import read_records
 from tests.support.processes.commands import TINY, tree
 from tests.support.specs.plans import make_plan
+from tests.support.stores.parquet_records import read_records
 from tests.support.sweeps.finished import finished
 from tests.support.sweeps.launched import launched
 
