@@ -29,10 +29,17 @@ def check_uri(uri: str) -> None:
     """Check the URI of a store.
 
     Raises:
-        InputError: The URI contains a secret, or no installed file system supports its scheme.
+        InputError: The URI contains a secret, no installed file system supports its scheme, or other
+            processes would find another place there.
         StoreError: The file system connects on creation, and the connection fails.
     """
     got = f"got {redact_url(uri)}"
+    scheme, _, path = uri.partition("://")
+    if scheme == "memory" or (scheme in ("file", "local") and not path.startswith("/")):
+        raise InputError(
+            "--checkpoints must name the same place in all processes, e.g. file:///data/checkpoints (with an "
+            f"absolute path), {got}"
+        )
     try:
         if not (has_secret := _holds_secret(uri)):
             file_system(uri)

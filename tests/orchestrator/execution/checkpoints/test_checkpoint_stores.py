@@ -174,8 +174,10 @@ def test_credentials_in_a_uri_are_refused_and_not_printed(uri):
     assert SECRET not in str(raised.value)
 
 
-@pytest.mark.parametrize("uri", ["nonsense://bucket/folder", "some/folder"])
-def test_unknown_file_systems_are_refused(uri):
+@pytest.mark.parametrize(
+    "uri", ["nonsense://bucket/folder", "some/folder", "memory://folder", "file://some/folder"]
+)
+def test_unknown_file_systems_and_places_of_one_process_are_refused(uri):
     with pytest.raises(InputError):
         check_uri(uri)
 
