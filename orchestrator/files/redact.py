@@ -123,14 +123,18 @@ def redact_value(value: Any) -> Any:
 
 
 def _map_texts(value: Any, change: Callable[[str, str], str], field: str = "") -> Any:
-    """Return a JSON value with the results of `change(name of the field, text)` in place of its texts."""
+    """Return a JSON value with the results of `change(name of the field, text)` in place of its texts.
+
+    Everything inside a field that is named like a secret counts as that field.
+    """
     match value:
         case str():
             return change(field, value)
         case Mapping():
-            return {change("", str(key)): _map_texts(item, change, str(key)) for key, item in value.items()}
+            names = {key: field if is_named_secret(field) else str(key) for key in value}
+            return {change("", str(key)): _map_texts(value[key], change, name) for key, name in names.items()}
         case list() | tuple():
-            return [_map_texts(item, change) for item in value]
+            return [_map_texts(item, change, field) for item in value]
         case _:
             return value
 

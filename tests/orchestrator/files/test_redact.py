@@ -308,6 +308,11 @@ def test_secrets_in_the_output_of_a_trial_are_masked(text: str) -> None:
     assert MARKER not in redact_value({"x": [text]})["x"][0]
 
 
+def test_everything_inside_a_secret_field_is_masked():
+    value = {"password": {"value": "a", "also": ["b"]}, "tokenizer": ["c"]}
+    assert redact_value(value) == {"password": {"value": "***", "also": ["***"]}, "tokenizer": ["c"]}
+
+
 def test_values_of_secret_environment_variables_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_SERVICE_TOKEN", f"{MARKER}/x")
     monkeypatch.setenv("SOME_FILE_KEY", __file__)
