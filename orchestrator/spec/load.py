@@ -9,7 +9,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from orchestrator.errors import Fault, FaultCode, SpecError
-from orchestrator.files.redact import escape_unstorable, redact_setting
+from orchestrator.files.redact import escape_unstorable, is_named_secret, redact_setting
 from orchestrator.spec import checks, combine, document, field_paths, published_cells, scalars, sizes
 from orchestrator.spec.document import Document, Keys
 from orchestrator.spec.kinds import FAULTS, OWN
@@ -220,7 +220,7 @@ def _texts(value: Any, keys: Keys, field: str = "") -> Iterator[tuple[Keys, str,
         case dict():
             for key, item in value.items():
                 yield keys, key, ""
-                yield from _texts(item, (*keys, key), str(key))
+                yield from _texts(item, (*keys, key), field if is_named_secret(field) else str(key))
         case list():
             for place, item in enumerate(value):
                 yield from _texts(item, (*keys, place), field)
