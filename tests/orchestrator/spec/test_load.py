@@ -216,6 +216,7 @@ TOKEN = f"sk-{MARKER}0123456789abcdef"
     ("settings", "overrides", "code", "path"),
     [
         (f"api_key: {MARKER}", [], "secret", "baseline.train.api_key"),
+        (f"api_key: {{value: [{MARKER}]}}", [], "secret", "baseline.train.api_key.value[0]"),
         (f"note: see {TOKEN}", [], "secret", "baseline.train.note"),
         ("x: 1", [f"baseline.train.api_key={MARKER}"], "secret", "baseline.train.api_key"),
         ("x: 1", [f"nowhere.note={TOKEN}"], "invalid-override", "nowhere.note"),
