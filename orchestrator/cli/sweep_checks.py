@@ -1,12 +1,13 @@
 """Check the parts of a sweep for `haltsweep verify`, without writing anything."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_fixed
 
 from orchestrator.cli.locations import command
 from orchestrator.errors import HaltsweepError, InputError, NotAllowed, StoreError
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.trials import Record
 
 OnProgress = Callable[[str], None]
-NUM_TRIES = 10
-RETRY_DELAY_S = 0.1
+RETRYING = Retrying(wait=wait_fixed(0.1), stop=stop_after_attempt(10), reraise=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,23 +167,21 @@ def _checkpoint_fault(checkpoint: "Checkpoint") -> "Finding | Literal[''] | None
     """Return a finding on a damaged checkpoint; empty if it is intact, None if it was deleted meanwhile."""
     from orchestrator.execution.checkpoints.worker_checkpoints import CheckpointDamaged
 
-    fault: Finding | Literal[""] = ""
-    for _ in range(NUM_TRIES):
-        try:
-            checkpoint.measurement()
-        except CheckpointDamaged as error:
-            if isinstance(error.__cause__, PermissionError):
-                return Finding("checkpoints", "unknown", str(error), "check as the user who owns the sweep")
-            remedy = (
-                f"the trial resumes from an older checkpoint or from the start; delete {checkpoint.folder}"
-            )
-            fault = Finding("checkpoints", "damaged", str(error), remedy)
-        else:
-            return ""
+    def may_be_in_deletion(error: BaseException) -> bool:
+        is_readable = not isinstance(error.__cause__, PermissionError)
+        return isinstance(error, CheckpointDamaged) and is_readable and checkpoint.folder.is_dir()
+
+    retrying = RETRYING.copy(retry=retry_if_exception(may_be_in_deletion))
+    try:
+        retrying(checkpoint.measurement)
+    except CheckpointDamaged as error:
         if not checkpoint.folder.is_dir():
             return None
-        time.sleep(RETRY_DELAY_S)  # a process may be deleting it
-    return fault
+        if isinstance(error.__cause__, PermissionError):
+            return Finding("checkpoints", "unknown", str(error), "check as the user who owns the sweep")
+        remedy = f"the trial resumes from an older checkpoint or from the start; delete {checkpoint.folder}"
+        return Finding("checkpoints", "damaged", str(error), remedy)
+    return ""
 
 
 def check_data(sweep: CheckedSweep, on_progress: OnProgress) -> Iterator[Finding]:

@@ -56,7 +56,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> KillableSweep:
 @pytest.fixture(autouse=True)
 def short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(projections.read_sound.retry, "sleep", lambda _: None)
-    monkeypatch.setattr(sweep_checks, "NUM_TRIES", 1)
+    monkeypatch.setattr(sweep_checks.RETRYING, "sleep", lambda _: None)
 
 
 def verify(sweep_folder: SweepFolder) -> list[Finding]:
