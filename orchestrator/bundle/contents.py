@@ -25,7 +25,7 @@ LIST_FILE: Final = "bundle.json"
 LEDGER_FILE: Final = "ledger.jsonl"
 """Name of the ledger file: the uid of the sweep, then one event per line.
 
-An event has the columns of `chain.CHAINED` and its digest.
+An event has the columns of `chain.CHAINED_COLUMNS` and its digest.
 """
 PLAN_FILE: Final = "plan.json"
 ENVIRONMENT_FILE: Final = "environment.txt"

@@ -175,10 +175,10 @@ def _checkpoint_fault(checkpoint: "Checkpoint") -> "Finding | Literal[''] | None
     try:
         retrying(checkpoint.measurement)
     except CheckpointDamaged as error:
-        if not checkpoint.folder.is_dir():
-            return None
         if isinstance(error.__cause__, PermissionError):
             return Finding("checkpoints", "unknown", str(error), "check as the user who owns the sweep")
+        if not checkpoint.folder.is_dir():
+            return None
         remedy = f"the trial resumes from an older checkpoint or from the start; delete {checkpoint.folder}"
         return Finding("checkpoints", "damaged", str(error), remedy)
     return ""

@@ -131,8 +131,11 @@ def _map_texts(value: Any, change: Callable[[str, str], str], field: str = "") -
         case str():
             return change(field, value)
         case Mapping():
-            names = {key: field if is_named_secret(field) else str(key) for key in value}
-            return {change("", str(key)): _map_texts(value[key], change, name) for key, name in names.items()}
+            secret = field if is_named_secret(field) else ""
+            return {
+                change("", str(key)): _map_texts(item, change, secret or str(key))
+                for key, item in value.items()
+            }
         case list() | tuple():
             return [_map_texts(item, change, field) for item in value]
         case _:

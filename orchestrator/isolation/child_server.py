@@ -12,7 +12,7 @@ from multiprocessing.reduction import send_handle
 from pathlib import Path
 from typing import Any
 
-from orchestrator.isolation.messages import KILL_CHILD, ChildEnded, ChildOrder, ServerReady, ServerSettings
+from orchestrator.isolation.messages import KILL_CHILD, ChildEnded, ChildOrder, ServerSettings
 
 MODULE = "orchestrator.isolation.server"
 END_S = 15.0
@@ -169,8 +169,6 @@ class ChildServer:
         except (EOFError, OSError):
             self.close()
             message = ChildEnded(-signal.SIGKILL)
-        if isinstance(message, ServerReady):
-            return None
         self._is_running = False
         self._close_child()
         return message if isinstance(message, ChildEnded) else None

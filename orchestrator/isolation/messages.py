@@ -40,14 +40,6 @@ class ChildOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerReady:
-    """Message that the server has imported the module."""
-
-    spawn_reason: str = ""
-    """Reason why children are fresh interpreters instead of forks; empty if they are forks."""
-
-
-@dataclass(frozen=True, slots=True)
 class ChildEnded:
     """Message that the child and all of its descendants have ended."""
 

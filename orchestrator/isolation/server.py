@@ -24,9 +24,8 @@ import psutil
 from orchestrator.isolation.child import die_with_parent, run_child
 from orchestrator.isolation.child_log import ChildLog
 from orchestrator.isolation.memory_kills import MemoryKills
-from orchestrator.isolation.messages import KILL_CHILD, ChildEnded, ChildOrder, ServerReady, ServerSettings
+from orchestrator.isolation.messages import KILL_CHILD, ChildEnded, ChildOrder, ServerSettings
 from orchestrator.isolation.working_folder import LaunchFiles
-from search_spaces.wording import amount
 from trainables.custom.extensions import import_named
 from trainables.custom.fork_safety import num_unforkable_threads
 from trainables.custom.source_files import source_contains
@@ -65,40 +64,32 @@ def serve(control: Connection) -> None:
             os.chdir(settings.launch_folder)
         for name in settings.preloaded:
             importlib.import_module(name)
-        spawn_reason = prepare(settings.module)
-        control.send(ServerReady(spawn_reason))
-        _Server(control, settings, forks=not spawn_reason).run()
+        _Server(control, settings, forks=prepare(settings.module)).run()
     except (EOFError, OSError, KeyboardInterrupt):
         pass  # the owner has closed the connection, or has ended and this process gets SIGTERM
     finally:
         end_descendants()
 
 
-def prepare(module: str) -> str:
-    """Import modules that children need.
+def prepare(module: str) -> bool:
+    """Import modules that children need; return whether children can be forks of this process.
 
-    Args:
-        module: The user's module. An error of its import is raised in the children, not here.
-
-    Returns:
-        The reason why children cannot be forks of this process; empty if they can.
+    An error of the import of the user's module `module` is raised in the children, not here.
     """
-    threads = num_unforkable_threads()
+    num_threads = num_unforkable_threads()
     with suppress(Exception):
         import_named(module, "a trainable's module", with_siblings=True)
-    if (num_started := num_unforkable_threads() - threads) > 0:
-        return f"importing {module} starts {amount(num_started, 'thread')}"
-    if not LINUX:
-        return f"processes cannot be forked safely on {sys.platform}"
+    if not LINUX or num_unforkable_threads() > num_threads:
+        return False
     if "torch" in sys.modules or source_contains(module, "torch"):
         importlib.import_module("torch")
         # The first optimizer of a process imports torch._dynamo, which takes longer than a short trial.
         importlib.import_module("torch._dynamo")
     if _uses_cuda():
-        return f"importing {module} initialises CUDA"
+        return False
     gc.collect()
     gc.freeze()  # the collector would write to memory pages that children share
-    return ""
+    return True
 
 
 def _uses_cuda() -> bool:

@@ -22,7 +22,7 @@ def filter_new_events(connection: Connection, sweep_id: int, rows: Sequence[Row]
     Measurements before a retry are ignored in this comparison.
 
     Raises:
-        TrialEnded: For an event after a trial's final end, unless the event is a retry.
+        EventAfterEndError: For an event after a trial's final end, unless the event is a retry.
     """
     _refuse_ended_trials(connection, sweep_id, rows)
     return list(_new_rows(connection, sweep_id, rows))

@@ -66,8 +66,7 @@ class Ledger:
     ) -> "Ledger":
         """Open the log of `sweep` at `url`.
 
-        A ledger of an older version is upgraded by `create` and `claim`. A launch that must not continue an
-        existing sweep opens with `create`, claims, and then checks `is_empty`.
+        A ledger of an older version is upgraded by `create` and `claim`.
 
         Args:
             url: URL of the database, sqlite:/// or postgresql://.
@@ -103,11 +102,6 @@ class Ledger:
     def uid(self) -> str:
         """Return the identifier that distinguishes sweeps of equal name in different ledgers."""
         return str(self._read_sweep_row()["uid"])
-
-    @property
-    def is_empty(self) -> bool:
-        """Return whether the log of the sweep has no events."""
-        return self.last_seq() == 0
 
     @property
     def has_trials(self) -> bool:
@@ -293,7 +287,7 @@ class Ledger:
 
         Raises:
             LeaseLost: If another process claimed the sweep.
-            TrialEnded: For an event after a trial's final end.
+            EventAfterEndError: For an event after a trial's final end.
             StoreError: If the database fails.
         """
         rows = [to_row(event) for event in new_events]
@@ -381,7 +375,7 @@ class Ledger:
         yield from map(from_row, newest.values())
 
     def rows(self) -> Iterator[Sequence[Any]]:
-        """Yield the columns `chain.CHAINED` and the digest of all events; raise the errors of `events`."""
+        """Yield `chain.CHAINED_COLUMNS` and the digest of all events; raise the errors of `events`."""
         return self._reader.rows(0)
 
     def newest(

@@ -184,32 +184,22 @@ def _measured_columns(measurement: Measurement | None) -> dict[str, Any] | None:
     return {"step": step, "seconds": seconds, "metrics": list(measurement.metrics.items())}
 
 
-def _content(folder: SweepFolder, file: Path) -> bytes:
+def _read_file(folder: SweepFolder, file: Path) -> tuple[int, bytes]:
+    """Return the position of a file in the log, and its content. Raise `StoreError` for a foreign file."""
     try:
-        return read_sound(folder, file)
-    except OSError as error:
-        raise _no_file_of_ours(file, error) from error
-
-
-def _open_parquet(file: Path, content: bytes) -> pq.ParquetFile:
-    """Return a file after reading only its footer. Raise `StoreError` if haltsweep did not write it."""
-    try:
-        parquet = pq.ParquetFile(pa.BufferReader(content))
+        content = read_sound(folder, file)
+        metadata = pq.read_metadata(pa.BufferReader(content)).metadata or {}
     except (OSError, pa.ArrowInvalid) as error:
-        raise _no_file_of_ours(file, error) from error
-    version = (parquet.metadata.metadata or {}).get(_VERSION, b"").decode()
+        raise StoreError(
+            f"{str(file)!r} must be a Parquet file of haltsweep ({error}); make it with `haltsweep sync`"
+        ) from error
+    version = metadata.get(_VERSION, b"").decode()
     if version != str(SCHEMA_VERSION):
         raise StoreError(
             f"{str(file)!r} must have schema version {SCHEMA_VERSION}, got {version!r}; "
             "make it again with `haltsweep sync`"
         )
-    return parquet
-
-
-def _no_file_of_ours(file: Path, error: Exception) -> StoreError:
-    return StoreError(
-        f"{str(file)!r} must be a Parquet file of haltsweep ({error}); make it with `haltsweep sync`"
-    )
+    return int(metadata[POSITION]), content
 
 
 def _has_table(content: bytes, table_file: TableFile) -> bool:
@@ -238,8 +228,7 @@ def check_files(folder: SweepFolder, plan: Plan, ledger: Ledger) -> dict[Path, s
     contents: dict[Path, tuple[int, bytes]] = {}
     for file in files:
         try:
-            content = _content(folder, file)
-            contents[file] = int(_open_parquet(file, content).metadata.metadata[POSITION]), content
+            contents[file] = _read_file(folder, file)
         except StoreError as error:
             faults[file] = str(error)
     faults |= dict.fromkeys(contents, "it has rows that are not in the ledger")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fixed
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from orchestrator.errors import StoreError
 from orchestrator.files.abandoned_folders import is_own_file
@@ -73,9 +73,11 @@ def read_digests(folder: SweepFolder) -> dict[str, str]:
 
 
 # A file and its digest are replaced one after the other.
-@retry(
+RETRYING = Retrying(
     retry=retry_if_exception_type(StoreError), wait=wait_fixed(0.1), stop=stop_after_attempt(20), reraise=True
 )
+
+
 def read_sound(folder: SweepFolder, file: Path) -> bytes:
     """Return the content of a Parquet file. Raise `StoreError` if it was changed or damaged.
 
@@ -83,6 +85,10 @@ def read_sound(folder: SweepFolder, file: Path) -> bytes:
         OSError: The file is not readable.
         StoreError: The file was changed or damaged.
     """
+    return RETRYING.copy()(_read_once, folder, file)
+
+
+def _read_once(folder: SweepFolder, file: Path) -> bytes:
     content = read_regular(file)
     if read_digests(folder).get(file.relative_to(folder.root).as_posix()) == digest_of(content):
         return content

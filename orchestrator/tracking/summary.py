@@ -22,7 +22,7 @@ class ArmSummary:
 
 
 class SummaryFile:
-    """Unnamed file that passes a summary to another process, which may be restarted.
+    """Unnamed file that passes a summary to another process.
 
     A pipe would block this process while the other one does not read.
     """

@@ -243,11 +243,11 @@ def open_sweep(
         origin = _check_origin(plan, folder, origin, ledger, lease, retry=None if changed_code else retry)
         tracking = _Tracking(plan, folder, ledger, url, setup.tracking_uri)
         summary: ArmSummary | None = None
+        external_checkpoints = (
+            ExternalCheckpoints(setup.checkpoints) if setup.checkpoints is not None else None
+        )
         try:
             with Heartbeat(ledger, lease, on_stop=interrupt_function(interrupts.stop)) as heartbeat:
-                external_checkpoints = (
-                    ExternalCheckpoints(setup.checkpoints) if setup.checkpoints is not None else None
-                )
                 recorder = Recorder(
                     plan,
                     ledger,
@@ -279,6 +279,8 @@ def open_sweep(
                 raise
             raise loss from error
         finally:
+            if external_checkpoints is not None:
+                external_checkpoints.close(0)  # after an error; otherwise it is closed already
             untracked, tracking_pid = tracking.finish(summary, interrupts, watch)
         run.store_result(ledger, untracked, tracking_pid)
 

@@ -297,7 +297,7 @@ class Recorder:
         """Run failed trials again.
 
         Args:
-            trial_ids: Ids from `conductor.retrying.choose`.
+            trial_ids: Ids from `choose_retries`.
             is_sound: Returns whether the checkpoint of a trial at a step is readable; otherwise the trial
                 restarts from scratch.
         """

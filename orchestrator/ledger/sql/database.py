@@ -9,7 +9,7 @@ from sqlalchemy.exc import DBAPIError
 from orchestrator.errors import StoreError
 from orchestrator.files.regular_files import file_identity
 from orchestrator.ledger.sql.engine import begin_transaction, database_file, explain_error
-from orchestrator.ledger.sql.outage import OnOutage, Patience
+from orchestrator.ledger.sql.outage import OnOutage, Patience, is_temporary
 
 T = TypeVar("T")
 
@@ -47,19 +47,24 @@ class Database:
         Raises:
             StoreError: If the database fails; the message states what to do.
         """
-
-        def transaction() -> T:
+        tries = 0
+        while True:
             self._require_same_file()
-            with begin_transaction(self._engine, write=write) as connection:
-                return work(connection)
-
-        try:
-            result = self._patience.run(transaction, patient=patient)
-        except DBAPIError as error:
-            raise explain_error(error, self._engine.url) from error
-        if self._identity is None and self._file is not None:
-            self._identity = file_identity(self._file)
-        return result
+            try:
+                with begin_transaction(self._engine, write=write) as connection:
+                    result = work(connection)
+            except DBAPIError as error:
+                if not is_temporary(error):
+                    raise explain_error(error, self._engine.url) from error
+                self._patience.record_failure(str(error.orig))
+                if not (patient and self._patience.wait(tries)):
+                    raise explain_error(error, self._engine.url, self._patience.began_at) from error
+                tries += 1
+            else:
+                self._patience.record_success()
+                if self._identity is None and self._file is not None:
+                    self._identity = file_identity(self._file)
+                return result
 
     def close(self) -> None:
         """Close the connections, and end all waiting for the database."""

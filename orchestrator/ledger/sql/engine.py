@@ -256,14 +256,21 @@ def store_time(connection: Connection) -> float:
     return time.time()
 
 
-def explain_error(error: DBAPIError, url: URL) -> StoreError:
-    """Return the error of a driver with a message that states the cause and what to do."""
+def explain_error(error: DBAPIError, url: URL, since: float | None = None) -> StoreError:
+    """Return the error with a message that states the cause and what to do.
+
+    Args:
+        error: Error of the database driver.
+        url: URL of the database.
+        since: Unix time in seconds of the first failure of the outage.
+    """
     cause = " ".join(str(error.orig).split())
+    outage_text = f" (since {time.strftime('%H:%M:%S', time.localtime(since))})" if since is not None else ""
     if any(sign in cause for sign in _AMBIGUOUS_ERRORS) and (refusal := _disk_error(url)) is not None:
         cause, remedy = f"{cause} ({refusal})", f"{disk_errors.disk_remedy(refusal)}, then `haltsweep resume`"
     else:
         remedy = next((remedy for sign, remedy in _REMEDY_BY_ERROR if sign in cause), _DEFAULT_REMEDY)
-    return StoreError(f"the ledger at {redact_url(str(url))} failed: {cause}; {remedy}")
+    return StoreError(f"the ledger at {redact_url(str(url))} failed{outage_text}: {cause}; {remedy}")
 
 
 def _disk_error(url: URL) -> OSError | None:

@@ -4,20 +4,8 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from sqlalchemy.exc import DBAPIError
-from tenacity import (
-    RetryCallState,
-    Retrying,
-    retry_if_exception,
-    sleep_using_event,
-    stop_after_delay,
-    stop_when_event_set,
-    wait_exponential,
-)
-
-T = TypeVar("T")
 
 TEMPORARY_STATES = ("08", "40", "53300", "55P03", "57P")
 """SQLSTATE prefixes of temporary errors: connection lost, deadlock, too many clients, locked, restarting."""
@@ -44,9 +32,9 @@ OnOutage = Callable[[Outage | None], None]
 """Callback with an outage when it begins, and with None when it ends; called in any thread."""
 
 
-def is_temporary(error: BaseException) -> bool:
+def is_temporary(error: DBAPIError) -> bool:
     """Return whether the error is temporary, so that the same transaction may succeed later."""
-    cause = error.orig if isinstance(error, DBAPIError) else None
+    cause = error.orig
     name = getattr(cause, "sqlite_errorname", None)
     if name is not None:
         return str(name).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
@@ -58,45 +46,52 @@ def is_temporary(error: BaseException) -> bool:
 
 
 class Patience:
-    """Rule by which transactions are repeated after temporary failures; threads may share it."""
+    """Limit on the time of retries in one outage, shared by all threads."""
 
     def __init__(self, patience_s: float, on_outage: OnOutage | None = None) -> None:
         self._patience_s = patience_s
         self._on_outage = on_outage or (lambda _: None)
+        self._lock = threading.Lock()
         self._closed = threading.Event()
+        self._is_reported = False
+        self._since: tuple[float, float] | None = None
+        """Time of the first failure: Unix time and monotonic time, in seconds."""
 
-    def run(self, transaction: Callable[[], T], *, patient: bool) -> T:
-        """Return the result of `transaction`; report an outage that lasts, and its end.
+    def record_failure(self, cause: str) -> None:
+        """Record a temporary failure, and report the outage if it lasts."""
+        with self._lock:
+            self._since = self._since or (time.time(), time.monotonic())
+            began_at, began_ticks = self._since
+            is_long = self._patience_s > 0 and time.monotonic() - began_ticks >= REPORT_DELAY_S
+            is_new = is_long and not self._is_reported
+            self._is_reported = self._is_reported or is_new
+        if is_new:
+            self._on_outage(Outage(began_at, began_at + self._patience_s, " ".join(cause.split())))
 
-        Args:
-            transaction: Function that runs a transaction; it is repeated for the time of the patience.
-            patient: Whether to repeat it at all.
-
-        Raises:
-            DBAPIError: The last failure.
-        """
-        outage: Outage | None = None
-
-        def report(state: RetryCallState) -> None:
-            nonlocal outage
-            elapsed_s = state.seconds_since_start or 0.0
-            if outage is None and elapsed_s >= REPORT_DELAY_S and state.outcome is not None:
-                began_at, cause = time.time() - elapsed_s, getattr(state.outcome.exception(), "orig", None)
-                outage = Outage(began_at, began_at + self._patience_s, " ".join(str(cause).split()))
-                self._on_outage(outage)
-
-        retrying = Retrying(
-            retry=retry_if_exception(is_temporary),
-            wait=wait_exponential(multiplier=WAITS_S[0], max=WAITS_S[1]),
-            stop=stop_after_delay(self._patience_s * patient) | stop_when_event_set(self._closed),
-            sleep=sleep_using_event(self._closed),
-            before_sleep=report,
-            reraise=True,
-        )
-        result = retrying(transaction)
-        if outage is not None:
+    def record_success(self) -> None:
+        """Record a success, and report the end of the outage."""
+        if self._since is None:
+            return
+        with self._lock:
+            is_reported, self._is_reported, self._since = self._is_reported, False, None
+        if is_reported:
             self._on_outage(None)
-        return result
+
+    @property
+    def began_at(self) -> float | None:
+        """Unix time in seconds at which the outage began; None if there is none."""
+        return self._since[0] if self._since is not None else None
+
+    def wait(self, tries: int) -> bool:
+        """Wait before the next try after `tries` failed tries; return whether to try again."""
+        since = self._since
+        if since is None:  # another thread has just succeeded
+            return not self._closed.is_set()
+        wait_left_s = since[1] + self._patience_s - time.monotonic()
+        if wait_left_s <= 0:
+            return False
+        shortest, longest = WAITS_S
+        return not self._closed.wait(min(longest, wait_left_s, shortest * 2 ** min(tries, 20)))
 
     def end(self) -> None:
         """End all waiting, now and in future."""

@@ -37,7 +37,7 @@ def to_row(event: Event) -> dict[str, Any]:
 
 
 def from_row(row: Sequence[Any]) -> Event:
-    """Return the event of a verified row (values of `chain.CHAINED` and the digest)."""
+    """Return the event of a verified row (values of `chain.CHAINED_COLUMNS` and the digest)."""
     seq, name, at, trial_id, step, seconds, _, text, _ = row
     payload = parse_json(text)
     if step is not None:

@@ -133,7 +133,7 @@ def _wait_until_healthy(url: str, uri: str, process: "subprocess.Popen[bytes]", 
         if process.poll() == NO_STORE:
             raise InputError(
                 f"--tracking {redact_url(uri)}: MLflow cannot use this store "
-                f"({_tail(log).splitlines()[-1].rstrip('.')}). Choose another --tracking or --runs."
+                f"({''.join(_tail(log).splitlines()[-1:]).rstrip('.')}). Choose another --tracking or --runs."
             )
         if process.poll() is not None:
             raise _ended_error(process, log)

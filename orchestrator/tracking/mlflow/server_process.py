@@ -99,7 +99,7 @@ def main() -> int:
         require_tables(settings["uri"])
         MlflowClient(settings["uri"]).search_experiments(max_results=1)
     except Exception as error:  # exceptions of MLflow, SQLAlchemy or any database driver
-        print(redact(error).strip().splitlines()[0], file=sys.stderr)
+        print(redact(error).strip().partition("\n")[0], file=sys.stderr)
         return NO_STORE
     from mlflow.server.fastapi_app import app
 

@@ -55,7 +55,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> KillableSweep:
 
 @pytest.fixture(autouse=True)
 def short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(projections.read_sound.retry, "sleep", lambda _: None)
+    monkeypatch.setattr(projections.RETRYING, "sleep", lambda _: None)
     monkeypatch.setattr(sweep_checks.RETRYING, "sleep", lambda _: None)
 
 
