@@ -6,9 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-METRIC_NAME: Final = re.compile(r"^(valid|validation|val|dev|test|eval)[/_][a-z]\w*$")
-"""Pattern of metric names that begin with a split other than the training split."""
-LISTED_CHOICES: Final = re.compile(r"\w+(?:(?:\||, )\w+)+")
+METRIC_NAME: Final = re.compile(
+    r"^(valid|validation|val|dev|test|eval)[/_]"
+    r"(?!(?:\w*_)?(?:batch|data|dir|every|file|folder|frac|freq|fraction|interval|iters|loader|path|percent"
+    r"|samples|set|size|split|steps)$)[a-z]\w*$"
+)
+"""Pattern of metric names that begin with a split other than the training split; `test_size` is none."""
+LISTED_CHOICES: Final = re.compile(r"\w+(?:\|\w+)+|\w+(?:, \w+)+\b(?!\|)")
 """Pattern of choices that a help text lists, such as `sgd|adam` or `sgd, adam`."""
 SEED_FLAG: Final = "seed"
 """Name of the flag that a sweep sets by itself."""

@@ -23,6 +23,8 @@ from trainables.custom.source_files import OWN_PACKAGES, source_files
 
 MISSING_REMEDY = "install it again, or put its folder on PYTHONPATH"
 """Advice in errors about missing custom code."""
+NAMED_FILE_BYTES = 64 << 20
+"""Maximum size of a file whose digest is compared because a setting names it."""
 
 
 def tasks_and_models(plan: Plan, setup: Setup) -> tuple[tuple[Mapping[str, Any], ...], tuple[str, ...]]:
@@ -50,9 +52,36 @@ def collect_provenance(plan: Plan, setup: Setup) -> dict[str, Any]:
 
 
 def sweep_code_parts(plan: Plan, setup: Setup) -> dict[str, str]:
-    """Return the `code_parts` of a sweep. Raise `InputError` if custom code is missing."""
+    """Return the `code_parts` of a sweep, and a part for each file that a setting of custom code names.
+
+    Raises:
+        InputError: Custom code is missing.
+    """
     tasks, models = tasks_and_models(plan, setup)
-    return code_parts(setup.workload, task_names(tasks), models)
+    parts = code_parts(setup.workload, task_names(tasks), models)
+    if setup.workload != DEFAULT_WORKLOAD and plan.resources.working_folder == "private":
+        for text in sorted({text for arm in plan.arms for text in _texts(arm.settings)}):
+            if (file_digest := _digest_of_named_file(Path(setup.code or ""), text)) is not None:
+                parts[f"file {text}"] = file_digest
+    return parts
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield all texts in a JSON value, without keys of mappings."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(item)
+
+
+def _digest_of_named_file(folder: Path, name: str) -> str | None:
+    """Return the digest of a file, such as a file of settings; None if it is missing or large."""
+    with suppress(OSError, ValueError):  # most texts name no file
+        file = folder / name
+        if file.is_file() and file.stat().st_size <= NAMED_FILE_BYTES:
+            return _digest_of_files({file: file.read_bytes()})
+    return None
 
 
 def code_parts(workload: str, tasks: Iterable[str] = (), models: Iterable[str] = ()) -> dict[str, str]:

@@ -14,6 +14,7 @@ NO_DESCRIPTOR = (-1, None)
 REPLACED = frozenset({"os.rename", "os.link", "os.symlink"})
 """Audit events whose second argument is the path that is created or replaced."""
 REMOVED = frozenset({"os.remove", "shutil.rmtree"})
+DATABASE_OPENED = "sqlite3.connect"
 PROGRAMS_STARTED = frozenset({"subprocess.Popen", "os.system", "os.posix_spawn", "os.exec", "os.spawn"})
 
 
@@ -30,6 +31,8 @@ class FileListener:
 
     A link denotes itself.
     """
+    on_database: Callable[[str], None]
+    """Called with the path of a file that is opened by `sqlite3`, which may then read and change it."""
     on_program: Callable[[], None]
     """Called before another program starts; changes by that program are not reported."""
 
@@ -75,6 +78,11 @@ class FileListener:
                 (self.on_write if writes else self.on_read)(os.fsdecode(path))
         elif event in PROGRAMS_STARTED:
             self.on_program()
+        elif event == DATABASE_OPENED:
+            path = os.fsdecode(arguments[0]) if _is_path(arguments[0]) else ""
+            path = path.removeprefix("file:").partition("?")[0] if path.startswith("file:") else path
+            if path not in ("", ":memory:"):
+                self.on_database(path)
         else:
             path, descriptor = arguments[1 if event in REPLACED else 0], arguments[-1]
             if descriptor in NO_DESCRIPTOR and _is_path(path):
@@ -83,7 +91,7 @@ class FileListener:
                         self.on_replace(file)
 
 
-_HANDLED = REPLACED | REMOVED | PROGRAMS_STARTED | {"os.truncate"}
+_HANDLED = REPLACED | REMOVED | PROGRAMS_STARTED | {"os.truncate", DATABASE_OPENED}
 
 
 def _is_path(path: object) -> bool:

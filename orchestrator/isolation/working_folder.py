@@ -217,12 +217,18 @@ class WorkingFolder:
             self._fill()
         os.chdir(self.path)
         if self.mode == "shared":
-            FileListener(lambda _: None, self._check_shared, self._check_shared, lambda: None).listen()
+            FileListener(_ignore, self._check_shared, self._check_shared, _ignore, _ignore).listen()
             return
         self._before = self._versions_now()
         self._redirect()
         record_program = (self.scratch / PROGRAMS_STARTED).touch
-        FileListener(self._record_read, self._check_private, self._check_replaced, record_program).listen()
+        FileListener(
+            self._record_read,
+            self._check_private,
+            self._check_replaced,
+            self._record_database,
+            record_program,
+        ).listen()
 
     def _redirect(self) -> None:
         """Let `os.chdir` and `Popen(cwd=...)` enter the trial's copy of a folder in place of the original.
@@ -332,6 +338,21 @@ class WorkingFolder:
         with suppress(OSError):  # no trial has written the file
             if self._lock_file(real).read_bytes() not in (b"", self._trial_key):
                 self.read_from_others[self._name(real)] = None
+
+    def _record_database(self, path: str) -> None:
+        """Record a database, and whether it has changed since another trial of the sweep opened it first."""
+        real = os.path.realpath(path)
+        is_of_tool = any(map(_is_tool, Path(self._name(real)).parts))
+        if _is_below(real, os.path.realpath(self.scratch)) or self._is_exempt(real) or is_of_tool:
+            return
+        opened = f"{version_of(real) if os.path.exists(real) else None} ".encode()
+        first_opened = self._record_writer(f"{real} as database", opened + self._trial_key)
+        if (
+            first_opened
+            and not first_opened.startswith(opened)
+            and not first_opened.endswith(self._trial_key)
+        ):
+            self.read_from_others[self._name(real)] = None
 
     def is_of_trial(self, path: str) -> bool:
         """Return whether the trial wrote the file at `path`; otherwise it is a copy from the launch folder.
@@ -447,7 +468,7 @@ class WorkingFolder:
         """
         lock = self._lock_of(real_path)
         fcntl.flock(lock, fcntl.LOCK_EX)
-        earlier_writer = os.read(lock, 100)
+        earlier_writer = os.read(lock, 1000)
         if not earlier_writer:
             os.write(lock, writer)
         os.close(lock)
@@ -480,6 +501,10 @@ class WorkingFolder:
     def _lock_file(self, real_path: str) -> Path:
         name = hashlib.blake2b(os.fsencode(real_path), digest_size=16).hexdigest()
         return self.scratch.parent / LOCKS_FOLDER / name
+
+
+def _ignore(*_: str) -> None:
+    """Allow an operation."""
 
 
 def _is_tool(name: str) -> bool:

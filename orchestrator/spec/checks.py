@@ -245,7 +245,7 @@ def _outcome_problem(name: str, spec: Spec) -> str | None:
 
 
 def _time_limits(spec: Spec) -> Problems:
-    """Yield time limits within which no trial could run."""
+    """Yield time limits within which no trial could run, and limits that others always precede."""
     budget = spec.budget or Budget()
     each_arm = budget.each_arm or ArmBudget()
     limits: tuple[tuple[Keys, float | None, str], ...] = (
@@ -257,6 +257,17 @@ def _time_limits(spec: Spec) -> Problems:
     for keys, limit, unit in limits:
         if limit is not None and limit < TIME_MIN[unit]:
             yield keys, f"must be at least a second, {TIME_MIN[unit]:.2g} {unit}, got {limit:g}"
+    silent, longest = spec.resources.silent_minutes, spec.resources.minutes
+    if silent is not None and longest is not None and silent > longest:
+        message = (
+            f"must be at most resources.minutes, {longest:g}, which end a silent trial too, got {silent:g}"
+        )
+        yield ("resources", "silent_minutes"), message
+    for name in ("device_hours", "flops"):
+        limit, whole = getattr(each_arm, name), getattr(budget, name)
+        if limit is not None and whole is not None and limit > whole:
+            message = f"can never end a search: must be at most budget.{name}, {whole:g}, got {limit:g}"
+            yield ("budget", "each_arm", name), message
 
 
 def _budget(spec: Spec) -> Problems:

@@ -70,6 +70,8 @@ def open_split(config: Settings, split: str, data_dir: Path) -> Split:
                     _write(_build(config, split, path), path, address(config))
                     table, fault = open_sealed(path)
                     assert table is not None, f"a new split must be readable: {path}: {fault}"
+    except FileExistsError as error:
+        raise DataError(f"{error}; delete it") from error
     except OSError as error:
         raise DataError(
             "--data must be a folder with free space that can be written, got "

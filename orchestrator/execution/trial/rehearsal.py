@@ -232,7 +232,8 @@ class _CustomArms:
             reason = _outcome_text(stop.kind, stop.reason) if stop is not None else ""
         if not reason and reply.checkpoint is None:
             reason = "no checkpoint: it cannot be saved"
-        metrics = {} if reply.measurement is None else reply.measurement.metrics
+        measured = reply.measurement
+        metrics = {} if measured is None else {**measured.metrics, **measured.attributes}
         error = f"the trial must report once, got {reason}" if reason else ""
         return FirstReport(arm.name, error, metrics), replies
 
@@ -255,9 +256,10 @@ class _CustomArms:
         return replace(first, equal_metrics=tuple(sorted(equal_names)), num_equal_reports=len(references))
 
     def _equal_names(self, metrics: Mapping[str, Any], reference_metrics: Mapping[str, Any]) -> set[str]:
-        """Return the names of the steady metrics in both reports; empty if the values of one differ."""
-        shared_names = (metrics.keys() & reference_metrics.keys()) - self._unsteady
-        return set() if shared_names & _differing_names(metrics, reference_metrics) else shared_names
+        """Return the names of the steady metrics in both reports; empty if one differs or is in one only."""
+        names = (metrics.keys() | reference_metrics.keys()) - self._unsteady
+        differs = not names <= metrics.keys() & reference_metrics.keys()
+        return set() if differs or names & _differing_names(metrics, reference_metrics) else names
 
 
 def _second_report(replies: Iterator[Reply]) -> tuple[list[Mapping[str, Any]], str]:

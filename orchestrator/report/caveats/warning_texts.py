@@ -39,8 +39,8 @@ SEVERAL_PARAMS_WARNING = (
 )
 CONSTANT_OUTCOME_WARNING = (
     "{arms}: all seeds measured the same {metric}, and so did all seeds of the reference, so there is "
-    "no information about chance. The verdict holds only if seeds change the training. If they do not, "
-    "each arm is a single run."
+    "no information about chance. Verdicts hold only if seeds change the training: check that the training "
+    "code uses the seed of the trial. If it does not, each arm is a single run."
 )
 BOUNDED_OUTCOME_WARNING = (
     "{arms} are within {margin:g} of {bound:g} in {metric}, {what}, whatever these arms change."
@@ -231,12 +231,12 @@ def _identical_results(report: Report) -> Iterator[str]:
 
 
 def _constant_outcomes(report: Report) -> list[str]:
-    """Return warnings on decided verdicts between two arms that both have one value in all seeds."""
+    """Return warnings on comparisons between two arms that both have one value in all seeds."""
     arms_by_outcome: dict[str, list[str]] = {}
     for verdict in report.verdicts:
         cells = [report.cell(arm, verdict.metric) for arm in (verdict.arm, verdict.reference)]
-        is_constant = all(cell and len({*dict(cell.by_seed).values()}) == 1 for cell in cells)
-        if is_constant and verdict.is_decided:
+        values = [[*dict(cell.by_seed).values()] if cell else [] for cell in cells]
+        if all(len(each) >= MIN_VERDICT_SEEDS and len({*each}) == 1 for each in values):
             arms_by_outcome.setdefault(verdict.metric, []).append(verdict.arm)
     texts = {metric: ", ".join(arms) for metric, arms in arms_by_outcome.items()}
     return [CONSTANT_OUTCOME_WARNING.format(arms=arms, metric=metric) for metric, arms in texts.items()]

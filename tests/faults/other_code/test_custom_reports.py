@@ -104,9 +104,26 @@ def train(settings, trial):
 """
 
 
-def test_results_read_from_a_file_of_another_trial_are_named(folder, haltsweep):
-    (folder / "theirs.py").write_text(CACHING_CODE)
+DATABASE_CODE = """
+import sqlite3
+from pathlib import Path
+
+
+def train(settings, trial):
+    with sqlite3.connect(Path(__file__).parent / "scores.db") as database:
+        database.execute("create table if not exists scores (score)")
+        database.execute("insert into scores values (0.5)")
+        [(score,)] = database.execute("select avg(score) from scores")
+    trial.report(1, {f"{split}/score": score for split in trial.splits})
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "name"), [(CACHING_CODE, "scores.json"), (DATABASE_CODE, "scores.db")], ids=["file", "database"]
+)
+def test_results_read_from_a_file_of_another_trial_are_named(folder, haltsweep, code, name):
+    (folder / "theirs.py").write_text(code)
     answer, page = launch_and_read_report(folder, haltsweep, SPEC + CONFIRM)
-    warning = "3 trials read files that another trial of the sweep had written: scores.json"
+    warning = f"3 trials read files that another trial of the sweep had written: {name}"
     assert warning in " ".join(answer.err.split())
     assert warning in page

@@ -28,6 +28,9 @@ def test_identical_seeds_give_no_verdict():
     [verdict] = report.verdicts
     assert verdict.text == "undecided: all values are equal and contain no information about chance"
     assert verdict.p is None
+    assert any(
+        "arm-1: all seeds measured the same near-iid/accuracy" in text for text in warning_texts(report)
+    )
     assert all(
         effect.p is None and effect.estimate.low is None for effect in report.effects if effect.primary
     )

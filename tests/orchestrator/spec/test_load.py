@@ -61,6 +61,18 @@ def test_published_value_of_an_overridden_cell_is_omitted(whole: Path) -> None:
         load_spec(whole, ["published=[{arm: baseline, metric: accuracy, values: {lra: 0.5}, source: a}]"])
 
 
+@pytest.mark.parametrize(
+    ("override", "path"),
+    [
+        ("resources.silent_minutes=61", "resources.silent_minutes"),
+        ("budget={flops: 1e9, each_arm: {flops: 2e9}}", "budget.each_arm.flops"),
+    ],
+)
+def test_limit_behind_another_limit_is_refused(whole: Path, override: str, path: str) -> None:
+    with expect_faults("conflicting-fields", path):
+        load_spec(whole, [override])
+
+
 def test_published_value_of_another_training_is_omitted(whole: Path) -> None:
     change = "baseline.train.steps=5"
     assert load_spec(whole, [change]).published_rows == ()

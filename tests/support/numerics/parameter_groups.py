@@ -5,19 +5,8 @@ from torch import nn
 from trainables import costs
 
 GROUPS = (
-    "embedding",
-    "boundaries",
-    "memory",
-    "recall",
-    "attention",
-    "feedforward",
-    "gate",
-    "norm",
-    "halt",
-    "cell",
-    "scorer",
-    "start",
-    "readout",
+    *("embedding", "boundaries", "memory", "recall", "attention", "feedforward", "gate", "norm"),
+    *("halt", "cell", "scorer", "start", "readout"),
 )
 
 

@@ -77,3 +77,13 @@ def test_resume_and_continue_refuse_changes_of_an_imported_module(code, run_fres
         result = run_fresh(*command, *INLINE)
         assert (result.code, "(1 trial), now " in result.err) == (2, True)
     assert run_fresh("launch", "changing.yaml", "--continue", "--changed-code", *INLINE).code == 0
+
+
+def test_extend_refuses_a_changed_file_that_a_setting_names(code, run_fresh):
+    named_file = code.with_name("wide.json")
+    named_file.write_text("{}")
+    code.with_suffix(".yaml").write_text(SPEC.replace("idle: 0", "idle: wide.json"))
+    assert run_fresh("launch", "changing.yaml", *INLINE).code == 0
+    named_file.write_text("[]")
+    result = run_fresh("extend", "changing", "--seeds", "[4]", *INLINE)
+    assert (result.code, "file wide.json" in result.err) == (2, True)

@@ -93,7 +93,8 @@ def test_no_difference_at_a_bound_is_a_warning(level, expected):
     assert expected in "".join(warnings)
 
 
-def test_differing_arms_or_constant_seeds_are_no_warning():
+def test_constant_seeds_are_a_warning_but_differing_arms_or_few_seeds_are_none():
     assert equality_warnings({}) == []
-    assert equality_warnings({"arm-1": "arm-0"}, value=1.0) == []
+    [warning] = equality_warnings({"arm-1": "arm-0"}, value=1.0)
+    assert warning.startswith("arm-1, arm-2: all seeds measured the same ")
     assert equality_warnings({"arm-1": "arm-0"}, seeds=2) == []
