@@ -347,7 +347,7 @@ def ungraphed(config: Settings, shape: TaskShape) -> str | None:
     if getattr(file, "GRAPHED", False) and reason is None and not reads_steps(config):
         return None
     graphed_models = [name for name, module in catalog.usable("models") if getattr(module, "GRAPHED", False)]
-    reason = reason or "the host decides in its passes by what is in a batch"
+    reason = reason or "control flow in its forward pass depends on the contents of the batch"
     return (
         f"must be false for a model whose steps cannot be captured, got {name}: {reason}; "
         f"drop train.graph, or take one that can: {', '.join(graphed_models)}"

@@ -1,4 +1,4 @@
-"""Records the addresses of servers that this user has named; only these receive the user's credentials.
+"""Record the addresses of servers that this user has named; only these receive the user's credentials.
 
 The files of a sweep name an MLflow server and a database. The files, and the servers, may belong to another
 person.

@@ -22,7 +22,7 @@ from orchestrator.spec.scalars import assignments
 from orchestrator.spec.types import ArmSpec, ControlSpec, Spec
 from search_spaces.dimensions import equality_key
 from search_spaces.paths import MISSING, leaves, lookup, with_value
-from search_spaces.wording import amount, nearest, shown
+from search_spaces.wording import nearest, shown
 from trainables.custom.extensions import BadName
 
 
@@ -183,7 +183,7 @@ def resolve_arms(
     of_cells: dict[str, set[SettingFault]] = {}
     arms_by_name: dict[str, CheckedArm[S]] = {}
     for number, request in enumerate(requested_arms(spec)):
-        progress(f"the settings of {amount(number, 'arm')} read")
+        progress(f"reading the settings of arm {number + 1:,}")
         cell = _cell_key(request)
         home = base if request.is_baseline else bases.get(cell, base)
         changed_settings = _apply_changes(home, request, known_roots, faults)

@@ -115,7 +115,7 @@ def _unreachable_limit_warnings(plan: Plan) -> Iterator[str]:
     ):
         if limit is not None and limit >= most_used:
             reason = f"{noun} {format_amount(most_used)}"
-            yield f"Warning: {name} of {format_amount(limit)} ends nothing, because {reason}."
+            yield f"Warning: the limit {name} of {format_amount(limit)} has no effect, because {reason}."
 
 
 def _searches_trial_flops(arm: Arm) -> bool:

@@ -89,8 +89,9 @@ def _reason_never_stopping(
         reason = f"a trial is measured only once, at its last step, {steps}; lower train.report_every"
     elif steps_between_reports * max(1, ceil(grace / steps_between_reports)) >= steps:
         reason = (
-            f"it is measured every {steps_between_reports} steps, at step {steps} for the first time"
-            f"{f' after {grace}' if grace else ''}, where the training ends; lower train.report_every"
+            f"it reports every {steps_between_reports} steps, and its first report"
+            f"{f' from step {grace} on' if grace else ''} is at its last step, {steps}; "
+            "lower train.report_every"
         )
     elif conditions.trials >= search.trials_per_arm:
         reason = (

@@ -1,4 +1,4 @@
-"""Validates the relations between the parts of a spec whose single values are valid."""
+"""Validate the relations between the parts of a spec whose single values are valid."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -69,7 +69,10 @@ def _phases(spec: Spec) -> Problems:
     if spec.search is None:
         for name, arm in spec.arms.items():
             if not arm.set:
-                yield ("arms", name, "control"), "needs a search, or its trials are those of the baseline"
+                yield (
+                    ("arms", name, "control"),
+                    "requires a search; otherwise it equals the baseline",
+                )
     if spec.posthoc and spec.confirm is None:
         yield ("posthoc",), "needs confirm, whose checkpoints are evaluated again"
     for path in () if _is_custom(spec) else spec.posthoc:
@@ -195,7 +198,7 @@ def _check_answer(spec: Spec) -> Problems:
         yield ("answer", "pool"), "needs contexts, over which it takes the mean"
     for key in ("pool", "variance") if confirm.stop is not None else ():
         if getattr(answer, key) is not None:
-            reason = "it needs all seeds, and decided arms run no more"
+            reason = "it needs all seeds, but decided arms run no further seeds"
             yield ("answer", key), f"must be left out with confirm.stop: {reason}"
     if answer.split is not None and answer.split not in (*confirm.splits, TRAIN, *VALIDATION_SPLITS):
         remedy = _split_remedy(answer.split, confirm.splits)
@@ -366,7 +369,7 @@ def _threads(spec: Spec) -> Problems:
     if "threads" in spec.baseline.train:
         keys_found.append((BASELINE, "train", "threads"))
     for keys in keys_found:
-        yield keys, "is set by resources.cpus, one thread for each core: leave it out and set that"
+        yield keys, "follows from resources.cpus, one thread for each core: remove it and set resources.cpus"
 
 
 _RULES: Final[tuple[Callable[[Spec], Problems], ...]] = (

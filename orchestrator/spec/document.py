@@ -1,4 +1,4 @@
-"""Reads a YAML file as plain values and records the line of each value."""
+"""Read a YAML file as plain values and record the line of each value."""
 
 import copy
 import math

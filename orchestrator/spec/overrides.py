@@ -1,4 +1,4 @@
-"""Parses and applies `key=value` overrides from the command line and from profiles.
+"""Parse and apply `key=value` overrides from the command line and from profiles.
 
 The key is a dotted path from the root of the spec (`baseline.train.steps`, `confirm.seeds[0]`). A name with
 dots, brackets or `=` may be quoted (`arms."dropout=0.5".set.dropout`). The value is YAML (`[1, 2]`, `{float:

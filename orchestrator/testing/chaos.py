@@ -138,7 +138,7 @@ def _check_same(plan: Plan, log: Log, expected: Log, kill: int) -> None:
     if differences:
         remainder = f"\nand {len(differences) - SHOWN:,} more" if len(differences) > SHOWN else ""
         raise AssertionError(
-            f"killed at event {kill} and resumed, {plan.name!r} must find what it finds undisturbed\n"
+            f"{plan.name!r} must give the same results after a kill at event {kill} and a resume\n"
             + "\n".join(differences[:SHOWN])
             + remainder
         )

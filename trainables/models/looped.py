@@ -370,7 +370,7 @@ def misfit(config: Config, shape: TaskShape) -> str | None:
         )
     if config.stop in ("batch", "instance") and shape.head != "positions":
         return (
-            f"must stop as in training where no positions are asked for, got stop={config.stop!r} "
+            f"must not be batch or instance for a task that predicts no positions, got stop={config.stop!r} "
             f"for the head {shape.head!r}; set model.stop to oracle"
         )
     return None

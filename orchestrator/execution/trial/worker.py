@@ -236,7 +236,7 @@ class Harness:
         Older checkpoints of the confirm trial are not accepted, since they contain another model.
 
         Raises:
-            SourceMissing: The checkpoint is missing or damaged.
+            SourceCheckpointMissing: The checkpoint is missing or damaged.
         """
         if job.source is None:
             return job

@@ -138,10 +138,10 @@ def _notes(
     if reference is not None:
         yield from _idle_fields(arm, reference, probe, sweep)
         if aspects == ("measuring",):
-            yield "it trains like the arm that it is compared with, and only its measurements differ"
+            yield "it trains identically to its reference; only its measurements differ"
     parts, full_cost = arm.system.train.parts, batch_cost(arm.system.model)
     if parts > 1 and full_cost is not None and arm.system.train.auxiliary_weight:
-        yield f"{full_cost} is that of each of {parts} parts of a batch, as on so many GPUs, not of the batch"
+        yield f"{full_cost} is computed for each of the {parts} parts of a batch, as on {parts} GPUs"
     unreached_names = _weights_without_gradient(reference, probe) if reference is not None else ()
     if unreached := [name for name in _weights_without_gradient(arm, probe) if name not in unreached_names]:
         remainder = f" and {len(unreached) - NAMED} more" if len(unreached) > NAMED else ""

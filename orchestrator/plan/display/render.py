@@ -289,7 +289,7 @@ def _silence_text(plan: Plan) -> str:
 def _repeats_text(plan: Plan) -> str:
     """Return how often every arm is searched and confirmed, and the names of controls."""
     controls = ", ".join(arm.name for arm in plan.arms if arm.control)
-    sentence = f"\nControls, which no correction counts and which never win: {controls}."
+    sentence = f"\nControls (not part of the correction, never the winner): {controls}."
     controls_text = sentence if controls else ""
     if plan.search is None or plan.confirm is None or not plan.power or not plan.power.comparisons:
         return controls_text
@@ -487,7 +487,7 @@ def _unmatched_published_warning(plan: Plan) -> str:
     remedy = "Add the splits to confirm.splits, or leave the rows out"
     if plan.confirm is None:
         remedy = "Add confirm: search trials are not compared with published values"
-    return f"\nWarning: no confirmed trial reads what was published as {'; '.join(rows)}. {remedy}."
+    return f"\nWarning: no confirm trial measures these published values: {'; '.join(rows)}. {remedy}."
 
 
 def _resource_text(plan: Plan) -> str:

@@ -83,8 +83,8 @@ def _refuse_value(spec: Spec, arm: BuiltInArm, path: str, value: Value, probe: P
         return f"cannot be built with {path} = {shown(value)}: {error}"
     if original_structure.saved != structure.saved:
         return (
-            f"has other weights with {path} = {shown(value)}, "
-            "so a trained checkpoint cannot be read with it: make it an arm"
+            f"has weights of other shapes with {path} = {shown(value)}, "
+            "so a trained checkpoint cannot be loaded: make this setting an arm"
         )
     return _refuse_other_data(spec, arm.system, checked_system, f"{path} = {shown(value)}")
 
