@@ -122,7 +122,7 @@ def holds(text: str, value_of: Callable[[str], Any]) -> bool:
         if None in values.values():
             return True
         shown_fields = ", ".join(f"{path} = {values[name]!r}" for name, path in formula.fields.items())
-        raise TypeError(f"{text} cannot be decided, got {shown_fields}") from error
+        raise TypeError(f"{text} cannot be evaluated, got {shown_fields}") from error
 
 
 def _is_not(tree: ast.expr) -> bool:

@@ -331,10 +331,11 @@ class NamedComponent:
         written_keys = {names.get(key, key): key for key in component_spec if key != "name"}
         missing = self.required_keywords - set(written_keys)
         duplicate_keys = [key for key in component_spec if key != names.get(key, key) in component_spec]
-        refusals = [
-            Refusal("", f"{self.label} must be given {self.alternative_name(key)}") for key in missing
+        refusals = [Refusal("", f"{self.label} requires {self.alternative_name(key)}") for key in missing]
+        refusals += [
+            Refusal(key, f"{key} is another name of {names[key]}: remove one of them")
+            for key in duplicate_keys
         ]
-        refusals += [Refusal(key, f"{key} is {names[key]}: give one of them") for key in duplicate_keys]
         for keyword, key in written_keys.items():
             refusals += self._refusals(key, keyword, component_spec[key])
         if refusals:

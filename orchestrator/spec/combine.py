@@ -113,7 +113,9 @@ def unused_components(expanded: Document, original: Document) -> Iterator[Proble
     components = expanded.data.get(COMPONENTS) if isinstance(expanded.data, dict) else None
     for name in components if named_components and isinstance(components, Mapping) else ():
         if name not in named_components:
-            message = f"must be in combine.of, or no arm is made of it: add {name} there, or take it out"
+            message = (
+                f"must be in combine.of, otherwise no arm uses it: add {name} to combine.of, or delete it"
+            )
             yield (COMPONENTS, name), message
 
 

@@ -104,7 +104,7 @@ def repetition_message(values: Iterable[Any]) -> str | None:
         seen_values.add(key)
     if not double:
         return None
-    return f"must not repeat itself, got {', '.join(dict.fromkeys(double))} more than once"
+    return f"must not contain duplicates, got {', '.join(dict.fromkeys(double))} more than once"
 
 
 def _require_distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -261,8 +261,8 @@ class Sessions:
             print(json.dumps(asdict(session)), file=process.stdin, flush=True)
         if not select.select([process.stdout], [], [], self.timeout_s)[0]:
             raise AssertionError(
-                f"the sweep must end within {self.timeout_s:g} s, and was killed: let it train less, or "
-                f"give chaos(..., timeout_s=...); it said:\n{self._read_errors(size_before)}"
+                f"the sweep must end within {self.timeout_s:g} s, but was killed: let it train less, or "
+                f"pass chaos(..., timeout_s=...); output:\n{self._read_errors(size_before)}"
             )
         reply = process.stdout.readline()
         code = int(reply) if reply else process.wait()

@@ -263,7 +263,7 @@ def _module_hint(module: str) -> str:
     if module.endswith(".py") and is_existing_file(module):
         return f". Name the module, not its file: {module.removesuffix('.py')}"
     if parent in sys.modules and not hasattr(sys.modules[parent], "__path__"):
-        return f". {parent} is a module and no package: give its name alone"
+        return f". {parent} is a module, not a package: write its name alone"
     folders = getattr(sys.modules.get(parent), "__path__", ())
     siblings = [f"{parent}.{sibling.name}" for sibling in pkgutil.iter_modules(folders)]
     similar_names = difflib.get_close_matches(module, siblings, n=1)

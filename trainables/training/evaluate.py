@@ -35,7 +35,7 @@ costs = (
         "depth",
         unit="layers",
         low=0.0,
-        meaning="layers that count; the one that reaches the halting threshold is computed, but undone",
+        meaning="layers kept; the layer that reaches the halting threshold is computed, but discarded",
         high_from="depth_bound",
         is_cost=True,
         shown=("table", "beside", "posthoc", "figure"),

@@ -14,7 +14,7 @@ from typing import Any
 from orchestrator.spec.differences import ABSENT, Difference
 
 ADDABLE_PARTS = (
-    "Can be added: arms, components and values of a grid or of contexts; seeds and splits behind those of "
+    "Can be added: arms, components and values of a grid or of contexts; seeds and splits after those of "
     "confirm, or confirm itself; search.repeats; search.trials_per_arm, until the first confirm trial; "
     "re-evaluations under posthoc. Budgets, on_error, texts and published values can change. Anything else "
     "is another sweep: launch it under another name."

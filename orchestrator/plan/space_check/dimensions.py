@@ -94,7 +94,7 @@ def _check_existence(
     fields = dict.fromkeys(path for arm in arms for path, _ in leaves(arm.system.settings))
     for path in (condition.path for condition in dimension.when):
         if path not in common.paths and not any(_may_be(path, arm.system.settings) for arm in arms):
-            message = f"depends on {path}, a field of no arm. {hint(path, related(path, fields))}"
+            message = f"depends on {path}, which no arm has. {hint(path, related(path, fields))}"
             faults.add(message, *keys, code=FaultCode.UNKNOWN_FIELD)
             return
     for arm in arms:
@@ -109,8 +109,8 @@ def _check_existence(
         for condition in dimension.when
     )
     message = (
-        f"never exists: {conditions}, which holds in no arm that searches it; correct the condition or leave "
-        "the range out"
+        f"never exists: {conditions}, which is false in every arm that searches it; correct the condition or "
+        "remove the range"
     )
     faults.add(message, *keys)
 

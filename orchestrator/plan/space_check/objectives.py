@@ -77,7 +77,10 @@ def check_movement(
     for place, objective in enumerate(spec.objectives):
         still = _still_arms(look_up(metrics, objective.metric), arms, probe, alone=alone)
         if still and (alone or len(still) == len(arms)):
-            message = f"must vary, got {objective.metric}, which {still[0]}: change it or enable halting"
+            message = (
+                f"must vary, got {objective.metric}, which {still[0]}: "
+                "choose another metric, or enable halting"
+            )
             objective_keys = ("search", "objectives", place, "metric")
             faults.add(message, *objective_keys, code=FaultCode.METRIC_DOES_NOT_VARY)
     for keys, name in primary_outcomes(spec.answer) if spec.answer and len(arms) >= COMPARED else ():

@@ -95,9 +95,9 @@ class CustomTrainable:
         self._check_value_kinds(spec, arms, faults)
         if spec.resources.gpus > 1 and not self._trainable.several_gpus:
             message = (
-                f"must be 1 or a part of 1 for {self.path}, which does not declare that one trial uses "
-                f"several, got {spec.resources.gpus:g}: ask for one, or write "
-                "haltsweep = {'several_gpus': True} in its module if it uses all"
+                f"must be at most 1 for {self.path}, which does not declare that a trial uses several GPUs, "
+                f"got {spec.resources.gpus:g}: set gpus: 1, or write "
+                "haltsweep = {'several_gpus': True} in its module if a trial uses all"
             )
             faults.add(message, "resources", "gpus", code=FaultCode.CONFLICTING_FIELDS)
         if spec.confirm is not None and spec.confirm.resample_data:

@@ -52,7 +52,7 @@ _MAX_CAUSE = 600
 _DAMAGED = "its database is damaged: keep a copy of it and restore it from a backup, or move it away"
 _REMEDIES = {
     "out-of-date database schema": (
-        "its database was made by another version of MLflow: use that version, or upgrade an older database"
+        "another version of MLflow created its database: use that version, or upgrade an older database"
     ),
     "malformed": _DAMAGED,
     "not a database": _DAMAGED,
