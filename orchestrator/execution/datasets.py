@@ -140,7 +140,7 @@ def require_same_data(plan: Plan, records: Sequence[Record], digests: Mapping[st
     if changes:
         raise InputError(
             f"trials of one sweep must read the same data, but those of {plan.name} have changed: "
-            f"{'; '.join(changes)}. Choose one: (1) restore the folder of data or its source files; (2) launch "
+            f"{'; '.join(changes)}. Choose one: (1) restore the folder of data or its sources; (2) launch "
             "a new sweep under another name; (3) continue with --changed-code, which the report states first"
         )
 

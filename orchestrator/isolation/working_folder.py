@@ -392,7 +392,7 @@ class WorkingFolder:
         is_linked = not _is_below(os.path.realpath(full_path), os.path.realpath(self.scratch))
         if is_linked or (name in self._versions and not self.is_of_trial(name)):
             self._refuse(
-                f"{name} existed in the launch folder when the session began. The trial read it and then tried "
+                f"{name} existed in the launch folder when the session began. The trial read it, then tried "
                 "to write to it, so it may have continued from an earlier run. Delete or rename "
                 f"{name} in the launch folder, write to another name, or set resources.working_folder: shared"
             )

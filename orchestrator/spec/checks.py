@@ -74,7 +74,7 @@ def _phases(spec: Spec) -> Problems:
                     "requires a search; otherwise it equals the baseline",
                 )
     if spec.posthoc and spec.confirm is None:
-        yield ("posthoc",), "needs confirm, whose checkpoints are evaluated again"
+        yield ("posthoc",), "requires confirm, because confirm trials store the checkpoints"
     for path in () if _is_custom(spec) else spec.posthoc:
         if path.startswith("train.") and path not in EVALUATION_FIELDS:
             advice = f"must be a field of model or task, or one of {', '.join(EVALUATION_FIELDS)}"
@@ -174,17 +174,17 @@ def _confirm(spec: Spec) -> Problems:
 
 
 def _stop(spec: Spec) -> Problems:
-    """Yield conflicts of `confirm.stop`: a look needs enough seeds and one assignment per arm."""
+    """Yield conflicts of `confirm.stop`: a look needs enough seeds and one set of params per arm."""
     assert spec.confirm is not None
     keys = ("confirm", "stop")
     count, unit = (spec.repeats, "repeats") if spec.repeats > 1 else (len(spec.confirm.seeds), "seeds")
     if count < FEWEST_WITH_LOOKS:
         yield keys, f"needs {FEWEST_WITH_LOOKS} {unit} or more: the first look is after 3, got {count}"
     if spec.confirm.best > 1:
-        message = f"needs confirm.best of 1, got {spec.confirm.best}: a verdict is on one assignment per arm"
+        message = f"requires confirm.best: 1, got {spec.confirm.best}: a verdict compares one set of params"
         yield keys, message
     if not (spec.arms or spec.grid):
-        yield keys, "needs arms, whose difference to the baseline is decided"
+        yield keys, "requires arms, because it decides their difference to the baseline"
 
 
 def _check_answer(spec: Spec) -> Problems:
@@ -268,7 +268,7 @@ def _budget(spec: Spec) -> Problems:
     if each_arm is None:
         return
     if search is None:
-        yield keys, "needs a search, whose trials it limits; budget.device_hours limits a sweep without one"
+        yield keys, "requires a search; use budget.device_hours for a sweep without a search"
         return
     if not each_arm.model_dump(exclude_none=True):
         yield keys, "must limit something: device_hours, flops, target or no_improvement"
@@ -351,7 +351,7 @@ def _axes(spec: Spec) -> Problems:
                 yield (section, path), message
     for path in spec.contexts:
         for other_path in posthoc.overlapping(path):
-            remedy = "take it out of posthoc or contexts"
+            remedy = "remove it from posthoc or contexts"
             yield ("contexts", path), f"must not be evaluated with other values ({other_path}): {remedy}"
 
 

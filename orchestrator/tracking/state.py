@@ -78,7 +78,7 @@ def projection_lock(root: Path, wait_s: float) -> Iterator[None]:
 
     def refuse(holder: str) -> None:
         raise StoreError(
-            f"one process at a time may write MLflow and Parquet of {root.name!r}, and {holder} already does; "
+            f"one process at a time may write MLflow and Parquet of {root.name!r}, and {holder} does so; "
             "wait until that process has written them, or stop it and try again"
         )
 
