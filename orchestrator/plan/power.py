@@ -158,13 +158,13 @@ def rounds_sentence(plan: Plan) -> str:
         return ""
     seeds, answer, unit = plan.num_units, plan.answer, plan.unit
     means_text = ", ".join(
-        f"{expected_seeds(effect, seeds, answer.family, answer.level):.1f} by {effect:g}"
+        f"{expected_seeds(effect, seeds, answer.family, answer.level):.1f} for {effect:g}"
         for effect in EXAMPLE_EFFECTS
     )
     return (
         f"{unit.capitalize()}s run in rounds, {FIRST_LOOK} and then one at a time, and a round waits for "
         f"its slowest trial. An arm whose verdict is certain at level {answer.level * LOOK_LEVEL_SHARE:g} "
         f"after a round runs no further {unit}s. Reference arms run all {seeds} {unit}s. Expected number of "
-        f"{unit}s by the arm's difference in standard deviations over {unit}s: {means_text}. "
+        f"{unit}s by the difference in standard deviations over {unit}s: {means_text}. "
         f"Arms that would probably stay undecided after all {unit}s also stop early."
     )
