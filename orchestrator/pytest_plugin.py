@@ -44,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--haltsweep",
         action="store_true",
         dest=OPTION,
-        help="collect every YAML file as a spec: plan it, prove its arms, take one training step of each",
+        help="collect every YAML file as a spec: plan it, check its arms, train each arm for one step",
     )
 
 

@@ -84,8 +84,8 @@ _SENTENCES = {
     OutcomeKind.TIMED_OUT: "The trial used up its time limit.",
     OutcomeKind.CRASHED: "The trial raised an error, or its worker died more often than is retried.",
     OutcomeKind.STOPPED: "The sweep was interrupted; `resume` continues the trial from its checkpoint.",
-    OutcomeKind.INFEASIBLE: "The trial said that its settings cannot be trained; another was drawn for it.",
-    OutcomeKind.SKIPPED: "The trial never began: what it was for had been decided without it.",
+    OutcomeKind.INFEASIBLE: "The training code rejected the params as infeasible; the search drew others.",
+    OutcomeKind.SKIPPED: "The trial was skipped because its result was no longer needed.",
 }
 _FAILURES = frozenset(
     {OutcomeKind.DIVERGED, OutcomeKind.OUT_OF_MEMORY, OutcomeKind.TIMED_OUT, OutcomeKind.CRASHED}

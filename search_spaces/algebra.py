@@ -65,7 +65,7 @@ def admits(rule: Rule, assignment: Assignment, settings: Mapping[str, Any]) -> b
     try:
         return _COMPARE[rule.op](left, right)
     except TypeError as error:
-        raise TypeError(f"{rule} cannot be decided, got {left!r} and {right!r}") from error
+        raise TypeError(f"{rule} cannot be evaluated, got {left!r} and {right!r}") from error
 
 
 def merge(*spaces: Space) -> Space:

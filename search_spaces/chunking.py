@@ -28,9 +28,9 @@ published = Space(
 wide = Space(
     (
         Dimension("model.chunk.by", Choice(("size", "count")), source=_COUNT),
-        Dimension("model.chunk.size", Int(4, 256, log=True), _BY_SIZE, "around the published sizes"),
-        Dimension("model.chunk.count", Int(2, 16), _BY_COUNT, "around the published number"),
-        Dimension("model.memory.slots", Int(1, 128, log=True), source="around the published numbers"),
+        Dimension("model.chunk.size", Int(4, 256, log=True), _BY_SIZE, "from below to above published"),
+        Dimension("model.chunk.count", Int(2, 16), _BY_COUNT, "from below to above published"),
+        Dimension("model.memory.slots", Int(1, 128, log=True), source="from below to above published"),
     ),
     _LIMITS,
 )

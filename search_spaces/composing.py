@@ -24,11 +24,11 @@ published = Space(
 )
 wide = Space(
     (
-        Dimension("model.dropout", _WIDE_RATES, source="none to a little above the published"),
-        Dimension("model.cell_dropout", _WIDE_RATES, source="none to a little above the published"),
-        Dimension("model.readout_dropout", _WIDE_RATES, source="none to a little above the published"),
+        Dimension("model.dropout", _WIDE_RATES, source="from 0 to slightly above the published"),
+        Dimension("model.cell_dropout", _WIDE_RATES, source="from 0 to slightly above the published"),
+        Dimension("model.readout_dropout", _WIDE_RATES, source="from 0 to slightly above the published"),
         Dimension(
-            "model.halt.threshold", Float(0.001, 0.5, log=True), source="a decade and half a one around"
+            "model.halt.threshold", Float(0.001, 0.5, log=True), source="1/10 to 5 times the published"
         ),
     )
 )

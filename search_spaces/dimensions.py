@@ -378,7 +378,7 @@ def _width_problem(low: float, high: float, step: float | None) -> str:
         return f"high - low must be finite, got low={low}, high={high}"
     if not step or not 0 < step < (high - low) / STEPS_MAX:
         return ""
-    return f"step must be at least (high - low) / 2**53, got step={step}: floats cannot tell the values apart"
+    return f"step must be at least (high - low) / 2**53, got step={step}: float64 cannot represent the steps"
 
 
 def _is_step(step: float | None) -> bool:

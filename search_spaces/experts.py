@@ -26,11 +26,11 @@ published = Space(
 )
 wide = Space(
     (
-        Dimension("model.attention.experts", Int(1, 64, log=True), source="one, which is dense, to big"),
-        Dimension("model.feedforward.experts", Int(1, 64, log=True), source="one, which is dense, to big"),
-        Dimension("model.attention.active", Int(1, 8), source="to twice the published number"),
-        Dimension("model.feedforward.active", Int(1, 8), source="to twice the published number"),
-        Dimension("model.attention.window", Int(0, 64), source="no positions to the published window"),
+        Dimension("model.attention.experts", Int(1, 64, log=True), source="1 (dense) to above published"),
+        Dimension("model.feedforward.experts", Int(1, 64, log=True), source="1 (dense) to above published"),
+        Dimension("model.attention.active", Int(1, 8), source="up to twice the published number"),
+        Dimension("model.feedforward.active", Int(1, 8), source="up to twice the published number"),
+        Dimension("model.attention.window", Int(0, 64), source="from 0 to the published maximum"),
     ),
     _LIMITS,
 )

@@ -34,8 +34,8 @@ _CONSTANTS: Final = {"true": "True", "false": "False", "null": "None"} | {
 }
 _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {"abs": abs, "max": max, "min": min}
 _ALLOWED: Final = (
-    "comparisons, and, or, not, in, + - * / // % **, abs, min, max, numbers, texts in quotes, lists of them "
-    "and field paths, those that are no plain names in backticks"
+    "fields, numbers, quoted texts and lists with comparisons, and, or, not, in, + - * / // % **, abs, min, "
+    "max (put field paths that are not identifiers in backticks)"
 )
 
 
@@ -88,7 +88,7 @@ def parse_formula(text: str) -> ParsedFormula:
         tree = ast.parse(_TOKEN.sub(translate_token, text).strip(), mode="eval").body
         _check(tree)
     except (SyntaxError, RecursionError, MemoryError) as error:
-        raise BadFormula(f"must be a condition made of {_ALLOWED}, got {text!r}") from error
+        raise BadFormula(f"must be a condition of {_ALLOWED}, got {text!r}") from error
     if not isinstance(tree, ast.Compare | ast.BoolOp) and not _is_not(tree):
         raise BadFormula(f"must compare something, e.g. 'width % heads == 0', got {text!r}")
     if not fields:
@@ -122,7 +122,7 @@ def holds(text: str, value_of: Callable[[str], Any]) -> bool:
         if None in values.values():
             return True
         shown_fields = ", ".join(f"{path} = {values[name]!r}" for name, path in formula.fields.items())
-        raise TypeError(f"{text} cannot be decided, got {shown_fields}") from error
+        raise TypeError(f"{text} cannot be evaluated, got {shown_fields}") from error
 
 
 def _is_not(tree: ast.expr) -> bool:

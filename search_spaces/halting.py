@@ -31,9 +31,9 @@ published = Space(
 wide = Space(
     (
         Dimension(
-            "train.ponder_weight", Float(1e-5, 1.0, log=True), source="two decades below the published"
+            "train.ponder_weight", Float(1e-5, 1.0, log=True), source="from 1/100 of the least published"
         ),
-        Dimension("model.halt.threshold", Float(0.05, 0.999), source="all that published thresholds span"),
-        Dimension("model.max_layers", Int(2, 40), source="up to the published runtime study's bound"),
+        Dimension("model.halt.threshold", Float(0.05, 0.999), source="from below to above most published"),
+        Dimension("model.max_layers", Int(2, 40), source="up to the bound of the published runtime study"),
     )
 )

@@ -6,7 +6,7 @@ The interval is the number of steps after which the maximum query length grows b
 
 from search_spaces.dimensions import Choice, Dimension, Int, Space
 
-_TABLE = "Looped Transformers for Length Generalization, table 2: all that occur"
+_TABLE = "Looped Transformers for Length Generalization, table 2: all listed values"
 
 published = Space(
     (
@@ -17,8 +17,8 @@ published = Space(
 )
 wide = Space(
     (
-        Dimension("model.heads", Choice((1, 2, 4, 8, 16, 32, 64)), source="powers of two up to published"),
-        Dimension("model.layers", Int(1, 8), source="twice as deep as published"),
-        Dimension("task.interval", Int(100, 3200, log=True), source="around the published values"),
+        Dimension("model.heads", Choice((1, 2, 4, 8, 16, 32, 64)), source="powers of 2 up to the published"),
+        Dimension("model.layers", Int(1, 8), source="up to twice the published number"),
+        Dimension("task.interval", Int(100, 3200, log=True), source="from below to above the published"),
     )
 )

@@ -188,7 +188,7 @@ class _Reader:
             return None
         if log:
             self._add_problem(
-                "log and step exclude each other: a factor spreads values evenly already", "log"
+                "log and step exclude each other: a factor already gives logarithmic steps", "log"
             )
             return None
         if bounds is None or log is None:

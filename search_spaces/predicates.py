@@ -71,7 +71,7 @@ def admits_settings(name: str, target: str, settings: Mapping[str, Any], trainab
         answer = predicate(copy.deepcopy(dict(settings)), *filter(None, [trainable]))
     except (Exception, SystemExit) as error:
         raise PredicateFailed(
-            f"{name} must return True or False, and raised {type(error).__name__}: {error}"
+            f"{name} must return True or False, but raised {type(error).__name__}: {error}"
         ) from error
     if type(answer).__name__ in {"bool", "bool_"}:  # Python's, or NumPy's
         return bool(answer)

@@ -24,9 +24,9 @@ published = Space(
 )
 wide = Space(
     (
-        Dimension("model.layers", Int(4, 32), source="a few steps to twice the published"),
-        Dimension("model.test_layers", Int(4, 64), source="up to a third more than the published"),
-        Dimension("model.gate_dropout", Float(0.0, 0.2), _IF_GATED, "none to four times the published"),
+        Dimension("model.layers", Int(4, 32), source="from 4 steps to above the published"),
+        Dimension("model.test_layers", Int(4, 64), source="up to a third above the published"),
+        Dimension("model.gate_dropout", Float(0.0, 0.2), _IF_GATED, "from 0 to four times the published"),
     ),
     _LIMITS,
 )

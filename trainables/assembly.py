@@ -262,7 +262,7 @@ def _decoder_misfit(config: Settings, shape: TaskShape) -> str | None:
         if not getattr(config, "tied_output", False):
             return None
         return (
-            f"must do a task of written answers to have tied_output, got {name} with tied_output=True for "
+            f"must have a task with generated answers for tied_output, got {name} with tied_output=True for "
             f"the head {shape.head!r}; drop model.tied_output"
         )
     if hasattr(catalog.load("models", name), "Decoder"):
@@ -281,7 +281,7 @@ def _causality_misfit(config: Settings, shape: TaskShape) -> str | None:
     name = vars(config)["name"]
     capable_models = f"models that can be: {', '.join(causal_models) or 'none'}"
     remedy = "set model.causal to true" if _can_be_causal(name) else capable_models
-    return f"must be causal for a task whose answers stand in later tokens, got {name} that is not; {remedy}"
+    return f"must be causal for a task with causal targets, got {name} that is not; {remedy}"
 
 
 def _can_be_causal(model: str) -> bool:
@@ -315,8 +315,8 @@ def batch_statistics(model: nn.Module) -> str | None:
     """Return why a batch cannot be run through `model` in parts, as `must ..., got ...`; None if it can."""
     norm = batch_norm(model)
     return norm and (
-        f"accumulate must be 1 for a model that norms over all samples of a batch, got {norm}: drop "
-        "train.accumulate, or norm each sample for itself"
+        f"accumulate must be 1 for a model with batch normalisation, got {norm}: drop "
+        "train.accumulate, or normalise each sample separately"
     )
 
 
@@ -339,7 +339,7 @@ def ungraphed(config: Settings, shape: TaskShape) -> str | None:
     file, name = _file(config), vars(config)["name"]
     if shape.head != "classify":
         return (
-            "must be false for a task that does not ask for one class of each sequence, got the head "
+            "must be false unless the task is classification of sequences, got the head "
             f"{shape.head!r}; drop train.graph"
         )
     find_reason: Callable[[Settings], str | None] = getattr(file, "ungraphed", lambda _: None)
@@ -347,7 +347,7 @@ def ungraphed(config: Settings, shape: TaskShape) -> str | None:
     if getattr(file, "GRAPHED", False) and reason is None and not reads_steps(config):
         return None
     graphed_models = [name for name, module in catalog.usable("models") if getattr(module, "GRAPHED", False)]
-    reason = reason or "the host decides in its passes by what is in a batch"
+    reason = reason or "control flow in its forward pass depends on the contents of the batch"
     return (
         f"must be false for a model whose steps cannot be captured, got {name}: {reason}; "
         f"drop train.graph, or take one that can: {', '.join(graphed_models)}"
@@ -359,7 +359,7 @@ def kernel_misfit(config: Settings, precision: str) -> str | None:
     if getattr(config, "attention", None) != "flash" or precision in ("bf16", "fp16"):
         return None
     return (
-        f"must not be flash with train.precision {precision}, got 'flash': its kernels take 16 bits alone; "
+        f"must not be flash with train.precision {precision}, got 'flash': its kernels require 16 bits; "
         "set train.precision: bf16, or model.attention: auto"
     )
 

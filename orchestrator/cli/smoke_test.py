@@ -71,7 +71,7 @@ def _confirm_trial_error(plan: "Plan", data_dir: Path) -> str:
         return ""
     names = listed(trial.missing)
     if trial.has_ended:
-        return f"{subject}: must report {names}, which decides the question, got a trial without it"
+        return f"{subject}: must report the primary outcome {names}, got a trial without it"
     print_error(
         f"{plan.name}: {subject}: warning: {names} was not reported within {CONFIRM_LIMIT_S:.0f} seconds, so "
         "it is unknown whether the code reports it"
@@ -90,11 +90,11 @@ def _remarks(arm: "Arm", report: "FirstReport") -> "Iterator[str]":
     if report.equal_metrics:
         count = report.num_equal_reports
         reports = "report equals that" if count == 1 else f"first {count} reports equal those"
-        later_text = "" if count == 1 else ", or its effect comes later"
+        later_text = "" if count == 1 else ", or the effect may come later"
         fields = ", ".join(change.path for change in arm.changes)
         yield (
-            f"its {reports} of {arm.reference} in {', '.join(report.equal_metrics)}: perhaps the code does "
-            f"not read {fields}{later_text}"
+            f"its {reports} of {arm.reference} in {', '.join(report.equal_metrics)}: the code may ignore "
+            f"{fields}{later_text}"
         )
 
 

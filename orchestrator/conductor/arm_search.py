@@ -70,7 +70,7 @@ class ArmSearch:
         """Return an assignment for trial `number`.
 
         Raises:
-            NothingAdmitted: If no draw satisfies the constraints of the space.
+            NoAdmissibleDraw: If no draw satisfies the constraints of the space.
             SearchError: If the sampler or a constraint raises an error.
         """
         if self._sampler.is_grid or number < len(self._arm.first):

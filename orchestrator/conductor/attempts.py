@@ -12,7 +12,7 @@ from orchestrator.trials import DeathCause, Outcome, OutcomeKind
 from search_spaces.wording import amount
 
 MAX_KILLS = 10
-"""Number of deaths from outside after which a trial waits until the sweep makes progress elsewhere.
+"""Number of externally caused deaths after which a trial waits until another trial makes progress.
 
 If no other trial makes progress, the sweep stops.
 """

@@ -375,7 +375,7 @@ class Conductor:
             return None
         assert plan.stopper is not None, "only an early stopper prunes"
         value = f"{counted_name(plan.objectives[0])}={state.objective_values[0]:.6g}"
-        reason = f"keeps better trials of the arm, got {value} at step {measurement.step}"
+        reason = f"stopped the trial at step {measurement.step}, got {value}"
         return Stop(OutcomeKind.PRUNED, f"{plan.stopper['name']} {reason}")
 
     def _end_trial_state(self, state: TrialState, outcome: Outcome) -> None:

@@ -126,7 +126,7 @@ def _find_failed_record(
     if record is None or not _has_failed(record):
         standing = "has not begun" if record is None else record.standing
         raise InputError(
-            f"--retry must name failed trials, and {matches[0].place} ({standing}) is none; {failed_listing}"
+            f"--retry must name failed trials, got {matches[0].place} ({standing}); {failed_listing}"
         )
     return record
 

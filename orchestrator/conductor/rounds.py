@@ -111,7 +111,7 @@ class Rounds:
         return True
 
     def _drop_surplus_seeds(self, confirmations: ConfirmedMetrics) -> ConfirmedMetrics:
-        """Return `confirmations` without the seeds that decided arms ran in addition to the needed ones."""
+        """Return `confirmations` without the seeds that an arm ran after its verdict."""
         needed_seeds = {arm: self._seeds(verdict.seeds) for arm, verdict in self.decided.items()}
         items = confirmations.items()
         return {

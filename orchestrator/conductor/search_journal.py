@@ -48,7 +48,7 @@ class SearchJournal:
         """Return an assignment for trial `number`.
 
         Raises:
-            NothingAdmitted: If no draw satisfies the constraints of the space.
+            NoAdmissibleDraw: If no draw satisfies the constraints of the space.
             SearchError: If the sampler, the stopper or a constraint raises an error.
         """
         self._replay_calls()

@@ -113,11 +113,11 @@ class ArmState:
         if self.has_too_many_infeasible:
             num_ended = amount(self.ended[OutcomeKind.INFEASIBLE], "trial")
             return (
-                f"{num_ended} were infeasible, {MAX_INFEASIBLE_PER_TRIAL} for each planned trial; write a "
-                "constraint or narrow the ranges"
+                f"{num_ended} were infeasible, limit {MAX_INFEASIBLE_PER_TRIAL} per planned trial; add "
+                "a constraint or narrow the ranges"
             )
         if not self.arm.space.dimensions:
-            return "the arm has no other settings to try instead of infeasible ones"
+            return "the arm has only one set of params, which is infeasible"
         if not is_exhaustive_sampler(search.sampler):
             return ""
         points = num_points(self.arm)
@@ -147,8 +147,8 @@ class ArmState:
         )
         kinds_text = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         return (
-            f"a confirm trial needs an assignment whose search trial finished, and {self.search_name} found "
-            f"{len(self.winners)} where {rank + 1} are needed; its trials: {kinds_text}"
+            f"confirmation needs {rank + 1} finished search trials with different params, but "
+            f"{self.search_name} has {len(self.winners)}; outcomes of its trials: {kinds_text}"
         )
 
     @property

@@ -130,9 +130,9 @@ def require_same_code(plan: Plan, records: Sequence[Record], origin: Mapping[str
         versions = [f"{version} ({amount(count, 'trial')})" for version, count in counts_before.items()]
         raise InputError(
             f"trials of one sweep must run the same training code, but {part} of {plan.name} changed "
-            f"after trials had run: digest {', '.join(versions)}, now {current_digest}; restore the old "
-            "code, launch a new sweep under another name, or continue with --changed-code, which the "
-            "report states first"
+            f"after trials had run: digest {', '.join(versions)}, now {current_digest}. Choose one: (1) "
+            "restore the old code; (2) launch a new sweep under another name; (3) continue with "
+            "--changed-code, which the report states first"
         )
 
 

@@ -140,8 +140,8 @@ def require_same_data(plan: Plan, records: Sequence[Record], digests: Mapping[st
     if changes:
         raise InputError(
             f"trials of one sweep must read the same data, but those of {plan.name} have changed: "
-            f"{'; '.join(changes)}. Restore the folder of data, or the files that it is built from, launch a "
-            "new sweep under another name, or continue with --changed-code, which the report states first"
+            f"{'; '.join(changes)}. Choose one: (1) restore the folder of data or its sources; (2) launch "
+            "a new sweep under another name; (3) continue with --changed-code, which the report states first"
         )
 
 

@@ -1,4 +1,4 @@
-"""Removes temporary folders that killed processes of this user left behind.
+"""Remove temporary folders that killed processes of this user left behind.
 
 Links are never followed, and files of other users are never removed. Errors are ignored, since the removal is
 optional. The folders are identified by their names.

@@ -1,4 +1,4 @@
-"""Explains errors of the file system and states what the user can do about them."""
+"""Explain errors of the file system and state what the user can do about them."""
 
 import errno
 import os
@@ -24,7 +24,7 @@ def disk_remedy(error: OSError) -> str:
     """Return what the user can do about a file system error."""
     if error.errno in _FULL:
         return FULL
-    return _REMEDIES.get(error.errno or 0, "put that right")
+    return _REMEDIES.get(error.errno or 0, "fix the cause")
 
 
 def probe_folder(folder: Path) -> OSError | None:

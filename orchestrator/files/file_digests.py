@@ -1,4 +1,4 @@
-"""Stores digests of files when they are written, and verifies them whenever they are read."""
+"""Store digests of files when they are written, and verify them whenever they are read."""
 
 import hashlib
 import json

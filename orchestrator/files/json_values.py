@@ -1,4 +1,4 @@
-"""Converts JSON to values, and dataclasses to JSON values and back, with pydantic.
+"""Convert JSON to values, and dataclasses to JSON values and back, with pydantic.
 
 `from_json_values` reads only values that haltsweep wrote, so that lenient conversions, such as of a text to a
 number, do no harm. Damage is detected by digests.

@@ -1,4 +1,4 @@
-"""Records the addresses of servers that this user has named; only these receive the user's credentials.
+"""Record the addresses of servers that this user has named; only these receive the user's credentials.
 
 The files of a sweep name an MLflow server and a database. The files, and the servers, may belong to another
 person.
@@ -63,9 +63,9 @@ def require_known(address: str | None, option: str) -> None:
     if is_in_environment or _digest(address) in _recorded_names():
         return
     raise InputError(
-        "credentials are sent only to servers that you have named, but only the files of the sweep name "
-        f"{redact_url(address)}, to which {credentials} would be sent; if you trust that server, run "
-        f"`haltsweep doctor {option} URL` once with its URL, otherwise unset {credentials}"
+        f"only the files of the sweep name the server {redact_url(address)}; credentials are sent only to "
+        f"servers that you have named. If you trust this server with {credentials}, run "
+        f"`haltsweep doctor {option} URL` once with its URL; otherwise unset {credentials}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Masks passwords and tokens in text, and escapes characters that databases refuse.
+"""Mask passwords and tokens in text, and escape characters that databases refuse.
 
 Secrets of URLs are masked in everything that is written or printed. In doubt, the rules mask. A password may
 contain any character, so the text between `://` and the last `@` before a space is masked if it may be a
@@ -64,7 +64,7 @@ _ASSIGNED = re.compile(
 )
 """`key=value` and `key: value` in a text: connection strings, settings, mappings of Python and JSON.
 
-Prose after a name, as in `api_key: must hold no password`, is no value.
+Prose after a name, as in `api_key: must not contain a password`, is no value.
 """
 _NAMED_VALUES = (
     re.compile(r"(?P<start><(?P<key>[A-Za-z_][\w-]{0,60})>)(?P<value>[^<>\n]{1,500})(?=</(?P=key)>)"),

@@ -1,4 +1,4 @@
-"""Opens only regular files: a pipe would block the reader, and a device may never end."""
+"""Open only regular files: a pipe would block the reader, and a device may never end."""
 
 import os
 import stat

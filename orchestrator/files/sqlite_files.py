@@ -1,4 +1,4 @@
-"""Converts between SQLite files and absolute or relative URLs, and copies databases for reading.
+"""Convert between SQLite files and absolute or relative URLs, and copy databases for reading.
 
 A URL is `sqlite:///PATH`, in which `%`, `?` and `#` of the path are written as `%25`, `%3F` and `%23`, since
 they have another meaning in a URL. Special SQLite names (`:memory:`, `file:...?uri=true`) and all other URLs

@@ -308,7 +308,7 @@ class WorkingFolder:
             )
             if path in self._read and self._has_neighbours():
                 raise SharedFileWritten(
-                    f"{change}, and the trial has read the file, which may contain data of another trial; "
+                    f"{change}. The trial has read the file, which may contain data of another trial; "
                     f"{PRIVATE_REMEDY}"
                 )
             print(f"warning: {change}; if it was a trial, {PRIVATE_REMEDY}", file=sys.stderr)
@@ -413,8 +413,8 @@ class WorkingFolder:
         is_linked = not _is_below(os.path.realpath(full_path), os.path.realpath(self.scratch))
         if is_linked or (name in self._versions and not self.is_of_trial(name)):
             self._refuse(
-                f"{name} existed in the launch folder when the session began, and the trial has read it and "
-                "then tried to write to it, so it may have continued from an earlier run; delete or rename "
+                f"{name} existed in the launch folder when the session began. The trial read it, then tried "
+                "to write to it, so it may have continued from an earlier run. Delete or rename "
                 f"{name} in the launch folder, write to another name, or set resources.working_folder: shared"
             )
 

@@ -87,7 +87,7 @@ class LeaseHeldError(InputError):
                 "check whether the process is alive, so check on its host first"
             )
         super().__init__(
-            f"sweep {sweep!r} must have one holder at a time, and {holder_text}. `haltsweep status {sweep}` "
+            f"sweep {sweep!r} can have only one holder, but {holder_text}. `haltsweep status {sweep}` "
             "displays the holder; --take-over of launch, resume and remove excludes that process"
         )
         self.lease = lease

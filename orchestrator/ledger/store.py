@@ -432,8 +432,8 @@ class Ledger:
         current = read_lease(row)
         reason = "was released" if current is None else f"was taken by {current.holder}"
         raise LeaseLost(
-            f"only the newest holder may write to sweep {self._sweep!r}: it {reason} with token "
-            f"{row['token']}, and this process has {lease.token}; it wrote nothing, so stop this process"
+            f"only the newest holder may write to sweep {self._sweep!r}: the sweep {reason} with token "
+            f"{row['token']}, but this process has {lease.token}. It wrote nothing; stop this process"
         )
 
 

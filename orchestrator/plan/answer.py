@@ -25,9 +25,9 @@ SpreadLookup = Callable[[str, str | None], float]
 Without a metric, the function uses the sweep's primary outcome. Raises HaltsweepError without a spread.
 """
 TEST_DATA_SELECTION_WARNING = (
-    "Selection saw test data: valid has the examples of {splits}, so selection on valid (of params, "
-    "weights and the last step) used these examples, and values on {splits} are too good. They are "
-    "comparable with values that were selected in the same way, and predict new data less well."
+    "Selection used test data: valid contains the examples of {splits}, and params, weights and the last "
+    "step were selected on valid. So values on {splits} are optimistic estimates for new data. Compare "
+    "them only with values that were selected in the same way."
 )
 """Warning for a task whose valid split contains test examples."""
 
@@ -214,7 +214,7 @@ def check_stop(
     if confirm is None or confirm.stop is None or (spec.answer and spec.answer.metric):
         return
     if default_outcome(confirm, search, metrics) is None:
-        message = "needs to know what decides, and no metric is declared: name it in answer.metric"
+        message = "requires a primary outcome, but no metric is declared: set answer.metric"
         faults.add(message, "confirm", "stop", code=FaultCode.CONFLICTING_FIELDS)
 
 

@@ -22,7 +22,7 @@ from orchestrator.spec.scalars import assignments
 from orchestrator.spec.types import ArmSpec, ControlSpec, Spec
 from search_spaces.dimensions import equality_key
 from search_spaces.paths import MISSING, leaves, lookup, with_value
-from search_spaces.wording import amount, nearest, shown
+from search_spaces.wording import nearest, shown
 from trainables.custom.extensions import BadName
 
 
@@ -183,7 +183,7 @@ def resolve_arms(
     of_cells: dict[str, set[SettingFault]] = {}
     arms_by_name: dict[str, CheckedArm[S]] = {}
     for number, request in enumerate(requested_arms(spec)):
-        progress(f"the settings of {amount(number, 'arm')} read")
+        progress(f"reading the settings of arm {number + 1:,}")
         cell = _cell_key(request)
         home = base if request.is_baseline else bases.get(cell, base)
         changed_settings = _apply_changes(home, request, known_roots, faults)
@@ -225,8 +225,8 @@ def _checked_arm(
     for change in undeclared_changes(changes, declared_values):
         path = next(iter(declared_values), change.path)
         message = (
-            f"must change only what it declares, but {change.path} goes from {shown(change.before)} to "
-            f"{shown(change.after)} with it: set {change.path} too, or leave it as it is"
+            f"must change only what it declares, but it changes {change.path} from {shown(change.before)} "
+            f"to {shown(change.after)}: set {change.path} too, or keep its value"
         )
         faults.add(message, *request.keys(path), code=FaultCode.CONFLICTING_FIELDS)
     if request.is_baseline:
@@ -254,7 +254,7 @@ def _refuse_baseline_values(
         old_value, new_value = lookup(base_settings, path), lookup(system.settings, path)
         if old_value is not MISSING and equality_key(old_value) == equality_key(new_value):
             message = (
-                f"must differ from the baseline, which has {shown(old_value)} already: this changes nothing"
+                f"has no effect: the baseline already has {shown(old_value)}. Delete it or change the value"
             )
             faults.add(message, *request.keys(path), code=FaultCode.ARM_HAS_NO_EFFECT)
 

@@ -36,8 +36,8 @@ def check_budget(spec: Spec, trainable: str | None, metrics: Iterable[Metric], f
     for keys, limit in (("flops",), limits.flops), (("each_arm", "flops"), arm_limits.flops):
         if limit is not None and trainable is not None and not is_declared:
             message = (
-                f"needs {TRAIN_FLOPS}, and {trainable} declares no {quantity}: report those so "
-                f"far under that name and declare {quantity} in its `metrics`, or limit device_hours"
+                f"requires {TRAIN_FLOPS}, but {trainable} declares no {quantity}: report the FLOPs so far as "
+                f"{TRAIN_FLOPS} and declare {quantity} in its `metrics`, or limit device_hours"
             )
             faults.add(message, "budget", *keys)
     target = arm_limits.target
@@ -50,8 +50,8 @@ def check_budget(spec: Spec, trainable: str | None, metrics: Iterable[Metric], f
         faults.add(message, "budget", "each_arm", "target")
     elif target == (low if spec.search.objectives[0].goal == "max" else high):
         message = (
-            f"must be better than the worst value of {metric}, got {shown(target)}: the first trial reaches "
-            "it, whatever its params"
+            f"must be better than the worst value of {metric}, got {shown(target)}: the first trial always "
+            "reaches it"
         )
         faults.add(message, "budget", "each_arm", "target")
 
@@ -75,8 +75,8 @@ def check_flops_limits(
     for keys, limit in (("flops",), known_limits.flops), (("each_arm", "flops"), flops_limit):
         if limit is not None and costs and limit < min(costs):
             message = (
-                f"must be at least the FLOPs of one trial, {format_amount(min(costs))} in the arm that "
-                f"needs least, got {shown(limit)}: the first trial would use it up"
+                f"must be at least the FLOPs of one trial, {format_amount(min(costs))} in the cheapest "
+                f"arm, got {shown(limit)}: the first trial would exceed it"
             )
             faults.add(message, "budget", *keys)
 
@@ -115,7 +115,7 @@ def _unreachable_limit_warnings(plan: Plan) -> Iterator[str]:
     ):
         if limit is not None and limit >= most_used:
             reason = f"{noun} {format_amount(most_used)}"
-            yield f"Warning: {name} of {format_amount(limit)} ends nothing, because {reason}."
+            yield f"Warning: the limit {name} of {format_amount(limit)} has no effect, because {reason}."
 
 
 def _searches_trial_flops(arm: Arm) -> bool:

@@ -48,8 +48,8 @@ def check_samplers(search: Search, faults: Faults) -> "ComponentChoice | None":
     for keyword in RANDOM_TRIAL_KEYWORDS:
         if isinstance(num_trials := sampler.get(keyword), int) and num_trials >= search.trials_per_arm > 1:
             message = (
-                f"must be less than trials_per_arm, {search.trials_per_arm}, got {num_trials}: all would be "
-                "drawn at random"
+                f"must be less than trials_per_arm, {search.trials_per_arm}, got {num_trials}: otherwise "
+                "the sampler draws every trial at random"
             )
             faults.add(message, "search", "sampler", keyword, code=FaultCode.CONFLICTING_FIELDS)
     return None if stopper is None else add_refusals("stopper", lambda: check_stopper(stopper))
@@ -89,8 +89,9 @@ def _reason_never_stopping(
         reason = f"a trial is measured only once, at its last step, {steps}; lower train.report_every"
     elif steps_between_reports * max(1, ceil(grace / steps_between_reports)) >= steps:
         reason = (
-            f"it is measured every {steps_between_reports} steps, at step {steps} for the first time"
-            f"{f' after {grace}' if grace else ''}, where the training ends; lower train.report_every"
+            f"it reports every {steps_between_reports} steps, and its first report"
+            f"{f' from step {grace} on' if grace else ''} is at its last step, {steps}; "
+            "lower train.report_every"
         )
     elif conditions.trials >= search.trials_per_arm:
         reason = (
@@ -98,13 +99,13 @@ def _reason_never_stopping(
             "it wait for fewer, or let every trial run to its end (stopper: null)"
         )
     elif conditions.keeps_all:
-        reason = "it keeps the best 100 percent; give a percentile below"
+        reason = "percentile 100 stops no trial; lower it"
     elif conditions.bounds and conditions.bounds[0] <= low and conditions.bounds[1] >= high:
         named_bounds = zip(("below", "above"), conditions.bounds, strict=True)
         bounds_text = " or ".join(
             f"{bound_name} {end:g}" for bound_name, end in named_bounds if isfinite(end)
         )
-        reason = f"no {metric} is {bounds_text}; narrow its bounds"
+        reason = f"{metric} is never {bounds_text}; narrow its bounds"
     return reason
 
 

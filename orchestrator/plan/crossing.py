@@ -15,16 +15,16 @@ def check_cross(spec: Spec, arms: Sequence[Arm], faults: Faults) -> None:
     if confirm is None or not confirm.cross:
         return
     if spec.search is None:
-        message = "needs a search, whose choices the arms exchange"
+        message = "requires a search, because arms exchange their best params"
         faults.add(message, "confirm", "cross", code=FaultCode.CONFLICTING_FIELDS)
     elif confirm.best > 1:
-        message = f"needs confirm.best of 1, got {confirm.best}: several assignments have no one verdict"
+        message = f"requires confirm.best: 1, got {confirm.best}: a verdict compares one set of params"
         faults.add(message, "confirm", "cross", code=FaultCode.CONFLICTING_FIELDS)
     elif confirm.stop is not None:
-        message = "must be left out with confirm.stop: a decided arm runs no more seeds to compare with"
+        message = "must be left out with confirm.stop: decided arms run no further seeds"
         faults.add(message, "confirm", "cross", code=FaultCode.CONFLICTING_FIELDS)
     elif not any(crossed_pairs(arms)):
-        message = "needs an arm that searches a field which the arm it is compared with searches too"
+        message = "requires an arm that shares a searched field with its reference"
         faults.add(message, "confirm", "cross", code=FaultCode.CONFLICTING_FIELDS)
 
 

@@ -75,7 +75,7 @@ def plan(
     trainable = _load_trainable(spec, faults, probe, on_progress)
     resolved = trainable.resolve(spec, faults, on_progress)
     _check_seeds(spec, resolved, faults)
-    on_progress(f"{amount(len(resolved), 'arm')} compared with each other")
+    on_progress(f"comparing {amount(len(resolved), 'arm')} with each other")
     _check_spec(spec, trainable, resolved, stopper, faults)
     proofs, arms = _check_arms(spec, trainable, resolved, on_progress, faults)
     arms = _add_first_points(arms, resolved, spec, trainable, faults)
@@ -179,8 +179,7 @@ def _check_arms(
         check_dimensions(resolved, spec.search, lambda path: trainable.measures(path, resolved), faults)
     proofs, arms = [], []
     for number, arm in enumerate(resolved):
-        progress_text = f"{amount(len(resolved) - number, 'arm')} of {len(resolved):,} to build and check"
-        on_progress(f"{progress_text}, first {arm.name}")
+        on_progress(f"building and checking arm {number + 1:,} of {len(resolved):,}, {arm.name}")
         arm_check = trainable.check_arm(arm, by_name.get(arm.reference), faults)
         searched_space = Space()
         if spec.search is not None:
@@ -200,7 +199,7 @@ def _load_trainable(
     """Return the trainable of `spec`; raise `PlanError` if it cannot be imported."""
     if spec.trainable is None:
         return BuiltIn(probe)
-    on_progress(f"{spec.trainable} to be imported")
+    on_progress(f"importing {spec.trainable}")
     try:
         return CustomTrainable(load(spec.trainable), on_progress)
     except ValueError as error:
@@ -219,7 +218,7 @@ def _estimate_arms(
 ) -> tuple[ArmEstimate, ...]:
     counts, prices = count_trials_by_arm(trials), []
     for number, arm in enumerate(arms):
-        on_progress(f"{amount(len(arms) - number, 'arm')} of {len(arms):,} to estimate")
+        on_progress(f"estimating arm {number + 1:,} of {len(arms):,}")
         prices.append(trainable.estimate(arm, counts.get(arm.name), calibrate=calibrate))
     return tuple(prices)
 

@@ -81,8 +81,8 @@ def power_without_verdict(
     """
     unit, seeds = _units(confirm, search)
     if not answer.family:
-        effects = "its spread and no effect" if seeds > 1 else "neither its spread nor an effect"
-        sentence = f"With no arm except the baseline, {amount(seeds, unit)} can show {effects}."
+        results = "a standard deviation, but no effect" if seeds > 1 else "neither of them"
+        sentence = f"The plan has only the baseline, so {amount(seeds, unit)} can show {results}."
         return Power(seeds, 0, sentence)
     if seeds < MIN_VERDICT_SEEDS:
         reason = f"which needs at least {MIN_VERDICT_SEEDS} {unit}s"
@@ -158,13 +158,13 @@ def rounds_sentence(plan: Plan) -> str:
         return ""
     seeds, answer, unit = plan.num_units, plan.answer, plan.unit
     means_text = ", ".join(
-        f"{expected_seeds(effect, seeds, answer.family, answer.level):.1f} by {effect:g}"
+        f"{expected_seeds(effect, seeds, answer.family, answer.level):.1f} for {effect:g}"
         for effect in EXAMPLE_EFFECTS
     )
     return (
         f"{unit.capitalize()}s run in rounds, {FIRST_LOOK} and then one at a time, and a round waits for "
-        f"its slowest trial. An arm that is certain at level {answer.level * LOOK_LEVEL_SHARE:g} after a "
-        f"round needs no more {unit}s; what others are compared with runs all of them. An arm that differs "
-        f"by so many standard deviations over {unit}s needs on average, of {seeds} {unit}s: {means_text}. "
-        f"Arms that all {unit}s would hardly decide are given up, which saves more."
+        f"its slowest trial. An arm whose verdict is certain at level {answer.level * LOOK_LEVEL_SHARE:g} "
+        f"after a round runs no further {unit}s. Reference arms run all {seeds} {unit}s. Expected number of "
+        f"{unit}s by the difference in standard deviations over {unit}s: {means_text}. "
+        f"Arms that would probably stay undecided after all {unit}s also stop early."
     )

@@ -33,7 +33,7 @@ def check_same_tests(arms: Sequence[BuiltInArm], tests: Sequence[str], faults: F
             new, old = (getattr(built_in_arm.system.task, field, None) for built_in_arm in (arm, reference))
             message = (
                 f"task.{field} changes the examples of {', '.join(names)}, got {new!r} for {arm.name} and "
-                f"{old!r} for {reference.name}, and arms are compared on the same examples only. To run all "
+                f"{old!r} for {reference.name}, but arms must be evaluated on the same examples. To run all "
                 f"arms on both, write contexts: {{task.{field}: [...]}}"
             )
             faults.add(message, *keys, code=FaultCode.DIFFERENT_TEST_DATA, about=("same tests", *keys))
@@ -46,8 +46,8 @@ def check_resampled(spec: Spec, arms: Sequence[BuiltInArm], faults: Faults) -> N
     for name, task in {task_name(arm.system.task): arm.system.task for arm in arms}.items():
         if not _depends_on_data_seed(task):
             message = (
-                f"must be false for {name} as it is set, got true: its data are files, or do not depend on "
-                "task.data_seed. Delete resample_data, or choose a generated task"
+                f"must be false for {name} with these settings, got true: its data are files or do not "
+                "depend on task.data_seed. Delete resample_data, or choose a generated task"
             )
             keys, about = ("confirm", "resample_data"), ("resampled", name)
             faults.add(message, *keys, code=FaultCode.CONFLICTING_FIELDS, about=about)

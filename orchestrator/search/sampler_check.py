@@ -55,8 +55,8 @@ def check_sampler(component_spec: Mapping[str, Any], objectives: int, space: Seq
         return
     if choice.is_exhaustive and (size := _num_combinations(space)) > COUNTED_MAX:
         message = (
-            f"{component.label} keeps all combinations in memory, and there must be at most "
-            f"{COUNTED_MAX:,}, got {size:,}: leave values out, or choose another sampler"
+            f"{component.label} stores all combinations in memory, at most {COUNTED_MAX:,}, "
+            f"got {size:,}: remove values, or choose another sampler"
         )
         raise SamplerRefused([Refusal("", message)])
     failure = _error_text(_try_sampler, choice, objectives, space)
@@ -160,7 +160,7 @@ def _try_sampler(choice: ComponentChoice, objectives: int, space: Sequence[Domai
     if choice.is_from_outside and first_values != draw_values():
         raise ValueError(
             "a second instance with the same seed draws other values, so a search could not be resumed; "
-            "accept a keyword seed, and draw only from it and the study"
+            "make all draws depend only on a keyword argument `seed` and on the study"
         )
 
 

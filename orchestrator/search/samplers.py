@@ -57,7 +57,7 @@ SAMPLERS: Mapping[str, Alias] = {
 }
 _RUNG_KEYWORDS = {"grace_steps": "min_resource", "reduction": "reduction_factor"}
 _REFUSED_RAY_KEYWORDS = {
-    "time_attr": "haltsweep counts steps",
+    "time_attr": "haltsweep always counts steps",
     "metric": "search.objectives names it",
     "mode": "search.objectives defines it",
     "stop_last_trials": "a trial ends with its training",
@@ -88,8 +88,8 @@ STOPPERS: Mapping[str, Alias] = {
         {"grace_period": "n_warmup_steps", "min_samples_required": "n_min_trials"},
         {
             **_REFUSED_RAY_KEYWORDS,
-            "min_time_slice": "trials do not take turns",
-            "hard_stop": "a trial that is stopped is not continued",
+            "min_time_slice": "trials run without time slices",
+            "hard_stop": "stopped trials never continue",
         },
     ),
 }
@@ -114,7 +114,7 @@ _REFUSED_STOPPERS: Mapping[str, str] = {
 }
 """Refused schedulers of Ray Tune, with the reason and an alternative."""
 _REFUSED_SAMPLERS: Mapping[str, str] = {
-    "GridSampler": "it would need the values of the space a second time; use grid"
+    "GridSampler": "its argument is the search space, which the spec already has; use grid"
 }
 _DERIVED_KEYWORDS = {"seed": "it is derived for every trial from search.seed"}
 _MIN_VALUES: Mapping[str, int] = {
@@ -331,10 +331,11 @@ class NamedComponent:
         written_keys = {names.get(key, key): key for key in component_spec if key != "name"}
         missing = self.required_keywords - set(written_keys)
         duplicate_keys = [key for key in component_spec if key != names.get(key, key) in component_spec]
-        refusals = [
-            Refusal("", f"{self.label} must be given {self.alternative_name(key)}") for key in missing
+        refusals = [Refusal("", f"{self.label} requires {self.alternative_name(key)}") for key in missing]
+        refusals += [
+            Refusal(key, f"{key} is another name of {names[key]}: remove one of them")
+            for key in duplicate_keys
         ]
-        refusals += [Refusal(key, f"{key} is {names[key]}: give one of them") for key in duplicate_keys]
         for keyword, key in written_keys.items():
             refusals += self._refusals(key, keyword, component_spec[key])
         if refusals:
@@ -365,7 +366,7 @@ class NamedComponent:
             )
         elif keyword_path in self.alias.refused:
             reason = self.alias.refused[keyword_path]
-            yield Refusal(keyword_path, f"{self.label} has no {keyword_path} here: {reason}")
+            yield Refusal(keyword_path, f"{self.label} does not accept {keyword_path} in haltsweep: {reason}")
         elif parameter is not None and _takes_stopper(parameter):
             yield from _wrapped_stopper_refusals(keyword_path, value)
         elif parameter is None or not is_expressible(parameter):

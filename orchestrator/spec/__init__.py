@@ -1,1 +1,1 @@
-"""Reads specs: YAML files, overrides and profiles, with all faults reported together."""
+"""Read specs: YAML files, overrides and profiles, with all faults reported together."""

@@ -1,4 +1,4 @@
-"""Validates the relations between the parts of a spec whose single values are valid."""
+"""Validate the relations between the parts of a spec whose single values are valid."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -69,9 +69,12 @@ def _phases(spec: Spec) -> Problems:
     if spec.search is None:
         for name, arm in spec.arms.items():
             if not arm.set:
-                yield ("arms", name, "control"), "needs a search, or its trials are those of the baseline"
+                yield (
+                    ("arms", name, "control"),
+                    "requires a search; otherwise it equals the baseline",
+                )
     if spec.posthoc and spec.confirm is None:
-        yield ("posthoc",), "needs confirm, whose checkpoints are evaluated again"
+        yield ("posthoc",), "requires confirm, because confirm trials store the checkpoints"
     for path in () if _is_custom(spec) else spec.posthoc:
         if path.startswith("train.") and path not in EVALUATION_FIELDS:
             advice = f"must be a field of model or task, or one of {', '.join(EVALUATION_FIELDS)}"
@@ -123,7 +126,7 @@ def _objective(spec: Spec, index: int, objective: Objective, count: int) -> Prob
     metric, split = objective.metric, objective.split
     tests = _true_test_splits(spec)
     if count > 1 and objective.scope == "best":
-        reason = "the best report may be another one for each"
+        reason = "each objective may have another best report"
         yield (*keys, "scope"), f"must be last or mean-of-last-N with {count} objectives, got best: {reason}"
     if split in tests:
         message = f"must not be a test split, got {split!r}: searches never use test data"
@@ -164,24 +167,24 @@ def _confirm(spec: Spec) -> Problems:
         message = f"must be 0 for a custom trainable, whose layers cannot be observed, got {examples}"
         yield ("confirm", "halting_examples"), message
     elif examples and not confirm.splits:
-        message = f"needs confirm.splits, whose first split has the examples, got {examples} and no split"
+        message = f"requires confirm.splits (examples of its first split), got {examples} and no split"
         yield ("confirm", "halting_examples"), message
     if confirm.stop == "decided":
         yield from _stop(spec)
 
 
 def _stop(spec: Spec) -> Problems:
-    """Yield conflicts of `confirm.stop`: a look needs enough seeds and one assignment per arm."""
+    """Yield conflicts of `confirm.stop`: a look needs enough seeds and one set of params per arm."""
     assert spec.confirm is not None
     keys = ("confirm", "stop")
     count, unit = (spec.repeats, "repeats") if spec.repeats > 1 else (len(spec.confirm.seeds), "seeds")
     if count < FEWEST_WITH_LOOKS:
         yield keys, f"needs {FEWEST_WITH_LOOKS} {unit} or more: the first look is after 3, got {count}"
     if spec.confirm.best > 1:
-        message = f"needs confirm.best of 1, got {spec.confirm.best}: a verdict is on one assignment per arm"
+        message = f"requires confirm.best: 1, got {spec.confirm.best}: a verdict compares one set of params"
         yield keys, message
     if not (spec.arms or spec.grid):
-        yield keys, "needs arms, whose difference to the baseline is decided"
+        yield keys, "requires arms, because it decides their difference to the baseline"
 
 
 def _check_answer(spec: Spec) -> Problems:
@@ -189,13 +192,13 @@ def _check_answer(spec: Spec) -> Problems:
     if answer is None:
         return
     if confirm is None:
-        yield ("answer",), "needs confirm, whose trials measure it"
+        yield ("answer",), "requires confirm, whose trials measure the primary outcome"
         return
     if answer.pool is not None and not spec.contexts:
-        yield ("answer", "pool"), "needs contexts, over which it takes the mean"
+        yield ("answer", "pool"), "requires contexts, because pooling takes the mean over contexts"
     for key in ("pool", "variance") if confirm.stop is not None else ():
         if getattr(answer, key) is not None:
-            reason = "it needs all seeds, and decided arms run no more"
+            reason = "it needs all seeds, but decided arms run no further seeds"
             yield ("answer", key), f"must be left out with confirm.stop: {reason}"
     if answer.split is not None and answer.split not in (*confirm.splits, TRAIN, *VALIDATION_SPLITS):
         remedy = _split_remedy(answer.split, confirm.splits)
@@ -276,7 +279,7 @@ def _budget(spec: Spec) -> Problems:
     if each_arm is None:
         return
     if search is None:
-        yield keys, "needs a search, whose trials it limits; budget.device_hours limits a sweep without one"
+        yield keys, "requires a search; use budget.device_hours for a sweep without a search"
         return
     if not each_arm.model_dump(exclude_none=True):
         yield keys, "must limit something: device_hours, flops, target or no_improvement"
@@ -298,7 +301,7 @@ def _published(spec: Spec) -> Problems:
         if row.arm is not None and row.arm not in names:
             yield (*keys, "arm"), f"no arm named {row.arm!r}. {hint(row.arm, names)}"
         if row.arm is None and row.reference is None:
-            yield keys, "must name its arm, or a reference where no arm is the published system"
+            yield keys, "must have `arm`, or `reference` if no arm corresponds to the published model"
         row_fields = {"arm": row.arm, "cell": row.cell, "posthoc": row.posthoc}
         for inner, message in cell_problems(row_fields, spec.axes, spec.posthoc):
             yield (*keys, *inner), message
@@ -306,21 +309,21 @@ def _published(spec: Spec) -> Problems:
 
 def _arms(spec: Spec) -> Problems:
     if BASELINE in spec.arms:
-        yield ("arms", BASELINE), "must have another name: baseline is the system without changes"
+        yield ("arms", BASELINE), "must have another name: baseline is reserved for the unchanged settings"
     searched_dimensions = _searched_dimensions(spec)
     crossed = (("the grid", Paths(spec.grid)), ("contexts", Paths(spec.contexts)))
     for name, arm in spec.arms.items():
         earlier_paths = Paths()
         own_dimensions = {path: entry for path, entry in searched_dimensions.items() if path not in arm.drop}
         for path, value in arm.set.items():
-            keys, remedy = ("arms", name, "set", path), "one contains the other: write one of them"
+            keys, remedy = ("arms", name, "set", path), "one contains the other: remove one of them"
             for other_path in earlier_paths.overlapping(path):
                 yield keys, f"must not be set together with {other_path}, {remedy}"
             earlier_paths.add(path)
             for words, axes in crossed:
                 for axis in axes.overlapping(path):
                     conflict = f"must not be set by an arm and by {words} ({axis})"
-                    yield keys, f"{conflict}: take it out of one of them"
+                    yield keys, f"{conflict}: remove it from one of them"
             for problem in _conflicts_with_search(own_dimensions, path, value):
                 yield keys, problem
         for place, path in enumerate(arm.drop) if searched_dimensions else ():
@@ -340,7 +343,7 @@ def _conflicts_with_search(dimensions: Mapping[str, Dimension], path: str, value
     for other_path, dimension in dimensions.items():
         # The planner checks dimensions with conditions, because they may not exist in this arm.
         if not isinstance(value, Mapping) and other_path.startswith(f"{path}.") and not dimension.when:
-            yield f"leaves no {other_path} for its search to vary: add {other_path} to the arm's drop"
+            yield f"removes {other_path}, which the search varies: add {other_path} to the arm's drop"
 
 
 def _axes(spec: Spec) -> Problems:
@@ -349,17 +352,17 @@ def _axes(spec: Spec) -> Problems:
     for section, axes in (("grid", spec.grid), ("contexts", spec.contexts)):
         for path in axes:
             for other_path in earlier_paths.overlapping(path):
-                message = f"must not overlap {other_path}, one contains the other: write one of them"
+                message = f"must not overlap {other_path}, one contains the other: remove one of them"
                 if section == "contexts" and other_path in spec.grid:
-                    message = f"must not be set by the grid too ({other_path}): take it out of one of them"
+                    message = f"must not be set by the grid too ({other_path}): remove it from one of them"
                 yield (section, path), message
             earlier_paths.add(path)
             for other_path in searched_paths.overlapping(path):
-                message = f"must not set what the search varies ({other_path}): take it out of one of them"
+                message = f"must not set what the search varies ({other_path}): remove it from one of them"
                 yield (section, path), message
     for path in spec.contexts:
         for other_path in posthoc.overlapping(path):
-            remedy = "take it out of posthoc or contexts"
+            remedy = "remove it from posthoc or contexts"
             yield ("contexts", path), f"must not be evaluated with other values ({other_path}): {remedy}"
 
 
@@ -377,7 +380,7 @@ def _threads(spec: Spec) -> Problems:
     if "threads" in spec.baseline.train:
         keys_found.append((BASELINE, "train", "threads"))
     for keys in keys_found:
-        yield keys, "is set by resources.cpus, one thread for each core: leave it out and set that"
+        yield keys, "follows from resources.cpus, one thread for each core: remove it and set resources.cpus"
 
 
 _RULES: Final[tuple[Callable[[Spec], Problems], ...]] = (

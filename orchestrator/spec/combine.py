@@ -1,4 +1,4 @@
-"""Creates arms from named components: every combination that `combine` requests, with name and reason.
+"""Create arms from named components: every combination that `combine` requests, with name and reason.
 
 The baseline has all components; the overrides under a component's `set` switch that component off. Created
 arms are added to the document like written arms, so that all other code treats both equally. A spec that
@@ -59,7 +59,7 @@ def expand(document: Document) -> list[Problem]:
     data = document.data
     components = data.get(COMPONENTS) if isinstance(data, dict) else None
     if not isinstance(_section(document), Mapping):
-        message = "needs combine, which says which arms to make of them"
+        message = "requires the section combine, which selects the arms to create"
         return [((COMPONENTS,), message)] if components else []
     component_section = components if isinstance(components, Mapping) else {}
     listed_names = _section(document).get("of")
@@ -113,7 +113,9 @@ def unused_components(expanded: Document, original: Document) -> Iterator[Proble
     components = expanded.data.get(COMPONENTS) if isinstance(expanded.data, dict) else None
     for name in components if named_components and isinstance(components, Mapping) else ():
         if name not in named_components:
-            message = f"must be in combine.of, or no arm is made of it: add {name} there, or take it out"
+            message = (
+                f"must be in combine.of, otherwise no arm uses it: add {name} to combine.of, or delete it"
+            )
             yield (COMPONENTS, name), message
 
 
@@ -190,7 +192,7 @@ def _clash(components: Mapping[str, Any], removed: Sequence[str]) -> Problem | N
                 if overlap(str(path), str(rival)):
                     conflict = f"{path}, which {first} sets" if path != rival else f"what {first} sets"
                     message = (
-                        f"must not set {conflict}, where both are taken away together: "
+                        f"must not set {conflict}, because an arm removes both components: "
                         "choose other components"
                     )
                     return (COMPONENTS, second, "set", rival), message

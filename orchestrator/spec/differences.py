@@ -1,4 +1,4 @@
-"""Lists the fields in which two specs differ, for display and for rules."""
+"""List the fields in which two specs differ, for display and for rules."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Reads a YAML file as plain values and records the line of each value."""
+"""Read a YAML file as plain values and record the line of each value."""
 
 import copy
 import math
@@ -165,7 +165,7 @@ def _read_once(text: str, origin: Origin) -> Document:
         line = text.count("\n", 0, error.position)
         _refuse(document, (), f"must hold no control characters, got {text[error.position]!r}", line)
     except OverflowError:
-        _refuse(document, (), "must hold characters of Unicode, got an escape of a greater number", 0)
+        _refuse(document, (), "must contain only Unicode characters, got an escape above U+10FFFF", 0)
     except RecursionError:
         _refuse(document, (), "is nested too deeply to be read", 0)
     except _TooLarge:

@@ -1,4 +1,4 @@
-"""Looks up the type and the known names at any place of a spec."""
+"""Look up the type and the known names at any place of a spec."""
 
 from collections.abc import Mapping
 from types import NoneType, UnionType

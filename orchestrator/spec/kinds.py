@@ -1,4 +1,4 @@
-"""Defines the types of the values in a spec, with the wording of their error messages.
+"""Define the types of the values in a spec, with the wording of their error messages.
 
 A message reads "must be <words>, got <value>". The JSON Schema contains the same limits.
 """
@@ -104,7 +104,7 @@ def repetition_message(values: Iterable[Any]) -> str | None:
         seen_values.add(key)
     if not double:
         return None
-    return f"must not repeat itself, got {', '.join(dict.fromkeys(double))} more than once"
+    return f"must not contain duplicates, got {', '.join(dict.fromkeys(double))} more than once"
 
 
 def _require_distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -321,7 +321,7 @@ def _point(value: Any, info: ValidationInfo) -> Any:
         return _values_by_path(value, info)
     if unknown_keys := sorted(set(value) - {FROM, FOUND}):
         unknown = ", ".join(unknown_keys)
-        raise refusal(f"must have no other key than {FROM!r} if it has that one, got {unknown}")
+        raise refusal(f"must have no other key if it has the key {FROM!r}, got {unknown}")
     if not isinstance(value[FROM], str) or not value[FROM].strip():
         raise refusal(f"must have the name of a sweep as {FROM!r}, got {shown(value[FROM])}")
     if FOUND not in value:
@@ -414,7 +414,7 @@ def _spread(value: Any) -> Any:
         raise refusal(f"must be a number > 0 or {{from: SWEEP}}, got {shown(value)}")
     name, spread = value.get(FROM), value.get(FOUND, 1.0)
     if not isinstance(name, str) or not name.strip() or set(value) - {FROM, FOUND}:
-        raise refusal(f"must have the name of a sweep as {FROM!r} and nothing beside it, got {shown(value)}")
+        raise refusal(f"must have the name of a sweep as {FROM!r} and no other key, got {shown(value)}")
     if not isinstance(spread, int | float) or isinstance(spread, bool) or not 0 < spread < float("inf"):
         raise refusal(f"must have a number > 0 as {FOUND!r}, got {shown(spread)}")
     return dict(value)

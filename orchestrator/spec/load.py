@@ -1,4 +1,4 @@
-"""Loads a `Spec` from a YAML file, a profile and overrides, or reports all faults together."""
+"""Load a `Spec` from a YAML file, a profile and overrides, or report all faults together."""
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
@@ -202,8 +202,8 @@ def find_secrets(document: Document) -> list[Fault]:
     for keys, text, field in _texts(document.data, ()):
         if (shown_as := redact_setting(field, text)) != text:
             message = (
-                "must hold no password or token, for a spec is stored and shown as it is, got "
-                f"{shown_as!r}; leave it out, or give it in the environment of what reads it"
+                "must not contain a password or token, because specs are stored and displayed, got "
+                f"{shown_as!r}; remove it, and set an environment variable for the program that needs it"
             )
             secrets.append(document.fault(keys, message, FaultCode.SECRET))
         elif (storable := escape_unstorable(text)) != text:

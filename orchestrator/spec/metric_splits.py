@@ -1,4 +1,4 @@
-"""Finds the split of a metric, from the spec or from the metric's name."""
+"""Find the split of a metric, from the spec or from the metric's name."""
 
 import re
 from collections.abc import Collection, Mapping

@@ -1,4 +1,4 @@
-"""Parses and applies `key=value` overrides from the command line and from profiles.
+"""Parse and apply `key=value` overrides from the command line and from profiles.
 
 The key is a dotted path from the root of the spec (`baseline.train.steps`, `confirm.seeds[0]`). A name with
 dots, brackets or `=` may be quoted (`arms."dropout=0.5".set.dropout`). The value is YAML (`[1, 2]`, `{float:
@@ -158,7 +158,7 @@ def _kind_below(kind: Any, inside: Any, part: str | int, keys: Keys, spec: Any, 
     if isinstance(part, str) and isinstance(inside, list):
         raise BadOverride(f"{place_text}is {shown(inside)}: select an item by a position like [0]")
     if kind_of_part is None or (inside is not None and not isinstance(inside, dict | list)):
-        raise BadOverride(f"{place_text}is {shown(inside)} and has no parts: set it as one value")
+        raise BadOverride(f"{place_text}is {shown(inside)} and has no fields: set the whole value")
     if isinstance(part, int) and not (isinstance(inside, list) and part < len(inside)):
         raise BadOverride(f"{place_text}has no position {part}: its value is {shown(inside)}")
     if keys == ("arms",) and not last and part not in (inside or {}):

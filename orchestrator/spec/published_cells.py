@@ -1,4 +1,4 @@
-"""Matches published values with the cell of contexts and grid, and the evaluation, that they belong to."""
+"""Match published values with the cell of contexts and grid, and the evaluation, that they belong to."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache

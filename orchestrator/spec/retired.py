@@ -1,4 +1,4 @@
-"""Lists keys of older versions with the advice for each."""
+"""List keys of older versions with the advice for each."""
 
 from typing import Final
 

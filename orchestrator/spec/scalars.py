@@ -1,4 +1,4 @@
-"""Converts unquoted YAML words to values by the core rules of YAML 1.2, since those of YAML 1.1 surprise.
+"""Convert unquoted YAML words to values by the core rules of YAML 1.2 instead of those of YAML 1.1.
 
 `3e-4` is a number, `no` and `2024-01-01` are texts, `010` is ten, `1_000` is a text. Reader and writer share
 the rules, so that written values are read back unchanged. Quoted words are always texts.

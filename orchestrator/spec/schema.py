@@ -1,4 +1,4 @@
-"""Creates the JSON Schema of a spec, with the settings of every task and model, for editors.
+"""Create the JSON Schema of a spec, with the settings of every task and model, for editors.
 
 The schema validates one value at a time. `haltsweep check` validates the remaining rules, with better
 messages.

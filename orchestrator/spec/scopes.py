@@ -1,4 +1,4 @@
-"""Decides which reports of a trial count for its search."""
+"""Decide which reports of a trial count for its search."""
 
 from collections import deque
 from collections.abc import Sequence

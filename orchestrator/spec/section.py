@@ -73,7 +73,7 @@ class Resources(Section):
     """`private`: each trial has its own working folder, with the files of the launch folder; files that it
     writes by relative paths stay in that folder. `shared`: all trials work in the launch folder."""
     retries: Natural = 3
-    """Number of times in a row, without progress, that a trial is started again after it ended its process. A
+    """Maximum number of consecutive restarts, without progress, of a trial that ended its own process. A
     trial that is killed from outside (SIGKILL, SIGTERM, a lost machine) is started again as long as any trial
     of the sweep makes progress; without progress the sweep stops after 10 kills of a trial."""
 

@@ -1,4 +1,4 @@
-"""Detects impossible sizes in a written spec without loading the code of models or PyTorch."""
+"""Detect impossible sizes in a written spec without loading the code of models or PyTorch."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache

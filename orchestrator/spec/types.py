@@ -1,4 +1,4 @@
-"""Defines the parts of a spec as immutable pydantic models that reject unknown keys.
+"""Define the parts of a spec as immutable pydantic models that reject unknown keys.
 
 The types validate single values; `checks` validates relations between values.
 """
@@ -88,7 +88,7 @@ class ControlSpec(Section):
 
     control: Annotated[Literal[True], described_as("true")]
     """`true`. A control has no `set` and no `drop`."""
-    why: Text = "the baseline again, searched apart: its difference is luck"
+    why: Text = "copy of the baseline with a separate search: its difference is random variation"
     """Purpose of the control, in a few words for readers."""
 
     @property

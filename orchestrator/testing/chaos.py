@@ -138,7 +138,7 @@ def _check_same(plan: Plan, log: Log, expected: Log, kill: int) -> None:
     if differences:
         remainder = f"\nand {len(differences) - SHOWN:,} more" if len(differences) > SHOWN else ""
         raise AssertionError(
-            f"killed at event {kill} and resumed, {plan.name!r} must find what it finds undisturbed\n"
+            f"{plan.name!r} must give the same results after a kill at event {kill} and a resume\n"
             + "\n".join(differences[:SHOWN])
             + remainder
         )
@@ -261,8 +261,8 @@ class Sessions:
             print(json.dumps(asdict(session)), file=process.stdin, flush=True)
         if not select.select([process.stdout], [], [], self.timeout_s)[0]:
             raise AssertionError(
-                f"the sweep must end within {self.timeout_s:g} s, and was killed: let it train less, or "
-                f"give chaos(..., timeout_s=...); it said:\n{self._read_errors(size_before)}"
+                f"the sweep must end within {self.timeout_s:g} s, but was killed: let it train less, or "
+                f"pass chaos(..., timeout_s=...); output:\n{self._read_errors(size_before)}"
             )
         reply = process.stdout.readline()
         code = int(reply) if reply else process.wait()

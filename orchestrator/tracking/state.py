@@ -78,8 +78,8 @@ def projection_lock(root: Path, wait_s: float) -> Iterator[None]:
 
     def refuse(holder: str) -> None:
         raise StoreError(
-            f"one process at a time may write MLflow and Parquet of {root.name!r}, and {holder} is doing it; "
-            "it brings them up to date by itself, so wait for it, or stop it and try again"
+            f"one process at a time may write MLflow and Parquet of {root.name!r}, and {holder} does so; "
+            "wait until that process has written them, or stop it and try again"
         )
 
     file = root / LOCK

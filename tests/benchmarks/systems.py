@@ -65,7 +65,7 @@ MEBI, GIGA = 1 << 20, 1e9
 
 
 def systems() -> dict[str, dict[str, Any]]:
-    """Return settings by label, with every model file at length_min once."""
+    """Return settings by label, with every model file at least once."""
     names = {raw["name"] for raw in SYSTEMS.values()}
     return SYSTEMS | {name: {"name": name} for name in catalog.names("models") if name not in names}
 

@@ -188,7 +188,7 @@ class TestDriver:
                 assert kind is expected
                 assert text in reason.splitlines()[0]
             elif trial.arm.startswith("always-"):
-                assert (kind, "a confirm trial needs" in reason) == (OutcomeKind.CRASHED, True)
+                assert (kind, "confirmation needs" in reason) == (OutcomeKind.CRASHED, True)
             elif trial.phase != "search":
                 assert (kind, reason) == (OutcomeKind.FINISHED, "ran to step 4")
         (closed_event,) = finished_sweep.events(EventKind.CLOSED)

@@ -138,7 +138,7 @@ def test_chaos_reports_differences_between_runs_and_nothing_else(repository: pyt
         [
             "*ValueError: kill_at must be from 1 to *, the events of 'walks', got 1000",
             "*_ test_forgetful _*",
-            "*killed at event 6 and resumed, 'walks' must find what it finds undisturbed*",
+            "*'walks' must give the same results after a kill at event 6 and a resume*",
             "*baseline, confirm 0: valid/score of step * must be *, got *",
         ]
     )

@@ -36,7 +36,7 @@ class Unit:
         return [hat * _product([1 - earlier for earlier in self.hats[:j]]) for j, hat in enumerate(self.hats)]
 
     def reaches(self, threshold: float, *further_hats: Tensor) -> bool:
-        """Return whether sum_j a_j, over the steps taken and `more`, is at least `threshold`."""
+        """Return whether sum_j a_j, over the steps taken and `further_hats`, is at least `threshold`."""
         return sum(float(w.detach()) for w in Unit([*self.hats, *further_hats]).weights()) >= threshold
 
     def mix(self, history: Vectors) -> Tensor:

@@ -254,7 +254,7 @@ def _file_hint(name: str) -> str:
     dotted = ".".join(file.with_suffix("").parts)
     if "." in dotted:
         return f" Did you mean {dotted!r}?"
-    return f" {file} must be in a folder, for its name needs a dot: move it to mine/, write mine.{dotted}."
+    return f" A module name needs a dot: move {file} to a folder, e.g. mine/, and write mine.{dotted}."
 
 
 def _module_hint(module: str) -> str:
@@ -263,7 +263,7 @@ def _module_hint(module: str) -> str:
     if module.endswith(".py") and is_existing_file(module):
         return f". Name the module, not its file: {module.removesuffix('.py')}"
     if parent in sys.modules and not hasattr(sys.modules[parent], "__path__"):
-        return f". {parent} is a module and no package: give its name alone"
+        return f". {parent} is a module, not a package: write its name alone"
     folders = getattr(sys.modules.get(parent), "__path__", ())
     siblings = [f"{parent}.{sibling.name}" for sibling in pkgutil.iter_modules(folders)]
     similar_names = difflib.get_close_matches(module, siblings, n=1)
@@ -288,11 +288,11 @@ def error_remedy(error: BaseException) -> str:
         )
     if isinstance(error, SystemExit) and _raising_module(error) == "argparse":
         return (
-            "argparse cannot parse its arguments and prints why: a script that a spec names gets its "
-            "settings as flags, and one that is imported gets no arguments, so give them defaults"
+            "the argparse parser of the module failed; see its message above. A script named in a spec gets "
+            "its settings as flags; an imported module gets no arguments, so every argument needs a default"
         )
     if isinstance(error, SystemExit):
-        return "the code has ended itself, and its log says why: haltsweep logs NAME TRIAL"
+        return "the code called sys.exit; its log shows where: haltsweep logs NAME TRIAL"
     if isinstance(error, ModuleNotFoundError) and error.name:
         return (
             f"install {error.name}, or set PYTHONPATH to the folder that holds it "
@@ -315,7 +315,7 @@ def describe_error(error: BaseException) -> str:
     try:
         text = str(error).partition("\n")[0]
     except Exception:  # its own __str__ may be broken
-        text = "(it cannot say what went wrong: its __str__ raised)"
+        text = "(no message: its __str__ raised an exception)"
     return f"{location}{type(error).__name__}: {text}"
 
 

@@ -126,7 +126,7 @@ def _format_step(step: object) -> str:
 def _misplaced_report_error(step: str) -> RuntimeError:
     return RuntimeError(
         "trial.report must be called in the process and the thread that the training function was called in, "
-        f"and the report of step {step} was in another one; pass the measurements to the first one"
+        f"but step {step} was reported in another one; pass the measurements to the first one"
     )
 
 
@@ -135,7 +135,7 @@ def _report_error(step: object, metrics: object) -> str:
     call = "trial.report(step, metrics)"
     if isinstance(step, Mapping):
         if metrics is None:
-            return f"{call} needs the number of the step before the metrics, got the metrics {step!r} alone"
+            return f"{call} requires the step before the metrics, got only the metrics {step!r}"
         return f"{call} takes the number of the step first, got the metrics first: swap the arguments"
     return (
         f"{call} takes a mapping from name to number as metrics, got {metrics!r} after {step!r}; Optuna's "

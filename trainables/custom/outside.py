@@ -131,8 +131,8 @@ def _find_declaration(target: Any, module: Any, path: str) -> Mapping[str, Any]:
     if not isinstance(declaration, Mapping):
         raise ValueError(  # noqa: TRY004 - a fault of a spec
             f"{DECLARATION_NAME} of {path} must be a mapping with some of {', '.join(field_names)}, got "
-            f"{declaration!r}; give it "
-            "another name if it is for something else"
+            f"{declaration!r}; rename it "
+            "if it is unrelated to haltsweep"
         )
     for key in declaration:
         if key not in field_names:
@@ -247,8 +247,8 @@ def _check_class(target: type, path: str) -> None:
 def _check_arguments(function: Any, path: str) -> None:
     if kind := _kind_of_iterator(function):
         raise ValueError(
-            f"{path} must train when it is called, but it only returns {kind}: write a plain function "
-            "that calls trial.report"
+            f"{path} must train when it is called, but it returns {kind} without training: write a plain "
+            "function that calls trial.report"
         )
     _check_call(function, path, "train(settings, trial)", 2)
 

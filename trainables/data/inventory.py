@@ -102,7 +102,7 @@ def _inspect_stray(path: Path) -> DataFile:
     if path.suffix == UNFINISHED:
         return DataFile(path, "unsealed", "left by a build that was cut off", size=size)
     if path.suffix == SEAL:
-        return DataFile(path, "damaged", f"its data, {path.with_suffix(DATA).name}, is not there", size=size)
+        return DataFile(path, "damaged", f"its data file {path.with_suffix(DATA).name} is missing", size=size)
     return DataFile(path, "unknown", "not part of a data set", size=size)
 
 
@@ -147,7 +147,7 @@ def _staleness(path: Path, made_from: Mapping[str, Any]) -> str:
         return "its settings are no longer allowed"
     if current != made_from:
         changed = sorted(key for key in current | dict(made_from) if current.get(key) != made_from.get(key))
-        return f"made by another {' and '.join(changed)}"
+        return f"created with another {' and '.join(changed)}"
     is_known = path.stem in {info.name for info in splits(config)}
     return "" if is_known else f"the task has no split {path.stem!r}"
 

@@ -158,7 +158,7 @@ def open_sealed(path: Path) -> tuple[pa.Table | None, str]:
     try:
         seal = read_seal(path)
         if address_digest(seal["made_from"]) != path.parent.name:
-            return None, "its seal is that of other settings than its folder's"
+            return None, "its seal belongs to other settings than its folder"
         if fault := _first_difference(seal, {"bytes": path.stat().st_size}):
             return None, fault
         # Check before Arrow reads the file: its behaviour on damaged bytes is undefined.

@@ -38,7 +38,7 @@ metrics = (
         "uncertainty",
         unit="nats",
         low=0.0,
-        meaning="loss if the answers given were the right ones: low is confident",
+        meaning="cross-entropy against the model's own answers; low means confident",
         shown=("posthoc",),
     ),
 )

@@ -83,7 +83,7 @@ class SparseSettings(PooledSettings, AnswerSettings):
             )
         if self.kernel == "flash":
             raise ValueError(
-                "kernel must be auto, sdpa or math, got 'flash', which cannot do relative positions;"
+                "kernel must be auto, sdpa or math, got 'flash', which does not support relative positions;"
                 " leave it at auto"
             )
         return self

@@ -72,7 +72,7 @@ from trainables.settings import (
 from trainables.types import Encoded, Guide, TaskShape
 
 FEEDFORWARD_RATIO = 4
-NO_STEPS = "loops: task needs samples that come with the steps they take, got none; set loops to a number"
+NO_STEPS = "loops: task requires a task with step counts of its samples, got none; set loops to a number"
 
 GRAPHED: Final = True
 """Whether training steps can be captured as CUDA graphs (`training.graphed`)."""
@@ -365,12 +365,12 @@ def misfit(config: Config, shape: TaskShape) -> str | None:
         )
     if config.loops == "task" and shape.steps_max is not None and shape.steps_max > config.max_loops:
         return (
-            f"must be allowed the {shape.steps_max} loops that some sample takes, "
+            f"must allow {shape.steps_max} loops, the maximum of the task's samples, "
             f"got max_loops={config.max_loops}; raise model.max_loops"
         )
     if config.stop in ("batch", "instance") and shape.head != "positions":
         return (
-            f"must stop as in training where no positions are asked for, got stop={config.stop!r} "
+            f"must not be batch or instance for a task that predicts no positions, got stop={config.stop!r} "
             f"for the head {shape.head!r}; set model.stop to oracle"
         )
     return None

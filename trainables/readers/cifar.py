@@ -55,7 +55,7 @@ class _ByteArray:
             ):
                 self.pixels = np.frombuffer(content, dtype=np.uint8).reshape(sizes)
             case _:
-                raise RefusedPickle("an array that does not hold as many bytes as it says, row by row")
+                raise RefusedPickle("an array whose data does not match its shape")
 
 
 class _Unpickler(pickle.Unpickler):
@@ -71,14 +71,14 @@ class _Unpickler(pickle.Unpickler):
             ("_codecs", "encode"): _encode_latin,
         }
         if (module, name) not in replacements:
-            raise RefusedPickle(f"the name {module}.{name}, which nothing in a batch needs")
+            raise RefusedPickle(f"the name {module}.{name}, which CIFAR batches do not use")
         replacement = replacements[module, name]
         # Return a new function per call, because a pickle could set attributes of a shared one.
         return lambda *arguments: replacement(*arguments)  # noqa: PLW0108
 
 
 def _refuse_call(*_: object) -> None:
-    raise RefusedPickle("an array made in another way than batches do")
+    raise RefusedPickle("an unexpected constructor of an array")
 
 
 def _byte_type(code: object = None, *_: object) -> _ByteType:

@@ -46,7 +46,7 @@ def _read_file(file: Path) -> Pairs:
         rows.append([*map(ids.__getitem__, words[0]), SEPARATOR, *map(ids.__getitem__, words[1])])
         labels.append(RELATIONS.index(parts[0]))
     if not rows:
-        raise ValueError(f"{file} must hold a pair a line, got none; put the pairs there")
+        raise ValueError(f"{file} must contain one pair per line, got no pair; put the pairs there")
     flat = [token for row in rows for token in row]
     lengths = np.asarray([len(row) for row in rows], dtype=np.int64)
     return Pairs(np.asarray(flat, dtype=np.uint8), row_offsets(lengths), np.asarray(labels, dtype=np.int16))

@@ -146,7 +146,7 @@ def read_words(file: Path, special_entries: Sequence[str]) -> Vocabulary:
             )
         line_of_word[word] = line_number
     if not line_of_word:
-        raise ValueError(f"{file} must hold a word a line, got an empty file; put the vocabulary there")
+        raise ValueError(f"{file} must contain one word per line, got no word; put the vocabulary there")
     return Vocabulary(special_entries, line_of_word)
 
 

@@ -125,7 +125,7 @@ def build(config: Config, split: str) -> pa.Table:
         questions.append([*words[0].ids(question), SOURCE_MARKS.index(END)])
         queries.append(words[1].ids(answer))
     if not len(questions):
-        raise ValueError(f"{source} must hold a question a line, got an empty file; put the questions there")
+        raise ValueError(f"{source} must contain one question per line, got no question; put them there")
     tokens, answers = questions.column(), queries.column()
     warn_unknown(source, tokens, SOURCE_MARKS.index(UNKNOWN))
     warn_unknown(target, answers, TARGET_MARKS.index(UNKNOWN))

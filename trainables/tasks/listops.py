@@ -181,8 +181,8 @@ def build(config: Config, split: str) -> pa.Table:
     short_enough = np.flatnonzero(train.lengths <= config.train_length_max)
     if not len(short_enough):
         raise ValueError(
-            f"train_length_max must leave trees to train on, got {config.train_length_max} and none of "
-            f"{len(train)} is that short; raise train_length_max or trees"
+            f"train_length_max must not exclude all training trees, got {config.train_length_max} and "
+            f"{len(train)} longer trees; raise train_length_max or trees"
         )
     return tree_table(train.take(short_enough))
 

@@ -106,7 +106,7 @@ def build(config: Config, split: str) -> pa.Table:
             "%s: %d of %d pairs have an empty text and are left out", file, num_empty, num_empty + len(labels)
         )
     if not labels:
-        raise ValueError(f"{file} must hold a pair a line, got none; put the pairs there")
+        raise ValueError(f"{file} must contain one pair per line, got no pair; put the pairs there")
     return pa.table({"tokens": rows.column(), "label": pa.array(np.frombuffer(labels, dtype=np.int16))})
 
 

@@ -34,10 +34,10 @@ class ModelCases(Contract):
     other.
     """
     none: ClassVar[Mapping[str, str]] = {
-        "exiting": f"no field {EXIT}: nothing is left out when a part of a batch has halted",
-        "causal": "no field causal, and no causal property: there is no causal form",
-        "writing": "no class Decoder: it writes no answers",
-        "graphed": "its file does not declare GRAPHED, or says why steps of all its arms cannot be captured",
+        "exiting": f"the model has no field {EXIT}",
+        "causal": "the model has neither a field nor a property `causal`",
+        "writing": "the model has no class Decoder",
+        "graphed": "the model does not declare GRAPHED, or its function `ungraphed` excludes all arms",
     }
 
     def every_arm(self) -> dict[str, Raw]:

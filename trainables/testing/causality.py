@@ -70,7 +70,7 @@ class CausalContract(ModelCases):
             check_close(
                 states,
                 all_states[:, :prefix_length],
-                f"{prefix_length} tokens must be encoded as the beginning of {LENGTH}",
+                f"the states of {prefix_length} tokens must not depend on the tokens after them",
             )
 
     def test_a_causal_model_has_no_start_and_end(self, causal: Raw) -> None:

@@ -101,6 +101,6 @@ def _config(raw: Raw) -> ModelSettings:
 
 
 def _check_memory(stated: float, tolerance: float) -> None:
-    message = f"memory must be stated within a factor of {FACTOR}"
+    message = f"the memory formula must be right within a factor of {FACTOR}"
     is_close = 1 / FACTOR < stated / tolerance < FACTOR
-    check(is_close, f"{message}, got {stated:,.0f} bytes where {tolerance:,.0f} are kept")
+    check(is_close, f"{message}, got {stated:,.0f} bytes, but {tolerance:,.0f} are allocated")

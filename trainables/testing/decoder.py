@@ -71,7 +71,7 @@ class DecoderContract(ModelCases):
         depth = torch.zeros(ROWS, dtype=all_states.depth.dtype)
         for num_seen in (1, 3, LENGTH):
             part = model.decoder(y[:, :num_seen], y_mask[:, :num_seen], memory, memory_mask)
-            requirement = f"{num_seen} tokens must be written as the beginning of {LENGTH}"
+            requirement = f"the states of {num_seen} tokens must not depend on the tokens after them"
             check_close(part.states, all_states.states[:, :num_seen], requirement)
             grows = (part.depth * num_seen - depth > -1e-4).all()
             check(

@@ -67,8 +67,8 @@ class EncoderContract(ModelCases):
             samples.mask if columns == samples.mask.shape[1] else samples.mask.new_ones(len(LENGTHS), columns)
         )
         for actual, subject in (
-            (noisy_output, "vectors under padding must not matter: where mask is false, x is not zero"),
-            (wide_output, "more padding must not matter"),
+            (noisy_output, "vectors of padding must not affect outputs: where mask is false, x is not zero"),
+            (wide_output, "more padding must not affect outputs"),
         ):
             check_close(
                 actual.states[:, :columns][read_mask], expected_output.states[read_mask], f"{subject}: states"

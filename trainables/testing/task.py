@@ -201,11 +201,13 @@ class TaskContract(Contract):
             if mark is None:
                 changed_names = find_changed_splits(form, changed)
                 first_changed = next(changed_names, None)
-                message = f"{field} changes tests alone: mark it with AffectsSplits and their names"
+                message = f"{field} changes only test splits: annotate it with AffectsSplits and their names"
                 check(first_changed not in tests or any(name not in tests for name in changed_names), message)
             else:
                 strange = {*find_changed_splits(form, changed, _affects_none(mark))}
-                message = f"{field} is marked by AffectsSplits{mark.patterns}, and changes {sorted(strange)}"
+                message = (
+                    f"{field} is annotated with AffectsSplits{mark.patterns}, but changes {sorted(strange)}"
+                )
                 check(not strange, message)
 
     def test_no_example_is_in_two_splits(self, form: Raw) -> None:

@@ -187,7 +187,7 @@ class TrainableContract(Contract):
             [measurement.step for measurement in trial_measurements]
             for trial_measurements in (measurements, expected)
         ]
-        check(steps[0] == steps[1], f"{subject} it must report at the steps {steps[1]}, got {steps[0]}")
+        check(steps[0] == steps[1], f"{subject} it must report at steps {steps[1]}, got {steps[0]}")
         for actual_measurement, expected_measurement in zip(measurements, expected, strict=True):
             names = (actual_measurement.metrics.keys() | expected_measurement.metrics.keys()) - self.machine
             for name in sorted(names):

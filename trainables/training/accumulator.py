@@ -20,7 +20,7 @@ metrics = (
         low=0.0,
         split="train",
         shown=(),
-        given="is what the scaling of half precision leaves out, and tells nothing of a model",
+        given="counts steps that the loss scaling of fp16 skipped, which is not a property of the model",
     ),
 )
 _NAMES = tuple(field.name for field in fields(StepResult))

@@ -35,7 +35,7 @@ costs = (
         "depth",
         unit="layers",
         low=0.0,
-        meaning="layers that count; the one that reaches the halting threshold is computed, but undone",
+        meaning="layers kept; the layer that reaches the halting threshold is computed, but discarded",
         high_from="depth_bound",
         is_cost=True,
         shown=("table", "beside", "posthoc", "figure"),
@@ -64,7 +64,7 @@ costs = (
         unit="layers",
         low=0.0,
         shown=(),
-        given="the settings of the model decide: search for the depth that it bounds",
+        given="is fixed by the settings of the model; choose the depth that it bounds",
     ),
     Metric(
         "floor",
@@ -72,7 +72,7 @@ costs = (
         low=0.0,
         high=1.0,
         shown=(),
-        given="the data decide: the same in every trial; choose what it is a floor of",
+        given="is fixed by the data and equal in every trial; choose the metric that it is a floor of",
     ),
 )
 

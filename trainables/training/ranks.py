@@ -160,9 +160,9 @@ class Ranks:
                 continue
             log.seek(0)
             message = log.read()[-OUTPUT_MAX:].strip()
-            details = f" and said: {message}" if message else ""
+            details = f" and printed: {message}" if message else ""
             return RankFailed(
-                f"all {self._count} processes of a trial must live until its end, got rank {rank} that ended "
+                f"all {self._count} processes of a trial must run until its end, but rank {rank} ended "
                 f"with code {code}{details}; start the trial again"
             )
         return error

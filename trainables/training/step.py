@@ -116,8 +116,8 @@ def find_misfit(model: nn.Module, config: TrainConfig) -> str | None:
         )
     if config.graph is True and (norm := batch_norm(model)) is not None:
         return (
-            f"graph must be false for a model that norms over all samples of a batch, got {norm}: drop "
-            "train.graph, or norm each sample for itself"
+            f"graph must be false for a model with batch normalisation, got {norm}: drop "
+            "train.graph, or normalise each sample separately"
         )
     return batch_statistics(model) if config.parts > 1 else None
 

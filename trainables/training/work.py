@@ -24,7 +24,7 @@ metrics = (
         low=0.0,
         split="train",
         shown=(),
-        given="steps and sizes decide: limit it with budget.flops",
+        given="is fixed by the number of steps and the sizes; limit it with budget.flops",
     ),
 )
 

@@ -47,7 +47,7 @@ metrics = (
         low=0.0,
         split="train",
         shown=(),
-        given="is a setting: search train.lr for the sake of what the model learns",
+        given="is a setting, not a result; choose a metric that measures the model",
     ),
     Metric(
         "tokens_per_s",
@@ -55,8 +55,8 @@ metrics = (
         unit="tokens/s",
         low=0.0,
         meaning="training speed",
-        note="tokens_per_s is what the machine gave at that time: arms that ran beside other work, or one "
-        "after the other, differ in it for that reason alone.",
+        note="tokens_per_s depends on the load of the machine at that time, so differences between arms can "
+        "have that cause alone.",
         split="train",
         shown=("table",),
     ),

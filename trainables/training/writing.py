@@ -33,7 +33,7 @@ metrics = (
         low=0.0,
         high=1.0,
         shown=(),
-        given="the data decide: the same in every trial; choose what it is a floor of",
+        given="is fixed by the data and equal in every trial; choose the metric that it is a floor of",
     ),
     Metric("answer_length", unit="tokens", low=0.0, shown=()),
 )

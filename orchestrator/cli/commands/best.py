@@ -113,7 +113,7 @@ def _spec_content(spec: "Spec", choice: "Winner", arm: "Arm") -> dict[str, Any]:
     params = setting_words(choice.records[0].assignment)
     content = {
         "name": f"{spec.name[: MAX_NAME_LENGTH - 5]}-best",
-        "question": f"What does {choice.arm} of {spec.name} give{' with ' * bool(params)}{params}?",
+        "question": f"How well does {choice.arm} of {spec.name} perform{' with ' * bool(params)}{params}?",
         "trainable": original.get("trainable"),
         "baseline": _trained_settings(spec, choice, arm),
         "confirm": {key: confirm[key] for key in SINGLE_ARM_FIELDS if key in confirm},

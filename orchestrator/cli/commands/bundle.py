@@ -226,10 +226,10 @@ def _compare_reports(
         other_versions.insert(0, f"haltsweep {listing.get('haltsweep')} with its code of that time")
     message = f"files recreated from the ledger differ: {', '.join(different_files)}"
     if other_versions:
-        remedy = f"verify with {', '.join(other_versions)}, which created the bundle"
+        remedy = f"verify with the versions that created the bundle: {', '.join(other_versions)}"
         yield Finding("report", "unknown", message, remedy)
     else:
-        yield Finding("report", "damaged", message, "it contradicts the ledger: trust the ledger")
+        yield Finding("report", "damaged", message, "the report contradicts the ledger; trust the ledger")
 
 
 def _differing_versions(environment: Path) -> list[str]:

@@ -82,7 +82,7 @@ def _check_devices() -> Iterator[MachineCheck]:
 
     yield MachineCheck("cpu", "ok", f"{os.cpu_count()} cores")
     if not torch.cuda.is_available():
-        advice = "sweeps run on the CPU; a CUDA torch is used when installed"
+        advice = "sweeps run on the CPU; install a CUDA build of torch to use a GPU"
         yield MachineCheck("cuda", "note", "no CUDA device", advice)
     for index in range(torch.cuda.device_count()):
         device = torch.cuda.get_device_properties(index)

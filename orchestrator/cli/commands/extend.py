@@ -318,8 +318,8 @@ def _print_extension(old: "Plan", extended_plan: "Plan", ended_ids: "Collection[
         )
     if extension.seen and added_counts["confirm"]:
         print_error(
-            "results of confirm trials were known before this extension: the report marks claims from both "
-            "as exploratory"
+            "results of confirm trials existed before this extension: the report marks verdicts from old and "
+            "new trials as exploratory"
         )
 
 

@@ -167,8 +167,8 @@ def _repair_plan(folder: SweepFolder) -> None:
     text = to_json(plan)
     if digest_of(text.encode()) != (read_manifest(folder.root) or {}).get(folder.plan.name):
         raise StoreError(
-            f"{folder.plan} cannot be rebuilt: {folder.spec.name} now gives another plan, e.g. with "
-            "another version; restore plan.json from a backup"
+            f"{folder.plan} cannot be rebuilt: this version creates another plan from "
+            f"{folder.spec.name}; restore plan.json from a backup"
         )
     write_atomically(folder.plan, text)
     print_line(f"{folder.plan} was rebuilt; `{command('verify', folder)}` follows")

@@ -40,8 +40,8 @@ def require_checkpoints(folder: SweepFolder, uri: str | None, plan: Plan, record
         num_unlisted = len(faults) - MOST_NAMED
         remainder = [f"  and {amount(num_unlisted, 'trial')} more"] if num_unlisted > 0 else []
         missing_text = (
-            f"{plan.name} cannot be extended by splits: for these the last checkpoint of every finished "
-            f"confirm trial is read again, and {amount(len(faults), 'trial')} cannot be read:"
+            f"cannot add splits to {plan.name}: they are evaluated on the last checkpoint of every finished "
+            f"confirm trial, and {amount(len(faults), 'checkpoint')} cannot be read:"
         )
         remedy = "Put back what is missing, or launch the spec with these splits under another name."
         raise InputError("\n".join([missing_text, *faults[:MOST_NAMED], *remainder, remedy]))

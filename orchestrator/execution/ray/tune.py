@@ -5,8 +5,8 @@ with cloudpickle when the Tuner is built and at snapshots, so they contain only 
 Results and files of Tune are not read.
 
 Tune never retries a trial (max_failures=0). In Ray 2.60 a trial whose actor dies during a reset is never
-restarted, and Tune loses the count of retries with the driver. A lost run has ended for Tune. If the recorder
-continues the trial, Tune starts a new run. No Callback is used, since any Callback makes Tune import MLflow.
+restarted, and Tune loses the count of retries with the driver. For Tune, a run ends with its actor. If the
+recorder continues the trial, Tune starts a new run. No Callback is used, since any makes Tune import MLflow.
 """
 
 import re

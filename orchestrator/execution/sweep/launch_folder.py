@@ -249,7 +249,7 @@ def refuse_existing(plan: Plan, folder: SweepFolder) -> None:
             if is_same_spec
             else "it was launched from another spec: choose another name, or use `haltsweep extend`"
         )
-        raise InputError(f"a sweep is launched once, and {folder.name!r} exists in {folder.root}; {remedy}")
+        raise InputError(f"sweep {folder.name!r} already exists in {folder.root}; {remedy}")
     if folder.root.is_file() or (folder.root.is_dir() and any(folder.root.iterdir())):
         raise InputError(
             f"a sweep needs a separate folder, but {folder.root} contains other files; "

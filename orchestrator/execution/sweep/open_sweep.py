@@ -340,7 +340,7 @@ def _refuse_another_plan(plan: Plan, folder: SweepFolder, ledger: Ledger, lease:
     """Raise `StoreError` if the sweep was extended between reading its plan and claiming it."""
     if read_plan(folder).extended != plan.extended:
         ledger.release(lease)
-        raise StoreError(f"{plan.name} was extended meanwhile; nothing was run: `haltsweep resume` it again")
+        raise StoreError(f"another process extended {plan.name}; no trial was run: repeat `haltsweep resume`")
 
 
 def _refuse_other_code(

@@ -48,9 +48,7 @@ def load_workload(path: str) -> Callable[[Job], Workload]:
     try:
         return load(path).workload
     except ValueError as error:
-        raise InputError(
-            f"a trainable must be given as module:name that can be imported, got {path!r}: {error}"
-        ) from error
+        raise InputError(f"a trainable must be an importable module:name, got {path!r}: {error}") from error
 
 
 class Harness:
@@ -236,7 +234,7 @@ class Harness:
         Older checkpoints of the confirm trial are not accepted, since they contain another model.
 
         Raises:
-            SourceMissing: The checkpoint is missing or damaged.
+            SourceCheckpointMissing: The checkpoint is missing or damaged.
         """
         if job.source is None:
             return job
@@ -252,8 +250,8 @@ class Harness:
                 else:
                     return replace(job, source=checkpoint.state)
         raise SourceCheckpointMissing(
-            f"a posthoc trial reads the last checkpoint of a confirm trial, and {job.source} {reason}; "
-            "fix this, then `haltsweep resume NAME --retry failed`"
+            f"the last checkpoint of the confirm trial, {job.source}, cannot be read: it {reason}; "
+            "fix the cause, then `haltsweep resume NAME --retry failed`"
         )
 
     def _failure_reply(self, outcome: Outcome, error: BaseException) -> Reply:

@@ -130,7 +130,7 @@ def _to_float(name: Any, value: Any, step: int) -> float:
     if _is_boolean(value):
         raise BadMeasurement(
             f"a metric must be a number, got {_type_text(value)} for {_quoted_value(name)} at step {step}: "
-            "report a share or a count, or float(...) of it to report 0 or 1"
+            "report a share, a count, or float(...) of the boolean"
         )
     shape = tuple(getattr(value, "shape", ()))
     if math.prod(shape) != 1:

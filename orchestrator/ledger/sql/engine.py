@@ -60,7 +60,7 @@ _REMEDY_BY_ERROR = (
         for sign in ("malformed", "no such column", "no such table", "ON CONFLICT clause")
     ),
     *((sign, DAMAGE_ADVICE) for sign in ("Could not decode", "constraint failed", "datatype mismatch")),
-    ("locked", "another process has been writing to it for long; stop that process and try again"),
+    ("locked", "another process holds a long write lock; stop that process and try again"),
     ("disk I/O error", "check the disk (space, quota, `dmesg`), then `haltsweep resume`"),
 )
 _AMBIGUOUS_ERRORS = ("disk I/O error", "unable to open database file", "readonly database", "disk is full")

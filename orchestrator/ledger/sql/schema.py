@@ -149,5 +149,5 @@ def _refuse_views_and_triggers(connection: sa.Connection, location: str) -> None
     statement = "SELECT type, name FROM sqlite_master WHERE tbl_name LIKE 'haltsweep%'"
     for kind, name in connection.execute(sa.text(f"{statement} AND type IN ('view', 'trigger')")):
         raise StoreError(
-            f"the ledger at {location} must hold only tables, and {name!r} is a {kind}; {DAMAGE_ADVICE}"
+            f"the ledger at {location} must contain only tables, but {name!r} is a {kind}; {DAMAGE_ADVICE}"
         )

@@ -36,8 +36,8 @@ NAMED = 4
 SEVERAL_CHUNKS = Pass(Weights.RANDOM, 256, trains=True)
 """Pass over several chunks, since a memory only gets a gradient from the second chunk."""
 ALLOWED = (
-    "no difference to {reference} was found, which allow_no_effect permits: its results may be "
-    "those of the baseline"
+    "no difference to {reference} was found (permitted by allow_no_effect), so its results may "
+    "equal those of {reference}"
 )
 
 
@@ -121,7 +121,7 @@ def round_portably(value: float) -> float:
 
 def _refuse_no_effect(arm: BuiltInArm, reference: BuiltInArm, aspects: Sequence[str], faults: Faults) -> None:
     paths = list(arm.request.declared)
-    unused_text = f" They differ in {' and '.join(aspects)}, which nothing uses." if aspects else ""
+    unused_text = f" They differ only in {' and '.join(aspects)}, which has no effect." if aspects else ""
     override = "" if arm.request.is_baseline else ", or set allow_no_effect: true if that is intended"
     message = (
         f"{arm.name} changes nothing against {reference.name}: with {', '.join(paths)} set, losses, "
@@ -138,16 +138,16 @@ def _notes(
     if reference is not None:
         yield from _idle_fields(arm, reference, probe, sweep)
         if aspects == ("measuring",):
-            yield "it trains like the arm that it is compared with, and only its measurements differ"
+            yield "it trains identically to its reference; only its measurements differ"
     parts, full_cost = arm.system.train.parts, batch_cost(arm.system.model)
     if parts > 1 and full_cost is not None and arm.system.train.auxiliary_weight:
-        yield f"{full_cost} is that of each of {parts} parts of a batch, as on so many GPUs, not of the batch"
+        yield f"{full_cost} is computed for each of the {parts} parts of a batch, as on {parts} GPUs"
     unreached_names = _weights_without_gradient(reference, probe) if reference is not None else ()
     if unreached := [name for name in _weights_without_gradient(arm, probe) if name not in unreached_names]:
         remainder = f" and {len(unreached) - NAMED} more" if len(unreached) > NAMED else ""
         yield (
-            f"no gradient reaches {', '.join(unreached[:NAMED])}{remainder} at any of the weights tried, "
-            f"nor on inputs of {min(SEVERAL_CHUNKS.length, arm.system.shape.length_max)} tokens"
+            f"no gradient reaches {', '.join(unreached[:NAMED])}{remainder} in any pass of the check, "
+            f"also with inputs of {min(SEVERAL_CHUNKS.length, arm.system.shape.length_max)} tokens"
         )
 
 

@@ -133,8 +133,8 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 NOT_REPEATABLE = (
-    "build(settings) makes another model each time, or the model computes something else, though the global "
-    "generators of Python, NumPy and PyTorch start from one seed: what differs is not compared"
+    "two calls of build(settings) gave different models or outputs, although Python, NumPy and PyTorch had "
+    "the same seeds. The ablation check ignores the values that differ; seed all other random generators"
 )
 NOT_FINITE = "the output of its model on example(settings), or the gradient, is not finite"
 

@@ -63,11 +63,13 @@ def check_dimensions(searching: SearchingArm, probe: Probe, faults: Faults) -> N
         if is_evidence(aspects, idle):
             continue
         if arm.request.is_baseline:
-            reason = f"no objective ({', '.join(objectives)})" if is_evidence(aspects) else "nothing"
-            message = f"varies {path}, which changes {reason} in {arm.name}"
+            reason = (
+                f"affects no objective ({', '.join(objectives)})" if is_evidence(aspects) else "has no effect"
+            )
+            message = f"varies {path}, which {reason} in {arm.name}"
             keys = dimension_keys(path, search)
         else:
-            message = f"searches {path}, which changes nothing in {arm.name}: add {path} to the arm's drop"
+            message = f"searches {path}, which has no effect in {arm.name}: add {path} to the arm's drop"
             keys = ("arms", arm.request.label)
         faults.add(message, *keys, code=FaultCode.PARAM_HAS_NO_EFFECT)
 

@@ -82,7 +82,7 @@ def render(plan: Plan) -> tuple[RenderableType, ...]:
         )
     if plan.power is not None:
         sentence = no_verdict_warning(plan) or plan.power.sentence
-        parts += [Rule(f"what the {plan.unit}s can show", style="dim"), Text(sentence)]
+        parts += [Rule("detectable effects", style="dim"), Text(sentence)]
         parts += [Text(text)] if (text := rounds_sentence(plan)) else []
         parts += map(Text, outcomes_without_direction(plan))
     return tuple(parts)
@@ -166,8 +166,8 @@ def _space_lines(plan: Plan, arm: Arm) -> Iterator[str]:
     baseline_dimensions = () if arm == plan.baseline else plan.baseline.space.dimensions
     new = [dimension for dimension in arm.space.dimensions if dimension not in baseline_dimensions]
     if len(new) < len(arm.space.dimensions):
-        exception = f", but not {', '.join(arm.dropped)}" if arm.dropped else ""
-        yield f"searches what the baseline searches{exception}"
+        exception = f" without {', '.join(arm.dropped)}" if arm.dropped else ""
+        yield f"has the search space of the baseline{exception}"
     elif arm.dropped:
         yield f"does not search {', '.join(arm.dropped)}"
     for dimension in new:
@@ -289,14 +289,14 @@ def _silence_text(plan: Plan) -> str:
 def _repeats_text(plan: Plan) -> str:
     """Return how often every arm is searched and confirmed, and the names of controls."""
     controls = ", ".join(arm.name for arm in plan.arms if arm.control)
-    sentence = f"\nControls, which no correction counts and which never win: {controls}."
+    sentence = f"\nControls (not part of the correction, never the winner): {controls}."
     controls_text = sentence if controls else ""
     if plan.search is None or plan.confirm is None or not plan.power or not plan.power.comparisons:
         return controls_text
     if plan.repeats == 1:
         single_search_text = (
-            "\nEvery arm is searched once, so a verdict holds for the settings that this search found. With "
-            "search.repeats it accounts for variance between searches too."
+            "\nEvery arm is searched once, so verdicts hold only for the settings that the search found. "
+            "Set search.repeats to include variance between searches."
         )
         return single_search_text * any(arm.is_searched for arm in plan.arms) + controls_text
     seeds = len(plan.confirm.seeds) // plan.repeats
@@ -331,9 +331,9 @@ def _repeated_points_warning(plan: Plan) -> str:
     if not repeated:
         return ""
     return (
-        f"\nWarning: there are fewer points than trials of the search: {', '.join(repeated)}. The rest "
-        "repeat points with other seeds; lower search.trials_per_arm, or use the sampler grid, which tries "
-        "each point once."
+        f"\nWarning: the search space has fewer distinct params than trials: {', '.join(repeated)}. "
+        "Further trials repeat params with other seeds; lower search.trials_per_arm, or use the sampler "
+        "grid, which tries all params once."
     )
 
 
@@ -378,8 +378,8 @@ def _context_warnings(plan: Plan) -> Iterator[str]:
         if path != "task.name" and path.rpartition(".")[2].lower() not in CONTEXT_FIELDS:
             continue
         yield (
-            f"Warning: the grid sets {path}, so that {arm.name} is compared with {arm.reference}. Write "
-            f"{path} under contexts instead of grid to compare arms for each value of it alone."
+            f"Warning: the grid sets {path}, so {arm.name} is compared with {arm.reference}. To compare arms "
+            f"separately for each value, write {path} under contexts instead of grid."
         )
 
 
@@ -487,7 +487,7 @@ def _unmatched_published_warning(plan: Plan) -> str:
     remedy = "Add the splits to confirm.splits, or leave the rows out"
     if plan.confirm is None:
         remedy = "Add confirm: search trials are not compared with published values"
-    return f"\nWarning: no confirmed trial reads what was published as {'; '.join(rows)}. {remedy}."
+    return f"\nWarning: no confirm trial measures these published values: {'; '.join(rows)}. {remedy}."
 
 
 def _resource_text(plan: Plan) -> str:

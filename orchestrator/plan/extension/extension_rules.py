@@ -14,12 +14,12 @@ from typing import Any
 from orchestrator.spec.differences import ABSENT, Difference
 
 ADDABLE_PARTS = (
-    "Can be added: arms, components and values of a grid or of contexts; seeds and splits behind those of "
+    "Can be added: arms, components and values of a grid or of contexts; seeds and splits after those of "
     "confirm, or confirm itself; search.repeats; search.trials_per_arm, until the first confirm trial; "
     "re-evaluations under posthoc. Budgets, on_error, texts and published values can change. Anything else "
     "is another sweep: launch it under another name."
 )
-_SEARCH_REFUSAL = "all trials of a search, and the searches of all arms, must be drawn and stopped alike"
+_SEARCH_REFUSAL = "all search trials of all arms must use the same search settings"
 _CHANGEABLE_SECTIONS = frozenset({"question", "published", "profiles", "on_error"})
 
 
@@ -96,9 +96,7 @@ def _refuse_loss(change: Difference) -> str:
 def _refuse_after_looks(subject: str, progress: RequestedWork) -> str:
     if not progress.has_looks:
         return ""
-    return (
-        f"with stop: decided, {subject} more would change earlier decisions and the seeds that ran for them"
-    )
+    return f"with stop: decided, adding {subject} would change decisions that were already made"
 
 
 def _refuse_search(change: Difference, inner_keys: list[str], progress: RequestedWork) -> str:

@@ -34,7 +34,7 @@ def check_posthoc(spec: Spec, arms: Sequence[BuiltInArm], probe: Probe, faults: 
         if any(refusals):
             continue
         if reason := _refuse_unused_values(spec, arms_with_value, path, values, probe):
-            message = f"changes no result of a re-evaluation: {reason}; leave it out"
+            message = f"has no effect on re-evaluations: {reason}; remove it"
             faults.add(message, "posthoc", path, code=FaultCode.RE_EVALUATION_HAS_NO_EFFECT)
         else:
             _check_duplicate_values(spec, arms_with_value, path, probe, faults)
@@ -83,8 +83,8 @@ def _refuse_value(spec: Spec, arm: BuiltInArm, path: str, value: Value, probe: P
         return f"cannot be built with {path} = {shown(value)}: {error}"
     if original_structure.saved != structure.saved:
         return (
-            f"has other weights with {path} = {shown(value)}, "
-            "so a trained checkpoint cannot be read with it: make it an arm"
+            f"has weights of other shapes with {path} = {shown(value)}, "
+            "so a trained checkpoint cannot be loaded: make this setting an arm"
         )
     return _refuse_other_data(spec, arm.system, checked_system, f"{path} = {shown(value)}")
 
@@ -101,8 +101,8 @@ def _refuse_other_data(spec: Spec, first: System, second: System, setting: str) 
         return f"has no split {', '.join(sorted(lost_splits))} with {setting}"
     if _learned_fields(first) != _learned_fields(second):
         return (
-            f"was trained on other data than {setting} gives, so its training data may contain test "
-            "samples: make it an arm or a context"
+            f"was trained with another value than {setting}, so its training data may contain test examples "
+            "of the new value: make it an arm or a context"
         )
     return None
 
@@ -136,7 +136,7 @@ def _why_no_effect(arms: Sequence[BuiltInArm], root: str, field: str) -> str:
     if root == "task":
         return "no split of confirm.splits depends on it"
     if field == "length_penalty" and all(arm.system.train.beam_size == 1 for arm in arms):
-        return "beam_size is 1, so answers are decoded greedily and nothing is compared"
+        return "with beam_size 1, decoding is greedy"
     effect_text = "evaluation gives equal results" if root == "model" else "answers are equal"
     return f"{effect_text} with every value, in every arm"
 

@@ -59,12 +59,12 @@ def _unknown_field(rule: Rule, arms: ArmSpace) -> str | None:
             fields = dict.fromkeys(
                 path for arm, space in arms for path in (*dict(leaves(arm.system.settings)), *space.paths)
             )
-            return f"{rule}: {path} is a field of no arm{_written_otherwise(rule, path, fields)}"
+            return f"{rule}: no arm has the field {path}{_written_otherwise(rule, path, fields)}"
     searched_paths = {path for _, space in arms for path in space.paths}
     if not any(overlap(path, searched) for path in rule.paths for searched in searched_paths):
         return (
-            f"{rule}: must have a field that the search varies, got none: the condition holds or fails for "
-            "all trials alike"
+            f"{rule}: must have a field that the search varies, got none: the condition has the same "
+            "result for all trials"
         )
     return None
 
@@ -86,7 +86,7 @@ def _evaluation_problem(rule: Rule, arms: ArmSpace, *, has_effect: bool) -> str 
             # A continuous value is never drawn equal to another one.
             always_holds &= holds or (isinstance(rule, Constraint) and rule.op == "!=" and is_continuous)
     if always_holds:
-        return f"{rule}: holds for every draw in every arm: leave it out, or reverse it"
+        return f"{rule}: is always true in every arm: remove it, or negate it"
     return None
 
 

@@ -94,7 +94,7 @@ def _check_existence(
     fields = dict.fromkeys(path for arm in arms for path, _ in leaves(arm.system.settings))
     for path in (condition.path for condition in dimension.when):
         if path not in common.paths and not any(_may_be(path, arm.system.settings) for arm in arms):
-            message = f"depends on {path}, a field of no arm. {hint(path, related(path, fields))}"
+            message = f"depends on {path}, which no arm has. {hint(path, related(path, fields))}"
             faults.add(message, *keys, code=FaultCode.UNKNOWN_FIELD)
             return
     for arm in arms:
@@ -109,8 +109,8 @@ def _check_existence(
         for condition in dimension.when
     )
     message = (
-        f"never exists: {conditions}, which holds in no arm that searches it; correct the condition or leave "
-        "the range out"
+        f"never exists: {conditions}, which is false in every arm that searches it; correct the condition or "
+        "remove the range"
     )
     faults.add(message, *keys)
 
@@ -125,14 +125,14 @@ def measures(path: str, arms: Sequence[BuiltInArm], searched_paths: Collection[s
     """
     root, _, field = path.partition(".")
     if path in SAMPLE:
-        return f"must not be searched: trials would differ in what they are measured on; set baseline.{path}"
+        return f"must not be searched: trials would be evaluated on different examples; set baseline.{path}"
     counts = not set(COUNTING).isdisjoint(searched_paths) or any(_counts_validations(arm) for arm in arms)
     if path in CHOICE or (path == BETTER and not counts):
-        return "must not be searched: it chooses the weights that tests read, which no search trial does"
+        return "must not be searched: it only selects weights for tests, so it cannot affect search trials"
     if path == WHEN and not counts:
         return (
-            "must not be searched: it says when trials are measured, and a trial counts by its last "
-            f"measurement; set baseline.{path}"
+            "must not be searched: it changes the step of the last report, which decides the trial's "
+            f"value; set baseline.{path}"
         )
     changing = [
         arm
@@ -146,8 +146,8 @@ def measures(path: str, arms: Sequence[BuiltInArm], searched_paths: Collection[s
         return None
     free_fields = sorted(training_only(changing[0].system.task))
     return (
-        "must not be searched: it changes the data that trials are measured on, and the best would be the "
-        f"easiest; list its values in contexts{_searchable_task_fields(free_fields)}"
+        "must not be searched: trials would be evaluated on different data, and the search would select the "
+        f"easiest data; list its values in contexts{_searchable_task_fields(free_fields)}"
     )
 
 
@@ -157,4 +157,4 @@ def _counts_validations(arm: BuiltInArm) -> bool:
 
 
 def _searchable_task_fields(fields: Sequence[str]) -> str:
-    return f". Of a task may be searched: {', '.join(f'task.{field}' for field in fields)}" if fields else ""
+    return f". Searchable task fields: {', '.join(f'task.{field}' for field in fields)}" if fields else ""

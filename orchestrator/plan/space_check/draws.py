@@ -94,7 +94,7 @@ def check_draws(
     num_params, best = len(admitted) - len(refused), 1 if spec.confirm is None else spec.confirm.best
     if draws and not num_params and not any(drawing.admits(drawing.draw({})) for _ in range(CHANCES)):
         constraints_text = ", ".join(map(str, space.constraints))
-        message = f"{arm.name} can draw nothing that satisfies {constraints_text}: change the ranges"
+        message = f"no params drawn for {arm.name} satisfy {constraints_text}: change the ranges"
         about = ("nothing satisfies", constraints_text)
         faults.add(message, "search", about=about, code=FaultCode.NOTHING_TO_DRAW)
     elif num_params < best and len(draws) < DRAWS_MAX and all(map(_is_enumerated, space.dimensions)):

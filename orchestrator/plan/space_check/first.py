@@ -88,9 +88,7 @@ def with_first_points(
     """Return `arms` with the completed points of `search.first`; note points that cannot be tried."""
     for place, point in enumerate(search.first):
         if FROM in point and FOUND not in point:
-            message = (
-                f"must say what {point[FROM]} found: plan the spec with `haltsweep plan`, which looks it up"
-            )
+            message = f"must contain the best params of {point[FROM]}: `haltsweep plan` looks them up"
             faults.add(message, *PLACE, place)
     if faults:
         return list(arms)

@@ -78,7 +78,8 @@ def check_movement(
         still = _still_arms(look_up(metrics, objective.metric), arms, probe, alone=alone)
         if still and (alone or len(still) == len(arms)):
             message = (
-                f"must vary, got {objective.metric}, which {still[0]}: choose another, or let something halt"
+                f"must vary, got {objective.metric}, which {still[0]}: "
+                "choose another metric, or enable halting"
             )
             objective_keys = ("search", "objectives", place, "metric")
             faults.add(message, *objective_keys, code=FaultCode.METRIC_DOES_NOT_VARY)
@@ -87,8 +88,8 @@ def check_movement(
         if len(still) == len(arms):
             still_text = ", ".join(still[:NAMED]) + (", ..." if len(still) > NAMED else "")
             message = (
-                f"must differ between seeds, got {name}, which {still_text}: no seed is needed to know it; "
-                "choose another, or let something halt"
+                f"must vary between seeds, got {name}, which {still_text}: "
+                "choose another metric, or enable halting"
             )
             faults.add(message, "answer", *keys, code=FaultCode.METRIC_DOES_NOT_VARY)
 
@@ -123,8 +124,8 @@ def _stands_still(
     if len(values) == 1 and len(sizes) <= 1:
         # The value of a derived quantity is unknown; it is only known to be constant.
         is_derived = quantity.name != moves
-        return "the settings decide, as no layer is left out," if is_derived else f"is always {min(values):g}"
-    return "the search itself sets" if values and alone else None
+        return "is fixed, because no layer is skipped," if is_derived else f"is always {min(values):g}"
+    return "is set by the search" if values and alone else None
 
 
 def _fixed_values(quantity: str, systems: Iterable[System], probe: Probe) -> set[float]:

@@ -95,9 +95,9 @@ class CustomTrainable:
         self._check_value_kinds(spec, arms, faults)
         if spec.resources.gpus > 1 and not self._trainable.several_gpus:
             message = (
-                f"must be 1 or a part of 1 for {self.path}, which does not declare that one trial uses "
-                f"several, got {spec.resources.gpus:g}: ask for one, or write "
-                "haltsweep = {'several_gpus': True} in its module if it uses all"
+                f"must be at most 1 for {self.path}, which does not declare that a trial uses several GPUs, "
+                f"got {spec.resources.gpus:g}: set gpus: 1, or write "
+                "haltsweep = {'several_gpus': True} in its module if a trial uses all"
             )
             faults.add(message, "resources", "gpus", code=FaultCode.CONFLICTING_FIELDS)
         if spec.confirm is not None and spec.confirm.resample_data:
@@ -205,7 +205,7 @@ class CustomTrainable:
         config = self._trainable.config
         if config is None:
             return CustomSettings(dict(raw))
-        self._progress(f"config of {self.path} to read settings")
+        self._progress(f"running config of {self.path}")
         try:
             values = config.model_validate(dict(raw)).model_dump(mode="json")
         except ValidationError as error:
@@ -240,13 +240,13 @@ class CustomTrainable:
         for path in _differing_paths(settings, parsed):
             drawn_value, config_value = lookup(settings, path), lookup(parsed, path)
             if path in draw and config_value is not MISSING:
-                message = f"must be kept as it is drawn, and {config} makes it {shown(config_value)}"
+                message = f"must not be changed by the Config, but {config} makes it {shown(config_value)}"
                 yield SettingFault(path, f"{message}, got {shown(drawn_value)}")
             elif MISSING not in (drawn_value, config_value):
                 message = (
-                    f"{config} must change nothing else with a draw, and makes {path} "
-                    f"{shown(config_value)}, where the trial would have {shown(drawn_value)}: leave {path} "
-                    "out of the config, and let training compute it"
+                    f"{config} must not change fields that the search does not draw, but changes {path} from "
+                    f"{shown(drawn_value)} to {shown(config_value)}. Trials use the drawn settings: remove "
+                    f"{path} from the Config, and compute it in the training code"
                 )
                 yield SettingFault(path, message)
 
@@ -256,9 +256,9 @@ class CustomTrainable:
             kept_value = lookup(arm.system.settings, field)
             if _is_changed_number(written_value, kept_value):
                 message = (
-                    f"must be kept as it is written, and config of {self.path} makes {field} "
-                    f"{shown(kept_value)}, got {shown(written_value)}: write {shown(kept_value)} if that is "
-                    "meant"
+                    f"must not be changed by the Config, but config of {self.path} makes {field} "
+                    f"{shown(kept_value)}, got {shown(written_value)}: write {shown(kept_value)} if you want "
+                    "that value"
                 )
                 faults.add(message, *arm.request.keys(path), about=("kept", field, written_value))
 
@@ -269,8 +269,8 @@ class CustomTrainable:
         message = f"{self.path} has no field {path}. {hint(path, names)}"
         if self._trainable.config is None:  # only the baseline defines the fields
             message = (
-                f"the baseline has no field {path}. {hint(path, names)}. If the code has it, add it to the "
-                "baseline with its usual value"
+                f"the baseline has no field {path}. {hint(path, names)}. If the training code has this "
+                "field, add its default to the baseline"
             )
         faults.add(message, *keys, about=("no field", path, *keys), code=FaultCode.UNKNOWN_FIELD)
 
@@ -312,7 +312,7 @@ class CustomTrainable:
 
     def _build_fingerprint(self, arm: Arm) -> Fingerprint:
         def show(phase: str) -> None:
-            self._progress(f"{phase} of {self.path} to return, of {arm.name}")
+            self._progress(f"running {phase} of {self.path} for {arm.name}")
 
         self._builder = self._builder or ModelBuilder(self._trainable)
         return self._builder.look(arm.system.settings, show)

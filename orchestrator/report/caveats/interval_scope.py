@@ -49,8 +49,8 @@ def format_scope(scope: IntervalScope | None) -> str:
     comparisons = amount(scope.comparisons, "comparison")
     correction = f", corrected by Bonferroni for {comparisons}" if scope.comparisons > 1 else ""
     unchecked = (
-        f" Whether test sets are equal was not checked ({', '.join(scope.unchecked_tests)}): report a "
-        f"text {scope.unchecked_tests[0]}/digest, and they are compared."
+        f" Not checked: whether all arms had the same examples of {', '.join(scope.unchecked_tests)}. Report "
+        f"a text {scope.unchecked_tests[0]}/digest to enable the check."
         if scope.unchecked_tests
         else ""
     )

@@ -21,9 +21,9 @@ from search_spaces.wording import amount
 from trainables.metrics import Metric
 
 INTERVALS_NOTE = (
-    "Intervals of means are two-sided 95% Student t intervals over {unit}s, each valid alone, and end "
-    "at the range of the quantity. A single {unit} has no interval. Equal values of all {unit}s have "
-    "none either: they contain no information about chance."
+    "Intervals of means are two-sided 95% Student t intervals over {unit}s, not corrected for several "
+    "means, and clipped to the range of the quantity. There is no interval for a single {unit}, or if "
+    "all {unit}s have the same value."
 )
 NO_INTERVALS_NOTE = (
     "No mean has an interval: a single {unit}, or equal values of all {unit}s, contain no information "
@@ -55,9 +55,9 @@ LOOKS_NOTE = (
     "hardly have decided it. Estimates of arms that stopped early are biased away from 0."
 )
 VERDICTS_NOTE = (
-    "A verdict is better or worse if the interval excludes 0{margin}. It is withheld if it depends on "
-    "the value of a failed seed, with fewer than 3 {unit}s, and if it depends on a single {unit}. "
-    "Otherwise it is undecided."
+    "A verdict is better or worse if the interval excludes 0{margin}. All other verdicts are "
+    "undecided. A verdict is withheld with fewer than 3 {unit}s, and if it depends on a single {unit} or "
+    "on the value of a failed seed."
 )
 WIN_SHARE_NOTE = (
     "P(better) is the share of paired {unit}s in which the arm is better than its reference; it is "
@@ -89,9 +89,9 @@ BEST_REPORT_CLAUSE = (
     "more reports."
 )
 EXPLORATORY_NOTE = (
-    "All other differences are exploratory{many}. Values on validation data are too good{where}."
+    "All other differences are exploratory{many}. Values on validation data are optimistic{where}."
 )
-SEARCH_CHOICE_CLAUSE = ", because the search chose the settings by them"
+SEARCH_CHOICE_CLAUSE = ", because the search selected settings on these data"
 CODE_CHOICE_CLAUSE = " if they were used for a choice, such as the best of several checkpoints"
 """Note on validation values without a search: only the training code decides which checkpoint it stores."""
 MANY_INTERVALS_CLAUSE = ": some of that many intervals exclude 0 by chance"

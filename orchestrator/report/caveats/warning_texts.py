@@ -25,8 +25,8 @@ IDENTICAL_RESULTS_WARNING = (
 )
 SAME_CONFIG_WARNING = (
     "{arm} and {reference} were confirmed with identical settings, because the search chose the values "
-    "that {arm} sets: {sets}. One configuration was run twice, so their difference is no effect of "
-    "{arm}."
+    "that {arm} sets: {sets}. One configuration was run twice, so {arm} did not "
+    "cause their difference."
 )
 FRONT_POINTS_WARNING = (
     "Several points of the front of each arm were confirmed and are reported separately. Verdicts, "
@@ -43,10 +43,10 @@ CONSTANT_OUTCOME_WARNING = (
     "code uses the seed of the trial. If it does not, each arm is a single run."
 )
 BOUNDED_OUTCOME_WARNING = (
-    "{arms} are within {margin:g} of {bound:g} in {metric}, {what}, whatever these arms change."
+    "{arms} are within {margin:g} of {bound:g} in {metric}, {what}, whatever the arms change."
 )
 AT_BOUND_CLAUSE = "the {which} possible value: no larger difference could show there"
-AT_FLOOR_CLAUSE = "the value without any learning: arms that have learnt nothing do not differ"
+AT_FLOOR_CLAUSE = "the value without any learning, where arms cannot differ"
 LOW_TRIAL_SHARE = 0.8
 """An arm whose share of usable search trials is at most this part of the other's may be tuned less well."""
 FEWER_TRIALS_WARNING = (
@@ -375,8 +375,8 @@ def _unmeasured_splits(report: Report) -> str:
     if not report.unread:
         return ""
     return (
-        f"No confirm trial measured anything on {', '.join(report.unread)} by its last report, which "
-        "must have <split>/<quantity> of every split that the training code receives, e.g. "
+        f"The last reports of confirm trials lack metrics of {', '.join(report.unread)}. They "
+        "must contain <split>/<quantity> for every split in trial.splits, e.g. "
         f"{report.unread[0]}/accuracy. For a metric with another name, write "
         f"answer: {{metric: test_accuracy, split: {report.unread[0]}}}."
     )

@@ -29,7 +29,7 @@ T = TypeVar("T")
 MAX_SLICES = 4
 """Maximum number of searched fields of an arm with a panel, the most important first."""
 MAX_DRAWN_TRIALS = 200
-"""Approximate maximum of trials in a panel: of more, every k-th is drawn, and the best."""
+"""Approximate maximum number of trials in a panel; of more trials, every k-th and the best are drawn."""
 MAX_NAMED_CHOICES = 6
 """Maximum number of choices whose names are on an axis; more are numbered by their place in the list."""
 WORST_SHARE = 0.1

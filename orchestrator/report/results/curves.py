@@ -14,7 +14,7 @@ from orchestrator.trials import OutcomeKind, Record, by_arm
 from trainables.protocol import Measurement
 
 MAX_POINTS = 150
-"""Approximate maximum of steps of a curve: of more, every k-th is drawn, and the last."""
+"""Approximate maximum number of steps of a curve; of more steps, every k-th and the last are drawn."""
 MAX_METRICS = 2
 """Maximum number of metrics with curves."""
 T = TypeVar("T")

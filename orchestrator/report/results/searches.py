@@ -31,8 +31,8 @@ NUM_DRAW_COUNTS = 40
 MIN_EXPECTED_TRIALS = 5
 """Minimum number of finished trials for an expected best; with fewer it adds little information."""
 SEARCH_CLAIM_NOTE = (
-    "The best trial of a search is chosen by the displayed values. The same settings give worse values "
-    "in another run, more so after more trials, so these values support no claim about arms. `confirm` "
+    "The best trial of a search is chosen by the displayed values. Expect worse values when the same "
+    "settings run again, especially after many trials: these values support no claim about arms. `confirm` "
     "in the spec retrains the best settings of every arm on new seeds and measures test splits."
 )
 

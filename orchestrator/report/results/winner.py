@@ -71,7 +71,7 @@ class Winner:
         """Yield the reasons for the choice, one sentence each."""
         superlative = {"max": "the highest", "min": "the lowest", None: ""}[self.goal]
         arms = amount(self.num_arms, "arm")
-        count_text = f"{self.num_configs} assignments of {arms}" if self.num_configs > self.num_arms else arms
+        count_text = f"{self.num_configs} configs of {arms}" if self.num_configs > self.num_arms else arms
         superlative = f", {superlative} of {count_text}" if max(self.num_arms, self.num_configs) > 1 else ""
         if superlative and self.better_arms:
             superlative += f" except {' and '.join(self.better_arms)}, which had failed seeds"

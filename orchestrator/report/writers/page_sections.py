@@ -29,7 +29,7 @@ OUTCOME_TEXT = (
 )
 CURVES_TEXT = (
     "{lines}; the reference is dashed grey. A failed seed is drawn separately, in orange, up to its "
-    "end. Training and selection data: this is no test."
+    "end. Training and selection data: not a statistical test."
 )
 SEARCH_TEXT = (
     "Every arm has a separate search. Blue is the best value so far. Orange is the expected best of as "
@@ -109,7 +109,7 @@ def _search_sentence(best: SearchBest) -> str:
     values = ", ".join(f"{metric} {format_number(value)}" for metric, value in best.values.items())
     reports = f", its best of {counted(best.reports, 'report')}" if best.reports > 1 else ""
     trials = counted(best.finished, "finished trial")
-    return f"{best.arm}: best of {trials}, {values}{reports}; this is no test"
+    return f"{best.arm}: best of {trials}, {values}{reports}; not a statistical test"
 
 
 def cost_sentence(report: Report, details: Details | None) -> str:

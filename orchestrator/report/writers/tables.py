@@ -272,7 +272,7 @@ def search_table(report: Report) -> Grid:
         else:
             values = (format_number(best.values[metric]) for metric in metrics)
             rows.append((arm, str(best.finished), *values, _format_assignment(best.assignment)))
-    title = f"{report.sweep}: best of each search, on the split that the search used: no test, no claim"
+    title = f"{report.sweep}: best of each search, on the split that the search used: exploratory"
     return Grid(title, ("arm", "finished", *metrics, "best assignment"), tuple(rows))
 
 

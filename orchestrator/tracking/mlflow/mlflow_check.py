@@ -52,7 +52,7 @@ def compare(
     for stored_run in stored_runs:
         key, name = stored_run.run.key, f"run {stored_run.run.run_id} ({stored_run.run.key})"
         if key not in desired_runs.runs:
-            findings.append(Finding(WHAT, "damaged", f"{name}: nothing in the ledger is called so", remedy))
+            findings.append(Finding(WHAT, "damaged", f"{name}: the ledger has no such run", remedy))
             continue
         desired = desired_runs.current(key)
         parent = ids.get(desired.parent) if desired.parent is not None else None
@@ -106,7 +106,7 @@ def differences(
         elif stored_value != value:
             yield "wrong", f"parameter {name} is {stored_value!r}, the ledger says {value!r}"
     for name in run.params.keys() - desired.params.keys():
-        yield "wrong", f"parameter {name} is in no trial"
+        yield "wrong", f"no trial has parameter {name}"
     parent_tags = {"mlflow.parentRunId": parent} if parent is not None else {}
     for name, value in (desired.tags | parent_tags).items():
         if (tag := run.tags.get(name)) != value:
@@ -118,7 +118,7 @@ def differences(
     for name, digest, context in sorted(expected_inputs - run.inputs):
         yield "missing", f"dataset {name} ({context}, {digest}) is missing"
     for name, digest, context in sorted(run.inputs - expected_inputs) if expected_inputs else ():
-        yield "wrong", f"dataset {name} ({context}, {digest}) is none that was read"
+        yield "wrong", f"no trial read dataset {name} ({context}, {digest})"
 
 
 def _points(

@@ -52,15 +52,15 @@ _MAX_CAUSE = 600
 _DAMAGED = "its database is damaged: keep a copy of it and restore it from a backup, or move it away"
 _REMEDIES = {
     "out-of-date database schema": (
-        "its database was made by another version of MLflow: use that version, or upgrade an older database"
+        "another version of MLflow created its database: use that version, or upgrade an older database"
     ),
     "malformed": _DAMAGED,
     "not a database": _DAMAGED,
-    "database is locked": "another process has been writing to it for long: wait for that process or stop it",
+    "database is locked": "another process holds a long write lock: wait for that process or stop it",
     "readonly database": "make the file and its folder writable for this user",
     "disk is full": disk.FULL,
     "not in a valid JSON format": (
-        "the server there is no MLflow, but perhaps a login page or a proxy: give the address of MLflow"
+        "the server at this address is not MLflow, perhaps a login page or proxy: give the address of MLflow"
     ),
 }
 """Remedies for permanent errors, by a part of the error's text."""

@@ -144,7 +144,7 @@ def _wait_until_healthy(url: str, uri: str, process: "subprocess.Popen[bytes]", 
         Retrying(retry=is_silent, wait=wait_fixed(POLL_S), stop=stop_after_delay(START_S), reraise=True)(ask)
     except OSError as error:
         raise StoreError(
-            f"MLflow's server must answer within {START_S:g} s, got {error}; it said:\n{_tail(log)}"
+            f"MLflow's server must answer within {START_S:g} s, got {error}; output:\n{_tail(log)}"
         ) from error
 
 

@@ -53,7 +53,7 @@ def test_search_without_confirm_shows_best_params_without_claims(folder, haltswe
     answer, page = launch_and_read_report(folder, haltsweep, SPEC + SEARCH)
     assert answer.code == 0, answer
     output = " ".join(answer.out.split())
-    assert "no test, no claim" in output
+    assert "on the split that the search used: exploratory" in output
     assert "baseline │ 3 │ 0.400 │ lr=0.4" in output
     assert "half │ 3 │ 0.200 │ lr=0.4" in output
     assert "| half | 3 | 0.200 | lr=0.4 |" in page
@@ -61,7 +61,7 @@ def test_search_without_confirm_shows_best_params_without_claims(folder, haltswe
 
 def test_unmeasured_test_splits_are_named(folder, haltsweep):
     answer, page = launch_and_read_report(folder, haltsweep, SPEC.replace("reads: 9", "reads: 1") + CONFIRM)
-    warning = "No confirm trial measured anything on far by its last report"
+    warning = "The last reports of confirm trials lack metrics of far."
     assert warning in answer.err
     assert warning in page
     assert warning in haltsweep("report", "others").err
@@ -72,7 +72,7 @@ def test_unmeasured_test_splits_are_named(folder, haltsweep):
 def test_measured_splits_are_not_named_and_metric_descriptions_are_escaped(folder, haltsweep):
     answer, page = launch_and_read_report(folder, haltsweep, SPEC + CONFIRM)
     assert answer.code == 0, answer
-    assert "No confirm trial" not in answer.err + page
+    assert "lack metrics of" not in answer.err + page
     html = MarkdownIt("commonmark", {"html": True}).enable("table").render(page)
     assert "<b>" not in html
     assert "<strong>score (share  | of | &lt;b&gt;all&lt;/b&gt;): mean" in html

@@ -148,8 +148,8 @@ def test_failed_search_makes_only_its_later_trials_unrunnable():
     assert sorted(phases) == [("confirm", "arm-0")] * 2 + [("posthoc", "arm-0")] * 2
     reasons = {trial.planned.phase: outcome.reason for trial, outcome in unrunnable}
     assert reasons["confirm"] == (
-        "a confirm trial needs an assignment whose search trial finished, and the search of arm 'arm-0' "
-        "found 0 where 1 are needed; its trials: 1 diverged"
+        "confirmation needs 1 finished search trials with different params, but the search of arm 'arm-0' "
+        "has 0; outcomes of its trials: 1 diverged"
     )
     assert "crashed" in reasons["posthoc"]
     assert {outcome.kind for _, outcome in unrunnable} == {OutcomeKind.CRASHED}
@@ -203,7 +203,7 @@ def test_search_with_only_infeasible_params_ends_with_a_reason():
     assert num_ended == 20
     outcomes = [outcome for _, outcome in conductor.take_unrunnable()]
     assert [outcome.kind for outcome in outcomes] == [OutcomeKind.SKIPPED] * 2 + [OutcomeKind.CRASHED]
-    assert "20 trials were infeasible, 10 for each planned trial" in outcomes[0].reason
+    assert "20 trials were infeasible, limit 10 per planned trial" in outcomes[0].reason
     assert "20 infeasible" in outcomes[2].reason
     assert conductor.is_finished
 

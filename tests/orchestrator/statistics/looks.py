@@ -21,7 +21,7 @@ SEEDS = 8
 
 
 def remaining_chances(seen_differences: Array, seeds: int, step: float, margin: float | None) -> Array:
-    """Return `sequential.chance_left` of all studies and arms."""
+    """Return `sequential.decision_probability` of all studies and arms."""
     number, arms = seen_differences.shape[1:]
     spreads = seen_differences.std(1, ddof=1)
     median = np.sort(spreads, axis=1)[:, [(arms - 1) // 2]]

@@ -84,7 +84,7 @@ def paired_differences(values: Array) -> Array:
 
 
 def t_statistics(arm_differences: Array, step: float, median_share: float = MIN_MEDIAN_SHARE) -> Array:
-    """Return |t| of every study and arm with spreads bounded as in `compare`."""
+    """Return |t| of every study and arm with spreads bounded as in `estimate_differences`."""
     spreads = arm_differences.std(1, ddof=1)
     spreads[spreads < 1e-9 * np.abs(arm_differences).max(1)] = 0.0
     median = np.sort(spreads, axis=1)[:, [(spreads.shape[1] - 1) // 2]]

@@ -12,7 +12,7 @@ from tests.orchestrator.statistics import looks, studies
 NOMINAL_LEVEL = 0.05 * (1 + 0.05 * len(look_at(looks.SEEDS)))
 """The level that Bonferroni over all looks allows."""
 ERROR_BOUND = NOMINAL_LEVEL + 3.5 * math.sqrt(NOMINAL_LEVEL * (1 - NOMINAL_LEVEL) / studies.STUDIES)
-"""NOMINAL plus the sampling error of 2,000 studies, exceeded by chance once in 180 runs of 24 tests."""
+"""`NOMINAL_LEVEL` plus the sampling error of 2,000 studies, exceeded in 1 of 180 runs of 24 tests."""
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ def test_irregular_arms_are_not_moderated():
     assert comparisons["arm-0", "score"] == estimate_differences(values, family=8)["arm-0", "score"]
 
 
-def test_simulation_matches_compare():
+def test_simulation_matches_estimate_differences():
     study_differences = paired_differences(np.random.default_rng(7).normal(size=(60, 6, 5)) * [1, 1, 3, 1, 1])
     is_rejected = studies.moderated_rejections(study_differences, 0.3)
     for study, expected in zip(study_differences, is_rejected, strict=True):

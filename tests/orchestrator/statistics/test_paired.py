@@ -124,7 +124,7 @@ def test_p_without_one_seed_is_the_t_test_of_the_others() -> None:
 
 
 @pytest.mark.parametrize("sampler", [studies.sample_normal, studies.sample_coarse])
-def test_simulation_matches_compare(sampler: studies.Sampler) -> None:
+def test_simulation_matches_estimate_differences(sampler: studies.Sampler) -> None:
     """The vectorised rejections of the studies equal those of `estimate_differences`."""
     study_differences = studies.paired_differences(sampler(np.random.default_rng(3), (40, 5, 4)))
     study_differences[:, :, 0] += 2 * study_differences.std()

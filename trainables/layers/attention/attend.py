@@ -32,10 +32,9 @@ from trainables.layers.tokens import KeysValues
 Backend = Literal["auto", "sdpa", "flash", "math"]
 Kernel = Literal["sdpa", "flash", "math"]
 GAPS_ERROR = (
-    "FlashAttention cannot leave out tokens that halted under a causal mask;"
-    " choose auto or sdpa, or early_exit: batch"
+    "FlashAttention cannot skip halted tokens with a causal mask; choose auto or sdpa, or early_exit: batch"
 )
-BIAS_ERROR = "FlashAttention cannot add to logits what relative positions find; choose auto, sdpa or math"
+BIAS_ERROR = "FlashAttention does not support biases of relative positions; choose auto, sdpa or math"
 
 
 @dataclass(frozen=True)

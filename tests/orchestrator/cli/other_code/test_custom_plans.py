@@ -205,5 +205,5 @@ def test_models_that_differ_between_builds_fail_the_ablation_check(folder, halts
     result = haltsweep("plan", "own.yaml")
     assert result.code == 0, result
     output = " ".join(result.out.split())
-    assert "warning: build(settings) makes another model each time" in output
+    assert "warning: two calls of build(settings) gave different models" in output
     assert "differs in weights" not in output

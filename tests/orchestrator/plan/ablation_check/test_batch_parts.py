@@ -28,9 +28,7 @@ def with_train(parts: dict[str, Any], **train: Any) -> dict[str, Any]:
 def test_accumulation_with_batch_costs_is_an_arm_with_a_note() -> None:
     sweep_plan = plan(make_one_arm_spec({"train.accumulate": 2}, baseline=SPARSE))
     assert sweep_plan.proofs[1].evidence == ("training",)
-    expected = (
-        "the balance of experts is that of each of 2 parts of a batch, as on so many GPUs, not of the batch"
-    )
+    expected = "the balance of experts is computed for each of the 2 parts of a batch, as on 2 GPUs"
     assert expected in sweep_plan.proofs[1].notes
     assert expected not in sweep_plan.proofs[0].notes
 

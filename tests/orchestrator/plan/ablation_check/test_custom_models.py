@@ -83,7 +83,7 @@ def test_model_that_changes_at_every_build_proves_nothing(plan_custom_code):
     assert evidence(sweep_plan) == {"baseline": (), "minus-dropout": (), "note": ()}
     [warning] = plan_warnings(sweep_plan)
     assert warning.startswith(
-        "Warning: baseline: build(settings) makes another model each time, or the model"
+        "Warning: baseline: two calls of build(settings) gave different models or outputs"
     )
 
 

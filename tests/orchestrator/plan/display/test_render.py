@@ -62,5 +62,5 @@ def test_warning_names_an_arm_that_the_baseline_search_may_find(
 def test_warning_names_a_published_value_that_no_trial_measures(split: str, expected: bool) -> None:
     row = {"arm": "baseline", "metric": "accuracy", "values": {split: 0.7}, "source": "a table"}
     text = " ".join(print_plan(plan(make_spec(published=[row]))).split())
-    warning = "Warning: no confirmed trial reads what was published as accuracy of baseline on"
+    warning = "Warning: no confirm trial measures these published values: accuracy of baseline on"
     assert (warning in text) is expected

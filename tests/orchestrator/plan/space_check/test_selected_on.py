@@ -30,7 +30,7 @@ def print_plan(sweep_plan: Plan) -> str:
 def test_plan_warns_that_selection_sees_test_data() -> None:
     sweep_plan = plan_with_validation("test")
     assert sweep_plan.selected_on == ("test",)
-    assert "Warning: Selection saw test data: valid has the examples of test, so selection" in print_plan(
+    assert "Warning: Selection used test data: valid contains the examples of test, and" in print_plan(
         sweep_plan
     )
     assert from_json(to_json(sweep_plan)) == sweep_plan
@@ -49,6 +49,6 @@ def test_report_warns_before_its_results() -> None:
     assert not any("Selection saw" in text for text in warning_texts(sweep_plan.report()))
     leaking = replace(sweep_plan, plan=replace(sweep_plan.plan, selected_on=("near-iid",)))
     assert any(
-        text.startswith("Selection saw test data: valid has the examples of near-iid")
+        text.startswith("Selection used test data: valid contains the examples of near-iid")
         for text in warning_texts(leaking.report())
     )
