@@ -21,7 +21,13 @@ from torch.nn.parameter import is_lazy
 from trainables import catalog
 from trainables.custom.extensions import describe_error, error_location
 from trainables.layers.linear import Initialised
-from trainables.layers.plain import GlobalStream, global_stream, has_plain, is_plain, redraw_parameters
+from trainables.layers.plain import (
+    GlobalStream,
+    draws_from_global_generator,
+    global_stream,
+    has_plain,
+    redraw_parameters,
+)
 from trainables.seeds import derive
 from trainables.settings import Settings
 from trainables.streams import torch_stream
@@ -392,7 +398,7 @@ def initialise(model: nn.Module, seed: int) -> None:
             lambda part, name=name: torch_stream(seed, "init", f"{name}.{part}")  # type: ignore[misc]
         )
     for name, module in reversed(modules.items()):
-        if is_plain(module):
+        if draws_from_global_generator(module):
             with global_stream(derive(seed, "init", name)):
                 redraw_parameters(module)
     uninitialised_names = [

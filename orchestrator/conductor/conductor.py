@@ -12,11 +12,11 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from orchestrator.conductor.budget import Spending
-from orchestrator.conductor.crossings import Crossings
+from orchestrator.conductor.crossings import CrossTrials
 from orchestrator.conductor.first_errors import FirstErrors
 from orchestrator.conductor.messages import Continue, NoAdmissibleDraw, Progress, Stop, TrialDecision
-from orchestrator.conductor.outlook import Outlook
-from orchestrator.conductor.report_judge import ReportJudge
+from orchestrator.conductor.outlook import RemainingWork
+from orchestrator.conductor.report_judge import ReportValidator
 from orchestrator.conductor.rounds import Rounds, metrics_for_look
 from orchestrator.conductor.state import ArmState, TrialState, TrialStatus, outlook, progress, trial_of
 from orchestrator.conductor.winners import Candidate, rank_candidates
@@ -56,7 +56,7 @@ class Conductor:
         self._spending = Spending(plan)
         self._rounds = Rounds(plan)
         self._confirmed_metrics: dict[tuple[str, int], Mapping[str, float] | None] = {}
-        self._judge = ReportJudge(plan)
+        self._judge = ReportValidator(plan)
         for planned in plan.trials:
             arm_state = self._arm_state(planned)
             state = TrialState(planned, len(arm_state.trials))
@@ -67,7 +67,7 @@ class Conductor:
 
             arms = self._arms.items()
             self._searches = {key: SearchJournal(state.arm, plan.search, state.repeat) for key, state in arms}
-        self._crossings = Crossings(self._arms)
+        self._crossings = CrossTrials(self._arms)
         for arm_state in self._arms.values():
             self._link_posthoc_trials(arm_state)
 
@@ -126,8 +126,8 @@ class Conductor:
         state = self._require_open(trial_id)
         if state.status is TrialStatus.RUNNING:
             self._arm_state(state.planned).running -= 1
-        state.status = TrialStatus.AGAIN
-        if outcome.kind.final:
+        state.status = TrialStatus.RESUMABLE
+        if outcome.kind.is_final:
             self._resumable.pop(trial_id, None)
             if state.planned.phase == "search":
                 self._report_to_search(state, outcome.kind)
@@ -160,7 +160,7 @@ class Conductor:
         planned, arm_state = state.planned, self._arm_state(state.planned)
         assert state.trial is not None, "only a started trial can be retried"
         self._reopen(state)
-        state.status, self._resumable[trial_id] = TrialStatus.AGAIN, None
+        state.status, self._resumable[trial_id] = TrialStatus.RESUMABLE, None
         state.last = state.last_at_checkpoint if step >= 0 else None
         state.last_at_checkpoint = state.last
         state.counted_reports = (
@@ -242,7 +242,7 @@ class Conductor:
 
     def used_up(self) -> str:
         """Return which budget, except wall clock, is used up and prevents new trials; empty if none is."""
-        return self._spending.used_up()
+        return self._spending.exhausted_limit()
 
     def repeated_error(self) -> str:
         """Return the error with which all first trials of an arm crashed; empty if the sweep may continue."""
@@ -257,7 +257,7 @@ class Conductor:
         goal = self._plan.objectives[0].goal if self._plan.objectives else None
         return tuple(progress(self._arm_states(arm.name), goal) for arm in self._plan.arms)
 
-    def outlook(self) -> Outlook:
+    def outlook(self) -> RemainingWork:
         """Return the running trials and the remaining work."""
         return outlook(self._plan, self._trial_states.values())
 
@@ -282,7 +282,7 @@ class Conductor:
         elif state.status is TrialStatus.ENDED:  # ended here without running, as in the recorded session
             if event.kind is EventKind.ENDED:
                 self._unrunnable.pop(event.trial_id, None)
-        elif event.kind is EventKind.ASKED:
+        elif event.kind is EventKind.PARAMS_ASSIGNED:
             self._replay_assignment(state, trial_from_json(event.payload))
         elif event.kind is EventKind.MEASURED:
             self.report(event.trial_id, Measurement(**event.payload))
@@ -296,7 +296,7 @@ class Conductor:
         if trial.planned.phase == "search":
             self._search_journal(trial.planned).record_params(trial.planned.number, trial.assignment)
         state.trial = trial
-        state.status = TrialStatus.AGAIN
+        state.status = TrialStatus.RESUMABLE
         self._resumable[trial.trial_id] = None
 
     def _link_posthoc_trials(self, arm_state: ArmState) -> None:
@@ -358,7 +358,7 @@ class Conductor:
 
     def _require_open(self, trial_id: str) -> TrialState:
         state = self._trial_states[trial_id]
-        is_open = state.status in {TrialStatus.RUNNING, TrialStatus.AGAIN}
+        is_open = state.status in {TrialStatus.RUNNING, TrialStatus.RESUMABLE}
         assert is_open, f"{trial_id} must be open, is {state.status}"
         return state
 
@@ -466,7 +466,7 @@ class Conductor:
         if not self._spending.limits_searches or not (waiting_states := arm_state.waiting_trials("search")):
             return
         distinct_assignments = {canonical(dict(candidate.assignment)) for candidate in arm_state.candidates}
-        reason = self._spending.search_over(
+        reason = self._spending.search_end_reason(
             waiting_states[0].planned, len(distinct_assignments), self._num_best or 1
         )
         planned = amount(sum(1 for _ in arm_state.trials_of_phase("search")), "trial")
@@ -516,5 +516,11 @@ def _ended_states(states: Iterable[TrialState]) -> list[TrialState]:
 
 
 _REPLAYED_EVENTS = frozenset(
-    {EventKind.ASKED, EventKind.MEASURED, EventKind.CHECKPOINTED, EventKind.ENDED, EventKind.RETRIED}
+    {
+        EventKind.PARAMS_ASSIGNED,
+        EventKind.MEASURED,
+        EventKind.CHECKPOINTED,
+        EventKind.ENDED,
+        EventKind.RETRIED,
+    }
 )

@@ -167,7 +167,7 @@ def compute_gradients(learner: Learner, batch: Batch, step: int) -> tuple[Tensor
     learner.optimizer.zero_grad(set_to_none=True)
     if learner.ranks is not None:
         learner.ranks.begin(step)
-        return learner.ranks.gather(_share_sums(learner, batch, step, 0)).unbind()
+        return learner.ranks.sum_on_rank0(_share_sums(learner, batch, step, 0)).unbind()
     if learner.graphs is not None:
         return learner.graphs.backward(batch, step)
     parts = min(learner.config.parts, len(batch.labels))

@@ -15,7 +15,7 @@ from orchestrator.report.results.arm_facts import ArmFacts
 from orchestrator.report.results.contexts import split_by_context
 from orchestrator.report.results.details import Details
 from orchestrator.report.results.number_formats import choose_text, format_interval, format_number
-from orchestrator.report.results.searches import SearchCourse
+from orchestrator.report.results.searches import SearchHistory
 from orchestrator.report.results.types import UNRUN_OUTCOMES, ArmVerdict, Report, SearchBest
 from orchestrator.report.writers import tables
 from orchestrator.report.writers.first_arms import MAX_DRAWN_ARMS, figures_note, limit_figures
@@ -245,7 +245,7 @@ def _search_section(report: Report, details: Details) -> PageSection:
     return PageSection("search", "Search", (*texts, *figures_note(report)), parts)
 
 
-def _search_facts(course: SearchCourse) -> Iterator[tuple[str, str]]:
+def _search_facts(course: SearchHistory) -> Iterator[tuple[str, str]]:
     yield "sampler", course.sampler
     if course.repeats > 1:
         yield "repeats", count(course.repeats)
