@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.plan.answer import metric_splits
-from orchestrator.plan.readings.published_rows import matches_cell, row_name
+from orchestrator.plan.published.published_rows import matches_cell, row_name
 from orchestrator.plan.types import AnswerPlan, ConfirmPlan, Plan, Power, SearchPlan
 from orchestrator.spec.checks import BASELINE
 from orchestrator.spec.kinds import FROM_KEY, RESULT_KEY

@@ -13,7 +13,7 @@ from trainables.assembly import batch_norm, batch_statistics
 from trainables.checkpoint import weights
 from trainables.layers.batch_parts import BatchPart, declare_part
 from trainables.layers.dropout import set_dropout_context
-from trainables.layers.plain import evaluation_stream
+from trainables.layers.global_generator import evaluation_stream
 from trainables.layers.recomputing import can_recompute, recompute
 from trainables.threads import cpu_threads
 from trainables.training.config import ON_CUDA, TrainConfig

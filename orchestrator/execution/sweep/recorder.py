@@ -244,7 +244,7 @@ class Recorder:
             place = self._checkpoints.place(trial_id, reply.checkpoint)
             new_events.append(log.checkpoint_event(now, trial_id, reply.checkpoint, place))
         if reply.ended is not None:
-            outcome, saved_step = self._conductor.judge_outcome(trial_id, reply.ended), None
+            outcome, saved_step = self._conductor.validate_outcome(trial_id, reply.ended), None
             # A trial stopped for its values would be stopped again if it resumed from its last checkpoint.
             if outcome is reply.ended and not pending_stop:
                 saved_step = self._checkpoint_step(trial_id, reply.checkpoint)

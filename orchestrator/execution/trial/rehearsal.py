@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from orchestrator.conductor.messages import Reply
-from orchestrator.conductor.report_judge import judge_report, judge_values
+from orchestrator.conductor.report_validator import judge_report, judge_values
 from orchestrator.execution.trial.single_trial import SingleTrials, single_trials
 from orchestrator.execution.trial.worker_outcomes import classify_error
 from orchestrator.files.abandoned_folders import clear_folders

@@ -18,7 +18,7 @@ from trainables.assembly import convert_model_errors
 from trainables.counting import only_counted_kernels
 from trainables.data.synthetic import synthetic_batch
 from trainables.layers.dropout import set_dropout_context
-from trainables.layers.plain import evaluation_stream
+from trainables.layers.global_generator import evaluation_stream
 from trainables.threads import cpu_threads
 from trainables.training.step import objective
 from trainables.types import Batch, Output

@@ -27,7 +27,7 @@ from orchestrator.plan.display.format import (
 )
 from orchestrator.plan.planned_trials import CONFIRM, CROSS, POSTHOC, SEARCH, num_points
 from orchestrator.plan.power import rounds_sentence
-from orchestrator.plan.readings.published_rows import row_name, rows_without_evaluation
+from orchestrator.plan.published.published_rows import row_name, rows_without_evaluation
 from orchestrator.plan.report_counts import idle_patience_warnings
 from orchestrator.plan.space_check.objective_descriptions import objective_lines, reversed_goal_warnings
 from orchestrator.plan.training_code.device_choices import device_lines

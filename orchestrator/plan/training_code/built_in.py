@@ -17,8 +17,8 @@ from orchestrator.plan.arms import BuiltInArm, Progress, resolve_built_in_arms
 from orchestrator.plan.estimate import estimate_arm
 from orchestrator.plan.faults import Faults
 from orchestrator.plan.limits import size_problem
-from orchestrator.plan.readings.posthoc import check_posthoc
-from orchestrator.plan.readings.published import check_built_in
+from orchestrator.plan.published.published_checks import check_built_in
+from orchestrator.plan.reevaluation.posthoc import check_posthoc
 from orchestrator.plan.same_tests import check_resampled, check_same_tests
 from orchestrator.plan.space_check.dimensions import reason_not_searchable
 from orchestrator.plan.space_check.draws import SettingsCheck

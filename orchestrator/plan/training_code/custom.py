@@ -13,7 +13,7 @@ from orchestrator.plan.ablation_check.custom_models import Fingerprint, ModelBui
 from orchestrator.plan.answer import check_answer
 from orchestrator.plan.arms import CheckedArm, Progress, baseline_keys, resolve_arms
 from orchestrator.plan.faults import Faults, Keys
-from orchestrator.plan.readings.published import check_published
+from orchestrator.plan.published.published_checks import check_published
 from orchestrator.plan.space_check.draws import SettingsCheck
 from orchestrator.plan.space_check.objectives import against_declared
 from orchestrator.plan.space_check.spaces import assign_params, sibling_fields

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from orchestrator.report.figures.course_figures import depth_panels
+from orchestrator.report.figures.curve_figures import depth_panels
 from orchestrator.report.halting.halting_maps import ArmMaps
 from orchestrator.report.halting.map_figures import map_panels
 from orchestrator.report.halting.tallies import ExpertUse

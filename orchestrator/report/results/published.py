@@ -7,7 +7,7 @@ from typing import Any
 
 from orchestrator.plan.answer import metric_splits
 from orchestrator.plan.display.format import setting_words
-from orchestrator.plan.readings.published_rows import Row, matches_cell, matches_overrides, row_name
+from orchestrator.plan.published.published_rows import Row, matches_cell, matches_overrides, row_name
 from orchestrator.plan.types import Arm, Plan
 from orchestrator.report.results.types import ArmResult, PriorWork, PublishedSize
 from orchestrator.spec.metric_splits import MetricSplits

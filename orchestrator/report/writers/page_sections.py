@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from orchestrator.plan.display.format import count, format_amount, format_duration, value_words
 from orchestrator.report.caveats.notes import control_rate_sentence
 from orchestrator.report.comparisons import repeat_tables
-from orchestrator.report.figures.course_figures import cost_panels, curve_panels
+from orchestrator.report.figures.curve_figures import cost_panels, curve_panels
 from orchestrator.report.figures.interval_figures import metric_panels
 from orchestrator.report.figures.search_figures import search_panels
 from orchestrator.report.halting.halting_section import halting_section

@@ -43,7 +43,7 @@ class ReportValidator:
         used = f"{measurement.seconds / 60:.1f} of {minutes:g} minutes were used"
         return Stop(OutcomeKind.TIMED_OUT, f"{used} at step {measurement.step}")
 
-    def judge_outcome(self, state: TrialState, outcome: Outcome, *, wants_flops: bool) -> Outcome:
+    def validate_outcome(self, state: TrialState, outcome: Outcome, *, wants_flops: bool) -> Outcome:
         """Return the outcome to record for an outcome that a driver reports.
 
         A search trial that finished without its objectives, or after an invalid report, counts as crashed.

@@ -33,7 +33,7 @@ def draws_from_global_generator(module: nn.Module) -> bool:
     return any(attribute is not None for attribute in tensors) or hasattr(module, "reset_parameters")
 
 
-def has_plain(model: nn.Module) -> bool:
+def uses_global_generator(model: nn.Module) -> bool:
     """Return whether `draws_from_global_generator` holds for any module of `model`."""
     return any(draws_from_global_generator(module) for module in model.modules())
 
